@@ -1,0 +1,28 @@
+# Thin over pip and pytest: each target is the command a person would type, run in .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test check slow clean
+
+.venv/.installed: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+demo: .venv/.installed  ## the main job, end to end, on a log whose truth is known
+	$(BIN)/unskew demo
+
+test: .venv/.installed  ## every test but the slow ones
+	$(BIN)/python -m pytest -n auto -m 'not slow'
+
+check: .venv/.installed  ## lint, types, doctests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q --doctest-modules src --doctest-glob='*.md' README.md docs
+
+slow: .venv/.installed  ## minutes-long experiments
+	$(BIN)/python -m pytest -m slow
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,70 @@
+"""Data frames in and out, of whichever library the caller uses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+import numpy.typing as npt
+
+from unskew.data.vocabulary import Ids
+from unskew.errors import BadRatingError, DataError, MissingExtraError
+from unskew.types import Vector
+
+EagerFrame = nw.DataFrame[Any]
+BACKENDS = ("polars", "pandas", "pyarrow")
+
+
+def open_frame(frame: object) -> EagerFrame:
+    """A narwhals view of any eager data frame."""
+    try:
+        return nw.from_native(frame, eager_only=True)
+    except TypeError as error:
+        hint = " Call .collect() on it first." if hasattr(frame, "collect") else ""
+        raise DataError(
+            f"expected an eager data frame (pandas, polars, pyarrow, ...), "
+            f"got {type(frame).__module__}.{type(frame).__name__}.{hint}"
+        ) from error
+
+
+def is_frame(value: object) -> bool:
+    """Whether ``value`` is an eager data frame of any library."""
+    return isinstance(nw.from_native(value, eager_only=True, pass_through=True), nw.DataFrame)
+
+
+def id_column(frame: EagerFrame, name: str) -> Ids:
+    """A column of ids without a hole."""
+    column = frame[name]
+    missing = column.is_null().to_numpy()
+    ids = column.to_numpy()
+    if ids.dtype.kind == "f":
+        missing = missing | np.isnan(ids)
+    if missing.any():
+        row = int(missing.argmax())
+        raise BadRatingError(
+            f"column {name!r} has {int(missing.sum())} missing ids; the first is at row {row}. Drop those rows first."
+        )
+    return ids
+
+
+def number_column(frame: EagerFrame, name: str) -> Vector:
+    """A column as float64; missing values become NaN, for the caller to name in its own words."""
+    column = frame[name]
+    if not (column.dtype.is_numeric() or column.dtype == nw.Boolean):
+        raise BadRatingError(f"column {name!r} holds {column.dtype}, not numbers. Convert it first.")
+    missing = column.is_null().to_numpy()
+    values = column.fill_null(0) if missing.any() else column
+    numbers: npt.NDArray[np.float64] = np.array(values.cast(nw.Float64).to_numpy(), dtype=np.float64)
+    numbers[missing] = np.nan
+    return numbers
+
+
+def make_frame(columns: Mapping[str, Any], backend: str | None = None) -> Any:
+    """A native frame of the named library, or of the first one installed."""
+    chosen = backend or next((name for name in BACKENDS if find_spec(name)), None)
+    if chosen is None:
+        raise MissingExtraError("a data frame library", extra="io", purpose="to_frame()")
+    return nw.from_dict(dict(columns), backend=chosen).to_native()  # type: ignore[arg-type]

@@ -1,0 +1,266 @@
+"""Ratings: the observed cells of a user x item matrix, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from unskew.data.columns import DEFAULTS, find_column
+from unskew.data.frames import id_column, make_frame, number_column, open_frame
+from unskew.data.universe import Universe, UniverseLike, universe_of
+from unskew.data.vocabulary import Ids, as_ids, encode, encode_with
+from unskew.errors import BadRatingError, DuplicateCellError, EmptyLogError, UnknownNameError
+from unskew.types import BoolVector, IntVector, Vector
+
+Duplicates: TypeAlias = Literal["raise", "mean", "last"]
+
+
+class SparseLike(Protocol):
+    """Any scipy sparse array or matrix."""
+
+    def tocoo(self) -> Any:
+        """The same matrix as coordinates."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Ratings:
+    """Observed cells: int32 codes of users and items, their ratings, and the vocabularies that the codes index.
+
+    Build one with :meth:`from_frame`, :meth:`from_arrays`, :meth:`from_dense` or :meth:`from_sparse`; rows keep their order.
+
+    >>> log = Ratings.from_arrays(["ann", "bob", "ann"], ["up", "up", "heat"], [5, 3, 1])
+    >>> log
+    Ratings(3 ratings by 2 users on 2 items, 1 to 5, mean 3; density 0.75)
+    >>> log.users[log.user].tolist()
+    ['ann', 'bob', 'ann']
+    """
+
+    user: IntVector
+    item: IntVector
+    rating: Vector
+    users: Ids
+    items: Ids
+    universe: Universe | None = None
+    """All users and items that could have been logged, where that is known."""
+    columns: Mapping[str, str] = field(default_factory=lambda: {role: DEFAULTS[role] for role in ("user", "item", "rating")})
+    """Which column of the caller's frame was taken for which role."""
+    backend: str | None = None
+    """The data frame library that :meth:`to_frame` answers in."""
+
+    def __post_init__(self) -> None:
+        if self.rating.size == 0:
+            raise EmptyLogError("the log has no ratings. Check the filter or the file it came from.")
+        bad = ~np.isfinite(self.rating)
+        if bad.any():
+            row = int(bad.argmax())
+            raise BadRatingError(
+                f"{int(bad.sum())} of {bad.size} ratings are missing or not finite; "
+                f"the first is {self.rating[row]} at {self.name_cell(row)}. "
+                "Drop those rows: a cell without a rating is an unobserved cell."
+            )
+        for column in (self.user, self.item, self.rating):
+            column.setflags(write=False)
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: object,
+        *,
+        user: str | None = None,
+        item: str | None = None,
+        rating: str | None = None,
+        users: npt.ArrayLike | None = None,
+        items: npt.ArrayLike | None = None,
+        universe: UniverseLike = None,
+        duplicates: Duplicates = "raise",
+    ) -> Ratings:
+        """From any eager data frame: pandas, polars, pyarrow and whatever else narwhals reads.
+
+        ``users`` and ``items`` list all ids there are, the never-rated ones included; without them the log's own ids are
+        the vocabulary. ``universe`` is (n_users, n_items) or ``"log"``; see :func:`unskew.evaluate` for when it is needed.
+        """
+        table = open_frame(frame)
+        given = {"user": user, "item": item, "rating": rating}
+        columns = {role: find_column(role, name, table.columns) for role, name in given.items()}
+        log = cls.from_arrays(
+            id_column(table, columns["user"]),
+            id_column(table, columns["item"]),
+            number_column(table, columns["rating"]),
+            users=users,
+            items=items,
+            universe=universe,
+            duplicates=duplicates,
+        )
+        return replace(log, columns=columns, backend=table.implementation.value)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        user: npt.ArrayLike,
+        item: npt.ArrayLike,
+        rating: npt.ArrayLike,
+        *,
+        users: npt.ArrayLike | None = None,
+        items: npt.ArrayLike | None = None,
+        universe: UniverseLike = None,
+        duplicates: Duplicates = "raise",
+    ) -> Ratings:
+        """From three aligned columns: user ids, item ids, ratings."""
+        ratings = np.array(rating, dtype=np.float64)
+        user_ids, item_ids = as_ids(user), as_ids(item)
+        if not user_ids.shape == item_ids.shape == ratings.shape:
+            raise BadRatingError(
+                f"users, items and ratings must be columns of one length; "
+                f"got {user_ids.shape}, {item_ids.shape} and {ratings.shape}."
+            )
+        if ratings.size == 0:
+            raise EmptyLogError("the log has no ratings. Check the filter or the file it came from.")
+        user_codes, user_vocabulary = _codes(user_ids, users, kind="user")
+        item_codes, item_vocabulary = _codes(item_ids, items, kind="item")
+        log = _settle_duplicates(cls(user_codes, item_codes, ratings, user_vocabulary, item_vocabulary), duplicates)
+        both_listed = users is not None and items is not None
+        return replace(log, universe=universe_of(log, "log" if universe is None and both_listed else universe))
+
+    @classmethod
+    def from_dense(
+        cls,
+        matrix: npt.ArrayLike,
+        *,
+        missing: float = 0,
+        users: npt.ArrayLike | None = None,
+        items: npt.ArrayLike | None = None,
+    ) -> Ratings:
+        """From a users x items matrix in which ``missing`` (may be NaN) marks unobserved cells; its shape is the universe."""
+        dense = np.asarray(matrix, dtype=np.float64)
+        if dense.ndim != 2:
+            raise BadRatingError(f"a rating matrix has two dimensions; got shape {dense.shape}.")
+        seen = ~np.isnan(dense) if np.isnan(missing) else dense != missing
+        rows, columns = np.nonzero(seen)
+        return cls._from_codes(rows, columns, dense[rows, columns], dense.shape, users, items)
+
+    @classmethod
+    def from_sparse(
+        cls,
+        matrix: SparseLike,
+        *,
+        users: npt.ArrayLike | None = None,
+        items: npt.ArrayLike | None = None,
+        duplicates: Duplicates = "raise",
+    ) -> Ratings:
+        """From a scipy sparse users x items matrix: every stored entry is a rating, explicit zeros included."""
+        entries = matrix.tocoo()
+        log = cls._from_codes(entries.row, entries.col, entries.data, entries.shape, users, items)
+        return _settle_duplicates(log, duplicates)
+
+    @classmethod
+    def _from_codes(
+        cls,
+        user: npt.ArrayLike,
+        item: npt.ArrayLike,
+        rating: npt.ArrayLike,
+        shape: tuple[int, ...],
+        users: npt.ArrayLike | None,
+        items: npt.ArrayLike | None,
+    ) -> Ratings:
+        universe = Universe(*shape)
+        return cls(
+            np.array(user, dtype=np.int32),
+            np.array(item, dtype=np.int32),
+            np.array(rating, dtype=np.float64),
+            _vocabulary(universe.n_users, users, kind="user"),
+            _vocabulary(universe.n_items, items, kind="item"),
+            universe,
+        )
+
+    @property
+    def n_users(self) -> int:
+        """Users in the vocabulary, those without a rating included."""
+        return len(self.users)
+
+    @property
+    def n_items(self) -> int:
+        """Items in the vocabulary, those without a rating included."""
+        return len(self.items)
+
+    @property
+    def n_cells(self) -> int:
+        """``n_users * n_items``: observed and unobserved cells of the vocabulary."""
+        return self.n_users * self.n_items
+
+    @property
+    def density(self) -> float:
+        """The observed share of all cells."""
+        return len(self) / self.n_cells
+
+    def __len__(self) -> int:
+        return self.rating.size
+
+    def __repr__(self) -> str:
+        low, high, mean = self.rating.min(), self.rating.max(), self.rating.mean()
+        renamed = [f"{role}={name!r}" for role, name in self.columns.items() if name != DEFAULTS[role]]
+        spelled = f"; columns {', '.join(renamed)}" if renamed else ""
+        return (
+            f"Ratings({len(self):,} ratings by {self.n_users:,} users on {self.n_items:,} items, "
+            f"{low:g} to {high:g}, mean {mean:.4g}; density {self.density:.3g}{spelled})"
+        )
+
+    def take(self, rows: npt.NDArray[np.integer] | BoolVector) -> Ratings:
+        """The log of the given rows (indices or a mask), with the same vocabularies and universe."""
+        return replace(self, user=self.user[rows], item=self.item[rows], rating=self.rating[rows])
+
+    def name_cell(self, row: int) -> str:
+        """``row 3 (user 'ann', item 7)``: how errors point at a cell."""
+        return f"row {row} (user {_plain(self.users[self.user[row]])!r}, item {_plain(self.items[self.item[row]])!r})"
+
+    def to_frame(self, backend: str | None = None) -> Any:
+        """The log as a data frame of the caller's own library (or the named one), with the caller's column names."""
+        values = {"user": self.users[self.user], "item": self.items[self.item], "rating": self.rating}
+        return make_frame({self.columns[role]: column for role, column in values.items()}, backend or self.backend)
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _codes(ids: Ids, listed: npt.ArrayLike | None, *, kind: str) -> tuple[IntVector, Ids]:
+    if listed is None:
+        return encode(ids)
+    vocabulary = as_ids(listed)
+    return encode_with(ids, vocabulary, kind=kind), vocabulary
+
+
+def _vocabulary(size: int, listed: npt.ArrayLike | None, *, kind: str) -> Ids:
+    if listed is None:
+        return np.arange(size)
+    ids = as_ids(listed)
+    if len(ids) != size:
+        raise BadRatingError(f"the matrix has {size} {kind}s, but {kind}s=... lists {len(ids)}.")
+    return ids
+
+
+def _settle_duplicates(log: Ratings, rule: Duplicates) -> Ratings:
+    if rule not in ("raise", "mean", "last"):
+        raise UnknownNameError("duplicates rule", rule, ("raise", "mean", "last"))
+    cell = log.user.astype(np.int64) * log.n_items + log.item
+    in_order = np.sort(cell)
+    n_repeats = int((in_order[1:] == in_order[:-1]).sum())
+    if n_repeats == 0:
+        return log
+    if rule == "last":
+        _, from_the_end = np.unique(cell[::-1], return_index=True)
+        return log.take(np.sort(cell.size - 1 - from_the_end))
+    _, first, group = np.unique(cell, return_index=True, return_inverse=True)
+    if rule == "mean":
+        means = np.bincount(group, weights=log.rating) / np.bincount(group)
+        rows = np.argsort(first)
+        return replace(log.take(first[rows]), rating=means[rows])
+    again = int((first[group] != np.arange(cell.size)).argmax())
+    raise DuplicateCellError(
+        f"{n_repeats} rows repeat a (user, item) that is already there; the first is {log.name_cell(again)}, "
+        f"seen before at row {int(first[group[again]])}. Choose duplicates='mean' or duplicates='last', or aggregate first."
+    )
