@@ -51,7 +51,7 @@ def find_column(role: str, given: str | None, columns: Sequence[str]) -> str:
 
 
 def _bare(name: str) -> str:
-    return "".join(letter for letter in name.lower() if letter.isalnum())
+    return "".join(letter for letter in str(name).lower() if letter.isalnum())
 
 
 def _listed(names: Sequence[str]) -> str:

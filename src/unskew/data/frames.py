@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.util import find_spec
+from numbers import Number
 from typing import Any
 
 import narwhals.stable.v2 as nw
 import numpy as np
-import numpy.typing as npt
+from narwhals.exceptions import DuplicateError
 
 from unskew.data.vocabulary import Ids
-from unskew.errors import BadRatingError, DataError, MissingExtraError
+from unskew.errors import BadRatingError, ColumnError, DataError, MissingExtraError
 from unskew.types import Vector
 
 EagerFrame = nw.DataFrame[Any]
@@ -22,6 +23,8 @@ def open_frame(frame: object) -> EagerFrame:
     """A narwhals view of any eager data frame."""
     try:
         return nw.from_native(frame, eager_only=True)
+    except DuplicateError as error:
+        raise ColumnError(f"two columns of the frame have one name; rename one. {error}") from error
     except TypeError as error:
         hint = " Call .collect() on it first." if hasattr(frame, "collect") else ""
         raise DataError(
@@ -37,7 +40,7 @@ def is_frame(value: object) -> bool:
 
 def id_column(frame: EagerFrame, name: str) -> Ids:
     """A column of ids without a hole."""
-    column = frame[name]
+    column = frame.get_column(name)
     missing = column.is_null().to_numpy()
     ids = column.to_numpy()
     if ids.dtype.kind == "f":
@@ -52,14 +55,20 @@ def id_column(frame: EagerFrame, name: str) -> Ids:
 
 def number_column(frame: EagerFrame, name: str) -> Vector:
     """A column as float64; missing values become NaN, for the caller to name in its own words."""
-    column = frame[name]
-    if not (column.dtype.is_numeric() or column.dtype == nw.Boolean):
+    column = frame.get_column(name)
+    present = column.drop_nulls()
+    if not _are_numbers(present):
         raise BadRatingError(f"column {name!r} holds {column.dtype}, not numbers. Convert it first.")
-    missing = column.is_null().to_numpy()
-    values = column.fill_null(0) if missing.any() else column
-    numbers: npt.NDArray[np.float64] = np.array(values.cast(nw.Float64).to_numpy(), dtype=np.float64)
-    numbers[missing] = np.nan
+    numbers = np.full(len(column), np.nan)
+    numbers[~column.is_null().to_numpy()] = (present if present.dtype == nw.Object else present.cast(nw.Float64)).to_numpy()
     return numbers
+
+
+def _are_numbers(values: nw.Series[Any]) -> bool:
+    """Whether the values, none of them null, are numbers; objects may be, such as the decimals a data base returns."""
+    if values.dtype.is_numeric() or values.dtype == nw.Boolean or len(values) == 0:
+        return True
+    return values.dtype == nw.Object and all(isinstance(value, Number) for value in values)
 
 
 def make_frame(columns: Mapping[str, Any], backend: str | None = None) -> Any:

@@ -23,7 +23,9 @@ class Propensities:
     values: Vector
 
     def __post_init__(self) -> None:
-        values = np.array(self.values, dtype=np.float64)
+        values = _numbers(self.values).copy()
+        if values.ndim != 1:
+            raise BadPropensityError(f"propensities must form one column, in the order of the log; got shape {values.shape}.")
         _check(values, lambda row: f"row {row}")
         values.setflags(write=False)
         object.__setattr__(self, "values", values)
@@ -64,7 +66,7 @@ def propensities_of(log: Ratings, given: PropensitiesLike) -> Propensities:
     """One propensity for each cell of ``log``, from values in its order, a U x I matrix, or a fitted model."""
     if isinstance(given, PropensityModel):
         return propensities_of(log, given.predict(log))
-    values = np.asarray(given, dtype=np.float64)
+    values = _numbers(given)
     if values.ndim == 2 and values.shape == (log.n_users, log.n_items):
         values = values[log.user, log.item]
     if values.shape != (len(log),):
@@ -76,6 +78,13 @@ def propensities_of(log: Ratings, given: PropensitiesLike) -> Propensities:
     return Propensities(values)
 
 
+def _numbers(given: npt.ArrayLike) -> Vector:
+    try:
+        return np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise BadPropensityError(f"propensities must be numbers, or a fitted model: {error}.") from error
+
+
 def _check(values: Vector, name_cell: Callable[[int], str]) -> None:
     good = np.isfinite(values) & (values > 0) & (values <= 1)
     if good.all():
@@ -83,6 +92,6 @@ def _check(values: Vector, name_cell: Callable[[int], str]) -> None:
     first = int(good.argmin())
     raise BadPropensityError(
         f"{int((~good).sum())} of {good.size} propensities lie outside (0, 1]; "
-        f"the first is {values[first]:g} at {name_cell(first)}. "
+        f"the first is {values[first]} at {name_cell(first)}. "
         "Raise small ones with np.maximum(values, low), or drop cells that can never be observed."
     )

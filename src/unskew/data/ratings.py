@@ -12,7 +12,7 @@ import numpy.typing as npt
 from unskew.data.columns import DEFAULTS, find_column
 from unskew.data.frames import id_column, make_frame, number_column, open_frame
 from unskew.data.universe import Universe, UniverseLike, universe_of
-from unskew.data.vocabulary import Ids, as_ids, encode, encode_with
+from unskew.data.vocabulary import Ids, as_ids, encode, encode_with, listed_ids, missing_ids, shown
 from unskew.errors import BadRatingError, DuplicateCellError, EmptyLogError, UnknownNameError
 from unskew.types import BoolVector, IntVector, Vector
 
@@ -63,8 +63,10 @@ class Ratings:
                 f"the first is {self.rating[row]} at {self.name_cell(row)}. "
                 "Drop those rows: a cell without a rating is an unobserved cell."
             )
-        for column in (self.user, self.item, self.rating):
+        for name in ("user", "item", "rating", "users", "items"):
+            column = getattr(self, name).view()  # a view, so that the caller's own array stays writeable
             column.setflags(write=False)
+            object.__setattr__(self, name, column)
 
     @classmethod
     def from_frame(
@@ -111,7 +113,7 @@ class Ratings:
         duplicates: Duplicates = "raise",
     ) -> Ratings:
         """From three aligned columns: user ids, item ids, ratings."""
-        ratings = np.array(rating, dtype=np.float64)
+        ratings = _numbers(rating)
         user_ids, item_ids = as_ids(user), as_ids(item)
         if not user_ids.shape == item_ids.shape == ratings.shape:
             raise BadRatingError(
@@ -139,9 +141,14 @@ class Ratings:
         dense = np.asarray(matrix, dtype=np.float64)
         if dense.ndim != 2:
             raise BadRatingError(f"a rating matrix has two dimensions; got shape {dense.shape}.")
-        seen = ~np.isnan(dense) if np.isnan(missing) else dense != missing
+        holes = np.isnan(dense)
+        if holes.any() and not np.isnan(missing):
+            raise BadRatingError(
+                f"{int(holes.sum())} cells of the matrix are NaN. If that marks unobserved cells, pass missing=np.nan."
+            )
+        seen = ~holes if np.isnan(missing) else dense != missing
         rows, columns = np.nonzero(seen)
-        return cls._from_codes(rows, columns, dense[rows, columns], dense.shape, users, items)
+        return cls.from_codes(rows, columns, dense[rows, columns], shape=dense.shape, users=users, items=items)
 
     @classmethod
     def from_sparse(
@@ -154,19 +161,21 @@ class Ratings:
     ) -> Ratings:
         """From a scipy sparse users x items matrix: every stored entry is a rating, explicit zeros included."""
         entries = matrix.tocoo()
-        log = cls._from_codes(entries.row, entries.col, entries.data, entries.shape, users, items)
+        log = cls.from_codes(entries.row, entries.col, entries.data, shape=entries.shape, users=users, items=items)
         return _settle_duplicates(log, duplicates)
 
     @classmethod
-    def _from_codes(
+    def from_codes(
         cls,
         user: npt.ArrayLike,
         item: npt.ArrayLike,
         rating: npt.ArrayLike,
+        *,
         shape: tuple[int, ...],
-        users: npt.ArrayLike | None,
-        items: npt.ArrayLike | None,
+        users: npt.ArrayLike | None = None,
+        items: npt.ArrayLike | None = None,
     ) -> Ratings:
+        """From row and column numbers of a matrix of the given shape, each cell at most once; the shape is the universe."""
         universe = Universe(*shape)
         return cls(
             np.array(user, dtype=np.int32),
@@ -215,7 +224,7 @@ class Ratings:
 
     def name_cell(self, row: int) -> str:
         """``row 3 (user 'ann', item 7)``: how errors point at a cell."""
-        return f"row {row} (user {_plain(self.users[self.user[row]])!r}, item {_plain(self.items[self.item[row]])!r})"
+        return f"row {row} (user {shown(self.users[self.user[row]])}, item {shown(self.items[self.item[row]])})"
 
     def to_frame(self, backend: str | None = None) -> Any:
         """The log as a data frame of the caller's own library (or the named one), with the caller's column names."""
@@ -223,21 +232,31 @@ class Ratings:
         return make_frame({self.columns[role]: column for role, column in values.items()}, backend or self.backend)
 
 
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
+def _numbers(rating: npt.ArrayLike) -> Vector:
+    try:
+        return np.array(rating, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise BadRatingError(f"ratings must be numbers: {error}.") from error
 
 
 def _codes(ids: Ids, listed: npt.ArrayLike | None, *, kind: str) -> tuple[IntVector, Ids]:
-    if listed is None:
-        return encode(ids)
-    vocabulary = as_ids(listed)
-    return encode_with(ids, vocabulary, kind=kind), vocabulary
+    if listed is not None:
+        vocabulary = listed_ids(listed, kind=kind)
+        return encode_with(ids, vocabulary, kind=kind), vocabulary
+    codes, vocabulary = encode(ids)
+    missing = missing_ids(vocabulary)[codes]
+    if missing.any():
+        raise BadRatingError(
+            f"{int(missing.sum())} of {len(ids)} {kind} ids are missing; the first is at row {int(missing.argmax())}. "
+            "Drop those rows first."
+        )
+    return codes, vocabulary
 
 
 def _vocabulary(size: int, listed: npt.ArrayLike | None, *, kind: str) -> Ids:
     if listed is None:
         return np.arange(size)
-    ids = as_ids(listed)
+    ids = listed_ids(listed, kind=kind)
     if len(ids) != size:
         raise BadRatingError(f"the matrix has {size} {kind}s, but {kind}s=... lists {len(ids)}.")
     return ids

@@ -55,7 +55,7 @@ def universe_of(log: Ratings, given: UniverseLike) -> Universe | None:
 def _parse(log: Ratings, given: object) -> Universe:
     if isinstance(given, Universe):
         return given
-    if given == "log":
+    if isinstance(given, str) and given == "log":
         return Universe(log.n_users, log.n_items)
     if isinstance(given, Sequence) and not isinstance(given, str) and len(given) == 2:
         return Universe(given[0], given[1])

@@ -9,21 +9,60 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.errors import BadRatingError, DuplicateCellError
-from unskew.types import IntVector
+from unskew.types import BoolVector, IntVector
 
 Ids: TypeAlias = npt.NDArray[Any]
 
 
 def as_ids(values: Sequence[Hashable] | npt.ArrayLike) -> Ids:
     """A one-dimensional array of ids; tuples and other odd ids stay whole, as objects."""
-    if isinstance(values, np.ndarray) and values.ndim == 1:
-        return values
+    if hasattr(values, "__array__"):
+        ids = np.asarray(values)
+        if ids.ndim != 1:
+            raise BadRatingError(f"ids must form one column; got an array of shape {ids.shape}.")
+        return ids
     items = list(values)  # type: ignore[arg-type]
     if {type(value) for value in items} in ({int}, {str}):
-        return np.asarray(items)
+        ids = np.asarray(items)
+        if ids.dtype.kind in "iuU" and ids.tolist() == items:  # NumPy rounds some large integers and cuts final NULs off
+            return ids
     ids = np.empty(len(items), dtype=object)
     ids[:] = items
     return ids
+
+
+def listed_ids(values: npt.ArrayLike, *, kind: str) -> Ids:
+    """A vocabulary that the caller lists: our own copy of it, each id once and none missing."""
+    ids = as_ids(values).copy()
+    if missing_ids(ids).any():
+        raise BadRatingError(f"{kind}s=... lists a missing id at place {int(missing_ids(ids).argmax())}. Leave it out.")
+    n_repeats = len(ids) - len(set(ids.tolist()))
+    if n_repeats:
+        raise DuplicateCellError(f"{kind}s=... lists {n_repeats} {kind}s more than once.")
+    return ids
+
+
+def missing_ids(ids: Ids) -> BoolVector:
+    """Where an id is None, NaN, NaT or another library's null."""
+    if ids.dtype.kind in "fM":
+        return np.isnan(ids)
+    if ids.dtype.kind != "O":
+        return np.zeros(len(ids), dtype=bool)
+    return np.fromiter((_is_missing(value) for value in ids.tolist()), dtype=bool, count=len(ids))
+
+
+def _is_missing(value: Any) -> bool:
+    try:
+        return value is None or bool(value != value)
+    except TypeError:  # pandas.NA refuses to be true or false
+        return True
+
+
+def shown(value: Any) -> str:
+    """An id as errors print it: as the caller would write it, without NumPy's type around it."""
+    if isinstance(value, np.datetime64):
+        return str(value)
+    return repr(value.item() if isinstance(value, np.generic) else value)
 
 
 def encode(ids: Ids) -> tuple[IntVector, Ids]:
@@ -48,36 +87,39 @@ def _encode_integers(ids: Ids) -> tuple[IntVector, Ids]:
     if high - low > 8 * ids.size + 1024:
         vocabulary, codes = np.unique(ids, return_inverse=True)
         return codes.astype(np.int32), vocabulary
-    shifted = ids - ids.dtype.type(low)
+    wide = ids if ids.dtype == np.uint64 else ids.astype(np.int64, copy=False)  # int8 cannot hold 100 - -100
+    shifted = wide - wide.dtype.type(low)
     present = np.zeros(high - low + 1, dtype=bool)
     present[shifted] = True
     table = np.cumsum(present, dtype=np.int32) - np.int32(1)
-    return table[shifted], (np.flatnonzero(present) + low).astype(ids.dtype)
+    vocabulary = np.flatnonzero(present).astype(wide.dtype) + wide.dtype.type(low)
+    return table[shifted], vocabulary.astype(ids.dtype)
 
 
 def encode_with(ids: Ids, vocabulary: Ids, *, kind: str) -> IntVector:
     """Codes of ``ids`` in a given vocabulary; an id outside it is an error that names its row."""
-    codes = _look_up(ids, vocabulary, _table(vocabulary, kind=kind))
+    codes = find_codes(ids, vocabulary)
     if (codes < 0).any():
         row = int((codes < 0).argmax())
         raise BadRatingError(
             f"{int((codes < 0).sum())} of {len(ids)} rows have a {kind} that is not in {kind}s=...; "
-            f"the first is {ids[row]!r} at row {row}. Add it there, or drop those rows."
+            f"the first is {shown(ids[row])} at row {row}. Add it there, or drop those rows."
         )
     return codes
 
 
-def _look_up(ids: Ids, vocabulary: Ids, table: dict[Hashable, int]) -> IntVector:
-    """The code of each id, -1 where it has none; by bisection for numbers, one at a time for other ids."""
-    if not (ids.dtype.kind in "iuf" and vocabulary.dtype.kind in "iuf"):
+def find_codes(ids: Ids, vocabulary: Ids) -> IntVector:
+    """The code of each id, -1 where it has none; by bisection for numbers and dates, one at a time for other ids."""
+    if vocabulary.size == 0 or not _compare_exactly(ids.dtype, vocabulary.dtype):
+        table = {value: code for code, value in enumerate(vocabulary.tolist())}
         return np.fromiter((table.get(value, -1) for value in ids.tolist()), dtype=np.int32, count=len(ids))
     order = np.argsort(vocabulary)
     place = np.minimum(np.searchsorted(vocabulary, ids, sorter=order), len(vocabulary) - 1)
     return np.where(vocabulary[order[place]] == ids, order[place], -1).astype(np.int32)
 
 
-def _table(vocabulary: Ids, *, kind: str) -> dict[Hashable, int]:
-    table = {value: code for code, value in enumerate(vocabulary.tolist())}
-    if len(table) < len(vocabulary):
-        raise DuplicateCellError(f"{kind}s=... lists {len(vocabulary) - len(table)} {kind}s more than once.")
-    return table
+def _compare_exactly(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
+    """Whether NumPy compares the two without rounding, as it would int64 with uint64 or with floats."""
+    if one.kind in "iu" and other.kind in "iu":
+        return np.promote_types(one, other).kind in "iu"
+    return one.kind == other.kind and one.kind in "fM"

@@ -1,0 +1,96 @@
+"""Positions of logged cells among all items against the bare matrix product that makes the scores.
+
+    python benchmarks/ranking.py            both sizes
+    python benchmarks/ranking.py --size small --repeats 9
+
+Each size runs in a process of its own; its peak memory includes the log, the factors and the compiler, and never a U x I array.
+Times are medians of interleaved repeats, after one warm-up of each; ratios within one run are what to keep.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from statistics import median
+from time import perf_counter
+
+import numpy as np
+
+from unskew.data.factors import Factors
+from unskew.metrics.positions import BLOCK_CELLS, positions
+
+SIZES = {"small": (6_000, 4_000, 1_000_000), "large": (70_000, 10_000, 10_000_000)}
+N_FACTORS, TOP = 20, 50
+
+
+def synthetic(n_users: int, n_items: int, n_cells: int) -> tuple[np.ndarray, np.ndarray, Factors]:
+    """A log in random order and the factors that score it."""
+    rng = np.random.default_rng(0)
+    user = rng.integers(n_users, size=n_cells, dtype=np.int32)
+    item = rng.integers(n_items, size=n_cells, dtype=np.int32)
+    shapes = ((n_users, N_FACTORS), (n_items, N_FACTORS))
+    return user, item, Factors(*(rng.standard_normal(shape, dtype=np.float32) for shape in shapes))
+
+
+def bare_product(factors: Factors) -> None:
+    """All scores, block by block into the same memory, and nothing done with them."""
+    n_rows = BLOCK_CELLS // factors.n_items
+    item_side = np.ascontiguousarray(factors.item_factors.T)
+    block = np.empty((n_rows, factors.n_items), np.float32)
+    for start in range(0, factors.n_users, n_rows):
+        users = factors.user_factors[start : start + n_rows]
+        np.matmul(users, item_side, out=block[: len(users)])
+
+
+def seconds(run: Callable[[], object]) -> float:
+    start = perf_counter()
+    run()
+    return perf_counter() - start
+
+
+def peak_megabytes() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def measure(size: str, repeats: int) -> None:
+    n_users, n_items, n_cells = SIZES[size]
+    user, item, factors = synthetic(n_users, n_items, n_cells)
+    runs: dict[str, Callable[[], object]] = {
+        "bare block GEMM": lambda: bare_product(factors),
+        f"top-{TOP} positions": lambda: positions(user, item, n_users, n_items, factors, top=TOP),
+        "exact positions": lambda: positions(user, item, n_users, n_items, factors),
+    }
+    before = peak_megabytes()
+    peaks = {}
+    for name, run in runs.items():
+        run()
+        peaks[name] = peak_megabytes()
+    taken = [{name: seconds(run) for name, run in runs.items()} for _ in range(repeats)]
+    product = "bare block GEMM"
+    for name in runs:
+        ratio = median(times[product] / times[name] for times in taken)
+        print(
+            f"| {n_users:,} x {n_items:,}, {n_cells:,} cells | {name} | {median(times[name] for times in taken):.3f} "
+            f"| {ratio:.2f} | {before:.0f} | {peaks[name]:.0f} |",
+            flush=True,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", choices=SIZES, help="measure one size in this process")
+    parser.add_argument("--repeats", type=int, default=7)
+    arguments = parser.parse_args()
+    if arguments.size:
+        measure(arguments.size, arguments.repeats)
+        return
+    print("| log | work | seconds | GEMM time / ours | MB before | peak MB |\n|---|---|---|---|---|---|", flush=True)
+    for size in SIZES:
+        subprocess.run([sys.executable, __file__, "--size", size, "--repeats", str(arguments.repeats)], check=True)
+
+
+if __name__ == "__main__":
+    main()

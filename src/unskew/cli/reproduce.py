@@ -1,0 +1,75 @@
+"""``unskew reproduce``: the paper, one command a table or figure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from unskew.cli.printing import console, print_table
+
+if TYPE_CHECKING:
+    from unskew.experiments.reproduction import Reproduction
+    from unskew.progress import Track
+
+NAMES = ("toy", "table1", "figure2")
+
+
+@click.command()
+@click.argument("name", type=click.Choice([*NAMES, "all"]))
+@click.option("--trials", default=50, show_default=True, type=click.IntRange(min=2), help="Draws of the log.")
+@click.option("--seed", default=0, show_default=True, help="Seed of everything random.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), help="Folder for the JSON, PNG and SVG files.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress bar.")
+def reproduce(name: str, trials: int, seed: int, as_json: bool, output: Path | None, quiet: bool) -> None:
+    r"""Run a table or figure of Schnabel et al. 2016 again, ours beside the paper's.
+
+    \b
+    Example:
+      unskew reproduce table1
+      unskew reproduce figure2 --trials 10 -o out
+    """
+    from unskew.progress import bar, silent
+
+    track = silent if quiet else bar
+    results = [_run(each, trials, seed, track) for each in (NAMES if name == "all" else (name,))]
+    if output is not None:
+        for result in results:
+            _write(result, output)
+    if as_json:
+        click.echo(results[0].to_json() if name != "all" else _joined(results, trials, seed))
+        return
+    for result in results:
+        out = console()
+        if result.setting:
+            print_table(out, result.setting, title="The movie lovers of Figure 1")
+        print_table(out, result.table, title=f"{result.name}, {result.trials} draws, seed {result.seed}")
+        out.print(result.summary)
+
+
+def _run(name: str, trials: int, seed: int, track: Track) -> Reproduction:
+    from unskew.experiments.figure2 import figure2
+    from unskew.experiments.table1 import table1
+    from unskew.experiments.toy import toy
+
+    experiments: dict[str, Callable[..., Reproduction]] = {"toy": toy, "table1": table1, "figure2": figure2}
+    return experiments[name](trials=trials, seed=seed, track=track)
+
+
+def _joined(results: list[Reproduction], trials: int, seed: int) -> str:
+    rows = [{"experiment": result.name, **row} for result in results for row in result.rows]
+    return json.dumps({"name": "all", "trials": trials, "seed": seed, "rows": rows})
+
+
+def _write(result: Reproduction, directory: Path) -> None:
+    from unskew.report import figures
+
+    written = list(figures.save(figures.draw(result), directory, result.name))
+    path = directory / f"{result.name}.json"
+    path.write_text(result.to_json())
+    for each in (path, *written):
+        click.echo(f"wrote {each}", err=True)

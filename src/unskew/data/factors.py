@@ -1,0 +1,85 @@
+"""Factors of a fitted matrix factorisation, as a scorer of blocks of users."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from unskew.errors import BadPredictionError, UsageError
+from unskew.types import IntVector, Scores
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Factors:
+    """F_ui = v_u . w_i + a_u + b_i + c, for a block of users against all items, in the factors' own precision.
+
+    >>> factors = Factors(np.array([[1.0], [2.0]]), np.array([[3.0], [5.0]]), item_offset=np.array([0.0, 0.5]))
+    >>> factors(np.array([1], np.int32))
+    array([[ 6. , 10.5]])
+    """
+
+    user_factors: Scores
+    item_factors: Scores
+    user_offset: Scores | None = None
+    item_offset: Scores | None = None
+    global_offset: float = 0.0
+    _item_side: Scores = field(init=False, repr=False)
+    """One column an item: w_i, and where there are offsets 1 and b_i below it."""
+
+    def __post_init__(self) -> None:
+        for name, factors in (("user_factors", self.user_factors), ("item_factors", self.item_factors)):
+            if factors.ndim != 2 or factors.dtype not in (np.float32, np.float64):
+                raise UsageError(
+                    f"{name} is {factors.dtype} of shape {factors.shape}; it must be float32 or float64 with one row for each."
+                )
+        if self.user_factors.shape[1] != self.item_factors.shape[1]:
+            raise UsageError(
+                f"users have {self.user_factors.shape[1]} factors and items {self.item_factors.shape[1]}; "
+                "v_u . w_i needs as many on both sides."
+            )
+        for name, offset, size in (
+            ("user_offset", self.user_offset, self.n_users),
+            ("item_offset", self.item_offset, self.n_items),
+        ):
+            if offset is not None and offset.shape != (size,):
+                raise UsageError(f"{name} has shape {offset.shape}; it must have shape ({size},), one for each row of factors.")
+        object.__setattr__(self, "_item_side", self._stack_items())
+
+    @property
+    def n_users(self) -> int:
+        """Users with factors."""
+        return self.user_factors.shape[0]
+
+    @property
+    def n_items(self) -> int:
+        """Items with factors."""
+        return self.item_factors.shape[0]
+
+    def __call__(self, users: IntVector, /) -> Scores:
+        """[v_u, a_u + c, 1] . [w_i, 1, b_i]: the offsets ride along in one matrix product."""
+        if users.size and users.max() >= self.n_users:
+            raise BadPredictionError(
+                f"user code {users.max()} has no factors, which end at code {self.n_users - 1}. "
+                "Fit the factors on a log with the same users, or leave the others out."
+            )
+        user_side = self.user_factors[users]
+        if self._has_offsets:
+            user_side = np.column_stack([user_side, self._user_constant(users), np.ones(users.size)])
+        return user_side.astype(self._item_side.dtype, copy=False) @ self._item_side
+
+    @property
+    def _has_offsets(self) -> bool:
+        return self.user_offset is not None or self.item_offset is not None or self.global_offset != 0
+
+    def _user_constant(self, users: IntVector) -> Scores:
+        """a_u + c."""
+        offset = np.zeros(users.size) if self.user_offset is None else self.user_offset[users]
+        return offset + self.global_offset
+
+    def _stack_items(self) -> Scores:
+        dtype = np.result_type(self.user_factors, self.item_factors)
+        if not self._has_offsets:
+            return np.ascontiguousarray(self.item_factors.T, dtype)
+        offset = np.zeros(self.n_items) if self.item_offset is None else self.item_offset
+        return np.vstack([self.item_factors.T, np.ones(self.n_items), offset]).astype(dtype)

@@ -1,0 +1,66 @@
+"""What an estimator says: a value for each model, how they vary together, and what follows from that."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from unskew.types import Matrix, Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """An estimate of one number with its standard error and confidence limits."""
+
+    value: float
+    std_error: float
+    low: float
+    high: float
+    p_value: float
+    """Two-sided, for the value being zero."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Estimate:
+    """The risks of k models judged on the same cells. Their covariance makes every difference a paired one."""
+
+    value: Vector
+    covariance: Matrix
+    n_clusters: int | None = None
+    """Independent units behind the covariance, where that is a small number: Student's t instead of the normal."""
+    replicates: Matrix | None = None
+    """Bootstrap replicates, one row a resample; then intervals are percentiles of them."""
+
+    def of(self, model: int, *, level: float) -> Interval:
+        """The risk of one model."""
+        return self._interval(np.eye(self.value.size)[model], level)
+
+    def difference(self, first: int, second: int, *, level: float) -> Interval:
+        """Risk of ``first`` minus risk of ``second``, paired cell by cell."""
+        unit = np.eye(self.value.size)
+        return self._interval(unit[first] - unit[second], level)
+
+    def _interval(self, contrast: Vector, level: float) -> Interval:
+        value = float(contrast @ self.value)
+        std_error = math.sqrt(max(float(contrast @ self.covariance @ contrast), 0.0))
+        if self.replicates is not None:
+            low, high = np.quantile(self.replicates @ contrast, [(1 - level) / 2, (1 + level) / 2])
+        else:
+            reach = self._quantile((1 + level) / 2) * std_error
+            low, high = value - reach, value + reach
+        return Interval(value, std_error, float(low), float(high), self._p_value(value, std_error))
+
+    def _quantile(self, probability: float) -> float:
+        if self.n_clusters is None:
+            return float(special.ndtri(probability))
+        return float(special.stdtrit(self.n_clusters - 1, probability))
+
+    def _p_value(self, value: float, std_error: float) -> float:
+        if std_error == 0.0:
+            return float(value == 0.0)
+        score = -abs(value) / std_error
+        tail = special.ndtr(score) if self.n_clusters is None else special.stdtr(self.n_clusters - 1, score)
+        return float(2 * tail)

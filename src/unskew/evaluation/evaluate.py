@@ -1,0 +1,193 @@
+"""The main call: which model is better, really?"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from unskew.data.propensities import PropensitiesLike, propensities_of
+from unskew.data.ratings import Ratings
+from unskew.data.universe import Universe, UniverseLike, universe_of
+from unskew.errors import PropensityWarning, UnknownNameError, UsageError
+from unskew.estimators.cells import Deltas, Imputed, Sample
+from unskew.estimators.family import Estimator, find_estimator
+from unskew.estimators.health import WeightHealth
+from unskew.estimators.sums import Clusters, Resampling
+from unskew.estimators.transforms import WeightTransform
+from unskew.evaluation.imputation import impute, scored
+from unskew.evaluation.predictions import Predictions, PredictionsLike, read_predictions
+from unskew.evaluation.result import Evaluation
+from unskew.metrics.judged import Judged, Metric
+from unskew.metrics.names import find_metric
+
+
+def evaluate(
+    log: Ratings,
+    predictions: Mapping[str, PredictionsLike] | PredictionsLike,
+    *,
+    propensities: PropensitiesLike | None = None,
+    metrics: Sequence[str | Metric] = ("mse", "mae"),
+    estimators: Sequence[str | Estimator] = ("naive", "ips", "snips"),
+    universe: UniverseLike = None,
+    level: float = 0.95,
+    cluster: Literal["user", "item"] | None = None,
+    relevant: float | None = None,
+    transform: WeightTransform | None = None,
+    imputation: PredictionsLike | None = None,
+    bootstrap: int | None = None,
+    random_state: int = 0,
+) -> Evaluation:
+    """Judge models on a log whose ratings were not observed at random.
+
+    Parameters
+    ----------
+    log
+        The observed ratings.
+    predictions
+        By model name (or one model alone): predicted ratings in the order of the log; a users x items matrix; a frame of user,
+        item, prediction and perhaps position; a fitted model with ``predict(users, items)``; or a callable that scores a block of
+        user codes against all items. Ranking metrics need one of the last three or the matrix.
+    propensities
+        How likely each logged cell was to be observed: values in the order of the log, a users x items matrix, or a fitted model.
+    metrics
+        ``mse mae accuracy dcg dcg@k cg@k precision@k recall@k stratified_recall@k atop``, or objects of your own.
+    estimators
+        ``naive ips snips user_normalized item_normalized eib dr``.
+    universe
+        (n_users, n_items): all that could have been logged. Needed by ``ips``, ``dr``, ``eib`` and ranking metrics. ``"log"``
+        says that the log's own users and items are all there are; a log built from a matrix knows already.
+    level
+        Confidence level of the intervals.
+    cluster
+        None takes cells as independent given the propensities; ``"user"`` allows any dependence inside a user and counts users as
+        a sample of more users, which is wider and right for most real logs.
+    relevant
+        Ratings from here on count as relevant, for precision, recall and atop.
+    transform
+        ``Clip``, ``Switch``, ``Shrink`` or ``SubGaussian``: what to weight by in place of 1/P.
+    imputation
+        For ``dr`` and ``eib``: a model of the ratings themselves, in any form that covers all cells.
+    bootstrap
+        Number of resamples of users (of clusters) for percentile intervals in place of analytic ones.
+    random_state
+        Seed of the bootstrap.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> truth = np.array([[5, 1, 1], [1, 5, 1]])
+    >>> log = Ratings.from_dense([[5, 1, 0], [0, 5, 0]])
+    >>> evaluate(log, {"fives": np.full((2, 3), 5.0)}, propensities=[1, 0.5, 1], metrics=["mae"], estimators=["naive", "ips"])
+    model  metric  estimator  estimate  std_error  ci_low  ci_high
+    fives  mae     naive         1.333      0.629   0.101    2.566
+    fives  mae     ips           1.333      0.943  -0.515    3.181
+    3 observed cells of 2 users x 3 items; 95% intervals; effective sample size 3
+    """
+    if not 0 < level < 1:
+        raise UsageError(f"level must lie strictly between 0 and 1, such as 0.95; got {level!r}.")
+    named = predictions if isinstance(predictions, Mapping) else {"model": predictions}
+    if not named:
+        raise UsageError("there are no predictions to evaluate.")
+    log = replace(log, universe=universe_of(log, universe))
+    chosen_metrics = [find_metric(metric, relevant=relevant) for metric in metrics]
+    chosen_estimators = [find_estimator(estimator) for estimator in estimators]
+    resampling = None if bootstrap is None else Resampling(bootstrap, random_state)
+    sample = _sample(log, propensities, chosen_estimators, cluster, transform, resampling)
+    models = [read_predictions(name, given, log) for name, given in named.items()]
+    judged = [_judge(model, log, chosen_metrics) for model in models]
+    fill = _fill(imputation, models, judged, log, chosen_estimators)
+    estimates = {
+        (metric.name, estimator.name): estimator(deltas, sample)
+        for metric, deltas in ((metric, _deltas(metric, judged, fill)) for metric in chosen_metrics)
+        for estimator in chosen_estimators
+    }
+    return Evaluation(
+        models=tuple(named),
+        metrics={metric.name: metric.higher_is_better for metric in chosen_metrics},
+        estimators=tuple(estimator.name for estimator in chosen_estimators),
+        estimates=estimates,
+        level=level,
+        n_observed=len(log),
+        universe=log.universe,
+        health=_check_weights(sample, chosen_estimators),
+        n_touched=0 if transform is None else sample.n_touched,
+        backend=log.backend,
+    )
+
+
+def _sample(
+    log: Ratings,
+    propensities: PropensitiesLike | None,
+    estimators: Sequence[Estimator],
+    cluster: str | None,
+    transform: WeightTransform | None,
+    resampling: Resampling | None,
+) -> Sample:
+    weighted = [estimator.name for estimator in estimators if estimator.is_weighted]
+    if propensities is None and weighted:
+        raise UsageError(
+            f"{', '.join(weighted)} need propensities=...; for the plain average over the log alone say estimators=['naive']."
+        )
+    universe = log.universe or Universe(log.n_users, log.n_items)
+    users = Clusters(log.user, universe.n_users, resampling)
+    items = Clusters(log.item, universe.n_items, resampling)
+    kinds = {None: None if resampling is None else users, "user": users, "item": items}
+    if cluster not in kinds:
+        raise UnknownNameError("cluster", cluster, ("None", "user", "item"))
+    checked = None if propensities is None else propensities_of(log, propensities)
+    return Sample(users, items, checked, transform, kinds[cluster], log.universe)
+
+
+def _judge(model: Predictions, log: Ratings, metrics: Sequence[Metric]) -> Judged:
+    """Ask a model once for whatever the metrics read."""
+    ranking = [metric.top for metric in metrics if metric.ranks]
+    top = None if None in ranking else max((top for top in ranking if top is not None), default=None)
+    n_items = None if log.universe is None else log.universe.n_items
+    return Judged(
+        log.rating,
+        log.item,
+        log.rating,
+        prediction=None if all(metric.ranks for metric in metrics) else model.values(log),
+        positions=model.positions(log, n_items=n_items or log.n_items, top=top) if ranking else None,
+        n_items=n_items,
+    )
+
+
+def _fill(
+    imputation: PredictionsLike | None,
+    models: Sequence[Predictions],
+    judged: Sequence[Judged],
+    log: Ratings,
+    estimators: Sequence[Estimator],
+) -> Callable[[Metric], Imputed] | None:
+    """How to impute the deltas of a metric, where an estimator wants that and the caller says with what."""
+    if imputation is None or not any(estimator.imputes for estimator in estimators):
+        return None
+    rating_model = scored(read_predictions("imputation", imputation, log))
+    return lambda metric: impute(metric, models, judged, rating_model, log)
+
+
+def _deltas(metric: Metric, judged: Sequence[Judged], fill: Callable[[Metric], Imputed] | None) -> Deltas:
+    deltas = [metric(cells) for cells in judged]
+    is_mean = deltas[0].base is None
+    return Deltas(
+        np.stack([delta.value for delta in deltas]),
+        deltas[0].base,
+        deltas[0].is_mean_of_users,
+        fill(metric) if fill is not None and is_mean else None,
+    )
+
+
+def _check_weights(sample: Sample, estimators: Sequence[Estimator]) -> WeightHealth | None:
+    """Warn, with numbers, where the weights say that the data can hardly answer."""
+    if not any(estimator.is_weighted for estimator in estimators):
+        return None
+    compare_mass = sample.universe is not None and sample.transform is None
+    health = WeightHealth.of(sample.weight, n_cells=sample.universe.n_cells if sample.universe and compare_mass else None)
+    for complaint in health.complaints():
+        warnings.warn(complaint, PropensityWarning, stacklevel=3)
+    return health

@@ -1,0 +1,158 @@
+"""What :func:`unskew.evaluate` returns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from unskew.data.frames import make_frame
+from unskew.data.universe import Universe
+from unskew.errors import UnknownNameError
+from unskew.estimators.estimate import Estimate
+from unskew.estimators.health import WeightHealth
+from unskew.tables import html_table, text_table
+
+
+@dataclass(frozen=True, slots=True)
+class Risk:
+    """One model's value of one metric by one estimator."""
+
+    model: str
+    metric: str
+    estimator: str
+    estimate: float
+    std_error: float
+    ci_low: float
+    ci_high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One model minus another, paired cell by cell."""
+
+    first: str
+    second: str
+    metric: str
+    estimator: str
+    difference: float
+    std_error: float
+    ci_low: float
+    ci_high: float
+    p_value: float
+    level: float
+    higher_is_better: bool
+
+    @property
+    def better(self) -> str | None:
+        """The better model, or None while the interval holds zero."""
+        if self.ci_low <= 0 <= self.ci_high:
+            return None
+        return self.first if (self.difference > 0) == self.higher_is_better else self.second
+
+    def __str__(self) -> str:
+        verdict = "cannot be told apart from" if self.better is None else ("beats" if self.better == self.first else "loses to")
+        return (
+            f"{self.first} {verdict} {self.second} on {self.metric} by {self.estimator}: "
+            f"difference {self.difference:+.4g} [{self.ci_low:+.4g}, {self.ci_high:+.4g}] "
+            f"at {self.level:.0%}, p = {self.p_value:.2g}"
+        )
+
+    def to_json(self) -> str:
+        """All fields, and which model is better."""
+        return json.dumps(asdict(self) | {"better": self.better})
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Evaluation:
+    """Risks of several models by several metrics and estimators, from one log."""
+
+    models: tuple[str, ...]
+    metrics: Mapping[str, bool]
+    """Names of the metrics; True where higher is better."""
+    estimators: tuple[str, ...]
+    estimates: Mapping[tuple[str, str], Estimate]
+    """By (metric, estimator)."""
+    level: float
+    n_observed: int
+    universe: Universe | None = None
+    health: WeightHealth | None = None
+    """How far the weights can be trusted; None where no estimator weighted."""
+    n_touched: int = 0
+    """Weights that the transform changed."""
+    backend: str | None = None
+
+    def __iter__(self) -> Iterator[Risk]:
+        for metric in self.metrics:
+            for model in self.models:
+                for estimator in self.estimators:
+                    yield self.risk(model, metric=metric, estimator=estimator)
+
+    def risk(self, model: str, *, metric: str, estimator: str) -> Risk:
+        """One cell of the table."""
+        interval = self._estimate(metric, estimator).of(self._model(model), level=self.level)
+        return Risk(model, metric, estimator, interval.value, interval.std_error, interval.low, interval.high)
+
+    def compare(self, first: str, second: str, *, metric: str, estimator: str) -> Comparison:
+        """``first`` minus ``second`` with its own interval: narrower than what two separate ones suggest."""
+        estimate = self._estimate(metric, estimator)
+        interval = estimate.difference(self._model(first), self._model(second), level=self.level)
+        return Comparison(
+            first,
+            second,
+            metric,
+            estimator,
+            interval.value,
+            interval.std_error,
+            interval.low,
+            interval.high,
+            interval.p_value,
+            self.level,
+            self.metrics[metric],
+        )
+
+    def to_columns(self) -> dict[str, list[Any]]:
+        """Model, metric, estimator, estimate, std_error, ci_low, ci_high: a list each."""
+        rows = [asdict(risk) for risk in self]
+        return {name: [row[name] for row in rows] for name in rows[0]}
+
+    def to_frame(self, backend: str | None = None) -> Any:
+        """The table as a data frame of the caller's own library, or of the named one."""
+        return make_frame(self.to_columns(), backend or self.backend)
+
+    def to_json(self) -> str:
+        """The table and what it was computed from."""
+        return json.dumps(
+            {
+                "level": self.level,
+                "n_observed": self.n_observed,
+                "universe": None if self.universe is None else [self.universe.n_users, self.universe.n_items],
+                "weights": None if self.health is None else asdict(self.health) | {"n_touched": self.n_touched},
+                "rows": [asdict(risk) for risk in self],
+            }
+        )
+
+    def __repr__(self) -> str:
+        return f"{text_table(self.to_columns())}\n{self._footer()}"
+
+    def _repr_html_(self) -> str:
+        return f"{html_table(self.to_columns())}<p>{self._footer()}</p>"
+
+    def _footer(self) -> str:
+        where = "" if self.universe is None else f" of {self.universe}"
+        touched = f"; {self.n_touched:,} weights transformed" if self.n_touched else ""
+        ess = "" if self.health is None else f"; effective sample size {self.health.effective_sample_size:,.0f}"
+        return f"{self.n_observed:,} observed cells{where}; {self.level:.0%} intervals{ess}{touched}"
+
+    def _estimate(self, metric: str, estimator: str) -> Estimate:
+        if metric not in self.metrics:
+            raise UnknownNameError("metric of this evaluation", metric, self.metrics)
+        if estimator not in self.estimators:
+            raise UnknownNameError("estimator of this evaluation", estimator, self.estimators)
+        return self.estimates[metric, estimator]
+
+    def _model(self, name: str) -> int:
+        if name not in self.models:
+            raise UnknownNameError("model of this evaluation", name, self.models)
+        return self.models.index(name)

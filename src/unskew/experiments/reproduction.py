@@ -1,0 +1,42 @@
+"""What an experiment gives back: rows of ours beside the paper's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from unskew.tables import html_table, text_table
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Reproduction:
+    """One table or figure of the paper, run again."""
+
+    name: str
+    trials: int
+    seed: int
+    rows: Sequence[Mapping[str, Any]]
+    """A row per printed cell, with our values and the paper's (None where the paper prints none)."""
+    table: Mapping[str, Sequence[object]]
+    """The same for the eye, column by column."""
+    summary: str
+    """One paragraph: what to see in it."""
+    setting: Mapping[str, Sequence[object]] = field(default_factory=dict)
+    """What the experiment was made of, column by column, where that is small enough to show."""
+    grids: Mapping[str, npt.NDArray[np.generic]] = field(default_factory=dict)
+    """The same as matrices, for a drawing."""
+
+    def to_json(self) -> str:
+        """One object: name, trials, seed, rows."""
+        return json.dumps({"name": self.name, "trials": self.trials, "seed": self.seed, "rows": list(self.rows)})
+
+    def __repr__(self) -> str:
+        return f"{text_table(self.table)}\n\n{self.summary}"
+
+    def _repr_html_(self) -> str:
+        return f"{html_table(self.table)}<p>{self.summary}</p>"

@@ -1,0 +1,39 @@
+"""Metrics by the names that users type: ``mse``, ``dcg@50``, ..."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from unskew.errors import UnknownNameError
+from unskew.metrics.judged import Metric
+from unskew.metrics.ranking import AreaAboveTop, CumulativeGain, DiscountedGain, Precision, Recall, StratifiedRecall
+from unskew.metrics.rating import AbsoluteError, Accuracy, SquaredError
+
+PLAIN: Mapping[str, Callable[[float | None], Metric]] = {
+    "mse": lambda _: SquaredError(),
+    "mae": lambda _: AbsoluteError(),
+    "accuracy": lambda _: Accuracy(),
+    "dcg": lambda _: DiscountedGain(),
+    "atop": AreaAboveTop,
+}
+AT_TOP: Mapping[str, Callable[[int, float | None], Metric]] = {
+    "dcg": lambda top, _: DiscountedGain(top),
+    "cg": lambda top, _: CumulativeGain(top),
+    "precision": Precision,
+    "recall": Recall,
+    "stratified_recall": StratifiedRecall,
+}
+VALID = (*PLAIN, *(f"{name}@k" for name in AT_TOP))
+
+
+def find_metric(name: str | Metric, *, relevant: float | None = None) -> Metric:
+    """The metric of that name, ratings of ``relevant`` and more being the relevant ones; a metric passes through."""
+    if not isinstance(name, str):
+        return name
+    if name in PLAIN:
+        return PLAIN[name](relevant)
+    split = re.fullmatch(r"(\w+)@([1-9]\d*)", name)
+    if split is None or split[1] not in AT_TOP:
+        raise UnknownNameError("metric", name, VALID)
+    return AT_TOP[split[1]](int(split[2]), relevant)

@@ -1,0 +1,172 @@
+"""What a cell's place in the ranking of all items is worth.
+
+Scores tie often, so each formula takes the expectation over random orders of a tie: items tied on places s..t all get the mean
+of those places' weights (docs/decisions/003-ties.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unskew.errors import UsageError
+from unskew.metrics.judged import Delta, Judged
+from unskew.metrics.positions import Positions
+from unskew.types import Vector
+
+
+def mean_place_weight(positions: Positions, place_weight: Vector) -> Vector:
+    """Mean of ``place_weight`` over the places that a cell's tie fills; places beyond its end weigh nothing."""
+    up_to = np.concatenate([[0.0], np.cumsum(place_weight)])
+    first = np.minimum(positions.above, place_weight.size)
+    last = np.minimum(positions.above + positions.equal, place_weight.size)
+    weight: Vector = (up_to[last] - up_to[first]) / positions.equal
+    return weight
+
+
+def discount(n_places: int) -> Vector:
+    """1 / log2(place + 1) for places 1, 2, ...: the paper prints 1/log(rank), infinite at rank 1; its numbers use this."""
+    return 1.0 / np.log2(np.arange(2, n_places + 2))
+
+
+def relevance(rating: Vector, threshold: float | None) -> Vector:
+    """1 where the rating counts as relevant. Without a threshold ratings must be 0 and 1 already."""
+    if threshold is not None:
+        return (rating >= threshold).astype(np.float64)
+    other = ~np.isin(rating, (0.0, 1.0))
+    if other.any():
+        raise UsageError(
+            f"this metric asks which items are relevant, and ratings such as {rating[other.argmax()]:g} do not say. "
+            "Pass relevant=4, for example, to count ratings of 4 and more."
+        )
+    return rating
+
+
+@dataclass(frozen=True, slots=True)
+class DiscountedGain:
+    """DCG and DCG@k: the mean over users of sum_i Y_ui / log2(position + 1)."""
+
+    top: int | None = None
+    higher_is_better: bool = True
+    ranks: bool = True
+
+    @property
+    def name(self) -> str:
+        """``dcg`` or ``dcg@k``."""
+        return "dcg" if self.top is None else f"dcg@{self.top}"
+
+    def __call__(self, judged: Judged, /) -> Delta:
+        """Eq. (8): I * Y / log2(position + 1)."""
+        positions, n_items = judged.ranked()
+        places = n_items if self.top is None else min(self.top, n_items)
+        return Delta(n_items * mean_place_weight(positions, discount(places)) * judged.rating)
+
+
+@dataclass(frozen=True, slots=True)
+class CumulativeGain:
+    """CG@k: the mean rating of the k items recommended to each user."""
+
+    top: int
+    higher_is_better: bool = True
+    ranks: bool = True
+
+    @property
+    def name(self) -> str:
+        """``cg@k``."""
+        return f"cg@{self.top}"
+
+    def __call__(self, judged: Judged, /) -> Delta:
+        """Eq. (7): (I / k) * Y * 1{position <= k}."""
+        positions, n_items = judged.ranked()
+        return Delta(n_items / self.top * mean_place_weight(positions, np.ones(self.top)) * judged.rating)
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """PREC@k: the share of relevant items among the k recommended."""
+
+    top: int
+    relevant: float | None = None
+    higher_is_better: bool = True
+    ranks: bool = True
+
+    @property
+    def name(self) -> str:
+        """``precision@k``."""
+        return f"precision@{self.top}"
+
+    def __call__(self, judged: Judged, /) -> Delta:
+        """Eq. (9): (I / k) * Y * 1{position <= k} with Y in {0, 1}."""
+        positions, n_items = judged.ranked()
+        in_top = mean_place_weight(positions, np.ones(self.top))
+        return Delta(n_items / self.top * in_top * relevance(judged.rating, self.relevant))
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """Recall@k: the share of a user's relevant items among the k recommended, mean over users with a relevant one."""
+
+    top: int
+    relevant: float | None = None
+    higher_is_better: bool = True
+    ranks: bool = True
+
+    @property
+    def name(self) -> str:
+        """``recall@k``."""
+        return f"recall@{self.top}"
+
+    def __call__(self, judged: Judged, /) -> Delta:
+        """Per user sum h Y 1{position <= k} / sum h Y: a ratio, so only consistent."""
+        positions, _ = judged.ranked()
+        base = relevance(judged.rating, self.relevant)
+        return Delta(base * mean_place_weight(positions, np.ones(self.top)), base, is_mean_of_users=True)
+
+
+@dataclass(frozen=True, slots=True)
+class StratifiedRecall:
+    """Popularity-stratified recall@k (Steck 2011): relevant items count (number of positives)^-beta each.
+
+    beta = 0 pools all relevant cells; beta = 1 gives every item the same say.
+    """
+
+    top: int
+    relevant: float | None = None
+    beta: float = 0.5
+    higher_is_better: bool = True
+    ranks: bool = True
+
+    @property
+    def name(self) -> str:
+        """``stratified_recall@k``."""
+        return f"stratified_recall@{self.top}"
+
+    def __call__(self, judged: Judged, /) -> Delta:
+        """Sum s_i Y 1{position <= k} / sum s_i Y over all users' cells, s_i = (positives of item i)^-beta."""
+        positions, _ = judged.ranked()
+        positive = relevance(judged.rating, self.relevant)
+        n_positives = np.bincount(judged.item, weights=positive)
+        base = positive * np.maximum(n_positives, 1.0)[judged.item] ** -self.beta
+        return Delta(base * mean_place_weight(positions, np.ones(self.top)), base)
+
+
+@dataclass(frozen=True, slots=True)
+class AreaAboveTop:
+    """ATOP (Steck 2010): how far up relevant items stand, 1 at the top and 0 at the bottom; the mean recall@k over k < I.
+
+    Users count by their number of relevant items.
+    """
+
+    relevant: float | None = None
+    name: str = "atop"
+    higher_is_better: bool = True
+    ranks: bool = True
+    top: None = None
+
+    def __call__(self, judged: Judged, /) -> Delta:
+        """1 - (position - 1) / (I - 1), over relevant cells."""
+        positions, n_items = judged.ranked()
+        base = relevance(judged.rating, self.relevant)
+        above = positions.above + (positions.equal - 1) / 2
+        return Delta(base * (1.0 - above / max(n_items - 1, 1)), base)

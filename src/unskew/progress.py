@@ -1,0 +1,32 @@
+"""The one place that shows progress: a bar on standard error, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Track(Protocol):
+    """Passes items through and shows how far along they are."""
+
+    def __call__(self, items: Iterable[T], /, *, label: str, total: int) -> Iterable[T]:
+        """The same items."""
+        ...
+
+
+def silent(items: Iterable[T], /, *, label: str, total: int) -> Iterable[T]:  # noqa: ARG001
+    """Show nothing."""
+    return items
+
+
+def bar(items: Iterable[T], /, *, label: str, total: int) -> Iterator[T]:
+    """A bar on standard error, gone when it is full; nothing where that is no terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        yield from progress.track(items, total=total, description=label)

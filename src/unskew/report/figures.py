@@ -1,0 +1,131 @@
+"""The figures of the paper, drawn from our runs, as PNG and SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from unskew.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLORS = {"naive": "#D55E00", "ips": "#0072B2", "snips": "#009E73"}
+MARKERS = {"naive": "s", "ips": "o", "snips": "^"}
+LABELS = {"naive": "Naive", "ips": "IPS", "snips": "SNIPS", "mse": "MSE", "mae": "MAE", "dcg@50": "DCG@50"}
+Rows = Sequence[Mapping[str, Any]]
+
+
+class Drawable(Protocol):
+    """What a drawing reads of an experiment's result."""
+
+    @property
+    def name(self) -> str:
+        """Which experiment."""
+        ...
+
+    @property
+    def rows(self) -> Rows:
+        """Its numbers."""
+        ...
+
+    @property
+    def grids(self) -> Mapping[str, npt.NDArray[np.generic]]:
+        """Its matrices, if any."""
+        ...
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """A figure that no window ever shows."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtraError("matplotlib", extra="report", purpose="drawing figures") from error
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def save(figure: Figure, directory: Path, name: str) -> Iterator[Path]:
+    """Write NAME.png and NAME.svg."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for ending in ("png", "svg"):
+        path = directory / f"{name}.{ending}"
+        figure.savefig(path, dpi=160)
+        yield path
+
+
+def draw_figure2(result: Drawable) -> Figure:
+    """RMSE against alpha, a panel a metric, both axes logarithmic."""
+    rows = result.rows
+    figure = new_figure(9, 3.8)
+    metrics = list(dict.fromkeys(row["metric"] for row in rows))
+    for axes, metric in zip(figure.subplots(1, len(metrics)), metrics, strict=True):
+        for estimator in COLORS:
+            _draw_curve(axes, [row for row in rows if row["metric"] == metric and row["estimator"] == estimator], estimator)
+        axes.set(
+            xscale="log", yscale="log", xlabel="alpha (1: missing at random)", ylabel=f"RMSE of the {LABELS[metric]} estimate"
+        )
+        axes.set_xticks([row["alpha"] for row in rows if row["metric"] == metric and row["estimator"] == "ips"])
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.minorticks_off()
+        axes.grid(alpha=0.25)
+    axes.legend(frameon=False)
+    return figure
+
+
+def _draw_curve(axes: Axes, rows: Rows, estimator: str) -> None:
+    alpha = [row["alpha"] for row in rows]
+    color, marker = COLORS[estimator], MARKERS[estimator]
+    axes.plot(alpha, [row["ours"] for row in rows], marker=marker, markersize=5, color=color, label=LABELS[estimator])
+    axes.fill_between(
+        alpha, [row["ci_low"] for row in rows], [row["ci_high"] for row in rows], color=color, alpha=0.2, linewidth=0
+    )
+
+
+def draw_table1(result: Drawable) -> Figure:
+    """Each prediction's true value and what the estimators say, a panel a metric."""
+    rows = result.rows
+    figure = new_figure(9, 3.8)
+    metrics = list(dict.fromkeys(row["metric"] for row in rows))
+    for axes, metric in zip(figure.subplots(1, len(metrics)), metrics, strict=True):
+        shown = [row for row in rows if row["metric"] == metric]
+        place = np.arange(len(shown))
+        axes.barh(place, [row["true"] for row in shown], color="0.85", height=0.7, label="true")
+        for offset, estimator in zip((0.2, 0.0, -0.2), COLORS, strict=True):
+            means, spreads = ([row[estimator][part] for row in shown] for part in ("mean", "std"))
+            axes.errorbar(
+                means,
+                place - offset,
+                xerr=spreads,
+                fmt=MARKERS[estimator],
+                markersize=5,
+                color=COLORS[estimator],
+                label=LABELS[estimator],
+            )
+        axes.set(yticks=place, yticklabels=[row["prediction"] for row in shown], xlabel=LABELS[metric])
+        axes.invert_yaxis()
+        axes.grid(axis="x", alpha=0.25)
+    axes.legend(frameon=False)
+    return figure
+
+
+def draw_toy(result: Drawable) -> Figure:
+    """Small matrices side by side in two rows, as in Figure 1."""
+    figure = new_figure(10, 5.2)
+    for axes, (title, grid) in zip(figure.subplots(2, 3).flat, result.grids.items(), strict=True):
+        image = axes.imshow(grid, cmap="cividis", aspect="auto", interpolation="nearest")
+        axes.set(title=title, xlabel="films", ylabel="users", xticks=[], yticks=[])
+        figure.colorbar(image, ax=axes, shrink=0.9, ticks=np.unique(grid).tolist())
+    return figure
+
+
+DRAWINGS: Mapping[str, Callable[[Drawable], Figure]] = {"toy": draw_toy, "table1": draw_table1, "figure2": draw_figure2}
+
+
+def draw(result: Drawable) -> Figure:
+    """The figure of an experiment, by its name."""
+    return DRAWINGS[result.name](result)

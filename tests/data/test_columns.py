@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import pytest
+
+from unskew.data.columns import DEFAULTS, SPELLINGS, find_column
+from unskew.errors import ColumnError
+
+
+def test_a_named_column_is_taken_even_where_the_default_is_there() -> None:
+    assert find_column("user", "reader", ["user_id", "reader"]) == "reader"
+
+
+@pytest.mark.parametrize(("role", "default"), DEFAULTS.items())
+def test_the_default_comes_before_other_spellings(role: str, default: str) -> None:
+    assert find_column(role, None, [next(iter(SPELLINGS[role])).upper(), default]) == default
+
+
+@pytest.mark.parametrize(
+    ("role", "name"),
+    [
+        ("user", "userId"),
+        ("user", "User ID"),
+        ("user", "reviewerID"),
+        ("item", "movieId"),
+        ("item", "parent_asin"),
+        ("rating", "Stars"),
+    ],
+)
+def test_known_spellings_are_found_whatever_their_case_and_punctuation(role: str, name: str) -> None:
+    assert find_column(role, None, ["timestamp", name]) == name
+
+
+def test_no_spelling_stands_for_two_roles() -> None:
+    spelled = [name for names in SPELLINGS.values() for name in names]
+
+    assert len(spelled) == len(set(spelled))
+
+
+def test_a_named_column_that_is_not_there_is_an_error_that_lists_the_columns() -> None:
+    with pytest.raises(ColumnError, match=r"there is no column 'reader' for user=; the columns are 'a', 'b'\."):
+        find_column("user", "reader", ["a", "b"])
+
+
+def test_several_candidates_are_listed() -> None:
+    with pytest.raises(
+        ColumnError, match=r"several columns could be the item: 'movieId', 'asin'\. Say which with item='movieId'"
+    ):
+        find_column("item", None, ["movieId", "asin"])
+
+
+def test_no_candidate_is_an_error_that_names_the_default() -> None:
+    with pytest.raises(
+        ColumnError, match=r"no column looks like the rating \(default 'rating'\); name it with rating=\.\.\. from 'a'\."
+    ):
+        find_column("rating", None, ["a"])
+
+
+def test_a_frame_without_columns_says_so() -> None:
+    with pytest.raises(ColumnError, match=r"from \(none\)\."):
+        find_column("rating", None, [])

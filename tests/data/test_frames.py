@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from frame_engines import ENGINES, columns_of, each_engine
+from unskew.data import frames
+from unskew.data.frames import id_column, is_frame, make_frame, number_column, open_frame
+from unskew.errors import BadRatingError, ColumnError, DataError, MissingExtraError
+
+Make = Callable[..., Any]
+
+
+@each_engine
+def test_every_engine_opens(make: Make) -> None:
+    frame = make({"a": [1, 2]})
+
+    assert is_frame(frame)
+    assert open_frame(frame).columns == ["a"]
+
+
+@pytest.mark.parametrize(
+    "value", [[1, 2], np.ones(2), {"a": [1]}, pl.LazyFrame({"a": [1]}), pd.Series([1]), None], ids=lambda v: type(v).__name__
+)
+def test_other_values_are_no_frames(value: Any) -> None:
+    assert not is_frame(value)
+
+
+def test_a_lazy_frame_is_refused_with_the_way_out() -> None:
+    with pytest.raises(
+        DataError, match=r"expected an eager data frame \(pandas, .*\), got polars.*LazyFrame\. Call \.collect\(\) on it first"
+    ):
+        open_frame(pl.LazyFrame({"a": [1]}))
+
+
+@pytest.mark.parametrize("value", [{"a": [1]}, [1, 2]], ids=lambda v: type(v).__name__)
+def test_what_is_no_frame_is_named(value: Any) -> None:
+    with pytest.raises(DataError, match=rf"expected an eager data frame .*, got .*{type(value).__name__}\.$"):
+        open_frame(value)
+
+
+def test_two_columns_of_one_name_are_refused() -> None:
+    with pytest.raises(ColumnError, match=r"(?s)two columns of the frame have one name; rename one\..*'a' 2 times"):
+        open_frame(pd.DataFrame([[1, 2]], columns=["a", "a"]))
+
+
+@each_engine
+@pytest.mark.parametrize(
+    "values",
+    [[1, 2, 3], [1.5, 2.5, 3.0], [True, False, True], [Decimal("1.5"), Decimal("2"), Decimal("3")]],
+    ids=["integers", "floats", "booleans", "decimals"],
+)
+def test_numbers_of_every_kind_become_float64(make: Make, values: list[Any]) -> None:
+    numbers = number_column(open_frame(make({"rating": values})), "rating")
+
+    assert numbers.dtype == np.float64
+    assert numbers.tolist() == [float(value) for value in values]
+
+
+@each_engine
+@pytest.mark.parametrize("values", [[1, None], [1.0, None], [1.0, float("nan")], [True, None], [Decimal("1"), None]], ids=repr)
+def test_missing_numbers_become_nan(make: Make, values: list[Any]) -> None:
+    numbers = number_column(open_frame(make({"rating": values})), "rating")
+
+    assert numbers[0] == 1.0
+    assert np.isnan(numbers[1])
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pd.array([1, None], dtype="Int64"),
+        pd.array([1, None], dtype="Float32"),
+        pd.array([True, None], dtype="boolean"),
+        pd.array([1, None], dtype=pd.ArrowDtype(pa.int8())),
+        pd.array([Decimal("1"), None], dtype=pd.ArrowDtype(pa.decimal128(3, 1))),
+        pd.Series([1, pd.NA], dtype=object),
+    ],
+    ids=lambda column: str(column.dtype),
+)
+def test_pandas_nullable_numbers(column: Any) -> None:
+    assert number_column(open_frame(pd.DataFrame({"rating": column})), "rating")[0] == 1.0
+    assert np.isnan(number_column(open_frame(pd.DataFrame({"rating": column})), "rating")[1])
+
+
+@each_engine
+def test_a_column_of_nulls_alone_is_missing_throughout(make: Make) -> None:
+    assert np.isnan(number_column(open_frame(make({"rating": [None, None]})), "rating")).all()
+
+
+@each_engine
+def test_text_is_no_number(make: Make) -> None:
+    with pytest.raises(BadRatingError, match=r"column 'rating' holds String, not numbers\. Convert it first"):
+        number_column(open_frame(make({"rating": ["5", "3"]})), "rating")
+
+
+def test_objects_are_numbers_only_if_each_one_is() -> None:
+    with pytest.raises(BadRatingError, match=r"column 'rating' holds Object, not numbers"):
+        number_column(open_frame(pd.DataFrame({"rating": pd.Series([5, "3"], dtype=object)})), "rating")
+
+
+@each_engine
+@pytest.mark.parametrize("ids", [[7, None], ["ann", None], [1.0, None], [1.0, float("nan")]], ids=repr)
+def test_a_missing_id_is_named(make: Make, ids: list[Any]) -> None:
+    with pytest.raises(
+        BadRatingError, match=r"column 'user_id' has 1 missing ids; the first is at row 1\. Drop those rows first"
+    ):
+        id_column(open_frame(make({"user_id": ids})), "user_id")
+
+
+@pytest.mark.parametrize(
+    ("frame", "ids"),
+    [
+        (pd.DataFrame({"u": pd.Categorical(["b", "a"])}), ["b", "a"]),
+        (pd.DataFrame({"u": pd.Categorical([2, 1])}), [2, 1]),
+        (pd.DataFrame({"u": pd.array([2, 1], dtype="Int64")}), [2, 1]),
+        (pd.DataFrame({"u": pd.array(["b", "a"], dtype=pd.ArrowDtype(pa.string()))}), ["b", "a"]),
+        (pd.DataFrame({"u": pd.array(["b", "a"], dtype="string[pyarrow]")}), ["b", "a"]),
+        (pd.DataFrame({"u": pd.Series([(1, 2), "a"], dtype=object)}), [(1, 2), "a"]),
+        (pl.DataFrame({"u": ["b", "a"]}, schema={"u": pl.Categorical}), ["b", "a"]),
+        (pl.DataFrame({"u": ["b", "a"]}, schema={"u": pl.Enum(["b", "a"])}), ["b", "a"]),
+        (pl.DataFrame({"u": [2**64 - 1, 0]}, schema={"u": pl.UInt64}), [2**64 - 1, 0]),
+        (pa.table({"u": pa.array(["b", "a"]).dictionary_encode()}), ["b", "a"]),
+    ],
+    ids=[
+        "pandas categorical",
+        "pandas categorical of integers",
+        "Int64",
+        "arrow string",
+        "string",
+        "objects",
+        "Categorical",
+        "Enum",
+        "UInt64",
+        "dictionary",
+    ],
+)
+def test_ids_of_awkward_types_come_out_plain(frame: Any, ids: list[Any]) -> None:
+    assert id_column(open_frame(frame), "u").tolist() == ids
+
+
+@pytest.mark.parametrize("backend", ENGINES)
+def test_a_frame_is_made_in_the_named_library(backend: str) -> None:
+    frame = make_frame({"user_id": np.array(["ann", "bob"]), "rating": np.array([1.0, 2.0])}, backend)
+
+    assert type(frame) is type(ENGINES[backend]({"a": [1]}))
+    assert columns_of(frame) == {"user_id": ["ann", "bob"], "rating": [1.0, 2.0]}
+
+
+def test_without_a_name_the_first_installed_library_is_taken() -> None:
+    assert isinstance(make_frame({"a": [1]}), pl.DataFrame)
+
+
+def test_without_any_library_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "find_spec", lambda name: None)
+
+    with pytest.raises(MissingExtraError, match=r"to_frame\(\) needs a data frame library, .*pip install 'unskew\[io\]'"):
+        make_frame({"a": [1]})
