@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from statistics import median
-from time import perf_counter
+from time import perf_counter, sleep
 
 import numpy as np
 
@@ -48,7 +48,9 @@ def bare_product(factors: Factors) -> None:
 def seconds(run: Callable[[], object]) -> float:
     start = perf_counter()
     run()
-    return perf_counter() - start
+    taken = perf_counter() - start
+    sleep(0.3)  # idle BLAS threads spin for a while and would slow whatever comes next
+    return taken
 
 
 def peak_megabytes() -> float:
@@ -68,8 +70,11 @@ def measure(size: str, repeats: int) -> None:
     for name, run in runs.items():
         run()
         peaks[name] = peak_megabytes()
-    taken = [{name: seconds(run) for name, run in runs.items()} for _ in range(repeats)]
     product = "bare block GEMM"
+    taken = []
+    for _ in range(repeats):
+        runs[product]()  # wakes the BLAS threads
+        taken.append({name: seconds(run) for name, run in runs.items()})
     for name in runs:
         ratio = median(times[product] / times[name] for times in taken)
         print(

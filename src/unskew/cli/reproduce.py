@@ -68,8 +68,9 @@ def _joined(results: list[Reproduction], trials: int, seed: int) -> str:
 def _write(result: Reproduction, directory: Path) -> None:
     from unskew.report import figures
 
-    written = list(figures.save(figures.draw(result), directory, result.name))
+    directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{result.name}.json"
     path.write_text(result.to_json())
-    for each in (path, *written):
+    click.echo(f"wrote {path}", err=True)
+    for each in figures.save(figures.draw(result), directory, result.name):
         click.echo(f"wrote {each}", err=True)

@@ -13,7 +13,7 @@ from unskew.data.columns import DEFAULTS, find_column
 from unskew.data.frames import id_column, make_frame, number_column, open_frame
 from unskew.data.universe import Universe, UniverseLike, universe_of
 from unskew.data.vocabulary import Ids, as_ids, encode, encode_with, listed_ids, missing_ids, shown
-from unskew.errors import BadRatingError, DuplicateCellError, EmptyLogError, UnknownNameError
+from unskew.errors import BadRatingError, DuplicateCellError, EmptyLogError, UniverseError, UnknownNameError
 from unskew.types import BoolVector, IntVector, Vector
 
 Duplicates: TypeAlias = Literal["raise", "mean", "last"]
@@ -178,8 +178,8 @@ class Ratings:
         """From row and column numbers of a matrix of the given shape, each cell at most once; the shape is the universe."""
         universe = Universe(*shape)
         return cls(
-            np.array(user, dtype=np.int32),
-            np.array(item, dtype=np.int32),
+            _bounded(user, universe.n_users, kind="user"),
+            _bounded(item, universe.n_items, kind="item"),
             np.array(rating, dtype=np.float64),
             _vocabulary(universe.n_users, users, kind="user"),
             _vocabulary(universe.n_items, items, kind="item"),
@@ -251,6 +251,15 @@ def _codes(ids: Ids, listed: npt.ArrayLike | None, *, kind: str) -> tuple[IntVec
             "Drop those rows first."
         )
     return codes, vocabulary
+
+
+def _bounded(codes: npt.ArrayLike, size: int, *, kind: str) -> IntVector:
+    """Codes as int32, each in 0 to size - 1."""
+    values = np.asarray(codes)
+    if values.size and not 0 <= values.min() <= values.max() < size:
+        row = int(((values < 0) | (values >= size)).argmax())
+        raise UniverseError(f"{kind} {values[row]} at row {row} lies outside the matrix, whose {kind}s are 0 to {size - 1}.")
+    return values.astype(np.int32)
 
 
 def _vocabulary(size: int, listed: npt.ArrayLike | None, *, kind: str) -> Ids:

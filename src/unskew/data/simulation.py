@@ -10,6 +10,7 @@ import numpy.typing as npt
 from unskew.data.observation import ByRating, Observation, ObservationModel
 from unskew.data.propensities import Propensities
 from unskew.data.ratings import Ratings
+from unskew.data.universe import Universe
 from unskew.data.vocabulary import as_ids
 from unskew.errors import UsageError
 
@@ -71,8 +72,9 @@ def simulate(
     >>> round(float(world.truth.mean()), 2), world.log.rating.mean() > 3
     (1.82, np.True_)
     """
+    size = Universe(n_users, n_items)
     truth_rng, log_rng = np.random.default_rng(random_state).spawn(2)
-    truth = quantize(_tastes(n_users, n_items, n_factors, noise, truth_rng), marginals)
+    truth = quantize(_tastes(size.n_users, size.n_items, n_factors, noise, truth_rng), marginals)
     seen = Observation.of(
         truth,
         observation or ByRating(alpha),
@@ -87,7 +89,7 @@ def simulate(
 def quantize(values: npt.NDArray[np.float32], marginals: tuple[float, ...]) -> npt.NDArray[np.float32]:
     """The lowest share of ``values`` becomes 1, the next 2, and so on; counts come from rounded cumulative shares."""
     shares = np.asarray(marginals, dtype=np.float64)
-    if (shares < 0).any() or abs(shares.sum() - 1) > 1e-6:
+    if not ((shares >= 0).all() and abs(shares.sum() - 1) <= 1e-6):
         raise UsageError(f"marginals must be shares that add up to 1; these add up to {shares.sum():g}.")
     ends = np.round(np.cumsum(shares)[:-1] * values.size).astype(np.int64)
     in_order = np.partition(values, np.minimum(ends, values.size - 1), axis=None)

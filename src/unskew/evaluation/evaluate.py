@@ -79,13 +79,13 @@ def evaluate(
     Examples
     --------
     >>> import numpy as np
-    >>> truth = np.array([[5, 1, 1], [1, 5, 1]])
     >>> log = Ratings.from_dense([[5, 1, 0], [0, 5, 0]])
-    >>> evaluate(log, {"fives": np.full((2, 3), 5.0)}, propensities=[1, 0.5, 1], metrics=["mae"], estimators=["naive", "ips"])
-    model  metric  estimator  estimate  std_error  ci_low  ci_high
-    fives  mae     naive         1.333      0.629   0.101    2.566
-    fives  mae     ips           1.333      0.943  -0.515    3.181
-    3 observed cells of 2 users x 3 items; 95% intervals; effective sample size 3
+    >>> predictions = {"always 5": np.full((2, 3), 5.0)}
+    >>> evaluate(log, predictions, propensities=[0.8, 0.2, 1.0], metrics=["mae"], estimators=["naive", "snips"])
+    model     metric  estimator  estimate  std_error  ci_low  ci_high
+    always 5  mae     naive         1.333      0.820  -0.273    2.940
+    always 5  mae     snips         2.759      0.795   1.201    4.316
+    3 observed cells of 2 users x 3 items; 95% intervals; effective sample size 2
     """
     if not 0 < level < 1:
         raise UsageError(f"level must lie strictly between 0 and 1, such as 0.95; got {level!r}.")
@@ -93,8 +93,10 @@ def evaluate(
     if not named:
         raise UsageError("there are no predictions to evaluate.")
     log = replace(log, universe=universe_of(log, universe))
-    chosen_metrics = [find_metric(metric, relevant=relevant) for metric in metrics]
-    chosen_estimators = [find_estimator(estimator) for estimator in estimators]
+    chosen_metrics = [find_metric(name, relevant=relevant) for name in ([metrics] if isinstance(metrics, str) else metrics)]
+    chosen_estimators = [find_estimator(name) for name in ([estimators] if isinstance(estimators, str) else estimators)]
+    _check_names("metrics", [metric.name for metric in chosen_metrics])
+    _check_names("estimators", [estimator.name for estimator in chosen_estimators])
     resampling = None if bootstrap is None else Resampling(bootstrap, random_state)
     sample = _sample(log, propensities, chosen_estimators, cluster, transform, resampling)
     models = [read_predictions(name, given, log) for name, given in named.items()]
@@ -117,6 +119,14 @@ def evaluate(
         n_touched=0 if transform is None else sample.n_touched,
         backend=log.backend,
     )
+
+
+def _check_names(what: str, names: Sequence[str]) -> None:
+    if not names:
+        raise UsageError(f"there are no {what} to evaluate by.")
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise UsageError(f"several {what} are called {', '.join(map(repr, repeated))}; the table could show only one of each.")
 
 
 def _sample(
@@ -152,7 +162,7 @@ def _judge(model: Predictions, log: Ratings, metrics: Sequence[Metric]) -> Judge
         log.item,
         log.rating,
         prediction=None if all(metric.ranks for metric in metrics) else model.values(log),
-        positions=model.positions(log, n_items=n_items or log.n_items, top=top) if ranking else None,
+        positions=model.positions(log, n_items=n_items, top=top) if ranking and n_items is not None else None,
         n_items=n_items,
     )
 
@@ -184,7 +194,7 @@ def _deltas(metric: Metric, judged: Sequence[Judged], fill: Callable[[Metric], I
 
 def _check_weights(sample: Sample, estimators: Sequence[Estimator]) -> WeightHealth | None:
     """Warn, with numbers, where the weights say that the data can hardly answer."""
-    if not any(estimator.is_weighted for estimator in estimators):
+    if not any(estimator.is_weighted for estimator in estimators) or not sample.weight.any():
         return None
     compare_mass = sample.universe is not None and sample.transform is None
     health = WeightHealth.of(sample.weight, n_cells=sample.universe.n_cells if sample.universe and compare_mass else None)

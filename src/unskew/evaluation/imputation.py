@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from unskew.data.ratings import Ratings
+from unskew.data.vocabulary import shown
 from unskew.errors import BadPredictionError, UniverseError
 from unskew.estimators.cells import Imputed
 from unskew.evaluation.predictions import BLOCK_CELLS, Predictions, Scored
@@ -36,9 +37,20 @@ def _by_user(metric: Metric, models: Sequence[Scored], imputation: Scored, log: 
         users = np.arange(first, min(first + size, log.n_users), dtype=np.int32)
         imputed = imputation.block(log, users)
         for column, model in enumerate(models):
-            delta = metric(_judge_block(metric, model.block(log, users), imputed, log.rating)).value
-            sums[users, column] = delta.reshape(imputed.shape).sum(axis=1)
+            delta = metric(_judge_block(metric, model.block(log, users), imputed, log.rating)).value.reshape(imputed.shape)
+            _check_finite(delta, model, imputation, log, users)
+            sums[users, column] = delta.sum(axis=1)
     return sums
+
+
+def _check_finite(delta: Matrix, model: Scored, imputation: Scored, log: Ratings, users: IntVector) -> None:
+    bad = np.argwhere(~np.isfinite(delta))
+    if bad.size:
+        user, item = shown(log.users[users[bad[0, 0]]]), shown(log.items[bad[0, 1]])
+        raise BadPredictionError(
+            f"{model.name!r} or {imputation.name!r} predicts no finite number for {len(bad)} cells outside the log; "
+            f"the first is user {user}, item {item}. Doubly robust estimation reads every cell: predict those too."
+        )
 
 
 def _judge_block(metric: Metric, scores: Scores, imputed: Scores, scale: Vector) -> Judged:

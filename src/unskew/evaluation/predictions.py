@@ -9,11 +9,11 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.columns import find_column
+from unskew.data.columns import DEFAULTS, find_column
 from unskew.data.frames import EagerFrame, id_column, is_frame, number_column, open_frame
 from unskew.data.ratings import Ratings
 from unskew.data.vocabulary import find_codes
-from unskew.errors import BadPredictionError
+from unskew.errors import BadPredictionError, ColumnError
 from unskew.metrics.positions import Positions, positions
 from unskew.types import IntVector, Scorer, Scores, Vector
 
@@ -98,7 +98,16 @@ class Framed:
         return Positions.from_column(place)
 
     def _column(self, log: Ratings, role: str) -> Vector:
-        return number_column(self.frame, find_column(role, None, self.frame.columns))[self._rows(log)]
+        return number_column(self.frame, self._name(role, None))[self._rows(log)]
+
+    def _name(self, role: str, given: str | None) -> str:
+        try:
+            return find_column(role, given, self.frame.columns)
+        except ColumnError as error:
+            raise ColumnError(
+                f"model {self.name!r}: which column of its frame is the {role}? Rename it to {DEFAULTS[role]!r}; "
+                f"the columns are {', '.join(map(repr, self.frame.columns))}."
+            ) from error
 
     def _rows(self, log: Ratings) -> npt.NDArray[np.intp]:
         """For each cell of the log, the row of the frame that holds it."""
@@ -117,7 +126,7 @@ class Framed:
 
     def _codes(self, log: Ratings, role: str, ids: npt.NDArray[np.generic]) -> IntVector:
         as_in_log = log.columns[role] if log.columns[role] in self.frame.columns else None
-        return find_codes(id_column(self.frame, find_column(role, as_in_log, self.frame.columns)), ids)
+        return find_codes(id_column(self.frame, self._name(role, as_in_log)), ids)
 
     def _refuse_repeats(self, key: npt.NDArray[np.int64], rows: npt.NDArray[np.intp]) -> None:
         repeated = key[1:] == key[:-1]
@@ -181,19 +190,32 @@ def read_predictions(name: str, given: PredictionsLike, log: Ratings) -> Predict
     if isinstance(given, BlockModel):
         return Predicted(name, given.scorer(log.users, log.items), given)
     if isinstance(given, Model):
-        return Predicted(name, _scorer_from_pairs(given, log), given)
+        return Predicted(name, _scorer_from_pairs(name, given, log), given)
     if callable(given):
         return Scored(name, given)
-    values = np.asarray(given, dtype=np.float64)
+    values = _numbers(name, given)
     if values.shape == (log.n_users, log.n_items):
         return Scored(name, values.__getitem__)
     return Aligned(name, values)
 
 
-def _scorer_from_pairs(model: Model, log: Ratings) -> Scorer:
+def _numbers(name: str, given: PredictionsLike) -> Vector:
+    try:
+        return np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise BadPredictionError(
+            f"model {name!r}: a {type(given).__name__} cannot be read as predictions ({error}). "
+            "Pass an array of numbers, an eager frame, a model with predict(users, items), or a scorer."
+        ) from error
+
+
+def _scorer_from_pairs(name: str, model: Model, log: Ratings) -> Scorer:
     def score(users: IntVector, /) -> Scores:
         pairs = np.repeat(log.users[users], log.n_items), np.tile(log.items, users.size)
-        return np.asarray(model.predict(*pairs), dtype=np.float64).reshape(users.size, log.n_items)
+        scores = np.asarray(model.predict(*pairs), dtype=np.float64)
+        if scores.size != pairs[0].size:
+            raise BadPredictionError(f"model {name!r}: predict gave shape {scores.shape} for {pairs[0].size} pairs of ids.")
+        return scores.reshape(users.size, log.n_items)
 
     return score
 

@@ -37,10 +37,11 @@ class Demo:
         true = self.true["optimist", "mae"] - self.true["realist", "mae"]
         return (
             f"The optimist overrates what people dislike. That is {self.disliked_share_of_truth:.0%} of all films, but only "
-            f"{float((self.log.rating <= 2).mean()):.0%} of the log, because people rarely rate what they dislike. The naive average says that {naive.better} is better, by {abs(naive.difference):.2f} "
-            f"stars of absolute error, and is sure of it. Weighted by inverse propensities, {snips.better} is better by "
-            f"{abs(snips.difference):.2f} [{min(abs(snips.ci_low), abs(snips.ci_high)):.2f}, "
-            f"{max(abs(snips.ci_low), abs(snips.ci_high)):.2f}]; the truth is {abs(true):.2f}."
+            f"{float((self.log.rating <= 2).mean()):.0%} of the log, because people rarely rate what they dislike. "
+            f"The naive average says that the {naive.better} is better, by {abs(naive.difference):.2f} stars of absolute error, "
+            f"and is sure of it. Weighted by inverse propensities, the {snips.better} is better by {abs(snips.difference):.2f} "
+            f"[{min(abs(snips.ci_low), abs(snips.ci_high)):.2f}, {max(abs(snips.ci_low), abs(snips.ci_high)):.2f}]; "
+            f"the truth is {abs(true):.2f}."
         )
 
 

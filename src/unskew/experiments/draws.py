@@ -70,13 +70,14 @@ def all_deltas(
     return np.stack(
         [
             metric(judged).value
-            for judged in (_judge(truth, scores, metrics) for scores in predictions.values())
+            for judged in (judge(truth, scores, metrics) for scores in predictions.values())
             for metric in metrics
         ]
     )
 
 
-def _judge(truth: npt.NDArray[np.floating], scores: npt.NDArray[np.floating], metrics: Sequence[Metric]) -> Judged:
+def judge(truth: npt.NDArray[np.floating], scores: npt.NDArray[np.floating], metrics: Sequence[Metric]) -> Judged:
+    """A complete truth as cells to judge, with what ``scores`` says of every one."""
     n_users, n_items = truth.shape
     user = np.repeat(np.arange(n_users, dtype=np.int32), n_items)
     item = np.tile(np.arange(n_items, dtype=np.int32), n_users)

@@ -86,6 +86,7 @@ def _summary(rows: list[dict[str, Any]]) -> str:
     ones, fours = by_cell["REC_ONES", "mae"], by_cell["REC_FOURS", "mae"]
     return (
         f"REC_FOURS is truly the better one (MAE {fours['true']:.3f} against {ones['true']:.3f}), yet the naive average "
-        f"prefers REC_ONES ({ones['naive']['mean']:.3f} against {fours['naive']['mean']:.3f}). IPS and SNIPS agree with the truth. "
-        "The DCG half depends on how fives spread over users, so that it need not equal the paper's."
+        f"prefers REC_ONES ({ones['naive']['mean']:.3f} against {fours['naive']['mean']:.3f}). "
+        "IPS and SNIPS agree with the truth. The DCG half depends on how fives spread over users, "
+        "so that it need not equal the paper's."
     )

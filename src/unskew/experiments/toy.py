@@ -136,8 +136,8 @@ def _table(rows: list[dict[str, Any]]) -> dict[str, list[object]]:
 def _summary(rows: list[dict[str, Any]]) -> str:
     first, second, third = rows
     return (
-        f"Y1 is the better prediction (true MAE {first['true']:.3f} against {second['true']:.3f}), but the naive average over the log "
-        f"says the opposite ({first['naive']['mean']:.3f} against {second['naive']['mean']:.3f}), since films that people dislike are "
-        f"rarely in it. IPS and SNIPS put it right. Users who follow Y3 enjoy {third['true']:.2f} stars a film; "
-        f"naive says {third['naive']['mean']:.2f}."
+        f"Y1 is the better prediction (true MAE {first['true']:.3f} against {second['true']:.3f}), but the naive average "
+        f"over the log says the opposite ({first['naive']['mean']:.3f} against {second['naive']['mean']:.3f}), "
+        "since films that people dislike are rarely in it. IPS and SNIPS put it right. "
+        f"Users who follow Y3 enjoy {third['true']:.2f} stars a film; naive says {third['naive']['mean']:.2f}."
     )

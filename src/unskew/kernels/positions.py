@@ -21,10 +21,16 @@ from numba import njit
 from unskew.types import IntVector, Scores
 
 Offsets: TypeAlias = npt.NDArray[np.int64]
+Pairs: TypeAlias = npt.NDArray[np.int32]
+Places: TypeAlias = npt.NDArray[np.uint32]
+Buckets: TypeAlias = npt.NDArray[np.uint16]
 Function = TypeVar("Function", bound=Callable[..., object])
 
 LANES = 8
-"""Scores compared at once inside a bucket; the rows in bucket order are padded by as many NaN."""
+"""Scores compared at once inside a bucket."""
+
+ITEMS_PER_BUCKET = 4
+"""On average. Fewer leave less to compare inside a bucket, but more buckets to add up."""
 
 FEW_CELLS = 16
 """Up to so many logged cells in a row, a plain count for each is cheaper than buckets."""
@@ -35,6 +41,8 @@ CHUNKS_PER_PLACE = 8
 MOST_HALVINGS = 24
 """Of the search for a bound, which is valid from the start and only grows tighter."""
 
+TOP_BIT = np.uint32(31)
+HOLDS_LOGGED = np.uint32(2**31)
 ONE = np.uint32(1)
 STEP = np.uint64(LANES)
 
@@ -45,23 +53,23 @@ def compiled(function: Function) -> Function:
 
 
 @compiled
-def cells_by_user(user: IntVector, item: IntVector, n_users: int) -> tuple[Offsets, IntVector, IntVector]:
-    """Counting sort: user ``u``'s cells and items are at ``starts[u]:starts[u + 1]``, in the order of the log.
-
-    A cell and its item lie side by side in memory, so that the scattered writes touch one place for each cell.
-    """
-    starts = np.zeros(n_users + 2, np.int64)
-    for code in user:
-        starts[code + 2] += 1
-    for code in range(n_users):
-        starts[code + 2] += starts[code + 1]
-    logged = np.empty((user.size, 2), np.int32)
+def count_users(user: IntVector, counts: Offsets) -> None:
+    """counts_u += #{cells of user u}."""
     for cell in range(user.size):
-        place = starts[user[cell] + 1]
-        starts[user[cell] + 1] += 1
-        logged[place, 0] = cell
-        logged[place, 1] = item[cell]
-    return starts[:-1], logged[:, 0], logged[:, 1]
+        counts[user[cell]] += 1
+
+
+@compiled
+def place_cells(user: IntVector, item: IntVector, first_cell: int, places: Offsets, logged: Pairs) -> None:
+    """The scatter of a counting sort: (cell, item) goes to ``logged[places[user]]``, and that place moves on by one.
+
+    ``first_cell`` is where these users and items begin in the log, so that the log can be placed slice by slice.
+    """
+    for offset in range(user.size):
+        place = places[user[offset]]
+        places[user[offset]] += 1
+        logged[place, 0] = first_cell + offset
+        logged[place, 1] = item[offset]
 
 
 @compiled
@@ -70,19 +78,25 @@ def exact_positions(
 ) -> int:
     """``above`` and ``equal`` of every logged cell. Returns the first row with a NaN, or -1."""
     n_items = scores.shape[1]
-    order = np.full(n_items + LANES, np.nan, scores.dtype)
+    n_buckets = max(1, min(n_items // ITEMS_PER_BUCKET, 2**16))
     bucket = np.empty(n_items, np.uint16)
-    first = np.empty(min(n_items // 4, 2**16 - 1) + 2, np.uint32)
+    tally = np.empty(n_buckets, np.uint32)
+    first = np.empty(n_buckets, np.uint32)
+    slot = np.empty(n_buckets + 1, np.uint32)
+    shared = np.empty(n_items + 1, np.uint32)
+    order = np.empty(n_items + LANES, scores.dtype)
     for r in range(scores.shape[0]):
         row, own = scores[r], slice(starts[r], starts[r + 1])
-        if _has_nan(row):
-            return r
         if starts[r + 1] - starts[r] <= FEW_CELLS:
-            _count_all(row, cells[own], items[own], above, equal)
+            has_nan = _count_all(row, cells[own], items[own], above, equal)
         else:
-            _to_buckets(row, items[own], bucket, first)
-            _sort_by_bucket(row, bucket, first, order)
-            _count_in_buckets(row, cells[own], items[own], bucket, first, order, above, equal)
+            has_nan = _to_buckets(row, items[own], n_buckets, bucket)
+            n_shared = _tally_buckets(bucket, items[own], tally, shared)
+            _add_up(tally, first, slot)
+            _sort_by_bucket(row, bucket, shared[:n_shared], tally, slot, order)
+            _count_in_buckets(row, cells[own], items[own], bucket, first, slot, order, above, equal)
+        if has_nan:
+            return r
     return -1
 
 
@@ -113,67 +127,96 @@ def top_positions(
 
 
 @compiled
-def _has_nan(row: Scores) -> bool:
-    n_nan = np.int32(0)
-    for score in row:
-        n_nan += np.int32(score != score)
-    return n_nan > 0
-
-
-@compiled
 def _count(values: Scores, score: float) -> tuple[int, int]:
     """#{v > score} and #{v = score}."""
     above, equal = np.int32(0), np.int32(0)
-    for value in values:
-        above += np.int32(value > score)
-        equal += np.int32(value == score)
+    for j in range(values.size):
+        above += np.int32(values[j] > score)
+        equal += np.int32(values[j] == score)
     return above, equal
 
 
 @compiled
-def _count_all(row: Scores, cells: IntVector, items: IntVector, above: IntVector, equal: IntVector) -> None:
-    for cell, column in zip(cells, items):
-        above[cell], equal[cell] = _count(row, row[column])
+def _count_all(row: Scores, cells: IntVector, items: IntVector, above: IntVector, equal: IntVector) -> bool:
+    """Counts the whole row for each cell; tells whether the row has a NaN."""
+    for place in range(cells.size):
+        above[cells[place]], equal[cells[place]] = _count(row, row[items[place]])
+    n_nan = np.int32(0)
+    for j in range(row.size):
+        n_nan += np.int32(row[j] != row[j])
+    return n_nan > 0
 
 
 @compiled
 def _finite_range(values: Scores) -> tuple[float, float]:
     """Smallest and largest finite value; (inf, -inf) when there is none."""
     low, high = values.dtype.type(np.inf), values.dtype.type(-np.inf)
-    for value in values:
-        low = value if -np.inf < value < low else low
-        high = value if high < value < np.inf else high
+    for j in range(values.size):
+        low = values[j] if -np.inf < values[j] < low else low
+        high = values[j] if high < values[j] < np.inf else high
     return low, high
 
 
 @compiled
-def _to_buckets(row: Scores, items: IntVector, bucket: npt.NDArray[np.uint16], first: Offsets) -> None:
-    """bucket_j = floor((high - s_j) / width), s_j cut to the finite range [low, high] of the row's logged cells.
+def _to_buckets(row: Scores, items: IntVector, n_buckets: int, bucket: Buckets) -> bool:
+    """bucket_j = floor((high - s_j) / width), s_j cut to the finite range [low, high] of the row's logged scores.
 
     Rounding keeps the order: a larger score never has a larger bucket. Without a usable width all is one bucket.
+    Tells whether the row has a NaN.
     """
     low, high = _finite_range(row[items])
-    per_width = row.dtype.type((first.size - 2) / (high - low))
+    per_width = row.dtype.type((n_buckets - 1) / (high - low))
     if not 0 < per_width < np.inf:
         low = high = per_width = row.dtype.type(0)
+    n_nan = np.int32(0)
     for j in range(row.size):
         score = row[j] if row[j] > low else low
         score = score if score < high else high
         bucket[j] = np.uint16(np.int32((high - score) * per_width))
+        n_nan += np.int32(row[j] != row[j])
+    return n_nan > 0
 
 
 @compiled
-def _sort_by_bucket(row: Scores, bucket: npt.NDArray[np.uint16], first: Offsets, order: Scores) -> None:
-    """Counting sort: bucket b is ``order[first[b]:first[b + 1]]``; every score there exceeds all scores after it."""
-    first[:] = 0
-    for j in range(row.size):
-        first[bucket[j]] += ONE
-    for b in range(1, first.size):
-        first[b] += first[b - 1]
-    for j in range(row.size):
-        place = first[bucket[j]] - ONE
-        first[bucket[j]] = place
-        order[place] = row[j]
+def _tally_buckets(bucket: Buckets, items: IntVector, tally: Places, shared: Places) -> int:
+    """tally_b = #{j : bucket_j = b}, with the top bit set where a logged item lies in b; the items of such buckets are ``shared``.
+
+    Only those need to be told apart one by one. Returns how many they are.
+    """
+    tally[:] = 0
+    for place in range(items.size):
+        tally[bucket[items[place]]] = HOLDS_LOGGED
+    n_shared = np.uint64(0)
+    for j in range(bucket.size):
+        count = tally[bucket[j]]
+        tally[bucket[j]] = count + ONE
+        shared[n_shared] = j
+        n_shared += np.uint64(count >> TOP_BIT)
+    return np.int64(n_shared)
+
+
+@compiled
+def _add_up(tally: Places, first: Places, slot: Places) -> None:
+    """first_b = items in buckets before b, slot_b = shared ones among them; clears the top bits of the tally."""
+    n_items, n_shared = np.uint32(0), np.uint32(0)
+    for b in range(tally.size):
+        count = tally[b] & ~HOLDS_LOGGED
+        first[b], slot[b] = n_items, n_shared
+        n_items += count
+        n_shared += count * (tally[b] >> TOP_BIT)
+        tally[b] = count
+    slot[tally.size] = n_shared
+
+
+@compiled
+def _sort_by_bucket(row: Scores, bucket: Buckets, shared: Places, tally: Places, slot: Places, order: Scores) -> None:
+    """Counting sort of the shared items: bucket b is ``order[slot[b]:slot[b + 1]]``, and all that follows is smaller or NaN."""
+    for place in range(shared.size):
+        j = shared[place]
+        b = bucket[j]
+        tally[b] -= ONE
+        order[slot[b] + tally[b]] = row[j]
+    order[shared.size : shared.size + LANES] = np.nan
 
 
 @compiled
@@ -181,26 +224,27 @@ def _count_in_buckets(
     row: Scores,
     cells: IntVector,
     items: IntVector,
-    bucket: npt.NDArray[np.uint16],
-    first: Offsets,
+    bucket: Buckets,
+    first: Places,
+    slot: Places,
     order: Scores,
     above: IntVector,
     equal: IntVector,
 ) -> None:
-    """above = scores in earlier buckets + larger ones in its own.
+    """above = items in earlier buckets + larger ones in its own.
 
-    Whole steps of ``LANES`` may read past the bucket: what follows is smaller, or the NaN at the end, and counts nothing.
+    Compares ``LANES`` at a time; those past the end of the bucket are smaller or NaN, and count nothing.
     """
-    for cell, column in zip(cells, items):
-        score, place = row[column], np.uint64(first[bucket[column]])
-        n_above, n_equal = np.int32(place), np.int32(0)
-        while place < first[bucket[column] + ONE]:
+    for place in range(cells.size):
+        score, b = row[items[place]], bucket[items[place]]
+        n_above, n_equal = np.int32(first[b]), np.int32(0)
+        at = np.uint64(slot[b])
+        while at < slot[b + ONE]:
             for lane in range(LANES):
-                other = order[place + np.uint64(lane)]
-                n_above += np.int32(other > score)
-                n_equal += np.int32(other == score)
-            place += STEP
-        above[cell], equal[cell] = n_above, n_equal
+                n_above += np.int32(order[at + np.uint64(lane)] > score)
+                n_equal += np.int32(order[at + np.uint64(lane)] == score)
+            at += STEP
+        above[cells[place]], equal[cells[place]] = n_above, n_equal
 
 
 @compiled
@@ -238,8 +282,8 @@ def _reached_by(maxima: Scores, top: int) -> float:
 @compiled
 def _n_reaching(values: Scores, bound: float) -> int:
     n_reaching = np.int32(0)
-    for value in values:
-        n_reaching += np.int32(value >= bound)
+    for j in range(values.size):
+        n_reaching += np.int32(values[j] >= bound)
     return n_reaching
 
 

@@ -31,13 +31,13 @@ class Judged:
 
     def ranked(self) -> tuple[Positions, int]:
         """Positions and the number of items, which a ranking metric cannot do without."""
-        if self.positions is None:
-            raise BadPredictionError("a ranking metric needs positions among all items, and only predicted ratings were given.")
         if self.n_items is None:
             raise UniverseError(
                 "a ranking metric needs the number of all items. Pass universe=(n_users, n_items), "
                 "or universe='log' if the log's own users and items are all there are."
             )
+        if self.positions is None:
+            raise BadPredictionError("a ranking metric needs positions among all items, and only predicted ratings were given.")
         return self.positions, self.n_items
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +18,8 @@ from unskew.data.factors import Factors
 from unskew.errors import BadPredictionError, UniverseError, UsageError
 from unskew.types import IntVector, Scorer, Scores
 
-BLOCK_CELLS = 2**21
-"""Scores held at a time: 8 MB in float32, small enough to be still in cache when they are counted."""
+BLOCK_CELLS = 2**19
+"""Scores that a thread holds at a time: 2 MB in float32, still in cache when they are counted."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,22 +74,24 @@ def positions(
     if top is not None and top < 1:
         raise UsageError(f"top is {top}; ask for at least the first place, or for all with top=None.")
 
-    log = _Grouped.by_user(user, item, n_users)
-    found = Positions(np.full(user.size, n_items if top is None else top, np.int32), np.ones(user.size, np.int32))
-
-    def score(rows: slice) -> Scores:
-        return _checked_scores(scorer(log.users[rows]), log.users[rows], n_items)
-
-    def count(rows: slice, scores: Scores) -> None:
-        log.count(rows, scores, top, found)
-
-    blocks = _pieces(log.users.size, max(1, block_cells // max(1, n_items)))
     threads = n_threads or get_num_threads()
-    if isinstance(scorer, Factors):
-        with threadpool_limits(1, "blas"), ThreadPoolExecutor(threads) as pool:
-            list(pool.map(lambda rows: count(rows, score(rows)), blocks))
-    else:
-        with ThreadPoolExecutor(threads) as pool:
+    written = np.empty((user.size, 2), np.int32)  # side by side: scattered writes touch one place for each cell
+    written[:] = (n_items if top is None else top, 1)
+    found = Positions(written[:, 0], written[:, 1])
+    with ThreadPoolExecutor(threads) as pool:
+        log = _Grouped.by_user(user, item, n_users, pool, threads)
+        blocks = _pieces(log.users.size, max(1, block_cells // max(1, n_items)))
+
+        def score(rows: slice) -> Scores:
+            return _checked_scores(scorer(log.users[rows]), log.users[rows], n_items)
+
+        def count(rows: slice, scores: Scores) -> None:
+            log.count(rows, scores, top, found)
+
+        if isinstance(scorer, Factors):
+            with threadpool_limits(1, "blas"):
+                list(pool.map(lambda rows: count(rows, score(rows)), blocks))
+        else:
             waiting: deque[Future[None]] = deque()
             for rows in blocks:
                 waiting.append(pool.submit(count, rows, score(rows)))
@@ -110,12 +112,23 @@ class _Grouped:
     items: IntVector
 
     @classmethod
-    def by_user(cls, user: IntVector, item: IntVector, n_users: int) -> _Grouped:
-        from unskew.kernels.positions import cells_by_user
+    def by_user(cls, user: IntVector, item: IntVector, n_users: int, pool: Executor, n_slices: int) -> _Grouped:
+        """Stable counting sort, the log cut into slices: first by user, then by slice, then as in the log."""
+        from unskew.kernels.positions import count_users, place_cells
 
-        starts, cells, items = cells_by_user(user, item, n_users)
-        users = np.flatnonzero(np.diff(starts)).astype(np.int32)
-        return cls(users, np.append(starts[users], user.size), cells, items)
+        slices = list(_pieces(user.size, max(1, -(-user.size // n_slices))))
+        counts = np.zeros((len(slices), n_users), np.int64)
+        list(pool.map(count_users, [user[cells] for cells in slices], counts))
+        ends = np.cumsum(counts.T).reshape(n_users, len(slices)).T
+        places = np.ascontiguousarray(ends - counts)
+        logged = np.empty((user.size, 2), np.int32)
+
+        def place(cells: slice, own_places: npt.NDArray[np.int64]) -> None:
+            place_cells(user[cells], item[cells], cells.start, own_places, logged)
+
+        list(pool.map(place, slices, places))
+        users = np.flatnonzero(counts.sum(axis=0)).astype(np.int32)
+        return cls(users, np.append(0, ends[-1:, users]), logged[:, 0], logged[:, 1])
 
     def count(self, rows: slice, scores: Scores, top: int | None, found: Positions) -> None:
         """Writes the positions of the cells in these rows."""

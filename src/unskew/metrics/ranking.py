@@ -25,6 +25,12 @@ def mean_place_weight(positions: Positions, place_weight: Vector) -> Vector:
     return weight
 
 
+def share_in_top(positions: Positions, top: int) -> Vector:
+    """The chance that a cell's place is among the first ``top``: the share of its tie's places that are."""
+    share: Vector = (np.minimum(positions.above + positions.equal, top) - np.minimum(positions.above, top)) / positions.equal
+    return share
+
+
 def discount(n_places: int) -> Vector:
     """1 / log2(place + 1) for places 1, 2, ...: the paper prints 1/log(rank), infinite at rank 1; its numbers use this."""
     return 1.0 / np.log2(np.arange(2, n_places + 2))
@@ -79,7 +85,7 @@ class CumulativeGain:
     def __call__(self, judged: Judged, /) -> Delta:
         """Eq. (7): (I / k) * Y * 1{position <= k}."""
         positions, n_items = judged.ranked()
-        return Delta(n_items / self.top * mean_place_weight(positions, np.ones(self.top)) * judged.rating)
+        return Delta(n_items / self.top * share_in_top(positions, self.top) * judged.rating)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +105,7 @@ class Precision:
     def __call__(self, judged: Judged, /) -> Delta:
         """Eq. (9): (I / k) * Y * 1{position <= k} with Y in {0, 1}."""
         positions, n_items = judged.ranked()
-        in_top = mean_place_weight(positions, np.ones(self.top))
+        in_top = share_in_top(positions, self.top)
         return Delta(n_items / self.top * in_top * relevance(judged.rating, self.relevant))
 
 
@@ -121,7 +127,7 @@ class Recall:
         """Per user sum h Y 1{position <= k} / sum h Y: a ratio, so only consistent."""
         positions, _ = judged.ranked()
         base = relevance(judged.rating, self.relevant)
-        return Delta(base * mean_place_weight(positions, np.ones(self.top)), base, is_mean_of_users=True)
+        return Delta(base * share_in_top(positions, self.top), base, is_mean_of_users=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +154,7 @@ class StratifiedRecall:
         positive = relevance(judged.rating, self.relevant)
         n_positives = np.bincount(judged.item, weights=positive)
         base = positive * np.maximum(n_positives, 1.0)[judged.item] ** -self.beta
-        return Delta(base * mean_place_weight(positions, np.ones(self.top)), base)
+        return Delta(base * share_in_top(positions, self.top), base)
 
 
 @dataclass(frozen=True, slots=True)

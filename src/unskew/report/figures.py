@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 COLORS = {"naive": "#D55E00", "ips": "#0072B2", "snips": "#009E73"}
 MARKERS = {"naive": "s", "ips": "o", "snips": "^"}
 LABELS = {"naive": "Naive", "ips": "IPS", "snips": "SNIPS", "mse": "MSE", "mae": "MAE", "dcg@50": "DCG@50"}
+GENRES = ("horror", "romance", "drama")
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -117,8 +118,11 @@ def draw_toy(result: Drawable) -> Figure:
     """Small matrices side by side in two rows, as in Figure 1."""
     figure = new_figure(10, 5.2)
     for axes, (title, grid) in zip(figure.subplots(2, 3).flat, result.grids.items(), strict=True):
-        image = axes.imshow(grid, cmap="cividis", aspect="auto", interpolation="nearest")
-        axes.set(title=title, xlabel="films", ylabel="users", xticks=[], yticks=[])
+        low, high = (1, 5) if title.startswith(("Y:", "Y1", "Y2")) else (0, float(grid.max()))
+        image = axes.imshow(grid, cmap="cividis", aspect="auto", interpolation="nearest", vmin=low, vmax=high)
+        places = (np.arange(len(GENRES)) + 0.5) * grid.shape[1] / len(GENRES) - 0.5
+        axes.set(title=title, ylabel="users", xticks=places, xticklabels=GENRES, yticks=[])
+        axes.tick_params(length=0)
         figure.colorbar(image, ax=axes, shrink=0.9, ticks=np.unique(grid).tolist())
     return figure
 

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from unskew.estimators.health import WeightHealth
+
+
+def test_equal_weights_are_healthy() -> None:
+    health = WeightHealth.of(np.full(1000, 20.0), n_cells=20_000)
+
+    assert health.effective_sample_size == pytest.approx(1000)
+    assert health.top_share == pytest.approx(0.01)
+    assert list(health.complaints()) == []
+
+
+def test_one_giant_weight_is_named_with_its_numbers() -> None:
+    weight = np.ones(1000)
+    weight[3] = 1e6
+
+    complaints = " ".join(WeightHealth.of(weight, n_cells=1_000_999).complaints())
+
+    assert "effective sample size is 1 of 1,000 rows (0.1%)" in complaints
+    assert "heaviest 1% of rows hold 100% of all weight" in complaints
+    assert "add up" not in complaints
+
+
+@pytest.mark.parametrize(("n_cells", "share"), [(10_000, r"+100%"), (40_000, "-50%")])
+def test_weights_that_do_not_add_up_to_the_universe(n_cells: int, share: str) -> None:
+    (complaint,) = WeightHealth.of(np.full(1000, 20.0), n_cells=n_cells).complaints()
+
+    assert f"add up to 20,000, but there are {n_cells:,} cells ({share})" in complaint

@@ -1,0 +1,81 @@
+"""Imports point down only, siblings never import one another, and third parties stay behind their fences. Lazy imports count."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import unskew
+
+ROOT = Path(unskew.__file__).parent
+LEVELS = {
+    "_version": 1, "errors": 1, "types": 1, "tables": 1, "progress": 1, "kernels": 1,
+    "data": 2,
+    "metrics": 3, "estimators": 3, "propensity": 3, "theory": 3,
+    "evaluation": 4, "models": 4, "engines": 4,
+    "selection": 5,
+    "experiments": 6, "report": 6,
+    "cli": 7,
+}  # fmt: skip
+FENCES = {
+    "pyspark": ("engines/spark.py",),
+    "torch": ("engines/gpu.py",),
+    "matplotlib": ("report/",),
+    "jinja2": ("report/",),
+    "sklearn": ("propensity/",),
+    "click": ("cli/",),
+    "rich": ("cli/", "progress.py"),
+    "numba": ("kernels/",),
+    "pooch": ("data/datasets/",),
+    "narwhals": ("data/frames.py",),
+}
+BANNED_NAMES = {"utils", "base", "common", "helpers"}
+FILES = sorted(ROOT.rglob("*.py"))
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Every module imported anywhere in a file, inside functions and type-checking blocks too."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def room(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_down(path: Path) -> None:
+    if path == ROOT / "__init__.py":
+        return
+    for name in imports(path):
+        if name.startswith("unskew."):
+            target = name.split(".")[1]
+            assert target == room(path) or LEVELS[target] < LEVELS[room(path)] or LEVELS[target] == LEVELS[room(path)] == 1, (
+                f"{path.relative_to(ROOT)} imports {name}: level {LEVELS[target]} from level {LEVELS[room(path)]}"
+            )
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_third_parties_stay_behind_their_fences(path: Path) -> None:
+    place = path.relative_to(ROOT).as_posix()
+    for name in imports(path):
+        allowed = FENCES.get(name.split(".")[0])
+        assert allowed is None or place.startswith(allowed), f"{place} imports {name}, which belongs in {' or '.join(allowed)}"
+
+
+def test_no_room_is_called_utils() -> None:
+    assert not [path for path in ROOT.rglob("*") if path.stem in BANNED_NAMES]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_public_function_takes_anything_goes_keywords(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+            assert node.args.kwarg is None, f"{path.relative_to(ROOT)}: {node.name} takes **{node.args.kwarg.arg}"
