@@ -10,14 +10,18 @@ Times are medians of interleaved repeats, after one warm-up of each; ratios with
 from __future__ import annotations
 
 import argparse
+import os
 import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from statistics import median
-from time import perf_counter, sleep
+from threading import local
+from time import perf_counter
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from unskew.data.factors import Factors
 from unskew.metrics.positions import BLOCK_CELLS, positions
@@ -36,21 +40,25 @@ def synthetic(n_users: int, n_items: int, n_cells: int) -> tuple[np.ndarray, np.
 
 
 def bare_product(factors: Factors) -> None:
-    """All scores, block by block into the same memory, and nothing done with them."""
+    """All scores by the same blocks and threads, each thread into its own reused memory, and nothing done with them."""
     n_rows = BLOCK_CELLS // factors.n_items
     item_side = np.ascontiguousarray(factors.item_factors.T)
-    block = np.empty((n_rows, factors.n_items), np.float32)
-    for start in range(0, factors.n_users, n_rows):
+    memory = local()
+
+    def product(start: int) -> None:
+        if not hasattr(memory, "block"):
+            memory.block = np.empty((n_rows, factors.n_items), np.float32)
         users = factors.user_factors[start : start + n_rows]
-        np.matmul(users, item_side, out=block[: len(users)])
+        np.matmul(users, item_side, out=memory.block[: len(users)])
+
+    with threadpool_limits(1, "blas"), ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(product, range(0, factors.n_users, n_rows)))
 
 
 def seconds(run: Callable[[], object]) -> float:
     start = perf_counter()
     run()
-    taken = perf_counter() - start
-    sleep(0.3)  # idle BLAS threads spin for a while and would slow whatever comes next
-    return taken
+    return perf_counter() - start
 
 
 def peak_megabytes() -> float:
@@ -71,10 +79,7 @@ def measure(size: str, repeats: int) -> None:
         run()
         peaks[name] = peak_megabytes()
     product = "bare block GEMM"
-    taken = []
-    for _ in range(repeats):
-        runs[product]()  # wakes the BLAS threads
-        taken.append({name: seconds(run) for name, run in runs.items()})
+    taken = [{name: seconds(run) for name, run in runs.items()} for _ in range(repeats)]
     for name in runs:
         ratio = median(times[product] / times[name] for times in taken)
         print(

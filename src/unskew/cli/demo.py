@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--seed", default=0, show_default=True, help="Seed of the simulated log.")
 def demo(seed: int) -> None:
-    r"""The main job, end to end, on a simulated log whose truth is known.
+    """The main job, end to end, on a simulated log whose truth is known.
 
     \b
     Example:
       unskew demo --seed 7
-    """
+    """  # noqa: D301
     out = console()
     out.print("Simulating 943 users and 1,682 films, of which people rate 5 %, mostly what they like ...")
     from unskew.experiments import demo as story

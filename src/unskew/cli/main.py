@@ -33,14 +33,14 @@ class Commands(click.Group):
 @click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(__version__, prog_name="unskew")
 def main(verbose: bool) -> None:
-    r"""Evaluate and train recommenders on logs that are missing not at random.
+    """Evaluate and train recommenders on logs that are missing not at random.
 
     Results go to standard output, progress and warnings to standard error. Exit codes: 0 fine, 1 failure, 2 usage, 3 bad data.
 
     \b
     Example:
       unskew demo
-    """
+    """  # noqa: D301
 
 
 main.add_command(demo)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 NAMES = ("toy", "table1", "figure2")
 
 
-@click.command()
+@click.command(short_help="Run a table or figure of the paper again.")
 @click.argument("name", type=click.Choice([*NAMES, "all"]))
 @click.option("--trials", default=50, show_default=True, type=click.IntRange(min=2), help="Draws of the log.")
 @click.option("--seed", default=0, show_default=True, help="Seed of everything random.")
@@ -26,13 +26,13 @@ NAMES = ("toy", "table1", "figure2")
 @click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), help="Folder for the JSON, PNG and SVG files.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar.")
 def reproduce(name: str, trials: int, seed: int, as_json: bool, output: Path | None, quiet: bool) -> None:
-    r"""Run a table or figure of Schnabel et al. 2016 again, ours beside the paper's.
+    """Run a table or figure of Schnabel et al. 2016 again, ours beside the paper's.
 
     \b
     Example:
       unskew reproduce table1
       unskew reproduce figure2 --trials 10 -o out
-    """
+    """  # noqa: D301
     from unskew.progress import bar, silent
 
     track = silent if quiet else bar

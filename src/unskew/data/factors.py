@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -49,15 +50,20 @@ class Factors:
     @property
     def n_users(self) -> int:
         """Users with factors."""
-        return self.user_factors.shape[0]
+        return len(self.user_factors)
 
     @property
     def n_items(self) -> int:
         """Items with factors."""
-        return self.item_factors.shape[0]
+        return len(self.item_factors)
 
-    def __call__(self, users: IntVector, /) -> Scores:
-        """[v_u, a_u + c, 1] . [w_i, 1, b_i]: the offsets ride along in one matrix product."""
+    @property
+    def dtype(self) -> np.dtype[np.floating[Any]]:
+        """Of the scores: float32, or float64 if one side is."""
+        return np.result_type(self.user_factors, self.item_factors)
+
+    def __call__(self, users: IntVector, /, *, out: Scores | None = None) -> Scores:
+        """[v_u, a_u + c, 1] . [w_i, 1, b_i]: the offsets ride along in one matrix product, written to ``out`` where given."""
         if users.size and users.max() >= self.n_users:
             raise BadPredictionError(
                 f"user code {users.max()} has no factors, which end at code {self.n_users - 1}. "
@@ -66,7 +72,7 @@ class Factors:
         user_side = self.user_factors[users]
         if self._has_offsets:
             user_side = np.column_stack([user_side, self._user_constant(users), np.ones(users.size)])
-        return user_side.astype(self._item_side.dtype, copy=False) @ self._item_side
+        return np.matmul(user_side.astype(self.dtype, copy=False), self._item_side, out=out)
 
     @property
     def _has_offsets(self) -> bool:
@@ -78,8 +84,7 @@ class Factors:
         return offset + self.global_offset
 
     def _stack_items(self) -> Scores:
-        dtype = np.result_type(self.user_factors, self.item_factors)
         if not self._has_offsets:
-            return np.ascontiguousarray(self.item_factors.T, dtype)
+            return np.ascontiguousarray(self.item_factors.T, self.dtype)
         offset = np.zeros(self.n_items) if self.item_offset is None else self.item_offset
-        return np.vstack([self.item_factors.T, np.ones(self.n_items), offset]).astype(dtype)
+        return np.vstack([self.item_factors.T, np.ones(self.n_items), offset]).astype(self.dtype)

@@ -81,10 +81,10 @@ def evaluate(
     >>> import numpy as np
     >>> log = Ratings.from_dense([[5, 1, 0], [0, 5, 0]])
     >>> predictions = {"always 5": np.full((2, 3), 5.0)}
-    >>> evaluate(log, predictions, propensities=[0.8, 0.2, 1.0], metrics=["mae"], estimators=["naive", "snips"])
+    >>> evaluate(log, predictions, propensities=[0.8, 0.25, 1.0], metrics=["mae"], estimators=["naive", "snips"])
     model     metric  estimator  estimate  std_error  ci_low  ci_high
-    always 5  mae     naive         1.333      0.820  -0.273    2.940
-    always 5  mae     snips         2.759      0.795   1.201    4.316
+    always 5  mae     naive         1.333      0.795  -0.225    2.892
+    always 5  mae     snips         2.560      0.830   0.933    4.187
     3 observed cells of 2 users x 3 items; 95% intervals; effective sample size 2
     """
     if not 0 < level < 1:

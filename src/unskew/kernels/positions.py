@@ -12,7 +12,7 @@ ordinary. All indices in the inner loops are unsigned, which spares numba the te
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from numba import njit
 
 from unskew.types import IntVector, Scores
 
+Score: TypeAlias = np.floating[Any]
 Offsets: TypeAlias = npt.NDArray[np.int64]
 Pairs: TypeAlias = npt.NDArray[np.int32]
 Places: TypeAlias = npt.NDArray[np.uint32]
@@ -112,13 +113,14 @@ def top_positions(
     n_items = scores.shape[1]
     top = min(top, n_items)
     maxima = np.empty(min(n_items, CHUNKS_PER_PLACE * top), scores.dtype)
+    chosen = np.empty(maxima.size + 1, np.uint32)
     reaching = np.empty(n_items + 1, scores.dtype)
     for r in range(scores.shape[0]):
         row = scores[r]
         if _chunk_maxima(row, maxima):
             return r
         bound = _reached_by(maxima, top)
-        n_reaching = _gather_reaching(row, maxima, bound, reaching)
+        n_reaching = _gather_reaching(row, maxima, bound, chosen, reaching)
         for place in range(starts[r], starts[r + 1]):
             score = row[items[place]]
             if score >= bound:
@@ -127,7 +129,7 @@ def top_positions(
 
 
 @compiled
-def _count(values: Scores, score: float) -> tuple[int, int]:
+def _count(values: Scores, score: Score) -> tuple[np.int32, np.int32]:
     """#{v > score} and #{v = score}."""
     above, equal = np.int32(0), np.int32(0)
     for j in range(values.size):
@@ -137,7 +139,7 @@ def _count(values: Scores, score: float) -> tuple[int, int]:
 
 
 @compiled
-def _count_all(row: Scores, cells: IntVector, items: IntVector, above: IntVector, equal: IntVector) -> bool:
+def _count_all(row: Scores, cells: IntVector, items: IntVector, above: IntVector, equal: IntVector) -> np.bool_:
     """Counts the whole row for each cell; tells whether the row has a NaN."""
     for place in range(cells.size):
         above[cells[place]], equal[cells[place]] = _count(row, row[items[place]])
@@ -148,7 +150,7 @@ def _count_all(row: Scores, cells: IntVector, items: IntVector, above: IntVector
 
 
 @compiled
-def _finite_range(values: Scores) -> tuple[float, float]:
+def _finite_range(values: Scores) -> tuple[Score, Score]:
     """Smallest and largest finite value; (inf, -inf) when there is none."""
     low, high = values.dtype.type(np.inf), values.dtype.type(-np.inf)
     for j in range(values.size):
@@ -158,7 +160,7 @@ def _finite_range(values: Scores) -> tuple[float, float]:
 
 
 @compiled
-def _to_buckets(row: Scores, items: IntVector, n_buckets: int, bucket: Buckets) -> bool:
+def _to_buckets(row: Scores, items: IntVector, n_buckets: int, bucket: Buckets) -> np.bool_:
     """bucket_j = floor((high - s_j) / width), s_j cut to the finite range [low, high] of the row's logged scores.
 
     Rounding keeps the order: a larger score never has a larger bucket. Without a usable width all is one bucket.
@@ -178,10 +180,10 @@ def _to_buckets(row: Scores, items: IntVector, n_buckets: int, bucket: Buckets) 
 
 
 @compiled
-def _tally_buckets(bucket: Buckets, items: IntVector, tally: Places, shared: Places) -> int:
-    """tally_b = #{j : bucket_j = b}, with the top bit set where a logged item lies in b; the items of such buckets are ``shared``.
+def _tally_buckets(bucket: Buckets, items: IntVector, tally: Places, shared: Places) -> np.int64:
+    """tally_b = #{j : bucket_j = b}, with the top bit set where a logged item lies in b.
 
-    Only those need to be told apart one by one. Returns how many they are.
+    Items of such buckets are written to ``shared``: only those need to be told apart one by one. Returns how many they are.
     """
     tally[:] = 0
     for place in range(items.size):
@@ -231,7 +233,7 @@ def _count_in_buckets(
     above: IntVector,
     equal: IntVector,
 ) -> None:
-    """above = items in earlier buckets + larger ones in its own.
+    """``above`` = items in earlier buckets + larger ones in its own.
 
     Compares ``LANES`` at a time; those past the end of the bucket are smaller or NaN, and count nothing.
     """
@@ -248,7 +250,7 @@ def _count_in_buckets(
 
 
 @compiled
-def _chunk_maxima(row: Scores, maxima: Scores) -> bool:
+def _chunk_maxima(row: Scores, maxima: Scores) -> np.bool_:
     """maxima_c = max of s_c, s_{c + C}, s_{c + 2C}, ... for the C chunks of the row; tells whether the row has a NaN."""
     maxima[:] = -np.inf
     n_nan = np.int32(0)
@@ -261,7 +263,7 @@ def _chunk_maxima(row: Scores, maxima: Scores) -> bool:
 
 
 @compiled
-def _reached_by(maxima: Scores, top: int) -> float:
+def _reached_by(maxima: Scores, top: int) -> Score:
     """A bound L with #{maxima >= L} >= top, by bisection until hardly more than ``top`` reach it."""
     low, high = _finite_range(maxima)
     if _n_reaching(maxima, low) < top:
@@ -280,7 +282,7 @@ def _reached_by(maxima: Scores, top: int) -> float:
 
 
 @compiled
-def _n_reaching(values: Scores, bound: float) -> int:
+def _n_reaching(values: Scores, bound: Score) -> np.int32:
     n_reaching = np.int32(0)
     for j in range(values.size):
         n_reaching += np.int32(values[j] >= bound)
@@ -288,12 +290,15 @@ def _n_reaching(values: Scores, bound: float) -> int:
 
 
 @compiled
-def _gather_reaching(row: Scores, maxima: Scores, bound: float, reaching: Scores) -> int:
-    """Writes all scores >= bound to the front of ``reaching`` and returns how many; chunks below the bound are skipped."""
-    n_reaching = np.uint64(0)
+def _gather_reaching(row: Scores, maxima: Scores, bound: Score, chosen: Places, reaching: Scores) -> np.int64:
+    """Writes all scores >= bound to the front of ``reaching`` and returns how many; looks only into chunks that hold one."""
+    n_chosen = np.uint64(0)
     for c in range(maxima.size):
-        if maxima[c] >= bound:
-            for j in range(c, row.size, maxima.size):
-                reaching[n_reaching] = row[j]
-                n_reaching += np.uint64(row[j] >= bound)
+        chosen[n_chosen] = c
+        n_chosen += np.uint64(maxima[c] >= bound)
+    n_reaching = np.uint64(0)
+    for c in chosen[:n_chosen]:
+        for j in range(c, row.size, maxima.size):
+            reaching[n_reaching] = row[j]
+            n_reaching += np.uint64(row[j] >= bound)
     return np.int64(n_reaching)

@@ -5,11 +5,11 @@ No U x I array: the scorer is asked for blocks of users, and each block is count
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from threading import local
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +39,8 @@ class Positions:
         if bad.any():
             row = int(bad.argmax())
             raise BadPredictionError(
-                f"{bad.sum()} of {bad.size} positions are not whole numbers from 1 on; the first is {column[row]:g} at row {row}. "
+                f"{bad.sum()} of {bad.size} positions are not whole numbers from 1 on; "
+                f"the first is {column[row]:g} at row {row}. "
                 "Position 1 is the user's best item among all items."
             )
         return cls(above=column.astype(np.int32) - np.int32(1), equal=np.ones(column.size, np.int32))
@@ -58,48 +59,37 @@ def positions(
 ) -> Positions:
     """above_ui = #{j : s_uj > s_ui} and equal_ui = #{j : s_uj = s_ui}, over all ``n_items`` items j, for each logged (u, i).
 
-    ``user`` and ``item`` are codes in the order of the log. ``scorer`` is called from this thread only, for users with a
-    logged cell only. With ``top``, cells beyond the first ``top`` places may get any ``above >= top`` and then ``equal``
-    of 1: all that a metric cut at ``top`` reads, and faster. ``n_threads`` (all of them by default) never changes a result.
+    ``user`` and ``item`` are codes in the order of the log. ``scorer`` is asked for users with a logged cell only, and from
+    this thread only unless it is :class:`Factors`. With ``top``, a cell with ``top`` or more items above it may get any
+    ``above >= top`` and any ``equal``: all that a metric cut at ``top`` reads, and faster. ``n_threads`` (one a core by
+    default) never changes a result.
     """
-    from numba import get_num_threads
-
-    from threadpoolctl import threadpool_limits
-
     user, item = np.ascontiguousarray(user, np.int32), np.ascontiguousarray(item, np.int32)
     _check_codes("user", user, n_users)
     _check_codes("item", item, n_items)
     if user.size != item.size:
         raise UsageError(f"{user.size} user codes and {item.size} item codes; give one of each for every logged cell.")
     if top is not None and top < 1:
-        raise UsageError(f"top is {top}; ask for at least the first place, or for all with top=None.")
+        raise UsageError(f"top is {top}; ask for at least the first place, or for all places with top=None.")
 
-    threads = n_threads or get_num_threads()
-    written = np.empty((user.size, 2), np.int32)  # side by side: scattered writes touch one place for each cell
-    written[:] = (n_items if top is None else top, 1)
-    found = Positions(written[:, 0], written[:, 1])
+    found = _unfound(user.size, n_items if top is None else top)
+    threads = n_threads or os.cpu_count() or 1
     with ThreadPoolExecutor(threads) as pool:
-        log = _Grouped.by_user(user, item, n_users, pool, threads)
-        blocks = _pieces(log.users.size, max(1, block_cells // max(1, n_items)))
-
-        def score(rows: slice) -> Scores:
-            return _checked_scores(scorer(log.users[rows]), log.users[rows], n_items)
-
-        def count(rows: slice, scores: Scores) -> None:
-            log.count(rows, scores, top, found)
-
+        log = _Grouped.by_user(user, item, n_users, pool, n_slices=threads)
+        work = _Work(log, n_items, top, found)
+        blocks = list(_pieces(log.users.size, block_cells // max(1, n_items)))
         if isinstance(scorer, Factors):
-            with threadpool_limits(1, "blas"):
-                list(pool.map(lambda rows: count(rows, score(rows)), blocks))
+            _score_anywhere(scorer, work, blocks, pool)
         else:
-            waiting: deque[Future[None]] = deque()
-            for rows in blocks:
-                waiting.append(pool.submit(count, rows, score(rows)))
-                if len(waiting) > threads:
-                    waiting.popleft().result()
-            for future in waiting:
-                future.result()
+            _score_here(scorer, work, blocks, pool, n_parts=threads)
     return found
+
+
+def _unfound(n_cells: int, above: int) -> Positions:
+    """The same ``above`` for all; a cell's two numbers lie side by side, so that scattered writes touch one place a cell."""
+    pairs = np.empty((n_cells, 2), np.int32)
+    pairs[:] = above, 1
+    return Positions(above=pairs[:, 0], equal=pairs[:, 1])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,43 +102,99 @@ class _Grouped:
     items: IntVector
 
     @classmethod
-    def by_user(cls, user: IntVector, item: IntVector, n_users: int, pool: Executor, n_slices: int) -> _Grouped:
-        """Stable counting sort, the log cut into slices: first by user, then by slice, then as in the log."""
+    def by_user(cls, user: IntVector, item: IntVector, n_users: int, pool: Executor, *, n_slices: int) -> _Grouped:
+        """Stable counting sort, the log cut into slices: by user, then by slice, then as in the log.
+
+        A slice needs a count for each user, so there are never more of them than cells for the mean user.
+        """
         from unskew.kernels.positions import count_users, place_cells
 
-        slices = list(_pieces(user.size, max(1, -(-user.size // n_slices))))
+        n_slices = max(1, min(n_slices, user.size // max(1, n_users)))
+        slices = list(_pieces(user.size, -(-user.size // n_slices)))
         counts = np.zeros((len(slices), n_users), np.int64)
         list(pool.map(count_users, [user[cells] for cells in slices], counts))
         ends = np.cumsum(counts.T).reshape(n_users, len(slices)).T
-        places = np.ascontiguousarray(ends - counts)
         logged = np.empty((user.size, 2), np.int32)
 
-        def place(cells: slice, own_places: npt.NDArray[np.int64]) -> None:
-            place_cells(user[cells], item[cells], cells.start, own_places, logged)
+        def place(cells: slice, places: npt.NDArray[np.int64]) -> None:
+            place_cells(user[cells], item[cells], cells.start, places, logged)
 
-        list(pool.map(place, slices, places))
-        users = np.flatnonzero(counts.sum(axis=0)).astype(np.int32)
-        return cls(users, np.append(0, ends[-1:, users]), logged[:, 0], logged[:, 1])
+        list(pool.map(place, slices, np.ascontiguousarray(ends - counts)))
+        n_logged = counts.sum(axis=0)
+        users = np.flatnonzero(n_logged).astype(np.int32)
+        return cls(users, np.append(0, np.cumsum(n_logged[users])), logged[:, 0], logged[:, 1])
 
-    def count(self, rows: slice, scores: Scores, top: int | None, found: Positions) -> None:
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Work:
+    """Counts blocks of rows; a row is counted by one thread, so that threads are not seen in the result."""
+
+    log: _Grouped
+    n_items: int
+    top: int | None
+    found: Positions
+
+    def count(self, rows: slice, scores: Scores) -> None:
         """Writes the positions of the cells in these rows."""
         from unskew.kernels.positions import CHUNKS_PER_PLACE, exact_positions, top_positions
 
-        starts = self.starts[rows.start : rows.stop + 1]
-        if top is None or CHUNKS_PER_PLACE * top > scores.shape[1]:
-            bad = exact_positions(scores, starts, self.cells, self.items, found.above, found.equal)
+        log, above, equal = self.log, self.found.above, self.found.equal
+        starts = log.starts[rows.start : rows.stop + 1]
+        if self.top is None or CHUNKS_PER_PLACE * self.top > self.n_items:
+            bad = exact_positions(scores, starts, log.cells, log.items, above, equal)
         else:
-            bad = top_positions(scores, starts, self.cells, self.items, top, found.above, found.equal)
+            bad = top_positions(scores, starts, log.cells, log.items, self.top, above, equal)
         if bad >= 0:
             raise BadPredictionError(
-                f"the score of user code {self.users[rows][bad]} for item code {np.isnan(scores[bad]).argmax()} is NaN, "
+                f"the score of user code {log.users[rows][bad]} for item code {np.isnan(scores[bad]).argmax()} is NaN, "
                 "which has no position. Make the scorer return a number for every item; -inf puts an item last."
             )
 
+    def checked(self, rows: slice, returned: Scores) -> Scores:
+        """One contiguous float32 or float64 row a user; float16 is widened."""
+        users, scores = self.log.users[rows], np.asarray(returned)
+        asked = f"for {users.size} users from code {users[0]} on the scorer returned"
+        if scores.shape != (users.size, self.n_items):
+            raise BadPredictionError(
+                f"{asked} shape {scores.shape}; it must return shape {(users.size, self.n_items)}: "
+                "one row a user, and a column for each of all items."
+            )
+        if scores.dtype.kind != "f" or scores.dtype.itemsize > 8:
+            raise BadPredictionError(
+                f"{asked} {scores.dtype} scores; it must return float32 or float64, for instance scores.astype(np.float32)."
+            )
+        return np.ascontiguousarray(scores, np.float64 if scores.dtype.itemsize == 8 else np.float32)
+
+
+def _score_anywhere(factors: Factors, work: _Work, blocks: Sequence[slice], pool: Executor) -> None:
+    """Each thread scores a block with one BLAS thread, into memory of its own, and counts it while it is in cache."""
+    from threadpoolctl import threadpool_limits
+
+    memory = local()
+
+    def score_and_count(rows: slice) -> None:
+        if not hasattr(memory, "block"):
+            memory.block = np.empty((blocks[0].stop, factors.n_items), factors.dtype)
+        users = work.log.users[rows]
+        work.count(rows, work.checked(rows, factors(users, out=memory.block[: users.size])))
+
+    with threadpool_limits(1, "blas"):
+        list(pool.map(score_and_count, blocks))
+
+
+def _score_here(scorer: Scorer, work: _Work, blocks: Sequence[slice], pool: Executor, *, n_parts: int) -> None:
+    """The calling thread scores, then all count; a scorer may reuse its memory, since no block outlives the next call."""
+    for rows in blocks:
+        scores = work.checked(rows, scorer(work.log.users[rows]))
+        parts = list(_pieces(len(scores), -(-len(scores) // n_parts)))
+        parts_of_log = (slice(rows.start + part.start, rows.start + part.stop) for part in parts)
+        list(pool.map(work.count, parts_of_log, [scores[part] for part in parts]))
+
 
 def _pieces(size: int, length: int) -> Iterator[slice]:
-    """Consecutive slices of ``length`` that cover 0 to ``size``; the last may be shorter."""
-    return (slice(start, min(start + length, size)) for start in range(0, size, length))
+    """Consecutive slices of ``length``, at least 1, that cover 0 to ``size``; the last may be shorter."""
+    step = max(1, length)
+    return (slice(start, min(start + step, size)) for start in range(0, size, step))
 
 
 def _check_codes(kind: str, codes: IntVector, size: int) -> None:
@@ -159,18 +205,3 @@ def _check_codes(kind: str, codes: IntVector, size: int) -> None:
             f"{kind} code {codes[row]} at row {row} lies outside 0 to {size - 1}. "
             f"Pass codes, not ids, and the number of all {kind}s as n_{kind}s."
         )
-
-
-def _checked_scores(returned: Any, users: IntVector, n_items: int) -> Scores:
-    """What the scorer returned, as one contiguous float32 or float64 row a user; float16 is widened."""
-    scores = np.asarray(returned)
-    asked = f"for {users.size} users from code {users[0]} on the scorer returned"
-    if scores.shape != (users.size, n_items):
-        raise BadPredictionError(
-            f"{asked} shape {scores.shape}; it must return {(users.size, n_items)}: one row a user, one column for each of all items."
-        )
-    if scores.dtype.kind != "f" or scores.dtype.itemsize > 8:
-        raise BadPredictionError(
-            f"{asked} {scores.dtype} scores; it must return float32 or float64, for instance scores.astype(np.float32)."
-        )
-    return np.ascontiguousarray(scores, np.float64 if scores.dtype.itemsize == 8 else np.float32)

@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from unskew import __version__
+from unskew.cli import main
+from unskew.errors import BadRatingError, MissingExtraError, UnknownNameError
+from unskew.experiments.reproduction import Reproduction
+from unskew.experiments.table1 import table1
+from unskew.experiments.toy import toy
+
+ESTIMATORS = ("naive", "ips", "snips")
+IN_A_PROCESS = [sys.executable, "-c", "from unskew.cli import main; main()"]
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+def command_paths() -> list[list[str]]:
+    """Every command there is, and the group itself."""
+    return [[], *([name] for name in sorted(main.commands))]
+
+
+# unskew
+
+
+def test_version() -> None:
+    assert run("--version").stdout.split() == ["unskew,", "version", __version__]
+
+
+@pytest.mark.parametrize("path", command_paths(), ids=" ".join)
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_every_command_helps_with_an_example(path: list[str], option: str) -> None:
+    result = run(*path, option)
+
+    assert result.exit_code == 0
+    assert "Example:\n" in result.stdout
+    assert f"unskew {' '.join(path)}".strip() in result.stdout.split("Example:")[1]
+
+
+@pytest.mark.parametrize("path", command_paths()[1:], ids=" ".join)
+def test_the_examples_parse(path: list[str]) -> None:
+    lines = [line.split() for line in run(*path, "--help").stdout.splitlines() if line.strip().startswith("unskew ")]
+
+    assert lines
+    for _, name, *arguments in lines:
+        command = main.commands[name]
+        command.parse_args(click.Context(command), arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("reproduce", "table9"),
+        ("reproduce", "toy", "--trials", "1"),
+        ("reproduce", "toy", "--trials", "many"),
+        ("reproduce",),
+        ("demo", "--sed", "1"),
+        ("dmeo",),
+    ],
+    ids=" ".join,
+)
+def test_a_usage_error_exits_with_2_and_says_so_on_standard_error(arguments: tuple[str, ...]) -> None:
+    result = run(*arguments)
+
+    assert result.exit_code == 2
+    assert "Error: " in result.stderr
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (BadRatingError("3 of 9 ratings are NaN. Drop them."), 3),
+        (UnknownNameError("metric", "mape", ["mse", "mae"]), 2),
+        (MissingExtraError("matplotlib", extra="report", purpose="drawing"), 1),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_our_errors_are_one_line_and_an_exit_code(monkeypatch: pytest.MonkeyPatch, error: Exception, code: int) -> None:
+    def fail(**_: object) -> Reproduction:
+        raise error
+
+    monkeypatch.setattr("unskew.experiments.toy.toy", fail)
+    result = run("reproduce", "toy")
+
+    assert result.exit_code == code
+    assert result.stderr == f"error: {error}\n"
+    assert result.stdout == ""
+    assert run("-v", "reproduce", "toy").exception is error
+
+
+def test_a_bug_is_not_dressed_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(**_: object) -> Reproduction:
+        raise RuntimeError
+
+    monkeypatch.setattr("unskew.experiments.toy.toy", fail)
+
+    assert isinstance(run("reproduce", "toy").exception, RuntimeError)
+
+
+# unskew demo
+
+
+def test_the_demo_starts_within_five_seconds_and_ends_within_a_minute() -> None:
+    started = time.monotonic()
+    with subprocess.Popen([*IN_A_PROCESS, "demo"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        first_line = process.stdout.readline()
+        first_seen = time.monotonic() - started
+        rest, errors = process.communicate(timeout=60)
+
+    assert process.returncode == 0
+    assert first_line.startswith("Simulating 943 users and 1,682 films")
+    assert first_seen < 5
+    assert errors == ""
+    assert all(name in rest for name in ("truth", "naive", "ips", "snips", "optimist", "realist", "mae", "mse"))
+    assert "naive: optimist beats realist on mae" in rest
+    assert "snips: optimist loses to realist on mae" in rest
+    paragraph = " ".join(rest.split("\n\n")[-1].split())
+    assert paragraph.startswith("The optimist overrates what people dislike.")
+    assert "the truth is" in paragraph
+    assert max(map(len, rest.splitlines())) <= 200
+
+
+def test_the_demo_has_a_seed() -> None:
+    one, again, other = (run("demo", "--seed", seed).stdout for seed in ("1", "1", "2"))
+
+    assert one == again != other
+
+
+# unskew reproduce
+
+
+def rows_of(result: Result, name: str, trials: int, seed: int = 0) -> list[dict[str, Any]]:
+    """Standard output is one JSON object and nothing else."""
+    assert result.exit_code == 0, result.stderr
+    parsed = json.loads(result.stdout)
+    assert parsed.keys() == {"name", "trials", "seed", "rows"}
+    assert (parsed["name"], parsed["trials"], parsed["seed"]) == (name, trials, seed)
+    rows: list[dict[str, Any]] = parsed["rows"]
+    return rows
+
+
+def test_toy_as_json() -> None:
+    rows = rows_of(run("reproduce", "toy", "--json", "--trials", "5", "--seed", "3"), "toy", 5, 3)
+
+    assert [(row["prediction"], row["metric"]) for row in rows] == [("Y1", "mae"), ("Y2", "mae"), ("Y3", "cg@10")]
+    for row in rows:
+        assert isinstance(row["true"], float)
+        assert all(row[name].keys() == {"mean", "std"} for name in ESTIMATORS)
+        assert row["paper"] is None
+    assert rows == json.loads(toy(trials=5, seed=3).to_json())["rows"]
+
+
+def test_table1_as_json_is_the_same_in_another_process() -> None:
+    command = [*IN_A_PROCESS, "reproduce", "table1", "--json", "--trials", "2"]
+    finished = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    rows = json.loads(finished.stdout)["rows"]
+
+    assert rows == json.loads(table1(trials=2).to_json())["rows"]
+    assert len(rows) == 10
+    for row in rows:
+        assert row.keys() == {"prediction", "metric", "true", *ESTIMATORS, "paper"}
+        assert row["paper"].keys() == {"true", *ESTIMATORS}
+        for values in (row, row["paper"]):
+            assert all(values[name].keys() == {"mean", "std"} for name in ESTIMATORS)
+    assert {row["prediction"] for row in rows} == {"REC_ONES", "REC_FOURS", "ROTATE", "SKEWED", "COARSENED"}
+    assert {row["metric"] for row in rows} == {"mae", "dcg@50"}
+
+
+def test_figure2_as_json_and_as_files(tmp_path: Path) -> None:
+    result = run("reproduce", "figure2", "--json", "--trials", "2", "-o", str(tmp_path / "new" / "folder"))
+    rows = rows_of(result, "figure2", 2)
+
+    assert len(rows) == 2 * 6 * 3
+    for row in rows:
+        assert row.keys() == {"metric", "alpha", "estimator", "ours", "ci_low", "ci_high", "paper"}
+    written = {path.name: path for path in (tmp_path / "new" / "folder").iterdir()}
+    assert written.keys() == {"figure2.json", "figure2.png", "figure2.svg"}
+    assert json.loads(written["figure2.json"].read_text())["rows"] == rows
+    assert written["figure2.png"].read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in written["figure2.svg"].read_text()
+    assert result.stderr.count("wrote ") == 3
+
+
+def test_toy_as_files(tmp_path: Path) -> None:
+    result = run("reproduce", "toy", "--trials", "2", "-o", str(tmp_path))
+
+    assert result.exit_code == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"toy.json", "toy.png", "toy.svg"}
+    assert "wrote" not in result.stdout
+
+
+def test_numbers_are_written_even_where_figures_cannot_be_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    result = run("reproduce", "toy", "--trials", "2", "-o", str(tmp_path))
+
+    assert result.exit_code == 1
+    assert "pip install 'unskew[report]'" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["toy.json"]
+
+
+def test_a_table_for_people() -> None:
+    result = run("reproduce", "toy", "--trials", "5")
+
+    assert result.exit_code == 0
+    assert "The movie lovers of Figure 1" in result.stdout
+    assert "toy, 5 draws, seed 0" in result.stdout
+    assert "the naive average over the log says the opposite" in " ".join(result.stdout.split())
+    assert result.stderr == ""
+
+
+def test_all_experiments_share_one_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("table1", "figure2"):
+        monkeypatch.setattr(f"unskew.experiments.{name}.{name}", lambda name=name, **_: Reproduction(name, 2, 0, [{}], {}, ""))
+    rows = rows_of(run("reproduce", "all", "--json", "--trials", "2"), "all", 2)
+
+    assert [row["experiment"] for row in rows] == ["toy", "toy", "toy", "table1", "figure2"]
+
+
+@pytest.mark.parametrize(("quiet", "shows"), [((), True), (("-q",), False)])
+def test_progress_goes_to_standard_error(monkeypatch: pytest.MonkeyPatch, quiet: tuple[str, ...], shows: bool) -> None:
+    """A terminal is forced on rich, which shows nothing elsewhere."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TTY_INTERACTIVE", "1")
+    result = run("reproduce", "toy", "--json", "--trials", "3", *quiet)
+
+    assert len(rows_of(result, "toy", 3)) == 3
+    assert ("3/3" in result.stderr) == shows

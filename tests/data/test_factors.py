@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unskew.data.factors import Factors
+from unskew.errors import BadPredictionError, UsageError
+
+ALL = np.arange(2, dtype=np.int32)
+
+
+def test_scores_by_hand() -> None:
+    factors = Factors(
+        user_factors=np.array([[1.0, 2.0], [0.0, 1.0]]),
+        item_factors=np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 3.0]]),
+        user_offset=np.array([10.0, 20.0]),
+        item_offset=np.array([0.1, 0.2, 0.3]),
+        global_offset=100.0,
+    )
+
+    np.testing.assert_allclose(factors(np.array([1, 0], np.int32)), [[120.1, 121.2, 123.3], [111.1, 113.2, 116.3]])
+    assert (factors.n_users, factors.n_items) == (2, 3)
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    with_user=st.booleans(),
+    with_item=st.booleans(),
+    global_offset=st.sampled_from([0.0, 3.5]),
+    dtype=st.sampled_from([np.float32, np.float64]),
+)
+def test_any_mixture_of_offsets_equals_the_plain_formula(
+    seed: int, with_user: bool, with_item: bool, global_offset: float, dtype: type[np.floating]
+) -> None:
+    rng = np.random.default_rng(seed)
+    v, w = rng.standard_normal((7, 3)).astype(dtype), rng.standard_normal((5, 3)).astype(dtype)
+    a = rng.standard_normal(7) if with_user else None
+    b = rng.standard_normal(5) if with_item else None
+    users = rng.integers(7, size=4, dtype=np.int32)
+
+    scores = Factors(v, w, a, b, global_offset)(users)
+
+    plain = v.astype(np.float64) @ w.astype(np.float64).T + global_offset
+    plain += (np.zeros(7) if a is None else a)[:, None] + (np.zeros(5) if b is None else b)
+    assert scores.dtype == dtype
+    np.testing.assert_allclose(scores, plain[users], rtol=0, atol=1e-5 if dtype is np.float32 else 1e-12)
+
+
+def test_mixed_precision_is_the_wider_one() -> None:
+    assert Factors(np.ones((2, 1), np.float32), np.ones((3, 1)))(ALL).dtype == np.float64
+
+
+def test_different_numbers_of_factors_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"users have 2 factors and items 3; v_u \. w_i needs as many"):
+        Factors(np.ones((2, 2)), np.ones((4, 3)))
+
+
+@pytest.mark.parametrize("bad", [np.ones(3), np.ones((3, 2), int)])
+def test_factors_that_are_no_float_matrix_are_refused(bad: np.ndarray) -> None:
+    with pytest.raises(UsageError, match=re.escape(f"item_factors is {bad.dtype} of shape {bad.shape}; it must be float32")):
+        Factors(np.ones((2, 2)), bad)
+
+
+@pytest.mark.parametrize(("name", "size"), [("user_offset", 2), ("item_offset", 4)])
+def test_an_offset_of_another_length_is_refused(name: str, size: int) -> None:
+    with pytest.raises(UsageError, match=re.escape(f"{name} has shape (9,); it must have shape ({size},)")):
+        Factors(np.ones((2, 3)), np.ones((4, 3)), **{name: np.ones(9)})
+
+
+def test_a_user_without_factors_is_named() -> None:
+    with pytest.raises(BadPredictionError, match=r"user code 2 has no factors, which end at code 1\. Fit the factors"):
+        Factors(np.ones((2, 1)), np.ones((4, 1)))(np.array([0, 2], np.int32))

@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from frame_engines import columns_of, each_engine
+from unskew import Comparison, Evaluation, Ratings, evaluate, simulate
+from unskew.errors import UnknownNameError
+from unskew.metrics.judged import Delta, Judged
+from unskew.types import Vector
+
+WORLD = simulate(40, 50, density=0.2, alpha=0.6, random_state=1)
+LOG, P = WORLD.log, WORLD.propensities
+RNG = np.random.default_rng(7)
+A, B = (WORLD.truth + RNG.normal(0, spread, WORLD.truth.shape) for spread in (1.0, 0.6))
+ESTIMATORS = ("naive", "ips", "snips", "user_normalized", "item_normalized")
+each_estimator = pytest.mark.parametrize("estimator", ESTIMATORS)
+
+
+def judge(**options: Any) -> Evaluation:
+    given: dict[str, Any] = {"propensities": P, "metrics": ["mae", "dcg@5"], "estimators": ESTIMATORS} | options
+    return evaluate(LOG, {"a": A, "b": B}, **given)
+
+
+@pytest.fixture(scope="module")
+def result() -> Evaluation:
+    return judge()
+
+
+# Comparisons
+
+
+@dataclass(frozen=True, eq=False)
+class AbsoluteErrorAgainst:
+    """The absolute error of a model minus that of another, cell by cell."""
+
+    other: Vector
+    name: str = "mae difference"
+    higher_is_better: bool = False
+    ranks: bool = False
+    top: None = None
+
+    def __call__(self, judged: Judged, /) -> Delta:
+        return Delta(np.abs(judged.rating - judged.rated()) - np.abs(judged.rating - self.other))
+
+
+@each_estimator
+@pytest.mark.parametrize("cluster", [None, "user"])
+def test_a_comparison_is_the_evaluation_of_the_difference(estimator: str, cluster: Any) -> None:
+    compared = judge(cluster=cluster).compare("a", "b", metric="mae", estimator=estimator)
+    metric = AbsoluteErrorAgainst(B[LOG.user, LOG.item])
+    directly = next(iter(evaluate(LOG, A, propensities=P, metrics=[metric], estimators=[estimator], cluster=cluster)))
+
+    assert compared.difference == pytest.approx(directly.estimate)
+    assert compared.std_error == pytest.approx(directly.std_error)
+    assert (compared.ci_low, compared.ci_high) == pytest.approx((directly.ci_low, directly.ci_high))
+
+
+@each_estimator
+def test_turning_a_comparison_around_turns_its_signs(result: Evaluation, estimator: str) -> None:
+    one, other = (result.compare(*pair, metric="mae", estimator=estimator) for pair in (("a", "b"), ("b", "a")))
+
+    assert (one.difference, one.ci_low, one.ci_high) == pytest.approx((-other.difference, -other.ci_high, -other.ci_low))
+    assert (one.std_error, one.p_value) == pytest.approx((other.std_error, other.p_value))
+    assert one.better == other.better == "b"
+
+
+@each_estimator
+@pytest.mark.parametrize("metric", ["mae", "dcg@5"])
+def test_a_model_does_not_beat_itself(result: Evaluation, metric: str, estimator: str) -> None:
+    compared = result.compare("a", "a", metric=metric, estimator=estimator)
+
+    assert (compared.difference, compared.std_error, compared.p_value, compared.better) == (0.0, 0.0, 1.0, None)
+
+
+def test_a_paired_interval_is_narrower_than_two_separate_ones(result: Evaluation) -> None:
+    shifted = evaluate(LOG, {"a": A, "b": A + 0.01}, propensities=P)
+    compared = shifted.compare("a", "b", metric="mse", estimator="ips")
+
+    assert compared.std_error < 0.2 * shifted.risk("a", metric="mse", estimator="ips").std_error
+
+
+def comparison(difference: float, *, higher_is_better: bool) -> Comparison:
+    low, high = difference - 0.1, difference + 0.1
+    return Comparison("a", "b", "mae", "snips", difference, 0.05, low, high, 0.01, 0.95, higher_is_better)
+
+
+@pytest.mark.parametrize(
+    ("difference", "higher_is_better", "better", "verdict"),
+    [
+        (0.5, True, "a", "a beats b on mae by snips: difference +0.5 [+0.4, +0.6] at 95%, p = 0.01"),
+        (0.5, False, "b", "a loses to b on mae by snips"),
+        (-0.5, False, "a", "a beats b on mae by snips: difference -0.5 [-0.6, -0.4]"),
+        (-0.5, True, "b", "a loses to b"),
+        (0.05, True, None, "a cannot be told apart from b"),
+        (-0.05, False, None, "a cannot be told apart from b"),
+    ],
+)
+def test_who_is_better(difference: float, higher_is_better: bool, better: str | None, verdict: str) -> None:
+    compared = comparison(difference, higher_is_better=higher_is_better)
+
+    assert compared.better == better
+    assert str(compared).startswith(verdict)
+    assert json.loads(compared.to_json())["better"] == better
+
+
+def test_a_comparison_as_json_has_every_field() -> None:
+    assert json.loads(comparison(0.5, higher_is_better=True).to_json()).keys() == {
+        *("first", "second", "metric", "estimator", "difference", "std_error", "ci_low", "ci_high", "p_value", "level"),
+        *("higher_is_better", "better"),
+    }
+
+
+# The table in its forms
+
+
+def test_rows_come_by_metric_then_model_then_estimator(result: Evaluation) -> None:
+    keys = [(risk.metric, risk.model, risk.estimator) for risk in result]
+
+    assert keys == [(metric, model, name) for metric in ("mae", "dcg@5") for model in ("a", "b") for name in ESTIMATORS]
+
+
+@each_engine
+def test_to_frame_answers_in_the_callers_library(make: Callable[..., Any]) -> None:
+    frame = make({"user_id": LOG.user, "item_id": LOG.item, "rating": LOG.rating})
+    log = Ratings.from_frame(frame)
+    table = evaluate(log, log.rating + 1, estimators=["naive"]).to_frame()
+
+    assert type(table) is type(frame)
+    columns = columns_of(table)
+    assert list(columns) == ["model", "metric", "estimator", "estimate", "std_error", "ci_low", "ci_high"]
+    assert columns["metric"] == ["mse", "mae"]
+    assert columns["estimate"] == pytest.approx([1.0, 1.0])
+
+
+def test_to_frame_answers_in_the_named_library(result: Evaluation) -> None:
+    table = result.to_frame("pandas")
+
+    assert isinstance(table, pd.DataFrame)
+    assert table.to_dict("list") == result.to_columns()
+
+
+@pytest.mark.parametrize("options", [{}, {"cluster": "user"}, {"bootstrap": 20}, {"estimators": ["naive"], "propensities": None}])
+def test_json_holds_the_table_and_what_it_came_from_and_no_nan(options: dict[str, Any]) -> None:
+    def refuse(constant: str) -> float:
+        raise AssertionError(constant)
+
+    found = judge(**options)
+    parsed = json.loads(found.to_json(), parse_constant=refuse)
+
+    assert (parsed["level"], parsed["n_observed"], parsed["universe"]) == (0.95, len(LOG), [40, 50])
+    assert [row["estimate"] for row in parsed["rows"]] == found.to_columns()["estimate"]
+    assert all(row.keys() == found.to_columns().keys() for row in parsed["rows"])
+    if options.get("estimators") == ["naive"]:
+        assert parsed["weights"] is None
+    else:
+        assert parsed["weights"]["n_touched"] == 0
+        assert 0 < parsed["weights"]["effective_sample_size"] < len(LOG)
+
+
+def test_json_of_an_unknown_universe() -> None:
+    log = Ratings.from_arrays(["ann", "bob"], ["up", "up"], [5, 3])
+
+    assert json.loads(evaluate(log, [4.0, 4.0], estimators=["naive"]).to_json())["universe"] is None
+
+
+def test_repr_is_a_table_with_a_footer() -> None:
+    shown = repr(judge(metrics=["mae"], estimators=["naive", "snips"])).splitlines()
+
+    assert shown[0].split() == ["model", "metric", "estimator", "estimate", "std_error", "ci_low", "ci_high"]
+    assert [line.split()[0] + " " + line.split()[2] for line in shown[1:5]] == ["a naive", "a snips", "b naive", "b snips"]
+    assert shown[-1].startswith(f"{len(LOG)} observed cells of 40 users x 50 items; 95% intervals; effective sample size ")
+
+
+def test_html_escapes_names() -> None:
+    html = evaluate(LOG, {"<script>alert(1)</script>": A}, propensities=P)._repr_html_()
+
+    assert "<script>" not in html
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
+    assert html.count("<tr>") == 1 + 2 * 3
+    assert "95% intervals" in html
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (("c", "mae", "ips"), "unknown model of this evaluation 'c'; valid ones are: a, b"),
+        (("a", "mse", "ips"), "unknown metric of this evaluation 'mse'; valid ones are: mae, dcg@5"),
+        (("a", "mae", "dr"), "unknown estimator of this evaluation 'dr'; valid ones are: naive, ips, snips"),
+    ],
+)
+def test_what_was_not_evaluated_cannot_be_asked_for(result: Evaluation, asked: tuple[str, str, str], message: str) -> None:
+    model, metric, estimator = asked
+
+    with pytest.raises(UnknownNameError, match=message):
+        result.risk(model, metric=metric, estimator=estimator)
+    with pytest.raises(UnknownNameError, match=message):
+        result.compare(model, "b", metric=metric, estimator=estimator)
