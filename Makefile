@@ -13,7 +13,7 @@ demo: .venv/.installed  ## the main job, end to end, on a log whose truth is kno
 	$(BIN)/unskew demo
 
 test: .venv/.installed  ## every test but the slow ones
-	$(BIN)/python -m pytest -n auto -m 'not slow'
+	$(BIN)/python -m pytest -n auto --dist loadfile -m 'not slow'
 
 check: .venv/.installed  ## lint, types, doctests
 	$(BIN)/ruff check .

@@ -180,7 +180,7 @@ def test_covariates_must_give_every_cell_a_chance(bad: float) -> None:
 
 
 def test_covariates_must_fit_the_matrix() -> None:
-    with pytest.raises(UsageError, match="are for 12 users and 4 items; the matrix has rows of 10 items"):
+    with pytest.raises(UsageError, match="are for 12 users and 4 items, not for a matrix with rows of 10 items"):
         Observation.of(TRUTH, ByCovariates(np.ones(12), np.ones(4)), density=0.1)
 
 

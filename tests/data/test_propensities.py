@@ -117,7 +117,7 @@ def test_a_bad_value_is_named_with_its_cell(log: Ratings) -> None:
         propensities_of(log, Fitted(pd.Series([0.5, 0.5, None], dtype="Float64")))
 
 
-@pytest.mark.parametrize("given", [[0.5, 0.5], 0.5, None, np.ones((3, 1)), np.ones((3, 3)), Fitted([0.5])], ids=repr)
+@pytest.mark.parametrize("given", [[0.5, 0.5], 0.5, None, np.ones((3, 1)), np.ones((3, 3)), Fitted([0.5])], ids=range(6))
 def test_misaligned_values_are_refused(log: Ratings, given: Any) -> None:
     with pytest.raises(
         BadPropensityError,

@@ -24,7 +24,7 @@ def test_a_universe_is_never_guessed(log: Ratings) -> None:
     assert universe_of(log, None) is None
 
 
-@pytest.mark.parametrize("given", [(5, 4), [5, 4], Universe(5, 4), (np.int64(5), np.int32(4))], ids=repr)
+@pytest.mark.parametrize("given", [(5, 4), [5, 4], Universe(5, 4), (np.int64(5), np.int32(4)), np.array([5, 4])], ids=repr)
 def test_the_named_universe_is_taken(log: Ratings, given: Any) -> None:
     assert universe_of(log, given) == Universe(5, 4)
 
@@ -48,7 +48,7 @@ def test_sizes_are_whole_numbers_of_at_least_one(log: Ratings, size: Any) -> Non
         universe_of(log, (3, size))
 
 
-@pytest.mark.parametrize("given", [5, "3x2", (3,), (3, 2, 1), {3, 2}, np.array([3, 2])], ids=repr)
+@pytest.mark.parametrize("given", [5, "3x2", (3,), (3, 2, 1), {3, 2}, np.array([3, 2, 1])], ids=repr)
 def test_anything_else_is_refused(log: Ratings, given: Any) -> None:
     with pytest.raises(UniverseError, match=r"universe must be \(n_users, n_items\) or 'log' .*; got "):
         universe_of(log, given)

@@ -268,7 +268,9 @@ def test_weights_that_are_all_switched_off() -> None:
     off = Switch(1.0)
 
     with pytest.raises(UsageError, match="the weights add up to zero: no cell is left to average over"):
-        judge(transform=off)
+        judge(transform=off, estimators=["snips"])
+    with pytest.raises(UsageError, match="every weight is zero, so that 'ips' would say 0 whatever the data"):
+        judge(transform=off, estimators=["ips"])
     imputed = judge(transform=off, estimators=["dr"], imputation=TRUTH, metrics=["mae"])
     assert imputed.risk("a", metric="mae", estimator="dr").estimate == pytest.approx(np.abs(A - TRUTH).mean())
     assert imputed.health is None

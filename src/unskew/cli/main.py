@@ -22,7 +22,7 @@ class Commands(click.Group):
         """Run the command."""
         try:
             return super().invoke(context)
-        except UnskewError as error:
+        except (UnskewError, OSError) as error:
             if context.params.get("verbose"):
                 raise
             click.echo(f"error: {error}", err=True)

@@ -85,8 +85,8 @@ class ByCovariates:
         product = np.outer(self.activity[users], self.popularity)
         if product.shape != rating.shape:
             raise UsageError(
-                f"activity and popularity are for {self.activity.size} users and {self.popularity.size} items; "
-                f"the matrix has rows of {rating.shape[1]} items, and block {users} {rating.shape[0]} users."
+                f"activity and popularity are for {self.activity.size} users and {self.popularity.size} items, "
+                f"not for a matrix with rows of {rating.shape[1]} items that holds users {users.start} to {users.stop}."
             )
         return product
 

@@ -72,6 +72,8 @@ def simulate(
     >>> round(float(world.truth.mean()), 2), world.log.rating.mean() > 3
     (1.82, np.True_)
     """
+    if observation is not None and alpha != ByRating().alpha:
+        raise UsageError("alpha belongs to the default observation model; give it to observation=ByRating(alpha) instead.")
     size = Universe(n_users, n_items)
     truth_rng, log_rng = np.random.default_rng(random_state).spawn(2)
     truth = quantize(_tastes(size.n_users, size.n_items, n_factors, noise, truth_rng), marginals)

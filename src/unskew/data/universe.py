@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
 
 from unskew.errors import UniverseError
 
@@ -57,6 +58,6 @@ def _parse(log: Ratings, given: object) -> Universe:
         return given
     if isinstance(given, str) and given == "log":
         return Universe(log.n_users, log.n_items)
-    if isinstance(given, Sequence) and not isinstance(given, str) and len(given) == 2:
+    if isinstance(given, (tuple, list, np.ndarray)) and len(given) == 2:
         return Universe(given[0], given[1])
     raise UniverseError(f"universe must be (n_users, n_items) or 'log' (the log's own users and items); got {given!r}.")

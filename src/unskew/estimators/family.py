@@ -83,7 +83,10 @@ class FixedNormalizer:
         """The weighted sum over all cells there are; for a ratio metric, the ratio of two of these."""
         if deltas.base is not None:
             return SelfNormalized(self.name, self.is_weighted)(deltas, sample)
-        sums = Sums.of(deltas.value, sample.propensities, weight=_weight(self, sample), clusters=sample.clusters)
+        weight = _weight(self, sample)
+        if not weight.any():
+            raise UsageError(f"every weight is zero, so that {self.name!r} would say 0 whatever the data. Loosen the transform.")
+        sums = Sums.of(deltas.value, sample.propensities, weight=weight, clusters=sample.clusters)
         return ips(sums, n_cells=_universe(self, sample).n_cells)
 
 
@@ -126,10 +129,10 @@ class DoublyRobust:
 
     def __call__(self, deltas: Deltas, sample: Sample, /) -> Estimate:
         """IPS of the residuals, the imputed deltas being the known part."""
-        if deltas.imputed is None:
-            raise UsageError(f"{self.name!r} needs imputed deltas: pass imputation=..., a model of the ratings themselves.")
         if deltas.base is not None:
             raise UsageError(f"{self.name!r} is for metrics that are means over all cells, not for ratios such as recall.")
+        if deltas.imputed is None:
+            raise UsageError(f"{self.name!r} needs imputed deltas: pass imputation=..., a model of the ratings themselves.")
         if sample.clusters is sample.items:
             raise UsageError(f"{self.name!r} has standard errors for independent cells and for clusters of users, not of items.")
         sums = Sums.of(

@@ -56,12 +56,16 @@ class Comparison:
         return (
             f"{self.first} {verdict} {self.second} on {self.metric} by {self.estimator}: "
             f"difference {self.difference:+.4g} [{self.ci_low:+.4g}, {self.ci_high:+.4g}] "
-            f"at {self.level:.0%}, p = {self.p_value:.2g}"
+            f"at {self.level:.0%}, {_show_p(self.p_value)}"
         )
 
     def to_json(self) -> str:
         """All fields, and which model is better."""
         return json.dumps(asdict(self) | {"better": self.better})
+
+
+def _show_p(value: float) -> str:
+    return f"p = {value:.2g}" if value > 1e-300 else "p < 1e-300"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

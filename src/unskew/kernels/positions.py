@@ -30,13 +30,13 @@ Function = TypeVar("Function", bound=Callable[..., object])
 LANES = 8
 """Scores compared at once inside a bucket."""
 
-ITEMS_PER_BUCKET = 4
+ITEMS_PER_BUCKET = 8
 """On average. Fewer leave less to compare inside a bucket, but more buckets to add up."""
 
 FEW_CELLS = 16
 """Up to so many logged cells in a row, a plain count for each is cheaper than buckets."""
 
-CHUNKS_PER_PLACE = 8
+CHUNKS_PER_PLACE = 4
 """Chunks of a row for each of the top places: more make a tighter bound, but a longer search for it."""
 
 MOST_HALVINGS = 24

@@ -9,7 +9,9 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from threading import local
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -72,6 +74,7 @@ def positions(
     if top is not None and top < 1:
         raise UsageError(f"top is {top}; ask for at least the first place, or for all places with top=None.")
 
+    top = None if top is None else min(top, n_items)
     found = _unfound(user.size, n_items if top is None else top)
     threads = n_threads or os.cpu_count() or 1
     with ThreadPoolExecutor(threads) as pool:
@@ -87,8 +90,8 @@ def positions(
 
 def _unfound(n_cells: int, above: int) -> Positions:
     """The same ``above`` for all; a cell's two numbers lie side by side, so that scattered writes touch one place a cell."""
-    pairs = np.empty((n_cells, 2), np.int32)
-    pairs[:] = above, 1
+    one_pair = np.array([above, 1], np.int32).view(np.int64)
+    pairs = np.full(n_cells, one_pair[0]).view(np.int32).reshape(n_cells, 2)
     return Positions(above=pairs[:, 0], equal=pairs[:, 1])
 
 
@@ -151,7 +154,7 @@ class _Work:
             )
 
     def checked(self, rows: slice, returned: Scores) -> Scores:
-        """One contiguous float32 or float64 row a user; float16 is widened."""
+        """One contiguous float32 or float64 row a user; other numbers are widened."""
         users, scores = self.log.users[rows], np.asarray(returned)
         asked = f"for {users.size} users from code {users[0]} on the scorer returned"
         if scores.shape != (users.size, self.n_items):
@@ -159,17 +162,15 @@ class _Work:
                 f"{asked} shape {scores.shape}; it must return shape {(users.size, self.n_items)}: "
                 "one row a user, and a column for each of all items."
             )
-        if scores.dtype.kind != "f" or scores.dtype.itemsize > 8:
+        if scores.dtype.kind not in "fiub" or scores.dtype.itemsize > 8:
             raise BadPredictionError(
                 f"{asked} {scores.dtype} scores; it must return float32 or float64, for instance scores.astype(np.float32)."
             )
-        return np.ascontiguousarray(scores, np.float64 if scores.dtype.itemsize == 8 else np.float32)
+        return np.ascontiguousarray(scores, np.float32 if scores.dtype in (np.float16, np.float32) else np.float64)
 
 
 def _score_anywhere(factors: Factors, work: _Work, blocks: Sequence[slice], pool: Executor) -> None:
     """Each thread scores a block with one BLAS thread, into memory of its own, and counts it while it is in cache."""
-    from threadpoolctl import threadpool_limits
-
     memory = local()
 
     def score_and_count(rows: slice) -> None:
@@ -178,8 +179,16 @@ def _score_anywhere(factors: Factors, work: _Work, blocks: Sequence[slice], pool
         users = work.log.users[rows]
         work.count(rows, work.checked(rows, factors(users, out=memory.block[: users.size])))
 
-    with threadpool_limits(1, "blas"):
+    with _blas_libraries().limit(limits=1, user_api="blas"):
         list(pool.map(score_and_count, blocks))
+
+
+@cache
+def _blas_libraries() -> Any:
+    """The handle by which BLAS threads are limited; finding the libraries takes milliseconds, so it is kept."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 def _score_here(scorer: Scorer, work: _Work, blocks: Sequence[slice], pool: Executor, *, n_parts: int) -> None:
