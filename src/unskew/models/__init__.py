@@ -1,0 +1,1 @@
+"""Predictors: matrix factorisation and its relatives. They take propensity values, never propensity models."""

@@ -1,0 +1,140 @@
+"""The objective of Eq. (14) on one log, laid out for the row kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from unskew.data.ratings import Ratings
+from unskew.errors import UsageError
+from unskew.threads import Workers
+from unskew.types import IntVector, Vector
+
+Floats: TypeAlias = npt.NDArray[np.floating]
+Offsets: TypeAlias = Literal["none", "free", "regularized"]
+
+MOST_TASKS = 16
+CELLS_A_TASK = 25_000
+"""The log is worked through in pieces whose number depends on its size alone: sums over them are added in their order."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Side:
+    """The log sorted by one side: row r's cells are ``starts[r]`` to ``starts[r + 1]``."""
+
+    starts: npt.NDArray[np.int64]
+    partner: IntVector
+    rating: Floats
+    root_weight: Floats
+    tasks: tuple[tuple[int, int], ...]
+    """Ranges of rows with about equal numbers of cells."""
+
+    @classmethod
+    def of(
+        cls, row: IntVector, partner: IntVector, rating: Vector, weight: Vector, *, n_rows: int, dtype: npt.DTypeLike
+    ) -> Side:
+        """Sort cells by row; within a row the order of the log stays."""
+        starts = np.zeros(n_rows + 1, np.int64)
+        np.cumsum(np.bincount(row, minlength=n_rows), out=starts[1:])
+        order = np.argsort(row, kind="stable")
+        n_tasks = int(np.clip(row.size // CELLS_A_TASK, 1, MOST_TASKS))
+        cuts = np.searchsorted(starts, np.linspace(0, row.size, n_tasks + 1)[1:-1])
+        ends = np.unique(np.concatenate([[0], cuts, [n_rows]])).tolist()
+        return cls(starts, partner[order], rating[order].astype(dtype), np.sqrt(weight[order]).astype(dtype), tuple(pairwise(ends)))
+
+    @property
+    def n_rows(self) -> int:
+        """Rows, those without a cell included."""
+        return self.starts.size - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Problem:
+    """sum over cells of w (y - v.w - a - b - c)^2 + l2 (||V||^2 + ||W||^2 [+ ||a||^2 + ||b||^2 + c^2])."""
+
+    by_user: Side
+    by_item: Side
+    n_factors: int
+    offsets: Offsets
+    l2: float
+    """The ridge itself, after scaling."""
+    workers: Workers
+
+    @property
+    def has_offsets(self) -> bool:
+        """Whether a, b and c are there at all."""
+        return self.offsets != "none"
+
+    @property
+    def n_solved(self) -> int:
+        """Unknowns of a row: its factors, and its offset."""
+        return self.n_factors + self.has_offsets
+
+    @property
+    def ridge(self) -> Floats:
+        """The penalty on each unknown of a row."""
+        ridge = np.full(self.n_solved, self.l2, self.by_user.rating.dtype)
+        if self.offsets == "free":
+            ridge[-1] = 0
+        return ridge
+
+    def lines(self, n: int) -> Floats:
+        """Lines of zeros for ``n`` rows."""
+        from unskew.kernels.rows import padded_width
+
+        return np.zeros((n, padded_width(self.n_solved + 1)), self.by_user.rating.dtype)
+
+    def as_partners(self, factors: Floats, offset: Floats) -> Floats:
+        """``[w, 1, b]``."""
+        lines = self.lines(len(factors))
+        lines[:, : self.n_factors] = factors
+        if self.has_offsets:
+            lines[:, self.n_factors], lines[:, self.n_factors + 1] = 1, offset
+        return lines
+
+    def as_solutions(self, factors: Floats, offset: Floats) -> Floats:
+        """``[v, a, 1]``."""
+        lines = self.lines(len(factors))
+        lines[:, : self.n_factors] = factors
+        if self.has_offsets:
+            lines[:, self.n_factors], lines[:, self.n_factors + 1] = offset, 1
+        return lines
+
+    def solve(self, side: Side, partners: Floats, constant: float) -> tuple[Floats, float]:
+        """The best line of every row of ``side``, as solutions, and the sum of the penalised minima."""
+        from unskew.kernels.rows import solve_rows
+
+        solutions, minima = self.lines(side.n_rows), np.zeros(side.n_rows)
+        if self.has_offsets:
+            solutions[:, self.n_factors + 1] = 1
+        number, ridge, lanes = partners.dtype.type, self.ridge, 32 // partners.itemsize
+
+        def work(rows: tuple[int, int]) -> int:
+            cells = (side.starts, side.partner, side.root_weight, side.rating)
+            return solve_rows(*rows, *cells, number(constant), partners, ridge, lanes, solutions, minima)
+
+        bad = max(self.workers.map(work, side.tasks))
+        if bad >= 0:
+            raise UsageError(f"row {bad} has no unique solution at l2 = {self.l2:g}. Raise l2.")
+        return solutions, float(minima.sum())
+
+    def slope(
+        self, side: Side, partners: Floats, solutions: Floats, constant: float, *, is_absolute: bool = False
+    ) -> tuple[float, Floats]:
+        """The loss and its gradient by the partners' lines, in their layout, added over tasks in their order."""
+        from unskew.kernels.rows import add_gradient
+
+        number = partners.dtype.type
+
+        def work(rows: tuple[int, int]) -> tuple[float, Floats]:
+            part = np.zeros_like(partners)
+            cells = (side.starts, side.partner, side.root_weight, side.rating)
+            loss = add_gradient(*rows, *cells, number(constant), partners, solutions, is_absolute, part)
+            return loss, part
+
+        losses, parts = zip(*self.workers.map(work, side.tasks), strict=True)
+        return sum(losses), np.sum(parts, axis=0, dtype=np.float64)
