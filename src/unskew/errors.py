@@ -24,6 +24,7 @@ Every message says what is wrong, with the number and the place, and then what t
 from __future__ import annotations
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 
 
 class UnskewError(Exception):
@@ -78,7 +79,10 @@ class UnknownNameError(UsageError):
     """No metric, estimator or experiment of that name."""
 
     def __init__(self, kind: str, name: object, valid: Iterable[str]) -> None:
-        super().__init__(f"unknown {kind} {name!r}; valid ones are: {', '.join(valid)}.")
+        names = list(valid)
+        near = get_close_matches(str(name).lower(), names, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        super().__init__(f"unknown {kind} {name!r}; valid ones are: {', '.join(names)}.{hint}")
 
 
 class MissingExtraError(UnskewError, ImportError):

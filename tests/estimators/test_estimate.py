@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from unskew.errors import UsageError
 from unskew.estimators.estimate import Estimate
 
 COVARIANCE = np.array([[4.0, 3.0], [3.0, 9.0]])
@@ -45,3 +46,25 @@ def test_no_spread_is_no_doubt() -> None:
 
     assert certain.of(0, level=0.95).p_value == 0
     assert certain.difference(0, 1, level=0.95).p_value == 1
+
+
+def test_rounding_is_no_difference() -> None:
+    nearly = Estimate(np.array([0.3, 0.3 + 5e-17]), np.full((2, 2), 0.01) + np.diag([0, 1e-31]))
+
+    interval = nearly.difference(0, 1, level=0.95)
+
+    assert (interval.value, interval.low, interval.high, interval.p_value) == (0, 0, 0, 1)
+
+
+def test_p_value_and_interval_of_a_bootstrap_agree() -> None:
+    replicates = np.linspace(-0.1, 3.9, 1001)[:, None]
+
+    interval = Estimate(np.array([2.0]), np.ones((1, 1)), replicates=replicates).of(0, level=0.95)
+
+    assert interval.low == pytest.approx(0.0)
+    assert interval.p_value == pytest.approx(2 * 27 / 1002)
+
+
+def test_overflow_is_refused() -> None:
+    with pytest.raises(UsageError, match="an estimate overflowed"):
+        Estimate(np.array([np.inf]), np.ones((1, 1)))

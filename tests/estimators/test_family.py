@@ -103,6 +103,23 @@ def test_doubly_robust_refuses_what_it_cannot_do() -> None:
         find_estimator("dr")(DELTAS, sample(cluster="item"))
 
 
+def test_group_normalised_refuses_what_it_cannot_do() -> None:
+    with pytest.raises(UsageError, match="not for ratios"):
+        find_estimator("user_normalized")(Deltas(DELTAS.value, np.ones(len(USER))), sample())
+
+
+def test_a_single_cell_has_no_standard_error() -> None:
+    one = Sample(Clusters(np.zeros(1, dtype=np.int32), 1), Clusters(np.zeros(1, dtype=np.int32), 1))
+    with pytest.raises(UsageError, match="no standard error on a single cell"):
+        find_estimator("naive")(Deltas(np.ones((1, 1))), one)
+
+
+@pytest.mark.parametrize("transform", [lambda weight: -weight, lambda weight: weight[:-1], lambda weight: weight * np.inf])
+def test_weights_that_are_none_are_refused(transform: object) -> None:
+    with pytest.raises(UsageError, match="one finite weight of at least 0 for each cell"):
+        find_estimator("ips")(DELTAS, sample(transform=transform))
+
+
 def test_unknown_estimator_lists_the_valid_ones() -> None:
     with pytest.raises(UnknownNameError, match="'ipw'; valid ones are: naive, ips, snips"):
         find_estimator("ipw")

@@ -25,7 +25,6 @@ def test_sums_of_parts_add_up(cut: int) -> None:
 
     together = parts[0] + parts[1]
 
-    assert together.n_observed == N
     np.testing.assert_allclose(together.total, whole.total)
     np.testing.assert_allclose(together.moment, whole.moment)
 
@@ -49,7 +48,7 @@ def test_clusters_and_cells_do_not_add() -> None:
 
 
 def test_one_cluster_has_no_standard_error() -> None:
-    with pytest.raises(UsageError, match="at least 2 clusters; there is 1"):
+    with pytest.raises(UsageError, match="at least 2 of them with data; there is 1"):
         Sums.of(DELTA, clusters=Clusters(np.zeros(N, dtype=np.int32), 1))
 
 
@@ -74,35 +73,51 @@ def test_a_difference_has_the_variance_of_the_differences(clusters: Clusters | N
 
 
 def test_group_normalised_is_a_mean_of_ratios() -> None:
-    groups = Clusters(USER, 50)
     by_hand = [np.average(DELTA[0][u == USER], weights=P.inverse[u == USER]) for u in np.unique(USER)]
 
-    estimate = self_normalized(sums_of_groups(DELTA, P, weight=P.inverse, base=None, groups=groups, clusters=groups))
+    estimate = self_normalized(sums_of_groups(DELTA, weight=P.inverse, base=None, groups=Clusters(USER, 50)))
 
     assert estimate.value[0] == pytest.approx(np.mean(by_hand))
     assert estimate.covariance[0, 0] == pytest.approx(np.var(by_hand, ddof=1) / len(by_hand))
 
 
-def test_group_normalised_with_independent_cells_adds_up_the_groups_variances() -> None:
-    by_group = [self_normalized(Sums.of(DELTA[:, u == USER], Propensities(P.values[u == USER]))) for u in np.unique(USER)]
+def test_groups_of_one_cell_are_not_taken_for_certain() -> None:
+    """A ratio of one cell has no spread of its own; the spread between groups is what tells."""
+    one_each = Clusters(np.arange(N, dtype=np.int32), N)
 
-    estimate = self_normalized(sums_of_groups(DELTA, P, weight=P.inverse, base=None, groups=Clusters(USER, 50), clusters=None))
+    estimate = self_normalized(sums_of_groups(DELTA, weight=P.inverse, base=None, groups=one_each))
 
-    expected = np.sum([group.covariance for group in by_group], axis=0) / len(by_group) ** 2
-    np.testing.assert_allclose(estimate.covariance, expected)
+    assert estimate.covariance[0, 0] == pytest.approx(DELTA[0].var(ddof=1) / N)
 
 
-def test_empty_groups_are_left_out() -> None:
-    few = Clusters(USER, 5000)
+def test_groups_without_a_base_are_left_out_and_counted() -> None:
+    base = (USER >= 10).astype(float)
 
-    estimate = self_normalized(sums_of_groups(DELTA, P, weight=P.inverse, base=None, groups=few, clusters=few))
+    estimate = self_normalized(sums_of_groups(DELTA * base, weight=P.inverse, base=base, groups=Clusters(USER, 5000)))
 
-    assert estimate.n_clusters == np.unique(USER).size
+    assert estimate.n_clusters == 40
+    assert estimate.n_left_out == 10
 
 
 def test_groups_without_any_weight_are_refused() -> None:
-    with pytest.raises(UsageError, match="no group has any weight"):
-        sums_of_groups(DELTA, P, weight=P.inverse, base=np.zeros(N), groups=Clusters(USER, 50), clusters=None)
+    with pytest.raises(UsageError, match="no user or item has any weight"):
+        sums_of_groups(DELTA, weight=P.inverse, base=np.zeros(N), groups=Clusters(USER, 50))
+
+
+def test_a_ratio_counts_only_clusters_with_data() -> None:
+    """Silent users are no part of a mean over observed cells, however many the universe has."""
+    few, many = (Sums.of(DELTA, P, clusters=Clusters(USER, n), is_ratio=True) for n in (50, 5000))
+
+    assert few.n_clusters == many.n_clusters == 50
+    np.testing.assert_allclose(self_normalized(few).covariance, self_normalized(many).covariance)
+
+
+def test_a_bootstrap_of_a_ratio_never_draws_only_silent_users() -> None:
+    busy = Clusters(np.array([0, 0, 1, 1], dtype=np.int32), 1000, Resampling(500, seed=0))
+
+    estimate = self_normalized(Sums.of(np.array([1.0, 2.0, 3.0, 5.0]), clusters=busy, is_ratio=True))
+
+    assert np.isfinite(estimate.replicates).all()
 
 
 @pytest.mark.parametrize("self_normalised", [True, False])

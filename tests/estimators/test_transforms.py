@@ -31,6 +31,7 @@ def test_limits(weight: Vector) -> None:
     np.testing.assert_allclose(Clip(1e9)(weight), weight)
     np.testing.assert_allclose(Switch(1e9)(weight), weight)
     np.testing.assert_allclose(Shrink(1e15)(weight), weight, rtol=1e-6)
+    np.testing.assert_allclose(Shrink(np.inf)(weight), weight)
     np.testing.assert_allclose(SubGaussian(0)(weight), weight)
     np.testing.assert_allclose(SubGaussian(1)(weight), 1)
     assert (SubGaussian(0.1)(weight) <= 10 + 1e-9).all()

@@ -337,7 +337,9 @@ def test_a_level_must_lie_between_0_and_1(level: float) -> None:
 
 
 def test_the_default_estimators_need_propensities() -> None:
-    with pytest.raises(UsageError, match=r"ips, snips need propensities=.*say estimators=\['naive'\]"):
+    with pytest.raises(
+        UsageError, match=r"propensities=... is missing, which ips and snips weight by; .*say estimators=\['naive'\]"
+    ):
         judge(propensities=None)
 
 

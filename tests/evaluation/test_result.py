@@ -175,7 +175,9 @@ def test_repr_is_a_table_with_a_footer() -> None:
 
     assert shown[0].split() == ["model", "metric", "estimator", "estimate", "std_error", "ci_low", "ci_high"]
     assert [line.split()[0] + " " + line.split()[2] for line in shown[1:5]] == ["a naive", "a snips", "b naive", "b snips"]
-    assert shown[-1].startswith(f"{len(LOG)} observed cells of 40 users x 50 items; 95% intervals; effective sample size ")
+    assert shown[-1].startswith(
+        f"{len(LOG)} observed cells of 40 users x 50 items; 95% intervals, cells independent; effective sample size "
+    )
 
 
 def test_html_escapes_names() -> None:

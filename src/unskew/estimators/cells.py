@@ -9,6 +9,7 @@ import numpy as np
 
 from unskew.data.propensities import Propensities
 from unskew.data.universe import Universe
+from unskew.errors import UsageError
 from unskew.estimators.sums import Clusters, weights_of
 from unskew.estimators.transforms import WeightTransform
 from unskew.types import Matrix, Vector
@@ -40,7 +41,12 @@ class Sample:
     def weight(self) -> Vector:
         """1/P, transformed where that was asked for."""
         inverse = weights_of(self.propensities, self.n_observed)
-        return inverse if self.transform is None else self.transform(inverse)
+        if self.transform is None:
+            return inverse
+        changed = np.asarray(self.transform(inverse), dtype=np.float64)
+        if changed.shape != inverse.shape or not (np.isfinite(changed).all() and (changed >= 0).all()):
+            raise UsageError(f"the transform {self.transform!r} must give one finite weight of at least 0 for each cell.")
+        return changed
 
     @property
     def n_touched(self) -> int:

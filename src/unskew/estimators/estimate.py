@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
+from unskew.errors import UsageError
 from unskew.types import Matrix, Vector
 
 
@@ -23,6 +24,10 @@ class Interval:
     """Two-sided, for the value being zero."""
 
 
+ROUNDING = 1e-12
+"""Differences and standard errors below this share of the risks themselves are rounding."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimate:
     """The risks of k models judged on the same cells. Their covariance makes every difference a paired one."""
@@ -30,9 +35,17 @@ class Estimate:
     value: Vector
     covariance: Matrix
     n_clusters: int | None = None
-    """Independent units behind the covariance, where that is a small number: Student's t instead of the normal."""
+    """Independent units behind the covariance, where that may be a small number: Student's t instead of the normal."""
+    n_left_out: int = 0
+    """Users or items that the mean leaves out, for want of data."""
     replicates: Matrix | None = None
-    """Bootstrap replicates, one row a resample; then intervals are percentiles of them."""
+    """Bootstrap replicates, one row a resample; then intervals and p-values come from them."""
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.value).all() and np.isfinite(self.covariance).all()):
+            raise UsageError(
+                "an estimate overflowed: weights or deltas are too large for double precision. Rescale or clip them."
+            )
 
     def of(self, model: int, *, level: float) -> Interval:
         """The risk of one model."""
@@ -44,14 +57,15 @@ class Estimate:
         return self._interval(unit[first] - unit[second], level)
 
     def _interval(self, contrast: Vector, level: float) -> Interval:
-        value = float(contrast @ self.value)
-        std_error = math.sqrt(max(float(contrast @ self.covariance @ contrast), 0.0))
+        value = self._unless_rounding(float(contrast @ self.value))
+        std_error = self._unless_rounding(math.sqrt(max(float(contrast @ self.covariance @ contrast), 0.0)))
         if self.replicates is not None:
-            low, high = np.quantile(self.replicates @ contrast, [(1 - level) / 2, (1 + level) / 2])
-        else:
-            reach = self._quantile((1 + level) / 2) * std_error
-            low, high = value - reach, value + reach
-        return Interval(value, std_error, float(low), float(high), self._p_value(value, std_error))
+            return _from_replicates(self.replicates @ contrast, value, std_error, level)
+        reach = self._quantile((1 + level) / 2) * std_error
+        return Interval(value, std_error, value - reach, value + reach, self._p_value(value, std_error))
+
+    def _unless_rounding(self, number: float) -> float:
+        return 0.0 if abs(number) <= ROUNDING * float(np.abs(self.value).max()) else number
 
     def _quantile(self, probability: float) -> float:
         if self.n_clusters is None:
@@ -64,3 +78,10 @@ class Estimate:
         score = -abs(value) / std_error
         tail = special.ndtr(score) if self.n_clusters is None else special.stdtr(self.n_clusters - 1, score)
         return float(2 * tail)
+
+
+def _from_replicates(replicates: Vector, value: float, std_error: float, level: float) -> Interval:
+    """Percentiles, and twice the share of replicates on the rarer side of zero."""
+    low, high = np.quantile(replicates, [(1 - level) / 2, (1 + level) / 2])
+    rarer = min(int((replicates <= 0).sum()), int((replicates >= 0).sum()))
+    return Interval(value, std_error, float(low), float(high), min(1.0, 2 * (1 + rarer) / (1 + replicates.size)))

@@ -19,14 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from unskew.data.universe import Universe
 from unskew.errors import UniverseError, UnknownNameError, UsageError
 from unskew.estimators.cells import Deltas, Sample
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.point import ips, self_normalized
-from unskew.estimators.sums import Clusters, Sums, sums_of_groups
+from unskew.estimators.sums import Sums, sums_of_groups
 from unskew.types import Vector
 
 
@@ -65,10 +65,13 @@ class SelfNormalized:
         """The weighted mean, or the mean of the users' weighted means where the metric is one."""
         weight = _weight(self, sample)
         if deltas.is_mean_of_users:
-            return self_normalized(_sums_of_groups(deltas, sample, weight, sample.users))
-        return self_normalized(
-            Sums.of(deltas.value, sample.propensities, weight=weight, base=deltas.base, clusters=sample.clusters)
+            return self_normalized(sums_of_groups(deltas.value, weight=weight, base=deltas.base, groups=sample.users))
+        if sample.clusters is None and sample.n_observed < 2:
+            raise UsageError(f"{self.name!r} has no standard error on a single cell. Judge on a longer log.")
+        sums = Sums.of(
+            deltas.value, sample.propensities, weight=weight, base=deltas.base, clusters=sample.clusters, is_ratio=True
         )
+        return self_normalized(sums)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,29 +94,23 @@ class FixedNormalizer:
 
 
 @dataclass(frozen=True, slots=True)
-class UserNormalized:
-    """The mean over users with data of each user's SNIPS."""
+class GroupNormalized:
+    """The mean over users (or items) with data of each one's own SNIPS: everyone counts once.
 
-    name: str = "user_normalized"
+    They are the sample, too, whatever the clusters: its standard error is that of a mean over them.
+    """
+
+    name: str
+    by: Literal["users", "items"]
     is_weighted: bool = True
     imputes: bool = False
 
     def __call__(self, deltas: Deltas, sample: Sample, /) -> Estimate:
-        """Every user counts once."""
-        return self_normalized(_sums_of_groups(deltas, sample, sample.weight, sample.users))
-
-
-@dataclass(frozen=True, slots=True)
-class ItemNormalized:
-    """The mean over items with data of each item's SNIPS."""
-
-    name: str = "item_normalized"
-    is_weighted: bool = True
-    imputes: bool = False
-
-    def __call__(self, deltas: Deltas, sample: Sample, /) -> Estimate:
-        """Every item counts once."""
-        return self_normalized(_sums_of_groups(deltas, sample, sample.weight, sample.items))
+        """Ratios of groups, averaged."""
+        if deltas.base is not None:
+            raise UsageError(f"{self.name!r} is for metrics that are means over all cells, not for ratios such as recall.")
+        groups = sample.users if self.by == "users" else sample.items
+        return self_normalized(sums_of_groups(deltas.value, weight=sample.weight, base=None, groups=groups))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +148,8 @@ ESTIMATORS: Mapping[str, Estimator] = {
         SelfNormalized("naive", is_weighted=False),
         FixedNormalizer("ips", is_weighted=True),
         SelfNormalized("snips", is_weighted=True),
-        UserNormalized(),
-        ItemNormalized(),
+        GroupNormalized("user_normalized", by="users"),
+        GroupNormalized("item_normalized", by="items"),
         DoublyRobust("eib", is_weighted=False),
         DoublyRobust("dr", is_weighted=True),
     )
@@ -170,12 +167,6 @@ def find_estimator(name: str | Estimator) -> Estimator:
 
 def _weight(estimator: Estimator, sample: Sample) -> Vector:
     return sample.weight if estimator.is_weighted else sample.unit_weight
-
-
-def _sums_of_groups(deltas: Deltas, sample: Sample, weight: Vector, groups: Clusters) -> Sums:
-    return sums_of_groups(
-        deltas.value, sample.propensities, weight=weight, base=deltas.base, groups=groups, clusters=sample.clusters
-    )
 
 
 def _universe(estimator: Estimator, sample: Sample) -> Universe:

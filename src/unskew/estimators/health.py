@@ -34,7 +34,9 @@ class WeightHealth:
         mass = float(weight.sum())
         n_top = max(1, round(TOP_ROWS * weight.size))
         top = float(np.partition(weight, weight.size - n_top)[-n_top:].sum())
-        return cls(weight.size, mass**2 / float(np.square(weight).sum()), mass, top / mass, n_cells)
+        largest = float(weight.max())
+        effective = (mass / largest) ** 2 / float(np.square(weight / largest).sum())
+        return cls(weight.size, effective, mass, top / mass, n_cells)
 
     def complaints(self) -> Iterator[str]:
         """What is wrong, with the number and what to do; nothing where all is well."""

@@ -35,6 +35,5 @@ def ips(sums: Sums, *, n_cells: int) -> Estimate:
 
 
 def _estimate(risk: Vector, sums: Sums, influence: Matrix, replicates: Matrix | None) -> Estimate:
-    if replicates is None:
-        return Estimate(risk, sums.covariance(influence), sums.n_clusters)
-    return Estimate(risk, np.atleast_2d(np.cov(replicates.T)), sums.n_clusters, replicates)
+    covariance = sums.covariance(influence) if replicates is None else np.atleast_2d(np.cov(replicates.T))
+    return Estimate(risk, covariance, sums.n_clusters, sums.n_left_out, replicates)

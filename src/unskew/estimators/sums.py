@@ -59,10 +59,12 @@ class Clusters:
 class Sums:
     """Addable over disjoint sets of cells (over disjoint sets of clusters where there are clusters)."""
 
-    n_observed: int
     total: Vector
     moment: Matrix
     n_clusters: int | None = None
+    """Independent units, where cells are not: users, say."""
+    n_left_out: int = 0
+    """Groups with cells but without weight, which a mean over groups leaves out."""
     replicates: Matrix | None = None
     """``total`` again for each bootstrap resample."""
 
@@ -75,10 +77,12 @@ class Sums:
         weight: Vector | None = None,
         base: Vector | None = None,
         clusters: Clusters | None = None,
+        is_ratio: bool = False,
         known: Matrix | None = None,
     ) -> Sums:
         """Sums of ``delta``, one row a model, weighted by 1/P or by ``weight``.
 
+        ``is_ratio`` says that the total will be divided by its own base, so that a cluster without any is no part of the sample.
         ``known`` (clusters x models) is a part of each cluster's sum that no observation changes, such as imputed deltas.
         """
         deltas = np.atleast_2d(delta)
@@ -89,17 +93,19 @@ class Sums:
         if known is not None:
             by_cluster = _pad(by_cluster, len(known))
             by_cluster[:, :-1] += known
+        if is_ratio:
+            by_cluster = by_cluster[by_cluster[:, -1] > 0]
+            clusters = replace(clusters, n=len(by_cluster))
         return sums_of_clusters(by_cluster, clusters)
 
     def __add__(self, other: Sums) -> Sums:
         if (self.n_clusters is None) != (other.n_clusters is None):
             raise UsageError("sums over clusters and sums over independent cells cannot be added.")
-        return Sums(
-            self.n_observed + other.n_observed,
-            self.total + other.total,
-            self.moment + other.moment,
-            None if self.n_clusters is None or other.n_clusters is None else self.n_clusters + other.n_clusters,
-        )
+        if self.replicates is not None or other.replicates is not None:
+            raise UsageError("bootstrap replicates of parts cannot be added; resample the whole.")
+        n_clusters = None if self.n_clusters is None or other.n_clusters is None else self.n_clusters + other.n_clusters
+        n_left_out = self.n_left_out + other.n_left_out
+        return Sums(self.total + other.total, self.moment + other.moment, n_clusters, n_left_out)
 
     @property
     def weighted_delta(self) -> Vector:
@@ -123,9 +129,11 @@ class Sums:
 def sums_of_clusters(by_cluster: Matrix, clusters: Clusters) -> Sums:
     """Sums from one row of sums a cluster; clusters without a row are all zero."""
     if clusters.n < 2:
-        raise UsageError(f"a clustered standard error needs at least 2 clusters; there is {clusters.n}. Use cluster=None.")
+        raise UsageError(
+            f"a standard error over users or items needs at least 2 of them with data; there is {clusters.n}. "
+            "Use cluster=None and no bootstrap."
+        )
     return Sums(
-        n_observed=clusters.code.size,
         total=by_cluster.sum(axis=0),
         moment=np.einsum("ci,cj->ij", by_cluster, by_cluster),
         n_clusters=clusters.n,
@@ -135,31 +143,22 @@ def sums_of_clusters(by_cluster: Matrix, clusters: Clusters) -> Sums:
 
 def sums_of_groups(
     deltas: Matrix,
-    propensities: Propensities | None,
     *,
     weight: Vector,
     base: Vector | None,
     groups: Clusters,
-    clusters: Clusters | None,
 ) -> Sums:
     """Sums whose ratio is the mean over non-empty groups of each group's own ratio: total = (sum_g R_g, number of groups).
 
-    Groups are fixed unless they are the clusters themselves; then they are the sample.
+    The groups are the sample: the spread between them holds the noise within them too.
     """
     by_group = groups.add_up(_stack(deltas, base) * weight)
     filled = by_group[:, -1] > 0
     if not filled.any():
-        raise UsageError("no group has any weight: there is nothing to take a mean over.")
-    rates = np.zeros((len(by_group), len(deltas)))
-    np.divide(by_group[:, :-1], by_group[:, -1:], out=rates, where=filled[:, None])
-    rows = np.column_stack([rates, filled])
-    if clusters is groups:
-        return sums_of_clusters(rows[filled], replace(groups, n=int(filled.sum())))
-    share = weight / np.where(filled, by_group[:, -1], 1.0)[groups.code]
-    residual = deltas - rates[groups.code].T * (1.0 if base is None else base)
-    around = Sums.of(residual, propensities, weight=share, base=np.zeros_like(share), clusters=clusters)
-    total = rows.sum(axis=0)
-    return replace(around, total=total, replicates=None if around.replicates is None else total + around.replicates)
+        raise UsageError("no user or item has any weight: there is nothing to take a mean over.")
+    rates = by_group[filled, :-1] / by_group[filled, -1:]
+    sums = sums_of_clusters(np.column_stack([rates, np.ones(len(rates))]), replace(groups, n=len(rates)))
+    return replace(sums, n_left_out=int((np.bincount(groups.code) > 0).sum()) - len(rates))
 
 
 def weights_of(propensities: Propensities | None, n_observed: int) -> Vector:
@@ -182,7 +181,7 @@ def _of_cells(
         moment += np.einsum("in,jn->ij", weighted, weighted)
     if known is not None:
         total[:-1] += known.sum(axis=0)
-    return Sums(n_observed, total, moment)
+    return Sums(total, moment)
 
 
 def _stack(deltas: Matrix, base: Vector | None) -> Matrix:

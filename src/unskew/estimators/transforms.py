@@ -58,7 +58,7 @@ class Shrink:
 
     def __call__(self, weight: Vector, /) -> Vector:
         """The shrunk weights."""
-        return self.strength * weight / (weight**2 + self.strength)
+        return weight / (1.0 + weight * (weight / self.strength))
 
 
 @dataclass(frozen=True, slots=True)

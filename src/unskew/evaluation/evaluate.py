@@ -5,14 +5,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from numbers import Integral
+from typing import Any, Literal
 
 import numpy as np
 
 from unskew.data.propensities import PropensitiesLike, propensities_of
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe, UniverseLike, universe_of
-from unskew.errors import PropensityWarning, UnknownNameError, UsageError
+from unskew.errors import BadPredictionError, PropensityWarning, UnknownNameError, UsageError
 from unskew.estimators.cells import Deltas, Imputed, Sample
 from unskew.estimators.family import Estimator, find_estimator
 from unskew.estimators.health import WeightHealth
@@ -23,6 +24,7 @@ from unskew.evaluation.predictions import Predictions, PredictionsLike, read_pre
 from unskew.evaluation.result import Evaluation
 from unskew.metrics.judged import Judged, Metric
 from unskew.metrics.names import find_metric
+from unskew.types import Vector
 
 
 def evaluate(
@@ -48,11 +50,14 @@ def evaluate(
     log
         The observed ratings.
     predictions
-        By model name (or one model alone): predicted ratings in the order of the log; a users x items matrix; a frame of user,
-        item, prediction and perhaps position; a fitted model with ``predict(users, items)``; or a callable that scores a block of
-        user codes against all items. Ranking metrics need one of the last three or the matrix.
+        By model name (or one model alone): predicted ratings in the order of the log (a Series counts by position, not by index);
+        a matrix whose rows are ``log.users`` and whose columns are ``log.items``; a frame of user, item, prediction and perhaps
+        position; a fitted model with ``predict(users, items)``, which is given ids; or a callable that is given codes of users
+        (places in ``log.users``) and returns their scores of all ``log.items``. Ranking metrics need the place among all items: a
+        matrix, a model, a callable, or a frame with a position column (1 is the user's best item).
     propensities
-        How likely each logged cell was to be observed: values in the order of the log, a users x items matrix, or a fitted model.
+        How likely each logged cell was to be observed: values in the order of the log, a matrix as for predictions, or a fitted
+        propensity model, whose ``predict(log)`` gives the values. Judging on a held-out part of a log, scale them by its share.
     metrics
         ``mse mae accuracy dcg dcg@k cg@k precision@k recall@k stratified_recall@k atop``, or objects of your own.
     estimators
@@ -68,9 +73,9 @@ def evaluate(
     relevant
         Ratings from here on count as relevant, for precision, recall and atop.
     transform
-        ``Clip``, ``Switch``, ``Shrink`` or ``SubGaussian``: what to weight by in place of 1/P.
+        ``Clip``, ``Switch``, ``Shrink`` or ``SubGaussian``: what to weight by in place of 1/P. The intervals leave out its bias.
     imputation
-        For ``dr`` and ``eib``: a model of the ratings themselves, in any form that covers all cells.
+        For ``dr`` and ``eib``: a model of the ratings themselves: a matrix, a model, or a callable, as for predictions.
     bootstrap
         Number of resamples of users (of clusters) for percentile intervals in place of analytic ones.
     random_state
@@ -87,14 +92,13 @@ def evaluate(
     always 5  mae     snips         2.560      0.830   0.933    4.187
     3 observed cells of 2 users x 3 items; 95% intervals; effective sample size 2
     """
-    if not 0 < level < 1:
-        raise UsageError(f"level must lie strictly between 0 and 1, such as 0.95; got {level!r}.")
+    _check_arguments(log, level, transform, bootstrap)
     named = predictions if isinstance(predictions, Mapping) else {"model": predictions}
     if not named:
         raise UsageError("there are no predictions to evaluate.")
     log = replace(log, universe=universe_of(log, universe))
-    chosen_metrics = [find_metric(name, relevant=relevant) for name in ([metrics] if isinstance(metrics, str) else metrics)]
-    chosen_estimators = [find_estimator(name) for name in ([estimators] if isinstance(estimators, str) else estimators)]
+    chosen_metrics = [find_metric(name, relevant=relevant) for name in _listed("metrics", metrics)]
+    chosen_estimators = [find_estimator(name) for name in _listed("estimators", estimators)]
     _check_names("metrics", [metric.name for metric in chosen_metrics])
     _check_names("estimators", [estimator.name for estimator in chosen_estimators])
     resampling = None if bootstrap is None else Resampling(bootstrap, random_state)
@@ -104,9 +108,10 @@ def evaluate(
     fill = _fill(imputation, models, judged, log, chosen_estimators)
     estimates = {
         (metric.name, estimator.name): estimator(deltas, sample)
-        for metric, deltas in ((metric, _deltas(metric, judged, fill)) for metric in chosen_metrics)
+        for metric, deltas in ((metric, _deltas(metric, judged, fill, log)) for metric in chosen_metrics)
         for estimator in chosen_estimators
     }
+    health = _check_weights(sample, chosen_estimators)
     return Evaluation(
         models=tuple(named),
         metrics={metric.name: metric.higher_is_better for metric in chosen_metrics},
@@ -114,11 +119,38 @@ def evaluate(
         estimates=estimates,
         level=level,
         n_observed=len(log),
+        intervals=_describe_intervals(cluster, bootstrap),
         universe=log.universe,
-        health=_check_weights(sample, chosen_estimators),
-        n_touched=0 if transform is None else sample.n_touched,
+        health=health,
+        n_touched=0 if health is None or transform is None else sample.n_touched,
         backend=log.backend,
     )
+
+
+def _check_arguments(log: object, level: object, transform: object, bootstrap: object) -> None:
+    if not isinstance(log, Ratings):
+        raise UsageError(f"the log must be unskew.Ratings, not {type(log).__name__}: build one with Ratings.from_frame(frame).")
+    if not (isinstance(level, float) and 0 < level < 1):
+        raise UsageError(f"level must lie strictly between 0 and 1, such as 0.95; got {level!r}.")
+    if transform is not None and (isinstance(transform, type) or not callable(transform)):
+        raise UsageError(f"transform must be an object such as Clip(50), not {transform!r}.")
+    if bootstrap is not None and not isinstance(bootstrap, Integral):
+        raise UsageError(f"bootstrap is a number of resamples, such as 1000; got {bootstrap!r}.")
+
+
+def _listed(what: str, given: object) -> Sequence[Any]:
+    """One name, one object, or several of them."""
+    if isinstance(given, str) or (callable(given) and not isinstance(given, type)):
+        return [given]
+    if not isinstance(given, Sequence):
+        raise UsageError(f"{what} must be a list of names, such as {what}=[...]; got {given!r}.")
+    return given
+
+
+def _describe_intervals(cluster: str | None, bootstrap: int | None) -> str:
+    if bootstrap is not None:
+        return f"bootstrap of {cluster or 'user'}s ({bootstrap} resamples)"
+    return "cells independent" if cluster is None else f"clustered by {cluster}"
 
 
 def _check_names(what: str, names: Sequence[str]) -> None:
@@ -140,13 +172,14 @@ def _sample(
     weighted = [estimator.name for estimator in estimators if estimator.is_weighted]
     if propensities is None and weighted:
         raise UsageError(
-            f"{', '.join(weighted)} need propensities=...; for the plain average over the log alone say estimators=['naive']."
+            f"propensities=... is missing, which {' and '.join(weighted)} weight by; "
+            "for the plain average over the log alone say estimators=['naive']."
         )
     universe = log.universe or Universe(log.n_users, log.n_items)
     users = Clusters(log.user, universe.n_users, resampling)
     items = Clusters(log.item, universe.n_items, resampling)
     kinds = {None: None if resampling is None else users, "user": users, "item": items}
-    if cluster not in kinds:
+    if not (cluster is None or isinstance(cluster, str)) or cluster not in kinds:
         raise UnknownNameError("cluster", cluster, ("None", "user", "item"))
     checked = None if propensities is None else propensities_of(log, propensities)
     return Sample(users, items, checked, transform, kinds[cluster], log.universe)
@@ -181,8 +214,10 @@ def _fill(
     return lambda metric: impute(metric, models, judged, rating_model, log)
 
 
-def _deltas(metric: Metric, judged: Sequence[Judged], fill: Callable[[Metric], Imputed] | None) -> Deltas:
+def _deltas(metric: Metric, judged: Sequence[Judged], fill: Callable[[Metric], Imputed] | None, log: Ratings) -> Deltas:
     deltas = [metric(cells) for cells in judged]
+    for delta in deltas:
+        _refuse_infinite(metric, delta.value, log)
     is_mean = deltas[0].base is None
     return Deltas(
         np.stack([delta.value for delta in deltas]),
@@ -190,6 +225,16 @@ def _deltas(metric: Metric, judged: Sequence[Judged], fill: Callable[[Metric], I
         deltas[0].is_mean_of_users,
         fill(metric) if fill is not None and is_mean else None,
     )
+
+
+def _refuse_infinite(metric: Metric, delta: Vector, log: Ratings) -> None:
+    bad = ~np.isfinite(delta)
+    if bad.any():
+        row = int(bad.argmax())
+        raise BadPredictionError(
+            f"{metric.name} is not a finite number for {int(bad.sum())} of {bad.size} cells; the first is {log.name_cell(row)}. "
+            "Are the predictions on the scale of the ratings?"
+        )
 
 
 def _check_weights(sample: Sample, estimators: Sequence[Estimator]) -> WeightHealth | None:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.columns import DEFAULTS, find_column
+from unskew.data.factors import Factors
 from unskew.data.frames import EagerFrame, id_column, is_frame, number_column, open_frame
 from unskew.data.ratings import Ratings
 from unskew.data.vocabulary import find_codes
@@ -191,6 +192,11 @@ def read_predictions(name: str, given: PredictionsLike, log: Ratings) -> Predict
         return Predicted(name, given.scorer(log.users, log.items), given)
     if isinstance(given, Model):
         return Predicted(name, _scorer_from_pairs(name, given, log), given)
+    if isinstance(given, Factors) and (given.n_users, given.n_items) != (log.n_users, log.n_items):
+        raise BadPredictionError(
+            f"model {name!r}: factors of {given.n_users} users and {given.n_items} items cannot be matched with a log "
+            f"of {log.n_users} and {log.n_items}; bring them into the order of log.users and log.items."
+        )
     if callable(given):
         return Scored(name, given)
     values = _numbers(name, given)

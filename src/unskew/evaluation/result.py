@@ -47,7 +47,7 @@ class Comparison:
     @property
     def better(self) -> str | None:
         """The better model, or None while the interval holds zero."""
-        if self.ci_low <= 0 <= self.ci_high:
+        if not (self.ci_low > 0 or self.ci_high < 0):
             return None
         return self.first if (self.difference > 0) == self.higher_is_better else self.second
 
@@ -59,9 +59,20 @@ class Comparison:
             f"at {self.level:.0%}, {_show_p(self.p_value)}"
         )
 
+    def to_columns(self) -> dict[str, list[Any]]:
+        """All fields and which model is better, as a table of one row."""
+        return {name: [value] for name, value in (asdict(self) | {"better": self.better}).items()}
+
+    def to_frame(self, backend: str | None = None) -> Any:
+        """The table as a data frame of the named library, or of the first one installed."""
+        return make_frame(self.to_columns(), backend)
+
     def to_json(self) -> str:
         """All fields, and which model is better."""
         return json.dumps(asdict(self) | {"better": self.better})
+
+    def _repr_html_(self) -> str:
+        return html_table(self.to_columns())
 
 
 def _show_p(value: float) -> str:
@@ -80,6 +91,8 @@ class Evaluation:
     """By (metric, estimator)."""
     level: float
     n_observed: int
+    intervals: str
+    """How the intervals were made, in words."""
     universe: Universe | None = None
     health: WeightHealth | None = None
     """How far the weights can be trusted; None where no estimator weighted."""
@@ -130,6 +143,7 @@ class Evaluation:
         return json.dumps(
             {
                 "level": self.level,
+                "intervals": self.intervals,
                 "n_observed": self.n_observed,
                 "universe": None if self.universe is None else [self.universe.n_users, self.universe.n_items],
                 "weights": None if self.health is None else asdict(self.health) | {"n_touched": self.n_touched},
@@ -147,7 +161,13 @@ class Evaluation:
         where = "" if self.universe is None else f" of {self.universe}"
         touched = f"; {self.n_touched:,} weights transformed" if self.n_touched else ""
         ess = "" if self.health is None else f"; effective sample size {self.health.effective_sample_size:,.0f}"
-        return f"{self.n_observed:,} observed cells{where}; {self.level:.0%} intervals{ess}{touched}"
+        left_out = "".join(
+            f"; {metric} by {estimator} leaves out {n:,} without data" for (metric, estimator), n in self._left_out()
+        )
+        return f"{self.n_observed:,} observed cells{where}; {self.level:.0%} intervals, {self.intervals}{ess}{touched}{left_out}"
+
+    def _left_out(self) -> Iterator[tuple[tuple[str, str], int]]:
+        return ((names, estimate.n_left_out) for names, estimate in self.estimates.items() if estimate.n_left_out)
 
     def _estimate(self, metric: str, estimator: str) -> Estimate:
         if metric not in self.metrics:
