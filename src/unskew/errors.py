@@ -85,6 +85,20 @@ class UnknownNameError(UsageError):
         super().__init__(f"unknown {kind} {name!r}; valid ones are: {', '.join(names)}.{hint}")
 
 
+class NotFittedError(UsageError, AttributeError):
+    """A model was asked to predict before it was fitted."""
+
+
+class UnknownIdError(DataError, KeyError):
+    """A user or item that the model has never seen."""
+
+    __str__ = Exception.__str__
+
+
+class ModelFileError(DataError):
+    """A model file that is damaged, altered, too large, or of a newer version."""
+
+
 class MissingExtraError(UnskewError, ImportError):
     """An optional dependency is not installed."""
 

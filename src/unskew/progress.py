@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
@@ -30,3 +31,15 @@ def bar(items: Iterable[T], /, *, label: str, total: int) -> Iterator[T]:
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         yield from progress.track(items, total=total, description=label)
+
+
+@contextmanager
+def live_line(enabled: bool) -> Iterator[Callable[[str], None]]:
+    """A function that shows its latest text on one line of standard error, with a spinner; nothing where it is not wanted."""
+    if not enabled:
+        yield lambda text: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("starting") as status:
+        yield status.update

@@ -202,16 +202,16 @@ def reweigh(
     last_row: int,
     starts: Offsets,
     partner: Codes,
-    weight: Floats,
+    root_weight: Floats,
     rating: Floats,
     constant: float,
     partners: Floats,
     solutions: Floats,
     smallest: float,
-    root_weight: Floats,
+    new_root_weight: Floats,
 ) -> None:
-    """root_weight = sqrt(weight / (2 max(abs(e), smallest))): the parabola above abs(e) that touches it at the present error."""
+    """w / (2 max(abs(e), smallest)) for every weight w: the parabola above w abs(e) that touches it at the present error."""
     for row in range(first_row, last_row):
         for cell in range(starts[row], starts[row + 1]):
             error = abs(rating[cell] - constant - dot(solutions, row, partners, np.int64(partner[cell])))
-            root_weight[cell] = np.sqrt(weight[cell] / (2 * max(error, smallest)))
+            new_root_weight[cell] = root_weight[cell] / np.sqrt(2 * max(error, smallest))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
+from unskew.models.parameters import Floats, Parameters
 from unskew.threads import Workers
 from unskew.types import IntVector, Vector
 
-Floats: TypeAlias = npt.NDArray[np.floating]
 Offsets: TypeAlias = Literal["none", "free", "regularized"]
 
 MOST_TASKS = 16
@@ -51,6 +51,12 @@ class Side:
         """Rows, those without a cell included."""
         return self.starts.size - 1
 
+    def weight_of_rows(self) -> Vector:
+        """The sum of each row's weights."""
+        up_to = np.concatenate([[0.0], np.cumsum(np.square(self.root_weight, dtype=np.float64))])
+        total: Vector = up_to[self.starts[1:]] - up_to[self.starts[:-1]]
+        return total
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Problem:
@@ -68,6 +74,11 @@ class Problem:
     def has_offsets(self) -> bool:
         """Whether a, b and c are there at all."""
         return self.offsets != "none"
+
+    @property
+    def penalizes_offsets(self) -> bool:
+        """Whether a, b and c are penalised like the factors."""
+        return self.offsets == "regularized"
 
     @property
     def n_solved(self) -> int:
@@ -103,6 +114,33 @@ class Problem:
         if self.has_offsets:
             lines[:, self.n_factors], lines[:, self.n_factors + 1] = offset, 1
         return lines
+
+    def from_solutions(self, solutions: Floats) -> tuple[Floats, Floats]:
+        """Factors and offset of solved rows."""
+        offset = solutions[:, self.n_factors] if self.has_offsets else np.zeros(len(solutions), solutions.dtype)
+        return solutions[:, : self.n_factors], offset
+
+    def reweighed(self, at: Parameters, smallest: float) -> Problem:
+        """The squared problem that touches this one's absolute loss from above at the errors of ``at``."""
+        users = self.as_solutions(at.user_factors, at.user_offset), self.as_partners(at.user_factors, at.user_offset)
+        items = self.as_solutions(at.item_factors, at.item_offset), self.as_partners(at.item_factors, at.item_offset)
+        return replace(
+            self,
+            by_user=self._reweighed(self.by_user, items[1], users[0], at.constant, smallest),
+            by_item=self._reweighed(self.by_item, users[1], items[0], at.constant, smallest),
+        )
+
+    def _reweighed(self, side: Side, partners: Floats, solutions: Floats, constant: float, smallest: float) -> Side:
+        from unskew.kernels.rows import reweigh
+
+        number, root_weight = partners.dtype.type, np.empty_like(side.root_weight)
+
+        def work(rows: tuple[int, int]) -> None:
+            cells = (side.starts, side.partner, side.root_weight, side.rating)
+            reweigh(*rows, *cells, number(constant), partners, solutions, number(smallest), root_weight)
+
+        self.workers.map(work, side.tasks)
+        return replace(side, root_weight=root_weight)
 
     def solve(self, side: Side, partners: Floats, constant: float) -> tuple[Floats, float]:
         """The best line of every row of ``side``, as solutions, and the sum of the penalised minima."""

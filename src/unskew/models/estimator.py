@@ -1,0 +1,198 @@
+"""What every recommender can do once it is fitted: predict, recommend, be copied, be saved."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from numbers import Integral
+from pathlib import Path
+from typing import Any, Literal, Self, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from unskew.data.factors import Factors
+from unskew.data.frames import make_frame
+from unskew.data.ratings import Ratings
+from unskew.data.vocabulary import Ids, as_ids, find_codes, shown
+from unskew.errors import NotFittedError, UnknownIdError, UnknownNameError, UsageError
+from unskew.models.parameters import Parameters
+from unskew.models.saving import save_model
+from unskew.types import IntVector, Scorer, Scores, Vector
+
+OnUnknown: TypeAlias = Literal["fallback", "nan", "raise"]
+BLOCK_PAIRS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recommendations:
+    """The best items of each user, best first; fewer than k leave NaN scores at the end."""
+
+    users: Ids
+    items: Ids
+    """Users x k."""
+    scores: Vector
+    """Users x k."""
+    backend: str | None = None
+
+    def to_columns(self) -> dict[str, Any]:
+        """One row a recommendation: user_id, item_id, score, position."""
+        held = np.isfinite(self.scores)
+        row, place = np.nonzero(held)
+        return {"user_id": self.users[row], "item_id": self.items[held], "score": self.scores[held], "position": place + 1}
+
+    def to_frame(self, backend: str | None = None) -> Any:
+        """The same as a data frame."""
+        return make_frame(self.to_columns(), backend or self.backend)
+
+    def __repr__(self) -> str:
+        return f"Recommendations({len(self.users):,} users, {self.items.shape[1]} items each)"
+
+
+class Recommender:
+    """Predicts F_ui = v_u . w_i + a_u + b_i + c from :class:`Parameters` that a subclass fits.
+
+    Settings are the arguments of ``__init__``, kept under their own names; what a fit finds ends in ``_``.
+    """
+
+    parameters_: Parameters
+    users_: Ids
+    items_: Ids
+    fallback_: float
+    """Predicted where neither user nor item is known."""
+    seen_starts_: npt.NDArray[np.int64]
+    seen_items_: IntVector
+    """Items that each user rated in the log, for ``exclude_seen``."""
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002
+        """The arguments of ``__init__``."""
+        return {name: getattr(self, name) for name in self._defaults()}
+
+    def set_params(self, **params: Any) -> Self:
+        """Change arguments by name, as scikit-learn does."""
+        for name, value in params.items():
+            if name not in self._defaults():
+                raise UnknownNameError("parameter", name, self._defaults())
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        changed = (f"{name}={value!r}" for name, value in self.get_params().items() if value != self._defaults()[name])
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+    @classmethod
+    def _defaults(cls) -> dict[str, Any]:
+        return {name: field.default for name, field in inspect.signature(cls).parameters.items()}
+
+    def predict(self, users: npt.ArrayLike, items: npt.ArrayLike, *, on_unknown: OnUnknown = "fallback") -> Vector:
+        """A predicted rating for each pair of ids.
+
+        Where a user or an item is unknown, ``"fallback"`` predicts from what is known (offsets, or the mean rating), ``"nan"`` gives
+        NaN, and ``"raise"`` an error that names the first.
+        """
+        user, item = self._codes(users, self.users_, "user", on_unknown), self._codes(items, self.items_, "item", on_unknown)
+        if user.shape != item.shape:
+            raise UsageError(f"give as many users as items; got {user.size} and {item.size}.")
+        pieces = (slice(first, first + BLOCK_PAIRS) for first in range(0, user.size, BLOCK_PAIRS))
+        values = np.concatenate([self._predict_codes(user[piece], item[piece]) for piece in pieces] or [np.empty(0)])
+        return np.where((user >= 0) & (item >= 0), values, np.nan) if on_unknown == "nan" else values
+
+    def _predict_codes(self, user: IntVector, item: IntVector) -> Vector:
+        found = self.parameters_
+        known = (user >= 0) & (item >= 0)
+        product = np.einsum("kd,kd->k", found.user_factors[user], found.item_factors[item])
+        offsets = np.where(user >= 0, found.user_offset[user], 0.0) + np.where(item >= 0, found.item_offset[item], 0.0)
+        values: Vector = offsets + np.where(known, product + found.constant, self.fallback_)
+        return values
+
+    def scorer(self, users: Ids, items: Ids, /) -> Scorer:
+        """A scorer whose codes index ``users`` and whose columns are ``items``; unknown ones have neither factors nor offset."""
+        self._require_fit()
+        user, item = find_codes(as_ids(users), self.users_), find_codes(as_ids(items), self.items_)
+        found = self.parameters_
+        return Factors(
+            _rows_or_zero(found.user_factors, user),
+            _rows_or_zero(found.item_factors, item),
+            _rows_or_zero(found.user_offset, user),
+            _rows_or_zero(found.item_offset, item),
+            found.constant,
+        )
+
+    def recommend(
+        self, users: npt.ArrayLike, k: int = 10, *, exclude_seen: bool = True, on_unknown: OnUnknown = "fallback"
+    ) -> Recommendations:
+        """The ``k`` best items of each user, without those rated in the log, scored in blocks of users.
+
+        An unknown user gets the items that are best without knowing who asks (``"fallback"``), none (``"nan"``), or an error.
+        """
+        ids = as_ids(users)
+        codes = self._codes(ids, self.users_, "user", on_unknown)
+        if not (isinstance(k, Integral) and k >= 1):
+            raise UsageError(f"k must be a whole number, at least 1; got {k!r}.")
+        n_best = min(int(k), len(self.items_))
+        score = self.scorer(ids, self.items_)
+        items, scores = np.empty((ids.size, n_best), self.items_.dtype), np.empty((ids.size, n_best))
+        size = max(1, BLOCK_PAIRS // len(self.items_))
+        for first in range(0, ids.size, size):
+            rows = np.arange(first, min(first + size, ids.size), dtype=np.int32)
+            block = np.array(score(rows), dtype=np.float64)
+            if exclude_seen:
+                self._mask_seen(block, codes[rows])
+            best = _best_columns(block, n_best)
+            items[rows], scores[rows] = self.items_[best], np.take_along_axis(block, best, axis=1)
+        scores[np.isneginf(scores)] = np.nan
+        if on_unknown == "nan":
+            scores[codes < 0] = np.nan
+        return Recommendations(ids, items, scores)
+
+    def _mask_seen(self, block: Scores, codes: IntVector) -> None:
+        for row, code in enumerate(codes):
+            if code >= 0:
+                block[row, self.seen_items_[self.seen_starts_[code] : self.seen_starts_[code + 1]]] = -np.inf
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted model: a zip of arrays and a JSON manifest, never code. The old file stays whole until the new one is."""
+        self._require_fit()
+        save_model(self, Path(path))
+
+    def _remember(self, log: Ratings, parameters: Parameters, fallback: float) -> None:
+        """Keep what prediction needs of a fit."""
+        order = np.argsort(log.user, kind="stable")
+        starts = np.zeros(log.n_users + 1, np.int64)
+        np.cumsum(np.bincount(log.user, minlength=log.n_users), out=starts[1:])
+        self.parameters_, self.fallback_ = parameters, fallback
+        self.users_, self.items_ = log.users, log.items
+        self.seen_starts_, self.seen_items_ = starts, log.item[order]
+
+    def _codes(self, ids: npt.ArrayLike, vocabulary: Ids, kind: str, on_unknown: OnUnknown) -> IntVector:
+        self._require_fit()
+        if on_unknown not in ("fallback", "nan", "raise"):
+            raise UnknownNameError("on_unknown", on_unknown, ("fallback", "nan", "raise"))
+        asked = as_ids(ids)
+        codes = find_codes(asked, vocabulary)
+        if on_unknown == "raise" and (codes < 0).any():
+            row = int((codes < 0).argmax())
+            raise UnknownIdError(
+                f"{int((codes < 0).sum())} of {codes.size} {kind}s were not in the log; the first is {shown(asked[row])} at place {row}. "
+                "Leave them out, or use on_unknown='fallback'."
+            )
+        return codes
+
+    def _require_fit(self) -> None:
+        if not hasattr(self, "parameters_"):
+            raise NotFittedError(f"{self!r} is not fitted yet: call fit(log, propensities) first.")
+
+
+def _rows_or_zero(rows: npt.NDArray[np.floating], codes: IntVector) -> npt.NDArray[np.floating]:
+    taken = rows[codes]
+    taken[codes < 0] = 0
+    return taken
+
+
+def _best_columns(block: Scores, n_best: int) -> npt.NDArray[np.intp]:
+    """The columns of the ``n_best`` largest of each row, best first; equal scores in the order of the items."""
+    if n_best == block.shape[1]:
+        return np.argsort(-block, axis=1, kind="stable")
+    some = np.sort(np.argpartition(-block, n_best - 1, axis=1)[:, :n_best], axis=1)
+    order = np.argsort(-np.take_along_axis(block, some, axis=1), axis=1, kind="stable")
+    return np.take_along_axis(some, order, axis=1)

@@ -1,0 +1,183 @@
+"""Propensity-scored matrix factorisation, Eq. (14)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+
+from unskew.data.propensities import PropensitiesLike
+from unskew.data.ratings import Ratings
+from unskew.errors import UnknownNameError, UsageError
+from unskew.models import start
+from unskew.models.estimator import Recommender
+from unskew.models.parameters import Parameters
+from unskew.models.problem import Offsets, Problem, Side
+from unskew.models.run import Checkpoint, run
+from unskew.models.solvers.alternating import Alternating
+from unskew.models.solvers.joint import Joint
+from unskew.models.solvers.reduced import Reduced
+from unskew.models.solvers.reweighted import Reweighted
+from unskew.models.solvers.solver import Solver
+from unskew.models.weights import Normalization, effective_l2, training_weights
+from unskew.progress import live_line
+from unskew.threads import Workers, single_blas_thread
+from unskew.types import Vector
+
+SOLVERS: Mapping[tuple[str, str], Callable[[Problem], Solver[Any]]] = {
+    ("squared", "auto"): Reduced.of,
+    ("squared", "reduced"): Reduced.of,
+    ("squared", "als"): Alternating,
+    ("squared", "lbfgs"): Joint,
+    ("absolute", "auto"): Reweighted,
+    ("absolute", "reduced"): Reweighted,
+    ("absolute", "lbfgs"): lambda problem: Joint(problem, is_absolute=True),
+}
+
+
+class MatrixFactorization(Recommender):
+    """F_ui = v_u . w_i + a_u + b_i + c, fitted to ratings weighted by inverse propensities.
+
+        min  sum over the log of  loss(Y, F) / P  +  l2_eff (||V||^2 + ||W||^2 [+ ||a||^2 + ||b||^2 + c^2])
+
+    Parameters
+    ----------
+    n_factors
+        Rank of V and W.
+    l2
+        Strength of the penalty, on the scale of the authors' code: ``l2_eff = l2 * U I / (U + I) / (d + 1)`` with penalised offsets,
+        ``/ d`` otherwise. Weights add up to about U * I, so that the same ``l2`` means the same for any log. On Coat (290 x 300),
+        ``l2=25`` with 40 factors and penalised offsets is a ridge of 89.9.
+    offsets
+        ``"regularized"`` penalises a, b and c like the factors; ``"free"`` leaves them alone; ``"none"`` has none.
+    loss
+        ``"squared"`` for MSE, ``"absolute"`` for MAE.
+    solver
+        ``"auto"`` is ``"reduced"``: users solved exactly, L-BFGS over the items (or the other way round); absolute loss as a sequence
+        of such problems. ``"als"`` alternates. ``"lbfgs"`` is the paper's: joint, from the SVD of the mean-filled matrix.
+    normalize
+        Rescale weights to add up to U * I (``"self"``, MF-SNIPS), to I for every user, or to U for every item.
+    max_iter, tol
+        Stop after so many steps, or when one lowers the objective by no more than this share of it.
+    dtype
+        ``"float64"``, or ``"float32"`` for half the memory and twice the speed.
+    n_threads
+        One for each processor by default; the result never depends on it.
+    random_state
+        Seed of the start.
+    verbose
+        Show a line of progress on standard error.
+
+    Attributes
+    ----------
+    parameters_ : the fitted V, W, a, b and c.
+    objective_, history_, n_iter_, converged_ : the objective reached, after each step, their number, and whether it was flat.
+    """
+
+    def __init__(
+        self,
+        n_factors: int = 20,
+        l2: float = 1.0,
+        *,
+        offsets: Offsets = "regularized",
+        loss: Literal["squared", "absolute"] = "squared",
+        solver: Literal["auto", "reduced", "als", "lbfgs"] = "auto",
+        normalize: Normalization = "none",
+        max_iter: int = 500,
+        tol: float = 1e-6,
+        dtype: Literal["float64", "float32"] = "float64",
+        n_threads: int | None = None,
+        random_state: int = 0,
+        verbose: bool = False,
+    ) -> None:
+        self.n_factors = n_factors
+        self.l2 = l2
+        self.offsets = offsets
+        self.loss = loss
+        self.solver = solver
+        self.normalize = normalize
+        self.max_iter = max_iter
+        self.tol = tol
+        self.dtype = dtype
+        self.n_threads = n_threads
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(
+        self,
+        log: Ratings,
+        propensities: PropensitiesLike | None = None,
+        *,
+        warm_start: Parameters | None = None,
+        checkpoint: str | Path | None = None,
+        checkpoint_every: int = 10,
+    ) -> Self:
+        """Fit to a log. Without propensities every rating weighs U * I / n: the naive model.
+
+        ``warm_start`` begins at the parameters of another fit on the same users and items. With ``checkpoint`` the state is
+        written there every so many steps, and a run that finds its own file goes on from it, to the same result bit for bit.
+        """
+        self._check()
+        weight = training_weights(log, propensities, self.normalize)
+        with Workers(self.n_threads) as workers, single_blas_thread(), live_line(self.verbose) as line:
+            problem = self._problem(log, weight, workers)
+            outcome = run(
+                SOLVERS[self.loss, self.solver](problem),
+                lambda: warm_start or self._begin(log, weight),
+                max_iter=self.max_iter,
+                tol=self.tol,
+                checkpoint=self._checkpoint(checkpoint, checkpoint_every, log, weight),
+                report=lambda step, value: line(f"step {step}, objective {value:.6g}"),
+            )
+        self.history_ = outcome.history
+        self.objective_ = outcome.history[-1]
+        self.n_iter_ = len(outcome.history) - 1
+        self.converged_ = outcome.has_converged
+        found = outcome.parameters
+        self._remember(log, found, found.constant if problem.has_offsets else float(np.average(log.rating, weights=weight)))
+        return self
+
+    def _check(self) -> None:
+        if (self.loss, self.solver) not in SOLVERS:
+            raise UnknownNameError("loss and solver", f"{self.loss}, {self.solver}", (", ".join(pair) for pair in SOLVERS))
+        if self.offsets not in ("none", "free", "regularized"):
+            raise UnknownNameError("offsets", self.offsets, ("none", "free", "regularized"))
+        if self.dtype not in ("float64", "float32"):
+            raise UnknownNameError("dtype", self.dtype, ("float64", "float32"))
+        if not (isinstance(self.n_factors, int) and self.n_factors >= 0) or (self.n_factors == 0 and self.offsets == "none"):
+            raise UsageError(f"n_factors must be a whole number, at least 1 (0 with offsets); got {self.n_factors!r}.")
+        if not (self.l2 >= 0 and np.isfinite(self.l2)):
+            raise UsageError(f"l2 must be finite and at least 0; got {self.l2!r}.")
+        if not self.max_iter >= 1:
+            raise UsageError(f"max_iter must be at least 1; got {self.max_iter!r}.")
+
+    def _problem(self, log: Ratings, weight: Vector, workers: Workers) -> Problem:
+        l2 = effective_l2(self.l2, log, n_factors=self.n_factors, penalizes_offsets=self.offsets == "regularized")
+        return Problem(
+            Side.of(log.user, log.item, log.rating, weight, n_rows=log.n_users, dtype=self.dtype),
+            Side.of(log.item, log.user, log.rating, weight, n_rows=log.n_items, dtype=self.dtype),
+            self.n_factors,
+            self.offsets,
+            l2,
+            workers,
+        )
+
+    def _begin(self, log: Ratings, weight: Vector) -> Parameters:
+        begin = start.filled_svd if self.solver == "lbfgs" else start.small_random
+        return begin(
+            log, weight, n_factors=self.n_factors, has_offsets=self.offsets != "none", random_state=self.random_state
+        )
+
+    def _checkpoint(self, path: str | Path | None, every: int, log: Ratings, weight: Vector) -> Checkpoint | None:
+        if path is None:
+            return None
+        ignored = {"n_threads", "verbose", "max_iter", "tol"}
+        settings = {name: value for name, value in self.get_params().items() if name not in ignored}
+        digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+        for part in (log.user, log.item, log.rating, weight):
+            digest.update(np.ascontiguousarray(part).tobytes())
+        return Checkpoint(Path(path), every, digest.hexdigest())

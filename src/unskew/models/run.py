@@ -1,0 +1,133 @@
+"""A solver run to its end: when it stops, what it tells, and how it survives being killed."""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar, get_type_hints
+
+import numpy as np
+import numpy.typing as npt
+
+from unskew.errors import UsageError
+from unskew.models.parameters import Parameters
+from unskew.models.solvers.solver import Solver
+
+S = TypeVar("S")
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Where the state of a run is kept, and after how many steps each time."""
+
+    path: Path
+    every: int
+    fingerprint: str
+    """Names the problem and its settings: a file of another one is refused."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome(Generic[S]):
+    """How a run ended."""
+
+    parameters: Parameters
+    history: tuple[float, ...]
+    """The objective after each step, the start first."""
+    has_converged: bool
+
+
+def run(
+    solver: Solver[S],
+    begin: Callable[[], Parameters],
+    *,
+    max_iter: int,
+    tol: float,
+    checkpoint: Checkpoint | None = None,
+    report: Callable[[int, float], None] = lambda step, value: None,
+) -> Outcome[S]:
+    """Advance until a step lowers the objective by no more than ``tol`` of it, or ``max_iter`` steps are done."""
+    state = solver.start(begin())
+    history: tuple[float, ...] = (solver.value(state),)
+    if checkpoint is not None and checkpoint.path.exists():
+        state, history = load_state(checkpoint, type(state))
+    has_converged = _is_flat(solver, state, history, tol)
+    while len(history) <= max_iter and not has_converged:
+        state = solver.advance(state)
+        history = (*history, solver.value(state))
+        has_converged = _is_flat(solver, state, history, tol)
+        report(len(history) - 1, history[-1])
+        if checkpoint is not None and (len(history) - 1) % checkpoint.every == 0:
+            save_state(checkpoint, state, history)
+    return Outcome(solver.parameters(state), history, has_converged)
+
+
+def _is_flat(solver: Solver[S], state: S, history: tuple[float, ...], tol: float) -> bool:
+    if len(history) < 2:
+        return False
+    return solver.has_stalled(state) or abs(history[-2] - history[-1]) <= tol * abs(history[-1])
+
+
+def save_state(checkpoint: Checkpoint, state: Any, history: tuple[float, ...]) -> None:
+    """Write a zip of arrays beside the old file and put it in its place in one step: a kill leaves one of the two whole."""
+    arrays = {"history": np.array(history), "fingerprint": np.array(checkpoint.fingerprint), **_flatten(state)}
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    replace_file(checkpoint.path, buffer.getvalue())
+
+
+def load_state(checkpoint: Checkpoint, kind: type[S]) -> tuple[S, tuple[float, ...]]:
+    """The state and history that :func:`save_state` wrote, bit for bit."""
+    try:
+        with np.load(checkpoint.path, allow_pickle=False) as stored:
+            arrays = dict(stored)
+        if str(arrays["fingerprint"]) != checkpoint.fingerprint:
+            raise UsageError(
+                f"the checkpoint {checkpoint.path} belongs to another log, other weights or other settings. Remove it, or name another file."
+            )
+        return _unflatten(kind, arrays), tuple(arrays["history"].tolist())
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        if isinstance(error, UsageError):
+            raise
+        raise UsageError(f"the checkpoint {checkpoint.path} cannot be read ({error}). Remove it to start afresh.") from error
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """All of ``content`` or the old file, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _flatten(record: Any, prefix: str = "state") -> dict[str, npt.NDArray[Any]]:
+    """The fields of a record, those of records inside it included, as named arrays."""
+    parts: dict[str, npt.NDArray[Any]] = {}
+    for field in fields(record):
+        value, name = getattr(record, field.name), f"{prefix}.{field.name}"
+        parts.update(_flatten(value, name) if is_dataclass(value) else {name: np.asarray(value)})
+    return parts
+
+
+def _unflatten(kind: type[S], arrays: Arrays, prefix: str = "state") -> S:
+    hints = get_type_hints(kind)
+    values = {}
+    for field in fields(kind):  # type: ignore[arg-type]
+        name, hint = f"{prefix}.{field.name}", hints[field.name]
+        if is_dataclass(hint):
+            values[field.name] = _unflatten(hint, arrays, name)  # type: ignore[arg-type]
+        else:
+            values[field.name] = arrays[name] if arrays[name].ndim else arrays[name].item()
+    return kind(**values)

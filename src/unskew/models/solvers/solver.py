@@ -1,0 +1,33 @@
+"""What all solvers have in common."""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeVar
+
+from unskew.models.parameters import Parameters
+
+S = TypeVar("S")
+
+
+class Solver(Protocol[S]):
+    """Brings parameters down the objective, one step at a time. States are frozen records of arrays and numbers."""
+
+    def start(self, parameters: Parameters, /) -> S:
+        """The state before the first step."""
+        ...
+
+    def advance(self, state: S, /) -> S:
+        """The state after one more step."""
+        ...
+
+    def value(self, state: S, /) -> float:
+        """The objective."""
+        ...
+
+    def has_stalled(self, state: S, /) -> bool:
+        """Whether no further step can be made."""
+        ...
+
+    def parameters(self, state: S, /) -> Parameters:
+        """What the state means."""
+        ...
