@@ -32,6 +32,10 @@ class Workers:
             return [work(piece) for piece in pieces]
         return list(self._pool.map(work, pieces))
 
+    def stream(self, work: Callable[[T], R], pieces: Iterable[T]) -> Iterator[R]:
+        """The same as they are done, still in order."""
+        return map(work, pieces) if self._pool is None else self._pool.map(work, pieces)
+
     def __enter__(self) -> Workers:
         return self
 

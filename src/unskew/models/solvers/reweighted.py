@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
-import numpy as np
+from dataclasses import dataclass
 
 from unskew.models.parameters import Parameters
-from unskew.models.problem import Problem, Side
+from unskew.models.problem import Problem
 from unskew.models.solvers import lbfgs
-from unskew.models.solvers.joint import Joint
 from unskew.models.solvers.reduced import Reduced
 
 SMALLEST_ERROR = 1e-3
-STEPS_A_ROUND = 5
+STEPS_A_ROUND = 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,5 +56,8 @@ class Reweighted:
         return state.parameters
 
     def _objective(self, parameters: Parameters) -> float:
-        joint = Joint(self.problem, is_absolute=True)
-        return joint.start(parameters).value
+        problem = self.problem
+        partners = problem.as_partners(parameters.item_factors, parameters.item_offset)
+        solutions = problem.as_solutions(parameters.user_factors, parameters.user_offset)
+        loss, _ = problem.slope(problem.by_user, partners, solutions, parameters.constant, is_absolute=True)
+        return loss + problem.l2 * parameters.penalty(with_offsets=problem.penalizes_offsets)

@@ -1,0 +1,1 @@
+"""Choosing settings by propensity-scaled cross-validation."""

@@ -1,0 +1,183 @@
+"""Grid search scored by an estimator of the risk over all cells (Section 6.1)."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from itertools import groupby, product
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from unskew.data.frames import make_frame
+from unskew.data.propensities import Propensities, PropensitiesLike, propensities_of
+from unskew.data.ratings import Ratings
+from unskew.data.universe import Universe
+from unskew.errors import PropensityWarning, UsageError
+from unskew.evaluation.evaluate import evaluate
+from unskew.metrics.names import find_metric
+from unskew.progress import Track, bar, silent
+from unskew.selection.folds import Fold, split
+from unskew.tables import html_table, text_table
+from unskew.threads import Workers
+
+Setting = dict[str, Any]
+
+
+class Fittable(Protocol):
+    """A recommender with settings that can be changed and fitted again."""
+
+    def get_params(self) -> dict[str, Any]:
+        """Settings by name."""
+        ...
+
+    def set_params(self, **params: Any) -> Self:
+        """Change settings."""
+        ...
+
+    def fit(self, log: Ratings, propensities: Any = None) -> Self:
+        """Fit to a log."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class CrossValidation:
+    """What :func:`cross_validate` found."""
+
+    best_params: Setting
+    best_score: float
+    best_model: Any
+    """Fitted again to the whole log with the best settings; None where that was not asked for."""
+    table: Sequence[Mapping[str, Any]]
+    """A row a setting, the best first: settings, score (mean over folds), its standard deviation, steps, seconds."""
+    metric: str
+    estimator: str
+
+    def to_columns(self) -> dict[str, list[Any]]:
+        """The table, column by column."""
+        return {name: [row[name] for row in self.table] for name in self.table[0]}
+
+    def to_frame(self, backend: str | None = None) -> Any:
+        """The table as a data frame."""
+        return make_frame(self.to_columns(), backend)
+
+    def to_json(self) -> str:
+        """The table and the choice."""
+        found = {"best_params": self.best_params, "best_score": self.best_score, "metric": self.metric}
+        return json.dumps(found | {"estimator": self.estimator, "rows": list(self.table)})
+
+    def __repr__(self) -> str:
+        return f"{text_table(self.to_columns())}\nbest by {self.estimator} of {self.metric}: {self.best_params}"
+
+    def _repr_html_(self) -> str:
+        return html_table(self.to_columns())
+
+
+def cross_validate(
+    model: Fittable,
+    log: Ratings,
+    propensities: PropensitiesLike | None = None,
+    *,
+    grid: Mapping[str, Sequence[Any]],
+    n_folds: int = 4,
+    metric: str = "mse",
+    estimator: str = "ips",
+    refit: bool = True,
+    n_threads: int | None = None,
+    random_state: int = 0,
+    verbose: bool = False,
+) -> CrossValidation:
+    """Choose settings of ``model`` by the risk over *all* cells that its validation folds promise.
+
+    ``grid`` maps names of settings to values; ``"clip"`` among them is the largest weight in training. Propensities are scaled by
+    (k-1)/k for training and 1/k for validation, since that is how likely a cell was to get there. Without propensities the naive
+    model is chosen naively. Settings that differ in ``l2`` alone are fitted from the weakest penalty up, each from the last.
+    """
+    settings = _settings(model, grid)
+    known = None if propensities is None else propensities_of(log, propensities)
+    folds = list(split(log, known, n_folds=n_folds, random_state=random_state))
+    paths = [(path, fold) for path in _paths(settings) for fold in folds]
+    track: Track = bar if verbose else silent
+    with Workers(n_threads) as workers:
+        scored = workers.stream(lambda job: _score_path(model, *job, metric=metric, estimator=estimator), paths)
+        results = [row for rows in track(scored, label="cross-validation", total=len(paths)) for row in rows]
+    table = _summarize(settings, results, higher_is_better=find_metric(metric).higher_is_better)
+    best = {name: table[0][name] for name in grid}
+    best_model = _fit(model, best, log, known) if refit else None
+    return CrossValidation(best, table[0]["score"], best_model, table, metric, estimator)
+
+
+def _settings(model: Fittable, grid: Mapping[str, Sequence[Any]]) -> list[Setting]:
+    unknown = set(grid) - set(model.get_params()) - {"clip"}
+    if unknown:
+        raise UsageError(f"{type(model).__name__} has no setting {sorted(unknown)[0]!r}; it has {', '.join(model.get_params())}.")
+    if not grid or not all(len(values) for values in grid.values()):
+        raise UsageError("the grid must name at least one setting, each with at least one value.")
+    return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+
+
+def _paths(settings: list[Setting]) -> Iterator[list[Setting]]:
+    """Settings that differ in l2 alone, weakest first."""
+
+    def others(setting: Setting) -> str:
+        return json.dumps({name: value for name, value in setting.items() if name != "l2"}, default=str, sort_keys=True)
+
+    for _, path in groupby(sorted(settings, key=others), key=others):
+        yield sorted(path, key=lambda setting: setting.get("l2", 0.0))
+
+
+def _score_path(model: Fittable, path: list[Setting], fold: Fold, *, metric: str, estimator: str) -> list[tuple[Setting, Setting]]:
+    scored, last = [], None
+    for setting in path:
+        began = time.perf_counter()
+        fitted = _fit(model, setting | _one_thread(model), fold.training, fold.training_propensities, warm_start=last)
+        last = getattr(fitted, "parameters_", None)
+        score = _score(fitted, fold, metric=metric, estimator=estimator)
+        steps = getattr(fitted, "n_iter_", 0)
+        scored.append((setting, {"score": score, "n_iter": steps, "seconds": time.perf_counter() - began}))
+    return scored
+
+
+def _one_thread(model: Fittable) -> Setting:
+    return {"n_threads": 1} if "n_threads" in model.get_params() else {}
+
+
+def _fit(model: Fittable, setting: Setting, log: Ratings, propensities: Propensities | None, *, warm_start: Any = None) -> Any:
+    changed = {name: value for name, value in setting.items() if name != "clip"}
+    fresh = copy(model).set_params(**changed)
+    clip = setting.get("clip")
+    if clip is not None and propensities is not None:
+        propensities = Propensities(np.maximum(propensities.values, 1.0 / clip))
+    if warm_start is not None and "warm_start" in inspect.signature(fresh.fit).parameters:
+        return fresh.fit(log, propensities, warm_start=warm_start)  # type: ignore[call-arg]
+    return fresh.fit(log, propensities)
+
+
+def _score(fitted: Any, fold: Fold, *, metric: str, estimator: str) -> float:
+    validation = fold.validation
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PropensityWarning)
+        result = evaluate(
+            validation,
+            fitted,
+            propensities=fold.validation_propensities,
+            metrics=[metric],
+            estimators=[estimator],
+            universe=Universe(validation.n_users, validation.n_items),
+        )
+    return result.risk("model", metric=metric, estimator=estimator).estimate
+
+
+def _summarize(settings: list[Setting], results: list[tuple[Setting, Setting]], *, higher_is_better: bool) -> list[Setting]:
+    rows = []
+    for setting in settings:
+        own = [result for done, result in results if done == setting]
+        scores = [result["score"] for result in own]
+        spent = {"n_iter": sum(result["n_iter"] for result in own), "seconds": sum(result["seconds"] for result in own)}
+        rows.append(setting | {"score": float(np.mean(scores)), "std": float(np.std(scores, ddof=1))} | spent)
+    return sorted(rows, key=lambda row: row["score"], reverse=higher_is_better)
