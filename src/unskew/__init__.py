@@ -27,18 +27,25 @@ if TYPE_CHECKING:
     from unskew.estimators.transforms import Clip, Shrink, SubGaussian, Switch
     from unskew.evaluation.evaluate import evaluate
     from unskew.evaluation.result import Comparison, Evaluation
+    from unskew.models.estimator import Recommendations
+    from unskew.models.factorization import MatrixFactorization
+    from unskew.models.registry import load
+    from unskew.selection.search import CrossValidation, cross_validate
 
 _HOMES = {
     "ByCovariates": "unskew.data.observation",
     "ByRating": "unskew.data.observation",
     "Clip": "unskew.estimators.transforms",
     "Comparison": "unskew.evaluation.result",
+    "CrossValidation": "unskew.selection.search",
     "Evaluation": "unskew.evaluation.result",
     "Factors": "unskew.data.factors",
+    "MatrixFactorization": "unskew.models.factorization",
     "Observation": "unskew.data.observation",
     "Propensities": "unskew.data.propensities",
     "PropensityWarning": "unskew.errors",
     "Ratings": "unskew.data.ratings",
+    "Recommendations": "unskew.models.estimator",
     "Shrink": "unskew.estimators.transforms",
     "Simulation": "unskew.data.simulation",
     "SubGaussian": "unskew.estimators.transforms",
@@ -47,7 +54,9 @@ _HOMES = {
     "Universe": "unskew.data.universe",
     "UnskewError": "unskew.errors",
     "UnskewWarning": "unskew.errors",
+    "cross_validate": "unskew.selection.search",
     "evaluate": "unskew.evaluation.evaluate",
+    "load": "unskew.models.registry",
     "load_cm100k": "unskew.data.datasets.cm100k",
     "load_coat": "unskew.data.datasets.coat",
     "load_jester": "unskew.data.datasets.jester",
@@ -62,12 +71,15 @@ __all__ = [
     "ByRating",
     "Clip",
     "Comparison",
+    "CrossValidation",
     "Evaluation",
     "Factors",
+    "MatrixFactorization",
     "Observation",
     "Propensities",
     "PropensityWarning",
     "Ratings",
+    "Recommendations",
     "Shrink",
     "Simulation",
     "SubGaussian",
@@ -77,8 +89,10 @@ __all__ = [
     "UnskewError",
     "UnskewWarning",
     "__version__",
+    "cross_validate",
     "errors",
     "evaluate",
+    "load",
     "load_cm100k",
     "load_coat",
     "load_jester",

@@ -1,0 +1,115 @@
+"""The fast row solver against a slow readable twin."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unskew.kernels import rows as kernel
+
+CELLS_A_ROW = (0, 1, 3, 95, 96, 97, 250, 2, 7, 40, 5)
+
+
+def problem(n_factors: int, dtype: str, seed: int, *, has_offsets: bool) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    n_partners, n_solved = 300, n_factors + has_offsets
+    partners = np.zeros((n_partners, kernel.padded_width(n_solved + 1)), dtype)
+    partners[:, :n_factors] = rng.normal(size=(n_partners, n_factors))
+    if has_offsets:
+        partners[:, n_factors], partners[:, n_factors + 1] = 1, rng.normal(size=n_partners)
+    starts = np.concatenate([[0], np.cumsum(CELLS_A_ROW)])
+    n = starts[-1]
+    return {
+        "starts": starts.astype(np.int64),
+        "partner": rng.integers(0, n_partners, n).astype(np.int32),
+        "root_weight": rng.uniform(0.5, 3, n).astype(dtype),
+        "rating": rng.integers(1, 6, n).astype(dtype),
+        "partners": partners,
+        "ridge": rng.uniform(0.5, 2, n_solved).astype(dtype),
+    }
+
+
+def solve_slowly(given: dict[str, np.ndarray], constant: float, row: int) -> tuple[np.ndarray, float]:
+    """min_z sum w (t - x . z)^2 + sum ridge z^2 by the normal equations, in float64."""
+    cells = slice(given["starts"][row], given["starts"][row + 1])
+    lines = given["partners"][given["partner"][cells]].astype(np.float64)
+    n_solved = given["ridge"].size
+    x, t = lines[:, :n_solved], given["rating"][cells] - constant - lines[:, n_solved]
+    weight = given["root_weight"][cells].astype(np.float64) ** 2
+    z = np.linalg.solve((x * weight[:, None]).T @ x + np.diag(given["ridge"].astype(np.float64)), (x * weight[:, None]).T @ t)
+    return z, float((weight * (t - x @ z) ** 2).sum() + (given["ridge"] * z**2).sum())
+
+
+def solve(given: dict[str, np.ndarray], constant: float) -> tuple[np.ndarray, np.ndarray, int]:
+    solutions, minima = np.zeros((len(CELLS_A_ROW), given["partners"].shape[1]), given["partners"].dtype), np.zeros(len(CELLS_A_ROW))
+    cells = (given["starts"], given["partner"], given["root_weight"], given["rating"])
+    number, lanes = given["partners"].dtype.type, 32 // given["partners"].itemsize
+    bad = kernel.solve_rows(
+        0, len(CELLS_A_ROW), *cells, number(constant), given["partners"], given["ridge"], lanes, solutions, minima
+    )
+    return solutions, minima, bad
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("n_factors", "has_offsets"), [(1, False), (0, True), (5, True), (7, False), (20, True), (22, True), (64, True)])
+def test_rows_are_solved_as_by_the_normal_equations(n_factors: int, has_offsets: bool, dtype: str) -> None:
+    given = problem(n_factors, dtype, seed=n_factors, has_offsets=has_offsets)
+
+    solutions, minima, bad = solve(given, 1.25)
+
+    tolerance = 2e-3 if dtype == "float32" else 1e-9
+    assert bad == -1
+    for row in range(len(CELLS_A_ROW)):
+        z, minimum = solve_slowly(given, 1.25, row)
+        np.testing.assert_allclose(solutions[row, : z.size], z, rtol=tolerance, atol=tolerance)
+        assert minima[row] == pytest.approx(minimum, rel=tolerance, abs=tolerance)
+
+
+def test_a_row_without_cells_is_zero() -> None:
+    solutions, minima, _ = solve(problem(5, "float64", 0, has_offsets=True), 0.0)
+
+    assert not solutions[0].any()
+    assert minima[0] == 0
+
+
+def test_a_singular_row_is_named() -> None:
+    given = problem(5, "float64", 0, has_offsets=True)
+    given["ridge"][:] = 0
+
+    assert solve(given, 0.0)[2] == 1
+
+
+@settings(max_examples=20)
+@given(seed=st.integers(0, 10**6), is_absolute=st.booleans())
+def test_gradient_and_loss_are_those_of_the_definition(seed: int, is_absolute: bool) -> None:
+    given, rng = problem(6, "float64", seed, has_offsets=True), np.random.default_rng(seed)
+    solutions = np.zeros((len(CELLS_A_ROW), given["partners"].shape[1]))
+    solutions[:, :7], solutions[:, 7] = rng.normal(size=(len(CELLS_A_ROW), 7)), 1
+    gradient = np.zeros_like(given["partners"])
+    cells = (given["starts"], given["partner"], given["root_weight"], given["rating"])
+
+    loss = kernel.add_gradient(0, len(CELLS_A_ROW), *cells, 0.5, given["partners"], solutions, is_absolute, gradient)
+
+    row = np.repeat(np.arange(len(CELLS_A_ROW)), CELLS_A_ROW)
+    weight = given["root_weight"] ** 2
+    error = given["rating"] - 0.5 - (solutions[row] * given["partners"][given["partner"]]).sum(axis=1)
+    slope = weight * (np.sign(error) if is_absolute else 2 * error)
+    expected = np.zeros_like(gradient)
+    np.add.at(expected, given["partner"], -slope[:, None] * solutions[row])
+    assert loss == pytest.approx((weight * (np.abs(error) if is_absolute else error**2)).sum())
+    np.testing.assert_allclose(gradient, expected, atol=1e-9)
+
+
+def test_reweighing_makes_parabolas_that_touch_the_absolute_error() -> None:
+    given = problem(6, "float64", 3, has_offsets=True)
+    solutions = np.zeros((len(CELLS_A_ROW), given["partners"].shape[1]))
+    solutions[:, 7] = 1
+    new = np.empty_like(given["root_weight"])
+    cells = (given["starts"], given["partner"], given["root_weight"], given["rating"])
+
+    kernel.reweigh(0, len(CELLS_A_ROW), *cells, 0.0, given["partners"], solutions, 0.5, new)
+
+    error = np.abs(given["rating"] - given["partners"][given["partner"], 7])
+    np.testing.assert_allclose(new**2, given["root_weight"] ** 2 / (2 * np.maximum(error, 0.5)))
