@@ -21,7 +21,7 @@ from threading import local
 from time import perf_counter
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from unskew.data.factors import Factors
 from unskew.metrics.positions import BLOCK_CELLS, positions
@@ -39,10 +39,9 @@ def synthetic(n_users: int, n_items: int, n_cells: int) -> tuple[np.ndarray, np.
     return user, item, Factors(*(rng.standard_normal(shape, dtype=np.float32) for shape in shapes))
 
 
-def bare_product(factors: Factors) -> None:
+def bare_product(factors: Factors, item_side: np.ndarray, blas: ThreadpoolController) -> None:
     """All scores by the same blocks and threads, each thread into its own reused memory, and nothing done with them."""
     n_rows = BLOCK_CELLS // factors.n_items
-    item_side = np.ascontiguousarray(factors.item_factors.T)
     memory = local()
 
     def product(start: int) -> None:
@@ -51,7 +50,7 @@ def bare_product(factors: Factors) -> None:
         users = factors.user_factors[start : start + n_rows]
         np.matmul(users, item_side, out=memory.block[: len(users)])
 
-    with threadpool_limits(1, "blas"), ThreadPoolExecutor(os.cpu_count()) as pool:
+    with blas.limit(limits=1, user_api="blas"), ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(product, range(0, factors.n_users, n_rows)))
 
 
@@ -68,8 +67,9 @@ def peak_megabytes() -> float:
 def measure(size: str, repeats: int) -> None:
     n_users, n_items, n_cells = SIZES[size]
     user, item, factors = synthetic(n_users, n_items, n_cells)
+    item_side, blas = np.ascontiguousarray(factors.item_factors.T), ThreadpoolController()
     runs: dict[str, Callable[[], object]] = {
-        "bare block GEMM": lambda: bare_product(factors),
+        "bare block GEMM": lambda: bare_product(factors, item_side, blas),
         f"top-{TOP} positions": lambda: positions(user, item, n_users, n_items, factors, top=TOP),
         "exact positions": lambda: positions(user, item, n_users, n_items, factors),
     }

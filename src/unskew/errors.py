@@ -11,8 +11,8 @@
     │   ├── UniverseError           the number of users and items is unknown, or smaller than the log
     │   ├── DatasetNotFoundError    a data set's files are not where we looked
     │   └── DatasetFormatError      a data set's file does not have the published form
-    ├── UnknownNameError            no metric, estimator or experiment of that name
-    ├── UsageError                  arguments that do not go together
+    ├── UsageError                  an argument that makes no sense, or arguments that do not go together
+    │   └── UnknownNameError        no metric, estimator or experiment of that name
     └── MissingExtraError           an optional dependency is not installed
 
     UnskewWarning

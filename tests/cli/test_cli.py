@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
 import time
@@ -66,6 +68,8 @@ def test_the_examples_parse(path: list[str]) -> None:
         ("reproduce", "toy", "--trials", "many"),
         ("reproduce",),
         ("demo", "--sed", "1"),
+        ("demo", "--seed", "-1"),
+        ("reproduce", "toy", "--seed", "-1"),
         ("dmeo",),
     ],
     ids=" ".join,
@@ -125,12 +129,20 @@ def test_the_demo_starts_within_five_seconds_and_ends_within_a_minute() -> None:
     assert first_seen < 5
     assert errors == ""
     assert all(name in rest for name in ("truth", "naive", "ips", "snips", "optimist", "realist", "mae", "mse"))
-    assert "naive: optimist beats realist on mae" in rest
-    assert "snips: optimist loses to realist on mae" in rest
+    assert re.search(r"^naive +-0\.\d+ ± 0\.\d+ +optimist$", rest, re.MULTILINE)
+    assert re.search(r"^snips +\+0\.\d+ ± 0\.\d+ +realist$", rest, re.MULTILINE)
+    assert "± is half of a 95 % interval." in rest
     paragraph = " ".join(rest.split("\n\n")[-1].split())
     assert paragraph.startswith("The optimist overrates what people dislike.")
-    assert "the truth is" in paragraph
-    assert max(map(len, rest.splitlines())) <= 200
+    assert "In truth the realist is better by" in paragraph
+    assert_readable(rest)
+
+
+def assert_readable(text: str) -> None:
+    """Tables fit 80 columns, prose into a pipe 100, and no line ends in blanks."""
+    for line in text.splitlines():
+        assert line == line.rstrip()
+        assert len(line) <= (80 if re.search("±|─|  ", line) else 100)
 
 
 def test_the_demo_has_a_seed() -> None:
@@ -217,8 +229,55 @@ def test_a_table_for_people() -> None:
     assert result.exit_code == 0
     assert "The movie lovers of Figure 1" in result.stdout
     assert "toy, 5 draws, seed 0" in result.stdout
+    assert "Mean ± standard deviation over draws." in result.stdout
     assert "the naive average over the log says the opposite" in " ".join(result.stdout.split())
+    assert_readable(result.stdout)
     assert result.stderr == ""
+
+
+@pytest.mark.parametrize("name", ["table1", "figure2"])
+def test_other_tables_are_readable_too(name: str) -> None:
+    result = run("reproduce", name, "--trials", "2")
+
+    assert result.exit_code == 0
+    assert f"{name}, 2 draws, seed 0" in result.stdout
+    assert_readable(result.stdout)
+
+
+def test_a_terminal_of_80_columns_shows_every_column() -> None:
+    """A real terminal, made by the operating system, of that width."""
+    pty = pytest.importorskip("pty")
+    leader, follower = pty.openpty()
+    environment = os.environ | {"COLUMNS": "80", "NO_COLOR": "1", "TERM": "xterm"}
+    command = [*IN_A_PROCESS, "reproduce", "toy", "-q", "--trials", "2"]
+    with subprocess.Popen(command, stdout=follower, env=environment) as process:
+        os.close(follower)
+        shown = b""
+        while True:
+            try:
+                part = os.read(leader, 4096)
+            except OSError:  # how Linux says that the other side has closed
+                break
+            shown += part
+            if not part:
+                break
+    os.close(leader)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", shown.decode()).splitlines()
+
+    assert process.returncode == 0
+    assert max(map(len, lines)) <= 80
+    assert any(line.startswith("Y1          mae     0.333") and line.count("±") == 3 for line in lines)
+    assert not any("…" in line for line in lines)
+
+
+def test_the_module_runs_and_an_ascii_output_is_no_reason_to_fail() -> None:
+    command = [sys.executable, "-m", "unskew", "reproduce", "toy", "--trials", "2"]
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    finished = subprocess.run(command, capture_output=True, env=environment, timeout=120, check=True)
+    text = finished.stdout.decode("ascii")
+
+    assert "Mean ? standard deviation over draws." in text
+    assert "\n-----" in text
 
 
 def test_all_experiments_share_one_object(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,9 +60,22 @@ def test_different_numbers_of_factors_are_refused() -> None:
         Factors(np.ones((2, 2)), np.ones((4, 3)))
 
 
-@pytest.mark.parametrize("bad", [np.ones(3), np.ones((3, 2), int)])
-def test_factors_that_are_no_float_matrix_are_refused(bad: np.ndarray) -> None:
-    with pytest.raises(UsageError, match=re.escape(f"item_factors is {bad.dtype} of shape {bad.shape}; it must be float32")):
+def test_lists_and_whole_numbers_become_float64() -> None:
+    factors = Factors([[1], [2]], np.array([[3], [5]]), user_offset=[1, 0])  # type: ignore[arg-type]
+
+    assert factors(ALL).tolist() == [[4.0, 6.0], [6.0, 10.0]]
+    assert factors.dtype == np.float64
+
+
+@pytest.mark.parametrize("bad", [[1.0, 2.0], 5.0, np.ones((3, 2, 1))], ids=["1-d", "0-d", "3-d"])
+def test_factors_that_are_no_matrix_are_refused(bad: Any) -> None:
+    with pytest.raises(UsageError, match=re.escape(f"item_factors has shape {np.shape(bad)}; it must be a matrix")):
+        Factors(np.ones((2, 2)), bad)
+
+
+@pytest.mark.parametrize("bad", [[["a", "b"]], [[1.0], [1.0, 2.0]], [[1j, 1j]]], ids=["text", "ragged", "complex"])
+def test_factors_that_are_no_numbers_are_refused(bad: Any) -> None:
+    with pytest.raises(UsageError, match="item_factors must be numbers"):
         Factors(np.ones((2, 2)), bad)
 
 
@@ -74,3 +88,5 @@ def test_an_offset_of_another_length_is_refused(name: str, size: int) -> None:
 def test_a_user_without_factors_is_named() -> None:
     with pytest.raises(BadPredictionError, match=r"user code 2 has no factors, which end at code 1\. Fit the factors"):
         Factors(np.ones((2, 1)), np.ones((4, 1)))(np.array([0, 2], np.int32))
+    with pytest.raises(BadPredictionError, match="user code -1 has no factors"):
+        Factors(np.ones((2, 1)), np.ones((4, 1)))(np.array([0, -1], np.int32))

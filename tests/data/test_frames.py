@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from frame_engines import ENGINES, columns_of, each_engine
 from unskew.data import frames
 from unskew.data.frames import id_column, is_frame, make_frame, number_column, open_frame
-from unskew.errors import BadRatingError, ColumnError, DataError, MissingExtraError
+from unskew.errors import BadRatingError, ColumnError, DataError, MissingExtraError, UnknownNameError, UsageError
 
 Make = Callable[..., Any]
 
@@ -40,9 +41,20 @@ def test_a_lazy_frame_is_refused_with_the_way_out() -> None:
         open_frame(pl.LazyFrame({"a": [1]}))
 
 
-@pytest.mark.parametrize("value", [{"a": [1]}, [1, 2]], ids=lambda v: type(v).__name__)
-def test_what_is_no_frame_is_named(value: Any) -> None:
-    with pytest.raises(DataError, match=rf"expected an eager data frame .*, got .*{type(value).__name__}\.$"):
+@pytest.mark.parametrize(
+    ("value", "way_out"),
+    [
+        ({"a": [1]}, r" Pass columns to Ratings\.from_arrays\(user, item, rating\)"),
+        (np.ones((2, 2)), r" Pass columns .*, or a users x items matrix to Ratings\.from_dense"),
+        ([1, 2], r" Pass columns to Ratings\.from_arrays"),
+        ("ratings.csv", r" Read the file into a frame first, with pandas\.read_csv\(path\), for example"),
+        (Path("ratings.csv"), r" Read the file into a frame first"),
+        (None, r"$"),
+    ],
+    ids=["dict", "ndarray", "list", "str", "Path", "None"],
+)
+def test_what_is_no_frame_is_named_with_the_way_out(value: Any, way_out: str) -> None:
+    with pytest.raises(DataError, match=rf"expected an eager data frame .*, got .*{type(value).__name__}\.{way_out}"):
         open_frame(value)
 
 
@@ -106,6 +118,14 @@ def test_objects_are_numbers_only_if_each_one_is() -> None:
         number_column(open_frame(pd.DataFrame({"rating": pd.Series([5, "3"], dtype=object)})), "rating")
 
 
+@pytest.mark.parametrize(
+    "column", [pd.Series([1j, 2j]), pd.Series([1j, 2], dtype=object), pd.Series(np.array([1, 2], "M8[s]"))], ids=str
+)
+def test_complex_numbers_and_dates_are_no_ratings(column: Any) -> None:
+    with pytest.raises(BadRatingError, match=r"column 'rating' holds .*, not numbers"):
+        number_column(open_frame(pd.DataFrame({"rating": column})), "rating")
+
+
 @each_engine
 @pytest.mark.parametrize("ids", [[7, None], ["ann", None], [1.0, None], [1.0, float("nan")]], ids=repr)
 def test_a_missing_id_is_named(make: Make, ids: list[Any]) -> None:
@@ -163,3 +183,25 @@ def test_without_any_library_the_error_says_what_to_install(monkeypatch: pytest.
 
     with pytest.raises(MissingExtraError, match=r"to_frame\(\) needs a data frame library, .*pip install 'unskew\[io\]'"):
         make_frame({"a": [1]})
+
+
+def test_an_unknown_library_lists_the_valid_ones() -> None:
+    with pytest.raises(
+        UnknownNameError, match=r"unknown data frame library 'panda'; valid ones are: polars, pandas, .*mean 'pandas'\?"
+    ):
+        make_frame({"a": [1]}, "panda")
+
+
+def test_a_library_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "find_spec", lambda name: None)
+
+    with pytest.raises(UsageError, match=r"cudf is not installed\. Install it, or name another library: polars, pandas"):
+        make_frame({"a": [1]}, "cudf")
+
+
+def test_columns_that_a_library_cannot_hold_are_refused_with_the_way_out() -> None:
+    mixed = np.array(["up", 7], dtype=object)
+
+    with pytest.raises(DataError, match=r"(?s)pyarrow cannot hold these columns: .* such as to_frame\('pandas'\)"):
+        make_frame({"item_id": mixed}, "pyarrow")
+    assert make_frame({"item_id": mixed}, "pandas")["item_id"].tolist() == ["up", 7]

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,6 +70,12 @@ def test_alpha_1_is_uniform() -> None:
     assert chances(TRUTH, Uniform(), 0.2) == pytest.approx(np.full(SHAPE, 0.2))
 
 
+def test_a_truth_and_covariates_may_be_lists() -> None:
+    truth: Any = [[1, 5], [5, 1]]
+
+    assert chances(truth, ByCovariates([1, 2], [1, 3]), 0.3) == pytest.approx(np.array([[0.1, 0.3], [0.2, 0.6]]))  # type: ignore[arg-type]
+
+
 def test_covariates_multiply_whatever_the_rating() -> None:
     model = ByCovariates(np.array([1.0, 2.0] * 6), np.array([1.0, 10.0] * 5))
     chance = chances(TRUTH, model, 0.02)
@@ -90,8 +98,8 @@ def test_the_largest_possible_density_is_told_and_can_be_had(model: ObservationM
     largest = float(relative.mean() / relative.max())
 
     assert chances(TRUTH, model, largest).max() == pytest.approx(1.0)
-    told = rf"a density of 1 would need a propensity of {1 / largest:.3g}; at most {largest:.3g} can be had"
-    with pytest.raises(UsageError, match=re.escape(told)):
+    told = rf"a density of 1 would need a propensity of {1 / largest:.3g}; at most {largest:.3g} can be had with this"
+    with pytest.raises(UsageError, match=f"{re.escape(told)}.* Lower the density, or take a milder model"):
         Observation.of(TRUTH, model, density=1.0)
 
 
@@ -161,16 +169,18 @@ def test_the_size_of_the_blocks_changes_nothing(model: ObservationModel, monkeyp
 # Errors
 
 
-@pytest.mark.parametrize("density", [0.0, -0.1, 1.1, float("nan")])
-def test_a_density_outside_0_to_1_is_refused(density: float) -> None:
+@pytest.mark.parametrize("density", [0.0, -0.1, 1.1, float("nan"), "5%", None])
+def test_a_density_outside_0_to_1_is_refused(density: Any) -> None:
     with pytest.raises(UsageError, match=r"density must lie in \(0, 1\]; got"):
         Observation.of(TRUTH, Uniform(), density=density)
 
 
-@pytest.mark.parametrize("alpha", [0.0, -1.0, 1.5, float("nan")])
-def test_an_alpha_outside_0_to_1_is_refused(alpha: float) -> None:
+@pytest.mark.parametrize("alpha", [0.0, -1.0, 1.5, float("nan"), "x"])
+def test_an_alpha_outside_0_to_1_is_refused(alpha: Any) -> None:
     with pytest.raises(UsageError, match=r"alpha must lie in \(0, 1\]; got"):
         ByRating(alpha)
+    with pytest.raises(UsageError, match="full_from must be a rating, such as 4; got 'x'"):
+        ByRating(full_from="x")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, np.nan, np.inf])
@@ -180,8 +190,77 @@ def test_covariates_must_give_every_cell_a_chance(bad: float) -> None:
 
 
 def test_covariates_must_fit_the_matrix() -> None:
-    with pytest.raises(UsageError, match="are for 12 users and 4 items, not for a matrix with rows of 10 items"):
-        Observation.of(TRUTH, ByCovariates(np.ones(12), np.ones(4)), density=0.1)
+    for n_users, n_items in ((12, 4), (20, 10), (5, 10)):
+        told = f"the observation model is for {n_users} users x {n_items} items, but the truth has 12 users x 10 items"
+        with pytest.raises(UsageError, match=told):
+            Observation.of(TRUTH, ByCovariates(np.ones(n_users), np.ones(n_items)), density=0.1)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (5.0, r"activity must be a list with a number for each user; got shape \(\)"),
+        ([], r"activity must be a list with a number for each user; got shape \(0,\)"),
+        ([[1.0]], r"activity must be a list with a number for each user; got shape \(1, 1\)"),
+        (["a", "b"], "activity must be numbers; got text"),
+        ([[1], [1, 2]], "activity must be numbers: "),
+    ],
+    ids=["scalar", "empty", "2-d", "text", "ragged"],
+)
+def test_covariates_must_be_lists_of_numbers(bad: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        ByCovariates(bad, np.ones(2))
+
+
+@dataclass
+class Answers:
+    """An observation model of somebody else's."""
+
+    answer: Any
+
+    def relative(self, rating: Any, users: slice, /) -> Any:
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (np.ones(10), r"Answers\.relative gave shape \(10,\) for a block of ratings of shape \(12, 10\)"),
+        (np.where(TRUTH == 3, 0.0, 1.0), r"must be positive and finite .* it is 0\.0 at row 1, column 2, where the rating is 3"),
+        (np.where(TRUTH == 1, np.nan, 1.0), r"must be positive and finite .* it is nan at row 0, column 0"),
+        (np.full(SHAPE, np.inf), r"must be positive and finite .* it is inf at row 0, column 0"),
+        (np.full(SHAPE, "a"), "relative propensities of Answers must be numbers; got text"),
+    ],
+    ids=["shape", "zero", "nan", "inf", "text"],
+)
+def test_a_models_relative_propensities_are_checked(answer: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Observation.of(TRUTH, Answers(answer), density=0.1)
+
+
+@pytest.mark.parametrize("model", ["uniform", Uniform, None], ids=["text", "class", "None"])
+def test_what_is_no_observation_model_is_refused(model: Any) -> None:
+    with pytest.raises(UsageError, match=r"an observation model is an object such as Uniform\(\), .*; got"):
+        Observation.of(TRUTH, model, density=0.1)
+
+
+@pytest.mark.parametrize("truth", [[1.0, 2.0], [["a"]], np.ones((0, 3))], ids=["1-d", "text", "empty"])
+def test_a_truth_must_be_a_matrix_of_ratings(truth: Any) -> None:
+    with pytest.raises(UsageError, match="the truth must be a complete users x items matrix of ratings; got"):
+        Observation.of(truth, Uniform(), density=0.1)
+
+
+@pytest.mark.parametrize("wrong", [{"skew": np.nan}, {"skew": "much"}, {"random_state": -1}], ids=str)
+def test_a_long_tail_needs_numbers(wrong: Any) -> None:
+    with pytest.raises(UsageError, match=r"(skew must be a number|random_state must be a whole number, at least 0)"):
+        ByCovariates.long_tail(3, 4, **wrong)
+
+
+def test_reprs_tell_sizes_and_not_values() -> None:
+    model = ByCovariates(np.ones(12), np.ones(10))
+
+    assert repr(model) == "ByCovariates(12 users x 10 items)"
+    assert repr(Observation.of(TRUTH, Uniform(), density=0.25)) == "Observation(12 users x 10 items; Uniform(); scale 0.25)"
 
 
 def test_ids_must_fit_the_matrix() -> None:

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from unskew.data.propensities import Propensities, propensities_of
+from unskew.data.propensities import SMALLEST, Propensities, propensities_of
 from unskew.data.ratings import Ratings
-from unskew.errors import BadPropensityError
+from unskew.errors import BadPropensityError, DuplicateCellError, UsageError
 from unskew.types import Vector
 
-vectors = arrays(np.float64, st.integers(1, 20), elements=st.floats(0, 1, exclude_min=True))
+vectors = arrays(np.float64, st.integers(1, 20), elements=st.floats(SMALLEST, 1))
 
 
 @pytest.fixture
@@ -43,14 +43,34 @@ def test_good_values_are_kept_to_the_last_bit(values: Vector) -> None:
     assert len(p) == values.size
 
 
-@given(values=arrays(np.float64, st.integers(1, 20), elements=st.floats(1e-300, 1)))
+@given(values=arrays(np.float64, st.integers(1, 20), elements=st.floats(SMALLEST, 1)))
 def test_the_inverse_undoes_the_propensity(values: Vector) -> None:
     assert Propensities(values).inverse * values == pytest.approx(1.0)
 
 
-@given(values=vectors, low=st.floats(0.01, 1))
-def test_clipping_raises_what_is_below_and_nothing_else(values: Vector, low: float) -> None:
-    assert Propensities(values).clip(low=low).values.tolist() == [max(value, low) for value in values.tolist()]
+def test_the_smallest_propensity_can_be_inverted_and_squared() -> None:
+    assert np.isfinite(Propensities(np.full(9, SMALLEST)).inverse ** 2).all()
+
+
+def test_take_is_in_step_with_the_log(log: Ratings) -> None:
+    p = Propensities(np.array([0.1, 0.2, 0.3]))
+
+    for rows in (np.array([2, 0]), np.array([-1, 0]), log.rating != 3):
+        assert len(p.take(rows)) == len(log.take(rows)) == 2
+    assert p.take(np.array([2, 0])).values.tolist() == [0.3, 0.1]
+    with pytest.raises(DuplicateCellError, match=r"row 1 is taken 2 times, but a log holds each cell once"):
+        p.take(np.array([1, 1]))
+
+
+@given(values=arrays(np.float64, 5, elements=st.floats(0.01, 1)), share=st.floats(0.01, 1))
+def test_scaling_is_a_second_chance_to_be_dropped(values: Vector, share: float) -> None:
+    assert Propensities(values).scaled(share).values == pytest.approx(values * share)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.1, -0.5, np.nan, "half", None])
+def test_a_share_outside_0_to_1_is_refused(share: Any) -> None:
+    with pytest.raises(UsageError, match=r"share must lie in \(0, 1\]: the part of the log that was kept; got"):
+        Propensities(np.array([0.5])).scaled(share)
 
 
 def test_values_are_read_only_and_the_caller_s_array_is_left_alone() -> None:
@@ -102,12 +122,60 @@ def test_a_matrix_may_hold_anything_at_cells_that_were_not_logged(log: Ratings) 
     assert propensities_of(log, [[0.1, 0.2], [np.nan, 0.4]]).values.tolist() == [0.4, 0.2, 0.1]
 
 
-@pytest.mark.parametrize("bad", [0.0, -0.5, 1.5, np.nan, np.inf, np.nextafter(1, 2)])
-def test_a_value_outside_the_unit_interval_is_named_exactly(bad: float) -> None:
-    with pytest.raises(
-        BadPropensityError, match=rf"2 of 3 propensities lie outside \(0, 1\]; the first is {bad} at row 1\. Raise small"
-    ):
+@pytest.mark.parametrize(
+    ("bad", "fault", "advice"),
+    [
+        (1.5, r"lie outside \(0, 1\], above 1", r"Percentages\? Divide by 100\. Inverse weights\? Pass 1/w\."),
+        (np.inf, r"lie outside \(0, 1\], above 1", "Percentages"),
+        (np.nextafter(1, 2), r"lie outside \(0, 1\], above 1", "Percentages"),
+        (0.0, r"lie outside \(0, 1\], at 0 or less, or are too small to invert", r"Leave out .* transform=unskew\.Clip"),
+        (-0.5, r"lie outside \(0, 1\], at 0 or less, or are too small to invert", "Leave out cells that can never be observed"),
+        (
+            1e-101,
+            r"lie outside \(0, 1\], at 0 or less, or are too small to invert \(below 1e-100\)",
+            "Leave out cells that can never be observed",
+        ),
+        (np.nan, r"are missing \(NaN\)", r"Predict those too, or leave their rows out with log\.take\(rows\)"),
+    ],
+)
+def test_a_bad_value_is_named_exactly_by_its_kind_of_fault(bad: float, fault: str, advice: str) -> None:
+    with pytest.raises(BadPropensityError, match=rf"2 of 3 propensities {fault}.*; the first is {bad} at row 1\. {advice}"):
         Propensities(np.array([0.5, bad, bad]))
+
+
+class OfPairs:
+    """A model of the other kind."""
+
+    def predict(self, users: Any, items: Any, /) -> Any:
+        return [0.5] * len(users)
+
+
+@pytest.mark.parametrize("given", [OfPairs(), Fitted], ids=["pairs", "class"])
+def test_a_model_that_does_not_predict_a_log_is_told_the_protocol(log: Ratings, given: Any) -> None:
+    with pytest.raises(
+        BadPropensityError, match=r"cannot be called as predict\(log\): missing .*whose predict\(log\) gives one propensity"
+    ):
+        propensities_of(log, given)
+
+
+def test_an_error_inside_a_model_is_its_own(log: Ratings) -> None:
+    class Broken:
+        def predict(self, log: Ratings, /) -> Any:
+            raise TypeError("a bug")
+
+    with pytest.raises(TypeError, match="a bug"):
+        propensities_of(log, Broken())
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table])
+def test_a_data_frame_is_asked_for_one_column(log: Ratings, make: Any) -> None:
+    frame = make({"user_id": ["a"] * 3, "item_id": [1, 2, 3], "propensity": [0.5] * 3})
+
+    with pytest.raises(
+        BadPropensityError,
+        match=r"a data frame of 3 columns does not say .* Pass that column alone, such as frame\['propensity'\]",
+    ):
+        propensities_of(log, frame)
 
 
 def test_a_bad_value_is_named_with_its_cell(log: Ratings) -> None:
@@ -128,7 +196,7 @@ def test_misaligned_values_are_refused(log: Ratings, given: Any) -> None:
 
 @pytest.mark.parametrize("given", ["nb", ["a", "b", "c"], {"propensity": 0.5}])
 def test_what_is_not_a_number_is_refused(log: Ratings, given: Any) -> None:
-    with pytest.raises(BadPropensityError, match="propensities must be numbers, or a fitted model: "):
+    with pytest.raises(BadPropensityError, match=r"propensities \(unless a fitted model gives them\) must be numbers"):
         propensities_of(log, given)
 
 

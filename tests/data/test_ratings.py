@@ -16,7 +16,16 @@ from scipy import sparse
 from frame_engines import columns_of, each_engine
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
-from unskew.errors import BadRatingError, ColumnError, DuplicateCellError, EmptyLogError, UniverseError, UnknownNameError
+from unskew.errors import (
+    BadRatingError,
+    ColumnError,
+    DataError,
+    DuplicateCellError,
+    EmptyLogError,
+    UniverseError,
+    UnknownNameError,
+    UsageError,
+)
 
 Make = Callable[..., Any]
 Row = tuple[str, int, float]
@@ -225,6 +234,36 @@ def test_take_keeps_vocabulary_universe_and_names() -> None:
     assert rows_of(log.take(log.rating > 2)) == [("bob", 9, 5.0), ("ann", 9, 3.0)]
 
 
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (np.array([True, False]), r"the mask has shape \(2,\), but there are 3 rows; give True or False for each"),
+        ([0, 3], "there is no row 3: rows are 0 to 2"),
+        ([-4], "there is no row -4"),
+        ([0.0, 1.0], r"rows must be a list of row numbers or a mask; got float64 of shape \(2,\)"),
+        (1, r"rows must be a list of row numbers or a mask; got int64 of shape \(\)"),
+        (None, "rows must be a list of row numbers or a mask; got object"),
+        ([[0], [0, 1]], "rows must be a list of row numbers or a mask: "),
+    ],
+    ids=str,
+)
+def test_rows_to_take_must_be_there(rows: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Ratings.from_arrays(USERS, ITEMS, RATINGS).take(rows)
+
+
+@pytest.mark.parametrize("rows", [[0, 2, 2], [0, -1, 2]], ids=str)
+def test_a_row_is_taken_once(rows: list[int]) -> None:
+    with pytest.raises(DuplicateCellError, match=r"row 2 is taken 2 times, but a log holds each cell once\. .* pass bootstrap="):
+        Ratings.from_arrays(USERS, ITEMS, RATINGS).take(np.array(rows))
+
+
+def test_density_is_that_of_the_universe_where_it_is_known() -> None:
+    assert Ratings.from_arrays([1], [1], [5]).density == 1.0
+    assert Ratings.from_arrays([1], [1], [5], universe=(2, 10)).density == 0.05
+    assert "density 0.05" in repr(Ratings.from_arrays([1], [1], [5], universe=(2, 10)))
+
+
 def test_taking_no_row_is_an_empty_log() -> None:
     with pytest.raises(EmptyLogError, match="the log has no ratings"):
         Ratings.from_dense([[5.0]]).take(np.array([], dtype=np.intp))
@@ -250,14 +289,49 @@ def test_a_missing_id_in_a_column_is_refused(users: Any) -> None:
         Ratings.from_arrays(users, [1, 2], [5, 3])
 
 
+def test_a_missing_timedelta_is_refused_too() -> None:
+    with pytest.raises(BadRatingError, match=r"1 of 2 user ids are missing; the first is at row 1"):
+        Ratings.from_arrays(np.array([1, "NaT"], dtype="m8[s]"), [1, 2], [5, 3])
+
+
+def test_an_id_that_cannot_be_hashed_is_named() -> None:
+    for options in ({}, {"users": ["a", (1, 2)]}):
+        with pytest.raises(BadRatingError, match=r"an id of type list cannot be looked up; the first is \[1\] at row 1\. Use"):
+            Ratings.from_arrays(["a", [1]], [1, 2], [5, 3], **options)  # type: ignore[arg-type]
+    with pytest.raises(BadRatingError, match=r"an id of type tuple cannot be looked up; the first is \(1, \[2\]\) at row 0"):
+        Ratings.from_arrays(["a"], [1], [5], users=[(1, [2])])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("ids", [None, 5, "ann", b"ann"], ids=repr)
+def test_ids_that_are_no_column_are_refused(ids: Any) -> None:
+    with pytest.raises(BadRatingError, match=rf"ids must form one column, such as a list; got {ids!r}"):
+        Ratings.from_arrays(ids, [1], [5])
+
+
 def test_columns_must_have_one_length() -> None:
     with pytest.raises(BadRatingError, match=r"must be columns of one length; got \(2,\), \(2,\) and \(3,\)"):
         Ratings.from_arrays([1, 2], [1, 2], [5, 3, 1])
 
 
-def test_ratings_must_be_numbers() -> None:
-    with pytest.raises(BadRatingError, match="ratings must be numbers: could not convert string to float: 'good'"):
-        Ratings.from_arrays([1], [1], ["good"])
+@pytest.mark.parametrize(
+    ("ratings", "message"),
+    [
+        (["good"], r"ratings must be numbers; got text\. Convert them first"),
+        (["5"], "ratings must be numbers; got text"),
+        (pd.Series(["5"]), "ratings must be numbers; got text"),
+        (np.array([1j]), "ratings must be numbers; got complex128"),
+        (np.array(["2020-01-01"], "M8[D]"), r"ratings must be numbers; got datetime64\[D\]"),
+        ([[1], [1, 2]], "ratings must be numbers: "),
+        ([{}], "ratings must be numbers: "),
+        ([10**400], "ratings must be numbers: int too large"),
+    ],
+    ids=lambda each: str(each)[:20],
+)
+def test_ratings_must_be_numbers(ratings: Any, message: str) -> None:
+    with pytest.raises(BadRatingError, match=message):
+        Ratings.from_arrays([1], [1], ratings)
+    with pytest.raises(BadRatingError, match=message):
+        Ratings.from_codes([0], [0], ratings, shape=(1, 1))
 
 
 def test_no_rows_are_an_empty_log() -> None:
@@ -378,7 +452,7 @@ def test_duplicates_in_a_sparse_matrix_follow_the_rule_and_are_never_summed() ->
 
 @pytest.mark.parametrize("matrix", [[1.0, 2.0], np.ones((1, 1, 1)), 5.0], ids=["1-d", "3-d", "0-d"])
 def test_a_matrix_has_two_dimensions(matrix: Any) -> None:
-    with pytest.raises(BadRatingError, match=r"a rating matrix has two dimensions; got shape \("):
+    with pytest.raises(BadRatingError, match=r"a rating matrix has two dimensions, users and items; got shape \("):
         Ratings.from_dense(matrix)
 
 
@@ -387,6 +461,71 @@ def test_nan_in_a_matrix_asks_what_marks_missing_cells() -> None:
         BadRatingError, match=r"1 cells of the matrix are NaN\. If that marks unobserved cells, pass missing=np\.nan"
     ):
         Ratings.from_dense([[np.nan, 1.0]])
+
+
+@pytest.mark.parametrize("matrix", [[["5", "3"]], [[1.0], [1.0, 2.0]], [[1j]]], ids=["text", "ragged", "complex"])
+def test_a_matrix_holds_numbers(matrix: Any) -> None:
+    with pytest.raises(BadRatingError, match="the ratings of a matrix must be numbers"):
+        Ratings.from_dense(matrix)
+
+
+@pytest.mark.parametrize("missing", [None, "0", [0]], ids=repr)
+def test_what_marks_missing_cells_is_a_number(missing: Any) -> None:
+    with pytest.raises(UsageError, match=r"missing must be the number that marks unobserved cells, such as 0 or np.nan; got"):
+        Ratings.from_dense([[1.0]], missing=missing)
+
+
+def test_what_is_not_sparse_is_sent_to_from_dense() -> None:
+    with pytest.raises(DataError, match=r"expected a scipy sparse matrix, got numpy.ndarray\. .* goes to Ratings\.from_dense"):
+        Ratings.from_sparse(np.ones((2, 2)))  # type: ignore[arg-type]
+
+
+def test_a_sparse_array_has_two_dimensions() -> None:
+    with pytest.raises(BadRatingError, match=r"a rating matrix has two dimensions, users and items; got shape \(3,\)"):
+        Ratings.from_sparse(sparse.coo_array(np.ones(3)))
+
+
+# From codes
+
+
+def test_codes_may_be_whole_floats() -> None:
+    assert rows_of(Ratings.from_codes([1.0, 0.0], [0, 1], [5, 3], shape=(2, 2))) == [(1, 0, 5.0), (0, 1, 3.0)]
+
+
+@pytest.mark.parametrize(
+    ("codes", "named"),
+    [([0, 2], "2 at row 1"), ([-1, 0], "-1 at row 0"), ([0, 0.5], "0.5 at row 1"), ([0, np.nan], "nan at row 1")],
+)
+def test_a_code_outside_the_matrix_is_named_with_its_row(codes: list[float], named: str) -> None:
+    with pytest.raises(UniverseError, match=f"user {named} is no place in the matrix, whose users are the whole numbers 0 to 1"):
+        Ratings.from_codes(codes, [0, 1], [5, 3], shape=(2, 2))
+    with pytest.raises(UniverseError, match=f"item {named} is no place in the matrix, whose items are the whole numbers 0 to 1"):
+        Ratings.from_codes([0, 1], codes, [5, 3], shape=(2, 2))
+
+
+@pytest.mark.parametrize("codes", [["a", "b"], [[0, 1]], 0, [True, False]], ids=str)
+def test_codes_are_one_column_of_whole_numbers(codes: Any) -> None:
+    with pytest.raises(
+        BadRatingError, match=r"item codes must be one column of whole numbers; got .* go to Ratings\.from_arrays"
+    ):
+        Ratings.from_codes([0, 1], codes, [5, 3], shape=(2, 2))
+
+
+@pytest.mark.parametrize("rating", [[5.0], [[5.0, 3.0]], 5.0], ids=str)
+def test_codes_and_ratings_have_one_length(rating: Any) -> None:
+    with pytest.raises(BadRatingError, match=r"must be columns of one length; got \(2,\), \(2,\) and \("):
+        Ratings.from_codes([0, 1], [0, 1], rating, shape=(2, 2))
+
+
+def test_codes_may_not_repeat_a_cell() -> None:
+    with pytest.raises(DuplicateCellError, match=r"1 rows repeat .* row 2 \(user 0, item 1\), seen before at row 0"):
+        Ratings.from_codes([0, 1, 0], [1, 1, 1], [5, 3, 1], shape=(2, 2))
+
+
+@pytest.mark.parametrize("shape", [(2,), (2, 2, 2), 5], ids=str)
+def test_codes_need_a_shape_of_two(shape: Any) -> None:
+    with pytest.raises(BadRatingError, match=r"two dimensions, users and items; got shape"):
+        Ratings.from_codes([0], [0], [5], shape=shape)
 
 
 def test_a_matrix_without_ratings_is_an_empty_log() -> None:

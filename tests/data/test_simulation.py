@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -146,6 +148,40 @@ def test_a_world_needs_users_and_items(size: tuple[int, int]) -> None:
         simulate(*size)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"noise": -1.0}, r"noise must be a finite number, at least 0; got -1\.0"),
+        ({"noise": float("nan")}, "noise must be a finite number"),
+        ({"noise": "loud"}, "noise must be a finite number, at least 0; got 'loud'"),
+        ({"n_factors": -1}, "n_factors must be a whole number, at least 0; got -1"),
+        ({"n_factors": 1.5}, "n_factors must be a whole number"),
+        ({"random_state": -1}, "random_state must be a whole number, at least 0; got -1"),
+        ({"random_state": "x"}, "random_state must be a whole number"),
+        ({"density": "5%"}, r"density must lie in \(0, 1\]; got '5%'"),
+        ({"marginals": "half"}, "marginals must be numbers; got text"),
+        ({"marginals": 1.0}, r"marginals must be a list with the share of each rating; got shape \(\)"),
+        ({"users": ["a"]}, r"users=\.\.\. lists 1 ids, but n_users is 4\. Make them agree"),
+        ({"items": range(9)}, r"items=\.\.\. lists 9 ids, but n_items is 5"),
+        ({"observation": "uniform"}, "an observation model is an object such as .*; got 'uniform'"),
+        ({"observation": ""}, "an observation model is an object such as .*; got ''"),
+        ({"observation": Uniform}, r"an observation model is an object such as Uniform\(\), .*; got <class"),
+    ],
+    ids=str,
+)
+def test_wrong_arguments_are_named(wrong: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        simulate(4, 5, **wrong)
+
+
+def test_repr_tells_sizes_and_not_values() -> None:
+    world = simulate(20, 30, density=0.1)
+
+    assert repr(world) == f"Simulation({len(world.log)} ratings of 20 users x 30 items; ByRating(alpha=0.25, full_from=4.0))"
+
+
 def test_a_density_that_cannot_be_had_names_the_largest() -> None:
-    with pytest.raises(UsageError, match=r"a density of 0.5 would need a propensity of 3.4; at most 0.147 can be had"):
+    with pytest.raises(
+        UsageError, match=r"a density of 0.5 would need a propensity of 3.4; at most 0.147 can be had .* Lower the density"
+    ):
         simulate(100, 200, density=0.5)

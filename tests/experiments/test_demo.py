@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from unskew.data.simulation import simulate
 from unskew.experiments.demo import MODELS, Demo, demo, demo_world, two_models
 
 
@@ -45,10 +46,20 @@ def test_the_truth_is_over_all_cells() -> None:
 def test_the_paragraph_says_what_happened(told: Demo) -> None:
     true = told.true["optimist", "mae"] - told.true["realist", "mae"]
 
-    assert "naive average says that the optimist is better" in told.summary()
-    assert "Weighted by inverse propensities, the realist is better" in told.summary()
-    assert told.summary().endswith(f"the truth is {true:.2f}.")
+    assert "By the naive average, the optimist is better by 0.1" in told.summary()
+    assert "Weighted by inverse propensities, the realist is better by 0." in told.summary()
+    assert told.summary().endswith(f"In truth the realist is better by {true:.2f}.")
     assert "77% of all films" in told.summary()
+
+
+def test_an_interval_that_holds_zero_says_that_nobody_can_tell() -> None:
+    world = simulate(20, 30, density=0.05, random_state=3)
+    told = demo(world, seed=3)
+    naive = told.compare("naive")
+
+    assert naive.better is None
+    assert f"By the naive average, the two cannot be told apart ({naive.difference:+.2f} [" in told.summary()
+    assert "None" not in told.summary()
 
 
 def test_the_models_do_what_their_names_say() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from unskew import simulate
 from unskew.data.observation import ByRating, Observation
-from unskew.experiments.draws import all_deltas, draw_estimates
+from unskew.experiments.draws import all_deltas, draw_estimates, two_streams
 from unskew.experiments.figure2 import ALPHAS, figure2
 from unskew.experiments.matrices import prediction_matrices
 from unskew.experiments.reproduction import Reproduction
@@ -120,7 +120,20 @@ def test_the_table_has_a_line_for_each_metric_and_alpha(result: Reproduction) ->
     assert list(result.table["alpha"]) == ["1", "0.5", "0.25", "0.125", "0.0625", "0.03125"] * 2
 
 
+def test_the_table_shows_the_error_alone_and_says_what_it_is(result: Reproduction) -> None:
+    assert result.table["ips"][2] == f"{result.rows[7]['ours']:.3g}"
+    assert result.caption.startswith("Root mean squared error of each estimate over the draws")
+    assert result.caption in repr(result)
+    assert result.caption in result._repr_html_()
+
+
 # Draws
+
+
+def test_predictions_and_draws_use_other_random_numbers_than_the_world() -> None:
+    streams = [*two_streams(0), *np.random.default_rng(0).spawn(2), *two_streams(1)]
+
+    assert len({rng.random() for rng in streams}) == 6
 
 
 def test_draws_are_seeded_and_need_not_be_made_in_one_go() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unskew.kernels.positions import FEW_CELLS, exact_positions, top_positions
+from unskew.kernels.positions import FEW_CELLS, count_users, exact_positions, top_positions
 from unskew.types import IntVector, Scores
 
 UNTOUCHED = 10**6
@@ -87,12 +87,48 @@ def test_positions_by_hand() -> None:
 
 
 def test_a_tie_that_straddles_the_last_place_is_counted_whole() -> None:
-    scores = np.array([[9.0, 5, 5, 5, 5, 1]])
+    scores = np.ones((1, 40))
+    scores[0, [0, 11, 22, 23, 34]] = 9, 5, 5, 5, 5
 
-    _, above, equal = run(scores, np.zeros(3, np.int32), np.array([0, 3, 5], np.int32), top=2)
+    _, above, equal = run(scores, np.zeros(3, np.int32), np.array([0, 23, 39], np.int32), top=2)
 
     assert above.tolist() == [0, 1, UNTOUCHED]
     assert equal.tolist() == [1, 4, 1]
+
+
+@pytest.mark.parametrize("n_items", [3, 40, 41, 43, 257])
+@pytest.mark.parametrize("top", [1, 2, 10])
+@pytest.mark.parametrize("level", [-np.inf, 0.0, np.inf])
+def test_a_row_of_one_level_ties_everything_at_the_bound(n_items: int, top: int, level: float) -> None:
+    scores = np.full((2, n_items), level, np.float32)
+
+    _, above, equal = run(scores, *everything(scores), top)
+
+    assert set(above) == {0}
+    assert set(equal) == {n_items}
+
+
+@pytest.mark.parametrize("n_infinite", [1, 9, 10, 11, 100])
+def test_infinite_scores_around_the_last_place(n_infinite: int) -> None:
+    scores = np.random.default_rng(4).standard_normal((3, 403))
+    scores[0, ::4][:n_infinite] = np.inf
+    scores[1, ::4][:n_infinite] = -np.inf
+    scores[2, n_infinite:] = -np.inf
+
+    assert_exact(scores, *everything(scores))
+    assert_exact_in_top(scores, *everything(scores), 10)
+
+
+def test_users_are_counted_up_to_the_first_cell_outside_the_universe() -> None:
+    user, item = np.array([1, 0, 1, 2, 1], np.int32), np.array([0, 4, 1, 0, 9], np.int32)
+    counts = np.zeros(3, np.int64)
+
+    assert count_users(user, item, 10, counts) == -1
+    assert counts.tolist() == [1, 3, 1]
+    assert count_users(user, item, 9, counts) == 4
+    assert count_users(user, item, 10, np.zeros(2, np.int64)) == 3
+    assert count_users(-user, item, 10, counts) == 0
+    assert count_users(user, -item, 10, counts) == 1
 
 
 @given(blocks())
@@ -131,9 +167,9 @@ def test_one_far_outlier_or_a_tiny_range_costs_time_but_no_exactness(dtype: npt.
 
 @pytest.mark.parametrize("top", [None, 1, 30])
 @pytest.mark.parametrize("n_logged", [1, FEW_CELLS + 1, 200])
-@pytest.mark.parametrize("column", [0, 150, 199])
+@pytest.mark.parametrize("column", [0, 49, 150, 199, 202])
 def test_the_first_row_with_a_nan_is_named(top: int | None, n_logged: int, column: int) -> None:
-    scores = np.random.default_rng(3).standard_normal((4, 200))
+    scores = np.random.default_rng(3).standard_normal((4, 203))
     scores[2:, column] = np.nan
     rows, items = (part.ravel().astype(np.int32) for part in np.mgrid[:4, :n_logged])
 

@@ -214,6 +214,16 @@ def test_a_code_outside_the_universe_is_named(user: int, item: int, named: str) 
         positions(codes(0, user), codes(0, item), 6, 10, Table(np.ones((6, 10))))
 
 
+@pytest.mark.parametrize("n_threads", [1, 2, 3])
+def test_the_first_code_outside_the_universe_is_named_whatever_the_threads(n_threads: int) -> None:
+    user, item = np.zeros(100, np.int32), np.zeros(100, np.int32)
+    item[40], user[70], item[90] = 10, -3, 11
+
+    message = "item code 10 at row 40 lies outside 0 to 9. Pass codes, not ids, and the number of all items as n_items."
+    with pytest.raises(UniverseError, match=re.escape(message)):
+        positions(user, item, 6, 10, Table(np.ones((6, 10))), n_threads=n_threads)
+
+
 def test_logs_of_unequal_length_and_no_places_are_refused() -> None:
     with pytest.raises(UsageError, match="2 user codes and 1 item codes; give one of each"):
         positions(codes(0, 1), codes(0), 6, 10, Table(np.ones((6, 10))))

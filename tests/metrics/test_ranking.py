@@ -36,10 +36,10 @@ EVERY_METRIC = (
 )
 each_metric = pytest.mark.parametrize("metric", EVERY_METRIC, ids=lambda metric: metric.name)
 N_USERS, N_ITEMS = 3, 5
-stars = arrays(np.float64, (N_USERS, N_ITEMS), elements=st.integers(1, 5).map(float))
+stars = arrays(np.float64, (N_USERS, N_ITEMS), elements=st.integers(1, 5).map(float)).filter(lambda each: each.max() >= 4)
 few_scores = arrays(np.float64, (N_USERS, N_ITEMS), elements=st.integers(0, 2).map(float))
 row_of_scores = arrays(np.float64, 5, elements=st.integers(0, 2).map(float))
-row_of_stars = arrays(np.float64, 5, elements=st.integers(1, 5).map(float))
+row_of_stars = arrays(np.float64, 5, elements=st.integers(1, 5).map(float)).filter(lambda each: each.max() >= 4)
 
 
 def places(scores: Matrix) -> Positions:
@@ -240,8 +240,37 @@ def test_stars_do_not_say_what_is_relevant(metric: Metric) -> None:
 
 
 def test_relevance_from_a_threshold_on() -> None:
-    assert relevance(np.array([3.9, 4.0, 5.0]), 4).tolist() == [0, 1, 1]
-    assert relevance(np.array([0.0, 1.0]), None).tolist() == [0, 1]
+    assert relevance(rated([3.9, 4.0, 5.0], scale=[1, 5]), 4).tolist() == [0, 1, 1]
+    assert relevance(rated([0.0, 1.0], scale=[0, 1]), None).tolist() == [0, 1]
+
+
+def rated(rating: list[float], *, scale: list[float]) -> Judged:
+    return Judged(np.array(rating), np.arange(len(rating), dtype=np.int32), np.array(scale, dtype=float))
+
+
+def test_imputed_probabilities_of_relevance_pass() -> None:
+    assert relevance(rated([0.25, 1.0, 0.0], scale=[0, 1]), None).tolist() == [0.25, 1.0, 0.0]
+
+
+@pytest.mark.parametrize("bad", [-0.1, 1.5])
+def test_imputed_ratings_beyond_0_and_1_are_no_probabilities(bad: float) -> None:
+    with pytest.raises(BadPredictionError, match=rf"ratings are 0 and 1, but an imputed one is {bad}\. Impute the probability"):
+        relevance(rated([0.5, bad], scale=[0, 1]), None)
+
+
+def test_stars_do_not_say_what_is_relevant_even_where_the_imputed_ones_are_0_and_1() -> None:
+    with pytest.raises(UsageError, match=r"ratings such as 5 do not say"):
+        relevance(rated([0.0, 1.0], scale=[1, 5]), None)
+
+
+@pytest.mark.parametrize("metric", [Recall(2, 6), StratifiedRecall(2, 6), AreaAboveTop(6)], ids=lambda each: each.name)
+def test_a_threshold_that_no_rating_reaches_is_named_with_the_largest_rating(metric: Metric) -> None:
+    with pytest.raises(UsageError, match=r"no rating is relevant: the largest is 5, and relevant=6 asks for more\. Lower it"):
+        on_all_cells(metric, RATING, SCORES)
+
+
+def test_precision_of_nothing_relevant_is_zero() -> None:
+    assert risk(Precision(2, relevant=6), RATING, SCORES) == 0.0
 
 
 @each_metric

@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 from unskew.errors import BadPredictionError
 from unskew.metrics.judged import Judged, Metric
-from unskew.metrics.rating import AbsoluteError, Accuracy, SquaredError, absolute_error, hit, squared_error
+from unskew.metrics.rating import AbsoluteError, Accuracy, SquaredError, absolute_error, hit, rating_levels, squared_error
 from unskew.types import Vector
 
 LEVELS = np.arange(1.0, 6.0)
@@ -65,10 +65,31 @@ def test_a_prediction_goes_to_the_nearest_level_and_to_the_lower_one_of_two(pred
     assert hit(LEVELS, np.full(5, prediction), LEVELS).tolist() == (level == LEVELS).astype(float).tolist()
 
 
-def test_levels_are_those_of_the_log_even_where_they_are_uneven() -> None:
-    found = Accuracy()(judged([1, 1], [5.4, 5.6], scale=np.array([10.0, 1.0, 10.0])))
+def test_an_imputed_rating_goes_to_the_nearest_level_too() -> None:
+    assert hit(np.array([3.6, 3.6, 9.0]), np.array([4.2, 3.4, 5.1]), LEVELS).tolist() == [1, 0, 1]
 
-    assert found.value.tolist() == [1, 0]
+
+@pytest.mark.parametrize(
+    ("scale", "levels"),
+    [
+        ([5, 1, 1], [1, 2, 3, 4, 5]),
+        ([0, 100], list(range(101))),
+        ([0, 101], [0, 101]),
+        ([0.5, 5, 1], [0.5, 1, 5]),
+        ([3, 3], [3]),
+        ([-1, 1], [-1, 0, 1]),
+    ],
+    ids=["whole", "percent", "too many", "halves", "one", "signs"],
+)
+def test_levels_are_the_whole_numbers_between_or_else_the_distinct_ratings(scale: list[float], levels: list[float]) -> None:
+    assert rating_levels(np.array(scale, dtype=float)).tolist() == levels
+
+
+def test_a_level_that_nobody_used_is_a_level() -> None:
+    """No rating of the log is a 4, but a prediction of 4 is not a 5."""
+    found = Accuracy()(judged([5, 5, 3], [4.0, 4.6, 3.4], scale=np.array([5.0, 1.0, 3.0])))
+
+    assert found.value.tolist() == [0, 1, 1]
 
 
 def test_with_a_single_level_every_prediction_is_right() -> None:

@@ -133,14 +133,14 @@ def test_the_number_of_hypotheses_may_be_larger_than_any_float() -> None:
     assert bound == pytest.approx(2 * math.sqrt((5000 * math.log(2) + math.log(40)) / 2))
 
 
-@pytest.mark.parametrize("eta", [0.0, 1.0, -0.1, math.nan])
-def test_failure_probability_must_be_a_proper_probability(eta: float) -> None:
+@pytest.mark.parametrize("eta", [0.0, 1.0, -0.1, math.nan, None])
+def test_failure_probability_must_be_a_proper_probability(eta: Any) -> None:
     with pytest.raises(UsageError, match=f"failure_probability must lie strictly between 0 and 1; got {eta}"):
         tail_bound([1.0], [0.5], failure_probability=eta)
 
 
-@pytest.mark.parametrize("max_delta", [-1.0, math.nan, math.inf])
-def test_max_delta_must_be_a_number_of_at_least_zero(max_delta: float) -> None:
+@pytest.mark.parametrize("max_delta", [-1.0, math.nan, math.inf, None])
+def test_max_delta_must_be_a_number_of_at_least_zero(max_delta: Any) -> None:
     with pytest.raises(UsageError, match=f"max_delta must be a finite number, at least 0.*got {max_delta}"):
         erm_bound(0.0, [0.5], max_delta=max_delta, n_hypotheses=1)
 
@@ -148,11 +148,15 @@ def test_max_delta_must_be_a_number_of_at_least_zero(max_delta: float) -> None:
 def test_there_must_be_a_hypothesis() -> None:
     with pytest.raises(UsageError, match="n_hypotheses must be at least 1; got 0"):
         erm_bound(0.0, [0.5], max_delta=1.0, n_hypotheses=0)
+    with pytest.raises(UsageError, match="n_hypotheses must be at least 1; got 'many'"):
+        erm_bound(0.0, [0.5], max_delta=1.0, n_hypotheses="many")  # type: ignore[arg-type]
 
 
 def test_the_empirical_risk_must_be_finite() -> None:
     with pytest.raises(UsageError, match="empirical_risk must be a finite number; got nan"):
         erm_bound(math.nan, [0.5], max_delta=1.0, n_hypotheses=1)
+    with pytest.raises(UsageError, match="empirical_risk must be a finite number; got 'low'"):
+        erm_bound("low", [0.5], max_delta=1.0, n_hypotheses=1)  # type: ignore[arg-type]
 
 
 def test_bad_propensities_are_named_as_the_caller_named_them() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -92,6 +93,22 @@ def test_cells_that_are_always_observed_add_no_variance() -> None:
 def test_bad_propensities_are_named(bad: list[list[float]], message: str) -> None:
     with pytest.raises(BadPropensityError, match=message):
         ips_bias(np.ones(SHAPE), true=np.full(SHAPE, 0.5), assumed=bad)
+
+
+@pytest.mark.parametrize("bad", [["0.5", "0.5"], [[0.5], [0.5, 0.5]], [0.5, 1j]], ids=["text", "ragged", "complex"])
+def test_what_is_no_array_of_numbers_is_refused(bad: Any) -> None:
+    with pytest.raises(BadPropensityError, match="propensities must be numbers"):
+        ips_variance([1.0, 1.0], bad)
+    with pytest.raises(UsageError, match="delta must be numbers"):
+        ips_variance(bad, [0.5, 0.5])
+
+
+def test_a_propensity_that_cannot_be_inverted_is_refused() -> None:
+    with pytest.raises(
+        BadPropensityError,
+        match=r"1 of 2 values of assumed are too small to invert \(below 1e-100\); the first is 1e-320 at cell \(1,\)\. Give",
+    ):
+        ips_bias([1.0, 1.0], true=[0.5, 0.5], assumed=[0.5, 1e-320])
 
 
 def test_bad_true_propensities_are_named() -> None:

@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from unskew.cli.printing import console, print_table
+from unskew.cli.printing import console, print_prose, print_table
 
 if TYPE_CHECKING:
     from unskew.experiments.demo import Demo
 
 
+CAPTION = "± is half of a 95 % interval."
+
+
 @click.command()
-@click.option("--seed", default=0, show_default=True, help="Seed of the simulated log.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Seed of the simulated log.")
 def demo(seed: int) -> None:
     """The main job, end to end, on a simulated log whose truth is known.
 
@@ -22,19 +25,19 @@ def demo(seed: int) -> None:
       unskew demo --seed 7
     """  # noqa: D301
     out = console()
-    out.print("Simulating 943 users and 1,682 films, of which people rate 5 %, mostly what they like ...")
+    print_prose(out, "Simulating 943 users and 1,682 films, of which people rate 5 %, mostly what they like ...")
     from unskew.experiments import demo as story
 
     world = story.demo_world(seed=seed)
-    out.print(f"{world.log}\n")
+    print_prose(out, f"{world.log}")
+    out.print()
     result = story.demo(world, seed=seed)
-    print_table(out, _columns(result), title="Which model is better? Error, lower is better, with 95% intervals")
-    for estimator in ("naive", "ips", "snips"):
-        out.print(f"{estimator:>6}: {result.compare(estimator)}")
-    out.print(f"\n{result.summary()}")
+    print_table(out, _risks(result), title="Error of two models, lower is better", caption=CAPTION)
+    print_table(out, _comparisons(result), title="Which is better? Optimist minus realist", caption=CAPTION)
+    print_prose(out, result.summary())
 
 
-def _columns(result: Demo) -> dict[str, list[object]]:
+def _risks(result: Demo) -> dict[str, list[object]]:
     columns: dict[str, list[object]] = {"model": [], "metric": [], "truth": []}
     for (model, metric), true in result.true.items():
         columns["model"].append(model)
@@ -42,5 +45,14 @@ def _columns(result: Demo) -> dict[str, list[object]]:
         columns["truth"].append(true)
         for estimator in result.evaluation.estimators:
             risk = result.evaluation.risk(model, metric=metric, estimator=estimator)
-            columns.setdefault(estimator, []).append(f"{risk.estimate:.3f} [{risk.ci_low:.3f}, {risk.ci_high:.3f}]")
+            columns.setdefault(estimator, []).append(f"{risk.estimate:.3f} ± {(risk.ci_high - risk.ci_low) / 2:.3f}")
     return columns
+
+
+def _comparisons(result: Demo) -> dict[str, list[object]]:
+    compared = [result.compare(estimator) for estimator in result.evaluation.estimators]
+    return {
+        "estimator": [each.estimator for each in compared],
+        "difference of mae": [f"{each.difference:+.3f} ± {(each.ci_high - each.ci_low) / 2:.3f}" for each in compared],
+        "better": [each.better or "cannot be told" for each in compared],
+    }

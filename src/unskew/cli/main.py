@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import Any
 
@@ -32,7 +33,7 @@ class Commands(click.Group):
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(__version__, prog_name="unskew")
-def main(verbose: bool) -> None:
+def main(verbose: bool) -> None:  # noqa: ARG001
     """Evaluate and train recommenders on logs that are missing not at random.
 
     Results go to standard output, progress and warnings to standard error. Exit codes: 0 fine, 1 failure, 2 usage, 3 bad data.
@@ -41,6 +42,9 @@ def main(verbose: bool) -> None:
     Example:
       unskew demo
     """  # noqa: D301
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # so that "±" fails on no terminal
 
 
 main.add_command(demo)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from unskew.cli.printing import console, print_table
+from unskew.cli.printing import console, print_prose, print_table
 
 if TYPE_CHECKING:
     from unskew.experiments.reproduction import Reproduction
@@ -21,7 +21,7 @@ NAMES = ("toy", "table1", "figure2")
 @click.command(short_help="Run a table or figure of the paper again.")
 @click.argument("name", type=click.Choice([*NAMES, "all"]))
 @click.option("--trials", default=50, show_default=True, type=click.IntRange(min=2), help="Draws of the log.")
-@click.option("--seed", default=0, show_default=True, help="Seed of everything random.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Seed of everything random.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), help="Folder for the JSON, PNG and SVG files.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar.")
@@ -43,12 +43,14 @@ def reproduce(name: str, trials: int, seed: int, as_json: bool, output: Path | N
     if as_json:
         click.echo(results[0].to_json() if name != "all" else _joined(results, trials, seed))
         return
-    for result in results:
+    for place, result in enumerate(results):
         out = console()
+        if place:
+            out.print()
         if result.setting:
             print_table(out, result.setting, title="The movie lovers of Figure 1")
-        print_table(out, result.table, title=f"{result.name}, {result.trials} draws, seed {result.seed}")
-        out.print(result.summary)
+        print_table(out, result.table, title=f"{result.name}, {result.trials} draws, seed {result.seed}", caption=result.caption)
+        print_prose(out, result.summary)
 
 
 def _run(name: str, trials: int, seed: int, track: Track) -> Reproduction:

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from unskew.data.checks import float_array
 from unskew.errors import BadPredictionError, UsageError
 from unskew.types import IntVector, Scores
 
@@ -29,11 +31,12 @@ class Factors:
     """One column an item: w_i, and where there are offsets 1 and b_i below it."""
 
     def __post_init__(self) -> None:
+        for name in ("user_factors", "item_factors", "user_offset", "item_offset"):
+            given = getattr(self, name)
+            object.__setattr__(self, name, None if given is None else _floats(name, given))
         for name, factors in (("user_factors", self.user_factors), ("item_factors", self.item_factors)):
-            if factors.ndim != 2 or factors.dtype not in (np.float32, np.float64):
-                raise UsageError(
-                    f"{name} is {factors.dtype} of shape {factors.shape}; it must be float32 or float64 with one row for each."
-                )
+            if factors.ndim != 2:
+                raise UsageError(f"{name} has shape {factors.shape}; it must be a matrix with one row for each.")
         if self.user_factors.shape[1] != self.item_factors.shape[1]:
             raise UsageError(
                 f"users have {self.user_factors.shape[1]} factors and items {self.item_factors.shape[1]}; "
@@ -64,9 +67,10 @@ class Factors:
 
     def __call__(self, users: IntVector, /, *, out: Scores | None = None) -> Scores:
         """[v_u, a_u + c, 1] . [w_i, 1, b_i]: the offsets ride along in one matrix product, written to ``out`` where given."""
-        if users.size and users.max() >= self.n_users:
+        if users.size and not 0 <= users.min() <= users.max() < self.n_users:
             raise BadPredictionError(
-                f"user code {users.max()} has no factors, which end at code {self.n_users - 1}. "
+                f"user code {users.min() if users.min() < 0 else users.max()} has no factors, "
+                f"which end at code {self.n_users - 1}. "
                 "Fit the factors on a log with the same users, or leave the others out."
             )
         user_side = self.user_factors[users]
@@ -88,3 +92,10 @@ class Factors:
             return np.ascontiguousarray(self.item_factors.T, self.dtype)
         offset = np.zeros(self.n_items) if self.item_offset is None else self.item_offset
         return np.vstack([self.item_factors.T, np.ones(self.n_items), offset]).astype(self.dtype)
+
+
+def _floats(name: str, given: npt.ArrayLike) -> Scores:
+    """float32 as it is, anything else as float64."""
+    if isinstance(given, np.ndarray) and given.dtype == np.float32:
+        return given
+    return float_array(given, name)

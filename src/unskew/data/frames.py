@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from decimal import Decimal
 from importlib.util import find_spec
-from numbers import Number
+from numbers import Real
 from typing import Any
 
 import narwhals.stable.v2 as nw
@@ -12,11 +14,14 @@ import numpy as np
 from narwhals.exceptions import DuplicateError
 
 from unskew.data.vocabulary import Ids
-from unskew.errors import BadRatingError, ColumnError, DataError, MissingExtraError
+from unskew.errors import BadRatingError, ColumnError, DataError, MissingExtraError, UnknownNameError, UsageError
 from unskew.types import Vector
 
 EagerFrame = nw.DataFrame[Any]
 BACKENDS = ("polars", "pandas", "pyarrow")
+"""Libraries to make a frame with, the first one installed where the caller has none."""
+LIBRARIES = (*BACKENDS, "modin", "cudf")
+"""Libraries that can be named."""
 
 
 def open_frame(frame: object) -> EagerFrame:
@@ -26,11 +31,20 @@ def open_frame(frame: object) -> EagerFrame:
     except DuplicateError as error:
         raise ColumnError(f"two columns of the frame have one name; rename one. {error}") from error
     except TypeError as error:
-        hint = " Call .collect() on it first." if hasattr(frame, "collect") else ""
         raise DataError(
             f"expected an eager data frame (pandas, polars, pyarrow, ...), "
-            f"got {type(frame).__module__}.{type(frame).__name__}.{hint}"
+            f"got {type(frame).__module__}.{type(frame).__name__}.{_way_out(frame)}"
         ) from error
+
+
+def _way_out(given: object) -> str:
+    if hasattr(given, "collect"):
+        return " Call .collect() on it first."
+    if isinstance(given, (str, os.PathLike)):
+        return " Read the file into a frame first, with pandas.read_csv(path), for example."
+    if isinstance(given, (Mapping, np.ndarray, list, tuple)):
+        return " Pass columns to Ratings.from_arrays(user, item, rating), or a users x items matrix to Ratings.from_dense."
+    return ""
 
 
 def is_frame(value: object) -> bool:
@@ -68,7 +82,7 @@ def _are_numbers(values: nw.Series[Any]) -> bool:
     """Whether the values, none of them null, are numbers; objects may be, such as the decimals a data base returns."""
     if values.dtype.is_numeric() or values.dtype == nw.Boolean or len(values) == 0:
         return True
-    return values.dtype == nw.Object and all(isinstance(value, Number) for value in values)
+    return values.dtype == nw.Object and all(isinstance(value, (Real, Decimal)) for value in values)
 
 
 def make_frame(columns: Mapping[str, Any], backend: str | None = None) -> Any:
@@ -76,4 +90,14 @@ def make_frame(columns: Mapping[str, Any], backend: str | None = None) -> Any:
     chosen = backend or next((name for name in BACKENDS if find_spec(name)), None)
     if chosen is None:
         raise MissingExtraError("a data frame library", extra="io", purpose="to_frame()")
-    return nw.from_dict(dict(columns), backend=chosen).to_native()  # type: ignore[arg-type]
+    if chosen not in LIBRARIES:
+        raise UnknownNameError("data frame library", chosen, LIBRARIES)
+    if find_spec(chosen) is None:
+        raise UsageError(f"{chosen} is not installed. Install it, or name another library: {', '.join(LIBRARIES)}.")
+    try:
+        return nw.from_dict(dict(columns), backend=chosen).to_native()  # type: ignore[arg-type]
+    except Exception as error:  # each library has errors of its own
+        raise DataError(
+            f"{chosen} cannot hold these columns: {error}. Give ids of one type, or name a library that takes them as they are, "
+            "such as to_frame('pandas')."
+        ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
@@ -9,11 +10,16 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from unskew.errors import BadPropensityError
-from unskew.types import Vector
+from unskew.data.checks import float_array, is_finite_number, row_numbers
+from unskew.data.frames import is_frame, open_frame
+from unskew.errors import BadPropensityError, UsageError
+from unskew.types import BoolVector, Vector
 
 if TYPE_CHECKING:
     from unskew.data.ratings import Ratings
+
+SMALLEST = 1e-100
+"""A smaller propensity is refused: sums and squares of its inverse would leave the range of floats."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,7 +29,7 @@ class Propensities:
     values: Vector
 
     def __post_init__(self) -> None:
-        values = _numbers(self.values).copy()
+        values = float_array(self.values, "propensities", BadPropensityError).copy()
         if values.ndim != 1:
             raise BadPropensityError(f"propensities must form one column, in the order of the log; got shape {values.shape}.")
         _check(values, lambda row: f"row {row}")
@@ -45,9 +51,15 @@ class Propensities:
         """1 / P: how many cells each observed one stands for."""
         return 1.0 / self.values
 
-    def clip(self, *, low: float) -> Propensities:
-        """Raise every propensity below ``low`` to it: less variance, some bias."""
-        return Propensities(np.maximum(self.values, low))
+    def take(self, rows: npt.NDArray[np.integer] | BoolVector) -> Propensities:
+        """Those of ``log.take(rows)``: the given rows (indices, each once, or a mask)."""
+        return Propensities(self.values[row_numbers(rows, len(self))])
+
+    def scaled(self, share: float) -> Propensities:
+        """``share`` * P: those of a log of which only this share, drawn at random, was kept for judging."""
+        if not (is_finite_number(share) and 0 < share <= 1):
+            raise UsageError(f"share must lie in (0, 1]: the part of the log that was kept; got {share!r}.")
+        return Propensities(share * self.values)
 
 
 @runtime_checkable
@@ -65,8 +77,14 @@ PropensitiesLike: TypeAlias = Propensities | PropensityModel | npt.ArrayLike
 def propensities_of(log: Ratings, given: PropensitiesLike) -> Propensities:
     """One propensity for each cell of ``log``, from values in its order, a U x I matrix, or a fitted model."""
     if isinstance(given, PropensityModel):
+        _require_protocol(given, log)
         return propensities_of(log, given.predict(log))
-    values = _numbers(given)
+    if is_frame(given) and open_frame(given).shape != (log.n_users, log.n_items):
+        raise BadPropensityError(
+            f"a data frame of {open_frame(given).shape[1]} columns does not say which one holds the propensities. "
+            "Pass that column alone, such as frame['propensity'], in the order of the log."
+        )
+    values = float_array(given, "propensities (unless a fitted model gives them)", BadPropensityError)
     if values.ndim == 2 and values.shape == (log.n_users, log.n_items):
         values = values[log.user, log.item]
     if values.shape != (len(log),):
@@ -78,20 +96,32 @@ def propensities_of(log: Ratings, given: PropensitiesLike) -> Propensities:
     return Propensities(values)
 
 
-def _numbers(given: npt.ArrayLike) -> Vector:
+def _require_protocol(model: PropensityModel, log: Ratings) -> None:
     try:
-        return np.asarray(given, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise BadPropensityError(f"propensities must be numbers, or a fitted model: {error}.") from error
+        inspect.signature(model.predict).bind(log)
+    except TypeError as error:
+        raise BadPropensityError(
+            f"{type(model).__name__}.predict cannot be called as predict(log): {error}. A propensity model is an object whose "
+            "predict(log) gives one propensity for each row of the log; a model of (users, items) must be wrapped in one."
+        ) from error
+    except ValueError:  # a compiled method that does not tell its signature
+        return
 
 
 def _check(values: Vector, name_cell: Callable[[int], str]) -> None:
-    good = np.isfinite(values) & (values > 0) & (values <= 1)
-    if good.all():
-        return
-    first = int(good.argmin())
-    raise BadPropensityError(
-        f"{int((~good).sum())} of {good.size} propensities lie outside (0, 1]; "
-        f"the first is {values[first]} at {name_cell(first)}. "
-        "Raise small ones with np.maximum(values, low), or drop cells that can never be observed."
-    )
+    for bad, fault, advice in (
+        (np.isnan(values), "are missing (NaN)", "Predict those too, or leave their rows out with log.take(rows)."),
+        (values > 1, "lie outside (0, 1], above 1", "Percentages? Divide by 100. Inverse weights? Pass 1/w."),
+        (
+            values < SMALLEST,
+            f"lie outside (0, 1], at 0 or less, or are too small to invert (below {SMALLEST:g})",
+            "Leave out cells that can never be observed, and give the others the chance they really have; "
+            "large weights are limited by transform=unskew.Clip(...).",
+        ),
+    ):
+        if bad.any():
+            first = int(bad.argmax())
+            raise BadPropensityError(
+                f"{int(bad.sum())} of {bad.size} propensities {fault}; "
+                f"the first is {values[first]} at {name_cell(first)}. {advice}"
+            )

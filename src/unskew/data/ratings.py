@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from unskew.data.checks import float_array, row_numbers
 from unskew.data.columns import DEFAULTS, find_column
 from unskew.data.frames import id_column, make_frame, number_column, open_frame
 from unskew.data.universe import Universe, UniverseLike, universe_of
 from unskew.data.vocabulary import Ids, as_ids, encode, encode_with, listed_ids, missing_ids, shown
-from unskew.errors import BadRatingError, DuplicateCellError, EmptyLogError, UniverseError, UnknownNameError
+from unskew.errors import (
+    BadRatingError,
+    DataError,
+    DuplicateCellError,
+    EmptyLogError,
+    UniverseError,
+    UnknownNameError,
+    UsageError,
+)
 from unskew.types import BoolVector, IntVector, Vector
 
 Duplicates: TypeAlias = Literal["raise", "mean", "last"]
@@ -32,6 +42,8 @@ class Ratings:
     """Observed cells: int32 codes of users and items, their ratings, and the vocabularies that the codes index.
 
     Build one with :meth:`from_frame`, :meth:`from_arrays`, :meth:`from_dense` or :meth:`from_sparse`; rows keep their order.
+    Vocabularies that are not listed are sorted where the ids compare with one another, and in order of appearance otherwise.
+    Matrices of predictions or propensities, and the rows and columns of scorers, are in the order of ``users`` and ``items``.
 
     >>> log = Ratings.from_arrays(["ann", "bob", "ann"], ["up", "up", "heat"], [5, 3, 1])
     >>> log
@@ -83,8 +95,24 @@ class Ratings:
     ) -> Ratings:
         """From any eager data frame: pandas, polars, pyarrow and whatever else narwhals reads.
 
-        ``users`` and ``items`` list all ids there are, the never-rated ones included; without them the log's own ids are
-        the vocabulary. ``universe`` is (n_users, n_items) or ``"log"``; see :func:`unskew.evaluate` for when it is needed.
+        Parameters
+        ----------
+        frame
+            One rating a row.
+        user, item, rating
+            Names of the columns. Without them the columns are ``user_id``, ``item_id`` and ``rating``, else the one that is
+            spelled in a known way, capitals and underscores aside: user, userId, uid, customer_id, reviewerID, ...; item,
+            itemId, movieId, song_id, product_id, asin, isbn, ...; stars, ratings, overall, ... (``unskew.data.columns`` lists
+            them). Where several could be meant, an error asks which.
+        users, items
+            All ids there are, the never-rated ones included, in the order that matrices and scorers are to have; without them
+            the log's own ids, sorted where they compare with one another and in order of appearance otherwise.
+        universe
+            (n_users, n_items) or ``"log"``; see :func:`unskew.evaluate` for when it is needed.
+        duplicates
+            What to do where a (user, item) repeats: ``"raise"`` an error; ``"mean"`` keeps one row where the cell first stood,
+            with the mean rating; ``"last"`` keeps the last row where it stands. The other rows keep their order, but are fewer
+            than the frame's, and so must be propensities and predictions that come as one column.
         """
         table = open_frame(frame)
         given = {"user": user, "item": item, "rating": rating}
@@ -112,14 +140,10 @@ class Ratings:
         universe: UniverseLike = None,
         duplicates: Duplicates = "raise",
     ) -> Ratings:
-        """From three aligned columns: user ids, item ids, ratings."""
-        ratings = _numbers(rating)
+        """From three aligned columns: user ids, item ids, ratings. The rest is as in :meth:`from_frame`."""
+        ratings = float_array(rating, "ratings", BadRatingError).copy()
         user_ids, item_ids = as_ids(user), as_ids(item)
-        if not user_ids.shape == item_ids.shape == ratings.shape:
-            raise BadRatingError(
-                f"users, items and ratings must be columns of one length; "
-                f"got {user_ids.shape}, {item_ids.shape} and {ratings.shape}."
-            )
+        _require_columns(user_ids, item_ids, ratings)
         if ratings.size == 0:
             raise EmptyLogError("the log has no ratings. Check the filter or the file it came from.")
         user_codes, user_vocabulary = _codes(user_ids, users, kind="user")
@@ -138,9 +162,10 @@ class Ratings:
         items: npt.ArrayLike | None = None,
     ) -> Ratings:
         """From a users x items matrix in which ``missing`` (may be NaN) marks unobserved cells; its shape is the universe."""
-        dense = np.asarray(matrix, dtype=np.float64)
-        if dense.ndim != 2:
-            raise BadRatingError(f"a rating matrix has two dimensions; got shape {dense.shape}.")
+        dense = float_array(matrix, "the ratings of a matrix", BadRatingError)
+        _require_matrix(dense.shape)
+        if not isinstance(missing, Real):
+            raise UsageError(f"missing must be the number that marks unobserved cells, such as 0 or np.nan; got {missing!r}.")
         holes = np.isnan(dense)
         if holes.any() and not np.isnan(missing):
             raise BadRatingError(
@@ -160,9 +185,16 @@ class Ratings:
         duplicates: Duplicates = "raise",
     ) -> Ratings:
         """From a scipy sparse users x items matrix: every stored entry is a rating, explicit zeros included."""
+        if not hasattr(matrix, "tocoo"):
+            raise DataError(
+                f"expected a scipy sparse matrix, got {type(matrix).__module__}.{type(matrix).__name__}. "
+                "A matrix that is not sparse goes to Ratings.from_dense."
+            )
         entries = matrix.tocoo()
-        log = cls.from_codes(entries.row, entries.col, entries.data, shape=entries.shape, users=users, items=items)
-        return _settle_duplicates(log, duplicates)
+        _require_matrix(entries.shape)
+        return cls.from_codes(
+            entries.row, entries.col, entries.data, shape=entries.shape, users=users, items=items, duplicates=duplicates
+        )
 
     @classmethod
     def from_codes(
@@ -174,17 +206,19 @@ class Ratings:
         shape: tuple[int, ...],
         users: npt.ArrayLike | None = None,
         items: npt.ArrayLike | None = None,
+        duplicates: Duplicates = "raise",
     ) -> Ratings:
-        """From row and column numbers of a matrix of the given shape, each cell at most once; the shape is the universe."""
+        """From row and column numbers of a matrix of the given shape, which is the universe."""
+        _require_matrix(shape)
         universe = Universe(*shape)
-        return cls(
-            _bounded(user, universe.n_users, kind="user"),
-            _bounded(item, universe.n_items, kind="item"),
-            np.array(rating, dtype=np.float64),
-            _vocabulary(universe.n_users, users, kind="user"),
-            _vocabulary(universe.n_items, items, kind="item"),
-            universe,
-        )
+        ratings = float_array(rating, "ratings", BadRatingError).copy()
+        user_codes = _bounded(user, universe.n_users, kind="user")
+        item_codes = _bounded(item, universe.n_items, kind="item")
+        _require_columns(user_codes, item_codes, ratings)
+        user_vocabulary = _vocabulary(universe.n_users, users, kind="user")
+        item_vocabulary = _vocabulary(universe.n_items, items, kind="item")
+        log = cls(user_codes, item_codes, ratings, user_vocabulary, item_vocabulary, universe)
+        return _settle_duplicates(log, duplicates)
 
     @property
     def n_users(self) -> int:
@@ -203,8 +237,8 @@ class Ratings:
 
     @property
     def density(self) -> float:
-        """The observed share of all cells."""
-        return len(self) / self.n_cells
+        """The observed share of all cells: of the universe where it is known, else of the vocabulary."""
+        return len(self) / (self.n_cells if self.universe is None else self.universe.n_cells)
 
     def __len__(self) -> int:
         return self.rating.size
@@ -219,8 +253,9 @@ class Ratings:
         )
 
     def take(self, rows: npt.NDArray[np.integer] | BoolVector) -> Ratings:
-        """The log of the given rows (indices or a mask), with the same vocabularies and universe."""
-        return replace(self, user=self.user[rows], item=self.item[rows], rating=self.rating[rows])
+        """The log of the given rows (indices, each once, or a mask), with the same vocabularies and universe."""
+        kept = row_numbers(rows, len(self))
+        return replace(self, user=self.user[kept], item=self.item[kept], rating=self.rating[kept])
 
     def name_cell(self, row: int) -> str:
         """``row 3 (user 'ann', item 7)``: how errors point at a cell."""
@@ -232,11 +267,16 @@ class Ratings:
         return make_frame({self.columns[role]: column for role, column in values.items()}, backend or self.backend)
 
 
-def _numbers(rating: npt.ArrayLike) -> Vector:
-    try:
-        return np.array(rating, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise BadRatingError(f"ratings must be numbers: {error}.") from error
+def _require_columns(user: Ids, item: Ids, rating: Vector) -> None:
+    if not user.shape == item.shape == rating.shape:
+        raise BadRatingError(
+            f"users, items and ratings must be columns of one length; got {user.shape}, {item.shape} and {rating.shape}."
+        )
+
+
+def _require_matrix(shape: tuple[int, ...]) -> None:
+    if np.shape(shape) != (2,):
+        raise BadRatingError(f"a rating matrix has two dimensions, users and items; got shape {shape}.")
 
 
 def _codes(ids: Ids, listed: npt.ArrayLike | None, *, kind: str) -> tuple[IntVector, Ids]:
@@ -254,11 +294,19 @@ def _codes(ids: Ids, listed: npt.ArrayLike | None, *, kind: str) -> tuple[IntVec
 
 
 def _bounded(codes: npt.ArrayLike, size: int, *, kind: str) -> IntVector:
-    """Codes as int32, each in 0 to size - 1."""
+    """Codes as int32, each a whole number in 0 to size - 1."""
     values = np.asarray(codes)
-    if values.size and not 0 <= values.min() <= values.max() < size:
-        row = int(((values < 0) | (values >= size)).argmax())
-        raise UniverseError(f"{kind} {values[row]} at row {row} lies outside the matrix, whose {kind}s are 0 to {size - 1}.")
+    if values.ndim != 1 or values.dtype.kind not in "iuf":
+        raise BadRatingError(
+            f"{kind} codes must be one column of whole numbers; got {values.dtype} of shape {values.shape}. "
+            "Ids of other kinds go to Ratings.from_arrays."
+        )
+    good = (values >= 0) & (values < size) & (values == np.floor(values))
+    if not good.all():
+        row = int(good.argmin())
+        raise UniverseError(
+            f"{kind} {values[row]} at row {row} is no place in the matrix, whose {kind}s are the whole numbers 0 to {size - 1}."
+        )
     return values.astype(np.int32)
 
 
@@ -275,7 +323,7 @@ def _settle_duplicates(log: Ratings, rule: Duplicates) -> Ratings:
     if rule not in ("raise", "mean", "last"):
         raise UnknownNameError("duplicates rule", rule, ("raise", "mean", "last"))
     cell = log.user.astype(np.int64) * log.n_items + log.item
-    in_order = np.sort(cell)
+    in_order = cell if (cell[1:] > cell[:-1]).all() else np.sort(cell)
     n_repeats = int((in_order[1:] == in_order[:-1]).sum())
     if n_repeats == 0:
         return log

@@ -7,18 +7,19 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from unskew.data.checks import float_array, is_finite_number, whole_number
 from unskew.data.observation import ByRating, Observation, ObservationModel
 from unskew.data.propensities import Propensities
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
-from unskew.data.vocabulary import as_ids
+from unskew.data.vocabulary import Ids, as_ids
 from unskew.errors import UsageError
 
 MARLIN_ZEMEL = (0.5263, 0.2419, 0.1440, 0.06229, 0.02551)
 """Shares of ratings 1 to 5 when users rate items picked at random (Marlin & Zemel 2009), as Table 1 of the paper implies them."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Simulation:
     """A truth, one log of it, and the probabilities with which the log's cells were seen."""
 
@@ -29,6 +30,9 @@ class Simulation:
     """True propensities of the log's cells, in its order."""
     observation: Observation
     """Draws further logs of the same truth, and tells the propensity of any cell."""
+
+    def __repr__(self) -> str:
+        return f"Simulation({len(self.log):,} ratings of {Universe(*self.truth.shape)}; {self.observation.model!r})"
 
 
 def simulate(
@@ -75,22 +79,36 @@ def simulate(
     if observation is not None and alpha != ByRating().alpha:
         raise UsageError("alpha belongs to the default observation model; give it to observation=ByRating(alpha) instead.")
     size = Universe(n_users, n_items)
-    truth_rng, log_rng = np.random.default_rng(random_state).spawn(2)
+    if not (is_finite_number(noise) and noise >= 0):
+        raise UsageError(f"noise must be a finite number, at least 0; got {noise!r}.")
+    n_factors = whole_number("n_factors", n_factors, least=0)
+    truth_rng, log_rng = np.random.default_rng(whole_number("random_state", random_state, least=0)).spawn(2)
     truth = quantize(_tastes(size.n_users, size.n_items, n_factors, noise, truth_rng), marginals)
     seen = Observation.of(
         truth,
-        observation or ByRating(alpha),
+        ByRating(alpha) if observation is None else observation,
         density=density,
-        users=None if users is None else as_ids(users),
-        items=None if items is None else as_ids(items),
+        users=_listed("users", users, size.n_users),
+        items=_listed("items", items, size.n_items),
     )
     log, propensities = seen.draw(log_rng)
     return Simulation(truth, log, propensities, seen)
 
 
+def _listed(name: str, given: npt.ArrayLike | None, size: int) -> Ids | None:
+    if given is None:
+        return None
+    ids = as_ids(given)
+    if len(ids) != size:
+        raise UsageError(f"{name}=... lists {len(ids)} ids, but n_{name} is {size}. Make them agree.")
+    return ids
+
+
 def quantize(values: npt.NDArray[np.float32], marginals: tuple[float, ...]) -> npt.NDArray[np.float32]:
     """The lowest share of ``values`` becomes 1, the next 2, and so on; counts come from rounded cumulative shares."""
-    shares = np.asarray(marginals, dtype=np.float64)
+    shares = float_array(marginals, "marginals")
+    if shares.ndim != 1:
+        raise UsageError(f"marginals must be a list with the share of each rating; got shape {shares.shape}.")
     if not ((shares >= 0).all() and abs(shares.sum() - 1) <= 1e-6):
         raise UsageError(f"marginals must be shares that add up to 1; these add up to {shares.sum():g}.")
     ends = np.round(np.cumsum(shares)[:-1] * values.size).astype(np.int64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,7 +21,9 @@ def as_ids(values: Sequence[Hashable] | npt.ArrayLike) -> Ids:
         if ids.ndim != 1:
             raise BadRatingError(f"ids must form one column; got an array of shape {ids.shape}.")
         return ids
-    items = list(values)  # type: ignore[arg-type]
+    if not isinstance(values, Iterable) or isinstance(values, (str, bytes)):
+        raise BadRatingError(f"ids must form one column, such as a list; got {values!r}.")
+    items = list(values)
     if {type(value) for value in items} in ({int}, {str}):
         ids = np.asarray(items)
         if ids.dtype.kind in "iuU" and ids.tolist() == items:  # NumPy rounds some large integers and cuts final NULs off
@@ -36,7 +38,7 @@ def listed_ids(values: npt.ArrayLike, *, kind: str) -> Ids:
     ids = as_ids(values).copy()
     if missing_ids(ids).any():
         raise BadRatingError(f"{kind}s=... lists a missing id at place {int(missing_ids(ids).argmax())}. Leave it out.")
-    n_repeats = len(ids) - len(set(ids.tolist()))
+    n_repeats = len(ids) - len(_distinct(ids))
     if n_repeats:
         raise DuplicateCellError(f"{kind}s=... lists {n_repeats} {kind}s more than once.")
     return ids
@@ -44,7 +46,7 @@ def listed_ids(values: npt.ArrayLike, *, kind: str) -> Ids:
 
 def missing_ids(ids: Ids) -> BoolVector:
     """Where an id is None, NaN, NaT or another library's null."""
-    if ids.dtype.kind in "fM":
+    if ids.dtype.kind in "fcmM":
         return np.isnan(ids)
     if ids.dtype.kind != "O":
         return np.zeros(len(ids), dtype=bool)
@@ -60,7 +62,7 @@ def _is_missing(value: Any) -> bool:
 
 def shown(value: Any) -> str:
     """An id as errors print it: as the caller would write it, without NumPy's type around it."""
-    if isinstance(value, np.datetime64):
+    if isinstance(value, (np.datetime64, np.timedelta64)):
         return str(value)
     return repr(value.item() if isinstance(value, np.generic) else value)
 
@@ -72,13 +74,36 @@ def encode(ids: Ids) -> tuple[IntVector, Ids]:
     if ids.dtype.kind != "O":
         vocabulary, codes = np.unique(ids, return_inverse=True)
         return codes.astype(np.int32), vocabulary
-    seen = dict.fromkeys(ids.tolist())
+    seen = _distinct(ids)
     try:
         ordered = sorted(seen)
     except TypeError:
         ordered = list(seen)
     vocabulary = as_ids(ordered)
     return encode_with(ids, vocabulary, kind="id"), vocabulary
+
+
+def _distinct(ids: Ids) -> dict[Any, None]:
+    """The ids, each once, in order of appearance."""
+    try:
+        return dict.fromkeys(ids.tolist())
+    except TypeError as error:
+        raise _unhashable(ids) from error
+
+
+def _unhashable(ids: Ids) -> BadRatingError:
+    row, bad = next((row, value) for row, value in enumerate(ids.tolist()) if not _is_hashable(value))
+    return BadRatingError(
+        f"an id of type {type(bad).__name__} cannot be looked up; the first is {bad!r} at row {row}. Use numbers, text or tuples."
+    )
+
+
+def _is_hashable(value: object) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
 
 
 def _encode_integers(ids: Ids) -> tuple[IntVector, Ids]:
@@ -112,7 +137,10 @@ def find_codes(ids: Ids, vocabulary: Ids) -> IntVector:
     """The code of each id, -1 where it has none; by bisection for numbers and dates, one at a time for other ids."""
     if vocabulary.size == 0 or not _compare_exactly(ids.dtype, vocabulary.dtype):
         table = {value: code for code, value in enumerate(vocabulary.tolist())}
-        return np.fromiter((table.get(value, -1) for value in ids.tolist()), dtype=np.int32, count=len(ids))
+        try:
+            return np.fromiter((table.get(value, -1) for value in ids.tolist()), dtype=np.int32, count=len(ids))
+        except TypeError as error:
+            raise _unhashable(ids) from error
     order = np.argsort(vocabulary)
     place = np.minimum(np.searchsorted(vocabulary, ids, sorter=order), len(vocabulary) - 1)
     return np.where(vocabulary[order[place]] == ids, order[place], -1).astype(np.int32)
@@ -122,4 +150,4 @@ def _compare_exactly(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
     """Whether NumPy compares the two without rounding, as it would int64 with uint64 or with floats."""
     if one.kind in "iu" and other.kind in "iu":
         return np.promote_types(one, other).kind in "iu"
-    return one.kind == other.kind and one.kind in "fM"
+    return one.kind == other.kind and one.kind in "fmM"

@@ -90,7 +90,7 @@ def evaluate(
     model     metric  estimator  estimate  std_error  ci_low  ci_high
     always 5  mae     naive         1.333      0.795  -0.225    2.892
     always 5  mae     snips         2.560      0.830   0.933    4.187
-    3 observed cells of 2 users x 3 items; 95% intervals; effective sample size 2
+    3 observed cells of 2 users x 3 items; 95% intervals, cells independent; effective sample size 2
     """
     _check_arguments(log, level, transform, bootstrap)
     named = predictions if isinstance(predictions, Mapping) else {"model": predictions}

@@ -33,16 +33,22 @@ class Demo:
 
     def summary(self) -> str:
         """What happened, in a paragraph."""
-        naive, snips = self.compare("naive"), self.compare("snips")
         true = self.true["optimist", "mae"] - self.true["realist", "mae"]
         return (
             f"The optimist overrates what people dislike. That is {self.disliked_share_of_truth:.0%} of all films, but only "
             f"{float((self.log.rating <= 2).mean()):.0%} of the log, because people rarely rate what they dislike. "
-            f"The naive average says that the {naive.better} is better, by {abs(naive.difference):.2f} stars of absolute error, "
-            f"and is sure of it. Weighted by inverse propensities, the {snips.better} is better by {abs(snips.difference):.2f} "
-            f"[{min(abs(snips.ci_low), abs(snips.ci_high)):.2f}, {max(abs(snips.ci_low), abs(snips.ci_high)):.2f}]; "
-            f"the truth is {abs(true):.2f}."
+            f"By the naive average, {_verdict(self.compare('naive'))}. "
+            f"Weighted by inverse propensities, {_verdict(self.compare('snips'))}. "
+            f"In truth the {'realist' if true > 0 else 'optimist'} is better by {abs(true):.2f}."
         )
+
+
+def _verdict(compared: Comparison) -> str:
+    """Who is better and by how much, or that nobody can tell."""
+    if compared.better is None:
+        return f"the two cannot be told apart ({compared.difference:+.2f} [{compared.ci_low:+.2f}, {compared.ci_high:+.2f}])"
+    low, high = sorted((abs(compared.ci_low), abs(compared.ci_high)))
+    return f"the {compared.better} is better by {abs(compared.difference):.2f} [{low:.2f}, {high:.2f}] stars of absolute error"
 
 
 def demo(world: Simulation, *, seed: int = 0) -> Demo:

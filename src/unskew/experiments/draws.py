@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +39,22 @@ class Draws:
         """Standard deviation over draws."""
         spread: Vector = self.estimates[estimator].std(axis=0, ddof=1)
         return spread
+
+    def row(self, place: int) -> dict[str, Any]:
+        """One risk: its true value, and the mean and standard deviation of every estimator."""
+        estimates = {name: {"mean": float(self.mean(name)[place]), "std": float(self.std(name)[place])} for name in ESTIMATORS}
+        return {"true": float(self.true[place]), **estimates}
+
+
+def plus_minus(value: Mapping[str, float], digits: int) -> str:
+    """``mean ± std``."""
+    return f"{value['mean']:.{digits}f} ± {value['std']:.{digits}f}"
+
+
+def two_streams(seed: int) -> tuple[np.random.Generator, np.random.Generator]:
+    """For predictions and for draws: independent of each other and of what ``simulate`` takes from the same seed."""
+    predictions, draws = np.random.default_rng([seed, 1]).spawn(2)
+    return predictions, draws
 
 
 def draw_estimates(

@@ -26,6 +26,8 @@ class Reproduction:
     """The same for the eye, column by column."""
     summary: str
     """One paragraph: what to see in it."""
+    caption: str = ""
+    """What the numbers of the table are."""
     setting: Mapping[str, Sequence[object]] = field(default_factory=dict)
     """What the experiment was made of, column by column, where that is small enough to show."""
     grids: Mapping[str, npt.NDArray[np.generic]] = field(default_factory=dict)
@@ -36,7 +38,7 @@ class Reproduction:
         return json.dumps({"name": self.name, "trials": self.trials, "seed": self.seed, "rows": list(self.rows)})
 
     def __repr__(self) -> str:
-        return f"{text_table(self.table)}\n\n{self.summary}"
+        return f"{text_table(self.table)}\n{self.caption}\n\n{self.summary}"
 
     def _repr_html_(self) -> str:
-        return f"{html_table(self.table)}<p>{self.summary}</p>"
+        return f"{html_table(self.table)}<p>{self.caption}</p><p>{self.summary}</p>"

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from unskew.data.simulation import simulate
-from unskew.experiments.draws import ESTIMATORS, Draws, all_deltas, draw_estimates
+from unskew.experiments.draws import ESTIMATORS, all_deltas, draw_estimates, plus_minus, two_streams
 from unskew.experiments.matrices import prediction_matrices
 from unskew.experiments.reproduction import Reproduction
 from unskew.metrics.names import find_metric
@@ -36,27 +34,20 @@ PAPER: dict[tuple[str, str], dict[str, Any]] = {
 def table1(*, trials: int = 50, seed: int = 0, track: Track = silent) -> Reproduction:
     """Draw 5 % of a simulated truth ``trials`` times at alpha = 0.25 and estimate all ten cells from each draw."""
     world = simulate(random_state=seed)
-    matrix_rng, draw_rng = np.random.default_rng(seed).spawn(2)
+    matrix_rng, draw_rng = two_streams(seed)
     predictions = prediction_matrices(world.truth, matrix_rng)
     deltas = all_deltas(world.truth, predictions, [find_metric(name) for name in METRICS])
     draws = draw_estimates(
         deltas, world.observation, trials=trials, seed=int(draw_rng.integers(2**31)), track=track, label="Table 1"
     )
     cells = [(prediction, metric) for prediction in predictions for metric in METRICS]
-    rows = [_row(prediction, metric, draws, place) for place, (prediction, metric) in enumerate(cells)]
+    rows = [
+        {"prediction": prediction, "metric": metric, **draws.row(place), "paper": PAPER[prediction, metric]}
+        for place, (prediction, metric) in enumerate(cells)
+    ]
     ordered = [row for metric in METRICS for row in rows if row["metric"] == metric]
-    return Reproduction("table1", trials, seed, ordered, _table(ordered), _summary(ordered))
-
-
-def _row(prediction: str, metric: str, draws: Draws, place: int) -> dict[str, Any]:
-    ours = {name: {"mean": float(draws.mean(name)[place]), "std": float(draws.std(name)[place])} for name in ESTIMATORS}
-    return {
-        "prediction": prediction,
-        "metric": metric,
-        "true": float(draws.true[place]),
-        **ours,
-        "paper": PAPER[prediction, metric],
-    }
+    caption = "Mean ± standard deviation over draws, ours and as the paper prints it."
+    return Reproduction("table1", trials, seed, ordered, _table(ordered), _summary(ordered), caption)
 
 
 def _table(rows: list[dict[str, Any]]) -> dict[str, list[object]]:
@@ -69,16 +60,12 @@ def _table(rows: list[dict[str, Any]]) -> dict[str, list[object]]:
         "true": [f"{values['true']:.{_digits(row)}f}" for row, _, values in lines],
     }
     for name in ESTIMATORS:
-        columns[name] = [_plus_minus(values[name], _digits(row)) for row, _, values in lines]
+        columns[name] = [plus_minus(values[name], _digits(row)) for row, _, values in lines]
     return columns
 
 
 def _digits(row: dict[str, Any]) -> int:
     return 3 if row["metric"] == "mae" else 2
-
-
-def _plus_minus(value: dict[str, float], digits: int) -> str:
-    return f"{value['mean']:.{digits}f} ± {value['std']:.{digits}f}"
 
 
 def _summary(rows: list[dict[str, Any]]) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.observation import Observation
-from unskew.experiments.draws import ESTIMATORS, all_deltas, draw_estimates
+from unskew.experiments.draws import ESTIMATORS, all_deltas, draw_estimates, plus_minus
 from unskew.experiments.reproduction import Reproduction
 from unskew.metrics.names import find_metric
 from unskew.metrics.ranking import CumulativeGain
@@ -79,17 +79,14 @@ def toy(*, trials: int = 50, seed: int = 0, track: Track = silent) -> Reproducti
     draws = draw_estimates(np.vstack([ratings, gains]), world.observation, trials=trials, seed=seed, track=track, label="toy")
     cells = (("Y1", "mae"), ("Y2", "mae"), ("Y3", f"cg@{world.n_recommended}"))
     rows: list[dict[str, Any]] = [
-        {
-            "prediction": prediction,
-            "metric": metric,
-            "true": float(draws.true[place]),
-            **{name: {"mean": float(draws.mean(name)[place]), "std": float(draws.std(name)[place])} for name in ESTIMATORS},
-            "paper": None,
-        }
+        {"prediction": prediction, "metric": metric, **draws.row(place), "paper": None}
         for place, (prediction, metric) in enumerate(cells)
     ]
     seen = _one_draw(world, seed)
-    return Reproduction("toy", trials, seed, rows, _table(rows), _summary(rows), _setting(world, seen), _grids(world, seen))
+    caption = "Mean ± standard deviation over draws."
+    return Reproduction(
+        "toy", trials, seed, rows, _table(rows), _summary(rows), caption, _setting(world, seen), _grids(world, seen)
+    )
 
 
 def _one_draw(world: MovieLovers, seed: int) -> Grid:
@@ -129,7 +126,7 @@ def _setting(world: MovieLovers, seen: Grid) -> dict[str, list[object]]:
 def _table(rows: list[dict[str, Any]]) -> dict[str, list[object]]:
     columns: dict[str, list[object]] = {key: [row[key] for row in rows] for key in ("prediction", "metric", "true")}
     for name in ESTIMATORS:
-        columns[name] = [f"{row[name]['mean']:.3f} ± {row[name]['std']:.3f}" for row in rows]
+        columns[name] = [plus_minus(row[name], 3) for row in rows]
     return columns
 
 

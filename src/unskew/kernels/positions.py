@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from unskew.kernels.intrinsics import LANES, count_lanes, fetch_row
 from unskew.types import IntVector, Scores
 
 Score: TypeAlias = np.floating[Any]
@@ -27,14 +28,17 @@ Places: TypeAlias = npt.NDArray[np.uint32]
 Buckets: TypeAlias = npt.NDArray[np.uint16]
 Function = TypeVar("Function", bound=Callable[..., object])
 
-LANES = 8
-"""Scores compared at once inside a bucket."""
-
-ITEMS_PER_BUCKET = 8
+ITEMS_PER_BUCKET = 4
 """On average. Fewer leave less to compare inside a bucket, but more buckets to add up."""
 
-FEW_CELLS = 16
+FEW_CELLS = 8
 """Up to so many logged cells in a row, a plain count for each is cheaper than buckets."""
+
+CELLS_AHEAD = 64
+"""Cells between asking for the place of one and writing it, while cells are grouped by user."""
+
+FOLD = 4
+"""Parts of an array that are folded onto its maxima at a time, and scores below each of the finer maxima."""
 
 CHUNKS_PER_PLACE = 4
 """Chunks of a row for each of the top places: more make a tighter bound, but a longer search for it."""
@@ -54,10 +58,13 @@ def compiled(function: Function) -> Function:
 
 
 @compiled
-def count_users(user: IntVector, counts: Offsets) -> None:
-    """counts_u += #{cells of user u}."""
+def count_users(user: IntVector, item: IntVector, n_items: int, counts: Offsets) -> int:
+    """counts_u += #{cells of user u}. Returns the first cell whose user or item has no place in the universe, or -1."""
     for cell in range(user.size):
+        if not (0 <= user[cell] < counts.size and 0 <= item[cell] < n_items):
+            return cell
         counts[user[cell]] += 1
+    return -1
 
 
 @compiled
@@ -67,6 +74,8 @@ def place_cells(user: IntVector, item: IntVector, first_cell: int, places: Offse
     ``first_cell`` is where these users and items begin in the log, so that the log can be placed slice by slice.
     """
     for offset in range(user.size):
+        if offset + CELLS_AHEAD < user.size:
+            fetch_row(logged, places[user[offset + CELLS_AHEAD]])
         place = places[user[offset]]
         places[user[offset]] += 1
         logged[place, 0] = first_cell + offset
@@ -108,23 +117,31 @@ def top_positions(
     """``above`` and ``equal`` of every logged cell with ``above < top``; other cells stay as they are or become exact too.
 
     With L such that at least ``top`` scores reach L, a cell below L has ``above >= top``, and a cell that reaches L is
-    counted among the few that do. Returns the first row with a NaN, or -1.
+    counted among the few that do. Maxima of a few scores each, and maxima of those, lead up to L; the way back down passes
+    only maxima that reach it. Returns the first row with a NaN, or -1.
     """
     n_items = scores.shape[1]
     top = min(top, n_items)
-    maxima = np.empty(min(n_items, CHUNKS_PER_PLACE * top), scores.dtype)
-    chosen = np.empty(maxima.size + 1, np.uint32)
-    reaching = np.empty(n_items + 1, scores.dtype)
+    few_maxima = np.empty(max(1, n_items // FOLD), scores.dtype)
+    maxima = np.empty(min(few_maxima.size, CHUNKS_PER_PLACE * top), scores.dtype)
+    whole, places, finer = np.zeros(1, np.uint32), np.empty(n_items + 1, np.uint32), np.empty(n_items + 1, np.uint32)
+    reaching = np.empty(n_items + LANES, scores.dtype)
     for r in range(scores.shape[0]):
         row = scores[r]
-        if _chunk_maxima(row, maxima):
+        if _fold(row, few_maxima):
             return r
+        _fold(few_maxima, maxima)
         bound = _reached_by(maxima, top)
-        n_reaching = _gather_reaching(row, maxima, bound, chosen, reaching)
+        chosen = _reaching(maxima, bound, whole, 1, places)
+        chosen = _reaching(few_maxima, bound, chosen, maxima.size, finer)
+        chosen = _reaching(row, bound, chosen, few_maxima.size, places)
+        for place in range(chosen.size):
+            reaching[place] = row[chosen[place]]
+        reaching[chosen.size : chosen.size + LANES] = np.nan
         for place in range(starts[r], starts[r + 1]):
             score = row[items[place]]
             if score >= bound:
-                above[cells[place]], equal[cells[place]] = _count(reaching[:n_reaching], score)
+                above[cells[place]], equal[cells[place]] = _count_between(reaching, 0, chosen.size, score)
     return -1
 
 
@@ -152,10 +169,13 @@ def _count_all(row: Scores, cells: IntVector, items: IntVector, above: IntVector
 @compiled
 def _finite_range(values: Scores) -> tuple[Score, Score]:
     """Smallest and largest finite value; (inf, -inf) when there is none."""
-    low, high = values.dtype.type(np.inf), values.dtype.type(-np.inf)
+    inf = values.dtype.type(np.inf)
+    low, high = inf, -inf
     for j in range(values.size):
-        low = values[j] if -np.inf < values[j] < low else low
-        high = values[j] if high < values[j] < np.inf else high
+        from_below = values[j] if values[j] > -inf else inf
+        from_above = values[j] if values[j] < inf else -inf
+        low = from_below if from_below < low else low
+        high = from_above if from_above > high else high
     return low, high
 
 
@@ -233,39 +253,60 @@ def _count_in_buckets(
     above: IntVector,
     equal: IntVector,
 ) -> None:
-    """``above`` = items in earlier buckets + larger ones in its own.
-
-    Compares ``LANES`` at a time; those past the end of the bucket are smaller or NaN, and count nothing.
-    """
+    """``above`` = items in earlier buckets + larger ones in its own."""
     for place in range(cells.size):
         score, b = row[items[place]], bucket[items[place]]
-        n_above, n_equal = np.int32(first[b]), np.int32(0)
-        at = np.uint64(slot[b])
-        while at < slot[b + ONE]:
-            for lane in range(LANES):
-                n_above += np.int32(order[at + np.uint64(lane)] > score)
-                n_equal += np.int32(order[at + np.uint64(lane)] == score)
-            at += STEP
-        above[cells[place]], equal[cells[place]] = n_above, n_equal
+        n_above, n_equal = _count_between(order, slot[b], slot[b + ONE], score)
+        above[cells[place]], equal[cells[place]] = np.int32(first[b]) + n_above, n_equal
 
 
 @compiled
-def _chunk_maxima(row: Scores, maxima: Scores) -> np.bool_:
-    """maxima_c = max of s_c, s_{c + C}, s_{c + 2C}, ... for the C chunks of the row; tells whether the row has a NaN."""
-    maxima[:] = -np.inf
+def _count_between(values: Scores, start: int, stop: int, score: Score) -> tuple[np.int32, np.int32]:
+    """#{v > score} and #{v = score} in ``values[start:stop]``, if the next ``LANES`` values are smaller or NaN."""
+    above, equal = np.int32(0), np.int32(0)
+    at, end = np.uint64(start), np.uint64(stop)
+    while at < end:
+        larger, same = count_lanes(values, at, score)
+        above += larger
+        equal += same
+        at += STEP
+    return above, equal
+
+
+@compiled
+def _larger(one: Score, other: Score) -> Score:
+    """The larger of two; ``other`` where ``one`` is NaN."""
+    return one if one > other else other
+
+
+@compiled
+def _fold(values: Scores, maxima: Scores) -> np.bool_:
+    """maxima_c = max of v_c, v_{c + C}, v_{c + 2C}, ... for the C chunks of ``values``; tells whether there is a NaN."""
+    size = maxima.size
+    n_folded = values.size - values.size % (FOLD * size)
     n_nan = np.int32(0)
-    for start in range(0, row.size, maxima.size):
-        part = row[start : start + maxima.size]
+    maxima[:] = -np.inf
+    for start in range(0, n_folded, FOLD * size):
+        parts = values[start : start + FOLD * size].reshape(FOLD, size)
+        for c in range(size):
+            first, second, third, fourth = parts[0, c], parts[1, c], parts[2, c], parts[3, c]
+            maxima[c] = _larger(_larger(first, second), _larger(third, _larger(fourth, maxima[c])))
+            n_nan += np.int32((first != first) | (second != second)) + np.int32((third != third) | (fourth != fourth))
+    for start in range(n_folded, values.size, size):
+        part = values[start : start + size]
         for c in range(part.size):
-            maxima[c] = part[c] if part[c] > maxima[c] else maxima[c]
+            maxima[c] = _larger(part[c], maxima[c])
             n_nan += np.int32(part[c] != part[c])
     return n_nan > 0
 
 
 @compiled
 def _reached_by(maxima: Scores, top: int) -> Score:
-    """A bound L with #{maxima >= L} >= top, by bisection until hardly more than ``top`` reach it."""
-    low, high = _finite_range(maxima)
+    """A bound L with #{maxima >= L} >= top, by bisection until hardly more than ``top`` reach it.
+
+    The smallest of any ``top`` maxima is such a bound, and the largest is hardly ever one.
+    """
+    low, high = _finite_range(maxima[:top])
     if _n_reaching(maxima, low) < top:
         return maxima.dtype.type(-np.inf)
     half = maxima.dtype.type(0.5)
@@ -290,15 +331,16 @@ def _n_reaching(values: Scores, bound: Score) -> np.int32:
 
 
 @compiled
-def _gather_reaching(row: Scores, maxima: Scores, bound: Score, chosen: Places, reaching: Scores) -> np.int64:
-    """Writes all scores >= bound to the front of ``reaching`` and returns how many; looks only into chunks that hold one."""
-    n_chosen = np.uint64(0)
-    for c in range(maxima.size):
-        chosen[n_chosen] = c
-        n_chosen += np.uint64(maxima[c] >= bound)
-    n_reaching = np.uint64(0)
-    for c in chosen[:n_chosen]:
-        for j in range(c, row.size, maxima.size):
-            reaching[n_reaching] = row[j]
-            n_reaching += np.uint64(row[j] >= bound)
-    return np.int64(n_reaching)
+def _reaching(values: Scores, bound: Score, chunks: Places, n_chunks: int, places: Places) -> Places:
+    """Where the values of some of the ``n_chunks`` chunks reach the bound, written to the front of ``places``.
+
+    Chunk c is v_c, v_{c + C}, ... as in :func:`_fold`. A ``range`` with this step would divide for each chunk.
+    """
+    n_reaching, size, step = np.uint64(0), np.uint64(values.size), np.uint64(n_chunks)
+    for place in range(chunks.size):
+        j = np.uint64(chunks[place])
+        while j < size:
+            places[n_reaching] = j
+            n_reaching += np.uint64(values[j] >= bound)
+            j += step
+    return places[:n_reaching]

@@ -11,7 +11,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from threading import local
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -67,18 +67,18 @@ def positions(
     default) never changes a result.
     """
     user, item = np.ascontiguousarray(user, np.int32), np.ascontiguousarray(item, np.int32)
-    _check_codes("user", user, n_users)
-    _check_codes("item", item, n_items)
     if user.size != item.size:
         raise UsageError(f"{user.size} user codes and {item.size} item codes; give one of each for every logged cell.")
     if top is not None and top < 1:
         raise UsageError(f"top is {top}; ask for at least the first place, or for all places with top=None.")
 
-    top = None if top is None else min(top, n_items)
-    found = _unfound(user.size, n_items if top is None else top)
+    from unskew.kernels.positions import CHUNKS_PER_PLACE
+
+    top = None if top is None or CHUNKS_PER_PLACE * top > n_items else top
+    found = _unfound(user.size, top)
     threads = n_threads or os.cpu_count() or 1
     with ThreadPoolExecutor(threads) as pool:
-        log = _Grouped.by_user(user, item, n_users, pool, n_slices=threads)
+        log = _Grouped.by_user(user, item, n_users, n_items, pool, n_slices=threads)
         work = _Work(log, n_items, top, found)
         blocks = list(_pieces(log.users.size, block_cells // max(1, n_items)))
         if isinstance(scorer, Factors):
@@ -88,11 +88,16 @@ def positions(
     return found
 
 
-def _unfound(n_cells: int, above: int) -> Positions:
-    """The same ``above`` for all; a cell's two numbers lie side by side, so that scattered writes touch one place a cell."""
-    one_pair = np.array([above, 1], np.int32).view(np.int64)
-    pairs = np.full(n_cells, one_pair[0]).view(np.int32).reshape(n_cells, 2)
-    return Positions(above=pairs[:, 0], equal=pairs[:, 1])
+def _unfound(n_cells: int, top: int | None) -> Positions:
+    """``top`` above each cell, until it is found; without ``top`` every cell will be, and nothing is written yet.
+
+    A cell's two numbers lie side by side, so that scattered writes touch one place a cell.
+    """
+    pairs = np.empty(n_cells, np.int64)
+    if top is not None:
+        pairs.fill(np.array([top, 1], np.int32).view(np.int64)[0])
+    above, equal = pairs.view(np.int32).reshape(n_cells, 2).T
+    return Positions(above, equal)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,7 +110,7 @@ class _Grouped:
     items: IntVector
 
     @classmethod
-    def by_user(cls, user: IntVector, item: IntVector, n_users: int, pool: Executor, *, n_slices: int) -> _Grouped:
+    def by_user(cls, user: IntVector, item: IntVector, n_users: int, n_items: int, pool: Executor, *, n_slices: int) -> _Grouped:
         """Stable counting sort, the log cut into slices: by user, then by slice, then as in the log.
 
         A slice needs a count for each user, so there are never more of them than cells for the mean user.
@@ -115,7 +120,13 @@ class _Grouped:
         n_slices = max(1, min(n_slices, user.size // max(1, n_users)))
         slices = list(_pieces(user.size, -(-user.size // n_slices)))
         counts = np.zeros((len(slices), n_users), np.int64)
-        list(pool.map(count_users, [user[cells] for cells in slices], counts))
+
+        def count(cells: slice, counts: npt.NDArray[np.int64]) -> None:
+            bad = count_users(user[cells], item[cells], n_items, counts)
+            if bad >= 0:
+                _refuse(cells.start + bad, user, item, n_users, n_items)
+
+        list(pool.map(count, slices, counts))
         ends = np.cumsum(counts.T).reshape(n_users, len(slices)).T
         logged = np.empty((user.size, 2), np.int32)
 
@@ -139,11 +150,11 @@ class _Work:
 
     def count(self, rows: slice, scores: Scores) -> None:
         """Writes the positions of the cells in these rows."""
-        from unskew.kernels.positions import CHUNKS_PER_PLACE, exact_positions, top_positions
+        from unskew.kernels.positions import exact_positions, top_positions
 
         log, above, equal = self.log, self.found.above, self.found.equal
         starts = log.starts[rows.start : rows.stop + 1]
-        if self.top is None or CHUNKS_PER_PLACE * self.top > self.n_items:
+        if self.top is None:
             bad = exact_positions(scores, starts, log.cells, log.items, above, equal)
         else:
             bad = top_positions(scores, starts, log.cells, log.items, self.top, above, equal)
@@ -206,11 +217,11 @@ def _pieces(size: int, length: int) -> Iterator[slice]:
     return (slice(start, min(start + step, size)) for start in range(0, size, step))
 
 
-def _check_codes(kind: str, codes: IntVector, size: int) -> None:
-    """Every code lies in 0 to size - 1."""
-    if codes.size and not 0 <= codes.min() <= codes.max() < size:
-        row = int(((codes < 0) | (codes >= size)).argmax())
-        raise UniverseError(
-            f"{kind} code {codes[row]} at row {row} lies outside 0 to {size - 1}. "
-            f"Pass codes, not ids, and the number of all {kind}s as n_{kind}s."
-        )
+def _refuse(row: int, user: IntVector, item: IntVector, n_users: int, n_items: int) -> NoReturn:
+    """Names the code at this row that lies outside 0 to size - 1."""
+    user_is_bad = not 0 <= user[row] < n_users
+    kind, code, size = ("user", user[row], n_users) if user_is_bad else ("item", item[row], n_items)
+    raise UniverseError(
+        f"{kind} code {code} at row {row} lies outside 0 to {size - 1}. "
+        f"Pass codes, not ids, and the number of all {kind}s as n_{kind}s."
+    )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unskew.errors import UsageError
+from unskew.errors import BadPredictionError, UsageError
 from unskew.metrics.judged import Delta, Judged
 from unskew.metrics.positions import Positions
 from unskew.types import Vector
@@ -36,17 +36,37 @@ def discount(n_places: int) -> Vector:
     return 1.0 / np.log2(np.arange(2, n_places + 2))
 
 
-def relevance(rating: Vector, threshold: float | None) -> Vector:
-    """1 where the rating counts as relevant. Without a threshold ratings must be 0 and 1 already."""
+def relevance(judged: Judged, threshold: float | None) -> Vector:
+    """1 where the rating counts as relevant. Without a threshold the log's ratings must be 0 and 1 already.
+
+    Imputed ratings may then be probabilities of 1.
+    """
     if threshold is not None:
-        return (rating >= threshold).astype(np.float64)
-    other = ~np.isin(rating, (0.0, 1.0))
+        return (judged.rating >= threshold).astype(np.float64)
+    other = ~np.isin(judged.scale, (0.0, 1.0))
     if other.any():
         raise UsageError(
-            f"this metric asks which items are relevant, and ratings such as {rating[other.argmax()]:g} do not say. "
+            f"this metric asks which items are relevant, and ratings such as {judged.scale[other.argmax()]:g} do not say. "
             "Pass relevant=4, for example, to count ratings of 4 and more."
         )
-    return rating
+    outside = (judged.rating < 0) | (judged.rating > 1)
+    if outside.any():
+        raise BadPredictionError(
+            f"the log's ratings are 0 and 1, but an imputed one is {judged.rating[outside.argmax()]:g}. "
+            "Impute the probability of a 1, in [0, 1]."
+        )
+    return judged.rating
+
+
+def some_relevance(judged: Judged, threshold: float | None) -> Vector:
+    """As :func:`relevance`, for metrics that divide by the number of relevant cells."""
+    relevant = relevance(judged, threshold)
+    least = 1.0 if threshold is None else threshold
+    if not (judged.scale >= least).any():
+        raise UsageError(
+            f"no rating is relevant: the largest is {judged.scale.max():g}, and relevant={least:g} asks for more. Lower it."
+        )
+    return relevant
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +126,7 @@ class Precision:
         """Eq. (9): (I / k) * Y * 1{position <= k} with Y in {0, 1}."""
         positions, n_items = judged.ranked()
         in_top = share_in_top(positions, self.top)
-        return Delta(n_items / self.top * in_top * relevance(judged.rating, self.relevant))
+        return Delta(n_items / self.top * in_top * relevance(judged, self.relevant))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +146,7 @@ class Recall:
     def __call__(self, judged: Judged, /) -> Delta:
         """Per user sum h Y 1{position <= k} / sum h Y: a ratio, so only consistent."""
         positions, _ = judged.ranked()
-        base = relevance(judged.rating, self.relevant)
+        base = some_relevance(judged, self.relevant)
         return Delta(base * share_in_top(positions, self.top), base, is_mean_of_users=True)
 
 
@@ -151,7 +171,7 @@ class StratifiedRecall:
     def __call__(self, judged: Judged, /) -> Delta:
         """Sum s_i Y 1{position <= k} / sum s_i Y over all users' cells, s_i = (positives of item i)^-beta."""
         positions, _ = judged.ranked()
-        positive = relevance(judged.rating, self.relevant)
+        positive = some_relevance(judged, self.relevant)
         n_positives = np.bincount(judged.item, weights=positive)
         base = positive * np.maximum(n_positives, 1.0)[judged.item] ** -self.beta
         return Delta(base * share_in_top(positions, self.top), base)
@@ -173,6 +193,6 @@ class AreaAboveTop:
     def __call__(self, judged: Judged, /) -> Delta:
         """1 - (position - 1) / (I - 1), over relevant cells."""
         positions, n_items = judged.ranked()
-        base = relevance(judged.rating, self.relevant)
+        base = some_relevance(judged, self.relevant)
         above = positions.above + (positions.equal - 1) / 2
         return Delta(base * (1.0 - above / max(n_items - 1, 1)), base)

@@ -9,6 +9,9 @@ import numpy as np
 from unskew.metrics.judged import Delta, Judged
 from unskew.types import Vector
 
+MAX_LEVELS = 101
+"""Of a scale of whole numbers, such as 0 to 100."""
+
 
 def squared_error(rating: Vector, prediction: Vector) -> Vector:
     """Eq. (3): (y - y_hat)^2."""
@@ -22,11 +25,22 @@ def absolute_error(rating: Vector, prediction: Vector) -> Vector:
 
 
 def hit(rating: Vector, prediction: Vector, levels: Vector) -> Vector:
-    """Eq. (4): 1 where the level nearest to y_hat is y, the lower one if two are equally near. ``levels`` ascend."""
+    """Eq. (4): 1 where the levels nearest to y and to y_hat are one, the lower one if two are equally near. ``levels`` ascend.
+
+    A rating of the log is a level; an imputed one is any number.
+    """
     middles = (levels[1:] + levels[:-1]) / 2
-    nearest = levels[np.searchsorted(middles, prediction)]
-    hits: Vector = (nearest == rating).astype(np.float64)
+    hits: Vector = (np.searchsorted(middles, prediction) == np.searchsorted(middles, rating)).astype(np.float64)
     return hits
+
+
+def rating_levels(scale: Vector) -> Vector:
+    """The whole numbers from the least to the largest rating where all are whole and few, else the distinct ratings."""
+    distinct = np.unique(scale)
+    low, high = distinct[0], distinct[-1]
+    if high - low < MAX_LEVELS and (distinct == np.floor(distinct)).all():
+        return np.arange(low, high + 1)
+    return distinct
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +73,7 @@ class AbsoluteError:
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """Share of cells whose prediction, taken to the nearest rating level of the log, is right."""
+    """Share of cells whose prediction, taken to the nearest level of the log's rating scale, is right."""
 
     name: str = "accuracy"
     higher_is_better: bool = True
@@ -68,4 +82,4 @@ class Accuracy:
 
     def __call__(self, judged: Judged, /) -> Delta:
         """Eq. (4)."""
-        return Delta(hit(judged.rating, judged.rated(), np.unique(judged.scale)))
+        return Delta(hit(judged.rating, judged.rated(), rating_levels(judged.scale)))

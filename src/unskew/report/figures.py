@@ -62,7 +62,8 @@ def save(figure: Figure, directory: Path, name: str) -> Iterator[Path]:
 def draw_figure2(result: Drawable) -> Figure:
     """RMSE against alpha, a panel a metric, both axes logarithmic."""
     rows = result.rows
-    figure = new_figure(9, 3.8)
+    figure = new_figure(9, 4.1)
+    figure.suptitle("Error of the estimates as selection grows stronger (bands: 95 % over trials)", fontsize="medium")
     metrics = list(dict.fromkeys(row["metric"] for row in rows))
     for axes, metric in zip(figure.subplots(1, len(metrics)), metrics, strict=True):
         for estimator in COLORS:
@@ -90,7 +91,8 @@ def _draw_curve(axes: Axes, rows: Rows, estimator: str) -> None:
 def draw_table1(result: Drawable) -> Figure:
     """Each prediction's true value and what the estimators say, a panel a metric."""
     rows = result.rows
-    figure = new_figure(9, 3.8)
+    figure = new_figure(9, 4.1)
+    figure.suptitle("True values and their estimates (mean and standard deviation over draws)", fontsize="medium")
     metrics = list(dict.fromkeys(row["metric"] for row in rows))
     for axes, metric in zip(figure.subplots(1, len(metrics)), metrics, strict=True):
         shown = [row for row in rows if row["metric"] == metric]
@@ -118,12 +120,13 @@ def draw_toy(result: Drawable) -> Figure:
     """Small matrices side by side in two rows, as in Figure 1."""
     figure = new_figure(10, 5.2)
     for axes, (title, grid) in zip(figure.subplots(2, 3).flat, result.grids.items(), strict=True):
-        low, high = (1, 5) if title.startswith(("Y:", "Y1", "Y2")) else (0, float(grid.max()))
+        is_rating = title.startswith(("Y:", "Y1", "Y2"))
+        low, high = (1, 5) if is_rating else (0, float(grid.max()))
         image = axes.imshow(grid, cmap="cividis", aspect="auto", interpolation="nearest", vmin=low, vmax=high)
         places = (np.arange(len(GENRES)) + 0.5) * grid.shape[1] / len(GENRES) - 0.5
         axes.set(title=title, ylabel="users", xticks=places, xticklabels=GENRES, yticks=[])
         axes.tick_params(length=0)
-        figure.colorbar(image, ax=axes, shrink=0.9, ticks=np.unique(grid).tolist())
+        figure.colorbar(image, ax=axes, shrink=0.9, ticks=list(range(1, 6)) if is_rating else np.unique(grid).tolist())
     return figure
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from numbers import Real
 
 import numpy as np
 import numpy.typing as npt
 
+from unskew.data.checks import is_finite_number
 from unskew.errors import UsageError
 from unskew.theory.cells import finite_cells, propensity_cells, same_shape
 from unskew.types import Matrix
@@ -64,10 +66,10 @@ def erm_bound_estimated(
     """
     p, p_hat = propensity_cells("true", true), propensity_cells("assumed", assumed)
     same_shape("true", p, "assumed", p_hat)
-    if not math.isfinite(empirical_risk):
-        raise UsageError(f"empirical_risk must be a finite number; got {empirical_risk}.")
-    if not 0 <= max_delta < math.inf:
-        raise UsageError(f"max_delta must be a finite number, at least 0: the largest loss a cell can have; got {max_delta}.")
+    if not is_finite_number(empirical_risk):
+        raise UsageError(f"empirical_risk must be a finite number; got {empirical_risk!r}.")
+    if not (is_finite_number(max_delta) and max_delta >= 0):
+        raise UsageError(f"max_delta must be a finite number, at least 0: the largest loss a cell can have; got {max_delta!r}.")
     bias = float(np.mean(np.abs(1.0 - p / p_hat)))
     return empirical_risk + max_delta * (
         bias + _deviation(1.0 / p_hat, n_hypotheses=n_hypotheses, failure_probability=failure_probability)
@@ -76,9 +78,9 @@ def erm_bound_estimated(
 
 def _deviation(ranges: Matrix, *, n_hypotheses: int, failure_probability: float) -> float:
     """Hoeffding for a mean over all cells of independent terms, each within its range, at once for every hypothesis."""
-    if not 0 < failure_probability < 1:
-        raise UsageError(f"failure_probability must lie strictly between 0 and 1; got {failure_probability}.")
-    if not n_hypotheses >= 1:
-        raise UsageError(f"n_hypotheses must be at least 1; got {n_hypotheses}.")
+    if not (is_finite_number(failure_probability) and 0 < failure_probability < 1):
+        raise UsageError(f"failure_probability must lie strictly between 0 and 1; got {failure_probability!r}.")
+    if not (isinstance(n_hypotheses, Real) and n_hypotheses >= 1):
+        raise UsageError(f"n_hypotheses must be at least 1; got {n_hypotheses!r}.")
     log_term = math.log(2) + math.log(n_hypotheses) - math.log(failure_probability)  # summed: |H| may exceed any float
     return math.sqrt(log_term / 2) * float(np.linalg.norm(ranges.ravel())) / ranges.size

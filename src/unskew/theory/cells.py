@@ -5,13 +5,15 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from unskew.data.checks import float_array
+from unskew.data.propensities import SMALLEST
 from unskew.errors import BadPropensityError, UsageError
 from unskew.types import BoolVector, Matrix
 
 
 def finite_cells(name: str, values: npt.ArrayLike) -> Matrix:
     """``values`` as float64, at least one, without NaN or infinity."""
-    cells = np.asarray(values, dtype=np.float64)
+    cells = float_array(values, name)
     good = np.isfinite(cells)
     if not (cells.size and good.all()):
         raise UsageError(f"{_complaint(name, cells, good, 'not finite')} Give a number for every cell, observed or not.")
@@ -19,8 +21,12 @@ def finite_cells(name: str, values: npt.ArrayLike) -> Matrix:
 
 
 def propensity_cells(name: str, values: npt.ArrayLike) -> Matrix:
-    """``values`` as float64, at least one, each in (0, 1]."""
-    cells = np.asarray(values, dtype=np.float64)
+    """``values`` as float64, at least one, each in (0, 1] and large enough to invert."""
+    cells = float_array(values, name, BadPropensityError)
+    tiny = (cells > 0) & (cells < SMALLEST)
+    if tiny.any():
+        fault = f"too small to invert (below {SMALLEST:g})"
+        raise BadPropensityError(f"{_complaint(name, cells, ~tiny, fault)} Give every cell the chance that it really has.")
     good = (cells > 0) & (cells <= 1)
     if not (cells.size and good.all()):
         raise BadPropensityError(

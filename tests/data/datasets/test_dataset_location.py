@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from unskew.data.datasets.coat import COAT
+from unskew.data.datasets.coat import COAT, load_coat
 from unskew.data.datasets.location import Archive, Files, Source, find, find_or_download
 from unskew.data.datasets.movielens import MOVIELENS_100K
 from unskew.data.datasets.tables import read_lines
-from unskew.errors import DatasetFormatError, DatasetNotFoundError, MissingExtraError
+from unskew.errors import DatasetFormatError, DatasetNotFoundError, MissingExtraError, UsageError
 
 Write = Callable[..., Path]
 Serve = Callable[[dict[str, str]], Any]
@@ -74,6 +74,21 @@ def test_a_tilde_is_the_home_folder(write: Write, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("HOME", str(write({"words.txt": "home"}).parent))
 
     assert read(find(WORDS, "~/given")).digest == "home"
+
+
+def test_the_home_of_an_unknown_user_is_not_found() -> None:
+    with pytest.raises(
+        DatasetNotFoundError, match=r"Words was not found: no user has the home folder of ~nosuchuser/x\. Write them down\."
+    ):
+        find(WORDS, "~nosuchuser/x")
+
+
+@pytest.mark.parametrize("path", [5, b"words", ["words"]], ids=repr)
+def test_what_is_no_path_is_refused(path: Any) -> None:
+    with pytest.raises(UsageError, match="path must be the folder that Words lies in, as text or as a path; got"):
+        find(WORDS, path)
+    with pytest.raises(UsageError, match="path must be the folder that Coat Shopping lies in"):
+        load_coat(path)
 
 
 def test_not_found_lists_every_place_and_what_it_lacks(write: Write) -> None:

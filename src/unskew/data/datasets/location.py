@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from unskew.data.datasets.tables import File
-from unskew.errors import DatasetFormatError, DatasetNotFoundError, MissingExtraError
+from unskew.errors import DatasetFormatError, DatasetNotFoundError, MissingExtraError, UsageError
 
 VARIABLE = "UNSKEW_DATA"
 
@@ -76,10 +76,21 @@ def find_or_download(source: Source, path: PathLike, read: Callable[[Files], Dat
 def _places(source: Source, path: PathLike) -> list[Path]:
     """The root itself and its usual sub-folders; a path that is given is the only root."""
     root = path if path is not None else os.environ.get(VARIABLE)
-    if not root:
+    if root is None or root == "":
         return []
-    folder = Path(root).expanduser()
+    folder = _folder(source, root)
     return [folder, *(folder / name for name in source.folders)]
+
+
+def _folder(source: Source, root: object) -> Path:
+    if not isinstance(root, (str, os.PathLike)):
+        raise UsageError(f"path must be the folder that {source.name} lies in, as text or as a path; got {root!r}.")
+    try:
+        return Path(root).expanduser()
+    except RuntimeError as error:
+        raise DatasetNotFoundError(
+            f"{source.name} was not found: no user has the home folder of {root}. {source.how_to_get}"
+        ) from error
 
 
 def _first_complete(source: Source, places: Sequence[File]) -> Files | None:

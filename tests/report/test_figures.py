@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from unskew.experiments.reproduction import Reproduction
+from unskew.experiments.toy import toy
+from unskew.report.figures import draw
+
+SPREAD = {"mean": 1.0, "std": 0.1}
+ROWS: dict[str, list[dict[str, Any]]] = {
+    "table1": [
+        {"prediction": "ROTATE", "metric": metric, "true": 1.0, "naive": SPREAD, "ips": SPREAD, "snips": SPREAD}
+        for metric in ("mae", "dcg@50")
+    ],
+    "figure2": [
+        {"metric": metric, "alpha": alpha, "estimator": name, "ours": 1.0, "ci_low": 0.5, "ci_high": 2.0}
+        for metric in ("mse", "dcg@50")
+        for alpha in (1.0, 0.5)
+        for name in ("naive", "ips", "snips")
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        ("table1", "True values and their estimates (mean and standard deviation over draws)"),
+        ("figure2", "Error of the estimates as selection grows stronger (bands: 95 % over trials)"),
+    ],
+)
+def test_a_figure_has_a_title_that_says_what_is_shown(name: str, title: str) -> None:
+    assert draw(Reproduction(name, 2, 0, ROWS[name], {}, "")).get_suptitle() == title
+
+
+def test_colour_bars_of_ratings_show_the_whole_scale() -> None:
+    figure = draw(toy(trials=2))
+    panels, bars = figure.axes[:6], figure.axes[6:]
+    ticks = {panel.get_title().split(":")[0]: bar.get_yticks().tolist() for panel, bar in zip(panels, bars, strict=True)}
+
+    assert ticks["Y"] == ticks["Y1"] == ticks["Y2"] == [1, 2, 3, 4, 5]
+    assert ticks["P"] == pytest.approx([0.05, 0.25, 0.5])
+    assert ticks["O"] == ticks["Y3"] == [0, 1]
