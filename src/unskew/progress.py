@@ -37,9 +37,13 @@ def bar(items: Iterable[T], /, *, label: str, total: int) -> Iterator[T]:
 def live_line(enabled: bool) -> Iterator[Callable[[str], None]]:
     """A function that shows its latest text on one line of standard error, with a spinner; nothing where it is not wanted."""
     if not enabled:
-        yield lambda text: None
+        yield _ignore
         return
     from rich.console import Console
 
     with Console(stderr=True).status("starting") as status:
         yield status.update
+
+
+def _ignore(text: str) -> None:
+    """What is not wanted."""

@@ -15,7 +15,9 @@ R = TypeVar("R")
 
 def count_threads(n_threads: int | None) -> int:
     """The number asked for, or one for each processor this process may use."""
-    return n_threads or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else n_threads or os.cpu_count() or 1
+    if n_threads is not None:
+        return max(1, n_threads)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Workers:

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from unskew.kernels import rows as kernel
 
 CELLS_A_ROW = (0, 1, 3, 95, 96, 97, 250, 2, 7, 40, 5)
+ROWS = (0, len(CELLS_A_ROW))
+SIZES = [(1, False), (0, True), (5, True), (7, False), (20, True), (22, True), (64, True)]
 
 
 def problem(n_factors: int, dtype: str, seed: int, *, has_offsets: bool) -> dict[str, np.ndarray]:
@@ -43,17 +45,20 @@ def solve_slowly(given: dict[str, np.ndarray], constant: float, row: int) -> tup
 
 
 def solve(given: dict[str, np.ndarray], constant: float) -> tuple[np.ndarray, np.ndarray, int]:
-    solutions, minima = np.zeros((len(CELLS_A_ROW), given["partners"].shape[1]), given["partners"].dtype), np.zeros(len(CELLS_A_ROW))
+    solutions, minima = (
+        np.zeros((len(CELLS_A_ROW), given["partners"].shape[1]), given["partners"].dtype),
+        np.zeros(len(CELLS_A_ROW)),
+    )
     cells = (given["starts"], given["partner"], given["root_weight"], given["rating"])
     number, lanes = given["partners"].dtype.type, 32 // given["partners"].itemsize
-    bad = kernel.solve_rows(
-        0, len(CELLS_A_ROW), *cells, number(constant), given["partners"], given["ridge"], lanes, solutions, minima
-    )
+    bad = kernel.solve_rows(ROWS, cells, number(constant), given["partners"], given["ridge"], lanes, solutions, minima)
     return solutions, minima, bad
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(("n_factors", "has_offsets"), [(1, False), (0, True), (5, True), (7, False), (20, True), (22, True), (64, True)])
+@pytest.mark.parametrize(
+    ("n_factors", "has_offsets"), [(1, False), (0, True), (5, True), (7, False), (20, True), (22, True), (64, True)]
+)
 def test_rows_are_solved_as_by_the_normal_equations(n_factors: int, has_offsets: bool, dtype: str) -> None:
     given = problem(n_factors, dtype, seed=n_factors, has_offsets=has_offsets)
 
@@ -90,7 +95,7 @@ def test_gradient_and_loss_are_those_of_the_definition(seed: int, is_absolute: b
     gradient = np.zeros_like(given["partners"])
     cells = (given["starts"], given["partner"], given["root_weight"], given["rating"])
 
-    loss = kernel.add_gradient(0, len(CELLS_A_ROW), *cells, 0.5, given["partners"], solutions, is_absolute, gradient)
+    loss = kernel.add_gradient(ROWS, cells, 0.5, given["partners"], solutions, is_absolute, gradient)
 
     row = np.repeat(np.arange(len(CELLS_A_ROW)), CELLS_A_ROW)
     weight = given["root_weight"] ** 2
@@ -109,7 +114,7 @@ def test_reweighing_makes_parabolas_that_touch_the_absolute_error() -> None:
     new = np.empty_like(given["root_weight"])
     cells = (given["starts"], given["partner"], given["root_weight"], given["rating"])
 
-    kernel.reweigh(0, len(CELLS_A_ROW), *cells, 0.0, given["partners"], solutions, 0.5, new)
+    kernel.reweigh(ROWS, cells, 0.0, given["partners"], solutions, 0.5, new)
 
     error = np.abs(given["rating"] - given["partners"][given["partner"], 7])
     np.testing.assert_allclose(new**2, given["root_weight"] ** 2 / (2 * np.maximum(error, 0.5)))

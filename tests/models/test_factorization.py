@@ -82,7 +82,8 @@ def test_threads_are_not_seen_in_the_result(solver: Any, loss: Any) -> None:
         pytest.skip("alternating least squares is for squared loss")
     big = unskew.simulate(n_users=400, n_items=300, density=0.5, alpha=0.9, random_state=2)
     fits = [
-        MatrixFactorization(3, 1.0, loss=loss, solver=solver, max_iter=5, n_threads=n).fit(big.log, big.propensities) for n in (1, 2, 3)
+        MatrixFactorization(3, 1.0, loss=loss, solver=solver, max_iter=5, n_threads=n).fit(big.log, big.propensities)
+        for n in (1, 2, 3)
     ]
 
     for other in fits[1:]:
@@ -170,7 +171,9 @@ def test_evaluate_takes_the_model_and_its_scorer() -> None:
     model = MatrixFactorization(3, 5.0).fit(LOG, P)
     matrix = np.array([model.predict(np.full(LOG.n_items, u), LOG.items) for u in range(LOG.n_users)])
 
-    result = unskew.evaluate(LOG, {"model": model, "matrix": matrix}, propensities=P, metrics=["mse", "dcg@5"], estimators=["snips"])
+    result = unskew.evaluate(
+        LOG, {"model": model, "matrix": matrix}, propensities=P, metrics=["mse", "dcg@5"], estimators=["snips"]
+    )
 
     for metric in ("mse", "dcg@5"):
         one, other = (result.risk(name, metric=metric, estimator="snips").estimate for name in ("model", "matrix"))

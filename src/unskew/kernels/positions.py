@@ -11,13 +11,12 @@ ordinary. All indices in the inner loops are unsigned, which spares numba the te
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from unskew.kernels.compiling import compiled
 from unskew.kernels.intrinsics import LANES, count_lanes, fetch_row
 from unskew.types import IntVector, Scores
 
@@ -26,7 +25,6 @@ Offsets: TypeAlias = npt.NDArray[np.int64]
 Pairs: TypeAlias = npt.NDArray[np.int32]
 Places: TypeAlias = npt.NDArray[np.uint32]
 Buckets: TypeAlias = npt.NDArray[np.uint16]
-Function = TypeVar("Function", bound=Callable[..., object])
 
 ITEMS_PER_BUCKET = 4
 """On average. Fewer leave less to compare inside a bucket, but more buckets to add up."""
@@ -50,11 +48,6 @@ TOP_BIT = np.uint32(31)
 HOLDS_LOGGED = np.uint32(2**31)
 ONE = np.uint32(1)
 STEP = np.uint64(LANES)
-
-
-def compiled(function: Function) -> Function:
-    """Machine code at the first call, kept on disk, free of the interpreter's lock, 1 / 0 = inf."""
-    return cast(Function, njit(cache=True, nogil=True, error_model="numpy")(function))
 
 
 @compiled

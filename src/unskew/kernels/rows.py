@@ -1,7 +1,7 @@
 """Weighted ridge regressions, one for each row of a log, and the gradient of what they leave.
 
-A row (a user, say) has cells ``starts[row]`` to ``starts[row + 1]``; each has a partner (an item), a rating, and the square root of
-its weight. Two layouts of a line of numbers, of a width that is a multiple of 8, zeros at the end:
+A row (a user, say) has cells ``starts[row]`` to ``starts[row + 1]``; each has a partner (an item), a rating, and the square root
+of its weight. Two layouts of a line of numbers, of a width that is a multiple of 8, zeros at the end:
 
     a partner   [w, 1, b]   with offsets     [w]   without
     a solution  [v, a, 1]   with offsets     [v]   without
@@ -11,19 +11,18 @@ entries of the partner's line and t = rating - constant - b,
 
     min_z  sum w (t - x . z)^2 + sum_j ridge_j z_j^2.
 
-``[x, t]`` scaled by the root of the weight fills a panel; the panel's Gram matrix holds normal matrix, right-hand side and sum w t^2
-at once, and after elimination its last corner is the minimum itself. Eight rows are eliminated side by side.
+``[x, t]`` scaled by the root of the weight fills a panel; the panel's Gram matrix holds normal matrix, right-hand side and
+sum w t^2 at once, and after elimination its last corner is the minimum itself. Eight rows are eliminated side by side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from unskew.kernels.compiling import compiled
 from unskew.kernels.vectors import (
     BLOCK,
     SIDE_BY_SIDE,
@@ -39,17 +38,14 @@ from unskew.kernels.vectors import (
 Floats: TypeAlias = npt.NDArray[np.floating]
 Offsets: TypeAlias = npt.NDArray[np.int64]
 Codes: TypeAlias = npt.NDArray[np.int32]
-Function = TypeVar("Function", bound=Callable[..., object])
+Number: TypeAlias = float | np.floating[Any]
+Cells: TypeAlias = tuple[Offsets, Codes, Floats, Floats]
+"""Where rows start, and each cell's partner, root of its weight, and rating."""
 
 PANEL = 96
 """Cells in a panel: at 20 factors in float32 it stays in the first-level cache."""
 
 TILE_4_3, TILE_4_2, TILE_8_1 = gram_tile(4, 3), gram_tile(4, 2), gram_tile(8, 1)
-
-
-def compiled(function: Function) -> Function:
-    """Machine code at the first call, kept on disk, free of the interpreter's lock, 1 / 0 = inf."""
-    return cast(Function, njit(cache=True, nogil=True, error_model="numpy")(function))
 
 
 def padded_width(n_columns: int) -> int:
@@ -75,18 +71,9 @@ def add_gram(panel: Floats, n: int, lanes: int, gram: Floats) -> None:
 
 
 @compiled
-def fill_panel(
-    first: int,
-    n: int,
-    partner: Codes,
-    root_weight: Floats,
-    rating: Floats,
-    constant: float,
-    partners: Floats,
-    n_solved: int,
-    panel: Floats,
-) -> None:
+def fill_panel(first: int, n: int, cells: Cells, constant: Number, partners: Floats, n_solved: int, panel: Floats) -> None:
     """panel[k] = root_weight * [x, t, ...] for the ``n`` cells from ``first`` on."""
+    _, partner, root_weight, rating = cells
     for k in range(n):
         scale = root_weight[first + k]
         copy_scaled(partners, np.int64(partner[first + k]), scale, panel, k)
@@ -125,33 +112,30 @@ def solve_side_by_side(systems: Floats, n_solved: int, inverses: Floats, solutio
 
 @compiled
 def solve_rows(
-    first_row: int,
-    last_row: int,
-    starts: Offsets,
-    partner: Codes,
-    root_weight: Floats,
-    rating: Floats,
-    constant: float,
+    rows: tuple[int, int],
+    cells: Cells,
+    constant: Number,
     partners: Floats,
     ridge: Floats,
     lanes: int,
     solutions: Floats,
     minima: Floats,
 ) -> int:
-    """Solve rows ``first_row`` to ``last_row``; ``minima`` gets each penalised minimum. Returns a row without a solution, or -1."""
+    """Solve rows ``rows[0]`` to ``rows[1]``; ``minima`` gets each penalised minimum. Returns a row without a solution, or -1."""
+    starts = cells[0]
     n_solved, width = ridge.size, partners.shape[1]
     panel, gram = np.zeros((PANEL, width), partners.dtype), np.empty((width, width), partners.dtype)
     systems = np.empty(((n_solved + 1) * (n_solved + 2) // 2, SIDE_BY_SIDE), partners.dtype)
     inverses, solution = np.ones((n_solved, SIDE_BY_SIDE), partners.dtype), np.zeros((n_solved, SIDE_BY_SIDE), partners.dtype)
     systems[:] = 1
-    for batch in range(first_row, last_row, SIDE_BY_SIDE):
-        n_rows = min(SIDE_BY_SIDE, last_row - batch)
+    for batch in range(rows[0], rows[1], SIDE_BY_SIDE):
+        n_rows = min(SIDE_BY_SIDE, rows[1] - batch)
         for lane in range(n_rows):
             row = batch + lane
             gram[:] = 0
             for first in range(starts[row], starts[row + 1], PANEL):
                 n = min(PANEL, starts[row + 1] - first)
-                fill_panel(first, n, partner, root_weight, rating, constant, partners, n_solved, panel)
+                fill_panel(first, n, cells, constant, partners, n_solved, panel)
                 add_gram(panel, n, lanes, gram)
             put_aside(gram, ridge, lane, systems)
         solve_side_by_side(systems, n_solved, inverses, solution)
@@ -168,13 +152,9 @@ def solve_rows(
 
 @compiled
 def add_gradient(
-    first_row: int,
-    last_row: int,
-    starts: Offsets,
-    partner: Codes,
-    root_weight: Floats,
-    rating: Floats,
-    constant: float,
+    rows: tuple[int, int],
+    cells: Cells,
+    constant: Number,
     partners: Floats,
     solutions: Floats,
     is_absolute: bool,
@@ -184,8 +164,9 @@ def add_gradient(
 
     A partner's ``b`` gets the plain sum of -dl/de; the place of its 1 gets nothing of use. The subgradient of abs(e) at 0 is 0.
     """
+    starts, partner, root_weight, rating = cells
     loss = 0.0
-    for row in range(first_row, last_row):
+    for row in range(rows[0], rows[1]):
         for cell in range(starts[row], starts[row + 1]):
             i = np.int64(partner[cell])
             weight = root_weight[cell] * root_weight[cell]
@@ -198,20 +179,17 @@ def add_gradient(
 
 @compiled
 def reweigh(
-    first_row: int,
-    last_row: int,
-    starts: Offsets,
-    partner: Codes,
-    root_weight: Floats,
-    rating: Floats,
-    constant: float,
+    rows: tuple[int, int],
+    cells: Cells,
+    constant: Number,
     partners: Floats,
     solutions: Floats,
-    smallest: float,
+    smallest: Number,
     new_root_weight: Floats,
 ) -> None:
-    """w / (2 max(abs(e), smallest)) for every weight w: the parabola above w abs(e) that touches it at the present error."""
-    for row in range(first_row, last_row):
+    """New weights w / (2 max(abs(e), smallest)): the parabola above w abs(e) that touches it at the present error."""
+    starts, partner, root_weight, rating = cells
+    for row in range(rows[0], rows[1]):
         for cell in range(starts[row], starts[row + 1]):
             error = abs(rating[cell] - constant - dot(solutions, row, partners, np.int64(partner[cell])))
             new_root_weight[cell] = root_weight[cell] / np.sqrt(2 * max(error, smallest))

@@ -57,7 +57,7 @@ class Rows:
         return self.builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(I32, self.lanes), [0] * self.lanes))
 
     def multiply_add(self, left: Any, right: Any, addend: Any) -> Any:
-        """left * right + addend, rounded once."""
+        """Left * right + addend, rounded once."""
         kind = ir.FunctionType(self.vector, [self.vector] * 3)
         name = f"llvm.fma.v{self.lanes}f{VECTOR_BITS // self.lanes}"
         return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name), [left, right, addend])

@@ -5,19 +5,18 @@ No U x I array: the scorer is asked for blocks of users, and each block is count
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
 from threading import local
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from unskew.data.factors import Factors
 from unskew.errors import BadPredictionError, UniverseError, UsageError
+from unskew.threads import count_threads, single_blas_thread
 from unskew.types import IntVector, Scorer, Scores
 
 BLOCK_CELLS = 2**19
@@ -76,7 +75,7 @@ def positions(
 
     top = None if top is None or CHUNKS_PER_PLACE * top > n_items else top
     found = _unfound(user.size, top)
-    threads = n_threads or os.cpu_count() or 1
+    threads = count_threads(n_threads)
     with ThreadPoolExecutor(threads) as pool:
         log = _Grouped.by_user(user, item, n_users, n_items, pool, n_slices=threads)
         work = _Work(log, n_items, top, found)
@@ -190,16 +189,8 @@ def _score_anywhere(factors: Factors, work: _Work, blocks: Sequence[slice], pool
         users = work.log.users[rows]
         work.count(rows, work.checked(rows, factors(users, out=memory.block[: users.size])))
 
-    with _blas_libraries().limit(limits=1, user_api="blas"):
+    with single_blas_thread():
         list(pool.map(score_and_count, blocks))
-
-
-@cache
-def _blas_libraries() -> Any:
-    """The handle by which BLAS threads are limited; finding the libraries takes milliseconds, so it is kept."""
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController()
 
 
 def _score_here(scorer: Scorer, work: _Work, blocks: Sequence[slice], pool: Executor, *, n_parts: int) -> None:

@@ -87,9 +87,10 @@ class Recommender:
     def predict(self, users: npt.ArrayLike, items: npt.ArrayLike, *, on_unknown: OnUnknown = "fallback") -> Vector:
         """A predicted rating for each pair of ids.
 
-        Where a user or an item is unknown, ``"fallback"`` predicts from what is known (offsets, or the mean rating), ``"nan"`` gives
-        NaN, and ``"raise"`` an error that names the first.
+        Where a user or an item is unknown, ``"fallback"`` predicts from what is known (offsets, or the mean rating), ``"nan"``
+        gives NaN, and ``"raise"`` an error that names the first.
         """
+        self._require_fit()
         user, item = self._codes(users, self.users_, "user", on_unknown), self._codes(items, self.items_, "item", on_unknown)
         if user.shape != item.shape:
             raise UsageError(f"give as many users as items; got {user.size} and {item.size}.")
@@ -125,6 +126,7 @@ class Recommender:
 
         An unknown user gets the items that are best without knowing who asks (``"fallback"``), none (``"nan"``), or an error.
         """
+        self._require_fit()
         ids = as_ids(users)
         codes = self._codes(ids, self.users_, "user", on_unknown)
         if not (isinstance(k, Integral) and k >= 1):
@@ -151,7 +153,7 @@ class Recommender:
                 block[row, self.seen_items_[self.seen_starts_[code] : self.seen_starts_[code + 1]]] = -np.inf
 
     def save(self, path: str | Path) -> None:
-        """Write the fitted model: a zip of arrays and a JSON manifest, never code. The old file stays whole until the new one is."""
+        """Write the fitted model: a zip of arrays and a JSON manifest, never code. It replaces an old file in one step."""
         self._require_fit()
         save_model(self, Path(path))
 
@@ -165,7 +167,6 @@ class Recommender:
         self.seen_starts_, self.seen_items_ = starts, log.item[order]
 
     def _codes(self, ids: npt.ArrayLike, vocabulary: Ids, kind: str, on_unknown: OnUnknown) -> IntVector:
-        self._require_fit()
         if on_unknown not in ("fallback", "nan", "raise"):
             raise UnknownNameError("on_unknown", on_unknown, ("fallback", "nan", "raise"))
         asked = as_ids(ids)
@@ -173,8 +174,8 @@ class Recommender:
         if on_unknown == "raise" and (codes < 0).any():
             row = int((codes < 0).argmax())
             raise UnknownIdError(
-                f"{int((codes < 0).sum())} of {codes.size} {kind}s were not in the log; the first is {shown(asked[row])} at place {row}. "
-                "Leave them out, or use on_unknown='fallback'."
+                f"{int((codes < 0).sum())} of {codes.size} {kind}s were not in the log; "
+                f"the first is {shown(asked[row])} at place {row}. Leave them out, or use on_unknown='fallback'."
             )
         return codes
 

@@ -49,16 +49,17 @@ class MatrixFactorization(Recommender):
     n_factors
         Rank of V and W.
     l2
-        Strength of the penalty, on the scale of the authors' code: ``l2_eff = l2 * U I / (U + I) / (d + 1)`` with penalised offsets,
-        ``/ d`` otherwise. Weights add up to about U * I, so that the same ``l2`` means the same for any log. On Coat (290 x 300),
-        ``l2=25`` with 40 factors and penalised offsets is a ridge of 89.9.
+        Strength of the penalty, on the scale of the authors' code: ``l2_eff = l2 * U I / (U + I) / (d + 1)`` with penalised
+        offsets, ``/ d`` otherwise. Weights add up to about U * I, so that the same ``l2`` means the same for any
+        log. On Coat (290 x 300), ``l2=25`` with 40 factors and penalised offsets is a ridge of 89.9.
     offsets
         ``"regularized"`` penalises a, b and c like the factors; ``"free"`` leaves them alone; ``"none"`` has none.
     loss
         ``"squared"`` for MSE, ``"absolute"`` for MAE.
     solver
-        ``"auto"`` is ``"reduced"``: users solved exactly, L-BFGS over the items (or the other way round); absolute loss as a sequence
-        of such problems. ``"als"`` alternates. ``"lbfgs"`` is the paper's: joint, from the SVD of the mean-filled matrix.
+        ``"auto"`` is ``"reduced"``: users solved exactly, L-BFGS over the items (or the other way round); absolute loss as a
+        sequence of such problems. ``"als"`` alternates. ``"lbfgs"`` is the paper's: joint, from the SVD of the mean-filled
+        matrix.
     normalize
         Rescale weights to add up to U * I (``"self"``, MF-SNIPS), to I for every user, or to U for every item.
     max_iter, tol
@@ -168,9 +169,7 @@ class MatrixFactorization(Recommender):
 
     def _begin(self, log: Ratings, weight: Vector) -> Parameters:
         begin = start.filled_svd if self.solver == "lbfgs" else start.small_random
-        return begin(
-            log, weight, n_factors=self.n_factors, has_offsets=self.offsets != "none", random_state=self.random_state
-        )
+        return begin(log, weight, n_factors=self.n_factors, has_offsets=self.offsets != "none", random_state=self.random_state)
 
     def _checkpoint(self, path: str | Path | None, every: int, log: Ratings, weight: Vector) -> Checkpoint | None:
         if path is None:

@@ -9,7 +9,6 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
 from unskew.models.parameters import Floats, Parameters
 from unskew.threads import Workers
@@ -34,9 +33,7 @@ class Side:
     """Ranges of rows with about equal numbers of cells."""
 
     @classmethod
-    def of(
-        cls, row: IntVector, partner: IntVector, rating: Vector, weight: Vector, *, n_rows: int, dtype: npt.DTypeLike
-    ) -> Side:
+    def of(cls, row: IntVector, partner: IntVector, rating: Vector, weight: Vector, *, n_rows: int, dtype: npt.DTypeLike) -> Side:
         """Sort cells by row; within a row the order of the log stays."""
         starts = np.zeros(n_rows + 1, np.int64)
         np.cumsum(np.bincount(row, minlength=n_rows), out=starts[1:])
@@ -44,12 +41,19 @@ class Side:
         n_tasks = int(np.clip(row.size // CELLS_A_TASK, 1, MOST_TASKS))
         cuts = np.searchsorted(starts, np.linspace(0, row.size, n_tasks + 1)[1:-1])
         ends = np.unique(np.concatenate([[0], cuts, [n_rows]])).tolist()
-        return cls(starts, partner[order], rating[order].astype(dtype), np.sqrt(weight[order]).astype(dtype), tuple(pairwise(ends)))
+        return cls(
+            starts, partner[order], rating[order].astype(dtype), np.sqrt(weight[order]).astype(dtype), tuple(pairwise(ends))
+        )
 
     @property
     def n_rows(self) -> int:
         """Rows, those without a cell included."""
         return self.starts.size - 1
+
+    @property
+    def cells(self) -> tuple[npt.NDArray[np.int64], IntVector, Floats, Floats]:
+        """As the kernels take them."""
+        return self.starts, self.partner, self.root_weight, self.rating
 
     def weight_of_rows(self) -> Vector:
         """The sum of each row's weights."""
@@ -136,8 +140,7 @@ class Problem:
         number, root_weight = partners.dtype.type, np.empty_like(side.root_weight)
 
         def work(rows: tuple[int, int]) -> None:
-            cells = (side.starts, side.partner, side.root_weight, side.rating)
-            reweigh(*rows, *cells, number(constant), partners, solutions, number(smallest), root_weight)
+            reweigh(rows, side.cells, number(constant), partners, solutions, number(smallest), root_weight)
 
         self.workers.map(work, side.tasks)
         return replace(side, root_weight=root_weight)
@@ -152,8 +155,7 @@ class Problem:
         number, ridge, lanes = partners.dtype.type, self.ridge, 32 // partners.itemsize
 
         def work(rows: tuple[int, int]) -> int:
-            cells = (side.starts, side.partner, side.root_weight, side.rating)
-            return solve_rows(*rows, *cells, number(constant), partners, ridge, lanes, solutions, minima)
+            return solve_rows(rows, side.cells, number(constant), partners, ridge, lanes, solutions, minima)
 
         bad = max(self.workers.map(work, side.tasks))
         if bad >= 0:
@@ -170,8 +172,7 @@ class Problem:
 
         def work(rows: tuple[int, int]) -> tuple[float, Floats]:
             part = np.zeros_like(partners)
-            cells = (side.starts, side.partner, side.root_weight, side.rating)
-            loss = add_gradient(*rows, *cells, number(constant), partners, solutions, is_absolute, part)
+            loss = add_gradient(rows, side.cells, number(constant), partners, solutions, is_absolute, part)
             return loss, part
 
         losses, parts = zip(*self.workers.map(work, side.tasks), strict=True)

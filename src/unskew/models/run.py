@@ -49,7 +49,7 @@ def run(
     max_iter: int,
     tol: float,
     checkpoint: Checkpoint | None = None,
-    report: Callable[[int, float], None] = lambda step, value: None,
+    report: Callable[[int, float], None] | None = None,
 ) -> Outcome[S]:
     """Advance until a step lowers the objective by no more than ``tol`` of it, or ``max_iter`` steps are done."""
     state = solver.start(begin())
@@ -61,7 +61,8 @@ def run(
         state = solver.advance(state)
         history = (*history, solver.value(state))
         has_converged = _is_flat(solver, state, history, tol)
-        report(len(history) - 1, history[-1])
+        if report is not None:
+            report(len(history) - 1, history[-1])
         if checkpoint is not None and (len(history) - 1) % checkpoint.every == 0:
             save_state(checkpoint, state, history)
     return Outcome(solver.parameters(state), history, has_converged)
@@ -77,18 +78,19 @@ def save_state(checkpoint: Checkpoint, state: Any, history: tuple[float, ...]) -
     """Write a zip of arrays beside the old file and put it in its place in one step: a kill leaves one of the two whole."""
     arrays = {"history": np.array(history), "fingerprint": np.array(checkpoint.fingerprint), **_flatten(state)}
     buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
+    np.savez(buffer, allow_pickle=False, **arrays)
     replace_file(checkpoint.path, buffer.getvalue())
 
 
 def load_state(checkpoint: Checkpoint, kind: type[S]) -> tuple[S, tuple[float, ...]]:
     """The state and history that :func:`save_state` wrote, bit for bit."""
     try:
-        with np.load(checkpoint.path, allow_pickle=False) as stored:
+        with np.load(io.BytesIO(checkpoint.path.read_bytes()), allow_pickle=False) as stored:
             arrays = dict(stored)
         if str(arrays["fingerprint"]) != checkpoint.fingerprint:
             raise UsageError(
-                f"the checkpoint {checkpoint.path} belongs to another log, other weights or other settings. Remove it, or name another file."
+                f"the checkpoint {checkpoint.path} belongs to another log, other weights or other settings. "
+                "Remove it, or name another file."
             )
         return _unflatten(kind, arrays), tuple(arrays["history"].tolist())
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
@@ -123,7 +125,7 @@ def _flatten(record: Any, prefix: str = "state") -> dict[str, npt.NDArray[Any]]:
 
 def _unflatten(kind: type[S], arrays: Arrays, prefix: str = "state") -> S:
     hints = get_type_hints(kind)
-    values = {}
+    values: dict[str, Any] = {}
     for field in fields(kind):  # type: ignore[arg-type]
         name, hint = f"{prefix}.{field.name}", hints[field.name]
         if is_dataclass(hint):

@@ -72,7 +72,8 @@ def _read(archive: zipfile.ZipFile, path: Path, kinds: dict[str, type[Recommende
     manifest = json.loads(archive.read(MANIFEST))
     if manifest["format"] > FORMAT:
         raise ModelFileError(
-            f"{path} has format {manifest['format']} ({manifest['written_by']}); this version reads up to {FORMAT}. Upgrade unskew."
+            f"{path} has format {manifest['format']} ({manifest['written_by']}), and this version "
+            f"reads up to {FORMAT}. Upgrade unskew."
         )
     if manifest["class"] not in kinds:
         raise ModelFileError(f"{path} holds a {manifest['class']!r}, which this version does not know.")
@@ -80,7 +81,8 @@ def _read(archive: zipfile.ZipFile, path: Path, kinds: dict[str, type[Recommende
     model = kinds[manifest["class"]](**manifest["params"])
     arrays = {name: _from_npy(value) for name, value in content.items() if not name.startswith("ids.")}
     parts = {name.removeprefix("parameters."): array for name, array in arrays.items() if name.startswith("parameters.")}
-    model.parameters_ = Parameters(**{name: array if array.ndim else array.item() for name, array in parts.items()})
+    constant = float(parts.pop("constant"))
+    model.parameters_ = Parameters(**parts, constant=constant)
     model.seen_starts_, model.seen_items_ = arrays["seen_starts"], arrays["seen_items"]
     model.users_, model.items_ = (_ids(json.loads(content[f"ids.{name}"])) for name in ("users", "items"))
     for name, value in manifest["results"].items():
@@ -113,7 +115,9 @@ def _plain_ids(ids: Ids, kind: str) -> list[Any]:
     except (TypeError, ValueError):
         same = False
     if not same:
-        raise UsageError(f"{kind} ids must be numbers, strings or booleans to be saved; these are {ids.dtype}, such as {values[0]!r}.")
+        raise UsageError(
+            f"{kind} ids must be numbers, strings or booleans to be saved; these are {ids.dtype}, such as {values[0]!r}."
+        )
     return values
 
 

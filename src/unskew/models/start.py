@@ -21,10 +21,11 @@ def small_random(log: Ratings, weight: Vector, *, n_factors: int, has_offsets: b
     return Parameters(user, item, np.zeros(log.n_users), np.zeros(log.n_items), mean if has_offsets else 0.0)
 
 
-def filled_svd(log: Ratings, weight: Vector, *, n_factors: int, has_offsets: bool, random_state: int) -> Parameters:
+def filled_svd(log: Ratings, weight: Vector, *, n_factors: int, has_offsets: bool, random_state: int) -> Parameters:  # noqa: ARG001
     """As in the paper's runs: singular vectors of the matrix with missing cells filled by the mean rating, by a sparse operator.
 
-    The filled matrix is a sparse part plus a constant, which is never built. Users get singular vectors, items vectors times values.
+    The filled matrix is a sparse part plus a constant, which is never built. Users get singular vectors, items
+    vectors times values.
     """
     from scipy import sparse
     from scipy.sparse.linalg import LinearOperator, svds

@@ -17,7 +17,8 @@ Normalization: TypeAlias = Literal["none", "self", "user", "item"]
 
 def training_weights(log: Ratings, propensities: PropensitiesLike | None, normalize: Normalization) -> Vector:
     """1/P, normalised as asked. Without propensities U * I / n for every rating, so that penalties mean the same in both."""
-    weight = np.full(len(log), log.n_cells / len(log)) if propensities is None else propensities_of(log, propensities).inverse
+    naive = np.full(len(log), log.n_cells / len(log))
+    weight: Vector = naive if propensities is None else propensities_of(log, propensities).inverse
     if normalize not in NORMALIZATIONS:
         raise UnknownNameError("normalize", normalize, NORMALIZATIONS)
     return NORMALIZATIONS[normalize](log, weight)
@@ -25,22 +26,22 @@ def training_weights(log: Ratings, propensities: PropensitiesLike | None, normal
 
 def _self(log: Ratings, weight: Vector) -> Vector:
     """Weights that add up to U * I."""
-    return weight * (log.n_cells / weight.sum())
+    return weight * (log.n_cells / float(weight.sum()))
 
 
 def _by_user(log: Ratings, weight: Vector) -> Vector:
     """Weights of each user that add up to I."""
-    return weight * log.n_items / _total_of_own(log.user, weight)
+    return weight * (log.n_items / _total_of_own(log.user, weight))
 
 
 def _by_item(log: Ratings, weight: Vector) -> Vector:
     """Weights of each item that add up to U."""
-    return weight * log.n_users / _total_of_own(log.item, weight)
+    return weight * (log.n_users / _total_of_own(log.item, weight))
 
 
 def _total_of_own(code: IntVector, weight: Vector) -> Vector:
-    total: Vector = np.bincount(code, weights=weight)[code]
-    return total
+    totals: Vector = np.bincount(code, weights=weight).astype(np.float64)
+    return totals[code]
 
 
 NORMALIZATIONS: Mapping[str, Callable[[Ratings, Vector], Vector]] = {

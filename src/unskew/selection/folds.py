@@ -14,7 +14,7 @@ from unskew.errors import UsageError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fold:
-    """One split: a cell of the training part was observed *and* drawn into it, with probability P (k - 1) / k; of the other, P / k."""
+    """One split. A cell got into the training part by being observed *and* drawn: P (k - 1) / k; into the other, P / k."""
 
     training: Ratings
     validation: Ratings

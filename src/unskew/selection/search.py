@@ -131,7 +131,9 @@ def _paths(settings: list[Setting]) -> Iterator[list[Setting]]:
         yield sorted(path, key=lambda setting: setting.get("l2", 0.0))
 
 
-def _score_path(model: Fittable, path: list[Setting], fold: Fold, *, metric: str, estimator: str) -> list[tuple[Setting, Setting]]:
+def _score_path(
+    model: Fittable, path: list[Setting], fold: Fold, *, metric: str, estimator: str
+) -> list[tuple[Setting, Setting]]:
     scored, last = [], None
     for setting in path:
         began = time.perf_counter()

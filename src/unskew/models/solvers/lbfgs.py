@@ -1,7 +1,7 @@
 """Limited-memory BFGS as a state and a step, so that a run can stop, be saved, and go on to the same bits.
 
-Directions by the two-loop recursion (Nocedal 1980); step lengths by bisection for the weak Wolfe conditions (Lewis & Overton 2013),
-which also serves where the objective has kinks.
+Directions by the two-loop recursion (Nocedal 1980); step lengths by bisection for the weak Wolfe conditions (Lewis & Overton
+2013), which also serves where the objective has kinks.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ def _search(objective: Objective, state: State, direction: Vector, slope: float,
     """Bisect for a step that decreases enough and ends where the slope is flatter."""
     low, high = 0.0, np.inf
     best: tuple[Vector, float, Vector] | None = None
-    for trial in range(1, MOST_TRIALS + 1):
+    n_trials = 0
+    while n_trials < MOST_TRIALS and not high - low < 1e-12 * high:
+        n_trials += 1
         point = state.point + length * direction
         value, gradient = objective(point)
         if not value <= state.value + ENOUGH_DECREASE * length * slope:
@@ -87,9 +89,7 @@ def _search(objective: Objective, state: State, direction: Vector, slope: float,
                 break
             low = length
         length = (low + high) / 2 if np.isfinite(high) else 2 * low
-        if high - low < 1e-12 * high:
-            break
-    tried = replace(state, n_iterations=state.n_iterations + 1, n_evaluations=state.n_evaluations + trial)
+    tried = replace(state, n_iterations=state.n_iterations + 1, n_evaluations=state.n_evaluations + n_trials)
     return replace(tried, has_stalled=True) if best is None else _accept(tried, *best, memory=memory)
 
 
