@@ -11,7 +11,7 @@ import unskew
 
 PROMISED = """
     Ratings Propensities Universe Factors Evaluation Comparison Simulation Observation ByRating ByCovariates Uniform
-    Clip Switch Shrink SubGaussian MatrixFactorization Recommendations CrossValidation
+    Clip Switch Shrink SubGaussian MatrixFactorization GlobalMean OffsetsOnly Popularity Recommendations CrossValidation
     evaluate cross_validate simulate load load_coat load_movielens_100k load_yahoo_r3 load_cm100k load_jester theory errors
     UnskewError UnskewWarning PropensityWarning __version__
 """.split()

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from unskew.estimators.transforms import Clip, Shrink, SubGaussian, Switch
     from unskew.evaluation.evaluate import evaluate
     from unskew.evaluation.result import Comparison, Evaluation
+    from unskew.models.baselines import GlobalMean, OffsetsOnly, Popularity
     from unskew.models.estimator import Recommendations
     from unskew.models.factorization import MatrixFactorization
     from unskew.models.registry import load
@@ -40,8 +41,11 @@ _HOMES = {
     "CrossValidation": "unskew.selection.search",
     "Evaluation": "unskew.evaluation.result",
     "Factors": "unskew.data.factors",
+    "GlobalMean": "unskew.models.baselines",
     "MatrixFactorization": "unskew.models.factorization",
     "Observation": "unskew.data.observation",
+    "OffsetsOnly": "unskew.models.baselines",
+    "Popularity": "unskew.models.baselines",
     "Propensities": "unskew.data.propensities",
     "PropensityWarning": "unskew.errors",
     "Ratings": "unskew.data.ratings",
@@ -74,8 +78,11 @@ __all__ = [
     "CrossValidation",
     "Evaluation",
     "Factors",
+    "GlobalMean",
     "MatrixFactorization",
     "Observation",
+    "OffsetsOnly",
+    "Popularity",
     "Propensities",
     "PropensityWarning",
     "Ratings",

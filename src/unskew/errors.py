@@ -10,9 +10,12 @@
     │   ├── BadPredictionError      a prediction is missing, NaN, or not one for each logged cell
     │   ├── UniverseError           the number of users and items is unknown, or smaller than the log
     │   ├── DatasetNotFoundError    a data set's files are not where we looked
-    │   └── DatasetFormatError      a data set's file does not have the published form
+    │   ├── DatasetFormatError      a data set's file does not have the published form
+    │   ├── UnknownIdError          a user or item that the model has never seen
+    │   └── ModelFileError          a model file is damaged, altered, too large, or of a newer version
     ├── UsageError                  an argument that makes no sense, or arguments that do not go together
-    │   └── UnknownNameError        no metric, estimator or experiment of that name
+    │   ├── UnknownNameError        no metric, estimator or experiment of that name
+    │   └── NotFittedError          a model was asked before it was fitted
     └── MissingExtraError           an optional dependency is not installed
 
     UnskewWarning

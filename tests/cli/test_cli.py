@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from unskew.cli import main
 from unskew.errors import BadRatingError, MissingExtraError, UnknownNameError
 from unskew.experiments.reproduction import Reproduction
 from unskew.experiments.table1 import table1
+from unskew.experiments.table2 import table2
 from unskew.experiments.toy import toy
 
 ESTIMATORS = ("naive", "ips", "snips")
@@ -65,6 +67,8 @@ def test_the_examples_parse(path: list[str]) -> None:
     [
         ("reproduce", "table9"),
         ("reproduce", "toy", "--trials", "1"),
+        ("reproduce", "all", "--trials", "1"),
+        ("reproduce", "table2", "--trials", "0"),
         ("reproduce", "toy", "--trials", "many"),
         ("reproduce",),
         ("demo", "--sed", "1"),
@@ -280,12 +284,64 @@ def test_the_module_runs_and_an_ascii_output_is_no_reason_to_fail() -> None:
     assert "\n-----" in text
 
 
-def test_all_experiments_share_one_object(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("table1", "figure2"):
-        monkeypatch.setattr(f"unskew.experiments.{name}.{name}", lambda name=name, **_: Reproduction(name, 2, 0, [{}], {}, ""))
-    rows = rows_of(run("reproduce", "all", "--json", "--trials", "2"), "all", 2)
+@pytest.fixture
+def stubs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Experiments that only say how many trials they were asked for."""
+    for name in ("table1", "figure2", "table2"):
+        monkeypatch.setattr(
+            f"unskew.experiments.{name}.{name}",
+            lambda name=name, trials=0, **_: Reproduction(name, trials, 0, [{"asked": trials}], {"n": [trials]}, ""),
+        )
 
-    assert [row["experiment"] for row in rows] == ["toy", "toy", "toy", "table1", "figure2"]
+
+@pytest.mark.usefixtures("stubs")
+def test_all_experiments_share_one_object(coat_folder: Path) -> None:
+    result = run("reproduce", "all", "--json", "--trials", "2", "--data", str(coat_folder))
+
+    assert [row["experiment"] for row in rows_of(result, "all", 2)] == ["toy", "toy", "toy", "table1", "figure2", "table2"]
+    assert result.stderr == ""
+
+
+@pytest.mark.usefixtures("stubs")
+def test_all_leaves_out_what_it_has_no_data_for_and_says_so(tmp_path: Path) -> None:
+    result = run("reproduce", "all", "--json", "--trials", "2", "--data", str(tmp_path))
+
+    assert [row["experiment"] for row in rows_of(result, "all", 2)] == ["toy", "toy", "toy", "table1", "figure2"]
+    assert result.stderr.startswith("table2 left out: Coat Shopping was not found.")
+
+
+@pytest.mark.usefixtures("stubs")
+@pytest.mark.parametrize(("name", "trials"), [("table1", 50), ("figure2", 50), ("table2", 1)])
+def test_each_experiment_has_its_own_number_of_trials(name: str, trials: int) -> None:
+    assert rows_of(run("reproduce", name, "--json"), name, trials) == [{"asked": trials}]
+
+
+def test_table2_in_all_its_forms(monkeypatch: pytest.MonkeyPatch, coat_folder: Path, tmp_path: Path) -> None:
+    small = partial(table2, grid={"l2": (25,), "n_factors": (2,), "offsets": ("regularized",)})
+    monkeypatch.setattr("unskew.experiments.table2.table2", small)
+    monkeypatch.setenv("UNSKEW_DATA", str(coat_folder))
+    shown = run("reproduce", "table2", "-o", str(tmp_path))
+    rows = rows_of(run("reproduce", "table2", "--json"), "table2", 1)
+
+    assert shown.exit_code == 0, shown.stderr
+    assert "table2, 1 trial, seed 0" in shown.stdout
+    assert_readable(shown.stdout)
+    assert {path.name for path in tmp_path.iterdir()} == {"table2.json", "table2.png", "table2.svg"}
+    assert [(row["model"], row["metric"], row["paper"]) for row in rows if "variant" not in row] == [
+        ("MF-IPS", "mse", 1.093),
+        ("MF-IPS", "mae", 0.86),
+        ("MF-Naive", "mse", 1.202),
+        ("MF-Naive", "mae", 0.92),
+    ]
+
+
+def test_table2_without_data_says_what_the_reader_says(tmp_path: Path) -> None:
+    result = run("reproduce", "table2", "--data", str(tmp_path / "nowhere"))
+
+    assert result.exit_code == 3
+    assert "nowhere: no such folder" in result.stderr
+    assert "https://www.cs.cornell.edu/~schnabts/mnar/" in result.stderr
+    assert result.stdout == ""
 
 
 @pytest.mark.parametrize(("quiet", "shows"), [((), True), (("-q",), False)])

@@ -32,6 +32,8 @@ class Reproduction:
     """What the experiment was made of, column by column, where that is small enough to show."""
     grids: Mapping[str, npt.NDArray[np.generic]] = field(default_factory=dict)
     """The same as matrices, for a drawing."""
+    unit: str = "draw"
+    """What is counted by ``trials``."""
 
     def to_json(self) -> str:
         """One object: name, trials, seed, rows."""

@@ -194,6 +194,9 @@ def _best_columns(block: Scores, n_best: int) -> npt.NDArray[np.intp]:
     """The columns of the ``n_best`` largest of each row, best first; equal scores in the order of the items."""
     if n_best == block.shape[1]:
         return np.argsort(-block, axis=1, kind="stable")
-    some = np.sort(np.argpartition(-block, n_best - 1, axis=1)[:, :n_best], axis=1)
+    last = np.partition(block, -n_best, axis=1)[:, -n_best, None]
+    above, level = block > last, block == last
+    room = n_best - above.sum(axis=1, keepdims=True)
+    some = np.nonzero(above | (level & (np.cumsum(level, axis=1) <= room)))[1].reshape(-1, n_best)
     order = np.argsort(-np.take_along_axis(block, some, axis=1), axis=1, kind="stable")
     return np.take_along_axis(some, order, axis=1)

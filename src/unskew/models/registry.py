@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from unskew.models.baselines import GlobalMean, OffsetsOnly, Popularity
 from unskew.models.estimator import Recommender
 from unskew.models.factorization import MatrixFactorization
 from unskew.models.saving import load_model
 
-KINDS: dict[str, type[Recommender]] = {kind.__name__: kind for kind in (MatrixFactorization,)}
+MODELS: tuple[type[Recommender], ...] = (MatrixFactorization, GlobalMean, OffsetsOnly, Popularity)
+KINDS = {kind.__name__: kind for kind in MODELS}
 
 
 def load(path: str | Path) -> Recommender:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-import tempfile
+import secrets
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -93,7 +93,7 @@ def load_state(checkpoint: Checkpoint, kind: type[S]) -> tuple[S, tuple[float, .
                 "Remove it, or name another file."
             )
         return _unflatten(kind, arrays), tuple(arrays["history"].tolist())
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
         if isinstance(error, UsageError):
             raise
         raise UsageError(f"the checkpoint {checkpoint.path} cannot be read ({error}). Remove it to start afresh.") from error
@@ -102,15 +102,15 @@ def load_state(checkpoint: Checkpoint, kind: type[S]) -> tuple[S, tuple[float, .
 def replace_file(path: Path, content: bytes) -> None:
     """All of ``content`` or the old file, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with beside.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        Path(name).replace(path)
+        beside.replace(path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        beside.unlink(missing_ok=True)
         raise
 
 

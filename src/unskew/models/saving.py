@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import zipfile
+import zlib
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,11 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 MOST_BYTES = 1 << 36
 """A file that claims to unpack to more is refused before anything is read."""
+DAMAGE = (
+    *(zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError),
+    *(ValueError, TypeError, LookupError, AttributeError, MemoryError),
+)
+"""What zip, JSON and NumPy raise on files that are not whole, encrypted ones and claims of impossible sizes included."""
 RESULTS = ("fallback_", "objective_", "history_", "n_iter_", "converged_")
 
 
@@ -46,7 +52,7 @@ def save_model(model: Recommender, path: Path) -> None:
     }
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr(MANIFEST, json.dumps(manifest))
+        archive.writestr(MANIFEST, json.dumps(manifest, default=_plain))
         for name, content in packed.items():
             archive.writestr(name, content)
     replace_file(path, buffer.getvalue())
@@ -59,9 +65,9 @@ def load_model(path: str | Path, kinds: dict[str, type[Recommender]]) -> Recomme
             return _read(archive, Path(path), kinds)
     except FileNotFoundError as error:
         raise ModelFileError(f"there is no model file {path}.") from error
-    except (zipfile.BadZipFile, KeyError, ValueError, TypeError, EOFError, OSError) as error:
-        if isinstance(error, ModelFileError):
-            raise
+    except ModelFileError:
+        raise
+    except DAMAGE as error:
         raise ModelFileError(f"{path} is not a whole model file ({error}). Save the model again.") from error
 
 
@@ -84,10 +90,29 @@ def _read(archive: zipfile.ZipFile, path: Path, kinds: dict[str, type[Recommende
     constant = float(parts.pop("constant"))
     model.parameters_ = Parameters(**parts, constant=constant)
     model.seen_starts_, model.seen_items_ = arrays["seen_starts"], arrays["seen_items"]
-    model.users_, model.items_ = (_ids(json.loads(content[f"ids.{name}"])) for name in ("users", "items"))
-    for name, value in manifest["results"].items():
+    model.users_, model.items_ = (as_ids(json.loads(content[f"ids.{name}"])) for name in ("users", "items"))
+    for name in set(RESULTS) & set(manifest["results"]):
+        value = manifest["results"][name]
         setattr(model, name, tuple(value) if isinstance(value, list) else value)
+    _require_shapes(model, path)
     return model
+
+
+def _require_shapes(model: Recommender, path: Path) -> None:
+    """Refuse arrays that do not belong together before a prediction trips over them."""
+    found, n_users, n_items = model.parameters_, len(model.users_), len(model.items_)
+    n_factors = found.user_factors.shape[-1:]
+    shapes = {
+        "user_factors": (found.user_factors, (n_users, *n_factors)),
+        "item_factors": (found.item_factors, (n_items, *n_factors)),
+        "user_offset": (found.user_offset, (n_users,)),
+        "item_offset": (found.item_offset, (n_items,)),
+        "seen_starts": (model.seen_starts_, (n_users + 1,)),
+        "seen_items": (model.seen_items_, (int(model.seen_starts_[-1]),)),
+    }
+    for name, (array, expected) in shapes.items():
+        if array.shape != expected:
+            raise ModelFileError(f"{name} in {path} has shape {array.shape} where the ids call for {expected}.")
 
 
 def _checked(archive: zipfile.ZipFile, path: Path, name: str, digest: str) -> bytes:
@@ -104,8 +129,15 @@ def _npy(array: npt.NDArray[Any]) -> bytes:
 
 
 def _from_npy(content: bytes) -> npt.NDArray[Any]:
-    loaded: npt.NDArray[Any] = np.load(io.BytesIO(content), allow_pickle=False)
+    loaded: npt.NDArray[Any] = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
     return loaded
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers, which settings may be, as JSON has them."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise UsageError(f"a setting of type {type(value).__name__} cannot be saved: {value!r}. Use numbers, strings or None.")
 
 
 def _plain_ids(ids: Ids, kind: str) -> list[Any]:
@@ -119,7 +151,3 @@ def _plain_ids(ids: Ids, kind: str) -> list[Any]:
             f"{kind} ids must be numbers, strings or booleans to be saved; these are {ids.dtype}, such as {values[0]!r}."
         )
     return values
-
-
-def _ids(values: list[Any]) -> Ids:
-    return as_ids(values)

@@ -130,7 +130,30 @@ def draw_toy(result: Drawable) -> Figure:
     return figure
 
 
-DRAWINGS: Mapping[str, Callable[[Drawable], Figure]] = {"toy": draw_toy, "table1": draw_table1, "figure2": draw_figure2}
+def draw_table2(result: Drawable) -> Figure:
+    """Test errors of the models, ours beside the paper's, a panel a metric."""
+    rows = [row for row in result.rows if "variant" not in row]
+    figure = new_figure(9, 2.6)
+    figure.suptitle("Error on the uniformly random test of Coat, ours and the paper's", fontsize="medium")
+    metrics = list(dict.fromkeys(row["metric"] for row in rows))
+    for axes, metric in zip(figure.subplots(1, len(metrics)), metrics, strict=True):
+        shown = [row for row in rows if row["metric"] == metric]
+        place = np.arange(len(shown))
+        axes.barh(place, [row["paper"] for row in shown], color="0.85", height=0.7, label="paper")
+        axes.plot([row["ours"] for row in shown], place, MARKERS["ips"], color=COLORS["ips"], label="ours")
+        axes.set(yticks=place, yticklabels=[row["model"] for row in shown], xlabel=LABELS[metric])
+        axes.invert_yaxis()
+        axes.grid(axis="x", alpha=0.25)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside right center", frameon=False)
+    return figure
+
+
+DRAWINGS: Mapping[str, Callable[[Drawable], Figure]] = {
+    "toy": draw_toy,
+    "table1": draw_table1,
+    "figure2": draw_figure2,
+    "table2": draw_table2,
+}
 
 
 def draw(result: Drawable) -> Figure:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unskew.data.checks import whole_number
 from unskew.data.propensities import Propensities
 from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
@@ -24,8 +25,8 @@ class Fold:
 
 def split(log: Ratings, propensities: Propensities | None, *, n_folds: int, random_state: int) -> Iterator[Fold]:
     """``n_folds`` random parts of n // k ratings, the last with the rest. Without propensities validation counts cells alike."""
-    if not 2 <= n_folds <= len(log):
-        raise UsageError(f"n_folds must be at least 2 and at most the number of ratings, {len(log)}; got {n_folds}.")
+    if whole_number("n_folds", n_folds, least=2) > len(log):
+        raise UsageError(f"n_folds must be at most the number of ratings, {len(log)}; got {n_folds}.")
     order = np.random.default_rng(random_state).permutation(len(log))
     ends = [len(log) // n_folds * fold for fold in range(n_folds)] + [len(log)]
     uniform = Propensities(np.full(len(log), len(log) / log.n_cells))

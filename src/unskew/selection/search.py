@@ -14,6 +14,7 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
+from unskew.data.checks import is_finite_number
 from unskew.data.frames import make_frame
 from unskew.data.propensities import Propensities, PropensitiesLike, propensities_of
 from unskew.data.ratings import Ratings
@@ -24,7 +25,7 @@ from unskew.metrics.names import find_metric
 from unskew.progress import Track, bar, silent
 from unskew.selection.folds import Fold, split
 from unskew.tables import html_table, text_table
-from unskew.threads import Workers
+from unskew.threads import Workers, single_blas_thread
 
 Setting = dict[str, Any]
 
@@ -99,14 +100,15 @@ def cross_validate(
     model is chosen naively. Settings that differ in ``l2`` alone are fitted from the weakest penalty up, each from the last.
     """
     settings = _settings(model, grid)
+    higher_is_better = find_metric(metric).higher_is_better
     known = None if propensities is None else propensities_of(log, propensities)
     folds = list(split(log, known, n_folds=n_folds, random_state=random_state))
     paths = [(path, fold) for path in _paths(settings) for fold in folds]
     track: Track = bar if verbose else silent
-    with Workers(n_threads) as workers:
+    with single_blas_thread(), Workers(n_threads) as workers:  # held here, for fits that end at different times
         scored = workers.stream(lambda job: _score_path(model, *job, metric=metric, estimator=estimator), paths)
         results = [row for rows in track(scored, label="cross-validation", total=len(paths)) for row in rows]
-    table = _summarize(settings, results, higher_is_better=find_metric(metric).higher_is_better)
+    table = _summarize(settings, results, higher_is_better=higher_is_better)
     best = {name: table[0][name] for name in grid}
     best_model = _fit(model, best, log, known) if refit else None
     return CrossValidation(best, table[0]["score"], best_model, table, metric, estimator)
@@ -118,7 +120,11 @@ def _settings(model: Fittable, grid: Mapping[str, Sequence[Any]]) -> list[Settin
         raise UsageError(f"{type(model).__name__} has no setting {sorted(unknown)[0]!r}; it has {', '.join(model.get_params())}.")
     if not grid or not all(len(values) for values in grid.values()):
         raise UsageError("the grid must name at least one setting, each with at least one value.")
-    return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+    for clip in grid.get("clip", ()):
+        if not (clip is None or (is_finite_number(clip) and clip >= 1)):
+            raise UsageError(f"clip is the largest weight in training, at least 1, or None for no limit; got {clip!r}.")
+    plain = [[value.item() if isinstance(value, np.generic) else value for value in values] for values in grid.values()]
+    return [dict(zip(grid, values, strict=True)) for values in product(*plain)]
 
 
 def _paths(settings: list[Setting]) -> Iterator[list[Setting]]:

@@ -45,15 +45,15 @@ def start(objective: Objective, point: Vector) -> State:
     return State(point, value, gradient, empty, empty)
 
 
-def advance(objective: Objective, state: State, *, memory: int = 10) -> State:
-    """One iteration."""
+def advance(objective: Objective, state: State, *, memory: int = 10, first_length: float | None = None) -> State:
+    """One iteration. The very first tries a step of ``first_length`` times the gradient, or one of length about 1."""
     direction = -_times_inverse_hessian(state)
     slope = float(direction @ state.gradient)
     if slope >= 0:
         state = replace(state, steps=state.steps[:0], changes=state.changes[:0])
         direction, slope = -state.gradient, -float(state.gradient @ state.gradient)
-    first = 1.0 if len(state.steps) else min(1.0, 1.0 / max(float(np.abs(state.gradient).sum()), 1e-300))
-    return _search(objective, state, direction, slope, first, memory)
+    unit = first_length or min(1.0, 1.0 / max(float(np.abs(state.gradient).sum()), 1e-300))
+    return _search(objective, state, direction, slope, 1.0 if len(state.steps) else unit, memory)
 
 
 def _times_inverse_hessian(state: State) -> Vector:

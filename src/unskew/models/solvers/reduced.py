@@ -14,7 +14,12 @@ import numpy as np
 from unskew.models.parameters import Floats, Parameters
 from unskew.models.problem import Problem, Side
 from unskew.models.solvers import lbfgs
+from unskew.models.solvers.alternating import Alternating
 from unskew.types import Vector
+
+FIRST_SWEEPS = 5
+FIRST_LENGTH = 0.5
+"""In scaled unknowns the curvature is at most about 2, so that the first step can be long."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,7 +41,15 @@ class Reduced:
         return cls(problem, solved, np.sqrt(outer.weight_of_rows() + max(problem.l2, 1e-12)))
 
     def start(self, parameters: Parameters, /) -> lbfgs.State:
-        """Only the outer side of ``parameters`` is used."""
+        """A few sweeps of alternating least squares, which are quick at first, and then the outer side of where they end."""
+        alternating = Alternating(self.problem)
+        swept = alternating.start(parameters)
+        for _ in range(FIRST_SWEEPS):
+            swept = alternating.advance(swept)
+        return self.start_at(swept.parameters)
+
+    def start_at(self, parameters: Parameters, /) -> lbfgs.State:
+        """At the outer side of ``parameters``."""
         users_solved = self.solved is self.problem.by_user
         factors = parameters.item_factors if users_solved else parameters.user_factors
         offset = parameters.item_offset if users_solved else parameters.user_offset
@@ -44,7 +57,7 @@ class Reduced:
 
     def advance(self, state: lbfgs.State, /) -> lbfgs.State:
         """One L-BFGS iteration."""
-        return lbfgs.advance(self.evaluate, state)
+        return lbfgs.advance(self.evaluate, state, first_length=FIRST_LENGTH)
 
     def value(self, state: lbfgs.State, /) -> float:
         """Phi."""

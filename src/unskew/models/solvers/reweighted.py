@@ -37,7 +37,7 @@ class Reweighted:
         smallest = max(SMALLEST_ERROR, 0.5**state.n_rounds)
         problem = self.problem.reweighed(state.parameters, smallest)
         solver = Reduced.of(problem)
-        inner: lbfgs.State = solver.start(state.parameters)
+        inner: lbfgs.State = solver.start_at(state.parameters)
         for _ in range(STEPS_A_ROUND):
             inner = solver.advance(inner)
         parameters = solver.parameters(inner)

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import unskew
+from unskew.data.ratings import Ratings
+from unskew.errors import BadPropensityError, NotFittedError, UsageError
+from unskew.models.baselines import GlobalMean, OffsetsOnly, Popularity
+from unskew.models.factorization import MatrixFactorization
+from unskew.models.weights import effective_l2, training_weights
+
+LOG = Ratings.from_arrays(
+    ["ann", "ann", "bob", "cat"], ["up", "heat", "up", "jaws"], [5, 1, 3, 2], items=["heat", "jaws", "up", "zodiac"]
+)
+P = np.array([0.5, 0.25, 1.0, 0.1])
+WORLD = unskew.simulate(n_users=40, n_items=30, density=0.2, alpha=0.6, random_state=3)
+
+
+def ridge(log: Ratings, weight: np.ndarray, l2: float) -> np.ndarray:
+    """(a, b, c) by the normal equations of a dense design matrix."""
+    rows = np.arange(len(log))
+    design = np.zeros((len(log), log.n_users + log.n_items + 1))
+    design[rows, log.user] = design[rows, log.n_users + log.item] = design[:, -1] = 1
+    gram = design.T @ (weight[:, None] * design) + l2 * np.eye(design.shape[1])
+    return np.linalg.solve(gram, design.T @ (weight * log.rating))
+
+
+def test_the_global_mean_by_hand() -> None:
+    assert GlobalMean().fit(LOG).predict(["ann", "cat"], ["up", "heat"]).tolist() == [2.75, 2.75]
+    weighted = (2 * 5 + 4 * 1 + 1 * 3 + 10 * 2) / 17
+    assert GlobalMean().fit(LOG, P).predict(["bob"], ["jaws"])[0] == pytest.approx(weighted)
+
+
+def test_the_global_mean_is_the_snips_estimate_of_the_mean_rating() -> None:
+    """The absolute error of predicting 0 is the rating itself."""
+    log, propensities = WORLD.log, WORLD.propensities
+    zero = np.zeros((log.n_users, log.n_items))
+
+    result = unskew.evaluate(log, zero, propensities=propensities, metrics=["mae"], estimators=["ips", "snips"])
+    mean = GlobalMean().fit(log, propensities).parameters_.constant
+
+    assert mean == pytest.approx(result.risk("model", metric="mae", estimator="snips").estimate)
+    whole = propensities.inverse.sum() / log.n_cells
+    assert mean * whole == pytest.approx(result.risk("model", metric="mae", estimator="ips").estimate)
+
+
+def test_no_constant_has_a_smaller_weighted_squared_error() -> None:
+    def error(constant: float) -> float:
+        return float(((LOG.rating - constant) ** 2 / P).sum())
+
+    mean = GlobalMean().fit(LOG, P).parameters_.constant
+
+    assert error(mean) < min(error(mean - 1e-4), error(mean + 1e-4))
+
+
+def test_popularity_by_hand() -> None:
+    assert Popularity().fit(LOG).predict(["ann"] * 4, LOG.items).tolist() == [1, 1, 2, 0]
+    np.testing.assert_allclose(Popularity().fit(LOG, P).predict(["ann"] * 4, LOG.items), [4, 10, 3, 0])
+
+
+def test_popularity_without_the_user_is_the_same_and_unknown_items_count_nothing() -> None:
+    model = Popularity().fit(LOG, P)
+
+    assert model.predict(["zoe", "ann", "zoe"], ["up", "alien", "alien"]).tolist() == [3, 0, 0]
+    assert model.recommend(["zoe"], k=2).items.tolist() == [["jaws", "heat"]]
+
+
+def test_popularity_recommends_the_most_rated_unseen_items_and_ties_in_the_order_of_the_items() -> None:
+    found = Popularity().fit(LOG).recommend(["ann", "bob", "cat"], k=2)
+
+    assert found.items.tolist() == [["jaws", "zodiac"], ["heat", "jaws"], ["up", "heat"]]
+    assert found.scores.tolist() == [[1, 0], [1, 1], [2, 1]]
+
+
+@pytest.mark.parametrize("k", [1, 3, 7, 30])
+def test_equal_scores_keep_the_order_of_the_items(k: int) -> None:
+    log = WORLD.log
+    unseen = [np.setdiff1d(np.arange(log.n_items), log.item[log.user == user])[:k] for user in range(log.n_users)]
+
+    found = GlobalMean().fit(log).recommend(log.users, k=k)
+
+    for user, expected in enumerate(unseen):
+        assert found.items[user, : len(expected)].tolist() == expected.tolist()
+        assert np.isfinite(found.scores[user]).sum() == len(expected)
+
+
+@pytest.mark.parametrize("l2", [0.01, 1.0, 20.0])
+@pytest.mark.parametrize("propensities", [None, WORLD.propensities])
+def test_offsets_only_solves_the_ridge_problem(l2: float, propensities: Any) -> None:
+    log = WORLD.log
+    strength = effective_l2(l2, log, n_factors=0, penalizes_offsets=True)
+    assert strength == pytest.approx(l2 * 40 * 30 / 70)
+    solution = ridge(log, training_weights(log, propensities, "none"), strength)
+
+    found = OffsetsOnly(l2).fit(log, propensities).parameters_
+
+    np.testing.assert_allclose(found.user_offset, solution[: log.n_users], atol=1e-4)
+    np.testing.assert_allclose(found.item_offset, solution[log.n_users : -1], atol=1e-4)
+    assert found.constant == pytest.approx(solution[-1], abs=1e-4)
+
+
+def test_offsets_only_is_a_factorisation_without_factors() -> None:
+    one = OffsetsOnly(2.0).fit(WORLD.log, WORLD.propensities)
+    other = MatrixFactorization(0, 2.0, tol=1e-12).fit(WORLD.log, WORLD.propensities)
+
+    assert one.objective_ == other.objective_
+    assert np.array_equal(one.parameters_.item_offset, other.parameters_.item_offset)
+
+
+@pytest.mark.parametrize("model", [GlobalMean(), OffsetsOnly(3.0), Popularity()])
+def test_constant_propensities_rank_and_rate_as_none_do(model: Any) -> None:
+    log = WORLD.log
+    users, items = log.users[log.user], log.items[log.item]
+
+    naive = clone(model).fit(log).predict(users, items)
+    weighted = clone(model).fit(log, np.full(len(log), len(log) / log.n_cells)).predict(users, items)
+
+    scale = log.n_cells / len(log) if isinstance(model, Popularity) else 1.0
+    np.testing.assert_allclose(weighted, scale * naive, rtol=1e-6)
+
+
+@pytest.mark.parametrize("model", [GlobalMean(), OffsetsOnly(3.0), Popularity()])
+def test_a_saved_baseline_comes_back(tmp_path: Path, model: Any) -> None:
+    model.fit(LOG, P).save(tmp_path / "model")
+
+    back = unskew.load(tmp_path / "model")
+
+    assert type(back) is type(model)
+    assert back.get_params() == model.get_params()
+    pairs = ["ann", "bob", "zoe"], ["heat", "zodiac", "up"]
+    assert back.predict(*pairs).tolist() == model.predict(*pairs).tolist()
+    assert back.recommend(LOG.users, k=3).items.tolist() == model.recommend(LOG.users, k=3).items.tolist()
+
+
+@pytest.mark.parametrize("model", [GlobalMean(), OffsetsOnly(3.0), Popularity()])
+def test_evaluate_takes_baselines(model: Any) -> None:
+    log = WORLD.log
+    model = model.fit(log)
+
+    result = unskew.evaluate(log, model, propensities=WORLD.propensities, metrics=["mse", "dcg@5"], estimators=["snips"])
+
+    assert np.isfinite(result.risk("model", metric="mse", estimator="snips").estimate)
+
+
+def test_settings() -> None:
+    assert repr(GlobalMean()) == "GlobalMean()"
+    assert OffsetsOnly(3.0).get_params() == {"l2": 3.0, "n_threads": None}
+    assert repr(clone(OffsetsOnly(3.0).fit(LOG))) == "OffsetsOnly(l2=3.0)"
+    with pytest.raises(UsageError, match="unknown parameter 'n_factors'"):
+        OffsetsOnly().set_params(n_factors=3)
+
+
+def test_what_baselines_refuse() -> None:
+    with pytest.raises(UsageError, match="l2 must be finite"):
+        OffsetsOnly(-1.0).fit(LOG)
+    with pytest.raises(BadPropensityError, match=r"shape \(2,\) for a log of 4 ratings"):
+        Popularity().fit(LOG, [0.5, 0.5])
+    with pytest.raises(NotFittedError, match=r"GlobalMean\(\) is not fitted yet"):
+        GlobalMean().predict(["ann"], ["up"])
