@@ -57,7 +57,7 @@ def run(
     if checkpoint is not None and checkpoint.path.exists():
         state, history = load_state(checkpoint, type(state))
     has_converged = _is_flat(solver, state, history, tol)
-    while len(history) <= max_iter and not has_converged:
+    while (len(history) - 1) * solver.n_steps < max_iter and not has_converged:
         state = solver.advance(state)
         history = (*history, solver.value(state))
         has_converged = _is_flat(solver, state, history, tol)
@@ -71,7 +71,7 @@ def run(
 def _is_flat(solver: Solver[S], state: S, history: tuple[float, ...], tol: float) -> bool:
     if len(history) < 2:
         return False
-    return solver.has_stalled(state) or abs(history[-2] - history[-1]) <= tol * abs(history[-1])
+    return solver.has_stalled(state) or abs(history[-2] - history[-1]) <= tol * solver.n_steps * abs(history[-1])
 
 
 def save_state(checkpoint: Checkpoint, state: Any, history: tuple[float, ...]) -> None:

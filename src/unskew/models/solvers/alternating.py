@@ -24,6 +24,11 @@ class Alternating:
 
     problem: Problem
 
+    @property
+    def n_steps(self) -> int:
+        """Each is one."""
+        return 1
+
     def start(self, parameters: Parameters, /) -> State:
         """As given; the objective is known after the first sweep."""
         return State(parameters, np.inf)

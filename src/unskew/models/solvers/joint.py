@@ -22,6 +22,11 @@ class Joint:
     problem: Problem
     is_absolute: bool = False
 
+    @property
+    def n_steps(self) -> int:
+        """Each is one."""
+        return 1
+
     def start(self, parameters: Parameters, /) -> lbfgs.State:
         """At all of ``parameters``."""
         return lbfgs.start(self.evaluate, self._pack(parameters))

@@ -32,6 +32,11 @@ class Reduced:
     scale: Vector
     """For each row of the other side the root of its weight: its unknowns are multiplied by it."""
 
+    @property
+    def n_steps(self) -> int:
+        """Each is one."""
+        return 1
+
     @classmethod
     def of(cls, problem: Problem) -> Reduced:
         """Solve the larger side, search over the smaller one."""

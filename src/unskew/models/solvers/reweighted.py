@@ -28,6 +28,11 @@ class Reweighted:
 
     problem: Problem
 
+    @property
+    def n_steps(self) -> int:
+        """Reduced steps in a round."""
+        return STEPS_A_ROUND
+
     def start(self, parameters: Parameters, /) -> State:
         """At ``parameters``."""
         return State(parameters, self._objective(parameters))

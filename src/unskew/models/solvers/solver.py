@@ -12,6 +12,11 @@ S = TypeVar("S")
 class Solver(Protocol[S]):
     """Brings parameters down the objective, one step at a time. States are frozen records of arrays and numbers."""
 
+    @property
+    def n_steps(self) -> int:
+        """Steps of the optimiser that one advance is made of."""
+        ...
+
     def start(self, parameters: Parameters, /) -> S:
         """The state before the first step."""
         ...
