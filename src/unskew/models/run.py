@@ -9,7 +9,7 @@ import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Outcome(Generic[S]):
+class Outcome:
     """How a run ended."""
 
     parameters: Parameters
@@ -50,7 +50,7 @@ def run(
     tol: float,
     checkpoint: Checkpoint | None = None,
     report: Callable[[int, float], None] | None = None,
-) -> Outcome[S]:
+) -> Outcome:
     """Advance until a step lowers the objective by no more than ``tol`` of it, or ``max_iter`` steps are done."""
     state = solver.start(begin())
     history: tuple[float, ...] = (solver.value(state),)
