@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from unskew.estimators.transforms import Clip, Shrink, SubGaussian, Switch
     from unskew.evaluation.evaluate import evaluate
     from unskew.evaluation.result import Comparison, Evaluation
+    from unskew.loading import load
     from unskew.models.baselines import GlobalMean, OffsetsOnly, Popularity
     from unskew.models.estimator import Recommendations
     from unskew.models.factorization import MatrixFactorization
-    from unskew.models.registry import load
     from unskew.selection.search import CrossValidation, cross_validate
 
 _HOMES = {
@@ -60,7 +60,7 @@ _HOMES = {
     "UnskewWarning": "unskew.errors",
     "cross_validate": "unskew.selection.search",
     "evaluate": "unskew.evaluation.evaluate",
-    "load": "unskew.models.registry",
+    "load": "unskew.loading",
     "load_cm100k": "unskew.data.datasets.cm100k",
     "load_coat": "unskew.data.datasets.coat",
     "load_jester": "unskew.data.datasets.jester",

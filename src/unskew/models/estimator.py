@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from unskew.data.archive import write_model
 from unskew.data.factors import Factors
 from unskew.data.frames import make_frame
 from unskew.data.ratings import Ratings
 from unskew.data.vocabulary import Ids, as_ids, find_codes, shown
-from unskew.errors import NotFittedError, UnknownIdError, UnknownNameError, UsageError
+from unskew.errors import UnknownIdError, UnknownNameError, UsageError
 from unskew.models.parameters import Parameters
-from unskew.models.saving import save_model
+from unskew.settings import Configured
 from unskew.types import IntVector, Scorer, Scores, Vector
 
 OnUnknown: TypeAlias = Literal["fallback", "nan", "raise"]
@@ -49,11 +49,8 @@ class Recommendations:
         return f"Recommendations({len(self.users):,} users, {self.items.shape[1]} items each)"
 
 
-class Recommender:
-    """Predicts F_ui = v_u . w_i + a_u + b_i + c from :class:`Parameters` that a subclass fits.
-
-    Settings are the arguments of ``__init__``, kept under their own names; what a fit finds ends in ``_``.
-    """
+class Recommender(Configured):
+    """Predicts F_ui = v_u . w_i + a_u + b_i + c from :class:`Parameters` that a subclass fits."""
 
     parameters_: Parameters
     users_: Ids
@@ -64,33 +61,13 @@ class Recommender:
     seen_items_: IntVector
     """Items that each user rated in the log, for ``exclude_seen``."""
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002
-        """The arguments of ``__init__``."""
-        return {name: getattr(self, name) for name in self._defaults()}
-
-    def set_params(self, **params: Any) -> Self:
-        """Change arguments by name, as scikit-learn does."""
-        for name, value in params.items():
-            if name not in self._defaults():
-                raise UnknownNameError("parameter", name, self._defaults())
-            setattr(self, name, value)
-        return self
-
-    def __repr__(self) -> str:
-        changed = (f"{name}={value!r}" for name, value in self.get_params().items() if value != self._defaults()[name])
-        return f"{type(self).__name__}({', '.join(changed)})"
-
-    @classmethod
-    def _defaults(cls) -> dict[str, Any]:
-        return {name: field.default for name, field in inspect.signature(cls).parameters.items()}
-
     def predict(self, users: npt.ArrayLike, items: npt.ArrayLike, *, on_unknown: OnUnknown = "fallback") -> Vector:
         """A predicted rating for each pair of ids.
 
         Where a user or an item is unknown, ``"fallback"`` predicts from what is known (offsets, or the mean rating), ``"nan"``
         gives NaN, and ``"raise"`` an error that names the first.
         """
-        self._require_fit()
+        self.require_fit()
         user, item = self._codes(users, self.users_, "user", on_unknown), self._codes(items, self.items_, "item", on_unknown)
         if user.shape != item.shape:
             raise UsageError(f"give as many users as items; got {user.size} and {item.size}.")
@@ -108,7 +85,7 @@ class Recommender:
 
     def scorer(self, users: Ids, items: Ids, /) -> Scorer:
         """A scorer whose codes index ``users`` and whose columns are ``items``; unknown ones have neither factors nor offset."""
-        self._require_fit()
+        self.require_fit()
         user, item = find_codes(as_ids(users), self.users_), find_codes(as_ids(items), self.items_)
         found = self.parameters_
         return Factors(
@@ -126,7 +103,7 @@ class Recommender:
 
         An unknown user gets the items that are best without knowing who asks (``"fallback"``), none (``"nan"``), or an error.
         """
-        self._require_fit()
+        self.require_fit()
         ids = as_ids(users)
         codes = self._codes(ids, self.users_, "user", on_unknown)
         if not (isinstance(k, Integral) and k >= 1):
@@ -154,8 +131,7 @@ class Recommender:
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model: a zip of arrays and a JSON manifest, never code. It replaces an old file in one step."""
-        self._require_fit()
-        save_model(self, Path(path))
+        write_model(self, Path(path))
 
     def _remember(self, log: Ratings, parameters: Parameters, fallback: float) -> None:
         """Keep what prediction needs of a fit."""
@@ -179,9 +155,23 @@ class Recommender:
             )
         return codes
 
-    def _require_fit(self) -> None:
-        if not hasattr(self, "parameters_"):
-            raise NotFittedError(f"{self!r} is not fitted yet: call fit(log, propensities) first.")
+    def check_restored(self) -> str | None:
+        """Arrays must have the shapes that the ids call for."""
+        found, n_users, n_items = self.parameters_, len(self.users_), len(self.items_)
+        n_factors = found.user_factors.shape[-1:]
+        shapes: dict[str, tuple[Any, tuple[int, ...]]] = {
+            "user_factors": (found.user_factors, (n_users, *n_factors)),
+            "item_factors": (found.item_factors, (n_items, *n_factors)),
+            "user_offset": (found.user_offset, (n_users,)),
+            "item_offset": (found.item_offset, (n_items,)),
+            "constant": (found.constant, ()),
+            "seen_starts": (self.seen_starts_, (n_users + 1,)),
+            "seen_items": (self.seen_items_, (int(self.seen_starts_[-1]),)),
+        }
+        for name, (array, expected) in shapes.items():
+            if np.shape(array) != expected:
+                return f"{name} has shape {np.shape(array)} where the ids call for {expected}."
+        return None
 
 
 def _rows_or_zero(rows: npt.NDArray[np.floating], codes: IntVector) -> npt.NDArray[np.floating]:

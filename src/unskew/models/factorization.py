@@ -79,6 +79,11 @@ class MatrixFactorization(Recommender):
     objective_, history_, n_iter_, converged_ : the objective reached, after each step, their number, and whether it was flat.
     """
 
+    objective_: float
+    history_: tuple[float, ...]
+    n_iter_: int
+    converged_: bool
+
     def __init__(
         self,
         n_factors: int = 20,

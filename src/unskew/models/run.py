@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
-import secrets
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -14,6 +12,7 @@ from typing import Any, TypeVar, get_type_hints
 import numpy as np
 import numpy.typing as npt
 
+from unskew.data.archive import replace_file
 from unskew.errors import UsageError
 from unskew.models.parameters import Parameters
 from unskew.models.solvers.solver import Solver
@@ -97,21 +96,6 @@ def load_state(checkpoint: Checkpoint, kind: type[S]) -> tuple[S, tuple[float, .
         if isinstance(error, UsageError):
             raise
         raise UsageError(f"the checkpoint {checkpoint.path} cannot be read ({error}). Remove it to start afresh.") from error
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """All of ``content`` or the old file, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        with beside.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
 
 
 def _flatten(record: Any, prefix: str = "state") -> dict[str, npt.NDArray[Any]]:
