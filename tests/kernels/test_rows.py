@@ -44,14 +44,14 @@ def solve_slowly(given: dict[str, np.ndarray], constant: float, row: int) -> tup
     return z, float((weight * (t - x @ z) ** 2).sum() + (given["ridge"] * z**2).sum())
 
 
-def solve(given: dict[str, np.ndarray], constant: float) -> tuple[np.ndarray, np.ndarray, int]:
+def solve(given: dict[str, np.ndarray], constant: float, longest: int = 1000) -> tuple[np.ndarray, np.ndarray, int]:
     solutions, minima = (
         np.zeros((len(CELLS_A_ROW), given["partners"].shape[1]), given["partners"].dtype),
         np.zeros(len(CELLS_A_ROW)),
     )
     cells = (given["starts"], given["partner"], given["root_weight"], given["rating"])
     number, lanes = given["partners"].dtype.type, 32 // given["partners"].itemsize
-    bad = kernel.solve_rows(ROWS, cells, number(constant), given["partners"], given["ridge"], lanes, solutions, minima)
+    bad = kernel.solve_rows(ROWS, cells, number(constant), given["partners"], given["ridge"], lanes, longest, solutions, minima)
     return solutions, minima, bad
 
 
@@ -70,6 +70,56 @@ def test_rows_are_solved_as_by_the_normal_equations(n_factors: int, has_offsets:
         z, minimum = solve_slowly(given, 1.25, row)
         np.testing.assert_allclose(solutions[row, : z.size], z, rtol=tolerance, atol=tolerance)
         assert minima[row] == pytest.approx(minimum, rel=tolerance, abs=tolerance)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("width", range(8, 136, 8))
+@pytest.mark.parametrize("is_wide", [False, True])
+def test_tiles_of_any_width_make_the_gram_matrix(is_wide: bool, width: int, dtype: str) -> None:
+    """Vectors of 512 bits are split where the processor has none, so that both kinds run anywhere."""
+    panel = np.random.default_rng(width).normal(size=(kernel.PANEL, width)).astype(dtype)
+    gram, add = np.zeros((width, width), dtype), kernel.add_wide_tiles if is_wide else kernel.add_tiles
+
+    for top in range(0, width, 8):
+        add(panel, 50, 32 // panel.itemsize, top, gram)
+
+    expected = panel[:50].astype(np.float64).T @ panel[:50]
+    upper = np.triu_indices(width)
+    np.testing.assert_allclose(gram[upper], expected[upper], rtol=1e-3 if dtype == "float32" else 1e-9, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_long_rows_are_left_to_be_added_up_in_pieces(dtype: str) -> None:
+    given = problem(5, dtype, 3, has_offsets=True)
+    expected, _, _ = solve(given, 0.5)
+
+    solutions, minima, bad = solve(given, 0.5, longest=96)
+
+    is_long = np.array(CELLS_A_ROW) > 96
+    assert bad == -1
+    assert not solutions[is_long].any()
+    assert not minima[is_long].any()
+    assert np.array_equal(solutions[~is_long], expected[~is_long])
+
+
+def test_pieces_of_a_row_add_up_to_its_gram_matrix() -> None:
+    given = problem(5, "float64", 4, has_offsets=True)
+    cells = (given["starts"], given["partner"], given["root_weight"], given["rating"])
+
+    def gram(first: int, end: int) -> np.ndarray:
+        return np.triu(kernel.gram_of(first, end, cells, 0.5, given["partners"], 6, 4))
+
+    np.testing.assert_allclose(gram(10, 130) + gram(130, 400), gram(10, 400), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_lines_keep_vectors_inside_lines_of_the_cache(dtype: str) -> None:
+    for n in range(1, 9):
+        lines = kernel.lines_of_zeros(n, 22, dtype)
+        assert lines.shape == (n, 24)
+        assert lines.dtype == dtype
+        assert lines.ctypes.data % 64 == 0
+        assert not lines.any()
 
 
 def test_a_row_without_cells_is_zero() -> None:

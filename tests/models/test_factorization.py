@@ -16,6 +16,7 @@ from sklearn.base import clone
 import unskew
 from unskew.data.ratings import Ratings
 from unskew.errors import NotFittedError, UnknownIdError, UnknownNameError, UsageError
+from unskew.models import problem
 from unskew.models.factorization import MatrixFactorization
 from unskew.models.weights import effective_l2, training_weights
 
@@ -44,6 +45,26 @@ def test_all_solvers_reach_the_same_optimum(offsets: Any) -> None:
     predictions = [fit.predict(LOG.users[LOG.user], LOG.items[LOG.item]) for fit in fits]
     np.testing.assert_allclose(predictions[0], predictions[1], atol=1e-3)
     np.testing.assert_allclose(predictions[0], predictions[2], atol=1e-3)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("offsets", ["none", "free", "regularized"])
+def test_long_rows_change_nothing_but_rounding(offsets: Any, n_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = MatrixFactorization(3, 20.0, offsets=offsets, tol=1e-12).fit(LOG, P)
+    monkeypatch.setattr(problem, "LONGEST", 7)
+
+    model = MatrixFactorization(3, 20.0, offsets=offsets, tol=1e-12, n_threads=n_threads).fit(LOG, P)
+
+    assert model.objective_ == pytest.approx(expected.objective_, rel=1e-9)
+    pairs = LOG.users[LOG.user], LOG.items[LOG.item]
+    np.testing.assert_allclose(model.predict(*pairs), expected.predict(*pairs), atol=1e-4)
+
+
+def test_a_long_row_without_a_solution_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(problem, "LONGEST", 1)
+
+    with pytest.raises(UsageError, match=r"row \d+ has no unique solution at l2 = 0\. Raise l2"):
+        MatrixFactorization(30, 0.0, offsets="none", solver="als", max_iter=2).fit(LOG.take(np.arange(20)))
 
 
 @pytest.mark.parametrize("solver", ["reduced", "als", "lbfgs"])

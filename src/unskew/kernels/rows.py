@@ -31,6 +31,8 @@ from unskew.kernels.vectors import (
     dot,
     eliminate_lanes,
     gram_tile,
+    has_wide_vectors,
+    interleave,
     invert_lanes,
     solve_lanes,
 )
@@ -42,10 +44,17 @@ Number: TypeAlias = float | np.floating[Any]
 Cells: TypeAlias = tuple[Offsets, Codes, Floats, Floats]
 """Where rows start, and each cell's partner, root of its weight, and rating."""
 
+CACHE_LINE = 64
+"""Bytes."""
 PANEL = 96
 """Cells in a panel: at 20 factors in float32 it stays in the first-level cache."""
 
-TILE_4_3, TILE_4_2, TILE_8_1 = gram_tile(4, 3), gram_tile(4, 2), gram_tile(8, 1)
+TILE_4_3, TILE_4_2, TILE_8_1 = gram_tile(4, 256, 256, 256), gram_tile(4, 256, 256), gram_tile(8, 256)
+WIDE_6, WIDE_5, WIDE_4 = gram_tile(8, 512, 512, 512), gram_tile(8, 512, 512, 256), gram_tile(8, 512, 512)
+WIDE_3, WIDE_2 = gram_tile(8, 512, 256), gram_tile(8, 512)
+WIDE_FROM = 40 if has_wide_vectors() else 1 << 30
+"""Columns from which on vectors of 512 bits are faster, where there are any."""
+ONE_PIVOT, FOUR_PIVOTS = eliminate_lanes(1), eliminate_lanes(4)
 
 
 def padded_width(n_columns: int) -> int:
@@ -53,21 +62,58 @@ def padded_width(n_columns: int) -> int:
     return -(-n_columns // BLOCK) * BLOCK
 
 
+def lines_of_zeros(n: int, n_columns: int, dtype: npt.DTypeLike) -> Floats:
+    """``n`` lines of the next multiple of 8 columns, at an address that keeps every vector inside one line of the cache."""
+    width, kind = padded_width(n_columns), np.dtype(dtype)
+    raw = np.zeros(n * width * kind.itemsize + CACHE_LINE, np.uint8)
+    start = -raw.ctypes.data % CACHE_LINE
+    return raw[start : start + n * width * kind.itemsize].view(kind).reshape(n, width)
+
+
 @compiled
 def add_gram(panel: Floats, n: int, lanes: int, gram: Floats) -> None:
     """The upper triangle of gram += panel' panel over the first ``n`` lines, in tiles that stay in registers."""
     width = panel.shape[1]
     for top in range(0, width, BLOCK):
-        left = top
-        while width - left >= 3 * lanes:
-            TILE_4_3(panel, n, top, left, gram)
-            TILE_4_3(panel, n, top + 4, left, gram)
-            left += 3 * lanes
-        if width - left == 2 * lanes:
-            TILE_4_2(panel, n, top, left, gram)
-            TILE_4_2(panel, n, top + 4, left, gram)
-        elif width - left == lanes:
-            TILE_8_1(panel, n, top, left, gram)
+        if width >= WIDE_FROM:
+            add_wide_tiles(panel, n, lanes, top, gram)
+        else:
+            add_tiles(panel, n, lanes, top, gram)
+
+
+@compiled
+def add_tiles(panel: Floats, n: int, lanes: int, top: int, gram: Floats) -> None:
+    """Eight rows of the Gram matrix, from the diagonal on; ``lanes`` numbers have 256 bits."""
+    left, width = top, panel.shape[1]
+    while width - left >= 3 * lanes:
+        TILE_4_3(panel, n, top, left, gram)
+        TILE_4_3(panel, n, top + 4, left, gram)
+        left += 3 * lanes
+    if width - left == 2 * lanes:
+        TILE_4_2(panel, n, top, left, gram)
+        TILE_4_2(panel, n, top + 4, left, gram)
+    elif width - left == lanes:
+        TILE_8_1(panel, n, top, left, gram)
+
+
+@compiled
+def add_wide_tiles(panel: Floats, n: int, lanes: int, top: int, gram: Floats) -> None:
+    """The same in vectors of 512 bits, with one of 256 at the end where the columns call for it."""
+    left, width = top, panel.shape[1]
+    while width - left >= 6 * lanes:
+        WIDE_6(panel, n, top, left, gram)
+        left += 6 * lanes
+    rest = (width - left) // lanes
+    if rest == 5:
+        WIDE_5(panel, n, top, left, gram)
+    elif rest == 4:
+        WIDE_4(panel, n, top, left, gram)
+    elif rest == 3:
+        WIDE_3(panel, n, top, left, gram)
+    elif rest == 2:
+        WIDE_2(panel, n, top, left, gram)
+    elif rest == 1:
+        TILE_8_1(panel, n, top, left, gram)
 
 
 @compiled
@@ -81,33 +127,80 @@ def fill_panel(first: int, n: int, cells: Cells, constant: Number, partners: Flo
 
 
 @compiled
-def put_aside(gram: Floats, ridge: Floats, lane: int, systems: Floats) -> None:
-    """The upper triangle of a system, its ridge added, into one lane of the systems side by side."""
-    n_solved = np.uint64(ridge.size)
-    line = np.uint64(0)
-    for row in range(n_solved + np.uint64(1)):
-        systems[line, lane] = gram[row, row] + (ridge[row] if row < n_solved else 0)
-        line += np.uint64(1)
-        for column in range(row + np.uint64(1), n_solved + np.uint64(1)):
-            systems[line, lane] = gram[row, column]
-            line += np.uint64(1)
+def fill_gram(
+    first: int,
+    end: int,
+    cells: Cells,
+    constant: Number,
+    partners: Floats,
+    n_solved: int,
+    lanes: int,
+    panel: Floats,
+    gram: Floats,
+) -> None:
+    """The upper triangle of sum w [x, t]' [x, t] over the cells from ``first`` to ``end``."""
+    gram[:] = 0
+    for start in range(first, end, PANEL):
+        n = min(PANEL, end - start)
+        fill_panel(start, n, cells, constant, partners, n_solved, panel)
+        add_gram(panel, n, lanes, gram)
+
+
+@compiled
+def gram_of(first: int, end: int, cells: Cells, constant: Number, partners: Floats, n_solved: int, lanes: int) -> Floats:
+    """The Gram matrix of a piece of a row, its upper triangle filled."""
+    width = partners.shape[1]
+    panel, gram = np.zeros((PANEL, width), partners.dtype), np.empty((width, width), partners.dtype)
+    fill_gram(first, end, cells, constant, partners, n_solved, lanes, panel, gram)
+    return gram
+
+
+@compiled
+def put_side_by_side(grams: Floats, n_solved: int, systems: Floats) -> None:
+    """The upper triangles of eight matrices, one under the other, into the lanes of packed lines.
+
+    Rows come eight columns at a time; what is too much of one is overwritten by the next, and at the end there is room for it.
+    """
+    for row in range(n_solved + 1):
+        for column in range(row, n_solved + 1, BLOCK):
+            interleave(grams, row, grams.shape[1], column, systems, line_of(row, column, n_solved))
+
+
+@compiled
+def line_of(row: int, column: int, n_solved: int) -> int:
+    """The line that holds an entry of the packed upper triangle."""
+    return row * (n_solved + 1) - row * (row - 1) // 2 + column - row
+
+
+@compiled
+def eliminate(systems: Floats, n_solved: int, inverses: Floats) -> None:
+    """Gaussian elimination in all lanes at once, four pivots at a time where as many are left."""
+    for first in range(0, n_solved, 4):
+        end = min(first + 4, n_solved)
+        for pivot in range(first, end):
+            invert_lanes(systems, line_of(pivot, pivot, n_solved), inverses, pivot)
+            last = end if end == first + 4 else n_solved + 1
+            for row in range(pivot + 1, last):
+                goal, source = line_of(row, row, n_solved), line_of(pivot, row, n_solved)
+                ONE_PIVOT(systems, goal, (source,), n_solved + 1 - row, inverses, pivot)
+        if end == first + 4:
+            for row in range(end, n_solved + 1):
+                sources = (
+                    line_of(first, row, n_solved),
+                    line_of(first + 1, row, n_solved),
+                    line_of(first + 2, row, n_solved),
+                    line_of(first + 3, row, n_solved),
+                )
+                FOUR_PIVOTS(systems, line_of(row, row, n_solved), sources, n_solved + 1 - row, inverses, first)
 
 
 @compiled
 def solve_side_by_side(systems: Floats, n_solved: int, inverses: Floats, solution: Floats) -> None:
     """Gaussian elimination and back substitution in all lanes at once; lines are the rows of upper triangles, packed."""
-    pivot_line = 0
-    for pivot in range(n_solved):
-        invert_lanes(systems, pivot_line, inverses, pivot)
-        line = pivot_line
-        for row in range(pivot + 1, n_solved + 1):
-            line += n_solved + 2 - row
-            eliminate_lanes(systems, line, pivot_line + row - pivot, n_solved + 1 - row, inverses, pivot)
-        pivot_line += n_solved + 1 - pivot
-    line = pivot_line
+    eliminate(systems, n_solved, inverses)
     for row in range(n_solved - 1, -1, -1):
-        line -= n_solved + 1 - row
-        solve_lanes(systems, line + n_solved - row, line + 1, n_solved - 1 - row, inverses, solution, row)
+        right, first = line_of(row, n_solved, n_solved), line_of(row, row + 1, n_solved)
+        solve_lanes(systems, right, first, n_solved - 1 - row, inverses, solution, row)
 
 
 @compiled
@@ -118,35 +211,41 @@ def solve_rows(
     partners: Floats,
     ridge: Floats,
     lanes: int,
+    longest: int,
     solutions: Floats,
     minima: Floats,
 ) -> int:
-    """Solve rows ``rows[0]`` to ``rows[1]``; ``minima`` gets each penalised minimum. Returns a row without a solution, or -1."""
+    """Solve rows ``rows[0]`` to ``rows[1]``; ``minima`` gets each penalised minimum. Returns a row without a solution, or -1.
+
+    Rows without a cell get zeros; those of more than ``longest`` cells are left alone.
+    """
     starts = cells[0]
-    n_solved, width = ridge.size, partners.shape[1]
-    panel, gram = np.zeros((PANEL, width), partners.dtype), np.empty((width, width), partners.dtype)
-    systems = np.empty(((n_solved + 1) * (n_solved + 2) // 2, SIDE_BY_SIDE), partners.dtype)
-    inverses, solution = np.ones((n_solved, SIDE_BY_SIDE), partners.dtype), np.zeros((n_solved, SIDE_BY_SIDE), partners.dtype)
-    systems[:] = 1
+    n_solved, width, dtype = ridge.size, partners.shape[1], partners.dtype
+    n_lines = (n_solved + 1) * (n_solved + 2) // 2
+    panel, grams = np.zeros((PANEL, width), dtype), np.zeros((SIDE_BY_SIDE * width + 1, width), dtype)
+    systems = np.empty((n_lines + BLOCK, SIDE_BY_SIDE), dtype)
+    inverses, solution = np.ones((n_solved, SIDE_BY_SIDE), dtype), np.zeros((n_solved, SIDE_BY_SIDE), dtype)
     for batch in range(rows[0], rows[1], SIDE_BY_SIDE):
         n_rows = min(SIDE_BY_SIDE, rows[1] - batch)
         for lane in range(n_rows):
-            row = batch + lane
-            gram[:] = 0
-            for first in range(starts[row], starts[row + 1], PANEL):
-                n = min(PANEL, starts[row + 1] - first)
-                fill_panel(first, n, cells, constant, partners, n_solved, panel)
-                add_gram(panel, n, lanes, gram)
-            put_aside(gram, ridge, lane, systems)
+            first, end = starts[batch + lane], starts[batch + lane + 1]
+            if 0 < end - first <= longest:
+                gram = grams[lane * width : (lane + 1) * width]
+                fill_gram(first, end, cells, constant, partners, n_solved, lanes, panel, gram)
+                for j in range(n_solved):
+                    gram[j, j] += ridge[j]
+        put_side_by_side(grams, n_solved, systems)
         solve_side_by_side(systems, n_solved, inverses, solution)
         for lane in range(n_rows):
             row = batch + lane
-            empty = starts[row] == starts[row + 1]
+            n_cells = starts[row + 1] - starts[row]
+            if n_cells > longest:
+                continue
             for j in range(n_solved):
-                if not (empty or inverses[j, lane] > 0):
+                if not (n_cells == 0 or inverses[j, lane] > 0):
                     return row
-                solutions[row, j] = 0 if empty else solution[j, lane]
-            minima[row] = 0 if empty else systems[systems.shape[0] - 1, lane]
+                solutions[row, j] = 0 if n_cells == 0 else solution[j, lane]
+            minima[row] = 0 if n_cells == 0 else systems[n_lines - 1, lane]
     return -1
 
 

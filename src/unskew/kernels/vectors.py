@@ -1,17 +1,18 @@
-"""The three vector operations that the row solver is made of, as intrinsics for numba.
+"""The vector operations that the row solver is made of, as intrinsics for numba.
 
 LLVM does not block registers by itself, so that the inner loop of a Gram matrix written in plain numba reaches a tenth of what
 these do. All work on rows of C-contiguous two-dimensional arrays whose width is a multiple of 8, in vectors of 256 bits: eight
-float32 or four float64. Nothing is checked: callers keep to the bounds.
+float32 or four float64; tiles of Gram matrices in 512 bits, too. Nothing is checked: callers keep to the bounds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from itertools import accumulate
 from typing import Any
 
 from llvmlite import ir
+from llvmlite.binding import get_host_cpu_features
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -19,6 +20,8 @@ from numba.extending import intrinsic
 VECTOR_BITS = 256
 BLOCK = 8
 """Widths of lines are multiples of it."""
+RUN = 24
+"""Columns whose loads and stores are written out."""
 SIDE_BY_SIDE = 8
 """Systems solved together: a line of a (lines, 8) array holds one number of each."""
 I32, I64 = ir.IntType(32), ir.IntType(64)
@@ -27,12 +30,12 @@ I32, I64 = ir.IntType(32), ir.IntType(64)
 class Rows:
     """A two-dimensional array inside generated code: pointers to rows, vectors at columns."""
 
-    def __init__(self, context: Any, builder: Any, array_type: Any, value: Any) -> None:
+    def __init__(self, context: Any, builder: Any, array_type: Any, value: Any, bits: int = VECTOR_BITS) -> None:
         array = context.make_array(array_type)(context, builder, value)
         self.builder, self.data = builder, array.data
         self.width = cgutils.unpack_tuple(builder, array.shape, 2)[1]
         self.number = context.get_value_type(array_type.dtype)
-        self.lanes = VECTOR_BITS // array_type.dtype.bitwidth
+        self.lanes = bits // array_type.dtype.bitwidth
         self.vector = ir.VectorType(self.number, self.lanes)
         self.align = array_type.dtype.bitwidth // 8
 
@@ -59,7 +62,7 @@ class Rows:
     def multiply_add(self, left: Any, right: Any, addend: Any) -> Any:
         """Left * right + addend, rounded once."""
         kind = ir.FunctionType(self.vector, [self.vector] * 3)
-        name = f"llvm.fma.v{self.lanes}f{VECTOR_BITS // self.lanes}"
+        name = f"llvm.fma.v{self.lanes}f{8 * self.align}"
         return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name), [left, right, addend])
 
     def lane_columns(self) -> list[Any]:
@@ -70,39 +73,45 @@ class Rows:
         return self.builder.bitcast(self.builder.gep(row, [column]), self.vector.as_pointer())
 
 
-def gram_tile(n_rows: int, n_vectors: int) -> Callable[..., None]:
+def gram_tile(n_rows: int, *vectors: int) -> Callable[..., None]:
     """``tile(panel, n, top, left, gram)``: gram[top + r, left + c] += sum_k panel[k, top + r] * panel[k, left + c].
 
-    ``n_rows`` x ``n_vectors`` accumulators stay in registers over the whole sum.
+    ``vectors`` are the widths in bits of the columns' vectors, side by side. ``n_rows`` times as many accumulators stay in
+    registers over the whole sum, so that there may be 16 of 256 bits or 32 of 512.
     """
 
     @intrinsic
     def tile(typing_context: Any, panel: Any, n: Any, top: Any, left: Any, gram: Any) -> Any:  # noqa: ARG001
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            source = Rows(context, builder, signature.args[0], arguments[0])
-            target = Rows(context, builder, signature.args[4], arguments[4])
+            sources = [Rows(context, builder, signature.args[0], arguments[0], bits) for bits in vectors]
+            targets = [Rows(context, builder, signature.args[4], arguments[4], bits) for bits in vectors]
             n, top, left = arguments[1:4]
-            columns = [builder.add(left, I64(v * source.lanes)) for v in range(n_vectors)]
-            zero = ir.Constant(source.vector, [0.0] * source.lanes)
-            sums = [[cgutils.alloca_once(builder, source.vector) for _ in columns] for _ in range(n_rows)]
-            for place in (place for line in sums for place in line):
-                builder.store(zero, place)
+            shifts = accumulate((source.lanes for source in sources[:-1]), initial=0)
+            columns = [builder.add(left, I64(shift)) for shift in shifts]
+            sums = [[cgutils.alloca_once(builder, source.vector) for source in sources] for _ in range(n_rows)]
+            for place, source in ((place, source) for line in sums for place, source in zip(line, sources, strict=True)):
+                builder.store(ir.Constant(source.vector, [0.0] * source.lanes), place)
             with cgutils.for_range(builder, n, intp=I64) as loop:
-                row = source.row(loop.index)
-                vectors = [source.load(row, column) for column in columns]
+                row = sources[0].row(loop.index)
+                values = [source.load(row, column) for source, column in zip(sources, columns, strict=True)]
                 for r, line in enumerate(sums):
-                    scalar = source.spread(builder.load(builder.gep(row, [builder.add(top, I64(r))])))
-                    for place, vector in zip(line, vectors, strict=True):
-                        builder.store(source.multiply_add(scalar, vector, builder.load(place)), place)
+                    scalar = builder.load(builder.gep(row, [builder.add(top, I64(r))]))
+                    for place, source, value in zip(line, sources, values, strict=True):
+                        builder.store(source.multiply_add(source.spread(scalar), value, builder.load(place)), place)
             for r, line in enumerate(sums):
-                row = target.row(builder.add(top, I64(r)))
-                for place, column in zip(line, columns, strict=True):
+                row = targets[0].row(builder.add(top, I64(r)))
+                for place, target, column in zip(line, targets, columns, strict=True):
                     target.store(builder.fadd(target.load(row, column), builder.load(place)), row, column)
             return context.get_dummy_value()
 
         return types.void(panel, types.int64, types.int64, types.int64, gram), generate
 
     return tile  # type: ignore[no-any-return]
+
+
+def has_wide_vectors() -> bool:
+    """Whether this processor works on 512 bits at once."""
+    return bool(get_host_cpu_features().get("avx512f", False))
 
 
 @intrinsic
@@ -114,8 +123,10 @@ def copy_scaled(typing_context: Any, source: Any, i: Any, factor: Any, target: A
         other = Rows(context, builder, signature.args[3], arguments[3])
         row, goal = one.row(arguments[1]), other.row(arguments[4])
         factors = one.spread(arguments[2])
-        with _columns(builder, one, I64(0)) as column:
-            other.store(builder.fmul(factors, one.load(row, column)), goal, column)
+        for columns in _runs(builder, one, I64(0)):
+            scaled = [builder.fmul(factors, one.load(row, column)) for column in columns]
+            for column, value in zip(columns, scaled, strict=True):
+                other.store(value, goal, column)
         return context.get_dummy_value()
 
     return types.void(source, types.int64, source.dtype, target, types.int64), generate
@@ -130,8 +141,10 @@ def add_scaled(typing_context: Any, source: Any, i: Any, factor: Any, target: An
         other = Rows(context, builder, signature.args[3], arguments[3])
         row, goal = one.row(arguments[1]), other.row(arguments[4])
         factors = one.spread(arguments[2])
-        with _columns(builder, one, arguments[5]) as column:
-            other.store(one.multiply_add(factors, one.load(row, column), other.load(goal, column)), goal, column)
+        for columns in _runs(builder, one, arguments[5]):
+            sums = [one.multiply_add(factors, one.load(row, column), other.load(goal, column)) for column in columns]
+            for column, value in zip(columns, sums, strict=True):
+                other.store(value, goal, column)
         return context.get_dummy_value()
 
     return types.void(source, types.int64, source.dtype, target, types.int64, types.int64), generate
@@ -147,8 +160,11 @@ def dot(typing_context: Any, source: Any, i: Any, target: Any, k: Any) -> Any:  
         row, goal = one.row(arguments[1]), other.row(arguments[3])
         place = cgutils.alloca_once(builder, one.vector)
         builder.store(ir.Constant(one.vector, [0.0] * one.lanes), place)
-        with _columns(builder, one, I64(0)) as column:
-            builder.store(one.multiply_add(one.load(row, column), other.load(goal, column), builder.load(place)), place)
+        for columns in _runs(builder, one, I64(0)):
+            total = builder.load(place)
+            for column in columns:
+                total = one.multiply_add(one.load(row, column), other.load(goal, column), total)
+            builder.store(total, place)
         total = builder.load(place)
         lanes = [builder.extract_element(total, I32(lane)) for lane in range(one.lanes)]
         while len(lanes) > 1:
@@ -156,6 +172,39 @@ def dot(typing_context: Any, source: Any, i: Any, target: Any, k: Any) -> Any:  
         return lanes[0]
 
     return source.dtype(source, types.int64, target, types.int64), generate
+
+
+@intrinsic
+def interleave(typing_context: Any, sources: Any, first: Any, stride: Any, column: Any, lines: Any, goal: Any) -> Any:  # noqa: ARG001
+    """``lines[goal + c, lane] = sources[first + lane * stride, column + c]`` for c < 8: rows become the lanes of lines."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source, target = (Rows(context, builder, signature.args[at], arguments[at]) for at in (0, 4))
+        _, first, stride, column, _, goal = arguments
+        rows = [source.row(builder.add(first, builder.mul(I64(lane), stride))) for lane in range(SIDE_BY_SIDE)]
+        for lane in range(0, SIDE_BY_SIDE, source.lanes):
+            for shift in range(0, BLOCK, source.lanes):
+                at = builder.add(column, I64(shift))
+                values = _transposed(builder, [source.load(row, at) for row in rows[lane : lane + source.lanes]])
+                for c, value in enumerate(values):
+                    target.store(value, target.row(builder.add(goal, I64(shift + c))), I64(lane))
+        return context.get_dummy_value()
+
+    return types.void(sources, types.int64, types.int64, types.int64, lines, types.int64), generate
+
+
+def _transposed(builder: Any, vectors: list[Any]) -> list[Any]:
+    """A square of numbers, its rows as vectors, by perfect shuffles: each halves the distance between neighbours of a column."""
+    n = len(vectors)
+    low = [place for pair in zip(range(n // 2), range(n, n + n // 2), strict=True) for place in pair]
+    for _ in range(n.bit_length() - 1):
+        pairs = list(zip(vectors[: n // 2], vectors[n // 2 :], strict=True))
+        vectors = [
+            builder.shuffle_vector(one, other, ir.Constant(ir.VectorType(I32, n), [place + shift for place in low]))
+            for one, other in pairs
+            for shift in (0, n // 2)
+        ]
+    return vectors
 
 
 @intrinsic
@@ -173,23 +222,40 @@ def invert_lanes(typing_context: Any, lines: Any, a: Any, inverses: Any, i: Any)
     return types.void(lines, types.int64, inverses, types.int64), generate
 
 
-@intrinsic
-def eliminate_lanes(typing_context: Any, lines: Any, goal: Any, source: Any, n: Any, inverses: Any, i: Any) -> Any:  # noqa: ARG001
-    """``lines[goal + k] -= (lines[source] * inverses[i]) * lines[source + k]`` for k < n, lane by lane."""
+def eliminate_lanes(n_pivots: int) -> Callable[..., None]:
+    """``eliminate(lines, goal, sources, n, inverses, i)``: for k < n, pivot after pivot and lane by lane,
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        rows, scales = (Rows(context, builder, signature.args[at], arguments[at]) for at in (0, 4))
-        _, goal, source, n, _, i = arguments
-        columns = rows.lane_columns()
-        head = rows.row(source)
-        factors = [builder.fneg(builder.fmul(rows.load(head, at), scales.load(scales.row(i), at))) for at in columns]
-        with cgutils.for_range(builder, n, intp=I64) as loop:
-            to, by = rows.row(builder.add(goal, loop.index)), rows.row(builder.add(source, loop.index))
-            for column, factor in zip(columns, factors, strict=True):
-                rows.store(rows.multiply_add(factor, rows.load(by, column), rows.load(to, column)), to, column)
-        return context.get_dummy_value()
+        lines[goal + k] -= (lines[sources[j]] * inverses[i + j]) * lines[sources[j] + k].
 
-    return types.void(lines, types.int64, types.int64, types.int64, inverses, types.int64), generate
+    Several pivots at once read and write each goal once.
+    """
+
+    @intrinsic
+    def eliminate(typing_context: Any, lines: Any, goal: Any, sources: Any, n: Any, inverses: Any, i: Any) -> Any:  # noqa: ARG001
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            rows, scales = (Rows(context, builder, signature.args[at], arguments[at]) for at in (0, 4))
+            _, goal, _, n, _, i = arguments
+            sources = cgutils.unpack_tuple(builder, arguments[2], n_pivots)
+            inverse = [scales.row(builder.add(i, I64(j))) for j in range(n_pivots)]
+            factors = [
+                [
+                    builder.fneg(builder.fmul(rows.load(rows.row(source), at), scales.load(scale, at)))
+                    for at in rows.lane_columns()
+                ]
+                for source, scale in zip(sources, inverse, strict=True)
+            ]
+            with cgutils.for_range(builder, n, intp=I64) as loop:
+                to, *by = (rows.row(builder.add(first, loop.index)) for first in (goal, *sources))
+                for place, column in enumerate(rows.lane_columns()):
+                    value = rows.load(to, column)
+                    for factor, row in zip(factors, by, strict=True):
+                        value = rows.multiply_add(factor[place], rows.load(row, column), value)
+                    rows.store(value, to, column)
+            return context.get_dummy_value()
+
+        return types.void(lines, types.int64, types.UniTuple(types.int64, n_pivots), types.int64, inverses, types.int64), generate
+
+    return eliminate  # type: ignore[no-any-return]
 
 
 @intrinsic
@@ -217,8 +283,12 @@ def solve_lanes(typing_context: Any, lines: Any, right: Any, first: Any, n: Any,
     return types.void(lines, types.int64, types.int64, types.int64, inverses, solution, types.int64), generate
 
 
-@contextmanager
-def _columns(builder: Any, rows: Rows, left: Any) -> Iterator[Any]:
-    """A loop over the columns from ``left`` on at which vectors start."""
-    with cgutils.for_range_slice(builder, left, rows.width, I64(rows.lanes), intp=I64) as (column, _):
-        yield column
+def _runs(builder: Any, rows: Rows, left: Any) -> Iterator[list[Any]]:
+    """Code for all columns from ``left`` on: a loop over runs of 24, written out, then one over what is left in steps of 8.
+
+    Written-out loads and stores overlap; a loop vector by vector took three times as long.
+    """
+    in_runs = builder.sub(rows.width, builder.urem(builder.sub(rows.width, left), I64(RUN)))
+    for first, end, step in ((left, in_runs, RUN), (in_runs, rows.width, BLOCK)):
+        with cgutils.for_range_slice(builder, first, end, I64(step), intp=I64) as (column, _):
+            yield [builder.add(column, I64(shift)) for shift in range(0, step, rows.lanes)]

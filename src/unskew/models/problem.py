@@ -8,17 +8,20 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from scipy import linalg
 
 from unskew.errors import UsageError
 from unskew.models.parameters import Floats, Parameters
 from unskew.threads import Workers
-from unskew.types import IntVector, Vector
+from unskew.types import IntVector, Matrix, Vector
 
 Offsets: TypeAlias = Literal["none", "free", "regularized"]
 
 MOST_TASKS = 16
 CELLS_A_TASK = 25_000
 """The log is worked through in pieces whose number depends on its size alone: sums over them are added in their order."""
+LONGEST = 100_000
+"""A row of more cells is added up in pieces of so many, by all threads."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,7 +33,7 @@ class Side:
     rating: Floats
     root_weight: Floats
     tasks: tuple[tuple[int, int], ...]
-    """Ranges of rows with about equal numbers of cells."""
+    """Ranges of rows with about equal numbers of cells, those of long rows not counted."""
 
     @classmethod
     def of(cls, row: IntVector, partner: IntVector, rating: Vector, weight: Vector, *, n_rows: int, dtype: npt.DTypeLike) -> Side:
@@ -39,7 +42,9 @@ class Side:
         np.cumsum(np.bincount(row, minlength=n_rows), out=starts[1:])
         order = np.argsort(row, kind="stable")
         n_tasks = int(np.clip(row.size // CELLS_A_TASK, 1, MOST_TASKS))
-        cuts = np.searchsorted(starts, np.linspace(0, row.size, n_tasks + 1)[1:-1])
+        lengths = np.diff(starts)
+        work = np.concatenate([[0], np.cumsum(np.where(lengths > LONGEST, 0, lengths))])
+        cuts = np.searchsorted(work, np.linspace(0, work[-1], n_tasks + 1)[1:-1])
         ends = np.unique(np.concatenate([[0], cuts, [n_rows]])).tolist()
         return cls(
             starts, partner[order], rating[order].astype(dtype), np.sqrt(weight[order]).astype(dtype), tuple(pairwise(ends))
@@ -54,6 +59,11 @@ class Side:
     def cells(self) -> tuple[npt.NDArray[np.int64], IntVector, Floats, Floats]:
         """As the kernels take them."""
         return self.starts, self.partner, self.root_weight, self.rating
+
+    @property
+    def long_rows(self) -> list[int]:
+        """Rows that no one thread should solve alone."""
+        return np.flatnonzero(np.diff(self.starts) > LONGEST).tolist()
 
     def weight_of_rows(self) -> Vector:
         """The sum of each row's weights."""
@@ -99,9 +109,9 @@ class Problem:
 
     def lines(self, n: int) -> Floats:
         """Lines of zeros for ``n`` rows."""
-        from unskew.kernels.rows import padded_width
+        from unskew.kernels.rows import lines_of_zeros
 
-        return np.zeros((n, padded_width(self.n_solved + 1)), self.by_user.rating.dtype)
+        return lines_of_zeros(n, self.n_solved + 1, self.by_user.rating.dtype)
 
     def as_partners(self, factors: Floats, offset: Floats) -> Floats:
         """``[w, 1, b]``."""
@@ -155,12 +165,34 @@ class Problem:
         number, ridge, lanes = partners.dtype.type, self.ridge, 32 // partners.itemsize
 
         def work(rows: tuple[int, int]) -> int:
-            return solve_rows(rows, side.cells, number(constant), partners, ridge, lanes, solutions, minima)
+            return solve_rows(rows, side.cells, number(constant), partners, ridge, lanes, LONGEST, solutions, minima)
 
         bad = max(self.workers.map(work, side.tasks))
         if bad >= 0:
             raise UsageError(f"row {bad} has no unique solution at l2 = {self.l2:g}. Raise l2.")
+        for row in side.long_rows:
+            solutions[row, : self.n_solved], minima[row] = self._solve_long(side, row, partners, constant)
         return solutions, float(minima.sum())
+
+    def _solve_long(self, side: Side, row: int, partners: Floats, constant: float) -> tuple[Vector, float]:
+        """One row's solution and minimum, its cells added up in pieces by all threads, and the pieces in their order."""
+        from unskew.kernels.rows import gram_of
+
+        number, lanes, n_solved = partners.dtype.type, 32 // partners.itemsize, self.n_solved
+        first, end = int(side.starts[row]), int(side.starts[row + 1])
+
+        def work(piece: int) -> Matrix:
+            gram = gram_of(piece, min(piece + LONGEST, end), side.cells, number(constant), partners, n_solved, lanes)
+            return gram.astype(np.float64)
+
+        gram = np.add.reduce(self.workers.map(work, range(first, end, LONGEST)))
+        normal = np.triu(gram[:n_solved, :n_solved]) + np.triu(gram[:n_solved, :n_solved], 1).T + np.diag(self.ridge)
+        right = gram[:n_solved, n_solved]
+        try:
+            solution = linalg.cho_solve(linalg.cho_factor(normal), right)
+        except linalg.LinAlgError as error:
+            raise UsageError(f"row {row} has no unique solution at l2 = {self.l2:g}. Raise l2.") from error
+        return solution, float(gram[n_solved, n_solved] - right @ solution)
 
     def slope(
         self, side: Side, partners: Floats, solutions: Floats, constant: float, *, is_absolute: bool = False
