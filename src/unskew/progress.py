@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
@@ -43,6 +45,12 @@ def live_line(enabled: bool) -> Iterator[Callable[[str], None]]:
 
     with Console(stderr=True).status("starting") as status:
         yield status.update
+
+
+def tell_person(text: str) -> None:
+    """A line on standard error where a person reads it: a terminal or a notebook."""
+    if sys.stderr.isatty() or hasattr(builtins, "__IPYTHON__"):
+        print(text, file=sys.stderr)
 
 
 def _ignore(text: str) -> None:
