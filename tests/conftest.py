@@ -33,3 +33,19 @@ def coat_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("user", "item"):
         (root / "coat" / "user_item_features" / f"{name}_features_map.txt").write_text("gender:men")
     return root
+
+
+@pytest.fixture(scope="session")
+def movielens_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of data sets with made-up files in the form of MovieLens 100K: 40 users x 60 films, four cells in ten rated."""
+    rng = np.random.default_rng(0)
+    taste = rng.normal(size=(40, 2)) @ rng.normal(size=(2, 60)) + rng.normal(size=60)
+    rating = np.clip(np.round(3.5 + taste), 1, 5).astype(int)
+    cells = np.argwhere(rng.random(rating.shape) < 0.4)
+    flags = "|".join(["1", *["0"] * 18])
+    root = tmp_path_factory.mktemp("data")
+    (root / "ml-100k").mkdir()
+    (root / "ml-100k" / "u.data").write_text("".join(f"{u + 1}\t{i + 1}\t{rating[u, i]}\t880000000\n" for u, i in cells))
+    (root / "ml-100k" / "u.user").write_text("".join(f"{user + 1}|30|F|other|00000\n" for user in range(40)))
+    (root / "ml-100k" / "u.item").write_text("".join(f"{item + 1}|Film|01-Jan-1995|||{flags}\n" for item in range(60)))
+    return root

@@ -23,88 +23,146 @@ if TYPE_CHECKING:
     from unskew.data.ratings import Ratings
     from unskew.data.simulation import Simulation, simulate
     from unskew.data.universe import Universe
+    from unskew.diagnostics.diagnose import diagnose
+    from unskew.diagnostics.result import Diagnosis
     from unskew.errors import PropensityWarning, UnskewError, UnskewWarning
     from unskew.estimators.transforms import Clip, Shrink, SubGaussian, Switch
+    from unskew.estimators.weights import inverse_weights
     from unskew.evaluation.evaluate import evaluate
+    from unskew.evaluation.frames import evaluate_frame
+    from unskew.evaluation.groups import GroupedEvaluation
     from unskew.evaluation.result import Comparison, Evaluation
+    from unskew.evaluation.robustness import Robustness, Sensitivity
+    from unskew.evaluation.sensitivity import sensitivity
     from unskew.loading import load
     from unskew.models.baselines import GlobalMean, OffsetsOnly, Popularity
     from unskew.models.estimator import Recommendations
     from unskew.models.factorization import MatrixFactorization
+    from unskew.propensity.boosted import BoostedPropensity
+    from unskew.propensity.calibration import CalibratedPropensity
+    from unskew.propensity.classifier import ClassifierPropensity
+    from unskew.propensity.clipping import ClippedPropensity
+    from unskew.propensity.cross_fitting import CrossFittedPropensity
+    from unskew.propensity.logistic import LogisticPropensity
+    from unskew.propensity.naive_bayes import NaiveBayesPropensity
+    from unskew.propensity.one_bit import OneBitPropensity
+    from unskew.propensity.poisson import PoissonPropensity
+    from unskew.propensity.popularity import PopularityPropensity, UniformPropensity
+    from unskew.propensity.scaling import ScaledPropensity
     from unskew.selection.search import CrossValidation, cross_validate
 
 _HOMES = {
+    "BoostedPropensity": "unskew.propensity.boosted",
     "ByCovariates": "unskew.data.observation",
     "ByRating": "unskew.data.observation",
+    "CalibratedPropensity": "unskew.propensity.calibration",
+    "ClassifierPropensity": "unskew.propensity.classifier",
     "Clip": "unskew.estimators.transforms",
+    "ClippedPropensity": "unskew.propensity.clipping",
     "Comparison": "unskew.evaluation.result",
+    "CrossFittedPropensity": "unskew.propensity.cross_fitting",
     "CrossValidation": "unskew.selection.search",
+    "Diagnosis": "unskew.diagnostics.result",
     "Evaluation": "unskew.evaluation.result",
     "Factors": "unskew.data.factors",
     "GlobalMean": "unskew.models.baselines",
+    "GroupedEvaluation": "unskew.evaluation.groups",
+    "LogisticPropensity": "unskew.propensity.logistic",
     "MatrixFactorization": "unskew.models.factorization",
+    "NaiveBayesPropensity": "unskew.propensity.naive_bayes",
     "Observation": "unskew.data.observation",
     "OffsetsOnly": "unskew.models.baselines",
+    "OneBitPropensity": "unskew.propensity.one_bit",
+    "PoissonPropensity": "unskew.propensity.poisson",
     "Popularity": "unskew.models.baselines",
+    "PopularityPropensity": "unskew.propensity.popularity",
     "Propensities": "unskew.data.propensities",
     "PropensityWarning": "unskew.errors",
     "Ratings": "unskew.data.ratings",
     "Recommendations": "unskew.models.estimator",
+    "ScaledPropensity": "unskew.propensity.scaling",
+    "Robustness": "unskew.evaluation.robustness",
+    "Sensitivity": "unskew.evaluation.robustness",
     "Shrink": "unskew.estimators.transforms",
     "Simulation": "unskew.data.simulation",
     "SubGaussian": "unskew.estimators.transforms",
     "Switch": "unskew.estimators.transforms",
     "Uniform": "unskew.data.observation",
+    "UniformPropensity": "unskew.propensity.popularity",
     "Universe": "unskew.data.universe",
     "UnskewError": "unskew.errors",
     "UnskewWarning": "unskew.errors",
     "cross_validate": "unskew.selection.search",
+    "diagnose": "unskew.diagnostics.diagnose",
     "evaluate": "unskew.evaluation.evaluate",
+    "evaluate_frame": "unskew.evaluation.frames",
+    "inverse_weights": "unskew.estimators.weights",
     "load": "unskew.loading",
     "load_cm100k": "unskew.data.datasets.cm100k",
     "load_coat": "unskew.data.datasets.coat",
     "load_jester": "unskew.data.datasets.jester",
     "load_movielens_100k": "unskew.data.datasets.movielens",
     "load_yahoo_r3": "unskew.data.datasets.yahoo_r3",
+    "sensitivity": "unskew.evaluation.sensitivity",
     "simulate": "unskew.data.simulation",
 }
 _ROOMS = ("errors", "theory")
 
 __all__ = [
+    "BoostedPropensity",
     "ByCovariates",
     "ByRating",
+    "CalibratedPropensity",
+    "ClassifierPropensity",
     "Clip",
+    "ClippedPropensity",
     "Comparison",
+    "CrossFittedPropensity",
     "CrossValidation",
+    "Diagnosis",
     "Evaluation",
     "Factors",
     "GlobalMean",
+    "GroupedEvaluation",
+    "LogisticPropensity",
     "MatrixFactorization",
+    "NaiveBayesPropensity",
     "Observation",
     "OffsetsOnly",
+    "OneBitPropensity",
+    "PoissonPropensity",
     "Popularity",
+    "PopularityPropensity",
     "Propensities",
     "PropensityWarning",
     "Ratings",
     "Recommendations",
+    "Robustness",
+    "ScaledPropensity",
+    "Sensitivity",
     "Shrink",
     "Simulation",
     "SubGaussian",
     "Switch",
     "Uniform",
+    "UniformPropensity",
     "Universe",
     "UnskewError",
     "UnskewWarning",
     "__version__",
     "cross_validate",
+    "diagnose",
     "errors",
     "evaluate",
+    "evaluate_frame",
+    "inverse_weights",
     "load",
     "load_cm100k",
     "load_coat",
     "load_jester",
     "load_movielens_100k",
     "load_yahoo_r3",
+    "sensitivity",
     "simulate",
     "theory",
 ]

@@ -53,6 +53,15 @@ def single_blas_thread() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def single_openmp_thread() -> Iterator[None]:
+    """OpenMP keeps to the calling thread: small pieces of work are not shared out among threads that wait for one another."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(limits=1, user_api="openmp"):
+        yield
+
+
 @cache
 def _blas_libraries() -> Any:
     """Finding the libraries takes milliseconds, so the handle is kept."""

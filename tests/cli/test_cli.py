@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 from unskew import __version__
 from unskew.cli import main
 from unskew.errors import BadRatingError, MissingExtraError, UnknownNameError
+from unskew.experiments.figure3 import figure3
 from unskew.experiments.reproduction import Reproduction
 from unskew.experiments.table1 import table1
 from unskew.experiments.table2 import table2
@@ -24,6 +25,12 @@ from unskew.experiments.toy import toy
 
 ESTIMATORS = ("naive", "ips", "snips")
 IN_A_PROCESS = [sys.executable, "-c", "from unskew.cli import main; main()"]
+
+
+@pytest.fixture(autouse=True)
+def no_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What runs with or without data runs without."""
+    monkeypatch.delenv("UNSKEW_DATA", raising=False)
 
 
 def run(*arguments: str) -> Result:
@@ -287,7 +294,7 @@ def test_the_module_runs_and_an_ascii_output_is_no_reason_to_fail() -> None:
 @pytest.fixture
 def stubs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Experiments that only say how many trials they were asked for."""
-    for name in ("table1", "figure2", "table2"):
+    for name in ("table1", "figure2", "figure3", "table2"):
         monkeypatch.setattr(
             f"unskew.experiments.{name}.{name}",
             lambda name=name, trials=0, **_: Reproduction(name, trials, 0, [{"asked": trials}], {"n": [trials]}, ""),
@@ -298,22 +305,76 @@ def stubs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_all_experiments_share_one_object(coat_folder: Path) -> None:
     result = run("reproduce", "all", "--json", "--trials", "2", "--data", str(coat_folder))
 
-    assert [row["experiment"] for row in rows_of(result, "all", 2)] == ["toy", "toy", "toy", "table1", "figure2", "table2"]
-    assert result.stderr == ""
+    assert [row["experiment"] for row in rows_of(result, "all", 2)] == ["toy"] * 3 + ["table1", "figure2", "figure3", "table2"]
+    assert result.stderr == f"table1, figure2, figure3 run as without --data: {coat_folder} has no MovieLens 100K.\n"
 
 
 @pytest.mark.usefixtures("stubs")
 def test_all_leaves_out_what_it_has_no_data_for_and_says_so(tmp_path: Path) -> None:
     result = run("reproduce", "all", "--json", "--trials", "2", "--data", str(tmp_path))
 
-    assert [row["experiment"] for row in rows_of(result, "all", 2)] == ["toy", "toy", "toy", "table1", "figure2"]
+    assert [row["experiment"] for row in rows_of(result, "all", 2)] == ["toy"] * 3 + ["table1", "figure2", "figure3"]
     assert result.stderr.startswith("table2 left out: Coat Shopping was not found.")
 
 
 @pytest.mark.usefixtures("stubs")
-@pytest.mark.parametrize(("name", "trials"), [("table1", 50), ("figure2", 50), ("table2", 1)])
+@pytest.mark.parametrize(("name", "trials"), [("table1", 50), ("figure2", 50), ("figure3", 30), ("table2", 1)])
 def test_each_experiment_has_its_own_number_of_trials(name: str, trials: int) -> None:
     assert rows_of(run("reproduce", name, "--json"), name, trials) == [{"asked": trials}]
+
+
+@pytest.mark.parametrize("name", ["table1", "figure2", "figure3"])
+def test_data_reach_the_experiments_that_can_do_without(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[Path | None] = []
+
+    def stub(*, data: Path | None, trials: int, **_: object) -> Reproduction:
+        asked.append(data)
+        return Reproduction(name, trials, 0, [], {"n": [trials]}, "")
+
+    monkeypatch.setattr(f"unskew.experiments.{name}.{name}", stub)
+    run("reproduce", name, "--data", str(tmp_path))
+    run("reproduce", name)
+
+    assert asked == [tmp_path, None]
+
+
+@pytest.mark.usefixtures("stubs")
+def test_all_gives_every_experiment_the_folder_that_has_its_data(movielens_folder: Path) -> None:
+    result = run("reproduce", "all", "--json", "--trials", "2", "--data", str(movielens_folder))
+
+    assert rows_of(result, "all", 2)
+    assert result.stderr.startswith("table2 left out: Coat Shopping was not found.")
+    assert "run as without --data" not in result.stderr
+
+
+def test_table1_without_the_data_it_is_given_says_what_the_reader_says(tmp_path: Path) -> None:
+    result = run("reproduce", "table1", "--data", str(tmp_path))
+
+    assert result.exit_code == 3
+    assert "MovieLens 100K was not found." in result.stderr
+    assert "https://grouplens.org/datasets/movielens/100k/" in result.stderr
+
+
+def test_figure3_in_all_its_forms(monkeypatch: pytest.MonkeyPatch, movielens_folder: Path, tmp_path: Path) -> None:
+    monkeypatch.setattr("unskew.experiments.figure3.figure3", partial(figure3, l2=(2, 5)))
+    monkeypatch.setattr("unskew.experiments.figure3.N_FACTORS", 2)
+    shown = run("reproduce", "figure3", "--trials", "2", "--data", str(movielens_folder), "-o", str(tmp_path))
+
+    assert shown.exit_code == 0, shown.stderr
+    assert "figure3, 2 trials, seed 0" in shown.stdout
+    assert "Truth: MovieLens 100K, completed by" in " ".join(shown.stdout.split())
+    assert_readable(shown.stdout)
+    assert {path.name for path in tmp_path.iterdir()} == {"figure3.json", "figure3.png", "figure3.svg"}
+    curves = [row for row in json.loads((tmp_path / "figure3.json").read_text())["rows"] if "variant" not in row]
+    assert len(curves) == 12
+    assert curves[0].keys() == {"panel", "alpha", "model", "metric", "ours", "ci_low", "ci_high", "paper"}
+
+
+def test_figure3_has_no_other_panel_yet() -> None:
+    result = run("reproduce", "figure3", "--panel", "right")
+
+    assert result.exit_code == 2
+    assert "'right' is not 'left'" in result.stderr
 
 
 def test_table2_in_all_its_forms(monkeypatch: pytest.MonkeyPatch, coat_folder: Path, tmp_path: Path) -> None:

@@ -30,3 +30,11 @@ def test_weights_that_do_not_add_up_to_the_universe(n_cells: int, share: str) ->
     (complaint,) = WeightHealth.of(np.full(1000, 20.0), n_cells=n_cells).complaints()
 
     assert f"add up to 20,000, but there are {n_cells:,} cells ({share})" in complaint
+
+
+def test_shares_of_the_log_and_of_all_cells() -> None:
+    health = WeightHealth.of(np.array([1.0, 3.0]), n_cells=8)
+
+    assert health.sample_share == pytest.approx(16 / 10 / 2)
+    assert health.mass_ratio == pytest.approx(0.5)
+    assert WeightHealth.of(np.ones(2)).mass_ratio is None

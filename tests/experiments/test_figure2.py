@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,10 @@ import pytest
 from unskew import simulate
 from unskew.data.observation import ByRating, Observation
 from unskew.experiments.draws import all_deltas, draw_estimates, two_streams
-from unskew.experiments.figure2 import ALPHAS, figure2
+from unskew.experiments.figure2 import figure2
 from unskew.experiments.matrices import prediction_matrices
 from unskew.experiments.reproduction import Reproduction
+from unskew.experiments.world import ALPHAS
 from unskew.metrics.names import find_metric
 from unskew.theory import ips_variance
 from unskew.types import Matrix
@@ -31,7 +33,9 @@ Rows = Mapping[tuple[str, float, str], Mapping[str, Any]]
 
 @pytest.fixture(scope="module")
 def result() -> Reproduction:
-    return figure2(trials=TRIALS, seed=0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("UNSKEW_DATA", raising=False)
+        return figure2(trials=TRIALS, seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +129,11 @@ def test_the_table_shows_the_error_alone_and_says_what_it_is(result: Reproductio
     assert result.caption.startswith("Root mean squared error of each estimate over the draws")
     assert result.caption in repr(result)
     assert result.caption in result._repr_html_()
+
+
+def test_the_summary_names_the_truth(result: Reproduction, movielens_folder: Path) -> None:
+    assert result.summary.endswith("Truth: simulated, as large as MovieLens 100K.")
+    assert "Truth: MovieLens 100K, completed by" in figure2(data=movielens_folder, trials=2).summary
 
 
 # Draws

@@ -19,7 +19,6 @@ from unskew.metrics.ranking import (
     Recall,
     StratifiedRecall,
     discount,
-    mean_place_weight,
     relevance,
     share_in_top,
 )
@@ -100,7 +99,7 @@ def test_value_by_hand(metric: Metric, value: float) -> None:
 
 
 def test_the_discount_is_one_at_the_top_and_a_half_at_place_three() -> None:
-    assert discount(3) == pytest.approx([1.0, 0.63092975, 0.5])
+    assert discount(np.arange(1.0, 4.0)) == pytest.approx([1.0, 0.63092975, 0.5])
 
 
 def test_recall_counts_each_user_with_a_relevant_item_once() -> None:
@@ -145,17 +144,18 @@ def test_a_tie_is_worth_the_average_over_its_orders(metric: Metric, scores: Vect
 
 @given(scores=few_scores, top=st.integers(1, 7))
 def test_ties_share_the_weight_of_their_places_and_lose_none(scores: Matrix, top: int) -> None:
-    weight = discount(min(top, N_ITEMS))
-    shared = mean_place_weight(places(scores), weight).reshape(scores.shape)
+    last = min(top, N_ITEMS)
+    shared = places(scores).mean(discount, last=last).reshape(scores.shape)
 
-    assert shared.sum(axis=1) == pytest.approx(weight.sum())
+    assert shared.sum(axis=1) == pytest.approx(discount(np.arange(1.0, last + 1)).sum())
 
 
 @given(scores=few_scores, top=st.integers(1, 7))
-def test_the_share_in_the_top_is_the_mean_weight_of_places_that_all_weigh_one(scores: Matrix, top: int) -> None:
+def test_the_share_in_the_top_is_the_share_of_the_ties_places_that_are(scores: Matrix, top: int) -> None:
     found = places(scores)
+    n_in_top = np.minimum(found.above + found.equal, top) - np.minimum(found.above, top)
 
-    assert share_in_top(found, top) == pytest.approx(mean_place_weight(found, np.ones(top)))
+    assert share_in_top(found, top) == pytest.approx(n_in_top / found.equal)
 
 
 @each_metric

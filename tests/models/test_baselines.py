@@ -12,7 +12,7 @@ from unskew.data.ratings import Ratings
 from unskew.errors import BadPropensityError, NotFittedError, UsageError
 from unskew.models.baselines import GlobalMean, OffsetsOnly, Popularity
 from unskew.models.factorization import MatrixFactorization
-from unskew.models.weights import effective_l2, training_weights
+from unskew.models.weights import effective_l2, training_propensities
 
 LOG = Ratings.from_arrays(
     ["ann", "ann", "bob", "cat"], ["up", "heat", "up", "jaws"], [5, 1, 3, 2], items=["heat", "jaws", "up", "zodiac"]
@@ -95,7 +95,7 @@ def test_offsets_only_solves_the_ridge_problem(l2: float, propensities: Any) -> 
     log = WORLD.log
     strength = effective_l2(l2, log, n_factors=0, penalizes_offsets=True)
     assert strength == pytest.approx(l2 * 40 * 30 / 70)
-    solution = ridge(log, training_weights(log, propensities, "none"), strength)
+    solution = ridge(log, 1 / training_propensities(log, propensities, "none"), strength)
 
     found = OffsetsOnly(l2).fit(log, propensities).parameters_
 

@@ -18,7 +18,7 @@ from unskew.data.ratings import Ratings
 from unskew.errors import NotFittedError, UnknownIdError, UnknownNameError, UsageError
 from unskew.models import problem
 from unskew.models.factorization import MatrixFactorization
-from unskew.models.weights import effective_l2, training_weights
+from unskew.models.weights import effective_l2, training_propensities
 
 WORLD = unskew.simulate(n_users=120, n_items=90, density=0.15, alpha=0.5, random_state=5)
 LOG, P = WORLD.log, WORLD.propensities
@@ -130,7 +130,7 @@ def test_self_normalised_weights_rescale_the_penalty() -> None:
 
 @pytest.mark.parametrize(("rule", "code", "share"), [("user", LOG.user, LOG.n_items), ("item", LOG.item, LOG.n_users)])
 def test_normalised_weights_add_up(rule: Any, code: np.ndarray, share: int) -> None:
-    totals = np.bincount(code, weights=training_weights(LOG, P, rule))
+    totals = np.bincount(code, weights=1 / training_propensities(LOG, P, rule))
 
     np.testing.assert_allclose(totals[np.unique(code)], share)
 
@@ -266,7 +266,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     ("settings", "match"),
     [
         ({"n_factors": -1}, "n_factors must be a whole number"),
-        ({"n_factors": 0, "offsets": "none"}, "n_factors must be a whole number"),
+        ({"n_factors": 0, "offsets": "none"}, "n_factors must be at least 1 without offsets"),
         ({"l2": -1.0}, "l2 must be finite"),
         ({"max_iter": 0}, "max_iter must be at least 1"),
         ({"offsets": "some"}, "unknown offsets 'some'"),

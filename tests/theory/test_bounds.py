@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 
 from enumeration import Cells, Pattern, probability_that
 from unskew.errors import BadPropensityError, UsageError
-from unskew.theory import erm_bound, erm_bound_estimated, tail_bound
+from unskew.theory import bias_bound, erm_bound, erm_bound_estimated, ips_bias, tail_bound
 
 SHAPE = (2, 3)
 ROUNDING = 1e-9
@@ -117,6 +117,24 @@ def test_for_one_hypothesis_with_the_largest_loss_everywhere_the_erm_bound_is_th
     assert erm_bound(0.0, p, max_delta=4.0, n_hypotheses=1, failure_probability=eta) == pytest.approx(widest)
 
 
+def test_bias_bound_by_hand() -> None:
+    assert bias_bound(true=[0.2, 0.5], assumed=[0.4, 0.25], max_delta=3) == pytest.approx(3 * (0.5 + 1) / 2)
+    assert bias_bound(true=[0.2, 0.5], assumed=[0.4, 0.25], weight=[3, 1]) == pytest.approx((3 * 0.5 + 1) / 4)
+
+
+@given(delta=arrays(np.float64, SHAPE, elements=st.floats(0, 2)), p=probabilities, p_hat=probabilities)
+def test_no_loss_is_more_biased_than_the_bias_bound(delta: Cells, p: Cells, p_hat: Cells) -> None:
+    assert abs(ips_bias(delta, true=p, assumed=p_hat)) <= bias_bound(true=p, assumed=p_hat, max_delta=2) + ROUNDING
+
+
+@given(p=probabilities, p_hat=probabilities)
+def test_theorem_5_2_is_the_bias_bound_beside_the_bound_for_right_propensities(p: Cells, p_hat: Cells) -> None:
+    rest: dict[str, Any] = {"max_delta": 2.0, "n_hypotheses": 7}
+    beside = erm_bound(1.0, p_hat, **rest) + bias_bound(true=p, assumed=p_hat, max_delta=2)
+
+    assert erm_bound_estimated(1.0, true=p, assumed=p_hat, **rest) == pytest.approx(beside)
+
+
 def test_raising_a_small_assumed_propensity_can_lower_the_estimated_bound() -> None:
     true = np.full(100, 0.5)
     true[0] = 0.001
@@ -175,3 +193,5 @@ def test_shapes_must_agree() -> None:
         tail_bound([1.0, 1.0], [[0.5], [0.5]])
     with pytest.raises(UsageError, match=r"true has shape \(2,\), but assumed has shape \(1,\)"):
         erm_bound_estimated(0.0, true=[0.5, 0.5], assumed=[0.5], max_delta=1.0, n_hypotheses=1)
+    with pytest.raises(UsageError, match=r"true has shape \(2,\), but weight has shape \(1,\)"):
+        bias_bound(true=[0.5, 0.5], assumed=[0.5, 0.5], weight=[1.0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,26 +13,42 @@ import click
 from unskew.cli.printing import console, print_prose, print_table
 
 if TYPE_CHECKING:
+    from unskew.data.datasets.location import Source
     from unskew.experiments.reproduction import Reproduction
     from unskew.progress import Track
 
-NAMES = ("toy", "table1", "figure2", "table2")
-ON_DATA = ("table2",)
-DRAWS, SEEDS = 50, 1
+TRIALS = {"toy": 50, "table1": 50, "figure2": 50, "figure3": 30, "table2": 1}
+"""What is run, and how often where nothing else is asked for."""
+ON_MOVIELENS = ("table1", "figure2", "figure3")
+ON_COAT = ("table2",)
+PANELS = ("left",)
 
 
 @click.command(short_help="Run a table or figure of the paper again.")
-@click.argument("name", type=click.Choice([*NAMES, "all"]))
-@click.option("--trials", type=click.IntRange(min=1), help=f"Draws of the log ({DRAWS}), or seeds for table2 ({SEEDS}).")
+@click.argument("name", type=click.Choice([*TRIALS, "all"]))
+@click.option(
+    "--trials", type=click.IntRange(min=1), help="Draws of the log (50; 30 for figure3, each fitted), or seeds for table2 (1)."
+)
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Seed of everything random.")
 @click.option(
-    "--data", type=click.Path(path_type=Path), help="Folder of the data sets, for table2; else $UNSKEW_DATA, else a download."
+    "--data",
+    type=click.Path(path_type=Path),
+    help="Folder of the data sets; else $UNSKEW_DATA. table2 runs on Coat, or downloads it; table1, figure2 and figure3 run on "
+    "MovieLens 100K, completed, or without it on a simulation.",
 )
+@click.option("--panel", default="left", show_default=True, type=click.Choice(PANELS), help="Panel of figure3.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), help="Folder for the JSON, PNG and SVG files.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar.")
 def reproduce(
-    name: str, trials: int | None, seed: int, data: Path | None, as_json: bool, output: Path | None, quiet: bool
+    name: str,
+    trials: int | None,
+    seed: int,
+    data: Path | None,
+    panel: str,
+    as_json: bool,
+    output: Path | None,
+    quiet: bool,
 ) -> None:
     """Run a table or figure of Schnabel et al. 2016 again, ours beside the paper's.
 
@@ -39,20 +56,21 @@ def reproduce(
     Example:
       unskew reproduce table1
       unskew reproduce figure2 --trials 10 -o out
+      unskew reproduce figure3 --trials 3 --data DIR
       unskew reproduce table2 --data DIR
     """  # noqa: D301
     from unskew.progress import bar, silent
 
-    names = _all_possible(data) if name == "all" else (name,)
-    if trials == 1 and not set(names) <= set(ON_DATA):
+    if trials == 1 and name not in ON_COAT:
         raise click.BadParameter("a spread over draws needs at least 2 of them; table2 can do with 1.", param_hint="--trials")
     track = silent if quiet else bar
-    results = [_run(each, trials, seed, data, track) for each in names]
+    folders = _folders(data) if name == "all" else {name: data}
+    results = [_run(each, trials, seed, folder, panel, track) for each, folder in folders.items()]
     if output is not None:
         for result in results:
             _write(result, output)
     if as_json:
-        click.echo(results[0].to_json() if name != "all" else _joined(results, trials or DRAWS, seed))
+        click.echo(results[0].to_json() if name != "all" else _joined(results, trials or TRIALS["toy"], seed))
         return
     for place, result in enumerate(results):
         out = console()
@@ -65,30 +83,48 @@ def reproduce(
         print_prose(out, result.summary)
 
 
-def _all_possible(data: Path | None) -> tuple[str, ...]:
-    """Everything, or everything that needs no data where those are not here; nothing is downloaded for it."""
+def _folders(data: Path | None) -> dict[str, Path | None]:
+    """Everything with the folder of its data. What cannot do without and has none is left out, aloud; nothing is downloaded."""
     from unskew.data.datasets.coat import COAT
+    from unskew.data.datasets.movielens import MOVIELENS_100K
+
+    folders: dict[str, Path | None] = dict.fromkeys(TRIALS, data)
+    if (lack := _lack(COAT, data)) is not None:
+        click.echo(f"{' and '.join(ON_COAT)} left out: {lack}", err=True)
+        folders = {name: folder for name, folder in folders.items() if name not in ON_COAT}
+    if data is not None and _lack(MOVIELENS_100K, data) is not None:
+        click.echo(f"{', '.join(ON_MOVIELENS)} run as without --data: {data} has no MovieLens 100K.", err=True)
+        folders.update(dict.fromkeys(ON_MOVIELENS, None))
+    return folders
+
+
+def _lack(source: Source, data: Path | None) -> str | None:
+    """Why a data set is not there, if it is not."""
     from unskew.data.datasets.location import find
     from unskew.errors import DatasetNotFoundError
 
     try:
-        find(COAT, data)
+        find(source, data)
     except DatasetNotFoundError as error:
-        click.echo(f"{' and '.join(ON_DATA)} left out: {error}", err=True)
-        return tuple(name for name in NAMES if name not in ON_DATA)
-    return NAMES
+        return str(error)
+    return None
 
 
-def _run(name: str, trials: int | None, seed: int, data: Path | None, track: Track) -> Reproduction:
+def _run(name: str, trials: int | None, seed: int, data: Path | None, panel: str, track: Track) -> Reproduction:
     from unskew.experiments.figure2 import figure2
+    from unskew.experiments.figure3 import figure3
     from unskew.experiments.table1 import table1
     from unskew.experiments.table2 import table2
     from unskew.experiments.toy import toy
 
-    if name in ON_DATA:
-        return table2(data=data, trials=trials or SEEDS, seed=seed, track=track)
-    experiments: dict[str, Callable[..., Reproduction]] = {"toy": toy, "table1": table1, "figure2": figure2}
-    return experiments[name](trials=trials or DRAWS, seed=seed, track=track)
+    experiments: dict[str, Callable[..., Reproduction]] = {
+        "toy": toy,
+        "table1": partial(table1, data=data),
+        "figure2": partial(figure2, data=data),
+        "figure3": partial(figure3, data=data, panel=panel),
+        "table2": partial(table2, data=data),
+    }
+    return experiments[name](trials=trials or TRIALS[name], seed=seed, track=track)
 
 
 def _joined(results: list[Reproduction], trials: int, seed: int) -> str:

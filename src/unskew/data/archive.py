@@ -145,7 +145,7 @@ def _unpack(packed: dict[str, Any], parts: Parts, path: Path, kinds: Kinds) -> C
         if name not in hints:
             raise ModelFileError(f"{path} is not a whole model file: {name!r} is nothing that {kind.__name__} knows.")
         setattr(model, name, unpacked(value, name))
-    fault = model.check_restored()
+    fault = model.check_restored() if packed["state"] else None
     if fault is not None:
         raise ModelFileError(f"{path} is not a whole model file: {fault} Save the model again.")
     return model

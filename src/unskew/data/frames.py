@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from importlib.util import find_spec
 from numbers import Real
-from typing import Any
+from typing import Any, cast
 
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -18,6 +18,7 @@ from unskew.errors import BadRatingError, ColumnError, DataError, MissingExtraEr
 from unskew.types import Vector
 
 EagerFrame = nw.DataFrame[Any]
+LazyFrame = nw.LazyFrame[Any]
 BACKENDS = ("polars", "pandas", "pyarrow")
 """Libraries to make a frame with, the first one installed where the caller has none."""
 LIBRARIES = (*BACKENDS, "modin", "cudf")
@@ -35,6 +36,30 @@ def open_frame(frame: object) -> EagerFrame:
             f"expected an eager data frame (pandas, polars, pyarrow, ...), "
             f"got {type(frame).__module__}.{type(frame).__name__}.{_way_out(frame)}"
         ) from error
+
+
+def open_lazily(frame: object) -> tuple[LazyFrame, dict[str, str]]:
+    """A narwhals view of any data frame or relation, of which nothing is read yet, and what its columns are called there."""
+    try:
+        opened = nw.from_native(cast(Any, frame)).lazy()
+    except DuplicateError as error:
+        raise ColumnError(f"two columns of the frame have one name; rename one. {error}") from error
+    except TypeError as error:
+        raise DataError(
+            f"expected a data frame (pandas, polars, pyarrow, DuckDB, PySpark, ...), "
+            f"got {type(frame).__module__}.{type(frame).__name__}.{_way_out(frame)}"
+        ) from error
+    return _numbered(opened) if opened.implementation.is_spark_like() else (opened, {name: name for name in opened.columns})
+
+
+def _numbered(frame: LazyFrame) -> tuple[LazyFrame, dict[str, str]]:
+    """Spark reads a dot in a name as a field of a struct, so its columns are numbered."""
+    native = frame.to_native()
+    names = list(native.columns)
+    if len(set(names)) < len(names):
+        raise ColumnError(f"two columns of the frame have one name; rename one: {', '.join(map(repr, names))}.")
+    numbered = {name: f"column_{place}" for place, name in enumerate(names)}
+    return nw.from_native(native.toDF(*numbered.values())), numbered
 
 
 def _way_out(given: object) -> str:

@@ -76,6 +76,8 @@ PropensitiesLike: TypeAlias = Propensities | PropensityModel | npt.ArrayLike
 
 def propensities_of(log: Ratings, given: PropensitiesLike) -> Propensities:
     """One propensity for each cell of ``log``, from values in its order, a U x I matrix, or a fitted model."""
+    if isinstance(given, Propensities) and len(given) == len(log):
+        return given
     if isinstance(given, PropensityModel):
         _require_protocol(given, log)
         return propensities_of(log, given.predict(log))

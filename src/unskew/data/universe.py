@@ -54,10 +54,15 @@ def universe_of(log: Ratings, given: UniverseLike) -> Universe | None:
 
 
 def _parse(log: Ratings, given: object) -> Universe:
-    if isinstance(given, Universe):
-        return given
     if isinstance(given, str) and given == "log":
         return Universe(log.n_users, log.n_items)
+    return named_universe(given)
+
+
+def named_universe(given: object) -> Universe:
+    """The universe whose numbers the caller gives."""
+    if isinstance(given, Universe):
+        return given
     if isinstance(given, (tuple, list, np.ndarray)) and len(given) == 2:
         return Universe(given[0], given[1])
     raise UniverseError(f"universe must be (n_users, n_items) or 'log' (the log's own users and items); got {given!r}.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
@@ -26,6 +27,13 @@ class Sample:
     clusters: Clusters | None = None
     """``users`` or ``items`` for clustered standard errors; None takes cells as independent."""
     universe: Universe | None = None
+
+    @property
+    def clustered_by(self) -> Literal["user", "item"] | None:
+        """What the clusters are."""
+        if self.clusters is None:
+            return None
+        return "item" if self.clusters is self.items else "user"
 
     @property
     def n_observed(self) -> int:

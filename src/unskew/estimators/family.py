@@ -27,7 +27,7 @@ from unskew.estimators.cells import Deltas, Sample
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.point import ips, self_normalized
 from unskew.estimators.sums import Sums, sums_of_groups
-from unskew.types import Vector
+from unskew.estimators.wanted import AddsUp, Scope, Unit, Wanted
 
 
 class Estimator(Protocol):
@@ -55,42 +55,55 @@ class Estimator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SelfNormalized:
-    """Eq. (5) and Eq. (11): sum h delta / sum h."""
+    """Eq. (5) and Eq. (11): sum h delta / sum h, or the mean of the users' own where the metric is one."""
 
     name: str
     is_weighted: bool
     imputes: bool = False
 
     def __call__(self, deltas: Deltas, sample: Sample, /) -> Estimate:
-        """The weighted mean, or the mean of the users' weighted means where the metric is one."""
-        weight = _weight(self, sample)
-        if deltas.is_mean_of_users:
-            return self_normalized(sums_of_groups(deltas.value, weight=weight, base=deltas.base, groups=sample.users))
-        if sample.clusters is None and sample.n_observed < 2:
+        """The weighted mean."""
+        return _by_sums(self, deltas, sample)
+
+    def wants(self, *, is_ratio: bool, is_mean_of_users: bool, cluster: Unit | None) -> Wanted:  # noqa: ARG002
+        """Sums to divide by their base."""
+        if is_mean_of_users:
+            return Wanted(self.is_weighted, "user", of_ratios=True)
+        return Wanted(self.is_weighted, cluster, is_ratio=True)
+
+    def estimate(self, wanted: Wanted, sums: Sums, scope: Scope) -> Estimate:  # noqa: ARG002
+        """The ratio."""
+        if sums.n_clusters is None and scope.n_observed < 2:
             raise UsageError(f"{self.name!r} has no standard error on a single cell. Judge on a longer log.")
-        sums = Sums.of(
-            deltas.value, sample.propensities, weight=weight, base=deltas.base, clusters=sample.clusters, is_ratio=True
-        )
         return self_normalized(sums)
 
 
 @dataclass(frozen=True, slots=True)
 class FixedNormalizer:
-    """Eq. (10): sum h delta / (U * I)."""
+    """Eq. (10): sum h delta / (U * I); for a ratio metric, the ratio of two of these."""
 
     name: str
     is_weighted: bool
     imputes: bool = False
 
     def __call__(self, deltas: Deltas, sample: Sample, /) -> Estimate:
-        """The weighted sum over all cells there are; for a ratio metric, the ratio of two of these."""
-        if deltas.base is not None:
-            return SelfNormalized(self.name, self.is_weighted)(deltas, sample)
-        weight = _weight(self, sample)
-        if not weight.any():
+        """The weighted sum over all cells there are."""
+        return _by_sums(self, deltas, sample)
+
+    def wants(self, *, is_ratio: bool, is_mean_of_users: bool, cluster: Unit | None) -> Wanted:
+        """Sums, whose base is known: the number of all cells."""
+        if is_ratio:
+            ratio = SelfNormalized(self.name, self.is_weighted)
+            return ratio.wants(is_ratio=is_ratio, is_mean_of_users=is_mean_of_users, cluster=cluster)
+        return Wanted(self.is_weighted, cluster)
+
+    def estimate(self, wanted: Wanted, sums: Sums, scope: Scope) -> Estimate:
+        """The sum over the number of cells."""
+        if wanted.divides_by_base:
+            return SelfNormalized(self.name, self.is_weighted).estimate(wanted, sums, scope)
+        if sums.weight == 0:
             raise UsageError(f"every weight is zero, so that {self.name!r} would say 0 whatever the data. Loosen the transform.")
-        sums = Sums.of(deltas.value, sample.propensities, weight=weight, clusters=sample.clusters)
-        return ips(sums, n_cells=_universe(self, sample).n_cells)
+        return ips(sums, n_cells=_universe(self, scope).n_cells)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +120,17 @@ class GroupNormalized:
 
     def __call__(self, deltas: Deltas, sample: Sample, /) -> Estimate:
         """Ratios of groups, averaged."""
-        if deltas.base is not None:
+        return _by_sums(self, deltas, sample)
+
+    def wants(self, *, is_ratio: bool, is_mean_of_users: bool, cluster: Unit | None) -> Wanted:  # noqa: ARG002
+        """Sums of the groups' ratios."""
+        if is_ratio:
             raise UsageError(f"{self.name!r} is for metrics that are means over all cells, not for ratios such as recall.")
-        groups = sample.users if self.by == "users" else sample.items
-        return self_normalized(sums_of_groups(deltas.value, weight=sample.weight, base=None, groups=groups))
+        return Wanted(self.is_weighted, "user" if self.by == "users" else "item", of_ratios=True)
+
+    def estimate(self, wanted: Wanted, sums: Sums, scope: Scope) -> Estimate:  # noqa: ARG002
+        """Their mean."""
+        return self_normalized(sums)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +155,7 @@ class DoublyRobust:
         sums = Sums.of(
             deltas.value - deltas.imputed.observed,
             sample.propensities,
-            weight=_weight(self, sample),
+            weight=sample.weight if self.is_weighted else sample.unit_weight,
             clusters=sample.clusters,
             known=deltas.imputed.by_user,
         )
@@ -165,15 +185,38 @@ def find_estimator(name: str | Estimator) -> Estimator:
     return ESTIMATORS[name]
 
 
-def _weight(estimator: Estimator, sample: Sample) -> Vector:
-    return sample.weight if estimator.is_weighted else sample.unit_weight
+def _by_sums(estimator: AddsUp, deltas: Deltas, sample: Sample) -> Estimate:
+    wanted = estimator.wants(
+        is_ratio=deltas.base is not None, is_mean_of_users=deltas.is_mean_of_users, cluster=sample.clustered_by
+    )
+    return estimator.estimate(wanted, _add_up(wanted, deltas, sample), sample)
 
 
-def _universe(estimator: Estimator, sample: Sample) -> Universe:
-    if sample.universe is None:
-        raise UniverseError(
-            f"{estimator.name!r} divides by the number of all cells, which a log alone does not tell. "
-            "Pass universe=(n_users, n_items), counting all that could have been logged, "
-            "or universe='log' if the log's own users and items are all there are."
-        )
-    return sample.universe
+def _add_up(wanted: Wanted, deltas: Deltas, sample: Sample) -> Sums:
+    weight = sample.weight if wanted.is_weighted else sample.unit_weight
+    if wanted.of_ratios:
+        groups = sample.users if wanted.unit == "user" else sample.items
+        return sums_of_groups(deltas.value, weight=weight, base=deltas.base, groups=groups)
+    return Sums.of(
+        deltas.value,
+        sample.propensities,
+        weight=weight,
+        base=deltas.base,
+        clusters=sample.clusters,
+        is_ratio=wanted.is_ratio,
+    )
+
+
+def without_universe(estimator: str) -> UniverseError:
+    """That nobody said how many cells there are."""
+    return UniverseError(
+        f"{estimator!r} divides by the number of all cells, which a log alone does not tell. "
+        "Pass universe=(n_users, n_items), counting all that could have been logged, "
+        "or universe='log' if the log's own users and items are all there are."
+    )
+
+
+def _universe(estimator: Estimator, scope: Scope) -> Universe:
+    if scope.universe is None:
+        raise without_universe(estimator.name)
+    return scope.universe

@@ -128,11 +128,7 @@ class Sums:
 
 def sums_of_clusters(by_cluster: Matrix, clusters: Clusters) -> Sums:
     """Sums from one row of sums a cluster; clusters without a row are all zero."""
-    if clusters.n < 2:
-        raise UsageError(
-            f"a standard error over users or items needs at least 2 of them with data; there is {clusters.n}. "
-            "Use cluster=None and no bootstrap."
-        )
+    require_clusters(clusters.n)
     return Sums(
         total=by_cluster.sum(axis=0),
         moment=np.einsum("ci,cj->ij", by_cluster, by_cluster),
@@ -154,11 +150,25 @@ def sums_of_groups(
     """
     by_group = groups.add_up(_stack(deltas, base) * weight)
     filled = by_group[:, -1] > 0
-    if not filled.any():
-        raise UsageError("no user or item has any weight: there is nothing to take a mean over.")
+    require_groups(int(filled.sum()))
     rates = by_group[filled, :-1] / by_group[filled, -1:]
     sums = sums_of_clusters(np.column_stack([rates, np.ones(len(rates))]), replace(groups, n=len(rates)))
     return replace(sums, n_left_out=int((np.bincount(groups.code) > 0).sum()) - len(rates))
+
+
+def require_clusters(n: int) -> None:
+    """Refuse to tell the spread of one."""
+    if n < 2:
+        raise UsageError(
+            f"a standard error over users or items needs at least 2 of them with data; there is {n}. "
+            "Use cluster=None and no bootstrap."
+        )
+
+
+def require_groups(n_filled: int) -> None:
+    """Refuse a mean over nothing."""
+    if n_filled == 0:
+        raise UsageError("no user or item has any weight: there is nothing to take a mean over.")
 
 
 def weights_of(propensities: Propensities | None, n_observed: int) -> Vector:

@@ -6,24 +6,32 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from unskew.data.propensities import PropensitiesLike, propensities_of
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe, UniverseLike, universe_of
-from unskew.errors import BadPredictionError, PropensityWarning, UnknownNameError, UsageError
+from unskew.errors import BadPredictionError, PropensityWarning, UsageError
 from unskew.estimators.cells import Deltas, Imputed, Sample
-from unskew.estimators.family import Estimator, find_estimator
+from unskew.estimators.family import Estimator
 from unskew.estimators.health import WeightHealth
 from unskew.estimators.sums import Clusters, Resampling
 from unskew.estimators.transforms import WeightTransform
+from unskew.evaluation.arguments import (
+    chosen_estimators,
+    chosen_metrics,
+    describe_intervals,
+    require_cluster,
+    require_level,
+    require_transform,
+)
+from unskew.evaluation.evidence import Evidence
 from unskew.evaluation.imputation import impute, scored
 from unskew.evaluation.predictions import Predictions, PredictionsLike, read_predictions
 from unskew.evaluation.result import Evaluation
 from unskew.metrics.judged import Judged, Metric
-from unskew.metrics.names import find_metric
 from unskew.types import Vector
 
 
@@ -97,68 +105,41 @@ def evaluate(
     if not named:
         raise UsageError("there are no predictions to evaluate.")
     log = replace(log, universe=universe_of(log, universe))
-    chosen_metrics = [find_metric(name, relevant=relevant) for name in _listed("metrics", metrics)]
-    chosen_estimators = [find_estimator(name) for name in _listed("estimators", estimators)]
-    _check_names("metrics", [metric.name for metric in chosen_metrics])
-    _check_names("estimators", [estimator.name for estimator in chosen_estimators])
+    asked_metrics = chosen_metrics(metrics, relevant=relevant)
+    asked_estimators = chosen_estimators(estimators)
     resampling = None if bootstrap is None else Resampling(bootstrap, random_state)
-    sample = _sample(log, propensities, chosen_estimators, cluster, transform, resampling)
+    sample = _sample(log, propensities, asked_estimators, cluster, transform, resampling)
     models = [read_predictions(name, given, log) for name, given in named.items()]
-    judged = [_judge(model, log, chosen_metrics) for model in models]
-    fill = _fill(imputation, models, judged, log, chosen_estimators)
+    judged = [_judge(model, log, asked_metrics) for model in models]
+    fill = _fill(imputation, models, judged, log, asked_estimators)
+    deltas = {metric.name: _deltas(metric, judged, fill, log) for metric in asked_metrics}
     estimates = {
-        (metric.name, estimator.name): estimator(deltas, sample)
-        for metric, deltas in ((metric, _deltas(metric, judged, fill, log)) for metric in chosen_metrics)
-        for estimator in chosen_estimators
+        (metric, estimator.name): estimator(found, sample) for metric, found in deltas.items() for estimator in asked_estimators
     }
-    health = _check_weights(sample, chosen_estimators)
+    health = _check_weights(sample, asked_estimators)
     return Evaluation(
         models=tuple(named),
-        metrics={metric.name: metric.higher_is_better for metric in chosen_metrics},
-        estimators=tuple(estimator.name for estimator in chosen_estimators),
+        metrics={metric.name: metric.higher_is_better for metric in asked_metrics},
+        estimators=tuple(estimator.name for estimator in asked_estimators),
         estimates=estimates,
         level=level,
         n_observed=len(log),
-        intervals=_describe_intervals(cluster, bootstrap),
+        intervals=describe_intervals(cluster, bootstrap),
         universe=log.universe,
         health=health,
         n_touched=0 if health is None or transform is None else sample.n_touched,
         backend=log.backend,
+        cells=Evidence(deltas, sample, {estimator.name: estimator for estimator in asked_estimators}),
     )
 
 
 def _check_arguments(log: object, level: object, transform: object, bootstrap: object) -> None:
     if not isinstance(log, Ratings):
         raise UsageError(f"the log must be unskew.Ratings, not {type(log).__name__}: build one with Ratings.from_frame(frame).")
-    if not (isinstance(level, float) and 0 < level < 1):
-        raise UsageError(f"level must lie strictly between 0 and 1, such as 0.95; got {level!r}.")
-    if transform is not None and (isinstance(transform, type) or not callable(transform)):
-        raise UsageError(f"transform must be an object such as Clip(50), not {transform!r}.")
+    require_level(level)
+    require_transform(transform)
     if bootstrap is not None and not isinstance(bootstrap, Integral):
         raise UsageError(f"bootstrap is a number of resamples, such as 1000; got {bootstrap!r}.")
-
-
-def _listed(what: str, given: object) -> Sequence[Any]:
-    """One name, one object, or several of them."""
-    if isinstance(given, str) or (callable(given) and not isinstance(given, type)):
-        return [given]
-    if not isinstance(given, Sequence):
-        raise UsageError(f"{what} must be a list of names, such as {what}=[...]; got {given!r}.")
-    return given
-
-
-def _describe_intervals(cluster: str | None, bootstrap: int | None) -> str:
-    if bootstrap is not None:
-        return f"bootstrap of {cluster or 'user'}s ({bootstrap} resamples)"
-    return "cells independent" if cluster is None else f"clustered by {cluster}"
-
-
-def _check_names(what: str, names: Sequence[str]) -> None:
-    if not names:
-        raise UsageError(f"there are no {what} to evaluate by.")
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        raise UsageError(f"several {what} are called {', '.join(map(repr, repeated))}; the table could show only one of each.")
 
 
 def _sample(
@@ -170,6 +151,7 @@ def _sample(
     resampling: Resampling | None,
 ) -> Sample:
     weighted = [estimator.name for estimator in estimators if estimator.is_weighted]
+    require_cluster(cluster)
     if propensities is None and weighted:
         raise UsageError(
             f"propensities=... is missing, which {' and '.join(weighted)} weight by; "
@@ -179,8 +161,6 @@ def _sample(
     users = Clusters(log.user, universe.n_users, resampling)
     items = Clusters(log.item, universe.n_items, resampling)
     kinds = {None: None if resampling is None else users, "user": users, "item": items}
-    if not (cluster is None or isinstance(cluster, str)) or cluster not in kinds:
-        raise UnknownNameError("cluster", cluster, ("None", "user", "item"))
     checked = None if propensities is None else propensities_of(log, propensities)
     return Sample(users, items, checked, transform, kinds[cluster], log.universe)
 

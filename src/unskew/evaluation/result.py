@@ -12,6 +12,8 @@ from unskew.data.universe import Universe
 from unskew.errors import UnknownNameError
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.health import WeightHealth
+from unskew.evaluation.evidence import Evidence
+from unskew.presenting import drawing
 from unskew.tables import html_table, text_table
 
 
@@ -99,6 +101,10 @@ class Evaluation:
     n_touched: int = 0
     """Weights that the transform changed."""
     backend: str | None = None
+    cells: Evidence | None = None
+    """What the estimates were computed from, for :func:`unskew.sensitivity`; None where that was not kept."""
+    n_dropped: int = 0
+    """Rows that were left out for a bad value, where the caller asked for that."""
 
     def __iter__(self) -> Iterator[Risk]:
         for metric in self.metrics:
@@ -149,7 +155,12 @@ class Evaluation:
                 "weights": None if self.health is None else asdict(self.health) | {"n_touched": self.n_touched},
                 "rows": [asdict(risk) for risk in self],
             }
+            | ({"n_dropped": self.n_dropped} if self.n_dropped else {})
         )
+
+    def plot(self, ax: Any = None) -> Any:
+        """Every estimate with its interval, a panel a metric; ``ax`` takes an axes for each. Returns the matplotlib figure."""
+        return drawing("evaluation")(self, ax)
 
     def __repr__(self) -> str:
         return f"{text_table(self.to_columns())}\n{self._footer()}"
@@ -160,11 +171,13 @@ class Evaluation:
     def _footer(self) -> str:
         where = "" if self.universe is None else f" of {self.universe}"
         touched = f"; {self.n_touched:,} weights transformed" if self.n_touched else ""
+        dropped = f"; {self.n_dropped:,} bad rows dropped" if self.n_dropped else ""
         ess = "" if self.health is None else f"; effective sample size {self.health.effective_sample_size:,.0f}"
         left_out = "".join(
             f"; {metric} by {estimator} leaves out {n:,} without data" for (metric, estimator), n in self._left_out()
         )
-        return f"{self.n_observed:,} observed cells{where}; {self.level:.0%} intervals, {self.intervals}{ess}{touched}{left_out}"
+        notes = f"{ess}{touched}{dropped}{left_out}"
+        return f"{self.n_observed:,} observed cells{where}; {self.level:.0%} intervals, {self.intervals}{notes}"
 
     def _left_out(self) -> Iterator[tuple[tuple[str, str], int]]:
         return ((names, estimate.n_left_out) for names, estimate in self.estimates.items() if estimate.n_left_out)

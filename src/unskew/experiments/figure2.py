@@ -6,30 +6,31 @@ from typing import Any
 
 import numpy as np
 
-from unskew.data.observation import ByRating, Observation
-from unskew.data.simulation import simulate
+from unskew.data.datasets.location import PathLike
 from unskew.experiments.draws import ESTIMATORS, all_deltas, draw_estimates, two_streams
 from unskew.experiments.matrices import prediction_matrices
 from unskew.experiments.reproduction import Reproduction
+from unskew.experiments.world import ALPHAS, find_world
 from unskew.metrics.names import find_metric
 from unskew.progress import Track, silent
 from unskew.types import Matrix
 
 METRICS = ("mse", "dcg@50")
-ALPHAS = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125)
 N_RESAMPLES = 2000
 
 
-def figure2(*, trials: int = 50, seed: int = 0, track: Track = silent) -> Reproduction:
-    """RMSE of naive, IPS and SNIPS for MSE and DCG@50, mean over the five predictions, at every alpha."""
-    world = simulate(random_state=seed)
+def figure2(*, data: PathLike = None, trials: int = 50, seed: int = 0, track: Track = silent) -> Reproduction:
+    """RMSE of naive, IPS and SNIPS for MSE and DCG@50, mean over the five predictions, at every alpha.
+
+    ``data`` is the folder of MovieLens 100K; see :func:`unskew.experiments.world.find_world`.
+    """
+    world = find_world(data, seed=seed)
     matrix_rng, draw_rng = two_streams(seed)
     deltas = all_deltas(world.truth, prediction_matrices(world.truth, matrix_rng), [find_metric(name) for name in METRICS])
     rows: list[dict[str, Any]] = []
     for alpha in ALPHAS:
-        observation = Observation.of(world.truth, ByRating(alpha), density=0.05)
         seeds = int(draw_rng.integers(2**31))
-        draws = draw_estimates(deltas, observation, trials=trials, seed=seeds, track=track, label=f"alpha {alpha:g}")
+        draws = draw_estimates(deltas, world.observation(alpha), trials=trials, seed=seeds, track=track, label=f"alpha {alpha:g}")
         for place, metric in enumerate(METRICS):
             columns = slice(place, None, len(METRICS))
             for name in ESTIMATORS:
@@ -40,7 +41,7 @@ def figure2(*, trials: int = 50, seed: int = 0, track: Track = silent) -> Reprod
         "Root mean squared error of each estimate over the draws, mean over the five predictions. "
         "The JSON and the figure have 95 % bands."
     )
-    return Reproduction("figure2", trials, seed, rows, _table(rows), _summary(rows), caption)
+    return Reproduction("figure2", trials, seed, rows, _table(rows), f"{_summary(rows)} {world.origin}", caption)
 
 
 def _rmse(error: Matrix, seed: int) -> dict[str, Any]:

@@ -71,6 +71,37 @@ def lines_of_zeros(n: int, n_columns: int, dtype: npt.DTypeLike) -> Floats:
 
 
 @compiled
+def sort_cells(
+    row: Codes,
+    partner: Codes,
+    rating: Floats,
+    propensity: Floats,
+    starts: Offsets,
+    sorted_partner: Codes,
+    sorted_rating: Floats,
+    root_weight: Floats,
+) -> None:
+    """Cells by row, in the order of the log within one: each goes to the next free place of its row."""
+    free = starts[:-1].copy()
+    for cell in range(row.size):
+        place = free[row[cell]]
+        free[row[cell]] = place + 1
+        sorted_partner[place] = partner[cell]
+        sorted_rating[place] = rating[cell]
+        root_weight[place] = np.sqrt(1 / propensity[cell])
+
+
+@compiled
+def add_weights(starts: Offsets, root_weight: Floats, totals: Floats) -> None:
+    """The sum of each row's weights, in float64."""
+    for row in range(totals.size):
+        total = 0.0
+        for cell in range(starts[row], starts[row + 1]):
+            total += np.float64(root_weight[cell]) * np.float64(root_weight[cell])
+        totals[row] = total
+
+
+@compiled
 def add_gram(panel: Floats, n: int, lanes: int, gram: Floats) -> None:
     """The upper triangle of gram += panel' panel over the first ``n`` lines, in tiles that stay in registers."""
     width = panel.shape[1]

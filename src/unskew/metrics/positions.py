@@ -5,7 +5,7 @@ No U x I array: the scorer is asked for blocks of users, and each block is count
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import local
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from unskew.data.factors import Factors
 from unskew.errors import BadPredictionError, UniverseError, UsageError
 from unskew.threads import count_threads, single_blas_thread
-from unskew.types import IntVector, Scorer, Scores
+from unskew.types import IntVector, Scorer, Scores, Vector
 
 BLOCK_CELLS = 2**19
 """Scores that a thread holds at a time: 2 MB in float32, still in cache when they are counted."""
@@ -45,6 +45,13 @@ class Positions:
                 "Position 1 is the user's best item among all items."
             )
         return cls(above=column.astype(np.int32) - np.int32(1), equal=np.ones(column.size, np.int32))
+
+    def mean(self, worth: Callable[[Vector], Vector], *, last: int) -> Vector:
+        """The mean of ``worth(place)`` over the places that a cell's tie fills; places beyond ``last`` are worth nothing."""
+        up_to = np.concatenate([[0.0], np.cumsum(worth(np.arange(1.0, last + 1)))])
+        before, end = np.minimum(self.above, last), np.minimum(self.above + self.equal, last)
+        mean: Vector = (up_to[end] - up_to[before]) / self.equal
+        return mean
 
 
 def positions(

@@ -10,30 +10,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unskew.errors import BadPredictionError, UsageError
-from unskew.metrics.judged import Delta, Judged
-from unskew.metrics.positions import Positions
+from unskew.metrics.judged import Delta, Judged, Places
 from unskew.types import Vector
 
 
-def mean_place_weight(positions: Positions, place_weight: Vector) -> Vector:
-    """Mean of ``place_weight`` over the places that a cell's tie fills; places beyond its end weigh nothing."""
-    up_to = np.concatenate([[0.0], np.cumsum(place_weight)])
-    first = np.minimum(positions.above, place_weight.size)
-    last = np.minimum(positions.above + positions.equal, place_weight.size)
-    weight: Vector = (up_to[last] - up_to[first]) / positions.equal
-    return weight
+def discount(place: Vector) -> Vector:
+    """1 / log2(place + 1): the paper prints 1/log(rank), infinite at rank 1; its numbers use this."""
+    return 1.0 / np.log2(place + 1.0)
 
 
-def share_in_top(positions: Positions, top: int) -> Vector:
+def share_in_top(places: Places, top: int) -> Vector:
     """The chance that a cell's place is among the first ``top``: the share of its tie's places that are."""
-    share: Vector = (np.minimum(positions.above + positions.equal, top) - np.minimum(positions.above, top)) / positions.equal
-    return share
-
-
-def discount(n_places: int) -> Vector:
-    """1 / log2(place + 1) for places 1, 2, ...: the paper prints 1/log(rank), infinite at rank 1; its numbers use this."""
-    return 1.0 / np.log2(np.arange(2, n_places + 2))
+    return places.mean(np.ones_like, last=top)
 
 
 def relevance(judged: Judged, threshold: float | None) -> Vector:
@@ -42,30 +30,15 @@ def relevance(judged: Judged, threshold: float | None) -> Vector:
     Imputed ratings may then be probabilities of 1.
     """
     if threshold is not None:
-        return (judged.rating >= threshold).astype(np.float64)
-    other = ~np.isin(judged.scale, (0.0, 1.0))
-    if other.any():
-        raise UsageError(
-            f"this metric asks which items are relevant, and ratings such as {judged.scale[other.argmax()]:g} do not say. "
-            "Pass relevant=4, for example, to count ratings of 4 and more."
-        )
-    outside = (judged.rating < 0) | (judged.rating > 1)
-    if outside.any():
-        raise BadPredictionError(
-            f"the log's ratings are 0 and 1, but an imputed one is {judged.rating[outside.argmax()]:g}. "
-            "Impute the probability of a 1, in [0, 1]."
-        )
+        return np.where(judged.rating >= threshold, 1.0, 0.0)
+    judged.require_binary()
     return judged.rating
 
 
 def some_relevance(judged: Judged, threshold: float | None) -> Vector:
     """As :func:`relevance`, for metrics that divide by the number of relevant cells."""
     relevant = relevance(judged, threshold)
-    least = 1.0 if threshold is None else threshold
-    if not (judged.scale >= least).any():
-        raise UsageError(
-            f"no rating is relevant: the largest is {judged.scale.max():g}, and relevant={least:g} asks for more. Lower it."
-        )
+    judged.require_some(1.0 if threshold is None else threshold)
     return relevant
 
 
@@ -84,9 +57,9 @@ class DiscountedGain:
 
     def __call__(self, judged: Judged, /) -> Delta:
         """Eq. (8): I * Y / log2(position + 1)."""
-        positions, n_items = judged.ranked()
-        places = n_items if self.top is None else min(self.top, n_items)
-        return Delta(n_items * mean_place_weight(positions, discount(places)) * judged.rating)
+        places, n_items = judged.ranked()
+        last = n_items if self.top is None else min(self.top, n_items)
+        return Delta(n_items * places.mean(discount, last=last) * judged.rating)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +77,8 @@ class CumulativeGain:
 
     def __call__(self, judged: Judged, /) -> Delta:
         """Eq. (7): (I / k) * Y * 1{position <= k}."""
-        positions, n_items = judged.ranked()
-        return Delta(n_items / self.top * share_in_top(positions, self.top) * judged.rating)
+        places, n_items = judged.ranked()
+        return Delta(n_items / self.top * share_in_top(places, min(self.top, n_items)) * judged.rating)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +97,8 @@ class Precision:
 
     def __call__(self, judged: Judged, /) -> Delta:
         """Eq. (9): (I / k) * Y * 1{position <= k} with Y in {0, 1}."""
-        positions, n_items = judged.ranked()
-        in_top = share_in_top(positions, self.top)
+        places, n_items = judged.ranked()
+        in_top = share_in_top(places, min(self.top, n_items))
         return Delta(n_items / self.top * in_top * relevance(judged, self.relevant))
 
 
@@ -145,9 +118,9 @@ class Recall:
 
     def __call__(self, judged: Judged, /) -> Delta:
         """Per user sum h Y 1{position <= k} / sum h Y: a ratio, so only consistent."""
-        positions, _ = judged.ranked()
+        places, n_items = judged.ranked()
         base = some_relevance(judged, self.relevant)
-        return Delta(base * share_in_top(positions, self.top), base, is_mean_of_users=True)
+        return Delta(base * share_in_top(places, min(self.top, n_items)), base, is_mean_of_users=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +143,10 @@ class StratifiedRecall:
 
     def __call__(self, judged: Judged, /) -> Delta:
         """Sum s_i Y 1{position <= k} / sum s_i Y over all users' cells, s_i = (positives of item i)^-beta."""
-        positions, _ = judged.ranked()
+        places, n_items = judged.ranked()
         positive = some_relevance(judged, self.relevant)
-        n_positives = np.bincount(judged.item, weights=positive)
-        base = positive * np.maximum(n_positives, 1.0)[judged.item] ** -self.beta
-        return Delta(base * share_in_top(positions, self.top), base)
+        base = positive * np.maximum(judged.total_of_item(positive), 1.0) ** -self.beta
+        return Delta(base * share_in_top(places, min(self.top, n_items)), base)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +164,7 @@ class AreaAboveTop:
 
     def __call__(self, judged: Judged, /) -> Delta:
         """1 - (position - 1) / (I - 1), over relevant cells."""
-        positions, n_items = judged.ranked()
+        places, n_items = judged.ranked()
         base = some_relevance(judged, self.relevant)
-        above = positions.above + (positions.equal - 1) / 2
-        return Delta(base * (1.0 - above / max(n_items - 1, 1)), base)
+        height = places.mean(lambda place: 1.0 - (place - 1.0) / max(n_items - 1, 1), last=n_items)
+        return Delta(base * height, base)

@@ -30,8 +30,7 @@ def hit(rating: Vector, prediction: Vector, levels: Vector) -> Vector:
     A rating of the log is a level; an imputed one is any number.
     """
     middles = (levels[1:] + levels[:-1]) / 2
-    hits: Vector = (np.searchsorted(middles, prediction) == np.searchsorted(middles, rating)).astype(np.float64)
-    return hits
+    return np.where(np.searchsorted(middles, prediction) == np.searchsorted(middles, rating), 1.0, 0.0)
 
 
 def rating_levels(scale: Vector) -> Vector:
@@ -82,4 +81,4 @@ class Accuracy:
 
     def __call__(self, judged: Judged, /) -> Delta:
         """Eq. (4)."""
-        return Delta(hit(judged.rating, judged.rated(), rating_levels(judged.scale)))
+        return Delta(hit(judged.rating, judged.rated(), rating_levels(judged.distinct())))

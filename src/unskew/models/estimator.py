@@ -21,6 +21,8 @@ from unskew.settings import Configured
 from unskew.types import IntVector, Scorer, Scores, Vector
 
 OnUnknown: TypeAlias = Literal["fallback", "nan", "raise"]
+Seen: TypeAlias = tuple[npt.NDArray[np.int64], IntVector]
+"""Where each user's items start, and the items."""
 BLOCK_PAIRS = 1 << 20
 
 
@@ -133,14 +135,11 @@ class Recommender(Configured):
         """Write the fitted model: a zip of arrays and a JSON manifest, never code. It replaces an old file in one step."""
         write_model(self, Path(path))
 
-    def _remember(self, log: Ratings, parameters: Parameters, fallback: float) -> None:
-        """Keep what prediction needs of a fit."""
-        order = np.argsort(log.user, kind="stable")
-        starts = np.zeros(log.n_users + 1, np.int64)
-        np.cumsum(np.bincount(log.user, minlength=log.n_users), out=starts[1:])
+    def _remember(self, log: Ratings, parameters: Parameters, fallback: float, seen: Seen | None = None) -> None:
+        """Keep what prediction needs of a fit; ``seen`` spares sorting the log again."""
         self.parameters_, self.fallback_ = parameters, fallback
         self.users_, self.items_ = log.users, log.items
-        self.seen_starts_, self.seen_items_ = starts, log.item[order]
+        self.seen_starts_, self.seen_items_ = _items_by_user(log) if seen is None else seen
 
     def _codes(self, ids: npt.ArrayLike, vocabulary: Ids, kind: str, on_unknown: OnUnknown) -> IntVector:
         if on_unknown not in ("fallback", "nan", "raise"):
@@ -172,6 +171,12 @@ class Recommender(Configured):
             if np.shape(array) != expected:
                 return f"{name} has shape {np.shape(array)} where the ids call for {expected}."
         return None
+
+
+def _items_by_user(log: Ratings) -> Seen:
+    starts = np.zeros(log.n_users + 1, np.int64)
+    np.cumsum(np.bincount(log.user, minlength=log.n_users), out=starts[1:])
+    return starts, log.item[np.argsort(log.user, kind="stable")]
 
 
 def _rows_or_zero(rows: npt.NDArray[np.floating], codes: IntVector) -> npt.NDArray[np.floating]:

@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
+from unskew.data.checks import whole_number
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings
 from unskew.errors import UnknownNameError, UsageError
@@ -23,7 +24,7 @@ from unskew.models.solvers.joint import Joint
 from unskew.models.solvers.reduced import Reduced
 from unskew.models.solvers.reweighted import Reweighted
 from unskew.models.solvers.solver import Solver
-from unskew.models.weights import Normalization, effective_l2, training_weights
+from unskew.models.weights import Normalization, effective_l2, training_propensities, weighted_mean
 from unskew.progress import live_line
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import Vector
@@ -128,23 +129,24 @@ class MatrixFactorization(Recommender):
         written there every so many steps, and a run that finds its own file goes on from it, to the same result bit for bit.
         """
         self._check()
-        weight = training_weights(log, propensities, self.normalize)
+        propensity = training_propensities(log, propensities, self.normalize)
         with Workers(self.n_threads) as workers, single_blas_thread(), live_line(self.verbose) as line:
-            problem = self._problem(log, weight, workers)
+            problem = self._problem(log, propensity, workers)
             outcome = run(
                 SOLVERS[self.loss, self.solver](problem),
-                lambda: warm_start or self._begin(log, weight),
+                lambda: warm_start or self._begin(log, propensity),
                 max_iter=self.max_iter,
                 tol=self.tol,
-                checkpoint=self._checkpoint(checkpoint, checkpoint_every, log, weight),
+                checkpoint=self._checkpoint(checkpoint, checkpoint_every, log, propensity),
                 report=lambda step, value: line(f"step {step}, objective {value:.6g}"),
             )
         self.history_ = outcome.history
         self.objective_ = outcome.history[-1]
         self.n_iter_ = len(outcome.history) - 1
         self.converged_ = outcome.has_converged
-        found = outcome.parameters
-        self._remember(log, found, found.constant if problem.has_offsets else float(np.average(log.rating, weights=weight)))
+        found, by_user = outcome.parameters, problem.by_user
+        fallback = found.constant if problem.has_offsets else weighted_mean(log.rating, propensity)
+        self._remember(log, found, fallback, (by_user.starts, by_user.partner))
         return self
 
     def _check(self) -> None:
@@ -154,34 +156,36 @@ class MatrixFactorization(Recommender):
             raise UnknownNameError("offsets", self.offsets, ("none", "free", "regularized"))
         if self.dtype not in ("float64", "float32"):
             raise UnknownNameError("dtype", self.dtype, ("float64", "float32"))
-        if not (isinstance(self.n_factors, int) and self.n_factors >= 0) or (self.n_factors == 0 and self.offsets == "none"):
-            raise UsageError(f"n_factors must be a whole number, at least 1 (0 with offsets); got {self.n_factors!r}.")
+        if whole_number("n_factors", self.n_factors, least=0) == 0 and self.offsets == "none":
+            raise UsageError("n_factors must be at least 1 without offsets: there would be nothing to fit.")
         if not (self.l2 >= 0 and np.isfinite(self.l2)):
             raise UsageError(f"l2 must be finite and at least 0; got {self.l2!r}.")
         if not self.max_iter >= 1:
             raise UsageError(f"max_iter must be at least 1; got {self.max_iter!r}.")
 
-    def _problem(self, log: Ratings, weight: Vector, workers: Workers) -> Problem:
+    def _problem(self, log: Ratings, propensity: Vector, workers: Workers) -> Problem:
         l2 = effective_l2(self.l2, log, n_factors=self.n_factors, penalizes_offsets=self.offsets == "regularized")
         return Problem(
-            Side.of(log.user, log.item, log.rating, weight, n_rows=log.n_users, dtype=self.dtype),
-            Side.of(log.item, log.user, log.rating, weight, n_rows=log.n_items, dtype=self.dtype),
+            Side.of(log.user, log.item, log.rating, propensity, n_rows=log.n_users, dtype=self.dtype),
+            Side.of(log.item, log.user, log.rating, propensity, n_rows=log.n_items, dtype=self.dtype),
             self.n_factors,
             self.offsets,
             l2,
             workers,
         )
 
-    def _begin(self, log: Ratings, weight: Vector) -> Parameters:
+    def _begin(self, log: Ratings, propensity: Vector) -> Parameters:
         begin = start.filled_svd if self.solver == "lbfgs" else start.small_random
-        return begin(log, weight, n_factors=self.n_factors, has_offsets=self.offsets != "none", random_state=self.random_state)
+        return begin(
+            log, propensity, n_factors=self.n_factors, has_offsets=self.offsets != "none", random_state=self.random_state
+        )
 
-    def _checkpoint(self, path: str | Path | None, every: int, log: Ratings, weight: Vector) -> Checkpoint | None:
+    def _checkpoint(self, path: str | Path | None, every: int, log: Ratings, propensity: Vector) -> Checkpoint | None:
         if path is None:
             return None
         ignored = {"n_threads", "verbose", "max_iter", "tol"}
         settings = {name: value for name, value in self.get_params().items() if name not in ignored}
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
-        for part in (log.user, log.item, log.rating, weight):
+        for part in (log.user, log.item, log.rating, propensity):
             digest.update(np.ascontiguousarray(part).tobytes())
         return Checkpoint(Path(path), every, digest.hexdigest())

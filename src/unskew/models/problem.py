@@ -36,19 +36,17 @@ class Side:
     """Ranges of rows with about equal numbers of cells, those of long rows not counted."""
 
     @classmethod
-    def of(cls, row: IntVector, partner: IntVector, rating: Vector, weight: Vector, *, n_rows: int, dtype: npt.DTypeLike) -> Side:
+    def of(
+        cls, row: IntVector, partner: IntVector, rating: Vector, propensity: Vector, *, n_rows: int, dtype: npt.DTypeLike
+    ) -> Side:
         """Sort cells by row; within a row the order of the log stays."""
+        from unskew.kernels.rows import sort_cells
+
         starts = np.zeros(n_rows + 1, np.int64)
         np.cumsum(np.bincount(row, minlength=n_rows), out=starts[1:])
-        order = np.argsort(row, kind="stable")
-        n_tasks = int(np.clip(row.size // CELLS_A_TASK, 1, MOST_TASKS))
-        lengths = np.diff(starts)
-        work = np.concatenate([[0], np.cumsum(np.where(lengths > LONGEST, 0, lengths))])
-        cuts = np.searchsorted(work, np.linspace(0, work[-1], n_tasks + 1)[1:-1])
-        ends = np.unique(np.concatenate([[0], cuts, [n_rows]])).tolist()
-        return cls(
-            starts, partner[order], rating[order].astype(dtype), np.sqrt(weight[order]).astype(dtype), tuple(pairwise(ends))
-        )
+        columns = np.empty(row.size, np.int32), np.empty(row.size, dtype), np.empty(row.size, dtype)
+        sort_cells(row, partner, rating, propensity, starts, *columns)
+        return cls(starts, *columns, _even_ranges(starts))
 
     @property
     def n_rows(self) -> int:
@@ -67,9 +65,19 @@ class Side:
 
     def weight_of_rows(self) -> Vector:
         """The sum of each row's weights."""
-        up_to = np.concatenate([[0.0], np.cumsum(np.square(self.root_weight, dtype=np.float64))])
-        total: Vector = up_to[self.starts[1:]] - up_to[self.starts[:-1]]
-        return total
+        from unskew.kernels.rows import add_weights
+
+        totals = np.empty(self.n_rows)
+        add_weights(self.starts, self.root_weight, totals)
+        return totals
+
+
+def _even_ranges(starts: npt.NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
+    lengths = np.diff(starts)
+    n_tasks = int(np.clip(starts[-1] // CELLS_A_TASK, 1, MOST_TASKS))
+    work = np.concatenate([[0], np.cumsum(np.where(lengths > LONGEST, 0, lengths))])
+    cuts = np.searchsorted(work, np.linspace(0, work[-1], n_tasks + 1)[1:-1])
+    return tuple(pairwise(np.unique(np.concatenate([[0], cuts, [lengths.size]])).tolist()))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,41 +15,54 @@ from unskew.types import IntVector, Vector
 Normalization: TypeAlias = Literal["none", "self", "user", "item"]
 
 
-def training_weights(log: Ratings, propensities: PropensitiesLike | None, normalize: Normalization) -> Vector:
-    """1/P, normalised as asked. Without propensities U * I / n for every rating, so that penalties mean the same in both."""
-    naive = np.full(len(log), log.n_cells / len(log))
-    weight: Vector = naive if propensities is None else propensities_of(log, propensities).inverse
+BLOCK_CELLS = 1 << 20
+
+
+def training_propensities(log: Ratings, propensities: PropensitiesLike | None, normalize: Normalization) -> Vector:
+    """The P that ratings are weighted by the inverse of, normalised as asked; n / (U I) for all of them where none are given.
+
+    They need not lie below 1. Naive and weighted fits have weights that add up to about U * I, so that penalties mean the same.
+    """
     if normalize not in NORMALIZATIONS:
         raise UnknownNameError("normalize", normalize, NORMALIZATIONS)
-    return NORMALIZATIONS[normalize](log, weight)
+    uniform = len(log) / log.n_cells
+    known = np.full(len(log), uniform) if propensities is None else propensities_of(log, propensities).values
+    return NORMALIZATIONS[normalize](log, known)
 
 
-def _self(log: Ratings, weight: Vector) -> Vector:
+def _self(log: Ratings, propensity: Vector) -> Vector:
     """Weights that add up to U * I."""
-    return weight * (log.n_cells / float(weight.sum()))
+    return propensity * (float((1 / propensity).sum()) / log.n_cells)
 
 
-def _by_user(log: Ratings, weight: Vector) -> Vector:
+def _by_user(log: Ratings, propensity: Vector) -> Vector:
     """Weights of each user that add up to I."""
-    return weight * (log.n_items / _total_of_own(log.user, weight))
+    return propensity * (_total_of_own(log.user, propensity) / log.n_items)
 
 
-def _by_item(log: Ratings, weight: Vector) -> Vector:
+def _by_item(log: Ratings, propensity: Vector) -> Vector:
     """Weights of each item that add up to U."""
-    return weight * (log.n_users / _total_of_own(log.item, weight))
+    return propensity * (_total_of_own(log.item, propensity) / log.n_users)
 
 
-def _total_of_own(code: IntVector, weight: Vector) -> Vector:
-    totals: Vector = np.bincount(code, weights=weight).astype(np.float64)
+def _total_of_own(code: IntVector, propensity: Vector) -> Vector:
+    totals: Vector = np.bincount(code, weights=1 / propensity).astype(np.float64)
     return totals[code]
 
 
 NORMALIZATIONS: Mapping[str, Callable[[Ratings, Vector], Vector]] = {
-    "none": lambda _, weight: weight,
+    "none": lambda _, propensity: propensity,
     "self": _self,
     "user": _by_user,
     "item": _by_item,
 }
+
+
+def weighted_mean(rating: Vector, propensity: Vector) -> float:
+    """The SNIPS mean, sum (Y / P) / sum (1 / P), in blocks, so that nothing of the size of the log is made."""
+    blocks = [slice(first, first + BLOCK_CELLS) for first in range(0, rating.size, BLOCK_CELLS)]
+    total = sum(float((rating[block] / propensity[block]).sum()) for block in blocks)
+    return total / sum(float((1 / propensity[block]).sum()) for block in blocks)
 
 
 def effective_l2(l2: float, log: Ratings, *, n_factors: int, penalizes_offsets: bool) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,10 @@ class PropensityEstimator(Configured):
     """Ratings in the log: what the propensities of all cells should add up to."""
 
     sees_ratings = False
+
+    def fit(self, log: Ratings, *, universe: UniverseLike = None) -> Self:
+        """Learn from a log. Without a ``universe``, (n_users, n_items) or ``"log"``, it is the one that the log has."""
+        raise NotImplementedError
 
     def predict(self, log: Ratings) -> Vector:
         """P(O_ui = 1) of every cell of ``log``, in its order: values in (0, 1]."""

@@ -14,10 +14,13 @@ from unskew.errors import MissingExtraError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.ticker import Locator
 
 COLORS = {"naive": "#D55E00", "ips": "#0072B2", "snips": "#009E73"}
 MARKERS = {"naive": "s", "ips": "o", "snips": "^"}
 LABELS = {"naive": "Naive", "ips": "IPS", "snips": "SNIPS", "mse": "MSE", "mae": "MAE", "dcg@50": "DCG@50"}
+MODELS = {"MF-Naive": "naive", "MF-IPS": "ips"}
+"""Models in the colours of the estimators that they minimise."""
 GENRES = ("horror", "romance", "drama")
 Rows = Sequence[Mapping[str, Any]]
 
@@ -67,25 +70,51 @@ def draw_figure2(result: Drawable) -> Figure:
     metrics = list(dict.fromkeys(row["metric"] for row in rows))
     for axes, metric in zip(figure.subplots(1, len(metrics)), metrics, strict=True):
         for estimator in COLORS:
-            _draw_curve(axes, [row for row in rows if row["metric"] == metric and row["estimator"] == estimator], estimator)
-        axes.set(
-            xscale="log", yscale="log", xlabel="alpha (1: missing at random)", ylabel=f"RMSE of the {LABELS[metric]} estimate"
-        )
-        axes.set_xticks([row["alpha"] for row in rows if row["metric"] == metric and row["estimator"] == "ips"])
-        axes.xaxis.set_major_formatter("{x:g}")
-        axes.minorticks_off()
-        axes.grid(alpha=0.25)
+            curve = [row for row in rows if row["metric"] == metric and row["estimator"] == estimator]
+            _draw_curve(axes, curve, style=estimator, label=LABELS[estimator])
+        axes.set(yscale="log", ylabel=f"RMSE of the {LABELS[metric]} estimate")
+        _mark_alphas(axes, rows)
     axes.legend(frameon=False)
     return figure
 
 
-def _draw_curve(axes: Axes, rows: Rows, estimator: str) -> None:
+def draw_figure3(result: Drawable) -> Figure:
+    """Error over all cells of each model against alpha, both axes logarithmic."""
+    rows = [row for row in result.rows if "variant" not in row]
+    figure = new_figure(6, 4.1)
+    figure.suptitle("Error of factorisation as selection grows stronger (bands: 95 % over trials)", fontsize="medium")
+    axes = figure.subplots()
+    for model, style in MODELS.items():
+        _draw_curve(axes, [row for row in rows if row["model"] == model], style=style, label=model)
+    axes.set(yscale="log", ylabel="MSE over all cells")
+    axes.yaxis.set_major_locator(_round_numbers())
+    axes.yaxis.set_major_formatter("{x:g}")
+    _mark_alphas(axes, rows)
+    axes.legend(frameon=False)
+    return figure
+
+
+def _round_numbers() -> Locator:
+    """1, 2 and 5 times powers of 10."""
+    from matplotlib.ticker import LogLocator
+
+    return LogLocator(subs=(1.0, 2.0, 5.0))
+
+
+def _mark_alphas(axes: Axes, rows: Rows) -> None:
+    """A logarithmic axis with the alphas of the rows and no others."""
+    axes.set(xscale="log", xlabel="alpha (1: missing at random)")
+    axes.set_xticks(sorted({row["alpha"] for row in rows}))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.minorticks_off()
+    axes.grid(alpha=0.25)
+
+
+def _draw_curve(axes: Axes, rows: Rows, *, style: str, label: str) -> None:
     alpha = [row["alpha"] for row in rows]
-    color, marker = COLORS[estimator], MARKERS[estimator]
-    axes.plot(alpha, [row["ours"] for row in rows], marker=marker, markersize=5, color=color, label=LABELS[estimator])
-    axes.fill_between(
-        alpha, [row["ci_low"] for row in rows], [row["ci_high"] for row in rows], color=color, alpha=0.2, linewidth=0
-    )
+    axes.plot(alpha, [row["ours"] for row in rows], marker=MARKERS[style], markersize=5, color=COLORS[style], label=label)
+    low, high = ([row[end] for row in rows] for end in ("ci_low", "ci_high"))
+    axes.fill_between(alpha, low, high, color=COLORS[style], alpha=0.2, linewidth=0)
 
 
 def draw_table1(result: Drawable) -> Figure:
@@ -152,6 +181,7 @@ DRAWINGS: Mapping[str, Callable[[Drawable], Figure]] = {
     "toy": draw_toy,
     "table1": draw_table1,
     "figure2": draw_figure2,
+    "figure3": draw_figure3,
     "table2": draw_table2,
 }
 

@@ -105,7 +105,8 @@ def cross_validate(
     folds = list(split(log, known, n_folds=n_folds, random_state=random_state))
     paths = [(path, fold) for path in _paths(settings) for fold in folds]
     track: Track = bar if verbose else silent
-    with single_blas_thread(), Workers(n_threads) as workers:  # held here, for fits that end at different times
+    with single_blas_thread(), warnings.catch_warnings(), Workers(n_threads) as workers:  # for all threads, so held here
+        warnings.simplefilter("ignore", PropensityWarning)
         scored = workers.stream(lambda job: _score_path(model, *job, metric=metric, estimator=estimator), paths)
         results = [row for rows in track(scored, label="cross-validation", total=len(paths)) for row in rows]
     table = _summarize(settings, results, higher_is_better=higher_is_better)
@@ -168,16 +169,14 @@ def _fit(model: Fittable, setting: Setting, log: Ratings, propensities: Propensi
 
 def _score(fitted: Any, fold: Fold, *, metric: str, estimator: str) -> float:
     validation = fold.validation
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PropensityWarning)
-        result = evaluate(
-            validation,
-            fitted,
-            propensities=fold.validation_propensities,
-            metrics=[metric],
-            estimators=[estimator],
-            universe=Universe(validation.n_users, validation.n_items),
-        )
+    result = evaluate(
+        validation,
+        fitted,
+        propensities=fold.validation_propensities,
+        metrics=[metric],
+        estimators=[estimator],
+        universe=Universe(validation.n_users, validation.n_items),
+    )
     return result.risk("model", metric=metric, estimator=estimator).estimate
 
 

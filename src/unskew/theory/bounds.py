@@ -64,16 +64,31 @@ def erm_bound_estimated(
 
     As :func:`erm_bound`, for a hypothesis chosen by IPS with ``assumed`` propensities while ``true`` ones made the log.
     """
-    p, p_hat = propensity_cells("true", true), propensity_cells("assumed", assumed)
-    same_shape("true", p, "assumed", p_hat)
     if not is_finite_number(empirical_risk):
         raise UsageError(f"empirical_risk must be a finite number; got {empirical_risk!r}.")
+    bias = bias_bound(true=true, assumed=assumed, max_delta=max_delta)
+    ranges = max_delta / propensity_cells("assumed", assumed)
+    return empirical_risk + bias + _deviation(ranges, n_hypotheses=n_hypotheses, failure_probability=failure_probability)
+
+
+def bias_bound(
+    *, true: npt.ArrayLike, assumed: npt.ArrayLike, max_delta: float = 1.0, weight: npt.ArrayLike | None = None
+) -> float:
+    """Second term of Eq. (16), Thm 5.2: Delta/(U I) * sum of |1 - P / P-hat|: bounds Eq. (15) for all losses up to Delta.
+
+    ``weight`` says how many cells each value stands for, where they are a sample of all cells.
+
+    >>> bias_bound(true=[0.5, 0.5], assumed=[0.5, 1.0])
+    0.25
+    """
+    p, p_hat = propensity_cells("true", true), propensity_cells("assumed", assumed)
+    same_shape("true", p, "assumed", p_hat)
     if not (is_finite_number(max_delta) and max_delta >= 0):
         raise UsageError(f"max_delta must be a finite number, at least 0: the largest loss a cell can have; got {max_delta!r}.")
-    bias = float(np.mean(np.abs(1.0 - p / p_hat)))
-    return empirical_risk + max_delta * (
-        bias + _deviation(1.0 / p_hat, n_hypotheses=n_hypotheses, failure_probability=failure_probability)
-    )
+    weights = None if weight is None else finite_cells("weight", weight)
+    if weights is not None:
+        same_shape("true", p, "weight", weights)
+    return float(max_delta * np.average(np.abs(1.0 - p / p_hat), weights=weights))
 
 
 def _deviation(ranges: Matrix, *, n_hypotheses: int, failure_probability: float) -> float:

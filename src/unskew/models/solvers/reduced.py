@@ -17,7 +17,7 @@ from unskew.models.solvers import lbfgs
 from unskew.models.solvers.alternating import Alternating
 from unskew.types import Vector
 
-FIRST_SWEEPS = 5
+FIRST_SWEEPS = 10
 FIRST_LENGTH = 0.5
 """In scaled unknowns the curvature is at most about 2, so that the first step can be long."""
 

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from unskew import Ratings, Universe
+from unskew.diagnostics.coverage import Coverage
+from unskew.propensity.covariates import Covariates
+
+LOG = Ratings.from_dense([[5, 1, 0], [2, 0, 0], [0, 0, 0]])
+
+
+def covariates(users: list[float] | None, items: list[float] | None) -> list[Covariates]:
+    given = (("user", users, LOG.users), ("item", items, LOG.items))
+    return [Covariates.of(np.array(values), ids, kind) for kind, values, ids in given if values is not None]  # type: ignore[arg-type]
+
+
+def test_users_and_items_without_an_observation() -> None:
+    assert Coverage.of(LOG, LOG.universe, []) == Coverage(3, 3, 1, 1)
+    assert Coverage.of(LOG, Universe(10, 5), []) == Coverage(10, 5, 8, 3)
+    assert str(Coverage.of(LOG, None, [])) == "1 users, 1 items"
+
+
+def test_profiles_by_hand() -> None:
+    found = Coverage.of(LOG, LOG.universe, covariates([0, 0, 1], [0, 1, 1]))
+
+    assert (found.profiles, found.profiles_unseen) == (4, 2)  # the third user's profile, with either kind of item
+    assert found.share_unseen == pytest.approx(3 / 9)
+    assert str(found) == "1 users, 1 items, 2 of 4 covariate profiles"
+
+
+def test_with_covariates_of_one_side_the_other_is_one_profile() -> None:
+    by_user, by_item = (Coverage.of(LOG, None, covariates(*given)) for given in (([0, 0, 1], None), (None, [0, 1, 2])))
+
+    assert (by_user.profiles, by_user.profiles_unseen) == (2, 1)
+    assert (by_item.profiles, by_item.profiles_unseen) == (3, 1)
+
+
+def test_holes_are_large_profiles_that_were_never_observed() -> None:
+    rng = np.random.default_rng(0)
+    seen = rng.random((40, 50)) < 0.3
+    seen[:20, :25] = False  # 500 cells, 110 expected
+    user, item = np.nonzero(seen)
+    log = Ratings.from_codes(user, item, np.ones(user.size), shape=(40, 50))
+    sides = [Covariates.of(np.repeat([0.0, 1.0], n // 2), ids, kind) for kind, ids, n in _sides(log)]  # type: ignore[arg-type]
+    found = Coverage.of(log, log.universe, sides)
+
+    assert (found.profiles, found.profiles_unseen, found.holes) == (4, 1, 1)
+    (complaint,) = found.complaints()
+    assert complaint.startswith(
+        "1 of 4 covariate profiles were never observed, although at the log's density each should have been 10"
+    )
+
+
+def _sides(log: Ratings) -> list[tuple[str, np.ndarray, int]]:
+    return [("user", log.users, log.n_users), ("item", log.items, log.n_items)]
+
+
+def test_small_profiles_may_be_missed_by_chance() -> None:
+    assert Coverage.of(LOG, LOG.universe, covariates([0, 1, 2], [0, 1, 2])).holes == 0
+
+
+def test_many_unseen_are_named() -> None:
+    one, two = Coverage(10, 4, 8, 2).complaints()
+
+    assert one.startswith("8 of 10 users have no observation (80%)")
+    assert two.startswith("2 of 4 items have no observation (50%)")

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from unskew import MatrixFactorization, cross_validate, simulate
+from unskew.errors import PropensityWarning, UnknownNameError, UsageError
+from unskew.experiments import figure3 as module
+from unskew.experiments.figure3 import Fit, error_of_all_cells, figure3, t_interval
+from unskew.experiments.reproduction import Reproduction
+from unskew.experiments.world import ALPHAS, World, find_world
+
+L2 = (0.5, 5)
+Rows = Mapping[tuple[float, str, str | None], Mapping[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return World(simulate(60, 100, density=0.05, noise=0.1, n_factors=2, random_state=0).truth, "Truth: small.")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def in_the_small_world(world: World) -> Iterator[None]:
+    """With few factors, to be quick."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "find_world", lambda data, *, seed: world)
+        patch.setattr(module, "N_FACTORS", 3)
+        yield
+
+
+@pytest.fixture(scope="module")
+def result() -> Reproduction:
+    return figure3(trials=3, seed=1, l2=L2)
+
+
+@pytest.fixture(scope="module")
+def rows(result: Reproduction) -> Rows:
+    return by_key(result)
+
+
+def by_key(result: Reproduction) -> Rows:
+    return {(row["alpha"], row["model"], row.get("variant")): row for row in result.rows}
+
+
+# Its shape
+
+
+def test_curves_have_these_keys_and_no_others(result: Reproduction) -> None:
+    curves = [row for row in json.loads(result.to_json())["rows"] if "variant" not in row]
+
+    assert [(row["alpha"], row["model"]) for row in curves] == [(a, m) for a in ALPHAS for m in ("MF-IPS", "MF-Naive")]
+    for row in curves:
+        assert list(row) == ["panel", "alpha", "model", "metric", "ours", "ci_low", "ci_high", "paper"]
+        assert (row["panel"], row["metric"], row["paper"]) == ("left", "mse", None)
+        assert row["ci_low"] < row["ours"] < row["ci_high"]
+
+
+def test_further_rows_are_the_paired_difference_and_the_choices(result: Reproduction, rows: Rows) -> None:
+    assert len(rows) == len(result.rows) == len(ALPHAS) * 5
+    for alpha in ALPHAS:
+        paired = rows[alpha, "MF-IPS minus MF-Naive", "paired by trial"]
+        difference = rows[alpha, "MF-IPS", None]["ours"] - rows[alpha, "MF-Naive", None]["ours"]
+        assert paired["ours"] == pytest.approx(difference)
+        for model in ("MF-IPS", "MF-Naive"):
+            chosen = rows[alpha, model, "cross-validated"]["l2"]
+            assert len(chosen) == 3
+            assert set(chosen) <= set(L2)
+
+
+def test_the_table_and_the_words(result: Reproduction, rows: Rows) -> None:
+    assert list(result.table) == ["alpha", "MF-Naive", "MF-IPS", "difference", "l2 naive", "l2 IPS"]
+    assert result.table["alpha"] == ["1", "0.5", "0.25", "0.125", "0.0625", "0.03125"]
+    assert str(result.table["MF-IPS"][2]).startswith(f"{rows[0.25, 'MF-IPS', None]['ours']:.3f} ± ")
+    assert result.caption.startswith("Mean squared error over all 6,000 cells")
+    assert result.summary.endswith("Truth: small.")
+    assert f"MF-IPS has {rows[0.25, 'MF-IPS', None]['ours']:.3f}" in result.summary
+    assert "36 of 36 searches chose an end of the grid" in result.summary
+    assert (result.trials, result.seed, result.unit) == (3, 1, "trial")
+
+
+# Its numbers
+
+
+def test_a_trial_is_a_search_and_a_fit_to_all_of_its_log(world: World, rows: Rows) -> None:
+    """All trials at alpha = 0.25, done by hand."""
+    mse = {"MF-IPS": [], "MF-Naive": []}
+    for trial in range(3):
+        rng = np.random.default_rng((1, 3, 2, trial))
+        log, propensities = world.observation(0.25).draw(rng)
+        seed = int(rng.integers(2**31))
+        model = MatrixFactorization(3, offsets="free", tol=3e-5, max_iter=100, dtype="float32", random_state=seed)
+        for name, known in (("MF-IPS", propensities), ("MF-Naive", None)):
+            found = cross_validate(model, log, known, grid={"l2": L2}, n_folds=4, random_state=seed).best_model
+            everyone, everything = np.repeat(log.users, log.n_items), np.tile(log.items, log.n_users)
+            mse[name].append(np.mean((found.predict(everyone, everything) - world.truth.ravel()) ** 2))
+
+    for name, values in mse.items():
+        assert rows[0.25, name, None]["ours"] == pytest.approx(np.mean(values), rel=1e-5)
+
+
+def test_trials_are_seeded_and_more_of_them_keep_the_first(rows: Rows) -> None:
+    two, again = (figure3(trials=2, seed=1, l2=L2) for _ in range(2))
+
+    assert two.rows == again.rows
+    for alpha in ALPHAS:
+        assert by_key(two)[alpha, "MF-IPS", "cross-validated"]["l2"] == rows[alpha, "MF-IPS", "cross-validated"]["l2"][:2]
+
+
+def test_without_selection_both_models_are_alike(rows: Rows) -> None:
+    """Weights are then all 1 / 0.05 in one and U I / n in the other, which differ by the luck of how many cells are seen."""
+    assert rows[1.0, "MF-IPS", None]["ours"] == pytest.approx(rows[1.0, "MF-Naive", None]["ours"], rel=0.05)
+
+
+def test_selection_hurts_the_naive_model_more(rows: Rows) -> None:
+    naive = [rows[alpha, "MF-Naive", None]["ours"] for alpha in ALPHAS]
+
+    assert naive[-1] > naive[0]
+    assert rows[0.125, "MF-IPS", None]["ours"] < rows[0.125, "MF-Naive", None]["ours"]
+
+
+def test_heavy_weights_make_no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that silence warnings by turns could let one through in between, so that all are silenced around them."""
+
+    def noisy(*_: object) -> dict[str, Fit]:
+        warnings.warn("a few large weights decide", PropensityWarning, stacklevel=1)
+        return dict.fromkeys(("MF-IPS", "MF-Naive"), Fit(1, 0.5, 0.5))
+
+    monkeypatch.setattr(module, "_trial", noisy)
+
+    assert figure3(trials=2).table["MF-IPS"] == ["0.500 ± 0.000"] * 6
+
+
+def test_the_error_of_all_cells_by_hand(world: World) -> None:
+    log, _ = world.observation(1.0).draw(np.random.default_rng(0))
+    model = MatrixFactorization(0, 1.0).fit(log)
+    fitted = model.parameters_
+    expected = np.mean((fitted.user_offset[:, None] + fitted.item_offset + fitted.constant - world.truth) ** 2)
+
+    assert error_of_all_cells(model, world) == pytest.approx(expected)
+
+
+def test_the_interval_is_that_of_scipy() -> None:
+    values = np.array([1.0, 2.0, 4.0, 4.5])
+    found = t_interval(values)
+
+    assert found["ours"] == values.mean()
+    assert (found["ci_low"], found["ci_high"]) == pytest.approx(stats.ttest_1samp(values, 0.0).confidence_interval(0.95))
+
+
+# What it refuses
+
+
+def test_one_trial_has_no_interval() -> None:
+    with pytest.raises(UsageError, match=r"intervals over trials, so at least 2 of them; got 1\."):
+        figure3(trials=1)
+
+
+def test_an_unknown_panel_is_named() -> None:
+    with pytest.raises(UnknownNameError, match="middle"):
+        figure3(panel="middle")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.environ.get("UNSKEW_DATA"), reason="$UNSKEW_DATA is not set")
+def test_on_movielens_weights_help_wherever_there_is_selection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "find_world", find_world)
+    monkeypatch.setattr(module, "N_FACTORS", 20)
+    rows = by_key(figure3(data=os.environ["UNSKEW_DATA"], trials=2))
+
+    for alpha in ALPHAS[1:]:
+        assert rows[alpha, "MF-IPS", None]["ours"] < rows[alpha, "MF-Naive", None]["ours"]

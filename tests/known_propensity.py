@@ -1,0 +1,39 @@
+"""A propensity model that says what it is told: what wrappers are tried on where the truth must be known."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from unskew.data.ratings import Ratings
+from unskew.data.universe import UniverseLike
+from unskew.propensity.model import PropensityEstimator, known_universe
+from unskew.types import IntVector, Matrix, Vector
+
+
+class KnownPropensity(PropensityEstimator):
+    """The P of a matrix, whatever the log."""
+
+    def __init__(self, matrix: Matrix) -> None:
+        self.matrix = matrix
+
+    def fit(self, log: Ratings, *, universe: UniverseLike = None) -> Self:
+        self._remember(log, known_universe(log, universe))
+        return self
+
+    def _chances(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
+        return np.asarray(self.matrix)[user, item]
+
+
+def every_cell(model: Any) -> Matrix:
+    """What a fitted model says of all pairs of its users and items."""
+    users, items = np.repeat(model.users_, len(model.items_)), np.tile(model.items_, len(model.users_))
+    return model.predict_pairs(users, items).reshape(len(model.users_), len(model.items_))
+
+
+def draw(propensity: Matrix, seed: int = 0) -> Ratings:
+    """A log of ratings 1 to 5 in which each cell is seen with its propensity."""
+    rng = np.random.default_rng(seed)
+    rating = rng.integers(1, 6, propensity.shape)
+    return Ratings.from_dense(np.where(rng.random(propensity.shape) < propensity, rating, 0))

@@ -1,0 +1,110 @@
+"""Reading covariates, their profiles and pairs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from frame_engines import each_engine
+from unskew.errors import DataError, UsageError
+from unskew.propensity.covariates import Covariates, within_pairs
+
+IDS = np.array(["ann", "bob", "cy"])
+
+
+def test_an_array_becomes_distinct_profiles() -> None:
+    found = Covariates.of([[1, 0.5], [0, 2], [1, 0.5]], IDS, "user")
+
+    assert found.names == ("user_0", "user_1")
+    assert found.values.tolist() == [[0, 2], [1, 0.5]]
+    assert found.profile.tolist() == [1, 0, 1]
+
+
+def test_nothing_is_one_profile_without_covariates() -> None:
+    found = Covariates.of(None, IDS, "item")
+
+    assert found.values.shape == (1, 0)
+    assert found.profile.tolist() == [0, 0, 0]
+
+
+@each_engine
+def test_a_frame_has_numbers_and_categories(make: Any) -> None:
+    found = Covariates.of(make({"age": [30, 40, 30], "sex": ["f", "m", "f"]}), IDS, "user")
+
+    assert found.names == ("user:age", "user:sex=f", "user:sex=m")
+    assert found.complete.tolist() == [[30, 1, 0], [40, 0, 1], [30, 1, 0]]
+
+
+@each_engine
+def test_a_column_of_ids_puts_rows_in_order(make: Any) -> None:
+    found = Covariates.of(make({"age": [1, 2, 3, 4], "user_id": ["cy", "bob", "ann", "dan"]}), IDS, "user")
+
+    assert found.names == ("user:age",)
+    assert found.complete[:, 0].tolist() == [3, 2, 1]
+
+
+def test_text_in_an_array_is_a_category() -> None:
+    found = Covariates.of(np.array([["red", 1], ["blue", 2], ["red", 2]], dtype=object), IDS, "item")
+
+    assert found.names == ("item_0=blue", "item_0=red", "item_1")
+    assert found.complete.tolist() == [[0, 1, 1], [1, 0, 2], [0, 1, 2]]
+
+
+def test_booleans_and_categoricals_of_pandas_are_read() -> None:
+    frame = pd.DataFrame({"new": [True, False, True], "kind": pd.Categorical(["a", "b", "a"], categories=["a", "b", "never"])})
+
+    assert Covariates.of(frame, IDS, "item").complete.tolist() == [[1, 1, 0], [0, 0, 1], [1, 1, 0]]
+
+
+def test_standard_units_leave_marks_alone() -> None:
+    center, scale = Covariates.of([[1, 10], [0, 20], [0, 30]], IDS, "user").standard_units()
+
+    assert center == pytest.approx([0, 20])
+    assert scale == pytest.approx([1, np.sqrt(200 / 3)])
+
+
+def test_two_levels_of_one_category_form_no_pair() -> None:
+    first, second = within_pairs(np.array([[1, 0, 1], [0, 1, 1], [1, 0, 0.0]]))
+
+    assert list(zip(first, second, strict=True)) == [(0, 2), (1, 2)]
+
+
+@given(arrays(np.int64, (6, 3), elements=st.integers(0, 2)))
+def test_profiles_put_together_are_the_table(table: np.ndarray) -> None:
+    table = np.vstack([table, np.eye(3, dtype=int), 2 * np.eye(3, dtype=int)])  # no column is constant
+
+    found = Covariates.of(table, np.arange(len(table)), "user")
+
+    assert found.complete.tolist() == table.tolist()
+    assert found.n_profiles == len({tuple(row) for row in table.tolist()})
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "match"),
+    [
+        ([[1], [2]], DataError, r"user_features has 2 rows, but the log lists 3 users; give one row for each"),
+        ([[1], [np.nan], [2]], DataError, r"user covariate 'user_0' is missing or not finite 1 times; the first is at row 1"),
+        ([[1, 5], [2, 5], [3, 5]], UsageError, r"1 of 2 user covariates are the same for all 3 users.*'user_1'. Drop it"),
+        (np.ones((3, 1, 1)), UsageError, r"table with a row for each user; got shape \(3, 1, 1\)"),
+        ([[1], [2, 3], [4]], UsageError, r"table with a row for each user"),
+        (pd.DataFrame({"user_id": ["ann", "bob"], "age": [1, 2]}), DataError, r"lacks 1 of the log's 3 users; the first is 'cy'"),
+        (pd.DataFrame({"user_id": ["ann"] * 3, "age": [1, 2, 3]}), DataError, r"lists a user more than once"),
+        (pd.DataFrame({"sex": ["f", None, "m"]}), DataError, r"'user:sex' is missing or not finite 1 times; .* at row 1"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named(given: object, error: type[Exception], match: str) -> None:
+    with pytest.raises(error, match=match):
+        Covariates.of(given, IDS, "user")
+
+
+def test_a_name_is_no_category() -> None:
+    ids = np.arange(1001)
+
+    with pytest.raises(UsageError, match=r"'item_0' has 1,001 levels, more than 1,000; group them, or .* item_offsets=True"):
+        Covariates.of(np.array([f"title {place}" for place in ids]), ids, "item")

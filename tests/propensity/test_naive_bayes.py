@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+import unskew
+from unskew.data.ratings import Ratings
+from unskew.errors import BadPropensityError, BadRatingError, NotFittedError, PropensityWarning, UniverseError, UsageError
+from unskew.propensity.naive_bayes import NaiveBayesPropensity
+from unskew.types import Vector
+
+LOG = Ratings.from_codes([0, 0, 1, 2], [0, 1, 1, 3], [5, 5, 1, 5], shape=(4, 5))
+SHARES = {1: 0.5, 5: 0.5}
+
+
+def column(rating: Any) -> Ratings:
+    """A log of one user with the given ratings, in a universe of 1,000 users."""
+    return Ratings.from_arrays(np.zeros(len(rating), dtype=int), np.arange(len(rating)), rating, universe=(1000, len(rating)))
+
+
+def test_by_hand_from_shares() -> None:
+    """3 of 20 cells are a logged 5, and 10 of 20 are a 5; for ratings of 1 it is 1 in 10."""
+    model = NaiveBayesPropensity().fit(LOG, mcar=SHARES)
+
+    assert model.levels_.tolist() == [1, 5]
+    np.testing.assert_allclose(model.propensity_by_level_, [0.1, 0.3])
+    np.testing.assert_allclose(model.predict(LOG), [0.3, 0.3, 0.1, 0.3])
+
+
+def test_by_hand_from_a_sample() -> None:
+    """Laplace: (3 + 1) / (4 + 2) of all cells are a 1."""
+    model = NaiveBayesPropensity().fit(LOG, mcar=[1, 1, 5, 1])
+
+    np.testing.assert_allclose(model.marginal_, [4 / 6, 2 / 6])
+    np.testing.assert_allclose(model.propensity_by_level_, [1 / (20 * 4 / 6), 3 / (20 * 2 / 6)])
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 1.0, 2.5])
+def test_a_log_a_column_and_counts_are_the_same_sample(smoothing: float) -> None:
+    forms = [[1, 1, 5, 1], np.array([1, 1, 5, 1]), Ratings.from_arrays([7, 8, 7, 8], [1, 1, 2, 2], [1, 1, 5, 1]), {5: 1, 1: 3}]
+
+    found = [NaiveBayesPropensity(smoothing=smoothing).fit(LOG, mcar=form).predict(LOG) for form in forms]
+
+    for each in found[1:]:
+        np.testing.assert_array_equal(each, found[0])
+
+
+def test_a_rating_that_the_sample_lacks_gets_its_share_by_smoothing() -> None:
+    model = NaiveBayesPropensity().fit(LOG, mcar=[5] * 8)
+
+    np.testing.assert_allclose(model.marginal_, [1 / 10, 9 / 10])
+
+
+@given(
+    rating=arrays(np.float64, 30, elements=st.sampled_from([1.0, 2.0, 3.0])).filter(lambda values: np.unique(values).size == 3),
+    counts=st.tuples(*[st.integers(0, 50)] * 3).filter(lambda counts: sum(counts) > 1),
+)
+def test_inverses_add_up_to_all_cells(rating: Vector, counts: tuple[int, ...]) -> None:
+    log = column(rating)
+
+    model = NaiveBayesPropensity().fit(log, mcar=dict(zip([1, 2, 3], counts, strict=True)))
+
+    assert (model.propensity_by_level_ < 1).all()
+    assert (1 / model.predict(log)).sum() == pytest.approx(30 * 1000)
+
+
+@given(rating=arrays(np.float64, 30, elements=st.integers(1, 5)), sample=arrays(np.float64, 40, elements=st.integers(1, 5)))
+@pytest.mark.filterwarnings("ignore::unskew.errors.PropensityWarning")
+def test_it_is_equation_18_cell_by_cell(rating: Vector, sample: Vector) -> None:
+    log = column(rating)
+    levels = set(rating) | set(sample)
+
+    def slow(r: float) -> float:
+        of_observed = (rating == r).sum() / rating.size
+        observed = rating.size / (30 * 1000)
+        of_all = ((sample == r).sum() + 1) / (sample.size + len(levels))
+        return min(1, of_observed * observed / of_all)
+
+    np.testing.assert_allclose(NaiveBayesPropensity().fit(log, mcar=sample).predict(log), [slow(r) for r in rating])
+
+
+def test_ips_is_post_stratification() -> None:
+    """sum over levels of pi_r times the mean delta of the log's ratings r; SNIPS is the same number."""
+    world = unskew.simulate(60, 50, density=0.1, alpha=0.5)
+    log, predicted = world.log, np.full(world.truth.shape, 3.0)
+    model = NaiveBayesPropensity().fit(log, mcar=world.truth[:5].ravel())
+
+    result = unskew.evaluate(log, predicted, propensities=model, metrics=["mse"], estimators=["ips", "snips"])
+
+    delta = (log.rating - 3) ** 2
+    strata = sum(share * delta[log.rating == r].mean() for r, share in zip(model.levels_, model.marginal_, strict=True))
+    for estimator in ("ips", "snips"):
+        assert result.risk("model", metric="mse", estimator=estimator).estimate == pytest.approx(strata)
+
+
+def test_it_recovers_propensities_the_better_the_larger_log_and_sample_are() -> None:
+    def mean_error(n: int) -> float:
+        world = unskew.simulate(n, n, density=0.1, alpha=0.5)
+        sample = np.random.default_rng(0).choice(world.truth.ravel(), n * n // 20, replace=False)
+        found = NaiveBayesPropensity().fit(world.log, mcar=sample).predict(world.log)
+        return float(np.abs(found / world.propensities.values - 1).mean())
+
+    errors = [mean_error(n) for n in (100, 800)]
+
+    assert errors[1] < 0.3 * errors[0]
+    assert errors[1] < 0.02
+
+
+def test_bins_put_equal_parts_of_the_sample_together() -> None:
+    """Cut points 0.5 and 1.5: bins of 2, 2 and 2 of the sample, and of 1, 1 and 3 of the log."""
+    log = column([-0.3, 0.7, 2.2, 1.5, 9.0])
+
+    model = NaiveBayesPropensity(bins=3, smoothing=0).fit(log, mcar=[0.1, -0.2, 0.5, 1.2, 1.5, 2.5])
+
+    assert model.levels_.tolist() == [0, 1, 2]
+    assert model.cuts_.tolist() == [0.5, 1.5]
+    np.testing.assert_allclose(model.predict(log), np.array([1, 1, 3, 3, 3]) / (5000 / 3))
+
+
+def test_bins_by_cut_points_are_levels_of_what_lies_between_them() -> None:
+    rating, sample = [1.0, 2.0, 2.0, 3.0], [1, 1, 2, 3, 3, 3]
+
+    cut = NaiveBayesPropensity(bins=[1.5, 2.5]).fit(column(rating), mcar=sample)
+    plain = NaiveBayesPropensity().fit(column(rating), mcar=sample)
+
+    assert cut.propensity_by_level_.tolist() == plain.propensity_by_level_.tolist()
+    assert cut.predict(column([2.4, -7.0])).tolist() == plain.predict(column([2.0, 1.0])).tolist()
+
+
+def test_bins_of_a_lumpy_sample_are_cut_beside_the_lump() -> None:
+    assert NaiveBayesPropensity(bins=4).fit(column([1.0, 2.0]), mcar=[1] * 90 + [2] * 10).cuts_.tolist() == [2]
+    assert NaiveBayesPropensity(bins=4).fit(column([1.0, 2.0]), mcar=[1] * 100).cuts_.tolist() == []
+
+
+@given(sample=arrays(np.float64, 60, elements=st.floats(-5, 5), unique=True), n_bins=st.sampled_from([2, 3, 4, 5, 6, 10]))
+def test_bins_hold_equal_counts(sample: Vector, n_bins: int) -> None:
+    model = NaiveBayesPropensity(bins=n_bins, smoothing=0).fit(column(sample), mcar=sample)
+
+    np.testing.assert_allclose(model.marginal_, 1 / n_bins)
+
+
+def test_propensities_above_1_are_capped_with_a_warning() -> None:
+    log = Ratings.from_dense([[5, 5], [5, 1]])
+
+    with pytest.warns(PropensityWarning, match="1 of 2 propensities would be above 1 and are taken as 1.* more ratings 5 than"):
+        model = NaiveBayesPropensity().fit(log, mcar=SHARES)
+
+    assert model.propensity_by_level_.tolist() == [0.5, 1]
+
+
+def test_a_rating_that_the_log_lacks_loses_its_share_with_a_warning() -> None:
+    with pytest.warns(PropensityWarning, match="ratings 2, 3 are 0.4 of all cells, but the log has none of them"):
+        model = NaiveBayesPropensity().fit(LOG, mcar={1: 0.2, 2: 0.1, 3: 0.3, 5: 0.4})
+
+    assert (1 / model.predict(LOG)).sum() == pytest.approx(0.6 * LOG.n_cells)
+    with pytest.raises(BadPropensityError, match="The model gives that cell no chance"):
+        model.predict(Ratings.from_codes([0], [0], [2], shape=(4, 5)))
+
+
+@pytest.mark.parametrize("bins", [None, 2, (1.5, 2.5), np.array([1.5, 2.5])])
+def test_a_model_comes_back_from_its_file(tmp_path: Path, bins: Any) -> None:
+    model = NaiveBayesPropensity(bins=bins).fit(column([1.0, 2.0, 2.0, 3.0]), mcar=[1, 2, 3, 3])
+    model.save(tmp_path / "model.unskew")
+
+    again = unskew.load(tmp_path / "model.unskew")
+
+    assert (again.predict(column([3.0, 2.0, 1.0])) == model.predict(column([3.0, 2.0, 1.0]))).all()
+    assert (again.marginal_ == model.marginal_).all()
+
+
+def test_a_file_whose_parts_do_not_belong_together_is_refused() -> None:
+    model = NaiveBayesPropensity().fit(LOG, mcar=SHARES)
+    model.levels_ = np.ones(3)
+
+    assert model.check_restored() == "it does not have one propensity for each level."
+
+
+@pytest.mark.parametrize(
+    ("mcar", "match"),
+    [
+        (None, "pass them as mcar=.*LogisticPropensity or OneBitPropensity"),
+        ([], r"mcar must hold at least one rating, in one column; got shape \(0,\)"),
+        ([[1, 2]], r"got shape \(1, 2\)"),
+        ({1: 0.3, 5: 0.3}, "adds up to 0.6: shares of all cells must add up to 1, and counts be whole numbers"),
+        ({1: -1, 5: 2}, "a count or a share of at least 0, not all of them 0"),
+        ({}, "not all of them 0"),
+        ({5: 1.0}, "1 ratings of the log are 1, to which the mcar sample gives no share at all"),
+        (np.arange(80), "have 80 distinct ratings, too many to count each.*bins=10"),
+    ],
+)
+def test_samples_are_checked(mcar: Any, match: str) -> None:
+    with pytest.raises(UsageError, match=match):
+        NaiveBayesPropensity().fit(LOG, mcar=mcar)
+
+
+@pytest.mark.parametrize(
+    ("mcar", "match"),
+    [
+        ([1, np.nan, 5], "1 of 3 mcar ratings are missing or not finite; the first is nan at place 1"),
+        ({np.inf: 1.0}, "the first is inf at place 0"),
+        (["five"], "mcar ratings must be numbers; got text"),
+    ],
+)
+def test_ratings_of_a_sample_are_checked(mcar: Any, match: str) -> None:
+    with pytest.raises(BadRatingError, match=match):
+        NaiveBayesPropensity().fit(LOG, mcar=mcar)
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"smoothing": -1}, "smoothing must be a number of ratings, at least 0; got -1"),
+        ({"smoothing": 0}, "3 ratings of the log are 5.*Take smoothing above 0, a larger sample"),
+        ({"bins": 1}, "bins must be a whole number, at least 2; got 1"),
+        ({"bins": [3, 2]}, r"finite cut points that rise; got \[3, 2\]"),
+        ({"bins": []}, "finite cut points that rise"),
+    ],
+)
+def test_settings_are_checked(settings: Mapping[str, Any], match: str) -> None:
+    with pytest.raises(UsageError, match=match):
+        NaiveBayesPropensity(**settings).fit(LOG, mcar=[1, 1, 1])
+
+
+def test_what_only_an_observed_cell_has_is_not_asked_of_others() -> None:
+    model = NaiveBayesPropensity().fit(LOG, mcar=SHARES)
+
+    with pytest.raises(UsageError, match="NaiveBayesPropensity needs the rating of a cell"):
+        model.predict_pairs([0], [0])
+    with pytest.raises(UsageError, match="naive Bayes needs the rating of a cell"):
+        model._chances(LOG.user, LOG.item, None)
+
+
+def test_a_rating_never_seen_before_is_refused() -> None:
+    model = NaiveBayesPropensity().fit(LOG, mcar=SHARES)
+
+    with pytest.raises(
+        BadRatingError, match=r"1 of 2 ratings were neither in the log nor.*the first is 4, and the known ones are 1, 5"
+    ):
+        model.predict(Ratings.from_codes([0, 1], [0, 1], [5, 4], shape=(4, 5)))
+
+
+def test_it_must_be_fitted_and_know_the_universe() -> None:
+    with pytest.raises(NotFittedError, match="call fit first"):
+        NaiveBayesPropensity().predict(LOG)
+    with pytest.raises(UniverseError, match="fit needs the universe"):
+        NaiveBayesPropensity().fit(Ratings.from_arrays([0], [0], [1]), mcar=SHARES)
