@@ -1,0 +1,169 @@
+"""evaluate_frame on Parquet files against the same sums written by hand in SQL.
+
+    python benchmarks/frames.py --rows 10000000 100000000 --folder /tmp
+    python benchmarks/frames.py --rows 1000000 --cluster user
+
+The file is written in chunks of a million rows, each a row group, and deleted at the end. Each contender runs in a process of its own,
+so that its peak memory is its own; times are medians of repeats after one warm-up. The hand-written SQL adds up what MSE and MAE of two
+models by naive, IPS and SNIPS need, and counts the bad rows, because a sum that may be of NaNs is no answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import numpy as np
+
+N_USERS, N_ITEMS, CHUNK = 1_000_000, 100_000, 1_000_000
+
+
+def write(path: Path, n_rows: int) -> None:
+    """A made-up log: ratings of 1 to 5, seen the more often the higher they are, and two models."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rng = np.random.default_rng(0)
+    writer = None
+    for start in range(0, n_rows, CHUNK):
+        size = min(CHUNK, n_rows - start)
+        rating = rng.integers(1, 6, size)
+        columns = {
+            "user_id": rng.integers(N_USERS, size=size),
+            "item_id": rng.integers(N_ITEMS, size=size),
+            "rating": rating.astype(np.float64),
+            "svd": rating + rng.normal(0, 1, size),
+            "neural": rating + rng.normal(0.1, 0.9, size),
+            "propensity": np.minimum(1.0, 0.02 * rating + rng.uniform(0.01, 0.1, size)),
+        }
+        table = pa.table(columns)
+        writer = writer or pq.ParquetWriter(path, table.schema)
+        writer.write_table(table, row_group_size=CHUNK)
+    if writer is not None:
+        writer.close()
+
+
+def by_hand(path: Path, cluster: str | None) -> float:
+    """All that the estimators need, in one SELECT; the SNIPS estimate of the MSE of svd."""
+    import duckdb
+
+    deltas = {"mse": ["se1", "se2"], "mae": ["ae1", "ae2"]}
+    pairs = [(a, b) for x in deltas.values() for i, a in enumerate([*x, "one"]) for b in [*x, "one"][i:]]
+    rows = [f"sum({h} * {x}) AS t_{h}_{x}" for h in ("one", "w") for x in (*deltas["mse"], *deltas["mae"], "one")]
+    cells = [f"sum({h} * {h} * v * {a} * {b}) AS m_{h}_{a}_{b}" for h in ("one", "w") for a, b in dict.fromkeys(pairs)]
+    units = [f"sum(t_{h}_{a} * t_{h}_{b}) AS m_{h}_{a}_{b}" for h in ("one", "w") for a, b in dict.fromkeys(pairs)]
+    bad = [f"sum(CASE WHEN {x} IS NULL OR NOT isfinite({x}) THEN 1 ELSE 0 END) AS bad_{x}" for x in ("rating", "svd", "neural")]
+    bad += ["sum(CASE WHEN propensity IS NULL OR NOT (propensity > 0 AND propensity <= 1) THEN 1 ELSE 0 END) AS bad_propensity"]
+    source = f"""
+        SELECT {cluster or "1"} AS unit, rating, svd, neural, propensity, 1.0::DOUBLE AS one, 1 / propensity AS w, 1 - propensity AS v,
+               (rating - svd) * (rating - svd) AS se1, (rating - neural) * (rating - neural) AS se2,
+               abs(rating - svd) AS ae1, abs(rating - neural) AS ae2
+        FROM read_parquet('{path}')"""
+    if cluster is None:
+        query = f"SELECT {', '.join(rows + cells + bad)}, sum(w * w) FROM ({source})"
+    else:
+        sums = [each.split(" AS ")[1] for each in rows]
+        inner = f"SELECT unit, {', '.join(rows + bad)}, sum(w * w) AS ww FROM ({source}) GROUP BY unit"
+        query = f"SELECT {', '.join(f'sum({name}) AS {name}' for name in sums)}, {', '.join(units)}, sum(ww) FROM ({inner})"
+    found = duckdb.sql(query)
+    values = dict(zip(found.columns, found.fetchone(), strict=True))
+    return values["t_w_se1"] / values["t_w_one"]
+
+
+def ours(path: Path, cluster: str | None, engine: str) -> float:
+    import duckdb
+    import polars as pl
+
+    from unskew import evaluate_frame
+
+    frame = duckdb.read_parquet(str(path)) if engine == "duckdb" else pl.scan_parquet(path)
+    models = ["svd", "neural"]
+    unit = None if cluster is None else "user"
+    # IPS needs a universe; the made-up propensities do not add up to one, which would be warned about
+    found = evaluate_frame(frame, prediction=models, estimators=["naive", "ips", "snips"], universe=_universe(path), cluster=unit)
+    return found.risk("svd", metric="mse", estimator="snips").estimate
+
+
+def _universe(path: Path) -> tuple[int, int]:
+    n_cells = float(path.with_suffix(".mass").read_text())
+    return N_USERS, max(1, round(n_cells / N_USERS))
+
+
+CONTENDERS: dict[str, Callable[[Path, str | None], float]] = {
+    "SQL by hand (DuckDB)": by_hand,
+    "evaluate_frame, DuckDB": lambda path, cluster: ours(path, cluster, "duckdb"),
+    "evaluate_frame, polars lazy": lambda path, cluster: ours(path, cluster, "polars"),
+}
+
+
+def run_one(contender: str, path: Path, cluster: str | None, repeats: int) -> None:
+    """In a process of its own: prints seconds, peak memory and the estimate."""
+    import warnings
+
+    warnings.simplefilter("ignore")
+    run = CONTENDERS[contender]
+    times = []
+    for _ in range(repeats + 1):
+        start = perf_counter()
+        value = run(path, cluster)
+        times.append(perf_counter() - start)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps({"seconds": median(times[1:]), "peak": peak, "value": value}))
+
+
+def compare(n_rows: int, folder: Path, cluster: str | None, repeats: int) -> None:
+    path = folder / f"unskew_frames_{n_rows}.parquet"
+    try:
+        write(path, n_rows)
+        path.with_suffix(".mass").write_text(str(max(n_rows * 12.0, 1e8)))
+        print(
+            f"\n{n_rows:,} rows, {path.stat().st_size / 1e6:,.0f} MB of Parquet, cells {'independent' if cluster is None else 'by user'}"
+        )
+        print(f"{'contender':30} {'seconds':>8} {'ratio':>6} {'peak MB':>8}  estimate")
+        first = None
+        for contender in CONTENDERS:
+            command = [sys.executable, __file__, "--one", contender, "--path", str(path), "--repeats", str(repeats)]
+            answer = subprocess.run(
+                [*command, *(["--cluster", cluster] if cluster else [])], capture_output=True, text=True, check=False
+            )
+            if answer.returncode:
+                print(f"{contender:30} failed: {answer.stderr.strip().splitlines()[-1]}")
+                continue
+            found = json.loads(answer.stdout)
+            first = first or found["seconds"]
+            print(
+                f"{contender:30} {found['seconds']:8.2f} {found['seconds'] / first:6.2f} {found['peak']:8.0f}  {found['value']:.12f}"
+            )
+    finally:
+        path.unlink(missing_ok=True)
+        path.with_suffix(".mass").unlink(missing_ok=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, nargs="+", default=[10_000_000, 100_000_000])
+    parser.add_argument(
+        "--folder", type=Path, default=Path(tempfile.gettempdir()), help="where the Parquet file is put, and deleted"
+    )
+    parser.add_argument("--cluster", choices=["user_id"], default=None)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--one", choices=list(CONTENDERS), help=argparse.SUPPRESS)
+    parser.add_argument("--path", type=Path, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.one:
+        run_one(asked.one, asked.path, asked.cluster, asked.repeats)
+        return
+    for n_rows in asked.rows:
+        compare(n_rows, asked.folder, asked.cluster, asked.repeats)
+
+
+if __name__ == "__main__":
+    main()
