@@ -57,7 +57,7 @@ def test_grouped_rows_give_the_fit_to_all_rows() -> None:
 def test_it_is_our_logistic_model_where_it_can_be() -> None:
     x, z, _, log = world(40, 30)
     model = ClassifierPropensity(LogisticRegression(C=0.5, tol=1e-10), x, z).fit(log)
-    ours = LogisticPropensity(x, z, interactions="none", l2=2.0, tol=1e-8).fit(log)
+    ours = LogisticPropensity(x, z, interactions="none", item_offsets=False, l2=2.0, tol=1e-8).fit(log)
 
     assert model.predict(log) == pytest.approx(ours.predict(log), abs=1e-6)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from unskew.propensity import observations
 from unskew.propensity.logistic import LogisticPropensity, shift_to_mean
 
 N_USERS, N_ITEMS = 30, 24
+without_offsets = partial(LogisticPropensity, item_offsets=False)
 
 
 def world(seed: int = 0, *, n_users: int = N_USERS, n_items: int = N_ITEMS, intercept: float = -1.0) -> tuple[Any, ...]:
@@ -60,7 +62,7 @@ def seen(log: Ratings) -> np.ndarray:
 
 def test_without_a_penalty_the_chance_of_a_profile_is_its_share() -> None:
     log = Ratings.from_dense([[5, 0, 1], [4, 0, 0], [0, 3, 0], [2, 4, 0]])
-    model = LogisticPropensity(item_features=[[1], [1], [0]], l2=0, tol=1e-9).fit(log)
+    model = without_offsets(item_features=[[1], [1], [0]], l2=0, tol=1e-9).fit(log)
 
     assert all_pairs(model, log)[0] == pytest.approx([5 / 8, 5 / 8, 1 / 4])
     assert model.coefficients_ == pytest.approx({"intercept": logit(1 / 4), "item_0": logit(5 / 8) - logit(1 / 4)}, abs=1e-6)
@@ -84,7 +86,7 @@ def test_a_strong_penalty_leaves_the_density() -> None:
 
 def test_log_likelihood_is_that_of_all_cells() -> None:
     x, z, _, log = world()
-    model = LogisticPropensity(x, z, l2=1.0).fit(log)
+    model = without_offsets(x, z, l2=1.0).fit(log)
     chance, observed = all_pairs(model, log), seen(log)
 
     assert model.log_likelihood_ == pytest.approx(np.sum(np.where(observed, np.log(chance), np.log1p(-chance))))
@@ -97,7 +99,7 @@ def test_log_likelihood_is_that_of_all_cells() -> None:
 @pytest.mark.parametrize("l2", [0.1, 1.0, 30.0])
 def test_the_fit_is_that_of_scikit_learn_to_all_rows(interactions: Any, l2: float) -> None:
     x, z, _, log = world()
-    model = LogisticPropensity(x, z, interactions=interactions, l2=l2, tol=1e-8).fit(log)
+    model = without_offsets(x, z, interactions=interactions, l2=l2, tol=1e-8).fit(log)
     features = rows(x, z, within=interactions == "all")
     twin = LogisticRegression(C=1 / l2, tol=1e-12, max_iter=10000).fit(features, seen(log).ravel())
 
@@ -122,7 +124,7 @@ def test_offsets_are_penalised_marks_of_every_user_and_item(l2: float) -> None:
 
 def test_without_a_penalty_the_fit_is_that_of_statsmodels() -> None:
     x, z, _, log = world()
-    model = LogisticPropensity(x, z, interactions="user-item", l2=0, tol=1e-9).fit(log)
+    model = without_offsets(x, z, interactions="user-item", l2=0, tol=1e-9).fit(log)
     twin = sm.GLM(seen(log).ravel(), sm.add_constant(rows(x, z, within=False)), family=sm.families.Binomial()).fit(tol=1e-12)
 
     assert list(model.coefficients_.values()) == pytest.approx(twin.params, abs=1e-5)
@@ -142,7 +144,7 @@ def test_numbers_come_back_in_their_own_units() -> None:
     rng = np.random.default_rng(1)
     x, z = rng.integers(1950, 2000, (N_USERS, 2)).astype(float), rng.normal(7, 0.1, (N_ITEMS, 2))
     _, _, _, log = world()
-    model = LogisticPropensity(x, z, l2=1.0).fit(log)
+    model = without_offsets(x, z, l2=1.0).fit(log)
     c = model.coefficients_
     twin = c["intercept"] + rows(x, z, within=True) @ [
         *(c[f"user_{j}"] for j in range(2)), *(c[f"item_{k}"] for k in range(2)),
@@ -195,9 +197,9 @@ def test_a_sample_of_all_cells_is_the_exact_fit() -> None:
 
 def test_a_sample_finds_the_exact_coefficients_within_its_error_and_adds_up() -> None:
     x, z, _, log = world(n_users=400, n_items=300, intercept=-4.0)
-    exact = LogisticPropensity(x, z, interactions="user-item", l2=0).fit(log)
+    exact = without_offsets(x, z, interactions="user-item", l2=0).fit(log)
     sampled = [
-        LogisticPropensity(x, z, interactions="user-item", l2=0, negatives=2, random_state=seed).fit(log) for seed in range(8)
+        without_offsets(x, z, interactions="user-item", l2=0, negatives=2, random_state=seed).fit(log) for seed in range(8)
     ]
     found = np.array([list(model.coefficients_.values()) for model in sampled])
     truth = np.array(list(exact.coefficients_.values()))
@@ -268,7 +270,7 @@ def test_known_propensities_are_found_and_the_error_shrinks_with_data() -> None:
     errors = []
     for n_users, n_items in ((50, 40), (200, 160), (800, 640)):
         x, z, chance, log = world(5, n_users=n_users, n_items=n_items)
-        model = LogisticPropensity(x, z, interactions="user-item", l2=0.1).fit(log)
+        model = without_offsets(x, z, interactions="user-item", l2=0.1).fit(log)
         errors.append(np.mean(np.abs(all_pairs(model, log) / chance - 1)))
 
     assert errors[0] > 2 * errors[1] > 4 * errors[2]
@@ -293,8 +295,8 @@ def test_known_offsets_are_found() -> None:
 def test_frames_align_by_id_and_name_coefficients() -> None:
     x, z, _, log = world()
     frame = pd.DataFrame({"user_id": np.arange(N_USERS), "young": x[:, 0], "city": np.where(x[:, 1] == 1, "rome", "oslo")})
-    model = LogisticPropensity(frame.sample(frac=1, random_state=0), z, interactions="none", l2=1.0, tol=1e-8).fit(log)
-    twin = LogisticPropensity(np.column_stack([x, 1 - x[:, 1]]), z, interactions="none", l2=1.0, tol=1e-8).fit(log)
+    model = without_offsets(frame.sample(frac=1, random_state=0), z, interactions="none", l2=1.0, tol=1e-8).fit(log)
+    twin = without_offsets(np.column_stack([x, 1 - x[:, 1]]), z, interactions="none", l2=1.0, tol=1e-8).fit(log)
 
     assert model.predict(log) == pytest.approx(twin.predict(log))
     assert list(model.coefficients_) == ["intercept", "user:young", "user:city=oslo", "user:city=rome", "item_0", "item_1"]
@@ -317,7 +319,7 @@ def test_a_saved_model_predicts_the_same(tmp_path: Path, as_frame: bool) -> None
 
 def test_a_file_whose_parts_do_not_belong_together_is_refused(tmp_path: Path) -> None:
     x, z, _, log = world()
-    model = LogisticPropensity(x, z, l2=1.0).fit(log)
+    model = without_offsets(x, z, l2=1.0).fit(log)
     model.user_profile_ = model.user_profile_ + 100
     model.save(tmp_path / "model.unskew")
 
@@ -350,7 +352,7 @@ def test_the_representation_shows_sizes() -> None:
 def test_what_cannot_be_fitted_is_named(settings: dict[str, Any], error: type[Exception], match: str) -> None:
     x, z, _, log = world()
     with pytest.raises(error, match=match):
-        LogisticPropensity(**{"user_features": x, "item_features": z, "l2": 1.0, **settings}).fit(log)
+        without_offsets(**{"user_features": x, "item_features": z, "l2": 1.0, **settings}).fit(log)
 
 
 def test_an_item_never_observed_needs_a_penalty() -> None:
@@ -365,7 +367,7 @@ def test_a_user_who_rated_everything_needs_a_penalty() -> None:
     log = Ratings.from_dense([[5, 1, 1], [4, 0, 1], [0, 3, 0]])
 
     with pytest.raises(DataError, match=r"user 0 was observed 3 times of 3"):
-        LogisticPropensity(user_offsets=True, l2=[0, 1]).fit(log)
+        without_offsets(user_offsets=True, l2=[0, 1]).fit(log)
 
 
 def test_a_pair_of_covariates_never_observed_needs_a_penalty() -> None:
@@ -375,27 +377,27 @@ def test_a_pair_of_covariates_never_observed_needs_a_penalty() -> None:
     with pytest.raises(
         DataError, match=r"none of the 4 cells with 'user_0 x item_0' were observed, so that its coefficient is inf"
     ):
-        LogisticPropensity(**features, l2=0).fit(log)
+        without_offsets(**features, l2=0).fit(log)
 
 
 def test_separation_by_a_number_is_warned_of() -> None:
     log = Ratings.from_dense([[1, 1, 0, 0], [1, 1, 0, 0], [1, 1, 0, 0]])
 
     with pytest.warns(PropensityWarning, match=r"separation"):
-        LogisticPropensity(item_features=[[1], [2], [3], [4]], l2=0, tol=1e-8).fit(log)
+        without_offsets(item_features=[[1], [2], [3], [4]], l2=0, tol=1e-8).fit(log)
 
 
 def test_a_fit_that_ends_too_early_is_warned_of() -> None:
     x, z, _, log = world()
     with pytest.warns(PropensityWarning, match=r"had not converged after 1 steps; raise max_iter \(now 1\) or l2 \(now 0.1\)"):
-        model = LogisticPropensity(x, z, l2=0.1, max_iter=1, tol=1e-9).fit(log)
+        model = without_offsets(x, z, l2=0.1, max_iter=1, tol=1e-9).fit(log)
     assert not model.converged_
 
 
 def test_a_universe_that_the_log_does_not_list_is_refused() -> None:
     x, z, _, log = world()
     with pytest.raises(UniverseError, match=r"the log lists 30 users and 24 items, and this model looks at each of them"):
-        LogisticPropensity(x, z, l2=1.0).fit(log, universe=(100, 100))
+        without_offsets(x, z, l2=1.0).fit(log, universe=(100, 100))
 
 
 # Coat

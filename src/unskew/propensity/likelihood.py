@@ -131,10 +131,9 @@ class Grid:
 
     def sizes(self) -> tuple[Vector, Vector]:
         """Users of the unit times the items that count with them."""
-        of_users, of_items = (np.bincount(units.group, units.count) for units in (self.user, self.item))
-        allowed = np.ones((of_users.size, of_items.size)) if self.allowed is None else self.allowed
-        of_users, of_items = allowed @ of_items, of_users @ allowed
-        return self.user.count * of_users[self.user.group], self.item.count * of_items[self.item.group]
+        users, items = (np.bincount(units.group, units.count) for units in (self.user, self.item))
+        allowed = np.ones((users.size, items.size)) if self.allowed is None else self.allowed
+        return self.user.count * (allowed @ items)[self.user.group], self.item.count * (users @ allowed)[self.item.group]
 
     @property
     def n_pairs(self) -> int:

@@ -56,7 +56,8 @@ class LogisticPropensity(CovariatePropensity):
         ``"all"`` pairs of covariates: of a user's with an item's, and among a user's and among an item's own; ``"user-item"``
         only the first; ``"none"``.
     user_offsets, item_offsets
-        A number gamma_u for each user, beta_i for each item.
+        A number gamma_u for each user, beta_i for each item, penalised like the rest. Items have one by default: what makes a
+        thing popular is seldom all in its covariates.
     l2
         The penalty, 1 / C of scikit-learn: a number, or several of which the best is taken: that with the largest
         log-likelihood of cells held out in cross-validation. ``"cv"`` tries 0.1 to 10,000 in half powers of ten. Held out are
@@ -91,7 +92,7 @@ class LogisticPropensity(CovariatePropensity):
     --------
     >>> from unskew.data.ratings import Ratings
     >>> log = Ratings.from_dense([[5, 0, 1], [4, 0, 0], [0, 3, 0], [2, 4, 0]])
-    >>> model = LogisticPropensity(item_features=[[1], [1], [0]], l2=0).fit(log)
+    >>> model = LogisticPropensity(item_features=[[1], [1], [0]], item_offsets=False, l2=0).fit(log)
     >>> model.predict(log).round(3)  # 5 of the 8 cells of the first two items, 1 of the 4 cells of the last
     array([0.625, 0.25 , 0.625, 0.625, 0.625, 0.625])
     """
@@ -122,7 +123,7 @@ class LogisticPropensity(CovariatePropensity):
         *,
         interactions: Interactions = "all",
         user_offsets: bool = False,
-        item_offsets: bool = False,
+        item_offsets: bool = True,
         l2: float | Sequence[float] | Literal["cv"] = "cv",
         n_folds: int = 5,
         negatives: float | None = None,
