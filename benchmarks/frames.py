@@ -1,11 +1,12 @@
 """evaluate_frame on Parquet files against the same sums written by hand in SQL.
 
     python benchmarks/frames.py --rows 10000000 100000000 --folder /tmp
-    python benchmarks/frames.py --rows 1000000 --cluster user
+    python benchmarks/frames.py --rows 1000000 --cluster user_id
 
-The file is written in chunks of a million rows, each a row group, and deleted at the end. Each contender runs in a process of its own,
-so that its peak memory is its own; times are medians of repeats after one warm-up. The hand-written SQL adds up what MSE and MAE of two
-models by naive, IPS and SNIPS need, and counts the bad rows, because a sum that may be of NaNs is no answer.
+The file is written in chunks of a million rows, each a row group, and deleted at the end. Each contender runs in a process of its
+own, so that its peak memory is its own; times are medians over rounds of all contenders, after a warm-up. The hand-written SQL
+adds up what MSE and MAE of two models by naive, IPS and SNIPS need, and counts the bad rows, because a sum that may be of NaNs is
+no answer.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -63,18 +65,19 @@ def by_hand(path: Path, cluster: str | None) -> float:
     bad = [f"sum(CASE WHEN {x} IS NULL OR NOT isfinite({x}) THEN 1 ELSE 0 END) AS bad_{x}" for x in ("rating", "svd", "neural")]
     bad += ["sum(CASE WHEN propensity IS NULL OR NOT (propensity > 0 AND propensity <= 1) THEN 1 ELSE 0 END) AS bad_propensity"]
     source = f"""
-        SELECT {cluster or "1"} AS unit, rating, svd, neural, propensity, 1.0::DOUBLE AS one, 1 / propensity AS w, 1 - propensity AS v,
+        SELECT {cluster or "1"} AS unit, rating, svd, neural, propensity, 1.0::DOUBLE AS one,
+               1 / propensity AS w, 1 - propensity AS v,
                (rating - svd) * (rating - svd) AS se1, (rating - neural) * (rating - neural) AS se2,
                abs(rating - svd) AS ae1, abs(rating - neural) AS ae2
         FROM read_parquet('{path}')"""
     if cluster is None:
         query = f"SELECT {', '.join(rows + cells + bad)}, sum(w * w) FROM ({source})"
     else:
-        sums = [each.split(" AS ")[1] for each in rows]
+        sums = [each.split(" AS ")[1] for each in rows + bad]
         inner = f"SELECT unit, {', '.join(rows + bad)}, sum(w * w) AS ww FROM ({source}) GROUP BY unit"
         query = f"SELECT {', '.join(f'sum({name}) AS {name}' for name in sums)}, {', '.join(units)}, sum(ww) FROM ({inner})"
     found = duckdb.sql(query)
-    values = dict(zip(found.columns, found.fetchone(), strict=True))
+    values = dict(zip(found.columns, found.fetchall()[0], strict=True))
     return values["t_w_se1"] / values["t_w_one"]
 
 
@@ -87,14 +90,8 @@ def ours(path: Path, cluster: str | None, engine: str) -> float:
     frame = duckdb.read_parquet(str(path)) if engine == "duckdb" else pl.scan_parquet(path)
     models = ["svd", "neural"]
     unit = None if cluster is None else "user"
-    # IPS needs a universe; the made-up propensities do not add up to one, which would be warned about
-    found = evaluate_frame(frame, prediction=models, estimators=["naive", "ips", "snips"], universe=_universe(path), cluster=unit)
+    found = evaluate_frame(frame, prediction=models, universe=(N_USERS, N_ITEMS), cluster=unit)
     return found.risk("svd", metric="mse", estimator="snips").estimate
-
-
-def _universe(path: Path) -> tuple[int, int]:
-    n_cells = float(path.with_suffix(".mass").read_text())
-    return N_USERS, max(1, round(n_cells / N_USERS))
 
 
 CONTENDERS: dict[str, Callable[[Path, str | None], float]] = {
@@ -104,47 +101,37 @@ CONTENDERS: dict[str, Callable[[Path, str | None], float]] = {
 }
 
 
-def run_one(contender: str, path: Path, cluster: str | None, repeats: int) -> None:
-    """In a process of its own: prints seconds, peak memory and the estimate."""
-    import warnings
-
+def run_one(contender: str, path: Path, cluster: str | None) -> None:
+    """In a process of its own, after a warm-up: prints seconds, peak memory and the estimate."""
     warnings.simplefilter("ignore")
-    run = CONTENDERS[contender]
-    times = []
-    for _ in range(repeats + 1):
-        start = perf_counter()
-        value = run(path, cluster)
-        times.append(perf_counter() - start)
+    CONTENDERS[contender](path, cluster)
+    start = perf_counter()
+    value = CONTENDERS[contender](path, cluster)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"seconds": median(times[1:]), "peak": peak, "value": value}))
+    print(json.dumps({"seconds": perf_counter() - start, "peak": peak, "value": value}))
 
 
 def compare(n_rows: int, folder: Path, cluster: str | None, repeats: int) -> None:
+    """The table of one size."""
     path = folder / f"unskew_frames_{n_rows}.parquet"
     try:
         write(path, n_rows)
-        path.with_suffix(".mass").write_text(str(max(n_rows * 12.0, 1e8)))
-        print(
-            f"\n{n_rows:,} rows, {path.stat().st_size / 1e6:,.0f} MB of Parquet, cells {'independent' if cluster is None else 'by user'}"
-        )
+        size = path.stat().st_size / 1e6
+        print(f"\n{n_rows:,} rows, {size:,.0f} MB of Parquet, {'cells independent' if cluster is None else 'clustered by user'}")
         print(f"{'contender':30} {'seconds':>8} {'ratio':>6} {'peak MB':>8}  estimate")
-        first = None
+        rounds = [{contender: _run(contender, path, cluster) for contender in CONTENDERS} for _ in range(repeats)]
+        first = median(each[next(iter(CONTENDERS))]["seconds"] for each in rounds)
         for contender in CONTENDERS:
-            command = [sys.executable, __file__, "--one", contender, "--path", str(path), "--repeats", str(repeats)]
-            answer = subprocess.run(
-                [*command, *(["--cluster", cluster] if cluster else [])], capture_output=True, text=True, check=False
-            )
-            if answer.returncode:
-                print(f"{contender:30} failed: {answer.stderr.strip().splitlines()[-1]}")
-                continue
-            found = json.loads(answer.stdout)
-            first = first or found["seconds"]
-            print(
-                f"{contender:30} {found['seconds']:8.2f} {found['seconds'] / first:6.2f} {found['peak']:8.0f}  {found['value']:.12f}"
-            )
+            seconds = median(each[contender]["seconds"] for each in rounds)
+            peak = max(each[contender]["peak"] for each in rounds)
+            print(f"{contender:30} {seconds:8.2f} {seconds / first:6.2f} {peak:8.0f}  {rounds[0][contender]['value']:.12f}")
     finally:
         path.unlink(missing_ok=True)
-        path.with_suffix(".mass").unlink(missing_ok=True)
+
+
+def _run(contender: str, path: Path, cluster: str | None) -> dict[str, float]:
+    command = [sys.executable, __file__, "--one", contender, "--path", str(path), *(["--cluster", cluster] if cluster else [])]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def main() -> None:
@@ -159,7 +146,7 @@ def main() -> None:
     parser.add_argument("--path", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.one:
-        run_one(asked.one, asked.path, asked.cluster, asked.repeats)
+        run_one(asked.one, asked.path, asked.cluster)
         return
     for n_rows in asked.rows:
         compare(n_rows, asked.folder, asked.cluster, asked.repeats)

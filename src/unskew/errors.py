@@ -9,6 +9,7 @@
     │   ├── BadPropensityError      a propensity outside (0, 1], or not one for each logged cell
     │   ├── BadPredictionError      a prediction is missing, NaN, or not one for each logged cell
     │   ├── UniverseError           the number of users and items is unknown, or smaller than the log
+    │   ├── BadFileError            a table's file is malformed, truncated, wrongly encoded, or has a value that cannot be used
     │   ├── DatasetNotFoundError    a data set's files are not where we looked
     │   ├── DatasetFormatError      a data set's file does not have the published form
     │   ├── UnknownIdError          a user or item that the model has never seen
@@ -16,6 +17,7 @@
     ├── UsageError                  an argument that makes no sense, or arguments that do not go together
     │   ├── UnknownNameError        no metric, estimator or experiment of that name
     │   └── NotFittedError          a model was asked before it was fitted
+    ├── GateError                   a result is beyond a limit that the caller set (exit code 4)
     └── MissingExtraError           an optional dependency is not installed
 
     UnskewWarning
@@ -66,6 +68,10 @@ class UniverseError(DataError):
     """The number of users and items is unknown, malformed, or smaller than the log."""
 
 
+class BadFileError(DataError):
+    """A table's file that is malformed, truncated or wrongly encoded, or a value in it that cannot be used."""
+
+
 class DatasetNotFoundError(DataError, FileNotFoundError):
     """The files of a data set are not where we looked."""
 
@@ -100,6 +106,10 @@ class UnknownIdError(DataError, KeyError):
 
 class ModelFileError(DataError):
     """A model file that is damaged, altered, too large, or of a newer version."""
+
+
+class GateError(UnskewError):
+    """A result is beyond a limit that the caller set."""
 
 
 class MissingExtraError(UnskewError, ImportError):

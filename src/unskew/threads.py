@@ -62,6 +62,14 @@ def single_openmp_thread() -> Iterator[None]:
         yield
 
 
+def blas_in_words() -> str:
+    """The BLAS libraries that are loaded, with version and threads."""
+    import numpy.linalg  # noqa: F401 - which loads one
+
+    found = [each for each in _blas_libraries().info() if each["user_api"] == "blas"]
+    return "; ".join(f"{each['internal_api']} {each['version']}, {each['num_threads']} threads" for each in found) or "none found"
+
+
 @cache
 def _blas_libraries() -> Any:
     """Finding the libraries takes milliseconds, so the handle is kept."""

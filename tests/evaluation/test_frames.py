@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 from unskew import (
     Clip,
     Evaluation,
+    PopularityPropensity,
     Ratings,
     Shrink,
     SubGaussian,
@@ -46,6 +48,7 @@ from unskew.errors import (
 from unskew.evaluation.expressions import Table
 from unskew.evaluation.groups import GroupedEvaluation
 from unskew.metrics.judged import Delta, Judged
+from unskew.propensity.frames import fit_popularity_frame
 from unskew.types import Matrix, Vector
 
 WORLD = simulate(40, 50, density=0.2, alpha=0.6, random_state=0)
@@ -97,8 +100,9 @@ def spark() -> Iterator[Any]:
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",
     }
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")  # PySpark's own, about pandas and sockets
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
         builder = SparkSession.builder.master("local[2,4]").appName("unskew tests")
         for name, value in options.items():
             builder = builder.config(name, value)
@@ -216,7 +220,7 @@ def test_rankings_from_a_frame_of_all_cells_share_tied_places(make: Make, reques
     }
     options: dict[str, Any] = {"metrics": ["mae", "dcg", "dcg@5", "recall@5", "atop"], "universe": SPACE, "relevant": 4}
     if "pyarrow" in request.node.callspec.id:
-        with pytest.raises(DataError, match="pyarrow could not evaluate"):
+        with pytest.raises(DataError, match="pyarrow cannot rank rows within users"):
             evaluate_frame(make(columns), prediction="model", is_complete=True, **options)
         return
     found = evaluate_frame(make(columns), prediction="model", is_complete=True, **options)
@@ -522,6 +526,20 @@ def test_a_frame_of_anything_gives_finite_numbers_or_an_error_of_ours(
         except UnskewError:
             return
     assert all(np.isfinite([risk.estimate, risk.std_error, risk.ci_low, risk.ci_high]).all() for risk in found)
+
+
+# From a log to an estimate without fetching it
+
+
+def test_propensities_of_counts_are_a_column_that_can_be_weighted_by(make: Make) -> None:
+    columns = {name: values for name, values in COLUMNS.items() if name != "propensity"}
+    weighted = fit_popularity_frame(make(columns), universe=SPACE, by="both", smoothing=1.0).apply(
+        make(columns), name="propensity"
+    )
+    model = PopularityPropensity("both", smoothing=1.0).fit(LOG, universe=SPACE)
+    options = {"metrics": ["mae"], "estimators": ["snips"]}
+
+    assert_same(from_frame(weighted, **options), from_arrays(propensities=model.predict(LOG), **options))
 
 
 # A cluster's troubles

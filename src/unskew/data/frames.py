@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from importlib.util import find_spec
 from numbers import Real
@@ -49,7 +49,11 @@ def open_lazily(frame: object) -> tuple[LazyFrame, dict[str, str]]:
             f"expected a data frame (pandas, polars, pyarrow, DuckDB, PySpark, ...), "
             f"got {type(frame).__module__}.{type(frame).__name__}.{_way_out(frame)}"
         ) from error
-    return _numbered(opened) if opened.implementation.is_spark_like() else (opened, {name: name for name in opened.columns})
+    return (
+        _numbered(opened)
+        if opened.implementation.is_spark_like()
+        else (opened, {name: name for name in opened.collect_schema().names()})
+    )
 
 
 def _numbered(frame: LazyFrame) -> tuple[LazyFrame, dict[str, str]]:
@@ -126,3 +130,56 @@ def make_frame(columns: Mapping[str, Any], backend: str | None = None) -> Any:
             f"{chosen} cannot hold these columns: {error}. Give ids of one type, or name a library that takes them as they are, "
             "such as to_frame('pandas')."
         ) from error
+
+
+def add_column(frame: object, name: str, build: Callable[[LazyFrame, Mapping[str, str]], LazyFrame]) -> Any:
+    """The caller's frame, lazy if it was, with one more column. ``build`` is given what its columns are called in the view."""
+    opened, names = open_lazily(frame)
+    if name in names:
+        raise ColumnError(f"the frame has a column {name!r} already. Choose another name=..., or drop it first.")
+    built = build(opened, names).select(*names.values(), name)
+    if is_frame(frame):
+        return built.collect().to_native()
+    native = built.to_native()
+    return native.toDF(*names, name) if built.implementation.is_spark_like() else native
+
+
+def count_values(frame: LazyFrame, column: str, *, most: int) -> dict[Any, int]:
+    """How often each value of a column occurs, up to ``most`` values; null is left out."""
+    rows = frame.filter(~nw.col(column).is_null()).select(nw.col(column).alias("value"))
+    found = rows.group_by("value").agg(nw.len().alias("number")).head(most).collect().to_dict(as_series=False)
+    return dict(zip(found["value"], map(int, found["number"]), strict=True))
+
+
+def count_sizes(frame: LazyFrame, column: str) -> dict[int, int]:
+    """How many values of a column occur once, how many twice, ...: at most sqrt(2 n) numbers for n rows; null is left out."""
+    rows = frame.filter(~nw.col(column).is_null()).select(nw.col(column).alias("value"))
+    sizes = rows.group_by("value").agg(nw.len().alias("size")).group_by("size").agg(nw.len().alias("number"))
+    found = sizes.collect().to_dict(as_series=False)
+    return dict(zip(map(int, found["size"]), map(int, found["number"]), strict=True))
+
+
+def look_up(frame: LazyFrame, column: str, table: Mapping[float, float], name: str) -> LazyFrame:
+    """One more column, that looks numbers up in a small table; null where a number is not in it."""
+    value = nw.col(column).cast(nw.Float64)
+    found = nw.lit(None).cast(nw.Float64)
+    for key, entry in table.items():
+        found = nw.when(value == key).then(nw.lit(entry)).otherwise(found)
+    return frame.with_columns(found.alias(name))
+
+
+def count_occurrences(frame: LazyFrame, column: str, of: LazyFrame, key: str, name: str) -> LazyFrame:
+    """One more column: how often the value of ``column`` occurs as the ``key`` of another frame; 0 where it does not."""
+    counts = (
+        of.group_by(key).agg(nw.len().alias(name)).select(nw.col(key).alias("value_to_join_on"), nw.col(name).cast(nw.Float64))
+    )
+    joined = frame.join(counts, how="left", left_on=column, right_on="value_to_join_on")
+    return joined.with_columns(nw.col(name).fill_null(0.0))
+
+
+def capped_product(frame: LazyFrame, factors: Sequence[tuple[str, float, float, float]], scale: float, name: str) -> LazyFrame:
+    """One more column: min(1, scale * product of ((count + smoothing) / largest) ** power), with a tuple of these a factor."""
+    product = nw.lit(scale)
+    for count, smoothing, largest, power in factors:
+        product = product * ((nw.col(count) + smoothing) / largest) ** power
+    return frame.with_columns(nw.when(product > 1.0).then(nw.lit(1.0)).otherwise(product).alias(name))

@@ -36,7 +36,7 @@ ELEMENTWISE: Mapping[np.ufunc, Callable[..., nw.Expr]] = {
     np.multiply: operator.mul,
     np.divide: operator.truediv,
     np.remainder: operator.mod,
-    np.negative: operator.neg,
+    np.negative: lambda x: x * -1.0,
     np.power: operator.pow,
     np.square: lambda x: x * x,
     np.absolute: lambda x: x.abs(),
@@ -216,6 +216,11 @@ class Table:
 
     def place(self, score: str, *, within: str) -> Column:
         """1 for the largest ``score`` of those that agree in ``within``, 2 for the next, ...; any order among equal ones."""
+        if self._frame.implementation.is_pyarrow():
+            raise DataError(
+                "pyarrow cannot rank rows within users. Pass columns of positions, or the table in another engine, such as "
+                "polars.from_arrow(table)."
+            )
         order = nw.col(score).rank("ordinal", descending=True).over(within)
         return self._stored(Column(order.cast(nw.Float64)))
 
@@ -296,7 +301,7 @@ class Table:
 
     def _fetch(self, frame: LazyFrame) -> dict[str, list[Any]]:
         with engine_errors(self._frame):
-            if frame.implementation is nw.Implementation.POLARS:
+            if frame.implementation.is_polars():
                 return frame.collect(backend="polars", engine="streaming").to_dict(as_series=False)
             return frame.collect().to_dict(as_series=False)
 
@@ -311,7 +316,8 @@ def engine_errors(frame: LazyFrame) -> Iterator[None]:
     except UnskewError:
         raise
     except Exception as error:
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        first, *_, last = [line.strip() for line in str(error).splitlines() if line.strip()] * 2 or [type(error).__name__] * 2
+        reason = f"{first} {last}" if first.endswith(":") else first
         raise DataError(
             f"{frame.implementation.value} could not evaluate this frame: {reason} (Are its columns of the types they should be?)"
         ) from error

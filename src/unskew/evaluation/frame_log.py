@@ -194,7 +194,8 @@ class FrameLog:
         return self.table.where(named(KEPT) > 0.0)
 
     def weigh(self, transform: WeightTransform | None, ledger: Ledger, *, is_weighted: bool) -> None:
-        """Store h and 1 - P, and have counted what there is to say about weights."""
+        """Store h and 1 - P, and have rows and weights counted."""
+        ledger.count(OBSERVED_ROWS, named(OBSERVED))
         if self.columns.propensity is None:
             self.table.store({UNCERTAINTY: constant(1.0)})
             return
@@ -204,45 +205,40 @@ class FrameLog:
         changed = named(INVERSE) if transform is None else transformed(transform)
         self.table.store({"transformed": changed})
         self.table.store({WEIGHT: named(KEPT) * named("transformed")})
+        ledger.add(WEIGHT, named(WEIGHT))
         ledger.add(WEIGHT_SQUARES, named(WEIGHT) * named(WEIGHT))
-        ledger.add(MASS, named(WEIGHT))
         if transform is not None:
             ledger.count(TOUCHED, (named(KEPT) > 0.0) & (named("transformed") != named(INVERSE)))
             ledger.count(BAD_WEIGHTS, ~(named("transformed").is_number & (named("transformed") >= 0.0)))
 
-    def count(self, ledger: Ledger) -> None:
-        """Have the rows and their faults counted."""
-        ledger.count(OBSERVED_ROWS, named(OBSERVED))
-        for fault in self.faults:
-            ledger.count(f"n_{fault.name}", named(fault.name))
-
     def check(self, totals: Totals, on_bad: OnBad) -> None:
-        """Name what is wrong, or say how much was left out for it."""
+        """Name what is wrong, or say how much was left out for it. Only then are the faults told apart, by one more query."""
         n_rows, n_kept = round(totals[OBSERVED_ROWS]), round(totals[KEPT])
-        if n_rows == 0 and not any(totals[f"n_{fault.name}"] for fault in self.faults):
+        if n_kept == n_rows > 0:
+            return
+        counts = self._count_faults()
+        if not any(counts.values()):
             raise EmptyLogError("the frame has no ratings. Check the filter or the file it came from.")
-        counts = {fault.name: round(totals[f"n_{fault.name}"]) for fault in self.faults}
         if on_bad == "raise":
-            for fault in self.faults:
-                if counts[fault.name]:
-                    self._refuse(fault, counts[fault.name], n_rows)
+            self._refuse(next(fault for fault in self.faults if counts[fault.name]), counts, n_rows)
+        tally = ", ".join(f"{counts[fault.name]:,} {fault.what}" for fault in self.faults if counts[fault.name])
         if n_kept == 0:
-            raise EmptyLogError(f"of {n_rows:,} rows none is left: {self._tally(counts)}. Find out what went wrong before.")
-        if n_kept < n_rows:
-            warnings.warn(
-                f"{n_rows - n_kept:,} of {n_rows:,} rows are left out: {self._tally(counts)}. "
-                "The estimates are of a log without them.",
-                UnskewWarning,
-                stacklevel=3,
-            )
+            raise EmptyLogError(f"of {n_rows:,} rows none is left: {tally}. Find out what went wrong before.")
+        warnings.warn(
+            f"{n_rows - n_kept:,} of {n_rows:,} rows are left out: {tally}. The estimates are of a log without them.",
+            UnskewWarning,
+            stacklevel=3,
+        )
 
-    def _tally(self, counts: Mapping[str, int]) -> str:
-        return ", ".join(f"{counts[fault.name]:,} {fault.what}" for fault in self.faults if counts[fault.name])
+    def _count_faults(self) -> dict[str, int]:
+        columns = {f"n_{fault.name}": choose(named(fault.name), 1.0, 0.0) for fault in self.faults}
+        found = self._as_given.add_up(columns, {}, by_group=False)[None]
+        return {fault.name: round(found[f"n_{fault.name}"]) for fault in self.faults}
 
-    def _refuse(self, fault: Fault, n_bad: int, n_rows: int) -> NoReturn:
+    def _refuse(self, fault: Fault, counts: Mapping[str, int], n_rows: int) -> NoReturn:
         row = self._as_given.where(named(fault.name)).example() or {}
         example = f"{row.get(fault.column)}{self.name_cell(row)}"
-        raise fault.error(f"{n_bad:,} of {max(n_rows, n_bad):,} {fault.what}; one is {example}. {fault.advice}")
+        raise fault.error(f"{counts[fault.name]:,} of {n_rows:,} {fault.what}; one is {example}. {fault.advice}")
 
     def name_cell(self, row: Mapping[str, Any]) -> str:
         """`` at user 'ann', item 7``: how errors point at a row, where it can be told from others."""
@@ -260,7 +256,7 @@ class FrameLog:
             )
 
 
-OBSERVED_ROWS, WEIGHT_SQUARES, MASS, TOUCHED, BAD_WEIGHTS = "n_observed", "weight_squares", "mass", "n_touched", "n_bad_weights"
+OBSERVED_ROWS, WEIGHT_SQUARES, TOUCHED, BAD_WEIGHTS = "n_observed", "weight_squares", "n_touched", "n_bad_weights"
 """Sums of the query."""
 
 

@@ -16,8 +16,8 @@ from unskew.estimators.wanted import AddsUp, Unit, Wanted
 from unskew.evaluation.arguments import describe_intervals
 from unskew.evaluation.expressions import Column, Totals, as_column, choose, named
 from unskew.evaluation.frame_cells import Checks, JudgedColumns, Specimen
-from unskew.evaluation.frame_log import BAD_WEIGHTS, MASS, OBSERVED_ROWS, TOUCHED, WEIGHT_SQUARES, FrameLog, position, prediction
-from unskew.evaluation.frame_sums import KEPT, Ledger, Reader, present
+from unskew.evaluation.frame_log import BAD_WEIGHTS, OBSERVED_ROWS, TOUCHED, WEIGHT_SQUARES, FrameLog, position, prediction
+from unskew.evaluation.frame_sums import KEPT, WEIGHT, Ledger, Reader, present
 from unskew.evaluation.result import Evaluation
 from unskew.metrics.judged import Delta, Metric
 
@@ -154,7 +154,6 @@ class Query:
         n_items = sizes.n_items if asked.ranks else None
         ledger = Ledger()
         checks = Checks(log, ledger)
-        log.count(ledger)
         log.weigh(transform, ledger, is_weighted=asked.is_weighted)
         readers = _readers(asked, checks, n_items)
         _count_places(log, ledger, n_items)
@@ -214,7 +213,7 @@ class Query:
 
     def _health(self, totals: Totals, extent: Extent) -> WeightHealth | None:
         """Warn, with numbers, where the weights say that the data can hardly answer."""
-        mass = totals.get(MASS, 0.0)
+        mass = totals.get(WEIGHT, 0.0)
         if mass == 0:
             return None
         n_cells = extent.universe.n_cells if extent.universe is not None and self.transform is None else None

@@ -84,7 +84,7 @@ class Reader:
 
     def row(self, *columns: str) -> str:
         """Sum of h x, or of h^2 (1 - P) x x'."""
-        return "__".join([self.weight, *columns])
+        return self.weight if columns == (ONE,) else "__".join([self.weight, *columns])
 
     def unit(self, *columns: str) -> str:
         """The same for units, by the way in which they count."""
