@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from unskew.propensity.classifier import ClassifierPropensity
     from unskew.propensity.clipping import ClippedPropensity
     from unskew.propensity.cross_fitting import CrossFittedPropensity
+    from unskew.propensity.frames import fit_naive_bayes_frame, fit_popularity_frame
     from unskew.propensity.logistic import LogisticPropensity
     from unskew.propensity.naive_bayes import NaiveBayesPropensity
     from unskew.propensity.one_bit import OneBitPropensity
@@ -97,6 +98,8 @@ _HOMES = {
     "evaluate": "unskew.evaluation.evaluate",
     "evaluate_frame": "unskew.evaluation.frames",
     "inverse_weights": "unskew.estimators.weights",
+    "fit_naive_bayes_frame": "unskew.propensity.frames",
+    "fit_popularity_frame": "unskew.propensity.frames",
     "load": "unskew.loading",
     "load_cm100k": "unskew.data.datasets.cm100k",
     "load_coat": "unskew.data.datasets.coat",
@@ -155,6 +158,8 @@ __all__ = [
     "errors",
     "evaluate",
     "evaluate_frame",
+    "fit_naive_bayes_frame",
+    "fit_popularity_frame",
     "inverse_weights",
     "load",
     "load_cm100k",

@@ -100,8 +100,6 @@ class CalibratedPropensity(Wrapper):
 
     def check_restored(self) -> str | None:
         """Whether each user has a fold, and each fold a curve, once fitted."""
-        if not self.fitted_state():
-            return None
         alike = [knots.shape == levels.shape for knots, levels in zip(self.knots_, self.levels_, strict=True)]
         if self.fold_of_user_.size != len(self.users_) or len(alike) != self.floors_.size or not all(alike):
             return "it does not have a curve for each fold and a fold for each user."

@@ -80,8 +80,6 @@ class CrossFittedPropensity(Wrapper):
 
     def check_restored(self) -> str | None:
         """Whether each fold has a model, and each user a fold, once fitted."""
-        if not self.fitted_state():
-            return None
         if len(self.models_) != self.share_left_.size or self.fold_of_user_.size not in (0, len(self.users_)):
             return "it does not have a model for each fold and a fold for each user."
         return None

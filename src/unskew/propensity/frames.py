@@ -25,8 +25,8 @@ from unskew.data.frames import (
 from unskew.data.universe import Universe, UniverseLike, named_universe
 from unskew.errors import BadRatingError, EmptyLogError, UniverseError, UsageError
 from unskew.propensity.density import scale_to_total
-from unskew.propensity.naive_bayes import MOST_LEVELS, NaiveBayesPropensity, _require_shares, _warn_of_losses
-from unskew.propensity.popularity import By, PopularityPropensity, _capped_products, _Distinct
+from unskew.propensity.naive_bayes import MOST_LEVELS, require_shares, smoothed_shares, warn_of_losses
+from unskew.propensity.popularity import By, Distinct, PopularityPropensity, capped_products
 from unskew.propensity.sample import SampleLike, marginal_of
 from unskew.types import Vector
 
@@ -58,12 +58,11 @@ def fit_naive_bayes_frame(
     if levels.size > MOST_LEVELS:
         raise UsageError(f"log and sample have more than {MOST_LEVELS} distinct ratings: they look continuous. Round them first.")
     observed = _spread(levels, log_levels, log_counts)
-    model = NaiveBayesPropensity(smoothing=smoothing)
-    share = model._share(_spread(levels, sample.rating, sample.weight), sample.is_share)
-    _require_shares(levels, observed, share)
+    share = smoothed_shares(_spread(levels, sample.rating, sample.weight), sample.is_share, smoothing)
+    require_shares(levels, observed, share)
     n_cells = _universe(universe, opened, names, {}).n_cells
     ratio = np.divide(observed, n_cells * share, out=np.zeros(levels.size), where=share > 0)
-    _warn_of_losses(levels, observed, share, ratio)
+    warn_of_losses(levels, observed, share, ratio)
     seen = observed > 0
     return RatingPropensity(dict(zip(levels[seen].tolist(), np.minimum(ratio, 1.0)[seen].tolist(), strict=True)))
 
@@ -131,7 +130,7 @@ def fit_popularity_frame(
     item: str | None = None,
 ) -> CountPropensity:
     """min(1, k a_u b_i), the counts taken where the log is. See :class:`unskew.PopularityPropensity`."""
-    PopularityPropensity(by, power=power, smoothing=smoothing)._check_settings()
+    PopularityPropensity(by, power=power, smoothing=smoothing).check_settings()
     opened, names = open_lazily(frame)
     roles = {"item": ("item",), "user": ("user",), "both": ("user", "item")}[by]
     columns = {role: find_column(role, {"user": user, "item": item}[role], list(names)) for role in roles}
@@ -141,16 +140,16 @@ def fit_popularity_frame(
         raise EmptyLogError("the frame has no ratings. Check the filter or the file it came from.")
     space = _universe(universe, opened, names, columns)
     scores = {role: _scores(sizes.get(role), space, role, power, smoothing) for role in ("user", "item")}
-    scale, _ = scale_to_total(n_rows, lambda k: _capped_products(scores["user"], scores["item"], k))
+    scale, _ = scale_to_total(n_rows, lambda k: capped_products(scores["user"], scores["item"], k))
     largest = {role: max(sizes[role]) + smoothing for role in roles}
     return CountPropensity(scale, power, smoothing, largest, columns, opened, names)
 
 
-def _scores(sizes: Mapping[int, int] | None, space: Universe, role: str, power: float, smoothing: float) -> _Distinct:
+def _scores(sizes: Mapping[int, int] | None, space: Universe, role: str, power: float, smoothing: float) -> Distinct:
     """Distinct (count + smoothing) ** power over the largest, of users or items, with how often each occurs; 1 without counts."""
     n_all = space.n_users if role == "user" else space.n_items
     if sizes is None:
-        return _Distinct.of(np.empty(0), 1.0, n_all)
+        return Distinct.of(np.empty(0), 1.0, n_all)
     n_silent = n_all - sum(sizes.values())
     if n_silent < 0:
         raise UniverseError(
@@ -160,7 +159,7 @@ def _scores(sizes: Mapping[int, int] | None, space: Universe, role: str, power: 
     counts = np.array(sorted(sizes))
     number = np.array([sizes[size] for size in sorted(sizes)], dtype=np.float64)
     value = np.append((smoothing / largest) ** power, ((counts + smoothing) / largest) ** power)
-    return _Distinct(value, np.append(n_silent, number))
+    return Distinct(value, np.append(n_silent, number))
 
 
 def _universe(given: UniverseLike, opened: LazyFrame, names: Mapping[str, str], columns: Mapping[str, str]) -> Universe:

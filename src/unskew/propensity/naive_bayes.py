@@ -75,10 +75,10 @@ class NaiveBayesPropensity(LearnsFromSample):
         space, sample = known_universe(log, universe), marginal_of(mcar)
         levels, cuts = self._levels(log, sample)
         observed = _count(log.rating, cuts)
-        share = self._share(_count(sample.rating, cuts, sample.weight), sample.is_share)
-        _require_shares(levels, observed, share)
+        share = smoothed_shares(_count(sample.rating, cuts, sample.weight), sample.is_share, self.smoothing)
+        require_shares(levels, observed, share)
         ratio = np.divide(observed, space.n_cells * share, out=np.zeros(levels.size), where=share > 0)
-        _warn_of_losses(levels, observed, share, ratio)
+        warn_of_losses(levels, observed, share, ratio)
         self._remember(log, space)
         self.levels_, self.cuts_ = levels, cuts
         self.marginal_, self.propensity_by_level_ = share, np.minimum(ratio, 1.0)
@@ -86,7 +86,7 @@ class NaiveBayesPropensity(LearnsFromSample):
 
     def check_restored(self) -> str | None:
         """Whether there is a propensity for each level, once fitted."""
-        if self.fitted_state() and self.propensity_by_level_.size != self.levels_.size:
+        if self.propensity_by_level_.size != self.levels_.size:
             return "it does not have one propensity for each level."
         return None
 
@@ -115,12 +115,13 @@ class NaiveBayesPropensity(LearnsFromSample):
                 "or with bins."
             )
 
-    def _share(self, weight: Vector, is_share: bool) -> Vector:
-        """P(Y = r) of each level."""
-        if is_share:
-            return weight
-        smoothed = weight + self.smoothing
-        return smoothed / float(smoothed.sum())
+
+def smoothed_shares(weight: Vector, is_share: bool, smoothing: float) -> Vector:
+    """P(Y = r) of each level."""
+    if is_share:
+        return weight
+    smoothed = weight + smoothing
+    return smoothed / float(smoothed.sum())
 
 
 def _distinct(log: Ratings, sample: Marginal) -> Vector:
@@ -156,7 +157,8 @@ def _count(rating: Vector, cuts: Vector, weight: Vector | None = None) -> Vector
     return np.bincount(_level_of(rating, cuts), weights=weight, minlength=cuts.size + 1).astype(np.float64)
 
 
-def _require_shares(levels: Vector, observed: Vector, share: Vector) -> None:
+def require_shares(levels: Vector, observed: Vector, share: Vector) -> None:
+    """Refuse a rating that the log has and the sample rules out."""
     bad = (observed > 0) & (share <= 0)
     if bad.any():
         first = int(bad.argmax())
@@ -167,7 +169,8 @@ def _require_shares(levels: Vector, observed: Vector, share: Vector) -> None:
         )
 
 
-def _warn_of_losses(levels: Vector, observed: Vector, share: Vector, ratio: Vector) -> None:
+def warn_of_losses(levels: Vector, observed: Vector, share: Vector, ratio: Vector) -> None:
+    """Say which levels are capped at 1, and which the log lacks."""
     capped, lost = ratio > 1, (observed == 0) & (share > 0)
     if capped.any():
         warnings.warn(

@@ -62,13 +62,13 @@ class PopularityPropensity(PropensityEstimator):
 
     def fit(self, log: Ratings, *, universe: UniverseLike = None) -> Self:
         """Count ratings of items and users, and find the scale."""
-        self._check_settings()
+        self.check_settings()
         space = known_universe(log, universe)
         user, silent_user = self._scores(log.user, log.n_users, counts=self.by != "item")
         item, silent_item = self._scores(log.item, log.n_items, counts=self.by != "user")
-        rows = _Distinct.of(user, silent_user, space.n_users - log.n_users)
-        columns = _Distinct.of(item, silent_item, space.n_items - log.n_items)
-        scale, n_capped = scale_to_total(len(log), lambda k: _capped_products(rows, columns, k))
+        rows = Distinct.of(user, silent_user, space.n_users - log.n_users)
+        columns = Distinct.of(item, silent_item, space.n_items - log.n_items)
+        scale, n_capped = scale_to_total(len(log), lambda k: capped_products(rows, columns, k))
         self._remember(log, space)
         self.user_score_, self.item_score_ = user, item
         self.scale_, self.n_capped_ = scale, round(n_capped)
@@ -76,7 +76,7 @@ class PopularityPropensity(PropensityEstimator):
 
     def check_restored(self) -> str | None:
         """Whether there is a score for each user and item, once fitted."""
-        if self.fitted_state() and (self.user_score_.size, self.item_score_.size) != (len(self.users_), len(self.items_)):
+        if (self.user_score_.size, self.item_score_.size) != (len(self.users_), len(self.items_)):
             return "it does not have one score for each user and item."
         return None
 
@@ -92,7 +92,8 @@ class PopularityPropensity(PropensityEstimator):
         score: Vector = (smoothed / largest) ** self.power
         return score, float((self.smoothing / largest) ** self.power)
 
-    def _check_settings(self) -> None:
+    def check_settings(self) -> None:
+        """Refuse settings that make no sense."""
         if self.by not in ("item", "user", "both"):
             raise UnknownNameError("by", self.by, ("item", "user", "both"))
         if not (is_finite_number(self.power) and self.power > 0):
@@ -101,7 +102,7 @@ class PopularityPropensity(PropensityEstimator):
             raise UsageError(f"smoothing must be a number of ratings, at least 0; got {self.smoothing!r}.")
 
 
-class _Distinct:
+class Distinct:
     """Distinct scores, rising, with how often each occurs: counts that add up to n have at most sqrt(2 n) values."""
 
     def __init__(self, value: Vector, count: Vector) -> None:
@@ -110,13 +111,14 @@ class _Distinct:
         self.sum_below = np.concatenate([[0.0], np.cumsum(count * value)])
 
     @classmethod
-    def of(cls, listed: Vector, silent: float, n_silent: int) -> _Distinct:
+    def of(cls, listed: Vector, silent: float, n_silent: int) -> Distinct:
+        """Of listed scores, and of ``n_silent`` that are not listed and all alike."""
         value, place = np.unique(np.append(listed, silent), return_inverse=True)
         count = np.bincount(place, weights=np.append(np.ones(listed.size), n_silent))
         return cls(value, count.astype(np.float64))
 
 
-def _capped_products(rows: _Distinct, columns: _Distinct, scale: float) -> Capped:
+def capped_products(rows: Distinct, columns: Distinct, scale: float) -> Capped:
     """Over all a_u b_i: how many the scale lifts to 1, and the sum of the others; a search among the b for each distinct a."""
     lifted = scale * rows.value
     with np.errstate(divide="ignore", over="ignore"):  # a score of 0 is lifted to 1 by no scale
