@@ -10,14 +10,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from unskew import MatrixFactorization, cross_validate, simulate
+from unskew import MatrixFactorization, NaiveBayesPropensity, cross_validate, simulate
 from unskew.errors import PropensityWarning, UnknownNameError, UsageError
 from unskew.experiments import figure3 as module
-from unskew.experiments.figure3 import Fit, error_of_all_cells, figure3, t_interval
+from unskew.experiments.draws import random_ratings
+from unskew.experiments.figure3 import SAMPLE_SIZES, Fit, Trial, error_of_all_cells, figure3, t_interval
 from unskew.experiments.reproduction import Reproduction
 from unskew.experiments.world import ALPHAS, World, find_world
 
 L2 = (0.5, 5)
+SIZES = (20, 2000)
 Rows = Mapping[tuple[float, str, str | None], Mapping[str, Any]]
 
 
@@ -45,8 +47,13 @@ def rows(result: Reproduction) -> Rows:
     return by_key(result)
 
 
-def by_key(result: Reproduction) -> Rows:
-    return {(row["alpha"], row["model"], row.get("variant")): row for row in result.rows}
+@pytest.fixture(scope="module")
+def right() -> Reproduction:
+    return figure3(panel="right", trials=3, seed=1, l2=L2, sample_sizes=SIZES)
+
+
+def by_key(result: Reproduction, axis: str = "alpha") -> Rows:
+    return {(row[axis], row["model"], row.get("variant")): row for row in result.rows}
 
 
 # Its shape
@@ -75,7 +82,7 @@ def test_further_rows_are_the_paired_difference_and_the_choices(result: Reproduc
 
 
 def test_the_table_and_the_words(result: Reproduction, rows: Rows) -> None:
-    assert list(result.table) == ["alpha", "MF-Naive", "MF-IPS", "difference", "l2 naive", "l2 IPS"]
+    assert list(result.table) == ["alpha", "MF-Naive", "MF-IPS", "difference", "l2"]
     assert result.table["alpha"] == ["1", "0.5", "0.25", "0.125", "0.0625", "0.03125"]
     assert str(result.table["MF-IPS"][2]).startswith(f"{rows[0.25, 'MF-IPS', None]['ours']:.3f} ± ")
     assert result.caption.startswith("Mean squared error over all 6,000 cells")
@@ -128,13 +135,87 @@ def test_selection_hurts_the_naive_model_more(rows: Rows) -> None:
 def test_heavy_weights_make_no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads that silence warnings by turns could let one through in between, so that all are silenced around them."""
 
-    def noisy(*_: object) -> dict[str, Fit]:
+    def noisy(*_: object) -> Trial:
         warnings.warn("a few large weights decide", PropensityWarning, stacklevel=1)
-        return dict.fromkeys(("MF-IPS", "MF-Naive"), Fit(1, 0.5, 0.5))
+        return Trial(dict.fromkeys(("MF-IPS", "MF-Naive"), Fit(1, 0.5, 0.5)), dict.fromkeys(SAMPLE_SIZES, Fit(1, 0.5, 0.5)))
 
     monkeypatch.setattr(module, "_trial", noisy)
 
     assert figure3(trials=2).table["MF-IPS"] == ["0.500 ± 0.000"] * 6
+    assert figure3(trials=2, panel="both").table["MF-IPS-NB"] == [""] * 6 + ["0.500"] * 4
+
+
+# The right panel
+
+
+def test_curves_on_the_right_name_their_sample(right: Reproduction) -> None:
+    curves = [row for row in json.loads(right.to_json())["rows"] if "variant" not in row]
+
+    assert [(row["sample_size"], row["model"]) for row in curves] == [
+        (size, model) for size in SIZES for model in ("MF-IPS-NB", "MF-IPS", "MF-Naive")
+    ]
+    for row in curves:
+        assert list(row) == ["panel", "alpha", "sample_size", "model", "metric", "ours", "ci_low", "ci_high", "paper"]
+        assert (row["panel"], row["alpha"], row["paper"]) == ("right", 0.25, None)
+
+
+def test_on_the_right_the_estimated_propensities_are_compared_with_none(right: Reproduction) -> None:
+    rows = by_key(right, "sample_size")
+
+    assert len(rows) == len(right.rows) == len(SIZES) * 7
+    for size in SIZES:
+        paired = rows[size, "MF-IPS-NB minus MF-Naive", "paired by trial"]["ours"]
+        assert paired == pytest.approx(rows[size, "MF-IPS-NB", None]["ours"] - rows[size, "MF-Naive", None]["ours"])
+        assert len(rows[size, "MF-IPS-NB", "cross-validated"]["l2"]) == 3
+    assert list(right.table) == ["alpha", "sample", "MF-Naive", "MF-IPS", "MF-IPS-NB", "difference", "l2"]
+    assert right.table["sample"] == ["20", "2,000"]
+    assert right.table["MF-IPS-NB"] == [f"{rows[size, 'MF-IPS-NB', None]['ours']:.3f}" for size in SIZES]
+    assert "with propensities from 20 random ratings" in right.summary
+    assert "At alpha = 1" not in right.summary
+    assert "12 of 12 searches chose an end of the grid" in right.summary  # three trials of four models
+
+
+def test_what_does_not_depend_on_the_sample_is_that_of_the_left_panel(right: Reproduction, rows: Rows) -> None:
+    for model in ("MF-IPS", "MF-Naive"):
+        values = {by_key(right, "sample_size")[size, model, None]["ours"] for size in SIZES}
+        assert values == {rows[0.25, model, None]["ours"]}
+
+
+def test_a_trial_on_the_right_by_hand(world: World, right: Reproduction) -> None:
+    mse: dict[int, list[float]] = {size: [] for size in SIZES}
+    for trial in range(3):
+        rng = np.random.default_rng((1, 3, 2, trial))
+        log, _ = world.observation(0.25).draw(rng)
+        seed = int(rng.integers(2**31))
+        sample = random_ratings(world.truth, max(SIZES), rng)
+        for size in SIZES:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", PropensityWarning)
+                known = NaiveBayesPropensity().fit(log, mcar=sample[:size])
+                model = MatrixFactorization(3, offsets="free", tol=3e-5, max_iter=100, dtype="float32", random_state=seed)
+                found = cross_validate(model, log, known, grid={"l2": L2}, n_folds=4, random_state=seed).best_model
+            mse[size].append(error_of_all_cells(found, world))
+
+    for size in SIZES:
+        assert by_key(right, "sample_size")[size, "MF-IPS-NB", None]["ours"] == pytest.approx(np.mean(mse[size]), rel=1e-5)
+
+
+def test_both_panels_are_the_two_of_them(monkeypatch: pytest.MonkeyPatch, result: Reproduction, right: Reproduction) -> None:
+    fitted = []
+    fit = module._fit
+    monkeypatch.setattr(module, "_fit", lambda *given: fitted.append(1) or fit(*given))
+    both = figure3(panel="both", trials=3, seed=1, l2=L2, sample_sizes=SIZES)
+
+    assert both.rows == [*result.rows, *right.rows]
+    assert len(fitted) == 3 * (6 * 2 + len(SIZES))  # what both panels show is fitted once
+    assert both.table["alpha"] == [*result.table["alpha"], "0.25", "0.25"]
+    assert both.table["sample"] == [""] * 6 + ["20", "2,000"]
+    assert both.table["difference"] == [*result.table["difference"], *right.table["difference"]]
+    assert "At alpha = 1 all weights are alike" in both.summary
+    assert "(MF-IPS minus MF-Naive; MF-IPS-NB minus MF-Naive)" in both.caption
+
+
+# Its parts
 
 
 def test_the_error_of_all_cells_by_hand(world: World) -> None:
@@ -163,8 +244,13 @@ def test_one_trial_has_no_interval() -> None:
 
 
 def test_an_unknown_panel_is_named() -> None:
-    with pytest.raises(UnknownNameError, match="middle"):
+    with pytest.raises(UnknownNameError, match=r"unknown panel 'middle'; valid ones are: left, right, both"):
         figure3(panel="middle")
+
+
+def test_a_sample_of_nothing_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"sample_sizes must be a whole number, at least 1; got 0"):
+        figure3(panel="right", sample_sizes=(0, 100))
 
 
 @pytest.mark.slow
@@ -176,3 +262,15 @@ def test_on_movielens_weights_help_wherever_there_is_selection(monkeypatch: pyte
 
     for alpha in ALPHAS[1:]:
         assert rows[alpha, "MF-IPS", None]["ours"] < rows[alpha, "MF-Naive", None]["ours"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.environ.get("UNSKEW_DATA"), reason="$UNSKEW_DATA is not set")
+def test_on_movielens_few_random_ratings_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "find_world", find_world)
+    monkeypatch.setattr(module, "N_FACTORS", 20)
+    rows = by_key(figure3(data=os.environ["UNSKEW_DATA"], panel="right", trials=2), "sample_size")
+
+    for size in SAMPLE_SIZES:
+        assert rows[size, "MF-IPS-NB", None]["ours"] < rows[size, "MF-Naive", None]["ours"]
+    assert rows[100_000, "MF-IPS-NB", None]["ours"] == pytest.approx(rows[100_000, "MF-IPS", None]["ours"], rel=0.02)

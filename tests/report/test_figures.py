@@ -25,6 +25,12 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         for alpha in (1.0, 0.5)
         for model, variant in (("MF-IPS", {}), ("MF-Naive", {}), ("MF-IPS", {"variant": "cross-validated", "ours": 9.0}))
     ],
+    "figure4": [
+        {"metric": metric, "sample_size": size, "estimator": name, "ours": value, "ci_low": value / 2, "ci_high": value * 2}
+        for metric in ("mse", "dcg@50")
+        for size in (100, 30_000)
+        for value, name in enumerate(("naive", "ips-nb", "snips-nb", "ips-known", "snips-known"), start=1)
+    ],
     "table2": [
         {"model": "MF-IPS", "metric": "mse", "ours": 1.1, "paper": 1.0},
         {"model": "MF-IPS", "metric": "mae", "ours": 0.9, "paper": 0.8},
@@ -39,6 +45,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         ("table1", "True values and their estimates (mean and standard deviation over draws)"),
         ("figure2", "Error of the estimates as selection grows stronger (bands: 95 % over trials)"),
         ("figure3", "Error of factorisation as selection grows stronger (bands: 95 % over trials)"),
+        ("figure4", "Error of the estimates as the random sample grows (bands: 95 % over trials)"),
         ("table2", "Error on the uniformly random test of Coat, ours and the paper's"),
     ],
 )
@@ -53,6 +60,45 @@ def test_figure3_draws_the_two_curves_of_the_paper_and_no_more() -> None:
     assert [line.get_label() for line in curves] == ["MF-Naive", "MF-IPS"]
     assert all(list(line.get_ydata()) == [1.0, 1.0] for line in curves)
     assert axes.get_xticks().tolist() == [0.5, 1.0]
+
+
+RIGHT = [
+    {"panel": "right", "alpha": 0.25, "sample_size": size, "model": model, "ours": 1.0, "ci_low": 0.5, "ci_high": 2.0}
+    for size in (100, 1000)
+    for model in ("MF-IPS-NB", "MF-IPS", "MF-Naive")
+]
+
+
+def test_the_right_panel_of_figure3_is_over_the_sample() -> None:
+    figure = draw(Reproduction("figure3", 2, 0, RIGHT, {}, ""))
+    (axes,) = figure.axes
+
+    assert figure.get_suptitle() == "Error of factorisation as the random sample grows (bands: 95 % over trials)"
+    assert [line.get_label() for line in axes.get_lines()] == ["MF-Naive", "MF-IPS", "MF-IPS-NB"]
+    assert all(list(line.get_xdata()) == [100, 1000] for line in axes.get_lines())
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+
+
+def test_both_panels_of_figure3_stand_side_by_side_with_one_legend() -> None:
+    figure = draw(Reproduction("figure3", 2, 0, [*ROWS["figure3"], *RIGHT], {}, ""))
+
+    assert [axes.get_xlabel() for axes in figure.axes] == ["alpha (1: missing at random)", "random ratings for naive Bayes"]
+    assert [len(axes.get_lines()) for axes in figure.axes] == [2, 3]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["MF-Naive", "MF-IPS", "MF-IPS-NB"]
+
+
+def test_figure4_draws_every_estimator_over_the_sample_in_both_metrics() -> None:
+    figure = draw(Reproduction("figure4", 2, 0, ROWS["figure4"], {}, ""))
+
+    assert [axes.get_ylabel() for axes in figure.axes] == ["RMSE of the MSE estimate", "RMSE of the DCG@50 estimate"]
+    for axes in figure.axes:
+        values = {line.get_label(): list(line.get_ydata()) for line in axes.get_lines()}
+        assert values == {
+            name: [value, value]
+            for value, name in enumerate(("Naive", "IPS-NB", "SNIPS-NB", "IPS-KNOWN", "SNIPS-KNOWN"), start=1)
+        }
+        assert [label.get_text() for label in axes.get_xticklabels()] == ["100", "30k"]
+        assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
 
 
 def test_colour_bars_of_ratings_show_the_whole_scale() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,8 @@ from unskew.progress import Track, silent
 from unskew.types import IntVector, Matrix, Scores, Vector
 
 ESTIMATORS = ("naive", "ips", "snips")
+N_RESAMPLES = 2000
+"""Resamples of trials behind a band."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,27 +59,61 @@ def two_streams(seed: int) -> tuple[np.random.Generator, np.random.Generator]:
     return predictions, draws
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Drawn:
+    """One log, as cells of the truth."""
+
+    cells: npt.NDArray[np.intp]
+    """Places in the truth, row after row; rising."""
+    deltas: Matrix
+    """Risks x those cells."""
+    chance: Vector
+    """Their true propensities."""
+    n_cells: int
+    """U * I."""
+    rng: np.random.Generator
+    """For whatever else is random in this trial."""
+
+    def weighted(self, propensities: Vector) -> tuple[Vector, Vector]:
+        """Eq. (10) and (11): IPS and SNIPS of every risk with some propensities of the cells, right or wrong."""
+        sums = Sums.of(self.deltas, Propensities(propensities))
+        return ips(sums, n_cells=self.n_cells).value, self_normalized(sums).value
+
+
+Estimate: TypeAlias = Callable[[Drawn], Mapping[str, Vector]]
+"""What is made of one log: estimates of every risk, by the name of the estimator."""
+
+
+def with_known_propensities(drawn: Drawn) -> dict[str, Vector]:
+    """Naive, and IPS and SNIPS with the true propensities."""
+    weighted, normalized = drawn.weighted(drawn.chance)
+    return {"naive": self_normalized(Sums.of(drawn.deltas)).value, "ips": weighted, "snips": normalized}
+
+
 def draw_estimates(
-    deltas: Matrix, observation: Observation, *, trials: int, seed: int, track: Track = silent, label: str = "draws"
+    deltas: Matrix,
+    observation: Observation,
+    *,
+    trials: int,
+    seed: int,
+    estimate: Estimate = with_known_propensities,
+    track: Track = silent,
+    label: str = "draws",
 ) -> Draws:
     """Draw a log ``trials`` times and estimate the mean of each row of ``deltas`` (risks x cells) from it alone."""
     chance = observation.propensities(slice(0, len(observation.truth))).ravel()
     streams = np.random.default_rng(seed).spawn(trials)
-    estimates: dict[str, list[Vector]] = {name: [] for name in ESTIMATORS}
+    found: list[Mapping[str, Vector]] = []
     for rng in track(streams, label=label, total=trials):
         seen = np.flatnonzero(rng.random(chance.size) < chance)
-        for name, estimate in _estimate(deltas[:, seen], chance[seen], n_cells=chance.size).items():
-            estimates[name].append(estimate)
-    return Draws(deltas.mean(axis=1), {name: np.stack(rows) for name, rows in estimates.items()})
+        found.append(estimate(Drawn(seen, deltas[:, seen], chance[seen], chance.size, rng)))
+    return Draws(deltas.mean(axis=1), {name: np.stack([each[name] for each in found]) for name in found[0]})
 
 
-def _estimate(deltas: Matrix, chance: Vector, *, n_cells: int) -> dict[str, Vector]:
-    weighted = Sums.of(deltas, Propensities(chance))
-    return {
-        "naive": self_normalized(Sums.of(deltas)).value,
-        "ips": ips(weighted, n_cells=n_cells).value,
-        "snips": self_normalized(weighted).value,
-    }
+def random_ratings(truth: npt.NDArray[np.floating], size: int, rng: np.random.Generator) -> Vector:
+    """Ratings of ``size`` cells, each picked uniformly from all: a sample that is missing completely at random."""
+    picked: Vector = truth.ravel()[rng.integers(truth.size, size=size)].astype(np.float64)
+    return picked
 
 
 def all_deltas(
@@ -111,3 +147,12 @@ def judge(truth: npt.NDArray[np.floating], scores: npt.NDArray[np.floating], met
         positions=positions(user, item, n_users, n_items, scorer) if any(metric.ranks for metric in metrics) else None,
         n_items=n_items,
     )
+
+
+def rmse_with_band(error: Matrix, seed: int) -> dict[str, Any]:
+    """Root mean squared error over trials, mean over predictions, with a 95 % bootstrap band over trials."""
+    squared = error**2
+    picks = np.random.default_rng(seed).integers(0, len(error), (N_RESAMPLES, len(error)))
+    resampled = np.sqrt(squared[picks].mean(axis=1)).mean(axis=1)
+    low, high = np.quantile(resampled, [0.025, 0.975])
+    return {"ours": float(np.sqrt(squared.mean(axis=0)).mean()), "ci_low": float(low), "ci_high": float(high), "paper": None}

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from unskew.data.datasets.location import PathLike
-from unskew.experiments.draws import ESTIMATORS, all_deltas, draw_estimates, two_streams
+from unskew.experiments.draws import ESTIMATORS, all_deltas, draw_estimates, rmse_with_band, two_streams
 from unskew.experiments.matrices import prediction_matrices
 from unskew.experiments.reproduction import Reproduction
 from unskew.experiments.world import ALPHAS, find_world
 from unskew.metrics.names import find_metric
 from unskew.progress import Track, silent
-from unskew.types import Matrix
 
 METRICS = ("mse", "dcg@50")
-N_RESAMPLES = 2000
 
 
 def figure2(*, data: PathLike = None, trials: int = 50, seed: int = 0, track: Track = silent) -> Reproduction:
@@ -35,22 +31,13 @@ def figure2(*, data: PathLike = None, trials: int = 50, seed: int = 0, track: Tr
             columns = slice(place, None, len(METRICS))
             for name in ESTIMATORS:
                 error = draws.estimates[name][:, columns] - draws.true[columns]
-                rows.append({"metric": metric, "alpha": alpha, "estimator": name} | _rmse(error, seeds))
+                rows.append({"metric": metric, "alpha": alpha, "estimator": name} | rmse_with_band(error, seeds))
     rows.sort(key=lambda row: METRICS.index(row["metric"]))
     caption = (
         "Root mean squared error of each estimate over the draws, mean over the five predictions. "
         "The JSON and the figure have 95 % bands."
     )
     return Reproduction("figure2", trials, seed, rows, _table(rows), f"{_summary(rows)} {world.origin}", caption)
-
-
-def _rmse(error: Matrix, seed: int) -> dict[str, Any]:
-    """Root mean squared error over trials, mean over predictions, with a 95 % bootstrap band over trials."""
-    squared = error**2
-    picks = np.random.default_rng(seed).integers(0, len(error), (N_RESAMPLES, len(error)))
-    resampled = np.sqrt(squared[picks].mean(axis=1)).mean(axis=1)
-    low, high = np.quantile(resampled, [0.025, 0.975])
-    return {"ours": float(np.sqrt(squared.mean(axis=0)).mean()), "ci_low": float(low), "ci_high": float(high), "paper": None}
 
 
 def _table(rows: list[dict[str, Any]]) -> dict[str, list[object]]:

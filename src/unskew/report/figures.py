@@ -19,8 +19,23 @@ if TYPE_CHECKING:
 COLORS = {"naive": "#D55E00", "ips": "#0072B2", "snips": "#009E73"}
 MARKERS = {"naive": "s", "ips": "o", "snips": "^"}
 LABELS = {"naive": "Naive", "ips": "IPS", "snips": "SNIPS", "mse": "MSE", "mae": "MAE", "dcg@50": "DCG@50"}
-MODELS = {"MF-Naive": "naive", "MF-IPS": "ips"}
+PLAIN = {name: {"color": COLORS[name], "marker": MARKERS[name], "markersize": 5} for name in COLORS}
+"""How the curve of an estimator looks."""
+BY_NAIVE_BAYES: Mapping[str, Any] = {"color": "#CC79A7", "marker": "D", "markersize": 5}
+MODELS: Mapping[str, Mapping[str, Any]] = {"MF-Naive": PLAIN["naive"], "MF-IPS": PLAIN["ips"], "MF-IPS-NB": BY_NAIVE_BAYES}
 """Models in the colours of the estimators that they minimise."""
+FIGURE4: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "naive": ("Naive", {"color": COLORS["naive"], "linestyle": "--"}),
+    "ips-nb": ("IPS-NB", {**BY_NAIVE_BAYES, "markersize": 8, "fillstyle": "none"}),
+    "snips-nb": ("SNIPS-NB", {"color": "#E69F00", "marker": "x", "markersize": 5, "linestyle": ":"}),
+    "ips-known": ("IPS-KNOWN", {"color": COLORS["ips"], "linestyle": "--"}),
+    "snips-known": ("SNIPS-KNOWN", {"color": COLORS["snips"], "linestyle": "-."}),
+}
+"""Label and look of each estimator: what knows the propensities has no markers, and what coincides can be told apart."""
+AXES = {"alpha": "alpha (1: missing at random)", "sample_size": "random ratings for naive Bayes"}
+"""What a row calls its place on the axis, and the label of that."""
+PANELS = {"left": ("alpha", "selection grows stronger"), "right": ("sample_size", "the random sample grows")}
+"""Of Figure 3: the axis, and what changes along it."""
 GENRES = ("horror", "romance", "drama")
 Rows = Sequence[Mapping[str, Any]]
 
@@ -71,26 +86,45 @@ def draw_figure2(result: Drawable) -> Figure:
     for axes, metric in zip(figure.subplots(1, len(metrics)), metrics, strict=True):
         for estimator in COLORS:
             curve = [row for row in rows if row["metric"] == metric and row["estimator"] == estimator]
-            _draw_curve(axes, curve, style=estimator, label=LABELS[estimator])
+            _draw_curve(axes, curve, "alpha", PLAIN[estimator], label=LABELS[estimator])
         axes.set(yscale="log", ylabel=f"RMSE of the {LABELS[metric]} estimate")
-        _mark_alphas(axes, rows)
+        _mark(axes, rows, "alpha")
     axes.legend(frameon=False)
     return figure
 
 
 def draw_figure3(result: Drawable) -> Figure:
-    """Error over all cells of each model against alpha, both axes logarithmic."""
+    """Error over all cells of each model, both axes logarithmic: against alpha, or the size of the sample, or a panel each."""
     rows = [row for row in result.rows if "variant" not in row]
-    figure = new_figure(6, 4.1)
-    figure.suptitle("Error of factorisation as selection grows stronger (bands: 95 % over trials)", fontsize="medium")
-    axes = figure.subplots()
-    for model, style in MODELS.items():
-        _draw_curve(axes, [row for row in rows if row["model"] == model], style=style, label=model)
-    axes.set(yscale="log", ylabel="MSE over all cells")
-    axes.yaxis.set_major_locator(_round_numbers())
-    axes.yaxis.set_major_formatter("{x:g}")
-    _mark_alphas(axes, rows)
-    axes.legend(frameon=False)
+    panels = list(dict.fromkeys(row["panel"] for row in rows))
+    figure = new_figure(7 if len(panels) == 1 else 11, 4.1)
+    changes = " and ".join(PANELS[panel][1] for panel in panels)
+    figure.suptitle(f"Error of factorisation as {changes} (bands: 95 % over trials)", fontsize="medium")
+    for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False).flat, panels, strict=True):
+        shown, axis = [row for row in rows if row["panel"] == panel], PANELS[panel][0]
+        for model, look in MODELS.items():
+            _draw_curve(axes, [row for row in shown if row["model"] == model], axis, look, label=model)
+        axes.set(yscale="log", ylabel="MSE over all cells")
+        axes.yaxis.set_major_locator(_round_numbers())
+        axes.yaxis.set_major_formatter("{x:g}")
+        _mark(axes, shown, axis)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside right center", frameon=False)
+    return figure
+
+
+def draw_figure4(result: Drawable) -> Figure:
+    """RMSE against the size of the sample, a panel a metric, both axes logarithmic."""
+    rows = result.rows
+    figure = new_figure(10, 4.1)
+    figure.suptitle("Error of the estimates as the random sample grows (bands: 95 % over trials)", fontsize="medium")
+    metrics = list(dict.fromkeys(row["metric"] for row in rows))
+    for axes, metric in zip(figure.subplots(1, len(metrics)), metrics, strict=True):
+        for estimator, (label, look) in FIGURE4.items():
+            curve = [row for row in rows if row["metric"] == metric and row["estimator"] == estimator]
+            _draw_curve(axes, curve, "sample_size", look, label=label)
+        axes.set(yscale="log", ylabel=f"RMSE of the {LABELS[metric]} estimate")
+        _mark(axes, rows, "sample_size")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside right center", frameon=False)
     return figure
 
 
@@ -101,20 +135,28 @@ def _round_numbers() -> Locator:
     return LogLocator(subs=(1.0, 2.0, 5.0))
 
 
-def _mark_alphas(axes: Axes, rows: Rows) -> None:
-    """A logarithmic axis with the alphas of the rows and no others."""
-    axes.set(xscale="log", xlabel="alpha (1: missing at random)")
-    axes.set_xticks(sorted({row["alpha"] for row in rows}))
-    axes.xaxis.set_major_formatter("{x:g}")
+def _mark(axes: Axes, rows: Rows, axis: str) -> None:
+    """A logarithmic axis with the places of the rows and no others."""
+    places = sorted({row[axis] for row in rows})
+    axes.set(xscale="log", xlabel=AXES[axis])
+    axes.set_xticks(places, [_short(place) for place in places])
     axes.minorticks_off()
     axes.grid(alpha=0.25)
 
 
-def _draw_curve(axes: Axes, rows: Rows, *, style: str, label: str) -> None:
-    alpha = [row["alpha"] for row in rows]
-    axes.plot(alpha, [row["ours"] for row in rows], marker=MARKERS[style], markersize=5, color=COLORS[style], label=label)
+def _short(place: float) -> str:
+    """30k for 30,000: seven full numbers would run into one another."""
+    return f"{place / 1000:g}k" if place >= 1000 else f"{place:g}"
+
+
+def _draw_curve(axes: Axes, rows: Rows, axis: str, look: Mapping[str, Any], *, label: str) -> None:
+    """Values with their band; nothing where there are none."""
+    if not rows:
+        return
+    place = [row[axis] for row in rows]
+    axes.plot(place, [row["ours"] for row in rows], label=label, **look)
     low, high = ([row[end] for row in rows] for end in ("ci_low", "ci_high"))
-    axes.fill_between(alpha, low, high, color=COLORS[style], alpha=0.2, linewidth=0)
+    axes.fill_between(place, low, high, color=look["color"], alpha=0.2, linewidth=0)
 
 
 def draw_table1(result: Drawable) -> Figure:
@@ -182,6 +224,7 @@ DRAWINGS: Mapping[str, Callable[[Drawable], Figure]] = {
     "table1": draw_table1,
     "figure2": draw_figure2,
     "figure3": draw_figure3,
+    "figure4": draw_figure4,
     "table2": draw_table2,
 }
 
