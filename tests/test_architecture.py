@@ -18,7 +18,7 @@ LEVELS = {
     "metrics": 3, "estimators": 3, "propensity": 3, "theory": 3,
     "evaluation": 4, "diagnostics": 4, "models": 4, "engines": 4,
     "selection": 5, "loading": 5,
-    "experiments": 6, "report": 6,
+    "experiments": 6, "report": 6, "jobs": 6,
     "cli": 7,
     "__main__": 8,
 }  # fmt: skip
@@ -33,6 +33,8 @@ FENCES = {
     "numba": ("kernels/",),
     "threadpoolctl": ("threads.py",),
     "pooch": ("data/datasets/",),
+    "pyarrow": ("data/arrow_files.py",),
+    "duckdb": ("data/duckdb_files.py",),
     "narwhals": ("data/frames.py", "evaluation/expressions.py"),
 }
 BANNED_NAMES = {"utils", "base", "common", "helpers"}

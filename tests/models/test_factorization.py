@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,9 @@ from unskew.data.ratings import Ratings
 from unskew.errors import NotFittedError, UnknownIdError, UnknownNameError, UsageError
 from unskew.models import problem
 from unskew.models.factorization import MatrixFactorization
+from unskew.models.solvers.alternating import Alternating
 from unskew.models.weights import effective_l2, training_propensities
+from unskew.threads import Workers
 
 WORLD = unskew.simulate(n_users=120, n_items=90, density=0.15, alpha=0.5, random_state=5)
 LOG, P = WORLD.log, WORLD.propensities
@@ -45,6 +47,21 @@ def test_all_solvers_reach_the_same_optimum(offsets: Any) -> None:
     predictions = [fit.predict(LOG.users[LOG.user], LOG.items[LOG.item]) for fit in fits]
     np.testing.assert_allclose(predictions[0], predictions[1], atol=1e-3)
     np.testing.assert_allclose(predictions[0], predictions[2], atol=1e-3)
+
+
+@pytest.mark.parametrize("offsets", ["none", "free", "regularized"])
+def test_momentum_never_raises_the_objective_and_beats_plain_alternation(offsets: Any) -> None:
+    model = MatrixFactorization(5, 0.5, offsets=offsets, solver="als", tol=0, max_iter=60)
+    with Workers(1) as workers:
+        solver = Alternating(model._problem(LOG, P.values, workers))
+        plain, value = model._begin(LOG, P.values), np.inf
+        for _ in range(60):
+            plain, value = solver._sweep(plain)
+
+    history = model.fit(LOG, P).history_
+
+    assert all(later <= earlier for earlier, later in pairwise(history))
+    assert history[-1] < value
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 CAPTION = "± is half of a 95 % interval."
 
 
-@click.command()
+@click.command(short_help="The main job on a simulated log whose truth is known.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Seed of the simulated log.")
 def demo(seed: int) -> None:
     """The main job, end to end, on a simulated log whose truth is known.

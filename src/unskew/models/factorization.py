@@ -30,7 +30,7 @@ from unskew.threads import Workers, single_blas_thread
 from unskew.types import Vector
 
 SOLVERS: Mapping[tuple[str, str], Callable[[Problem], Solver[Any]]] = {
-    ("squared", "auto"): Reduced.of,
+    ("squared", "auto"): Alternating,
     ("squared", "reduced"): Reduced.of,
     ("squared", "als"): Alternating,
     ("squared", "lbfgs"): Joint,
@@ -58,9 +58,10 @@ class MatrixFactorization(Recommender):
     loss
         ``"squared"`` for MSE, ``"absolute"`` for MAE.
     solver
-        ``"auto"`` is ``"reduced"``: users solved exactly, L-BFGS over the items (or the other way round); absolute loss as a
-        sequence of such problems. ``"als"`` alternates. ``"lbfgs"`` is the paper's: joint, from the SVD of the mean-filled
-        matrix.
+        ``"als"`` alternates between exact solutions of users and of items, with momentum. ``"reduced"`` solves users exactly
+        inside an L-BFGS over the items (or the other way round), after a few sweeps of ``"als"``. ``"lbfgs"`` is the paper's:
+        joint, from the SVD of the mean-filled matrix. ``"auto"`` is ``"als"`` for squared loss, and for absolute loss a sequence
+        of weighted squared problems, each improved by ``"reduced"``.
     normalize
         Rescale weights to add up to U * I (``"self"``, MF-SNIPS), to I for every user, or to U for every item.
     max_iter, tol

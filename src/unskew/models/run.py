@@ -19,6 +19,8 @@ from unskew.models.solvers.solver import Solver
 
 S = TypeVar("S")
 Arrays = Mapping[str, npt.NDArray[Any]]
+FLAT_STEPS = 3
+"""One step may be short by accident: after a restart of the momentum, say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +70,13 @@ def run(
 
 
 def _is_flat(solver: Solver[S], state: S, history: tuple[float, ...], tol: float) -> bool:
-    if len(history) < 2:
+    """Whether the last few steps together lowered the objective by no more than ``tol`` of it a step."""
+    if len(history) > 1 and solver.has_stalled(state):
+        return True
+    window = FLAT_STEPS // solver.n_steps or 1
+    if len(history) <= window:
         return False
-    return solver.has_stalled(state) or abs(history[-2] - history[-1]) <= tol * solver.n_steps * abs(history[-1])
+    return abs(history[-1 - window] - history[-1]) <= tol * window * solver.n_steps * abs(history[-1])
 
 
 def save_state(checkpoint: Checkpoint, state: Any, history: tuple[float, ...]) -> None:

@@ -1,0 +1,62 @@
+"""What the library says, said as the command line would: arguments as options."""
+
+from __future__ import annotations
+
+PHRASES = {
+    "with user=... from": "with --user, one of",
+    "with item=... from": "with --item, one of",
+    "with rating=... from": "with --rating, one of",
+    "with prediction=... from": "with --prediction, one of",
+    "with propensity=... from": "with --propensity, one of",
+    "with position=... from": "with --position, one of",
+    "for user=;": "for --user;",
+    "for item=;": "for --item;",
+    "for rating=;": "for --rating;",
+    "for prediction=;": "for --prediction;",
+    "for position=;": "for --position;",
+    "pass the folder as path=...": "pass the folder with --data",
+    "Pass its folder as path=...": "Pass its folder with --data",
+    "universe=(n_users, n_items), counting all that could have been logged, or universe='log'": "--universe UxI, counting all "
+    "that could have been logged, or --universe log",
+    "universe=(n_users, n_items)": "--universe UxI",
+    "universe='log'": "--universe log",
+    "universe=...": "--universe UxI",
+    "Choose duplicates='mean' or duplicates='last', or aggregate first": "Keep one row for each, or pass --duplicates last",
+    "duplicates='last'": "--duplicates last",
+    "on_bad='drop'": "--on-bad drop",
+    "propensity=...": "--propensity",
+    "propensities=...": "--propensity",
+    "estimators=['naive']": "--estimator naive",
+    "mcar=...": "--mcar FILE",
+    "mcar=": "--mcar FILE",
+    "relevant=...": "--relevant",
+    "format=...": "--format",
+    "columns=[...]": "--names",
+    "position=[...]": "--position",
+    "prediction=...": "--prediction COL",
+    "user_features=...": "--user-features FILE",
+    "item_features=...": "--item-features FILE",
+    "give user_features or item_features": "give --user-features or --item-features",
+    "users=...": "--user-features",
+    "items=...": "--item-features",
+    "for by=": "for --by",
+    "the engine 'memory'": "--engine memory",
+    "transform=unskew.Clip(...)": "--clip",
+    "Clip(max_weight=...)": "--clip",
+    "List all of them with Ratings.from_frame(..., --user-features) and fit again": "Fit again with a log that has them",
+    "List all of them with Ratings.from_frame(..., --item-features) and fit again": "Fit again with a log that has them",
+    "List them all with Ratings.from_frame(..., --user-features, --item-features)": "List them all in --user-features FILE and "
+    "--item-features FILE",
+    "Build the log with items=[all item ids], or pass a frame with a position column": "Pass a file with a column of positions",
+    "Pass a model, a callable that scores a block of users against all items, or a frame with a position column": "Pass "
+    "--predictions MODEL.unskew, a file with a column of positions, or --position COL",
+}
+"""Ours for theirs, applied in this order."""
+
+
+def as_options(text: str) -> str:
+    """A message in the words of the command line, on one line."""
+    said = " ".join(text.split()) if "\n" in text else text
+    for library, ours in PHRASES.items():
+        said = said.replace(library, ours)
+    return said

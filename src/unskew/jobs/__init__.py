@@ -1,0 +1,1 @@
+"""The work behind the command line: files in, results out. Nothing here prints."""
