@@ -156,7 +156,7 @@ def test_settings() -> None:
 
 
 def test_what_baselines_refuse() -> None:
-    with pytest.raises(UsageError, match="l2 must be finite"):
+    with pytest.raises(UsageError, match="l2 must be a finite number"):
         OffsetsOnly(-1.0).fit(LOG)
     with pytest.raises(BadPropensityError, match=r"shape \(2,\) for a log of 4 ratings"):
         Popularity().fit(LOG, [0.5, 0.5])

@@ -284,7 +284,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     [
         ({"n_factors": -1}, "n_factors must be a whole number"),
         ({"n_factors": 0, "offsets": "none"}, "n_factors must be at least 1 without offsets"),
-        ({"l2": -1.0}, "l2 must be finite"),
+        ({"l2": -1.0}, "l2 must be a finite number"),
         ({"max_iter": 0}, "max_iter must be at least 1"),
         ({"offsets": "some"}, "unknown offsets 'some'"),
         ({"loss": "absolute", "solver": "als"}, "unknown loss and solver 'absolute, als'"),

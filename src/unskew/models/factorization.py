@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from unskew.data.checks import whole_number
+from unskew.data.checks import is_finite_number, whole_number
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings
 from unskew.errors import UnknownNameError, UsageError
@@ -159,8 +159,8 @@ class MatrixFactorization(Recommender):
             raise UnknownNameError("dtype", self.dtype, ("float64", "float32"))
         if whole_number("n_factors", self.n_factors, least=0) == 0 and self.offsets == "none":
             raise UsageError("n_factors must be at least 1 without offsets: there would be nothing to fit.")
-        if not (self.l2 >= 0 and np.isfinite(self.l2)):
-            raise UsageError(f"l2 must be finite and at least 0; got {self.l2!r}.")
+        if not (is_finite_number(self.l2) and self.l2 >= 0):
+            raise UsageError(f"l2 must be a finite number, at least 0; got {self.l2!r}.")
         if not self.max_iter >= 1:
             raise UsageError(f"max_iter must be at least 1; got {self.max_iter!r}.")
 
