@@ -6,12 +6,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from unskew.data.cells import Cells, are_among, observed_cells
 from unskew.data.ratings import Ratings
 from unskew.types import IntVector, Vector
-
-Cells = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,7 +25,7 @@ class Unobserved:
     @classmethod
     def of(cls, log: Ratings, *, max_cells: int, random_state: int) -> Unobserved:
         """All, where the log has at most ``max_cells`` cells; else what is unobserved of that many, drawn with replacement."""
-        logged = log.user.astype(np.int64) * log.n_items + log.item
+        logged = observed_cells(log)
         is_sample = log.n_cells > max_cells
         cell = _drawn(logged, log.n_cells, max_cells, random_state) if is_sample else _others(logged, log.n_cells)
         user, item = (part.astype(np.int32) for part in np.divmod(cell, log.n_items))
@@ -80,7 +78,4 @@ def _others(logged: Cells, n_cells: int) -> Cells:
 
 def _drawn(logged: Cells, n_cells: int, n_draws: int, random_state: int) -> Cells:
     cell = np.random.default_rng(random_state).integers(0, n_cells, n_draws)
-    ordered = np.sort(logged)
-    place = np.minimum(np.searchsorted(ordered, cell), ordered.size - 1)
-    unlogged: Cells = cell[ordered[place] != cell]
-    return unlogged
+    return np.compress(~are_among(cell, logged), cell)

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
+from unskew.data.cells import are_among, cell_numbers, observed_cells
 from unskew.data.checks import whole_number
 from unskew.data.ratings import Ratings
 from unskew.data.universe import UniverseLike
@@ -20,7 +21,7 @@ from unskew.propensity.held_out import folds_of_users
 from unskew.propensity.model import PropensityEstimator, listed_universe
 from unskew.propensity.sample import SampleLike
 from unskew.propensity.wrapper import Wrapper
-from unskew.types import BoolVector, IntVector, Matrix, Vector
+from unskew.types import IntVector, Matrix, Vector
 
 Method: TypeAlias = Literal["platt", "isotonic"]
 LIMIT = 30.0
@@ -163,20 +164,11 @@ def _count_cells(
         logits[:] += weight * np.bincount(place, weights=x, minlength=counts.size)
 
     add(log.user, log.item, 1.0, ones)
-    seen = np.sort(_number(log.user, log.item, log.n_items))
+    seen = observed_cells(log)
     for block in blocks:
-        new = ~_is_among(_number(block.user, block.item, log.n_items), seen)
+        new = ~are_among(cell_numbers(block.user, block.item, log.n_items), seen)
         add(block.user[new], block.item[new], block.weight, zeros)
     return _Tally(*(each.reshape(n_folds, N_BINS) for each in (ones, zeros, logits)))
-
-
-def _number(user: IntVector, item: IntVector, n_items: int) -> npt.NDArray[np.int64]:
-    return user.astype(np.int64) * n_items + item
-
-
-def _is_among(cell: npt.NDArray[np.int64], seen: npt.NDArray[np.int64]) -> BoolVector:
-    place = np.minimum(np.searchsorted(seen, cell), seen.size - 1)
-    return np.asarray(seen[place] == cell)
 
 
 def _logit(chance: Vector) -> Vector:

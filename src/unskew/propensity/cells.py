@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from unskew.data.cells import Cells, are_among, observed_cells
 from unskew.data.ratings import Ratings
 from unskew.errors import UniverseError
 from unskew.propensity.covariates import Covariates
 from unskew.types import BoolVector, IntVector, Matrix, Vector
-
-Codes = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +49,7 @@ def draw_unobserved(log: Ratings, n_wanted: float, rng: np.random.Generator) -> 
     wanted = min(n_wanted / n_unobserved, 1 - 1e-9)
     n_draws = max(1, round(float(np.log1p(-wanted) / np.log1p(-1 / n_cells))))
     codes = rng.integers(n_cells, size=n_draws) if wanted < 0.9 else np.arange(n_cells)
-    cells = _without(codes, _codes_of(log))
+    cells = _without(codes, observed_cells(log))
     user, item = np.divmod(cells, log.n_items)
     return Unobserved(user.astype(np.int32), item.astype(np.int32), cells.size / n_unobserved)
 
@@ -114,18 +112,11 @@ def require_unobserved(log: Ratings) -> None:
         )
 
 
-def _codes_of(log: Ratings) -> Codes:
-    codes = log.user.astype(np.int64) * log.n_items + log.item
-    return codes if (codes[1:] > codes[:-1]).all() else np.sort(codes)
-
-
-def _without(drawn: Codes, observed: Codes) -> Codes:
+def _without(drawn: Cells, observed: Cells) -> Cells:
     """The distinct codes that were not observed, in order; ``observed`` is sorted."""
     drawn.sort()
     is_new = np.empty(drawn.size, dtype=bool)
     is_new[0] = True
     np.not_equal(drawn[1:], drawn[:-1], out=is_new[1:])
     drawn = drawn[is_new]
-    place = np.minimum(np.searchsorted(observed, drawn), observed.size - 1)
-    is_unobserved = observed[place] != drawn
-    return np.compress(is_unobserved, drawn)
+    return np.compress(~are_among(drawn, observed), drawn)
