@@ -1,6 +1,6 @@
 """Weighted matrix factorisation: time, objective, held-out error and peak memory, beside the libraries that a user might pick.
 
-    python benchmarks/mf.py                         every size and rank (half an hour; 25M needs 6 GB)
+    python benchmarks/mf.py                         every size and rank (an hour; 25M needs 6 GB; the largest fits meet one rival only)
     python benchmarks/mf.py --sizes 1M --factors 20
     python benchmarks/mf.py --only dense            the authors' way at ML-100K size
     python benchmarks/mf.py --only kernel           the row solver against the matrix product
@@ -156,9 +156,13 @@ def ours(size: str, n_factors: int, dtype: str, solver: str, max_iter: int) -> d
 
 def steps_to(size: str, n_factors: int, dtype: str, solver: str, goal: float) -> int:
     """The first step after which our objective is no higher than ``goal``."""
-    model, _ = fit_ours(inputs_of(synthetic(size)[0]), n_factors, dtype, max_iter=100, solver=solver)
-    below = np.flatnonzero(np.array(model.history_) <= goal)
-    return max(1, int(below[0])) if below.size else 100
+    inputs = inputs_of(synthetic(size)[0])
+    for most in (12, 25, 50, 100):
+        model, _ = fit_ours(inputs, n_factors, dtype, max_iter=most, solver=solver)
+        below = np.flatnonzero(np.array(model.history_) <= goal)
+        if below.size:
+            return max(1, int(below[0]))
+    return most
 
 
 def cmfrec(size: str, n_factors: int, n_sweeps: int, use_cg: bool) -> dict[str, Any]:
@@ -328,18 +332,16 @@ def show_race(size: str, n_factors: int, dtype: str, solver: str, rival: dict[st
 
 
 def compare(size: str, n_factors: int) -> None:
+    rivals = [("CG, 10 sweeps", 10, True), ("Cholesky, 10 sweeps", 10, False), ("Cholesky, 20 sweeps", 20, False)]
+    large = SIZES[size][2] * n_factors > 300_000_000
     if find_spec("cmfrec"):
-        for label, n_sweeps, use_cg in (
-            ("CG, 10 sweeps", 10, True),
-            ("Cholesky, 10 sweeps", 10, False),
-            ("Cholesky, 20 sweeps", 20, False),
-        ):
+        for label, n_sweeps, use_cg in rivals[:1] if large else rivals:
             rival = in_a_process("cmfrec", size, n_factors, n_sweeps, use_cg)
             show(size, n_factors, f"cmfrec {label}", rival)
             show_race(size, n_factors, "float32", "als", rival)
-    for dtype in ("float32", "float64"):
+    for dtype in ("float32",) if large else ("float32", "float64"):
         show(size, n_factors, f"unskew {dtype}, to convergence", in_a_process("ours", size, n_factors, dtype, "als", 300))
-    if find_spec("implicit"):
+    if find_spec("implicit") and not large:
         show(size, n_factors, "implicit (other objective)", in_a_process("implicit", size, n_factors, 15))
     if find_spec("surprise") and size in ("100K", "1M"):
         show(size, n_factors, "scikit-surprise (no weights)", in_a_process("surprise", size, n_factors, 20))

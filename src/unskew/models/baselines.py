@@ -8,13 +8,13 @@ import numpy as np
 
 from unskew.data.propensities import PropensitiesLike, propensities_of
 from unskew.data.ratings import Ratings
-from unskew.models.estimator import Recommender
+from unskew.models.factored import FactorRecommender
 from unskew.models.factorization import MatrixFactorization
 from unskew.models.parameters import Parameters
 from unskew.types import Vector
 
 
-class GlobalMean(Recommender):
+class GlobalMean(FactorRecommender):
     """F_ui = sum(Y / P) / sum(1 / P): the SNIPS estimate of the mean rating, Eq. (11), for every cell.
 
     No other constant has a smaller weighted squared error. ``recommend`` gives unseen items in the order of the vocabulary.
@@ -27,7 +27,7 @@ class GlobalMean(Recommender):
         return self
 
 
-class Popularity(Recommender):
+class Popularity(FactorRecommender):
     """F_ui = sum over the log's ratings of item i of 1 / P: how often an item was rated, each rating counted by its weight.
 
     ``predict`` gives this count, which ranks items and is no rating: judge it by ranking metrics. A user or item that is not in

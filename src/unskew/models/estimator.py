@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
@@ -11,18 +12,17 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.archive import write_model
-from unskew.data.factors import Factors
 from unskew.data.frames import make_frame
 from unskew.data.ratings import Ratings
 from unskew.data.vocabulary import Ids, as_ids, find_codes, shown
 from unskew.errors import UnknownIdError, UnknownNameError, UsageError
-from unskew.models.parameters import Parameters
 from unskew.settings import Configured
 from unskew.types import IntVector, Scorer, Scores, Vector
 
 OnUnknown: TypeAlias = Literal["fallback", "nan", "raise"]
 Seen: TypeAlias = tuple[npt.NDArray[np.int64], IntVector]
 """Where each user's items start, and the items."""
+Shapes: TypeAlias = dict[str, tuple[Any, tuple[int, ...]]]
 BLOCK_PAIRS = 1 << 20
 
 
@@ -51,14 +51,11 @@ class Recommendations:
         return f"Recommendations({len(self.users):,} users, {self.items.shape[1]} items each)"
 
 
-class Recommender(Configured):
-    """Predicts F_ui = v_u . w_i + a_u + b_i + c from :class:`Parameters` that a subclass fits."""
+class Recommender(Configured, ABC):
+    """Predicts any pair of ids and recommends the best items; how a pair is predicted is the subclass's part."""
 
-    parameters_: Parameters
     users_: Ids
     items_: Ids
-    fallback_: float
-    """Predicted where neither user nor item is known."""
     seen_starts_: npt.NDArray[np.int64]
     seen_items_: IntVector
     """Items that each user rated in the log, for ``exclude_seen``."""
@@ -69,34 +66,18 @@ class Recommender(Configured):
         Where a user or an item is unknown, ``"fallback"`` predicts from what is known (offsets, or the mean rating), ``"nan"``
         gives NaN, and ``"raise"`` an error that names the first.
         """
-        self.require_fit()
-        user, item = self._codes(users, self.users_, "user", on_unknown), self._codes(items, self.items_, "item", on_unknown)
-        if user.shape != item.shape:
-            raise UsageError(f"give as many users as items; got {user.size} and {item.size}.")
+        user, item = self._pairs(users, items, on_unknown)
         pieces = (slice(first, first + BLOCK_PAIRS) for first in range(0, user.size, BLOCK_PAIRS))
         values = np.concatenate([self._predict_codes(user[piece], item[piece]) for piece in pieces] or [np.empty(0)])
         return np.where((user >= 0) & (item >= 0), values, np.nan) if on_unknown == "nan" else values
 
+    @abstractmethod
     def _predict_codes(self, user: IntVector, item: IntVector) -> Vector:
-        found = self.parameters_
-        known = (user >= 0) & (item >= 0)
-        product = np.einsum("kd,kd->k", found.user_factors[user], found.item_factors[item])
-        offsets = np.where(user >= 0, found.user_offset[user], 0.0) + np.where(item >= 0, found.item_offset[item], 0.0)
-        values: Vector = offsets + np.where(known, product + found.constant, self.fallback_)
-        return values
+        """A rating for each pair of codes; -1 is an unknown user or item."""
 
+    @abstractmethod
     def scorer(self, users: Ids, items: Ids, /) -> Scorer:
-        """A scorer whose codes index ``users`` and whose columns are ``items``; unknown ones have neither factors nor offset."""
-        self.require_fit()
-        user, item = find_codes(as_ids(users), self.users_), find_codes(as_ids(items), self.items_)
-        found = self.parameters_
-        return Factors(
-            _rows_or_zero(found.user_factors, user),
-            _rows_or_zero(found.item_factors, item),
-            _rows_or_zero(found.user_offset, user),
-            _rows_or_zero(found.item_offset, item),
-            found.constant,
-        )
+        """A scorer whose codes index ``users`` and whose columns are ``items``, unknown ones included."""
 
     def recommend(
         self, users: npt.ArrayLike, k: int = 10, *, exclude_seen: bool = True, on_unknown: OnUnknown = "fallback"
@@ -135,11 +116,18 @@ class Recommender(Configured):
         """Write the fitted model: a zip of arrays and a JSON manifest, never code. It replaces an old file in one step."""
         write_model(self, Path(path))
 
-    def _remember(self, log: Ratings, parameters: Parameters, fallback: float, seen: Seen | None = None) -> None:
-        """Keep what prediction needs of a fit; ``seen`` spares sorting the log again."""
-        self.parameters_, self.fallback_ = parameters, fallback
+    def _remember_log(self, log: Ratings, seen: Seen | None = None) -> None:
+        """Keep ids, and who rated what; ``seen`` spares sorting the log again."""
         self.users_, self.items_ = log.users, log.items
         self.seen_starts_, self.seen_items_ = _items_by_user(log) if seen is None else seen
+
+    def _pairs(self, users: npt.ArrayLike, items: npt.ArrayLike, on_unknown: OnUnknown) -> tuple[IntVector, IntVector]:
+        """Codes of as many users as items."""
+        self.require_fit()
+        user, item = self._codes(users, self.users_, "user", on_unknown), self._codes(items, self.items_, "item", on_unknown)
+        if user.shape != item.shape:
+            raise UsageError(f"give as many users as items; got {user.size} and {item.size}.")
+        return user, item
 
     def _codes(self, ids: npt.ArrayLike, vocabulary: Ids, kind: str, on_unknown: OnUnknown) -> IntVector:
         if on_unknown not in ("fallback", "nan", "raise"):
@@ -156,33 +144,25 @@ class Recommender(Configured):
 
     def check_restored(self) -> str | None:
         """Arrays must have the shapes that the ids call for."""
-        found, n_users, n_items = self.parameters_, len(self.users_), len(self.items_)
-        n_factors = found.user_factors.shape[-1:]
-        shapes: dict[str, tuple[Any, tuple[int, ...]]] = {
-            "user_factors": (found.user_factors, (n_users, *n_factors)),
-            "item_factors": (found.item_factors, (n_items, *n_factors)),
-            "user_offset": (found.user_offset, (n_users,)),
-            "item_offset": (found.item_offset, (n_items,)),
-            "constant": (found.constant, ()),
-            "seen_starts": (self.seen_starts_, (n_users + 1,)),
+        shapes = {
+            "seen_starts": (self.seen_starts_, (len(self.users_) + 1,)),
             "seen_items": (self.seen_items_, (int(self.seen_starts_[-1]),)),
+            **self._shapes(),
         }
         for name, (array, expected) in shapes.items():
             if np.shape(array) != expected:
                 return f"{name} has shape {np.shape(array)} where the ids call for {expected}."
         return None
 
+    @abstractmethod
+    def _shapes(self) -> Shapes:
+        """What a subclass adds: each array by name, and the shape that the ids call for."""
+
 
 def _items_by_user(log: Ratings) -> Seen:
     starts = np.zeros(log.n_users + 1, np.int64)
     np.cumsum(np.bincount(log.user, minlength=log.n_users), out=starts[1:])
     return starts, log.item[np.argsort(log.user, kind="stable")]
-
-
-def _rows_or_zero(rows: npt.NDArray[np.floating], codes: IntVector) -> npt.NDArray[np.floating]:
-    taken = rows[codes]
-    taken[codes < 0] = 0
-    return taken
 
 
 def _best_columns(block: Scores, n_best: int) -> npt.NDArray[np.intp]:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
-
-import numpy as np
 
 from unskew.data.checks import is_finite_number, whole_number
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings
 from unskew.errors import UnknownNameError, UsageError
 from unskew.models import start
-from unskew.models.estimator import Recommender
+from unskew.models.factored import FactorRecommender
 from unskew.models.parameters import Parameters
 from unskew.models.problem import Offsets, Problem, Side
-from unskew.models.run import Checkpoint, run
+from unskew.models.run import Iterative, run
 from unskew.models.solvers.alternating import Alternating
 from unskew.models.solvers.joint import Joint
 from unskew.models.solvers.reduced import Reduced
@@ -29,7 +25,7 @@ from unskew.progress import live_line
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import Vector
 
-SOLVERS: Mapping[tuple[str, str], Callable[[Problem], Solver[Any]]] = {
+SOLVERS: Mapping[tuple[str, str], Callable[[Problem], Solver[Any, Parameters]]] = {
     ("squared", "auto"): Alternating,
     ("squared", "reduced"): Reduced.of,
     ("squared", "als"): Alternating,
@@ -40,7 +36,7 @@ SOLVERS: Mapping[tuple[str, str], Callable[[Problem], Solver[Any]]] = {
 }
 
 
-class MatrixFactorization(Recommender):
+class MatrixFactorization(FactorRecommender, Iterative):
     """F_ui = v_u . w_i + a_u + b_i + c, fitted to ratings weighted by inverse propensities.
 
         min  sum over the log of  loss(Y, F) / P  +  l2_eff (||V||^2 + ||W||^2 [+ ||a||^2 + ||b||^2 + c^2])
@@ -80,11 +76,6 @@ class MatrixFactorization(Recommender):
     parameters_ : the fitted V, W, a, b and c.
     objective_, history_, n_iter_, converged_ : the objective reached, after each step, their number, and whether it was flat.
     """
-
-    objective_: float
-    history_: tuple[float, ...]
-    n_iter_: int
-    converged_: bool
 
     def __init__(
         self,
@@ -138,13 +129,10 @@ class MatrixFactorization(Recommender):
                 lambda: warm_start or self._begin(log, propensity),
                 max_iter=self.max_iter,
                 tol=self.tol,
-                checkpoint=self._checkpoint(checkpoint, checkpoint_every, log, propensity),
+                checkpoint=self._checkpoint(checkpoint, checkpoint_every, log.user, log.item, log.rating, propensity),
                 report=lambda step, value: line(f"step {step}, objective {value:.6g}"),
             )
-        self.history_ = outcome.history
-        self.objective_ = outcome.history[-1]
-        self.n_iter_ = len(outcome.history) - 1
-        self.converged_ = outcome.has_converged
+        self._tell(outcome)
         found, by_user = outcome.parameters, problem.by_user
         fallback = found.constant if problem.has_offsets else weighted_mean(log.rating, propensity)
         self._remember(log, found, fallback, (by_user.starts, by_user.partner))
@@ -180,13 +168,3 @@ class MatrixFactorization(Recommender):
         return begin(
             log, propensity, n_factors=self.n_factors, has_offsets=self.offsets != "none", random_state=self.random_state
         )
-
-    def _checkpoint(self, path: str | Path | None, every: int, log: Ratings, propensity: Vector) -> Checkpoint | None:
-        if path is None:
-            return None
-        ignored = {"n_threads", "verbose", "max_iter", "tol"}
-        settings = {name: value for name, value in self.get_params().items() if name not in ignored}
-        digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
-        for part in (log.user, log.item, log.rating, propensity):
-            digest.update(np.ascontiguousarray(part).tobytes())
-        return Checkpoint(Path(path), every, digest.hexdigest())

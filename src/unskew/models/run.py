@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, ClassVar, Generic, TypeVar, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
 
 from unskew.data.archive import replace_file
 from unskew.errors import UsageError
-from unskew.models.parameters import Parameters
 from unskew.models.solvers.solver import Solver
+from unskew.settings import Configured
 
 S = TypeVar("S")
+P = TypeVar("P")
 Arrays = Mapping[str, npt.NDArray[Any]]
 FLAT_STEPS = 3
 """One step may be short by accident: after a restart of the momentum, say."""
@@ -34,24 +37,52 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Outcome:
+class Outcome(Generic[P]):
     """How a run ended."""
 
-    parameters: Parameters
+    parameters: P
     history: tuple[float, ...]
     """The objective after each step, the start first."""
     has_converged: bool
 
 
+class Iterative(Configured):
+    """What a model that is fitted step by step tells of its run, and how it names its checkpoint."""
+
+    objective_: float
+    history_: tuple[float, ...]
+    n_iter_: int
+    converged_: bool
+    NOT_IN_FINGERPRINT: ClassVar = frozenset({"n_threads", "verbose", "max_iter", "tol", "statistic"})
+    """Settings that change how far a run goes, or what is made of it, and not its steps."""
+
+    def _tell(self, outcome: Outcome[Any]) -> None:
+        """Keep how the run went."""
+        self.history_ = outcome.history
+        self.objective_ = outcome.history[-1]
+        self.n_iter_ = len(outcome.history) - 1
+        self.converged_ = outcome.has_converged
+
+    def _checkpoint(self, path: str | Path | None, every: int, *arrays: npt.NDArray[Any]) -> Checkpoint | None:
+        """Settings and data name the run: a file of another one is refused."""
+        if path is None:
+            return None
+        settings = {name: value for name, value in self.get_params().items() if name not in self.NOT_IN_FINGERPRINT}
+        digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=repr).encode())
+        for part in arrays:
+            digest.update(np.ascontiguousarray(part).tobytes())
+        return Checkpoint(Path(path), every, digest.hexdigest())
+
+
 def run(
-    solver: Solver[S],
-    begin: Callable[[], Parameters],
+    solver: Solver[S, P],
+    begin: Callable[[], P],
     *,
     max_iter: int,
     tol: float,
     checkpoint: Checkpoint | None = None,
     report: Callable[[int, float], None] | None = None,
-) -> Outcome:
+) -> Outcome[P]:
     """Advance until a step lowers the objective by no more than ``tol`` of it, or ``max_iter`` steps are done."""
     state = solver.start(begin())
     history: tuple[float, ...] = (solver.value(state),)
@@ -69,7 +100,7 @@ def run(
     return Outcome(solver.parameters(state), history, has_converged)
 
 
-def _is_flat(solver: Solver[S], state: S, history: tuple[float, ...], tol: float) -> bool:
+def _is_flat(solver: Solver[S, P], state: S, history: tuple[float, ...], tol: float) -> bool:
     """Whether the last few steps together lowered the objective by no more than ``tol`` of it a step."""
     if len(history) > 1 and solver.has_stalled(state):
         return True

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol, TypeVar
 
-from unskew.models.parameters import Parameters
-
 S = TypeVar("S")
+P = TypeVar("P")
 
 
-class Solver(Protocol[S]):
+class Solver(Protocol[S, P]):
     """Brings parameters down the objective, one step at a time. States are frozen records of arrays and numbers."""
 
     @property
@@ -17,7 +16,7 @@ class Solver(Protocol[S]):
         """Steps of the optimiser that one advance is made of."""
         ...
 
-    def start(self, parameters: Parameters, /) -> S:
+    def start(self, parameters: P, /) -> S:
         """The state before the first step."""
         ...
 
@@ -33,6 +32,6 @@ class Solver(Protocol[S]):
         """Whether no further step can be made."""
         ...
 
-    def parameters(self, state: S, /) -> Parameters:
+    def parameters(self, state: S, /) -> P:
         """What the state means."""
         ...

@@ -1,0 +1,64 @@
+"""Recommenders whose predictions are products of factors."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from unskew.data.factors import Factors
+from unskew.data.ratings import Ratings
+from unskew.data.vocabulary import Ids, as_ids, find_codes
+from unskew.models.estimator import Recommender, Seen, Shapes
+from unskew.models.parameters import Parameters
+from unskew.types import IntVector, Scorer, Vector
+
+
+class FactorRecommender(Recommender):
+    """Predicts F_ui = v_u . w_i + a_u + b_i + c from :class:`Parameters` that a subclass fits."""
+
+    parameters_: Parameters
+    fallback_: float
+    """Predicted where neither user nor item is known."""
+
+    def _predict_codes(self, user: IntVector, item: IntVector) -> Vector:
+        found = self.parameters_
+        known = (user >= 0) & (item >= 0)
+        product = np.einsum("kd,kd->k", found.user_factors[user], found.item_factors[item])
+        offsets = np.where(user >= 0, found.user_offset[user], 0.0) + np.where(item >= 0, found.item_offset[item], 0.0)
+        values: Vector = offsets + np.where(known, product + found.constant, self.fallback_)
+        return values
+
+    def scorer(self, users: Ids, items: Ids, /) -> Scorer:
+        """A scorer whose codes index ``users`` and whose columns are ``items``; unknown ones have neither factors nor offset."""
+        self.require_fit()
+        user, item = find_codes(as_ids(users), self.users_), find_codes(as_ids(items), self.items_)
+        found = self.parameters_
+        return Factors(
+            _rows_or_zero(found.user_factors, user),
+            _rows_or_zero(found.item_factors, item),
+            _rows_or_zero(found.user_offset, user),
+            _rows_or_zero(found.item_offset, item),
+            found.constant,
+        )
+
+    def _remember(self, log: Ratings, parameters: Parameters, fallback: float, seen: Seen | None = None) -> None:
+        """Keep what prediction needs of a fit; ``seen`` spares sorting the log again."""
+        self.parameters_, self.fallback_ = parameters, fallback
+        self._remember_log(log, seen)
+
+    def _shapes(self) -> Shapes:
+        found, n_users, n_items = self.parameters_, len(self.users_), len(self.items_)
+        n_factors = found.user_factors.shape[-1:]
+        return {
+            "user_factors": (found.user_factors, (n_users, *n_factors)),
+            "item_factors": (found.item_factors, (n_items, *n_factors)),
+            "user_offset": (found.user_offset, (n_users,)),
+            "item_offset": (found.item_offset, (n_items,)),
+            "constant": (found.constant, ()),
+        }
+
+
+def _rows_or_zero(rows: npt.NDArray[np.floating], codes: IntVector) -> npt.NDArray[np.floating]:
+    taken = rows[codes]
+    taken[codes < 0] = 0
+    return taken
