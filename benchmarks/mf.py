@@ -281,12 +281,14 @@ def kernel() -> list[dict[str, Any]]:
             partners, solutions = (lines_of_zeros(n, n_factors + 2, dtype) for n in (log.n_items, log.n_users))
             partners[:, :n_factors] = np.random.default_rng(1).normal(size=(log.n_items, n_factors))
             partners[:, n_factors] = 1
-            ridge, minima = np.ones(n_factors + 1, dtype), np.zeros(log.n_users)
+            shared, ridge = np.zeros((partners.shape[1],) * 2, dtype), np.ones(n_factors + 1, dtype)
+            row_ridge, minima = np.ones(log.n_users, dtype), np.zeros(log.n_users)
+            given = cells, number(0), partners, shared, ridge, row_ridge, lanes, 10**9
             times: dict[str, list[float]] = {"kernel": [], "product": []}
             with threadpool_limits(1):
                 for _ in range(9):
                     began = perf_counter()
-                    solve_rows((0, log.n_users), cells, number(0), partners, ridge, lanes, 10**9, solutions, minima)
+                    solve_rows((0, log.n_users), *given, solutions, minima)
                     times["kernel"].append(perf_counter() - began)
                     began = perf_counter()
                     square @ square

@@ -38,50 +38,50 @@ if TYPE_CHECKING:
     from unskew.models.baselines import GlobalMean, OffsetsOnly, Popularity
     from unskew.models.estimator import Recommendations
     from unskew.models.factorization import MatrixFactorization
-    from unskew.propensity.boosted import BoostedPropensity
-    from unskew.propensity.calibration import CalibratedPropensity
-    from unskew.propensity.classifier import ClassifierPropensity
-    from unskew.propensity.clipping import ClippedPropensity
-    from unskew.propensity.cross_fitting import CrossFittedPropensity
+    from unskew.propensity.covariate.boosted import BoostedPropensity
+    from unskew.propensity.covariate.classifier import ClassifierPropensity
+    from unskew.propensity.covariate.logistic import LogisticPropensity
     from unskew.propensity.frames import fit_naive_bayes_frame, fit_popularity_frame
-    from unskew.propensity.logistic import LogisticPropensity
+    from unskew.propensity.low_rank.one_bit import OneBitPropensity
+    from unskew.propensity.low_rank.poisson import PoissonPropensity
     from unskew.propensity.naive_bayes import NaiveBayesPropensity
-    from unskew.propensity.one_bit import OneBitPropensity
-    from unskew.propensity.poisson import PoissonPropensity
     from unskew.propensity.popularity import PopularityPropensity, UniformPropensity
-    from unskew.propensity.scaling import ScaledPropensity
+    from unskew.propensity.wrappers.calibration import CalibratedPropensity
+    from unskew.propensity.wrappers.clipping import ClippedPropensity
+    from unskew.propensity.wrappers.cross_fitting import CrossFittedPropensity
+    from unskew.propensity.wrappers.scaling import ScaledPropensity
     from unskew.selection.search import CrossValidation, cross_validate
 
 _HOMES = {
-    "BoostedPropensity": "unskew.propensity.boosted",
+    "BoostedPropensity": "unskew.propensity.covariate.boosted",
     "ByCovariates": "unskew.data.observation",
     "ByRating": "unskew.data.observation",
-    "CalibratedPropensity": "unskew.propensity.calibration",
-    "ClassifierPropensity": "unskew.propensity.classifier",
+    "CalibratedPropensity": "unskew.propensity.wrappers.calibration",
+    "ClassifierPropensity": "unskew.propensity.covariate.classifier",
     "Clip": "unskew.estimators.transforms",
-    "ClippedPropensity": "unskew.propensity.clipping",
+    "ClippedPropensity": "unskew.propensity.wrappers.clipping",
     "Comparison": "unskew.evaluation.result",
-    "CrossFittedPropensity": "unskew.propensity.cross_fitting",
+    "CrossFittedPropensity": "unskew.propensity.wrappers.cross_fitting",
     "CrossValidation": "unskew.selection.search",
     "Diagnosis": "unskew.diagnostics.result",
     "Evaluation": "unskew.evaluation.result",
     "Factors": "unskew.data.factors",
     "GlobalMean": "unskew.models.baselines",
     "GroupedEvaluation": "unskew.evaluation.groups",
-    "LogisticPropensity": "unskew.propensity.logistic",
+    "LogisticPropensity": "unskew.propensity.covariate.logistic",
     "MatrixFactorization": "unskew.models.factorization",
     "NaiveBayesPropensity": "unskew.propensity.naive_bayes",
     "Observation": "unskew.data.observation",
     "OffsetsOnly": "unskew.models.baselines",
-    "OneBitPropensity": "unskew.propensity.one_bit",
-    "PoissonPropensity": "unskew.propensity.poisson",
+    "OneBitPropensity": "unskew.propensity.low_rank.one_bit",
+    "PoissonPropensity": "unskew.propensity.low_rank.poisson",
     "Popularity": "unskew.models.baselines",
     "PopularityPropensity": "unskew.propensity.popularity",
     "Propensities": "unskew.data.propensities",
     "PropensityWarning": "unskew.errors",
     "Ratings": "unskew.data.ratings",
     "Recommendations": "unskew.models.estimator",
-    "ScaledPropensity": "unskew.propensity.scaling",
+    "ScaledPropensity": "unskew.propensity.wrappers.scaling",
     "Robustness": "unskew.evaluation.robustness",
     "Sensitivity": "unskew.evaluation.robustness",
     "Shrink": "unskew.estimators.transforms",

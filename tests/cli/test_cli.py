@@ -22,6 +22,7 @@ from unskew.experiments.figure3 import figure3
 from unskew.experiments.reproduction import Reproduction
 from unskew.experiments.table1 import table1
 from unskew.experiments.table2 import table2
+from unskew.experiments.table2_systems import SYSTEMS
 from unskew.experiments.toy import toy
 
 ESTIMATORS = ("naive", "ips", "snips")
@@ -405,7 +406,8 @@ def test_figure3_in_all_its_forms(monkeypatch: pytest.MonkeyPatch, movielens_fol
 
 
 def test_table2_in_all_its_forms(monkeypatch: pytest.MonkeyPatch, coat_folder: Path, tmp_path: Path) -> None:
-    small = partial(table2, grid={"l2": (25,), "n_factors": (2,), "offsets": ("regularized",)})
+    few = {"coat": SYSTEMS["coat"][:2], "yahoo": SYSTEMS["yahoo"][:2]}
+    small = partial(table2, grid={"l2": (25,), "n_factors": (2,), "offsets": ("regularized",)}, systems=few)
     monkeypatch.setattr("unskew.experiments.table2.table2", small)
     monkeypatch.setenv("UNSKEW_DATA", str(coat_folder))
     shown = run("reproduce", "table2", "-o", str(tmp_path))

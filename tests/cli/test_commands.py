@@ -165,6 +165,30 @@ def test_evaluate_takes_saved_models_for_ranking_too() -> None:
     assert all(np.isfinite(row["estimate"]) for row in rows)
 
 
+def test_a_model_judged_on_its_own_log_or_on_strangers_says_so() -> None:
+    own = fine("evaluate", "log.csv", "--predictions", trained(), "--universe", "log")
+    Path("others.csv").write_text("user_id,item_id,rating,propensity\nnobody,film 1,3,0.5\n1,film none,4,0.5\n2,film 2,1,0.2\n")
+    others = fine("evaluate", "others.csv", "--predictions", "m.unskew", "--universe", "log")
+
+    n = len(Path("log.csv").read_text().splitlines()) - 1
+    assert f"model 'm' was trained on {n:,} of the {n:,} cells that it is judged on" in own.stderr
+    assert "model 'm' was not trained on 1 of the log's users and 1 of the log's items" in others.stderr
+
+
+def test_several_metrics_may_share_one_option() -> None:
+    asked = ("evaluate", "log.csv", "--prediction", "old", "--universe", "log")
+
+    assert as_json(*asked, "--metric", "mse, accuracy") == as_json(*asked, "--metric", "mse", "--metric", "accuracy")
+
+
+def test_diagnose_warns_where_a_model_does_not_know_all_that_the_features_list() -> None:
+    Path("more.csv").write_text(Path("items.csv").read_text() + "film zork,drama\n")
+
+    found = fine("propensity", "diagnose", "log.csv", fitted(), "--universe", "log", "--item-features", "more.csv")
+
+    assert "p.unskew was fitted without some of the users and items that the features list" in found.stderr
+
+
 def test_a_table_for_people_and_a_comparison() -> None:
     shown = fine("evaluate", "log.csv", *EVALUATE, "--compare", "old", "new").stdout
 
@@ -279,7 +303,13 @@ def test_a_gate_that_holds_and_one_that_is_not_known() -> None:
         ),
         (("train", "log.csv", "--cross-validate", "--grid", "zork=1,2", "-o", "m.unskew"), 2, "has no setting 'zork'"),
         (("train", "log.csv", "--cross-validate", "--grid", "l2", "-o", "m.unskew"), 2, "a grid reads NAME=VALUE"),
-        (("recommend", "log.parquet"), 3, "log.parquet is not a whole model file"),
+        (
+            ("train", "log.csv", "--cross-validate", "--grid", "clip=2", "-o", "m.unskew"),
+            2,
+            "there are none: pass --propensity, or leave clip out",
+        ),
+        (("train", "log.csv", "--cross-validate", "--grid", "loss=zork", "-o", "m.unskew"), 2, "unknown loss 'zork'"),
+        (("recommend", "log.parquet"), 3, "log.parquet is no model file: one is what save or train wrote"),
         (("data", "fetch", "zork"), 2, "unknown data set 'zork'; valid ones are: coat"),
         (("data", "check", "jester"), 3, "Jester was not found"),
     ],
@@ -298,6 +328,8 @@ def test_what_is_wrong_is_one_line_with_an_exit_code(arguments: tuple[str, ...],
     "arguments",
     [
         ("evaluate", "nowhere.csv"),
+        ("evaluate", "log.csv", "--predictions", "nowhere.csv"),
+        ("evaluate", "log.csv", "--predictions", "nowhere.unskew"),
         ("evaluate", "log.csv", "--universe", "many"),
         ("train", "log.csv", "--grid", "l2=1,2", "-o", "m.unskew"),
         ("evaluate", "log.csv", *EVALUATE, "-o", "table.xls"),
@@ -414,24 +446,25 @@ def test_validate_many_ratings_in_bins() -> None:
 def test_every_model_is_fitted_applied_and_diagnosed(model: str) -> None:
     more = {"nb": ("--mcar", "random.csv"), "logistic": ("--user-features", "users.csv", "--item-features", "items.csv")}
     fine("propensity", "fit", "log.csv", "--model", model, *more.get(model, ()), "--universe", "log", "-o", "p.unskew")
-    fine("propensity", "apply", "p.unskew", "log.parquet", "-o", "weighted.parquet")
-    fine("propensity", "apply", "p.unskew", "log.csv", "-o", "weighted.csv")
+    fine("propensity", "apply", "p.unskew", "log.parquet", "--column", "p", "-o", "weighted.parquet")
+    fine("propensity", "apply", "p.unskew", "log.csv", "--column", "p", "-o", "weighted.csv")
     found = as_json("propensity", "diagnose", "log.csv", "p.unskew", "propensity", "--universe", "log")
 
     values = unskew.load("p.unskew").predict(unskew.Ratings.from_frame(__import__("pandas").read_parquet("log.parquet")))
     for name in ("weighted.parquet", "weighted.csv"):
-        assert read_table(name).columns["propensity"].numbers() == pytest.approx(values)
+        assert read_table(name).columns["p"].numbers() == pytest.approx(values)
     assert read_table("weighted.csv").names == read_table("weighted.parquet").names
     assert [each["model"] for each in found["models"]] == ["p", "propensity"]
 
 
 def test_apply_keeps_the_other_columns_as_they_are() -> None:
-    fine("propensity", "apply", fitted(), "log.csv", "-o", "weighted.csv")
+    fine("propensity", "apply", fitted(), "log.csv", "--column", "p", "-o", "weighted.csv")
     before, after = Path("log.csv").read_text().splitlines(), Path("weighted.csv").read_text().splitlines()
 
-    assert after[0] == "user_id,item_id,rating,old,new,half,propensity"
+    assert after[0] == "user_id,item_id,rating,propensity,old,new,half,p"
     assert after[1].split(",")[:3] == before[1].split(",")[:3]
-    assert fine("propensity", "apply", "p.unskew", "log.csv", "-o", "-").stdout.splitlines() == after
+    assert fine("propensity", "apply", "p.unskew", "log.csv", "--column", "p", "-o", "-").stdout.splitlines() == after
+    assert "log.csv has a column 'propensity' already" in refused(3, "propensity", "apply", "p.unskew", "log.csv", "-o", "-")
 
 
 def test_diagnose_has_a_table_a_gate_and_warnings_on_standard_error() -> None:
@@ -463,7 +496,7 @@ def test_ids_of_a_model_and_of_a_log_meet_although_one_is_text() -> None:
     Path("more.csv").write_text(Path("log.csv").read_text() + "newcomer,film 1,3,0.5,1,1,a\n")
     fine("propensity", "fit", "more.csv", "--model", "popularity", "--universe", "log", "-o", "p.unskew")
 
-    fine("propensity", "apply", "p.unskew", "log.csv", "-o", "weighted.csv")
+    fine("propensity", "apply", "p.unskew", "log.csv", "--column", "p", "-o", "weighted.csv")
     fine("evaluate", "log.csv", *EVALUATE, "--propensity", "p.unskew")
 
 
@@ -586,7 +619,8 @@ def test_a_session_in_the_shell() -> None:
         set -e
         unskew validate log.csv > /dev/null
         cat log.csv | unskew propensity fit - --model popularity --universe log -q -o p.unskew
-        unskew propensity apply p.unskew log.csv -o - | unskew evaluate - --prediction old --universe log --metric mae --json
+        unskew propensity apply p.unskew log.csv --column p -o - > weighted.csv
+        cat weighted.csv | unskew evaluate - --prediction old --propensity p --universe log --json
         unskew recommend --help | head -1
     """.replace("unskew validate", " ".join(UNSKEW) + " validate")
     script = script.replace("        unskew", f"        {' '.join(UNSKEW)}").replace("| unskew", f"| {' '.join(UNSKEW)}")

@@ -6,7 +6,7 @@ import pytest
 
 from unskew import simulate
 from unskew.diagnostics.balance import Balance
-from unskew.propensity.covariates import Covariates
+from unskew.propensity.covariate.covariates import Covariates
 from unskew.types import Matrix, Vector
 
 WORLD = simulate(30, 40, density=0.2, alpha=0.5, random_state=1)
@@ -27,7 +27,7 @@ def test_differences_are_those_over_every_cell() -> None:
     found = Balance.of(LOG, [USERS, ITEMS], WEIGHT)
     columns = [np.repeat(AGE, 40, axis=1), *(np.tile(level == KIND, (30, 1)).astype(float) for level in range(3))]
 
-    assert found.names == ("user_0", "item:kind=coat", "item:kind=hat", "item:kind=shoe")
+    assert found.names == ("user:0", "item:kind=coat", "item:kind=hat", "item:kind=shoe")
     np.testing.assert_allclose(found.before, [dense(values, np.ones(len(LOG))) for values in columns])
     np.testing.assert_allclose(found.after, [dense(values, WEIGHT) for values in columns])
     assert found.asam == pytest.approx(np.abs(found.after).mean())

@@ -5,7 +5,7 @@ import pytest
 
 from unskew import Ratings, Universe
 from unskew.diagnostics.coverage import Coverage
-from unskew.propensity.covariates import Covariates
+from unskew.propensity.covariate.covariates import Covariates
 
 LOG = Ratings.from_dense([[5, 1, 0], [2, 0, 0], [0, 0, 0]])
 

@@ -188,7 +188,7 @@ def test_one_warning_says_all_that_is_wrong() -> None:
     assert str(warning.message).splitlines() == list(found.warnings)
     assert [line.split(":")[0] for line in found.warnings] == ["flat"] * 3
     for place, said in enumerate(
-        ("the inverse propensities add up to", "the propensities of all cells add up to", "'item_0' by")
+        ("the inverse propensities add up to", "the propensities of all cells add up to", "'item:0' by")
     ):
         assert said in found.warnings[place]
 

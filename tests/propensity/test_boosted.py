@@ -13,9 +13,9 @@ import unskew
 from unskew.data.ratings import Ratings
 from unskew.errors import PropensityWarning, UnknownNameError, UsageError
 from unskew.propensity import boosted
-from unskew.propensity.boosted import Balance, BoostedPropensity
-from unskew.propensity.cells import count_cells
-from unskew.propensity.covariates import Covariates
+from unskew.propensity.covariate.boosted import Balance, BoostedPropensity
+from unskew.propensity.covariate.cells import count_cells
+from unskew.propensity.covariate.covariates import Covariates
 
 QUICK = {"max_trees": 30, "check_every": 5, "learning_rate": 0.3}
 pytestmark = pytest.mark.filterwarnings("ignore:(asam|ks|deviance) was still falling:unskew.errors.PropensityWarning")

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from unskew.data.ratings import Ratings
 from unskew.errors import UniverseError
-from unskew.propensity.cells import count_cells, count_sample, draw_cells, draw_unobserved, labelled_rows
-from unskew.propensity.covariates import Covariates
+from unskew.propensity.covariate.cells import count_cells, count_sample, draw_cells, draw_unobserved, labelled_rows
+from unskew.propensity.covariate.covariates import Covariates
 
 LOG = Ratings.from_dense([[5, 0, 1], [4, 0, 0], [0, 3, 0], [2, 4, 0]])
 USER = Covariates.of([[1], [1], [0], [0]], LOG.users, "user")

@@ -18,8 +18,8 @@ from sklearn.tree import DecisionTreeClassifier
 from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
 from unskew.propensity import classifier
-from unskew.propensity.classifier import ClassifierPropensity
-from unskew.propensity.logistic import LogisticPropensity
+from unskew.propensity.covariate.classifier import ClassifierPropensity
+from unskew.propensity.covariate.logistic import LogisticPropensity
 
 
 def world(n_users: int, n_items: int, *, intercept: float = -2.0, seed: int = 0) -> tuple[Any, ...]:

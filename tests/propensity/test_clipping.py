@@ -13,9 +13,9 @@ import unskew
 from known_propensity import KnownPropensity, draw, every_cell
 from unskew.data.ratings import Ratings
 from unskew.errors import NotFittedError, UsageError
-from unskew.propensity.clipping import ClippedPropensity
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
 from unskew.propensity.popularity import PopularityPropensity
+from unskew.propensity.wrappers.clipping import ClippedPropensity
 from unskew.types import Matrix
 
 LOG = Ratings.from_dense([[5, 1, 0], [3, 0, 0], [2, 0, 0], [4, 0, 0]])

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from frame_engines import each_engine
-from unskew.errors import DataError, UsageError
-from unskew.propensity.covariates import Covariates, within_pairs
+from unskew.data.vocabulary import as_ids
+from unskew.errors import DataError, PropensityWarning, UsageError
+from unskew.propensity.covariate.covariates import Covariates, within_pairs
 
 IDS = np.array(["ann", "bob", "cy"])
 
@@ -21,7 +22,7 @@ IDS = np.array(["ann", "bob", "cy"])
 def test_an_array_becomes_distinct_profiles() -> None:
     found = Covariates.of([[1, 0.5], [0, 2], [1, 0.5]], IDS, "user")
 
-    assert found.names == ("user_0", "user_1")
+    assert found.names == ("user:0", "user:1")
     assert found.values.tolist() == [[0, 2], [1, 0.5]]
     assert found.profile.tolist() == [1, 0, 1]
 
@@ -52,7 +53,7 @@ def test_a_column_of_ids_puts_rows_in_order(make: Any) -> None:
 def test_text_in_an_array_is_a_category() -> None:
     found = Covariates.of(np.array([["red", 1], ["blue", 2], ["red", 2]], dtype=object), IDS, "item")
 
-    assert found.names == ("item_0=blue", "item_0=red", "item_1")
+    assert found.names == ("item:0=blue", "item:0=red", "item:1")
     assert found.complete.tolist() == [[0, 1, 1], [1, 0, 2], [0, 1, 2]]
 
 
@@ -89,8 +90,8 @@ def test_profiles_put_together_are_the_table(table: np.ndarray) -> None:
     ("given", "error", "match"),
     [
         ([[1], [2]], DataError, r"user_features has 2 rows, but the log lists 3 users; give one row for each"),
-        ([[1], [np.nan], [2]], DataError, r"user covariate 'user_0' is missing or not finite 1 times; the first is at row 1"),
-        ([[1, 5], [2, 5], [3, 5]], UsageError, r"1 of 2 user covariates are the same for all 3 users.*'user_1'. Drop it"),
+        ([[1], [np.nan], [2]], DataError, r"user covariate 'user:0' is missing or not finite 1 times; the first is at row 1"),
+        ([[1, 5], [2, 5], [3, 5]], UsageError, r"1 of 2 user covariates are the same for all 3 users.*'user:1'. Drop it"),
         (np.ones((3, 1, 1)), UsageError, r"table with a row for each user; got shape \(3, 1, 1\)"),
         ([[1], [2, 3], [4]], UsageError, r"table with a row for each user"),
         (pd.DataFrame({"user_id": ["ann", "bob"], "age": [1, 2]}), DataError, r"lacks 1 of the log's 3 users; the first is 'cy'"),
@@ -106,5 +107,55 @@ def test_what_is_wrong_is_named(given: object, error: type[Exception], match: st
 def test_a_name_is_no_category() -> None:
     ids = np.arange(1001)
 
-    with pytest.raises(UsageError, match=r"'item_0' has 1,001 levels, more than 1,000; group them, or .* item_offsets=True"):
+    with pytest.raises(UsageError, match=r"'item:0' has 1,001 levels, more than 1,000; group them, or .* item_offsets=True"):
         Covariates.of(np.array([f"title {place}" for place in ids]), ids, "item")
+
+
+def test_an_index_of_ids_puts_rows_in_order() -> None:
+    frame = pd.DataFrame({"age": [30.0, 10.0, 20.0]}, index=["c", "a", "b"])
+
+    found = Covariates.of(frame, as_ids(["a", "b", "c"]), "user")
+
+    assert found.complete.ravel().tolist() == [10.0, 20.0, 30.0]
+
+
+def test_an_index_that_counts_rows_says_nothing() -> None:
+    frame = pd.DataFrame({"age": [30.0, 10.0, 20.0]})
+
+    assert Covariates.of(frame, as_ids(["a", "b", "c"]), "user").complete.ravel().tolist() == [30.0, 10.0, 20.0]
+
+
+def test_an_index_that_lacks_ids_is_refused() -> None:
+    frame = pd.DataFrame({"age": [30.0, 10.0, 20.0]}, index=[2, 3, 4])
+
+    with pytest.raises(DataError, match=r"the index of user_features lacks 2 of the log's 3 users; the first is 0\."):
+        Covariates.of(frame, as_ids([0, 1, 2]), "user")
+
+
+def test_numbers_for_text_are_pointed_out() -> None:
+    frame = pd.DataFrame({"user_id": ["0", "1"], "age": [30.0, 10.0]})
+
+    with pytest.raises(DataError, match=r"the first is 0 \(a number, where text such as '0' is known\)"):
+        Covariates.of(frame, as_ids([0, 1]), "user")
+
+
+def test_dates_are_refused() -> None:
+    frame = pd.DataFrame({"joined": pd.to_datetime(["2020-01-01", "2021-01-01"])})
+
+    with pytest.raises(UsageError, match="'joined' is a date or a time"):
+        Covariates.of(frame, as_ids([0, 1]), "user")
+
+
+def test_a_column_like_ids_draws_a_warning() -> None:
+    frame = pd.DataFrame({"account": np.arange(100, 140), "age": np.arange(40) % 5})
+
+    with pytest.warns(PropensityWarning, match="'user:account' is another whole number for each of 40 users, as ids are"):
+        Covariates.of(frame, as_ids(list(range(40))), "user")
+
+
+def test_constants_can_be_left_out() -> None:
+    table = np.column_stack([np.ones(3), [1.0, 2.0, 4.0]])
+
+    found = Covariates.of(table, as_ids([0, 1, 2]), "item", constants="drop")
+
+    assert found.names == ("item:1",)

@@ -13,11 +13,11 @@ import unskew
 from known_propensity import KnownPropensity, draw, every_cell
 from unskew.data.ratings import Ratings
 from unskew.errors import PropensityWarning, UnknownNameError, UsageError
-from unskew.propensity.clipping import ClippedPropensity
-from unskew.propensity.cross_fitting import CrossFittedPropensity
-from unskew.propensity.held_out import folds_of_cells, folds_of_users
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
 from unskew.propensity.popularity import PopularityPropensity, UniformPropensity
+from unskew.propensity.wrappers.clipping import ClippedPropensity
+from unskew.propensity.wrappers.cross_fitting import CrossFittedPropensity
+from unskew.propensity.wrappers.held_out import folds_of_cells, folds_of_users
 from unskew.types import Matrix
 
 TRUE = np.outer(np.linspace(0.3, 0.9, 40), np.linspace(0.2, 0.7, 25))
@@ -167,9 +167,16 @@ def test_parameters_of_each_user_cannot_be_held_out_by_users() -> None:
     with pytest.raises(
         UsageError, match=rf"{len(LOG)} of {len(LOG)} ratings have no chance .* not seen their user;.*take by='cell'"
     ):
-        CrossFittedPropensity(PopularityPropensity("user")).fit(LOG)
+        CrossFittedPropensity(PopularityPropensity("user"), by="user").fit(LOG)
     with pytest.warns(PropensityWarning, match=r"stand for .* times as many cells as there are.*take by='cell'"):
-        CrossFittedPropensity(PopularityPropensity("user", smoothing=1)).fit(LOG)
+        CrossFittedPropensity(PopularityPropensity("user", smoothing=1), by="user").fit(LOG)
+
+
+def test_by_itself_it_holds_out_what_suits_the_model() -> None:
+    of_items, of_users = (CrossFittedPropensity(PopularityPropensity(by, smoothing=1)).fit(LOG) for by in ("item", "user"))
+
+    assert of_items.fold_of_user_.size == LOG.n_users
+    assert of_users.fold_of_user_.size == 0
 
 
 def test_an_item_whose_only_rating_is_held_out_needs_smoothing() -> None:

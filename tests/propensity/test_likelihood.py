@@ -8,10 +8,10 @@ from scipy.optimize import check_grad
 
 from unskew.data.ratings import Ratings
 from unskew.propensity import likelihood
-from unskew.propensity.covariates import Covariates
-from unskew.propensity.design import Interactions, Side
-from unskew.propensity.likelihood import Grid, Problem, Sample
-from unskew.propensity.observations import Folds, Observations
+from unskew.propensity.covariate.covariates import Covariates
+from unskew.propensity.covariate.design import Interactions, Side
+from unskew.propensity.covariate.likelihood import Grid, Problem, Sample
+from unskew.propensity.covariate.observations import Folds, Observations
 from unskew.threads import Workers
 
 N_USERS, N_ITEMS = 12, 9

@@ -21,7 +21,7 @@ import unskew
 from unskew.data.ratings import Ratings
 from unskew.errors import DataError, ModelFileError, PropensityWarning, UniverseError, UnknownNameError, UsageError
 from unskew.propensity import observations
-from unskew.propensity.logistic import LogisticPropensity, shift_to_mean
+from unskew.propensity.covariate.logistic import LogisticPropensity, shift_to_mean
 
 N_USERS, N_ITEMS = 30, 24
 without_offsets = partial(LogisticPropensity, item_offsets=False)
@@ -65,7 +65,7 @@ def test_without_a_penalty_the_chance_of_a_profile_is_its_share() -> None:
     model = without_offsets(item_features=[[1], [1], [0]], l2=0, tol=1e-9).fit(log)
 
     assert all_pairs(model, log)[0] == pytest.approx([5 / 8, 5 / 8, 1 / 4])
-    assert model.coefficients_ == pytest.approx({"intercept": logit(1 / 4), "item_0": logit(5 / 8) - logit(1 / 4)}, abs=1e-6)
+    assert model.coefficients_ == pytest.approx({"intercept": logit(1 / 4), "item:0": logit(5 / 8) - logit(1 / 4)}, abs=1e-6)
 
 
 def test_item_offsets_alone_give_every_item_its_share() -> None:
@@ -105,7 +105,7 @@ def test_the_fit_is_that_of_scikit_learn_to_all_rows(interactions: Any, l2: floa
 
     assert all_pairs(model, log).ravel() == pytest.approx(twin.predict_proba(features)[:, 1], abs=1e-6)
     assert model.coefficients_["intercept"] == pytest.approx(twin.intercept_[0], abs=1e-4)
-    crossed = [model.coefficients_[f"user_{j} x item_{k}"] for j in range(2) for k in range(2)]
+    crossed = [model.coefficients_[f"user:{j} x item:{k}"] for j in range(2) for k in range(2)]
     assert crossed == pytest.approx(twin.coef_[0, 4:8], abs=1e-4)
 
 
@@ -147,8 +147,8 @@ def test_numbers_come_back_in_their_own_units() -> None:
     model = without_offsets(x, z, l2=1.0).fit(log)
     c = model.coefficients_
     twin = c["intercept"] + rows(x, z, within=True) @ [
-        *(c[f"user_{j}"] for j in range(2)), *(c[f"item_{k}"] for k in range(2)),
-        *(c[f"user_{j} x item_{k}"] for j in range(2) for k in range(2)), c["user_0 x user_1"], c["item_0 x item_1"],
+        *(c[f"user:{j}"] for j in range(2)), *(c[f"item:{k}"] for k in range(2)),
+        *(c[f"user:{j} x item:{k}"] for j in range(2) for k in range(2)), c["user:0 x user:1"], c["item:0 x item:1"],
     ]  # fmt: skip
 
     assert expit(twin) == pytest.approx(all_pairs(model, log).ravel(), rel=1e-6)
@@ -216,7 +216,7 @@ def test_a_sample_finds_the_exact_coefficients_within_its_error_and_adds_up() ->
 def test_too_many_pairs_are_sampled_and_the_sum_is_right_within_a_percent(monkeypatch: pytest.MonkeyPatch) -> None:
     x, z, _, log = world(n_users=300, n_items=200, intercept=-4.0)
     monkeypatch.setattr(observations, "MOST_PAIRS", 100)
-    monkeypatch.setattr("unskew.propensity.logistic.CHECKED_CELLS", 40_000)
+    monkeypatch.setattr("unskew.propensity.covariate.logistic.CHECKED_CELLS", 40_000)
     model = LogisticPropensity(x, z, user_offsets=True, item_offsets=True, l2=1.0).fit(log)
 
     assert model.sampled_share_ < 1
@@ -299,7 +299,7 @@ def test_frames_align_by_id_and_name_coefficients() -> None:
     twin = without_offsets(np.column_stack([x, 1 - x[:, 1]]), z, interactions="none", l2=1.0, tol=1e-8).fit(log)
 
     assert model.predict(log) == pytest.approx(twin.predict(log))
-    assert list(model.coefficients_) == ["intercept", "user:young", "user:city=oslo", "user:city=rome", "item_0", "item_1"]
+    assert list(model.coefficients_) == ["intercept", "user:young", "user:city=oslo", "user:city=rome", "item:0", "item:1"]
 
 
 @pytest.mark.parametrize("as_frame", [False, True])
@@ -375,7 +375,7 @@ def test_a_pair_of_covariates_never_observed_needs_a_penalty() -> None:
     features = {"user_features": [[1], [1], [0], [0]], "item_features": [[1], [1], [0], [0]]}
 
     with pytest.raises(
-        DataError, match=r"none of the 4 cells with 'user_0 x item_0' were observed, so that its coefficient is inf"
+        DataError, match=r"none of the 4 cells with 'user:0 x item:0' were observed, so that its coefficient is inf"
     ):
         without_offsets(**features, l2=0).fit(log)
 

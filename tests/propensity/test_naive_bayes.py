@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,7 +45,15 @@ def test_by_hand_from_a_sample() -> None:
 
 @pytest.mark.parametrize("smoothing", [0.0, 1.0, 2.5])
 def test_a_log_a_column_and_counts_are_the_same_sample(smoothing: float) -> None:
-    forms = [[1, 1, 5, 1], np.array([1, 1, 5, 1]), Ratings.from_arrays([7, 8, 7, 8], [1, 1, 2, 2], [1, 1, 5, 1]), {5: 1, 1: 3}]
+    ratings = [1, 1, 5, 1]
+    forms = [
+        ratings,
+        np.array(ratings),
+        Ratings.from_arrays([7, 8, 7, 8], [1, 1, 2, 2], ratings),
+        {5: 1, 1: 3},
+        pd.DataFrame({"score": ratings}),
+        pd.DataFrame({"user_id": [7, 8, 7, 8], "rating": ratings}),
+    ]
 
     found = [NaiveBayesPropensity(smoothing=smoothing).fit(LOG, mcar=form).predict(LOG) for form in forms]
 
@@ -251,3 +260,22 @@ def test_it_must_be_fitted_and_know_the_universe() -> None:
         NaiveBayesPropensity().predict(LOG)
     with pytest.raises(UniverseError, match="fit needs the universe"):
         NaiveBayesPropensity().fit(Ratings.from_arrays([0], [0], [1]), mcar=SHARES)
+
+
+@pytest.mark.parametrize("bins", [None, [1.5, 2.5]])
+def test_ratings_alone_have_the_propensities_of_cells_so_rated(bins: Any) -> None:
+    log = column([1.0, 2.0, 2.0, 3.0])
+    model = NaiveBayesPropensity(bins=bins).fit(log, mcar=[1, 2, 3, 3])
+
+    assert model.of_ratings([1, 2, 2, 3]).tolist() == model.predict(log).tolist()
+
+
+def test_ratings_alone_must_be_known_numbers_of_a_fitted_model() -> None:
+    model = NaiveBayesPropensity().fit(LOG, mcar=SHARES)
+
+    with pytest.raises(BadRatingError, match="the first is 4, and the known ones are 1, 5"):
+        model.of_ratings([5, 4])
+    with pytest.raises(BadRatingError, match="ratings must be numbers; got text"):
+        model.of_ratings(["five"])
+    with pytest.raises(NotFittedError, match="call fit first"):
+        NaiveBayesPropensity().of_ratings([1])

@@ -10,15 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq, minimize
 from scipy.special import expit, logit
+from unskew.propensity.low_rank.logits import Logits, Part, Penalized, all_sums, noise
 
 import unskew
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.errors import ModelFileError, UniverseError, UnknownNameError, UsageError
-from unskew.propensity import low_rank, nuclear
-from unskew.propensity.bits import Bits
-from unskew.propensity.low_rank import Logits, Part, Penalized, all_sums, noise
-from unskew.propensity.one_bit import OneBitPropensity
+from unskew.propensity.low_rank import logits as low_rank
+from unskew.propensity.low_rank import nuclear
+from unskew.propensity.low_rank.bits import Bits
+from unskew.propensity.low_rank.one_bit import OneBitPropensity
 from unskew.threads import Workers
 
 CLOSE = {"tol": 1e-15, "max_iter": 5000}
@@ -295,7 +296,10 @@ def test_a_file_with_factors_of_another_size_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("given", [{"l2": 0.5}, {"l2": "cv"}, {"solver": "convex", "max_nuclear": 0.5}])
 def test_progress_is_shown_on_request(given: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
-    monkeypatch.setattr("unskew.propensity.one_bit.live_line", lambda wanted: nullcontext(lines.append if wanted else len))
+    home = "unskew.propensity.low_rank.one_bit.live_line"
+    monkeypatch.setattr(home, lambda wanted: nullcontext(lines.append if wanted else len))
+        "unskew.propensity.low_rank.one_bit.live_line", lambda wanted: nullcontext(lines.append if wanted else len)
+    )
 
     OneBitPropensity(**given).fit(log_of(random_bits(20, 15)))
     assert lines == []

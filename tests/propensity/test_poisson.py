@@ -16,8 +16,8 @@ import unskew
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.errors import ModelFileError, UniverseError, UnknownNameError, UsageError
-from unskew.propensity.bits import Bits
-from unskew.propensity.poisson import Gammas, PoissonPropensity, explain, penalty, prior_rate, start, sweep
+from unskew.propensity.low_rank.bits import Bits
+from unskew.propensity.low_rank.poisson import Gammas, PoissonPropensity, explain, penalty, prior_rate, start, sweep
 
 LIKELIHOODS = ["bernoulli", "poisson"]
 
@@ -239,7 +239,10 @@ def test_a_file_with_factors_of_another_size_is_refused(tmp_path: Path) -> None:
 
 def test_progress_is_shown_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
-    monkeypatch.setattr("unskew.propensity.poisson.live_line", lambda wanted: nullcontext(lines.append if wanted else len))
+    home = "unskew.propensity.low_rank.poisson.live_line"
+    monkeypatch.setattr(home, lambda wanted: nullcontext(lines.append if wanted else len))
+        "unskew.propensity.low_rank.poisson.live_line", lambda wanted: nullcontext(lines.append if wanted else len)
+    )
 
     PoissonPropensity(2, max_iter=3).fit(random_log(6, 5))
     assert lines == []

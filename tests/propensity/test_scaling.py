@@ -14,10 +14,10 @@ from known_propensity import KnownPropensity, draw, every_cell
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPropensityError, UniverseError, UsageError
 from unskew.propensity import cell_blocks
-from unskew.propensity.clipping import ClippedPropensity
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
 from unskew.propensity.popularity import PopularityPropensity
-from unskew.propensity.scaling import ScaledPropensity
+from unskew.propensity.wrappers.clipping import ClippedPropensity
+from unskew.propensity.wrappers.scaling import ScaledPropensity
 from unskew.types import Matrix
 
 LOG = Ratings.from_dense([[5, 1], [3, 0]])

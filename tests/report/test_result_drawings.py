@@ -65,7 +65,7 @@ def test_only_the_worst_covariates_are_drawn() -> None:
     before = np.abs(found["model"].balance.before)  # type: ignore[union-attr]
 
     assert axes.get_title() == "Balance: worst 20 of 30 covariates"
-    assert [label.get_text() for label in axes.get_yticklabels()] == [f"item_{k}" for k in np.argsort(-before)[:20]]
+    assert [label.get_text() for label in axes.get_yticklabels()] == [f"item:{k}" for k in np.argsort(-before)[:20]]
 
 
 def test_a_sensitivity_has_a_curve_and_a_fan(moved: Sensitivity, evaluation: Evaluation) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
@@ -20,6 +21,7 @@ from unskew.cli.options import (
     optional_source,
     seed_option,
     source_of,
+    split_commas,
     table_option,
     talk_options,
     universe_option,
@@ -59,6 +61,7 @@ ESTIMATORS = ("naive", "ips", "snips", "user_normalized", "item_normalized")
     default=["mse", "mae"],
     show_default=True,
     shell_complete=names_of(*METRICS),
+    callback=split_commas,
     help="mse mae accuracy dcg dcg@k cg@k precision@k recall@k stratified_recall@k atop.",
 )
 @click.option(
@@ -67,6 +70,7 @@ ESTIMATORS = ("naive", "ips", "snips", "user_normalized", "item_normalized")
     default=["naive", "ips", "snips"],
     show_default=True,
     shell_complete=names_of(*ESTIMATORS),
+    callback=split_commas,
     help="naive ips snips user_normalized item_normalized.",
 )
 @click.option("--cluster", type=click.Choice(["user", "item"]), help="Let the cells of a user depend on one another.")
@@ -167,6 +171,9 @@ def evaluate(
 
 def _models(texts: Sequence[str]) -> dict[str, Source | str]:
     files = [named_file(text) for text in texts]
+    for _, path in files:
+        if path != "-" and not Path(path).is_file():
+            raise click.BadParameter(f"there is no file {path!r}.", param_hint="'--predictions'")
     named = {name: path if path.endswith(".unskew") else source_of(path) for name, path in files}
     if len(named) < len(files):
         raise click.UsageError("two files of --predictions have one name; name them apart: --predictions NAME=FILE.")

@@ -40,6 +40,11 @@ def names_of(*names: str) -> Callable[[click.Context, click.Parameter, str], lis
     return lambda _context, _parameter, typed: [CompletionItem(name) for name in names if name.startswith(typed)]
 
 
+def split_commas(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """``--metric mse,mae`` is ``--metric mse --metric mae``."""
+    return tuple(part.strip() for value in values for part in value.split(","))
+
+
 def log_options(command: Command) -> Command:
     """The log, its format and the names of its columns."""
     for option in reversed(

@@ -44,7 +44,7 @@ def propensity() -> None:
 
 @propensity.command(short_help="Fit a model of what was observed.")
 @log_options
-@click.option("--model", type=click.Choice(MODELS), required=True, help="nb needs --mcar; logistic needs features.")
+@click.option("--model", type=click.Choice(MODELS), required=True, help="nb needs --mcar; logistic takes features.")
 @click.option("--mcar", type=FILE, help="Ratings of cells picked at random, for nb.")
 @click.option("--user-features", type=FILE, help="A row for each user: a column of ids, and what is known of them.")
 @click.option("--item-features", type=FILE, help="The same for items.")
@@ -102,7 +102,8 @@ def fit(
 @click.argument("model", type=click.Path(exists=True, dir_okay=False))
 @log_options
 @bad_row_options
-@table_option("LOG with a column propensity: .csv, .tsv, .jsonl, .parquet, .arrow; - is standard output.", required=True)
+@click.option("--column", default="propensity", show_default=True, metavar="NAME", help="What the new column is called.")
+@table_option("LOG with a column of propensities: .csv, .tsv, .jsonl, .parquet, .arrow; - is standard output.", required=True)
 @talk_options
 def apply(
     model: str,
@@ -114,10 +115,11 @@ def apply(
     rating: str | None,
     on_bad: OnBad,
     duplicates: Repeats,
+    column: str,
     output: str,
     quiet: bool,
 ) -> None:
-    """Write LOG again with a column ``propensity`` that MODEL, a .unskew file, predicts.
+    """Write LOG again with a column ``propensity`` (or --column) that MODEL, a .unskew file, predicts.
 
     \b
     Example:
@@ -128,7 +130,7 @@ def apply(
     with progress_line(quiet) as line:
         line(f"reading {log}")
         logged = read_logged(source_of(log, form, names), columns_of(user, item, rating), on_bad=on_bad, repeats=duplicates)
-        columns = apply_propensity(model, logged)
+        columns = apply_propensity(model, logged, column)
     write_columns(columns, output, quiet=quiet)
 
 

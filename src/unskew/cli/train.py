@@ -116,21 +116,22 @@ def train(
     if cross_validate:
         found = training.search(logged, values, settings, grid=choices, n_folds=folds, verbose=verbose)
         found.best_model.save(output)
-        wrote(output, quiet=quiet)
         if as_json:
             click.echo(found.to_json())
-            return
-        out = console()
-        caption = f"score: {found.metric} over all cells by {found.estimator}, mean of {folds} folds; std is over folds"
-        print_table(out, found.to_columns(), title="Settings, the best first", caption=caption)
+        else:
+            cells = "of held-out ratings, each counted alike" if values is None else f"over all cells by {found.estimator}"
+            caption = f"score: {found.metric} {cells}, mean of {folds} folds; std is over folds"
+            print_table(console(), found.to_columns(), title="Settings, the best first", caption=caption)
+        wrote(output, quiet=quiet)
         return
     model = training.train(logged, values, settings, checkpoint=checkpoint, verbose=verbose)
     model.save(output)
-    wrote(output, quiet=quiet)
+    told = training.summary(logged, model, is_weighted=values is not None)
     if as_json:
-        click.echo(training.summary(logged, model, is_weighted=values is not None).to_json())
-        return
-    print_prose(console(), str(training.summary(logged, model, is_weighted=values is not None)))
+        click.echo(told.to_json())
+    else:
+        print_prose(console(), str(told))
+    wrote(output, quiet=quiet)
 
 
 @click.command(short_help="The best items of users, from a model that train wrote.")

@@ -40,6 +40,7 @@ PHRASES = {
     "users=...": "--user-features",
     "items=...": "--item-features",
     "for by=": "for --by",
+    "Name the new one with column=...": "Name the new one with --column NAME",
     "the engine 'memory'": "--engine memory",
     "transform=unskew.Clip(...)": "--clip",
     "Clip(max_weight=...)": "--clip",

@@ -60,8 +60,16 @@ def read_model(path: str | Path, kinds: Kinds) -> Configured:
         raise ModelFileError(f"there is no model file {path}.") from error
     except ModelFileError:
         raise
+    except zipfile.BadZipFile as error:
+        kind = "not a whole model file" if _begins_as_zip(Path(path)) else "no model file: one is what save or train wrote"
+        raise ModelFileError(f"{path} is {kind}.") from error
     except DAMAGE as error:
         raise ModelFileError(f"{path} is not a whole model file ({error}). Save the model again.") from error
+
+
+def _begins_as_zip(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(2) == b"PK"
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -13,7 +13,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from narwhals.exceptions import DuplicateError
 
-from unskew.data.vocabulary import Ids
+from unskew.data.vocabulary import Ids, as_ids
 from unskew.errors import BadRatingError, ColumnError, DataError, MissingExtraError, UnknownNameError, UsageError
 from unskew.types import Vector
 
@@ -94,6 +94,15 @@ def id_column(frame: EagerFrame, name: str) -> Ids:
             f"column {name!r} has {int(missing.sum())} missing ids; the first is at row {row}. Drop those rows first."
         )
     return ids
+
+
+def index_ids(native: object) -> Ids | None:
+    """The index of a pandas frame as ids; None where it only counts rows, or there is none."""
+    index = nw.maybe_get_index(nw.from_native(native, eager_only=True))
+    if index is None:
+        return None
+    ids = as_ids(index.to_numpy())
+    return None if ids.dtype.kind in "iu" and np.array_equal(ids, np.arange(len(ids))) else ids
 
 
 def number_column(frame: EagerFrame, name: str) -> Vector:

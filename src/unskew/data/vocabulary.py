@@ -67,6 +67,20 @@ def shown(value: Any) -> str:
     return repr(value.item() if isinstance(value, np.generic) else value)
 
 
+def unlike(asked: Ids, known: Ids) -> str:
+    """What to add to a message where ids are text on one side and numbers on the other."""
+    kinds = [_kind(ids) for ids in (asked, known)]
+    if not all(kinds) or kinds[0] == kinds[1]:
+        return ""
+    return f" ({kinds[0]}, where {kinds[1]} such as {shown(known[0])} is known)"
+
+
+def _kind(ids: Ids) -> str:
+    """Of the first id, in words; none for any other type."""
+    first = ids[0].item() if len(ids) and isinstance(ids[0], np.generic) else ids[0] if len(ids) else None
+    return "text" if isinstance(first, str) else "a number" if isinstance(first, (int, float)) else ""
+
+
 def encode(ids: Ids) -> tuple[IntVector, Ids]:
     """Codes and vocabulary, sorted where ids can be compared and in order of appearance otherwise."""
     if ids.dtype.kind in "iu":

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from unskew.data.ratings import Ratings
-from unskew.propensity.covariates import Covariates
+from unskew.propensity.covariate.covariates import Covariates
 from unskew.types import IntVector, Vector
 
 MAX_MEAN = 0.10
@@ -61,7 +61,8 @@ class Balance:
         if abs(off) > MAX_WORST or self.asam > MAX_MEAN or self.asam > self.asam_before:
             yield (
                 f"after weighting, the covariates are off by {self.asam:.3f} standard deviations on average (before: "
-                f"{self.asam_before:.3f}), and {name!r} by {off:+.3f}: the propensities miss what it tells. Add it to the model."
+                f"{self.asam_before:.3f}), and {name!r} by {off:+.3f}: the propensities miss what it tells. "
+                "A model of covariates that has it would not."
             )
 
 

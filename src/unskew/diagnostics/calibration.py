@@ -51,11 +51,12 @@ class Calibration:
     def complaints(self) -> Iterator[str]:
         """What is wrong, with the number and what to do."""
         if self.slope is not None and not SLOPES[0] <= self.slope <= SLOPES[1]:
-            fault = "too extreme" if self.slope < 1 else "too much alike"
-            yield (
-                f"the calibration slope is {self.slope:.2f} where 1 is right: the propensities are {fault}. "
-                "Calibrate them over all cells."
+            fault = (
+                "too extreme. Cross-fit the model, or calibrate it"
+                if self.slope < 1
+                else "too much alike. Loosen the model's penalty, or calibrate it if it judges cells that it was not fitted to"
             )
+            yield f"the calibration slope is {self.slope:.2f} where 1 is right: the propensities are {fault}."
 
 
 def equal_count_bins(values: Vector, weight: Vector, n_bins: int = N_BINS) -> IntVector:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
-from unskew.propensity.covariates import Covariates
+from unskew.propensity.covariate.covariates import Covariates
 
 Codes = npt.NDArray[np.int64]
 MAX_SHARE_UNSEEN = 0.25

@@ -20,7 +20,7 @@ from unskew.diagnostics.sources import Gridded, LoggedOnly, Paired, Source, read
 from unskew.diagnostics.truth import Accuracy
 from unskew.diagnostics.weights import Weights
 from unskew.errors import PropensityWarning, UsageError
-from unskew.propensity.covariates import Covariates
+from unskew.propensity.covariate.covariates import Covariates
 
 
 def diagnose(
@@ -52,7 +52,8 @@ def diagnose(
         calibration are over the users and items that the log lists.
     user_features, item_features
         Covariates to compare between the weighted log and all cells: an array or a frame with a row for each of ``log.users``
-        (``log.items``), in their order, or a frame with a column of ids. Text becomes a 0/1 column for each value.
+        (``log.items``), in their order, or a frame with a column of ids. Text becomes a 0/1 column for each value. Columns
+        that are the same for everybody are left out.
     true
         The true propensities, where they are known, as values or as a matrix.
     floor
@@ -149,7 +150,7 @@ class Ward:
 
 def _covariates(log: Ratings, user_features: object, item_features: object) -> list[Covariates]:
     given = (("user", user_features, log.users), ("item", item_features, log.items))
-    return [Covariates.of(features, ids, kind) for kind, features, ids in given if features is not None]  # type: ignore[arg-type]
+    return [Covariates.of(features, ids, kind, constants="drop") for kind, features, ids in given if features is not None]  # type: ignore[arg-type]
 
 
 def _floor(given: float | None, log: Ratings) -> float:

@@ -18,7 +18,7 @@ from unskew.data.log_files import Logged, OnBad, Repeats, Wanted, read_log, read
 from unskew.data.ratings import Ratings
 from unskew.data.table import Table, first_of
 from unskew.data.universe import Universe, UniverseLike
-from unskew.data.vocabulary import encode, missing_ids
+from unskew.data.vocabulary import encode, find_codes, missing_ids
 from unskew.errors import BadPredictionError, ColumnError, UnskewWarning, UsageError
 from unskew.estimators.transforms import Clip, WeightTransform
 from unskew.evaluation.arguments import chosen_estimators, chosen_metrics
@@ -291,8 +291,37 @@ def _model(name: str, given: Source | str, log: Ratings) -> Any:
         model = load(given)
         if not isinstance(model, Recommender):
             raise UsageError(f"model {name!r}: {given} holds a {type(model).__name__}, which predicts no ratings.")
+        _warn_of_strangers(name, model, log)
+        _warn_of_training_cells(name, model, log)
         return _Respelled(model)
     return _matched(name, read_table(given), log)
+
+
+def _warn_of_strangers(name: str, model: Recommender, log: Ratings) -> None:
+    """A model predicts for users and items that it does not know, too; whoever reads the numbers should know."""
+    unknown = {
+        "users": int((find_codes(spelled_as(log.users, model.users_), model.users_) < 0).sum()),
+        "items": int((find_codes(spelled_as(log.items, model.items_), model.items_) < 0).sum()),
+    }
+    if any(unknown.values()):
+        counts = " and ".join(f"{count:,} of the log's {kind}" for kind, count in unknown.items() if count)
+        warnings.warn(
+            f"model {name!r} was not trained on {counts}; there it predicts from what it knows of the rest.",
+            UnskewWarning,
+            stacklevel=2,
+        )
+
+
+def _warn_of_training_cells(name: str, model: Recommender, log: Ratings) -> None:
+    spelled = replace(log, users=spelled_as(log.users, model.users_), items=spelled_as(log.items, model.items_))
+    n_seen = model.n_seen(spelled)
+    if n_seen:
+        warnings.warn(
+            f"model {name!r} was trained on {n_seen:,} of the {len(log):,} cells that it is judged on, where its errors are too "
+            "small. Judge it on ratings held out.",
+            UnskewWarning,
+            stacklevel=2,
+        )
 
 
 def _matched(name: str, table: Table, log: Ratings) -> Any:

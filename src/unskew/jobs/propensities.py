@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -20,14 +21,14 @@ from unskew.data.universe import UniverseLike
 from unskew.data.vocabulary import Ids, find_codes, missing_ids
 from unskew.diagnostics.diagnose import diagnose
 from unskew.diagnostics.result import Diagnosis
-from unskew.errors import ColumnError, UnknownNameError, UsageError
+from unskew.errors import ColumnError, UnknownNameError, UnskewWarning, UsageError
 from unskew.jobs.gates import Numbers
 from unskew.loading import load
-from unskew.propensity.logistic import LogisticPropensity
+from unskew.propensity.covariate.logistic import LogisticPropensity
+from unskew.propensity.low_rank.one_bit import OneBitPropensity
+from unskew.propensity.low_rank.poisson import PoissonPropensity
 from unskew.propensity.model import PropensityEstimator
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
-from unskew.propensity.one_bit import OneBitPropensity
-from unskew.propensity.poisson import PoissonPropensity
 from unskew.propensity.popularity import PopularityPropensity, UniformPropensity
 from unskew.propensity.sample import LearnsFromSample
 from unskew.types import Vector
@@ -182,19 +183,33 @@ def predict(model: PropensityEstimator, log: Ratings) -> Vector:
     return propensities_of(_respelled(log, model), model).values
 
 
-def apply_propensity(path: str, logged: Logged) -> dict[str, Any]:
+def apply_propensity(path: str, logged: Logged, column: str = "propensity") -> dict[str, Any]:
     """All columns of the log's file and the propensity of every row."""
-    values = predict(load_propensity(path), logged.ratings)
-    kept = {name: _written(logged, name) for name in logged.table.names if name != "propensity"}
-    return kept | {"propensity": values}
+    model, names = load_propensity(path), logged.table.names
+    if column in names:
+        raise ColumnError(f"{logged.table.name} has a column {column!r} already. Name the new one with column=..., or drop it.")
+    values = predict(model, logged.ratings)
+    return {name: _written(logged, name) for name in names} | {column: values}
 
 
 def listed_for(covariates: Covariates, sources: Sequence[str]) -> Covariates | None:
     """The covariates, where every model among the sources knows all users and items that they list."""
-    models = [load_propensity(given) for given in sources if given.endswith(SAVED)]
+    saved = [given for given in sources if given.endswith(SAVED)]
+    models = [load_propensity(given) for given in saved]
     users, items = covariates.ids("user"), covariates.ids("item")
-    know_all = all(_knows(model.users_, users) and _knows(model.items_, items) for model in models)
-    return covariates if know_all else None
+    unknown = [
+        given
+        for given, model in zip(saved, models, strict=True)
+        if not (_knows(model.users_, users) and _knows(model.items_, items))
+    ]
+    if unknown:
+        warnings.warn(
+            f"{', '.join(unknown)} was fitted without some of the users and items that the features list, so that all numbers "
+            "are over the log's own users and items only. Fit it again with user_features=... and item_features=....",
+            UnskewWarning,
+            stacklevel=2,
+        )
+    return None if unknown else covariates
 
 
 def _knows(vocabulary: Ids, ids: Ids | None) -> bool:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from unskew.data.archive import write_model
 from unskew.data.frames import make_frame
 from unskew.data.ratings import Ratings
-from unskew.data.vocabulary import Ids, as_ids, find_codes, shown
+from unskew.data.vocabulary import Ids, as_ids, find_codes, shown, unlike
 from unskew.errors import UnknownIdError, UnknownNameError, UsageError
 from unskew.settings import Configured
 from unskew.types import IntVector, Scorer, Scores, Vector
@@ -112,6 +112,15 @@ class Recommender(Configured, ABC):
             if code >= 0:
                 block[row, self.seen_items_[self.seen_starts_[code] : self.seen_starts_[code + 1]]] = -np.inf
 
+    def n_seen(self, log: Ratings) -> int:
+        """How many cells of ``log`` are in the log that the model was fitted to, where its errors say little."""
+        self.require_fit()
+        user, item = find_codes(log.users, self.users_)[log.user], find_codes(log.items, self.items_)[log.item]
+        n_items, of_user = len(self.items_), np.repeat(np.arange(len(self.users_)), np.diff(self.seen_starts_))
+        known = (user >= 0) & (item >= 0)
+        cells = user[known].astype(np.int64) * n_items + item[known]
+        return int(np.isin(cells, of_user * np.int64(n_items) + self.seen_items_).sum())
+
     def save(self, path: str | Path) -> None:
         """Write the fitted model: a zip of arrays and a JSON manifest, never code. It replaces an old file in one step."""
         write_model(self, Path(path))
@@ -138,7 +147,8 @@ class Recommender(Configured, ABC):
             row = int((codes < 0).argmax())
             raise UnknownIdError(
                 f"{int((codes < 0).sum())} of {codes.size} {kind}s were not in the log; "
-                f"the first is {shown(asked[row])} at place {row}. Leave them out, or use on_unknown='fallback'."
+                f"the first is {shown(asked[row])} at place {row}{unlike(asked, vocabulary)}. "
+                "Leave them out, or use on_unknown='fallback'."
             )
         return codes
 

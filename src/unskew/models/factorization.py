@@ -139,8 +139,12 @@ class MatrixFactorization(FactorRecommender, Iterative):
         return self
 
     def _check(self) -> None:
+        losses = dict.fromkeys(loss for loss, _ in SOLVERS)
+        if self.loss not in losses:
+            raise UnknownNameError("loss", self.loss, losses)
         if (self.loss, self.solver) not in SOLVERS:
-            raise UnknownNameError("loss and solver", f"{self.loss}, {self.solver}", (", ".join(pair) for pair in SOLVERS))
+            kind = f"solver for {self.loss} loss"
+            raise UnknownNameError(kind, self.solver, (solver for loss, solver in SOLVERS if loss == self.loss))
         if self.offsets not in ("none", "free", "regularized"):
             raise UnknownNameError("offsets", self.offsets, ("none", "free", "regularized"))
         if self.dtype not in ("float64", "float32"):
@@ -154,14 +158,11 @@ class MatrixFactorization(FactorRecommender, Iterative):
 
     def _problem(self, log: Ratings, propensity: Vector, workers: Workers) -> Problem:
         l2 = effective_l2(self.l2, log, n_factors=self.n_factors, penalizes_offsets=self.offsets == "regularized")
-        return Problem(
-            Side.of(log.user, log.item, log.rating, propensity, n_rows=log.n_users, dtype=self.dtype),
-            Side.of(log.item, log.user, log.rating, propensity, n_rows=log.n_items, dtype=self.dtype),
-            self.n_factors,
-            self.offsets,
-            l2,
-            workers,
+        ways = ((log.user, log.item, log.n_users), (log.item, log.user, log.n_items))
+        by_user, by_item = workers.map(
+            lambda way: Side.of(*way[:2], log.rating, propensity, n_rows=way[2], dtype=self.dtype), ways
         )
+        return Problem(by_user, by_item, self.n_factors, self.offsets, l2, workers)
 
     def _begin(self, log: Ratings, propensity: Vector) -> Parameters:
         begin = start.filled_svd if self.solver == "lbfgs" else start.small_random

@@ -107,7 +107,7 @@ def _is_flat(solver: Solver[S, P], state: S, history: tuple[float, ...], tol: fl
     window = FLAT_STEPS // solver.n_steps or 1
     if len(history) <= window:
         return False
-    return abs(history[-1 - window] - history[-1]) <= tol * window * solver.n_steps * abs(history[-1])
+    return bool(abs(history[-1 - window] - history[-1]) <= tol * window * solver.n_steps * abs(history[-1]))
 
 
 def save_state(checkpoint: Checkpoint, state: Any, history: tuple[float, ...]) -> None:

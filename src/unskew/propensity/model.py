@@ -12,7 +12,7 @@ from unskew.data.archive import write_model
 from unskew.data.propensities import SMALLEST
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe, UniverseLike, universe_of
-from unskew.data.vocabulary import Ids, as_ids, find_codes, shown
+from unskew.data.vocabulary import Ids, as_ids, find_codes, shown, unlike
 from unskew.errors import BadPropensityError, UniverseError, UnknownIdError, UsageError
 from unskew.settings import Configured
 from unskew.types import IntVector, Vector
@@ -35,6 +35,11 @@ class PropensityEstimator(Configured):
     """Ratings in the log: what the propensities of all cells should add up to."""
 
     sees_ratings = False
+
+    @property
+    def learns_users(self) -> bool:
+        """Whether it has parameters of each user, and so knows nothing of one whose ratings it has not seen."""
+        return False
 
     def fit(self, log: Ratings, *, universe: UniverseLike = None) -> Self:
         """Learn from a log. Without a ``universe``, (n_users, n_items) or ``"log"``, it is the one that the log has."""
@@ -88,7 +93,8 @@ class PropensityEstimator(Configured):
             row = int((codes < 0).argmax())
             raise UnknownIdError(
                 f"{int((codes < 0).sum())} of {codes.size} {kind}s were not in the log that {type(self).__name__} was fitted to; "
-                f"the first is {shown(asked[row])}. List all of them with Ratings.from_frame(..., {kind}s=...) and fit again."
+                f"the first is {shown(asked[row])}{unlike(asked, vocabulary)}. "
+                f"List all of them with Ratings.from_frame(..., {kind}s=...) and fit again."
             )
         return codes
 

@@ -84,6 +84,11 @@ class NaiveBayesPropensity(LearnsFromSample):
         self.marginal_, self.propensity_by_level_ = share, np.minimum(ratio, 1.0)
         return self
 
+    def of_ratings(self, ratings: npt.ArrayLike) -> Vector:
+        """P(O = 1 | Y = r) of each of the given ratings, which must have been in the log or the sample of the fit."""
+        self.require_fit()
+        return self._of_values(float_array(ratings, "ratings", BadRatingError))
+
     def check_restored(self) -> str | None:
         """Whether there is a propensity for each level, once fitted."""
         if self.propensity_by_level_.size != self.levels_.size:
@@ -93,6 +98,9 @@ class NaiveBayesPropensity(LearnsFromSample):
     def _chances(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:  # noqa: ARG002
         if rating is None:
             raise UsageError("naive Bayes needs the rating of a cell, which an unobserved one does not have; use predict(log).")
+        return self._of_values(rating)
+
+    def _of_values(self, rating: Vector) -> Vector:
         level = _level_of(rating, self.cuts_)
         if self.bins is None:
             self._require_known(rating, self.levels_[level])

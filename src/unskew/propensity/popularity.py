@@ -74,6 +74,11 @@ class PopularityPropensity(PropensityEstimator):
         self.scale_, self.n_capped_ = scale, round(n_capped)
         return self
 
+    @property
+    def learns_users(self) -> bool:
+        """Where users are counted."""
+        return self.by != "item"
+
     def check_restored(self) -> str | None:
         """Whether there is a score for each user and item, once fitted."""
         if (self.user_score_.size, self.item_score_.size) != (len(self.users_), len(self.items_)):

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from unskew.propensity.boosted import BoostedPropensity
-from unskew.propensity.calibration import CalibratedPropensity
-from unskew.propensity.clipping import ClippedPropensity
-from unskew.propensity.cross_fitting import CrossFittedPropensity
-from unskew.propensity.logistic import LogisticPropensity
+from unskew.propensity.covariate.boosted import BoostedPropensity
+from unskew.propensity.covariate.logistic import LogisticPropensity
+from unskew.propensity.low_rank.one_bit import OneBitPropensity
+from unskew.propensity.low_rank.poisson import PoissonPropensity
 from unskew.propensity.model import PropensityEstimator
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
-from unskew.propensity.one_bit import OneBitPropensity
-from unskew.propensity.poisson import PoissonPropensity
 from unskew.propensity.popularity import PopularityPropensity, UniformPropensity
-from unskew.propensity.scaling import ScaledPropensity
+from unskew.propensity.wrappers.calibration import CalibratedPropensity
+from unskew.propensity.wrappers.clipping import ClippedPropensity
+from unskew.propensity.wrappers.cross_fitting import CrossFittedPropensity
+from unskew.propensity.wrappers.scaling import ScaledPropensity
 
 PROPENSITIES: tuple[type[PropensityEstimator], ...] = (
     UniformPropensity,

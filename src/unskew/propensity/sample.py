@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.checks import float_array
+from unskew.data.columns import find_column
+from unskew.data.frames import is_frame, number_column, open_frame
 from unskew.data.ratings import Ratings
 from unskew.data.universe import UniverseLike
 from unskew.errors import BadRatingError, UsageError
@@ -17,7 +19,7 @@ from unskew.propensity.model import PropensityEstimator
 from unskew.types import Vector
 
 SampleLike: TypeAlias = Ratings | Mapping[float, float] | npt.ArrayLike
-"""Ratings of cells picked at random: a log of them, the ratings alone, or a table {rating: count} or {rating: share}."""
+"""Ratings of cells picked at random: a log or frame of them, the ratings alone, {rating: count} or {rating: share}."""
 
 
 class LearnsFromSample(PropensityEstimator):
@@ -43,7 +45,11 @@ def marginal_of(given: SampleLike) -> Marginal:
     """The marginal of a sample in any of its forms."""
     if isinstance(given, Mapping):
         return _of_table(given)
-    values = given.rating if isinstance(given, Ratings) else float_array(given, "mcar ratings", BadRatingError)
+    if is_frame(given):
+        frame = open_frame(given)
+        values = number_column(frame, frame.columns[0] if len(frame.columns) == 1 else find_column("rating", None, frame.columns))
+    else:
+        values = given.rating if isinstance(given, Ratings) else float_array(given, "mcar ratings", BadRatingError)
     if values.ndim != 1 or values.size == 0:
         raise UsageError(
             f"mcar must hold at least one rating, in one column; got shape {values.shape}. "

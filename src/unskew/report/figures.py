@@ -202,13 +202,16 @@ def draw_toy(result: Drawable) -> Figure:
 
 
 def draw_table2(result: Drawable) -> Figure:
-    """Test errors of the models, ours beside the paper's, a panel a metric."""
+    """Test errors of the models, ours beside the paper's, a panel a data set and metric."""
     rows = [row for row in result.rows if "variant" not in row]
-    figure = new_figure(9, 2.6)
-    figure.suptitle("Error on the uniformly random test of Coat, ours and the paper's", fontsize="medium")
-    metrics = list(dict.fromkeys(row["metric"] for row in rows))
-    for axes, metric in zip(figure.subplots(1, len(metrics)), metrics, strict=True):
-        shown = [row for row in rows if row["metric"] == metric]
+    panels = list(dict.fromkeys((row["data"], row["metric"]) for row in rows))
+    data = list(dict.fromkeys(name for name, _ in panels))
+    figure = new_figure(9, 2.6 * len(data))
+    figure.suptitle("Error on the uniformly random test, ours and the paper's", fontsize="medium")
+    grid = figure.subplots(len(data), len(panels) // len(data), squeeze=False)
+    for axes, (name, metric) in zip(grid.ravel(), panels, strict=True):
+        shown = [row for row in rows if (row["data"], row["metric"]) == (name, metric)]
+        axes.set_title(name.capitalize())
         place = np.arange(len(shown))
         axes.barh(place, [row["paper"] for row in shown], color="0.85", height=0.7, label="paper")
         axes.plot([row["ours"] for row in shown], place, MARKERS["ips"], color=COLORS["ips"], label="ours")

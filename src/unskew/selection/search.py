@@ -99,6 +99,8 @@ def cross_validate(
     (k-1)/k for training and 1/k for validation, since that is how likely a cell was to get there. Without propensities the naive
     model is chosen naively. Settings that differ in ``l2`` alone are fitted from the weakest penalty up, each from the last.
     """
+    if "clip" in grid and propensities is None:
+        raise UsageError("clip limits inverse propensities, and there are none: pass propensities=..., or leave clip out.")
     settings = _settings(model, grid)
     higher_is_better = find_metric(metric).higher_is_better
     known = None if propensities is None else propensities_of(log, propensities)

@@ -14,10 +14,10 @@ from unskew.data.ratings import Ratings
 from unskew.data.universe import UniverseLike
 from unskew.errors import UnknownNameError, UsageError
 from unskew.progress import live_line
-from unskew.propensity.bits import Bits, pair_products
-from unskew.propensity.low_rank import Logits, Outcome, Part, Penalized, all_sums, descend, noise, require_both
+from unskew.propensity.low_rank.bits import Bits, pair_products
+from unskew.propensity.low_rank.logits import Logits, Outcome, Part, Penalized, all_sums, descend, noise, require_both
+from unskew.propensity.low_rank.nuclear import dense_bits, in_factors, solve_in_nuclear_ball
 from unskew.propensity.model import PropensityEstimator, known_universe
-from unskew.propensity.nuclear import dense_bits, in_factors, solve_in_nuclear_ball
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import IntVector, Matrix, Vector
 
@@ -134,6 +134,11 @@ class OneBitPropensity(PropensityEstimator):
         self.history_, self.n_iter_, self.converged_ = outcome.history, len(outcome.history) - 1, outcome.has_converged
         self._remember(log, known)
         return self
+
+    @property
+    def learns_users(self) -> bool:
+        """It has factors of each."""
+        return True
 
     def check_restored(self) -> str | None:
         """Factors of other sizes than the ids belong to another model."""

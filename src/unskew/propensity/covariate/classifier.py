@@ -11,8 +11,15 @@ from unskew.data.checks import is_finite_number, whole_number
 from unskew.data.ratings import Ratings
 from unskew.data.universe import UniverseLike
 from unskew.errors import UsageError
-from unskew.propensity.cells import ProfileCells, count_cells, count_sample, draw_unobserved, labelled_rows, side_by_side
-from unskew.propensity.covariates import CovariatePropensity, Covariates, require_covariates
+from unskew.propensity.covariate.cells import (
+    ProfileCells,
+    count_cells,
+    count_sample,
+    draw_unobserved,
+    labelled_rows,
+    side_by_side,
+)
+from unskew.propensity.covariate.covariates import CovariatePropensity, Covariates, require_covariates
 from unskew.propensity.model import listed_universe
 from unskew.types import IntVector, Matrix, Vector
 

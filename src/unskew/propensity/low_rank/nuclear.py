@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit, logit
 
-from unskew.propensity.bits import Bits
+from unskew.propensity.low_rank.bits import Bits
 from unskew.types import Matrix, Vector
 
 LIPSCHITZ = 0.25

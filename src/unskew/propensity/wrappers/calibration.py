@@ -16,11 +16,11 @@ from unskew.data.checks import whole_number
 from unskew.data.ratings import Ratings
 from unskew.data.universe import UniverseLike
 from unskew.errors import PropensityWarning, UnknownNameError, UsageError
-from unskew.propensity.cell_blocks import CellBlock, cell_blocks
-from unskew.propensity.held_out import folds_of_users
 from unskew.propensity.model import PropensityEstimator, listed_universe
 from unskew.propensity.sample import SampleLike
-from unskew.propensity.wrapper import Wrapper
+from unskew.propensity.wrappers.cell_blocks import CellBlock, cell_blocks
+from unskew.propensity.wrappers.held_out import folds_of_users
+from unskew.propensity.wrappers.wrapper import Wrapper
 from unskew.types import IntVector, Matrix, Vector
 
 Method: TypeAlias = Literal["platt", "isotonic"]

@@ -10,8 +10,8 @@ from scipy.optimize import OptimizeResult, minimize
 from scipy.special import logit
 
 from unskew.errors import UsageError
-from unskew.propensity.bits import Bits
-from unskew.propensity.nuclear import balance
+from unskew.propensity.low_rank.bits import Bits
+from unskew.propensity.low_rank.nuclear import balance
 from unskew.threads import Workers
 from unskew.types import BoolVector, IntVector, Matrix, Vector
 

@@ -24,6 +24,11 @@ class Wrapper(LearnsFromSample):
         """Whether the inner model needs the rating of a cell."""
         return self.model.sees_ratings
 
+    @property
+    def learns_users(self) -> bool:
+        """Whether the inner model does."""
+        return self.model.learns_users
+
     def _fit_inner(self, log: Ratings, *, mcar: SampleLike | None, universe: Universe) -> PropensityEstimator:
         """The inner model, fitted to ``log`` unless it was fitted before."""
         require_model(self, self.model)

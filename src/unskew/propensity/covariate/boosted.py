@@ -13,8 +13,8 @@ from unskew.data.checks import is_finite_number, whole_number
 from unskew.data.ratings import Ratings
 from unskew.data.universe import UniverseLike
 from unskew.errors import PropensityWarning, UnknownNameError, UsageError
-from unskew.propensity.cells import ProfileCells, count_cells, labelled_rows, side_by_side
-from unskew.propensity.covariates import CovariatePropensity, Covariates, are_marks, require_covariates
+from unskew.propensity.covariate.cells import ProfileCells, count_cells, labelled_rows, side_by_side
+from unskew.propensity.covariate.covariates import CovariatePropensity, Covariates, are_marks, require_covariates
 from unskew.propensity.model import listed_universe
 from unskew.threads import single_openmp_thread
 from unskew.types import IntVector, Matrix, Vector
@@ -114,7 +114,8 @@ class BoostedPropensity(CovariatePropensity):
         if self.n_trees_ == self.max_trees:
             warnings.warn(
                 f"{self.stop} was still falling after {self.max_trees} trees ({imbalance[-1]:.4g}, and {imbalance[0]:.4g} "
-                "without any); raise max_trees or learning_rate to see where it ends.",
+                "without any); raise max_trees or learning_rate to see where it ends, or, where diagnose "
+                "shows that the weights add up to too little already, keep these trees.",
                 PropensityWarning,
                 stacklevel=2,
             )

@@ -17,13 +17,13 @@ from unskew.data.universe import UniverseLike
 from unskew.data.vocabulary import Ids, shown
 from unskew.errors import DataError, PropensityWarning, UnknownNameError, UsageError
 from unskew.progress import live_line
-from unskew.propensity.bits import pair_products
-from unskew.propensity.cells import Unobserved, draw_cells, require_unobserved
-from unskew.propensity.covariates import CovariatePropensity, are_marks
-from unskew.propensity.design import Interactions, Side, named_coefficients, term_names
-from unskew.propensity.likelihood import Maximum, Problem, maximize
+from unskew.propensity.covariate.cells import Unobserved, draw_cells, require_unobserved
+from unskew.propensity.covariate.covariates import CovariatePropensity, are_marks
+from unskew.propensity.covariate.design import Interactions, Side, named_coefficients, term_names
+from unskew.propensity.covariate.likelihood import Maximum, Problem, maximize
+from unskew.propensity.covariate.observations import Folds, Observations
+from unskew.propensity.low_rank.bits import pair_products
 from unskew.propensity.model import BLOCK_PAIRS, listed_universe
-from unskew.propensity.observations import Folds, Observations
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import IntVector, Matrix, Vector
 
@@ -173,6 +173,11 @@ class LogisticPropensity(CovariatePropensity):
             self._correct_for(cells.unobserved, log, check_rng)
         self._warn(found)
         return self
+
+    @property
+    def learns_users(self) -> bool:
+        """Where users have offsets."""
+        return bool(self.user_offsets)
 
     def check_restored(self) -> str | None:
         """Sizes that belong together."""

@@ -12,17 +12,14 @@ from unskew.data.propensities import SMALLEST
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe, UniverseLike
 from unskew.errors import PropensityWarning, UnknownNameError, UsageError
-from unskew.propensity.held_out import folds_of_cells, folds_of_users
 from unskew.propensity.model import PropensityEstimator, known_universe
 from unskew.propensity.sample import SampleLike
-from unskew.propensity.wrapper import Wrapper, fit_copy, has_fitted_parts, require_model
+from unskew.propensity.wrappers.held_out import folds_of_cells, folds_of_users
+from unskew.propensity.wrappers.wrapper import Wrapper, fit_copy, has_fitted_parts, require_model
 from unskew.types import IntVector, Vector
 
 Held: TypeAlias = Literal["user", "cell"]
-ADVICE = {
-    "user": "A model with parameters of each user knows nothing of a user held out: take by='cell'. Otherwise smooth it.",
-    "cell": "Smooth the model, so that a user or an item whose only ratings are held out keeps a chance.",
-}
+HELD: tuple[Held, ...] = ("user", "cell")
 
 
 class CrossFittedPropensity(Wrapper):
@@ -42,7 +39,7 @@ class CrossFittedPropensity(Wrapper):
         How many parts to hold out in turn.
     by
         ``"user"`` holds out whole users, which suits models of items, ratings and covariates; a model with parameters of each
-        user needs ``"cell"``.
+        user needs ``"cell"``. None takes the one that suits the model.
     random_state
         Seed of the folds.
     """
@@ -57,17 +54,17 @@ class CrossFittedPropensity(Wrapper):
     n_capped_: int
     """Ratings of the fit whose propensity would be above 1."""
 
-    def __init__(self, model: PropensityEstimator, *, n_folds: int = 5, by: Held = "user", random_state: int = 0) -> None:
+    def __init__(self, model: PropensityEstimator, *, n_folds: int = 5, by: Held | None = None, random_state: int = 0) -> None:
         self.model = model
         self.n_folds = n_folds
-        self.by: Held = by
+        self.by: Held | None = by
         self.random_state = random_state
 
     def fit(self, log: Ratings, *, mcar: SampleLike | None = None, universe: UniverseLike = None) -> Self:
         """Fit the model once for each fold; ``mcar`` goes to each of them."""
         self._check_settings()
         space, seed = known_universe(log, universe), whole_number("random_state", self.random_state, least=0)
-        of_user = folds_of_users(log.n_users, n_folds=self.n_folds, seed=seed) if self.by == "user" else np.empty(0, np.int32)
+        of_user = folds_of_users(log.n_users, n_folds=self.n_folds, seed=seed) if self._held == "user" else np.empty(0, np.int32)
         fold = _fold(log.user, log.item, log.n_items, of_user, self.n_folds, seed)
         left = 1 - np.bincount(of_user, minlength=self.n_folds) / of_user.size if of_user.size else _even(self.n_folds)
         models = tuple(self._fit_without(each, log, fold, mcar, space) for each in range(self.n_folds))
@@ -99,17 +96,26 @@ class CrossFittedPropensity(Wrapper):
     def _check_settings(self) -> None:
         require_model(self, self.model)
         whole_number("n_folds", self.n_folds, least=2)
-        if self.by not in ADVICE:
-            raise UnknownNameError("by", self.by, ADVICE)
+        if self.by not in (None, *HELD):
+            raise UnknownNameError("by", self.by, HELD)
         if has_fitted_parts(self.model):
             raise UsageError(f"{self.model!r} is fitted already, and has seen what is to be held out. Wrap an unfitted model.")
+
+    @property
+    def _held(self) -> Held:
+        return self.by or ("cell" if self.model.learns_users else "user")
+
+    def _advice(self) -> str:
+        if self._held == "user" and self.model.learns_users:
+            return "It has parameters of each user, and knows nothing of one held out: take by='cell'."
+        return f"Smooth the model, so that what only {self._held}s held out speak for keeps a chance."
 
     def _judge(self, value: Vector, log: Ratings, universe: Universe) -> None:
         none = value < SMALLEST
         if none.any():
             raise UsageError(
-                f"{int(none.sum())} of {none.size} ratings have no chance under a model that has not seen their {self.by}; "
-                f"the first is at {log.name_cell(int(none.argmax()))}. {ADVICE[self.by]}"
+                f"{int(none.sum())} of {none.size} ratings have no chance under a model that has not seen their {self._held}; "
+                f"the first is at {log.name_cell(int(none.argmax()))}. {self._advice()}"
             )
         self._warn(int((value > 1).sum()), len(log), float((1 / value).sum()) / universe.n_cells)
 
@@ -123,7 +129,7 @@ class CrossFittedPropensity(Wrapper):
         if stands_for > 2:
             warnings.warn(
                 f"the log's inverse propensities stand for {stands_for:.3g} times as many cells as there are: the model says "
-                f"little of what it has not seen. {ADVICE[self.by]}",
+                f"little of what it has not seen. {self._advice()}",
                 PropensityWarning,
                 stacklevel=4,
             )

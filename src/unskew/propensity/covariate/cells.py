@@ -9,7 +9,7 @@ import numpy as np
 from unskew.data.cells import Cells, are_among, observed_cells
 from unskew.data.ratings import Ratings
 from unskew.errors import UniverseError
-from unskew.propensity.covariates import Covariates
+from unskew.propensity.covariate.covariates import Covariates
 from unskew.types import BoolVector, IntVector, Matrix, Vector
 
 

@@ -15,7 +15,7 @@ from unskew.data.ratings import Ratings
 from unskew.data.universe import UniverseLike
 from unskew.errors import UnknownNameError, UsageError
 from unskew.progress import live_line
-from unskew.propensity.bits import Bits, pair_products
+from unskew.propensity.low_rank.bits import Bits, pair_products
 from unskew.propensity.model import PropensityEstimator, known_universe
 from unskew.threads import single_blas_thread
 from unskew.types import IntVector, Matrix, Vector
@@ -138,6 +138,11 @@ class PoissonPropensity(PropensityEstimator):
         self.history_, self.n_iter_, self.converged_ = history, len(history) - 1, has_converged
         self._remember(log, known)
         return self
+
+    @property
+    def learns_users(self) -> bool:
+        """It has factors of each."""
+        return True
 
     def check_restored(self) -> str | None:
         """Factors of other sizes than the ids belong to another model."""

@@ -12,7 +12,7 @@ from unskew.data.universe import UniverseLike
 from unskew.errors import UsageError
 from unskew.propensity.model import PropensityEstimator, known_universe
 from unskew.propensity.sample import SampleLike
-from unskew.propensity.wrapper import Wrapper
+from unskew.propensity.wrappers.wrapper import Wrapper
 from unskew.types import IntVector, Vector
 
 

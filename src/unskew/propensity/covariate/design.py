@@ -8,8 +8,8 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from unskew.propensity.covariates import Covariates, within_pairs
-from unskew.propensity.likelihood import Terms, Units
+from unskew.propensity.covariate.covariates import Covariates, within_pairs
+from unskew.propensity.covariate.likelihood import Terms, Units
 from unskew.types import IntVector, Matrix, Vector
 
 Interactions: TypeAlias = Literal["all", "user-item", "none"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -13,14 +14,16 @@ import numpy.typing as npt
 
 from unskew.data.archive import write_model
 from unskew.data.columns import find_column
-from unskew.data.frames import EagerFrame, id_column, is_frame, number_column, open_frame
+from unskew.data.frames import EagerFrame, id_column, index_ids, is_frame, number_column, open_frame
 from unskew.data.ratings import Ratings
-from unskew.data.vocabulary import Ids, as_ids, encode, find_codes, missing_ids, shown
-from unskew.errors import BadRatingError, ColumnError, DataError, UsageError
+from unskew.data.vocabulary import Ids, as_ids, encode, find_codes, missing_ids, shown, unlike
+from unskew.errors import BadRatingError, ColumnError, DataError, PropensityWarning, UsageError
 from unskew.propensity.model import PropensityEstimator
 from unskew.types import BoolVector, IntVector, Matrix, Vector
 
 Kind: TypeAlias = Literal["user", "item"]
+LIKE_IDS = 20
+"""From so many rows on, whole numbers that are all different look like ids."""
 MOST_LEVELS = 1000
 """A column of text with more distinct values is a name, not a category."""
 
@@ -37,14 +40,21 @@ class Covariates:
     """The row of ``values`` that each user or item has."""
 
     @classmethod
-    def of(cls, given: object, ids: Ids, kind: Kind) -> Covariates:
-        """Read ``given``: None, an array or a frame with a row for each of ``ids``, in their order or with a column of ids."""
+    def of(cls, given: object, ids: Ids, kind: Kind, *, constants: Literal["refuse", "drop"] = "refuse") -> Covariates:
+        """Read ``given``: None, an array or a frame with a row for each of ``ids``, in their order or with ids.
+
+        Columns that are the same for all are refused, or left out where ``constants`` says so.
+        """
         columns = list(_columns(given, ids, kind))
         names = tuple(name for name, _ in columns)
         matrix = np.column_stack([column for _, column in columns]) if columns else np.empty((len(ids), 0))
         _require_rows(matrix, ids, kind)
         _require_finite(matrix, names, kind)
-        _require_variety(matrix, names, kind)
+        varies = np.array([bool((column != column[0]).any()) for column in matrix.T], dtype=bool)
+        if constants == "refuse":
+            _require_variety(varies, names, len(ids), kind)
+        _warn_of_ids(matrix, names, kind)
+        names, matrix = tuple(np.array(names, dtype=object)[varies]), matrix[:, varies]
         values, profile = _distinct_rows(matrix)
         return cls(kind, names, values, profile)
 
@@ -137,7 +147,7 @@ def _array_columns(given: Any, kind: Kind) -> Iterator[tuple[str, npt.NDArray[An
     if table.ndim not in (1, 2):
         raise UsageError(f"{kind}_features must be a table with a row for each {kind}; got shape {table.shape}.")
     for place, column in enumerate(table.reshape(len(table), -1).T):
-        yield f"{kind}_{place}", _numbers_or_ids(column)
+        yield f"{kind}:{place}", _numbers_or_ids(column)
 
 
 def _numbers_or_ids(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -155,13 +165,18 @@ def _numbers_or_ids(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def _frame_columns(given: object, ids: Ids, kind: Kind) -> Iterator[tuple[str, npt.NDArray[Any]]]:
     frame = open_frame(given)
     key = _id_name(frame, kind)
-    rows = slice(None) if key is None else _rows_of(frame, key, ids, kind)
+    listed = index_ids(given) if key is None else id_column(frame, key)
+    rows = slice(None) if listed is None else _rows_of(listed, "the index" if key is None else f"column {key!r}", ids, kind)
     for name in frame.columns:
         if name != key:
-            yield f"{kind}:{name}", _frame_column(frame, name)[rows]
+            yield f"{kind}:{name}", _frame_column(frame, name, kind)[rows]
 
 
-def _frame_column(frame: EagerFrame, name: str) -> npt.NDArray[Any]:
+def _frame_column(frame: EagerFrame, name: str, kind: Kind) -> npt.NDArray[Any]:
+    if frame.schema[name].is_temporal():
+        raise UsageError(
+            f"the {kind} covariate {name!r} is a date or a time; make a number of it, such as days since a day, or drop it."
+        )
     try:
         return number_column(frame, name)
     except BadRatingError:
@@ -178,16 +193,15 @@ def _id_name(frame: EagerFrame, kind: Kind) -> str | None:
         return None
 
 
-def _rows_of(frame: EagerFrame, key: str, ids: Ids, kind: Kind) -> npt.NDArray[np.int32]:
-    listed = id_column(frame, key)
+def _rows_of(listed: Ids, where: str, ids: Ids, kind: Kind) -> npt.NDArray[np.int32]:
     if len(set(listed.tolist())) < len(listed):
-        raise DataError(f"column {key!r} of {kind}_features lists a {kind} more than once. Keep one row for each.")
+        raise DataError(f"{where} of {kind}_features lists a {kind} more than once. Keep one row for each.")
     rows = find_codes(ids, listed)
     if (rows < 0).any():
         missing = ids[int((rows < 0).argmax())]
         raise DataError(
-            f"column {key!r} of {kind}_features lacks {int((rows < 0).sum())} of the log's {len(ids)} {kind}s; "
-            f"the first is {shown(missing)}. Add a row for each."
+            f"{where} of {kind}_features lacks {int((rows < 0).sum())} of the log's {len(ids)} {kind}s; "
+            f"the first is {shown(missing)}{unlike(ids, listed)}. Add a row for each."
         )
     return rows
 
@@ -228,13 +242,25 @@ def _require_finite(matrix: Matrix, names: Sequence[str], kind: Kind) -> None:
         raise _missing(names[place], int(bad[:, place].sum()), int(bad[:, place].argmax()), kind)
 
 
-def _require_variety(matrix: Matrix, names: Sequence[str], kind: Kind) -> None:
-    constant = [name for name, column in zip(names, matrix.T, strict=True) if (column == column[0]).all()]
-    if constant:
+def _require_variety(varies: BoolVector, names: Sequence[str], size: int, kind: Kind) -> None:
+    if not varies.all():
         raise UsageError(
-            f"{len(constant)} of {len(names)} {kind} covariates are the same for all {len(matrix)} {kind}s, which tells nothing; "
-            f"the first is {constant[0]!r}. Drop it."
+            f"{int((~varies).sum())} of {len(names)} {kind} covariates are the same for all {size} {kind}s, which tells nothing; "
+            f"the first is {names[int(varies.argmin())]!r}. Drop it."
         )
+
+
+def _warn_of_ids(matrix: Matrix, names: Sequence[str], kind: Kind) -> None:
+    """Whole numbers of which no two are alike are more often ids than anything that was measured."""
+    for name, column in zip(names, matrix.T, strict=True):
+        is_whole = bool((column == np.floor(column)).all())
+        if column.size >= LIKE_IDS and is_whole and np.unique(column).size == column.size:
+            warnings.warn(
+                f"the {kind} covariate {name!r} is another whole number for each of {column.size} {kind}s, as ids are. If it "
+                f"is the column of ids, call it {kind}_id; if it tells nothing of a {kind}, drop it.",
+                PropensityWarning,
+                stacklevel=2,
+            )
 
 
 def _distinct_rows(matrix: Matrix) -> tuple[Matrix, IntVector]:

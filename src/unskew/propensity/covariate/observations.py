@@ -9,9 +9,9 @@ import numpy as np
 
 from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
-from unskew.propensity.cells import Unobserved, draw_unobserved
-from unskew.propensity.design import Side
-from unskew.propensity.likelihood import Grid, Problem, Sample, Units
+from unskew.propensity.covariate.cells import Unobserved, draw_unobserved
+from unskew.propensity.covariate.design import Side
+from unskew.propensity.covariate.likelihood import Grid, Problem, Sample, Units
 from unskew.threads import Workers
 from unskew.types import BoolVector, IntVector, Matrix
 

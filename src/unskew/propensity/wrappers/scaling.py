@@ -9,11 +9,11 @@ import numpy as np
 from unskew.data.checks import whole_number
 from unskew.data.ratings import Ratings
 from unskew.data.universe import UniverseLike
-from unskew.propensity.cell_blocks import cell_blocks
 from unskew.propensity.density import Capped, scale_to_total
 from unskew.propensity.model import PropensityEstimator, listed_universe
 from unskew.propensity.sample import SampleLike
-from unskew.propensity.wrapper import Wrapper
+from unskew.propensity.wrappers.cell_blocks import cell_blocks
+from unskew.propensity.wrappers.wrapper import Wrapper
 from unskew.types import IntVector, Vector
 
 

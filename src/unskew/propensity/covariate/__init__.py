@@ -1,0 +1,1 @@
+"""Propensities from what is known of users and items: logistic regression, boosted trees, any classifier."""

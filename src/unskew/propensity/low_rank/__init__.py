@@ -1,0 +1,1 @@
+"""Propensities from the observed cells alone, as a matrix of low rank."""

@@ -1,0 +1,1 @@
+"""Propensity models made from other models: clipped, scaled, calibrated, cross-fitted."""
