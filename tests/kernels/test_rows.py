@@ -29,19 +29,32 @@ def problem(n_factors: int, dtype: str, seed: int, *, has_offsets: bool) -> dict
         "root_weight": rng.uniform(0.5, 3, n).astype(dtype),
         "rating": rng.integers(1, 6, n).astype(dtype),
         "partners": partners,
+        "shared": np.zeros((partners.shape[1],) * 2, dtype),
         "ridge": rng.uniform(0.5, 2, n_solved).astype(dtype),
+        "row_ridge": np.ones(len(CELLS_A_ROW), dtype),
     }
 
 
+def with_a_shared_matrix(given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The same with x x' of all partners added everywhere, and penalties that differ by row."""
+    rng, n_solved, dtype = np.random.default_rng(9), given["ridge"].size, given["ridge"].dtype
+    shared = np.zeros_like(given["shared"])
+    x = given["partners"][:, :n_solved].astype(np.float64)
+    shared[:n_solved, :n_solved] = 0.3 * np.triu(x.T @ x)
+    return {**given, "shared": shared, "row_ridge": rng.uniform(0.1, 5, len(CELLS_A_ROW)).astype(dtype)}
+
+
 def solve_slowly(given: dict[str, np.ndarray], constant: float, row: int) -> tuple[np.ndarray, float]:
-    """min_z sum w (t - x . z)^2 + sum ridge z^2 by the normal equations, in float64."""
+    """min_z sum w (t - x . z)^2 + z' C z + s sum ridge z^2 by the normal equations, in float64."""
     cells = slice(given["starts"][row], given["starts"][row + 1])
     lines = given["partners"][given["partner"][cells]].astype(np.float64)
     n_solved = given["ridge"].size
     x, t = lines[:, :n_solved], given["rating"][cells] - constant - lines[:, n_solved]
     weight = given["root_weight"][cells].astype(np.float64) ** 2
-    z = np.linalg.solve((x * weight[:, None]).T @ x + np.diag(given["ridge"].astype(np.float64)), (x * weight[:, None]).T @ t)
-    return z, float((weight * (t - x @ z) ** 2).sum() + (given["ridge"] * z**2).sum())
+    upper = given["shared"][:n_solved, :n_solved].astype(np.float64)
+    penalty = upper + np.triu(upper, 1).T + np.diag(given["row_ridge"][row] * given["ridge"].astype(np.float64))
+    z = np.linalg.solve((x * weight[:, None]).T @ x + penalty, (x * weight[:, None]).T @ t)
+    return z, float((weight * (t - x @ z) ** 2).sum() + z @ penalty @ z)
 
 
 def solve(given: dict[str, np.ndarray], constant: float, longest: int = 1000) -> tuple[np.ndarray, np.ndarray, int]:
@@ -51,16 +64,18 @@ def solve(given: dict[str, np.ndarray], constant: float, longest: int = 1000) ->
     )
     cells = (given["starts"], given["partner"], given["root_weight"], given["rating"])
     number, lanes = given["partners"].dtype.type, 32 // given["partners"].itemsize
-    bad = kernel.solve_rows(ROWS, cells, number(constant), given["partners"], given["ridge"], lanes, longest, solutions, minima)
+    parts = (given[name] for name in ("partners", "shared", "ridge", "row_ridge"))
+    bad = kernel.solve_rows(ROWS, cells, number(constant), *parts, lanes, longest, solutions, minima)
     return solutions, minima, bad
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(
-    ("n_factors", "has_offsets"), [(1, False), (0, True), (5, True), (7, False), (20, True), (22, True), (64, True)]
-)
-def test_rows_are_solved_as_by_the_normal_equations(n_factors: int, has_offsets: bool, dtype: str) -> None:
+@pytest.mark.parametrize("is_shared", [False, True])
+@pytest.mark.parametrize(("n_factors", "has_offsets"), SIZES)
+def test_rows_are_solved_as_by_the_normal_equations(n_factors: int, has_offsets: bool, is_shared: bool, dtype: str) -> None:
     given = problem(n_factors, dtype, seed=n_factors, has_offsets=has_offsets)
+    if is_shared:
+        given = with_a_shared_matrix(given)
 
     solutions, minima, bad = solve(given, 1.25)
 
@@ -134,6 +149,31 @@ def test_a_singular_row_is_named() -> None:
     given["ridge"][:] = 0
 
     assert solve(given, 0.0)[2] == 1
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_times_lines_are_a_sparse_product(dtype: str) -> None:
+    given = problem(20, dtype, 5, has_offsets=False)
+    cells = (given["starts"], given["partner"], given["root_weight"], given["rating"])
+    products = kernel.lines_of_zeros(len(CELLS_A_ROW), 20, dtype)
+
+    kernel.multiply_rows(ROWS, cells, given["partners"], products)
+
+    row = np.repeat(np.arange(len(CELLS_A_ROW)), CELLS_A_ROW)
+    expected = np.zeros(products.shape)
+    np.add.at(expected, row, given["rating"][:, None].astype(np.float64) * given["partners"][given["partner"]])
+    np.testing.assert_allclose(products, expected, rtol=1e-3 if dtype == "float32" else 1e-12, atol=1e-4)
+
+
+def test_a_long_row_of_float32_keeps_its_digits() -> None:
+    """A million times 0.1 is 100,958 when each is added to the whole; in pieces it is right to five digits and more."""
+    n = 10**6
+    cells = (np.array([0, n]), np.zeros(n, np.int32), np.ones(n, np.float32), np.full(n, 0.1, np.float32))
+    lines, products = np.ones((1, 8), np.float32), np.zeros((1, 8), np.float32)
+
+    kernel.multiply_rows((0, 1), cells, lines, products)
+
+    np.testing.assert_allclose(products, 1e5, rtol=1e-5)
 
 
 @settings(max_examples=20)

@@ -9,7 +9,9 @@ of its weight. Two layouts of a line of numbers, of a width that is a multiple o
 so that the product of the two is v . w + a + b, and one is the other's gradient direction. Per row, with x the first ``n_solved``
 entries of the partner's line and t = rating - constant - b,
 
-    min_z  sum w (t - x . z)^2 + sum_j ridge_j z_j^2.
+    min_z  sum w (t - x . z)^2 + z' C z + s sum_j ridge_j z_j^2,
+
+with a matrix C that all rows share and an s of each row's own (0 and 1 for a plain ridge).
 
 ``[x, t]`` scaled by the root of the weight fills a panel; the panel's Gram matrix holds normal matrix, right-hand side and
 sum w t^2 at once, and after elimination its last corner is the minimum itself. Eight rows are eliminated side by side.
@@ -48,6 +50,8 @@ CACHE_LINE = 64
 """Bytes."""
 PANEL = 96
 """Cells in a panel: at 20 factors in float32 it stays in the first-level cache."""
+PIECE = 1024
+"""Cells whose lines are added up before their sum joins that of the row, so that float32 loses little in long rows."""
 
 TILE_4_3, TILE_4_2, TILE_8_1 = gram_tile(4, 256, 256, 256), gram_tile(4, 256, 256), gram_tile(8, 256)
 WIDE_6, WIDE_5, WIDE_4 = gram_tile(8, 512, 512, 512), gram_tile(8, 512, 512, 256), gram_tile(8, 512, 512)
@@ -158,7 +162,7 @@ def fill_panel(first: int, n: int, cells: Cells, constant: Number, partners: Flo
 
 
 @compiled
-def fill_gram(
+def add_cells(
     first: int,
     end: int,
     cells: Cells,
@@ -169,8 +173,7 @@ def fill_gram(
     panel: Floats,
     gram: Floats,
 ) -> None:
-    """The upper triangle of sum w [x, t]' [x, t] over the cells from ``first`` to ``end``."""
-    gram[:] = 0
+    """The upper triangle of gram += sum w [x, t]' [x, t] over the cells from ``first`` to ``end``."""
     for start in range(first, end, PANEL):
         n = min(PANEL, end - start)
         fill_panel(start, n, cells, constant, partners, n_solved, panel)
@@ -181,8 +184,8 @@ def fill_gram(
 def gram_of(first: int, end: int, cells: Cells, constant: Number, partners: Floats, n_solved: int, lanes: int) -> Floats:
     """The Gram matrix of a piece of a row, its upper triangle filled."""
     width = partners.shape[1]
-    panel, gram = np.zeros((PANEL, width), partners.dtype), np.empty((width, width), partners.dtype)
-    fill_gram(first, end, cells, constant, partners, n_solved, lanes, panel, gram)
+    panel, gram = np.zeros((PANEL, width), partners.dtype), np.zeros((width, width), partners.dtype)
+    add_cells(first, end, cells, constant, partners, n_solved, lanes, panel, gram)
     return gram
 
 
@@ -240,7 +243,9 @@ def solve_rows(
     cells: Cells,
     constant: Number,
     partners: Floats,
+    shared: Floats,
     ridge: Floats,
+    row_ridge: Floats,
     lanes: int,
     longest: int,
     solutions: Floats,
@@ -248,7 +253,8 @@ def solve_rows(
 ) -> int:
     """Solve rows ``rows[0]`` to ``rows[1]``; ``minima`` gets each penalised minimum. Returns a row without a solution, or -1.
 
-    Rows without a cell get zeros; those of more than ``longest`` cells are left alone.
+    ``shared`` is the upper triangle of C, zeros around it, and as wide as a line; ``row_ridge`` has each row's s. Rows without a
+    cell get zeros; those of more than ``longest`` cells are left alone.
     """
     starts = cells[0]
     n_solved, width, dtype = ridge.size, partners.shape[1], partners.dtype
@@ -262,9 +268,12 @@ def solve_rows(
             first, end = starts[batch + lane], starts[batch + lane + 1]
             if 0 < end - first <= longest:
                 gram = grams[lane * width : (lane + 1) * width]
-                fill_gram(first, end, cells, constant, partners, n_solved, lanes, panel, gram)
+                for i in range(width):
+                    for j in range(width):
+                        gram[i, j] = shared[i, j]
+                add_cells(first, end, cells, constant, partners, n_solved, lanes, panel, gram)
                 for j in range(n_solved):
-                    gram[j, j] += ridge[j]
+                    gram[j, j] += row_ridge[batch + lane] * ridge[j]
         put_side_by_side(grams, n_solved, systems)
         solve_side_by_side(systems, n_solved, inverses, solution)
         for lane in range(n_rows):
@@ -278,6 +287,21 @@ def solve_rows(
                 solutions[row, j] = 0 if n_cells == 0 else solution[j, lane]
             minima[row] = 0 if n_cells == 0 else systems[n_lines - 1, lane]
     return -1
+
+
+@compiled
+def multiply_rows(rows: tuple[int, int], cells: Cells, partners: Floats, products: Floats) -> None:
+    """products[row] += sum over its cells of rating * the partner's line: a sparse matrix times a dense one."""
+    starts, partner, _, rating = cells
+    width = partners.shape[1]
+    piece = np.zeros((1, width), partners.dtype)
+    for row in range(rows[0], rows[1]):
+        for first in range(starts[row], starts[row + 1], PIECE):
+            piece[0] = 0
+            for cell in range(first, min(first + PIECE, starts[row + 1])):
+                add_scaled(partners, np.int64(partner[cell]), rating[cell], piece, 0, 0)
+            for j in range(width):
+                products[row, j] += piece[0, j]
 
 
 @compiled

@@ -1,4 +1,4 @@
-"""The objective of Eq. (14) on one log, laid out for the row kernels."""
+"""The objective of Eq. (14) on one log, or on all cells at once, laid out for the row kernels."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ class Side:
     partner: IntVector
     rating: Floats
     root_weight: Floats
+    row_ridge: Floats
+    """What each row's penalty is multiplied by."""
     tasks: tuple[tuple[int, int], ...]
     """Ranges of rows with about equal numbers of cells, those of long rows not counted."""
 
@@ -39,14 +41,14 @@ class Side:
     def of(
         cls, row: IntVector, partner: IntVector, rating: Vector, propensity: Vector, *, n_rows: int, dtype: npt.DTypeLike
     ) -> Side:
-        """Sort cells by row; within a row the order of the log stays."""
+        """Sort cells by row; within a row the order of the log stays. Penalties are alike."""
         from unskew.kernels.rows import sort_cells
 
         starts = np.zeros(n_rows + 1, np.int64)
         np.cumsum(np.bincount(row, minlength=n_rows), out=starts[1:])
         columns = np.empty(row.size, np.int32), np.empty(row.size, dtype), np.empty(row.size, dtype)
         sort_cells(row, partner, rating, propensity, starts, *columns)
-        return cls(starts, *columns, _even_ranges(starts))
+        return cls(starts, *columns, np.ones(n_rows, dtype), _even_ranges(starts))
 
     @property
     def n_rows(self) -> int:
@@ -82,7 +84,11 @@ def _even_ranges(starts: npt.NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Problem:
-    """sum over cells of w (y - v.w - a - b - c)^2 + l2 (||V||^2 + ||W||^2 [+ ||a||^2 + ||b||^2 + c^2])."""
+    """sum over cells of w (y - v.w - a - b - c)^2 + l2 (||V||^2 + ||W||^2 [+ ||a||^2 + ||b||^2 + c^2]).
+
+    ``everywhere`` adds ``everywhere * sum over all U I cells of (v . w)^2``, for models without offsets. Penalties that differ by
+    row, and this, are for alternation alone.
+    """
 
     by_user: Side
     by_item: Side
@@ -91,6 +97,9 @@ class Problem:
     l2: float
     """The ridge itself, after scaling."""
     workers: Workers
+    everywhere: float = 0.0
+    fixed: float = 0.0
+    """Part of the objective that no parameter changes."""
 
     @property
     def has_offsets(self) -> bool:
@@ -114,6 +123,13 @@ class Problem:
         if self.offsets == "free":
             ridge[-1] = 0
         return ridge
+
+    def penalty(self, side: Side, factors: Floats, offset: Floats) -> float:
+        """What one side's rows add to the objective."""
+        of_row = np.einsum("kd,kd->k", factors, factors)
+        if self.penalizes_offsets:
+            of_row = of_row + np.square(offset)
+        return self.l2 * float(side.row_ridge @ of_row)
 
     def lines(self, n: int) -> Floats:
         """Lines of zeros for ``n`` rows."""
@@ -170,19 +186,28 @@ class Problem:
         solutions, minima = self.lines(side.n_rows), np.zeros(side.n_rows)
         if self.has_offsets:
             solutions[:, self.n_factors + 1] = 1
-        number, ridge, lanes = partners.dtype.type, self.ridge, 32 // partners.itemsize
+        number, lanes, shared = partners.dtype.type, 32 // partners.itemsize, self._shared(partners)
+        given = side.cells, number(constant), partners, shared, self.ridge, side.row_ridge, lanes, LONGEST
 
         def work(rows: tuple[int, int]) -> int:
-            return solve_rows(rows, side.cells, number(constant), partners, ridge, lanes, LONGEST, solutions, minima)
+            return solve_rows(rows, *given, solutions, minima)
 
         bad = max(self.workers.map(work, side.tasks))
         if bad >= 0:
             raise UsageError(f"row {bad} has no unique solution at l2 = {self.l2:g}. Raise l2.")
         for row in side.long_rows:
-            solutions[row, : self.n_solved], minima[row] = self._solve_long(side, row, partners, constant)
+            solutions[row, : self.n_solved], minima[row] = self._solve_long(side, row, partners, constant, shared)
         return solutions, float(minima.sum())
 
-    def _solve_long(self, side: Side, row: int, partners: Floats, constant: float) -> tuple[Vector, float]:
+    def _shared(self, partners: Floats) -> Floats:
+        """The upper triangle of what ``everywhere`` adds to the normal matrix of every row."""
+        width = partners.shape[1]
+        if not self.everywhere:
+            return np.zeros((width, width), partners.dtype)
+        lines = partners.astype(np.float64, copy=False)
+        return np.triu(self.everywhere * (lines.T @ lines)).astype(partners.dtype)
+
+    def _solve_long(self, side: Side, row: int, partners: Floats, constant: float, shared: Floats) -> tuple[Vector, float]:
         """One row's solution and minimum, its cells added up in pieces by all threads, and the pieces in their order."""
         from unskew.kernels.rows import gram_of
 
@@ -193,8 +218,9 @@ class Problem:
             gram = gram_of(piece, min(piece + LONGEST, end), side.cells, number(constant), partners, n_solved, lanes)
             return gram.astype(np.float64)
 
-        gram = np.add.reduce(self.workers.map(work, range(first, end, LONGEST)))
-        normal = np.triu(gram[:n_solved, :n_solved]) + np.triu(gram[:n_solved, :n_solved], 1).T + np.diag(self.ridge)
+        gram = np.add.reduce([shared, *self.workers.map(work, range(first, end, LONGEST))])
+        upper, ridge = np.triu(gram[:n_solved, :n_solved]), side.row_ridge[row] * self.ridge
+        normal = upper + np.triu(upper, 1).T + np.diag(ridge)
         right = gram[:n_solved, n_solved]
         try:
             solution = linalg.cho_solve(linalg.cho_factor(normal), right)
