@@ -281,7 +281,7 @@ def kernel() -> list[dict[str, Any]]:
             partners, solutions = (lines_of_zeros(n, n_factors + 2, dtype) for n in (log.n_items, log.n_users))
             partners[:, :n_factors] = np.random.default_rng(1).normal(size=(log.n_items, n_factors))
             partners[:, n_factors] = 1
-            shared, ridge = np.zeros((partners.shape[1],) * 2, dtype), np.ones(n_factors + 1, dtype)
+            shared, ridge = np.empty((0, 0), dtype), np.ones(n_factors + 1, dtype)
             row_ridge, minima = np.ones(log.n_users, dtype), np.zeros(log.n_users)
             given = cells, number(0), partners, shared, ridge, row_ridge, lanes, 10**9
             times: dict[str, list[float]] = {"kernel": [], "product": []}

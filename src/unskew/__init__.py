@@ -35,9 +35,14 @@ if TYPE_CHECKING:
     from unskew.evaluation.robustness import Robustness, Sensitivity
     from unskew.evaluation.sensitivity import sensitivity
     from unskew.loading import load
+    from unskew.models.all_rank import AllRank
     from unskew.models.baselines import GlobalMean, OffsetsOnly, Popularity
     from unskew.models.estimator import Recommendations
+    from unskew.models.exposure import ExposureFactorization
     from unskew.models.factorization import MatrixFactorization
+    from unskew.models.mixture import MultinomialMixture
+    from unskew.models.relevance import RelevanceFactorization
+    from unskew.models.weighted import WeightedFactorization
     from unskew.propensity.covariate.boosted import BoostedPropensity
     from unskew.propensity.covariate.classifier import ClassifierPropensity
     from unskew.propensity.covariate.logistic import LogisticPropensity
@@ -53,6 +58,7 @@ if TYPE_CHECKING:
     from unskew.selection.search import CrossValidation, cross_validate
 
 _HOMES = {
+    "AllRank": "unskew.models.all_rank",
     "BoostedPropensity": "unskew.propensity.covariate.boosted",
     "ByCovariates": "unskew.data.observation",
     "ByRating": "unskew.data.observation",
@@ -65,11 +71,13 @@ _HOMES = {
     "CrossValidation": "unskew.selection.search",
     "Diagnosis": "unskew.diagnostics.result",
     "Evaluation": "unskew.evaluation.result",
+    "ExposureFactorization": "unskew.models.exposure",
     "Factors": "unskew.data.factors",
     "GlobalMean": "unskew.models.baselines",
     "GroupedEvaluation": "unskew.evaluation.groups",
     "LogisticPropensity": "unskew.propensity.covariate.logistic",
     "MatrixFactorization": "unskew.models.factorization",
+    "MultinomialMixture": "unskew.models.mixture",
     "NaiveBayesPropensity": "unskew.propensity.naive_bayes",
     "Observation": "unskew.data.observation",
     "OffsetsOnly": "unskew.models.baselines",
@@ -81,8 +89,9 @@ _HOMES = {
     "PropensityWarning": "unskew.errors",
     "Ratings": "unskew.data.ratings",
     "Recommendations": "unskew.models.estimator",
-    "ScaledPropensity": "unskew.propensity.wrappers.scaling",
+    "RelevanceFactorization": "unskew.models.relevance",
     "Robustness": "unskew.evaluation.robustness",
+    "ScaledPropensity": "unskew.propensity.wrappers.scaling",
     "Sensitivity": "unskew.evaluation.robustness",
     "Shrink": "unskew.estimators.transforms",
     "Simulation": "unskew.data.simulation",
@@ -93,13 +102,14 @@ _HOMES = {
     "Universe": "unskew.data.universe",
     "UnskewError": "unskew.errors",
     "UnskewWarning": "unskew.errors",
+    "WeightedFactorization": "unskew.models.weighted",
     "cross_validate": "unskew.selection.search",
     "diagnose": "unskew.diagnostics.diagnose",
     "evaluate": "unskew.evaluation.evaluate",
     "evaluate_frame": "unskew.evaluation.frames",
-    "inverse_weights": "unskew.estimators.weights",
     "fit_naive_bayes_frame": "unskew.propensity.frames",
     "fit_popularity_frame": "unskew.propensity.frames",
+    "inverse_weights": "unskew.estimators.weights",
     "load": "unskew.loading",
     "load_cm100k": "unskew.data.datasets.cm100k",
     "load_coat": "unskew.data.datasets.coat",
@@ -112,6 +122,7 @@ _HOMES = {
 _ROOMS = ("errors", "theory")
 
 __all__ = [
+    "AllRank",
     "BoostedPropensity",
     "ByCovariates",
     "ByRating",
@@ -124,11 +135,13 @@ __all__ = [
     "CrossValidation",
     "Diagnosis",
     "Evaluation",
+    "ExposureFactorization",
     "Factors",
     "GlobalMean",
     "GroupedEvaluation",
     "LogisticPropensity",
     "MatrixFactorization",
+    "MultinomialMixture",
     "NaiveBayesPropensity",
     "Observation",
     "OffsetsOnly",
@@ -140,6 +153,7 @@ __all__ = [
     "PropensityWarning",
     "Ratings",
     "Recommendations",
+    "RelevanceFactorization",
     "Robustness",
     "ScaledPropensity",
     "Sensitivity",
@@ -152,6 +166,7 @@ __all__ = [
     "Universe",
     "UnskewError",
     "UnskewWarning",
+    "WeightedFactorization",
     "__version__",
     "cross_validate",
     "diagnose",

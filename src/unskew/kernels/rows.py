@@ -190,6 +190,17 @@ def gram_of(first: int, end: int, cells: Cells, constant: Number, partners: Floa
 
 
 @compiled
+def begin_gram(shared: Floats, gram: Floats) -> None:
+    """The upper triangle of what all rows share, or zeros."""
+    if shared.size == 0:
+        gram[:] = 0
+        return
+    for row in range(gram.shape[0]):
+        for column in range(row - row % BLOCK, gram.shape[1]):
+            gram[row, column] = shared[row, column]
+
+
+@compiled
 def put_side_by_side(grams: Floats, n_solved: int, systems: Floats) -> None:
     """The upper triangles of eight matrices, one under the other, into the lanes of packed lines.
 
@@ -253,8 +264,8 @@ def solve_rows(
 ) -> int:
     """Solve rows ``rows[0]`` to ``rows[1]``; ``minima`` gets each penalised minimum. Returns a row without a solution, or -1.
 
-    ``shared`` is the upper triangle of C, zeros around it, and as wide as a line; ``row_ridge`` has each row's s. Rows without a
-    cell get zeros; those of more than ``longest`` cells are left alone.
+    ``shared`` is the upper triangle of C, zeros around it, and as wide as a line, or empty where C is 0; ``row_ridge`` has each
+    row's s. Rows without a cell get zeros; those of more than ``longest`` cells are left alone.
     """
     starts = cells[0]
     n_solved, width, dtype = ridge.size, partners.shape[1], partners.dtype
@@ -268,9 +279,7 @@ def solve_rows(
             first, end = starts[batch + lane], starts[batch + lane + 1]
             if 0 < end - first <= longest:
                 gram = grams[lane * width : (lane + 1) * width]
-                for i in range(width):
-                    for j in range(width):
-                        gram[i, j] = shared[i, j]
+                begin_gram(shared, gram)
                 add_cells(first, end, cells, constant, partners, n_solved, lanes, panel, gram)
                 for j in range(n_solved):
                     gram[j, j] += row_ridge[batch + lane] * ridge[j]

@@ -129,7 +129,7 @@ class Problem:
         of_row = np.einsum("kd,kd->k", factors, factors)
         if self.penalizes_offsets:
             of_row = of_row + np.square(offset)
-        return self.l2 * float(side.row_ridge @ of_row)
+        return self.l2 * float(side.row_ridge.astype(np.float64) @ of_row)
 
     def lines(self, n: int) -> Floats:
         """Lines of zeros for ``n`` rows."""
@@ -200,10 +200,9 @@ class Problem:
         return solutions, float(minima.sum())
 
     def _shared(self, partners: Floats) -> Floats:
-        """The upper triangle of what ``everywhere`` adds to the normal matrix of every row."""
-        width = partners.shape[1]
+        """The upper triangle of what ``everywhere`` adds to the normal matrix of every row, if anything."""
         if not self.everywhere:
-            return np.zeros((width, width), partners.dtype)
+            return np.empty((0, 0), partners.dtype)
         lines = partners.astype(np.float64, copy=False)
         return np.triu(self.everywhere * (lines.T @ lines)).astype(partners.dtype)
 
@@ -218,7 +217,8 @@ class Problem:
             gram = gram_of(piece, min(piece + LONGEST, end), side.cells, number(constant), partners, n_solved, lanes)
             return gram.astype(np.float64)
 
-        gram = np.add.reduce([shared, *self.workers.map(work, range(first, end, LONGEST))])
+        pieces = self.workers.map(work, range(first, end, LONGEST))
+        gram = np.add.reduce([shared, *pieces] if shared.size else pieces)
         upper, ridge = np.triu(gram[:n_solved, :n_solved]), side.row_ridge[row] * self.ridge
         normal = upper + np.triu(upper, 1).T + np.diag(ridge)
         right = gram[:n_solved, n_solved]

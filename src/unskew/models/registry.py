@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
+from unskew.models.all_rank import AllRank
 from unskew.models.baselines import GlobalMean, OffsetsOnly, Popularity
 from unskew.models.estimator import Recommender
+from unskew.models.exposure import ExposureFactorization
 from unskew.models.factorization import MatrixFactorization
+from unskew.models.mixture import MultinomialMixture
+from unskew.models.relevance import RelevanceFactorization
+from unskew.models.weighted import WeightedFactorization
 
-MODELS: tuple[type[Recommender], ...] = (MatrixFactorization, GlobalMean, OffsetsOnly, Popularity)
+MODELS: tuple[type[Recommender], ...] = (
+    MatrixFactorization,
+    GlobalMean,
+    OffsetsOnly,
+    Popularity,
+    MultinomialMixture,
+    AllRank,
+    WeightedFactorization,
+    ExposureFactorization,
+    RelevanceFactorization,
+)

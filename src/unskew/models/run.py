@@ -140,8 +140,13 @@ def _flatten(record: Any, prefix: str = "state") -> dict[str, npt.NDArray[Any]]:
     parts: dict[str, npt.NDArray[Any]] = {}
     for field in fields(record):
         value, name = getattr(record, field.name), f"{prefix}.{field.name}"
-        parts.update(_flatten(value, name) if is_dataclass(value) else {name: np.asarray(value)})
+        parts.update(_flatten(value, name) if is_dataclass(value) else {name: np.asarray(_on_host(value))})
     return parts
+
+
+def _on_host(value: Any) -> Any:
+    """An array of an engine's own kind, brought here; anything else as it is."""
+    return value.cpu() if hasattr(value, "cpu") else value
 
 
 def _unflatten(kind: type[S], arrays: Arrays, prefix: str = "state") -> S:

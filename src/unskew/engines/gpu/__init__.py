@@ -1,0 +1,1 @@
+"""Factorisation by torch: on a CUDA device with a fused kernel, anywhere else with torch's own operations."""

@@ -1,0 +1,172 @@
+"""A log sorted by one side, laid out for a device: all of it there, or brought there in blocks of rows."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy.typing as npt
+import torch
+
+from unskew.data.ratings import Ratings
+from unskew.types import IntVector, Vector
+
+PIECE = 1024
+"""A longer row is added up in pieces of so many cells, in their order."""
+BYTES_TO_SORT = 80
+"""For each rating, while it is sorted on the device: both codes, rating, propensity, the order, and what is made of them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Some rows with all their cells on the device; cells are counted from the first of the block."""
+
+    first_row: int
+    starts: torch.Tensor
+    """Where each row's cells start, and where the last one's end."""
+    partner: torch.Tensor
+    rating: torch.Tensor
+    root_weight: torch.Tensor
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the block."""
+        return self.starts.numel() - 1
+
+    @cached_property
+    def pieces(self) -> Pieces:
+        """Its rows cut into pieces."""
+        return Pieces.of(self.starts)
+
+    @cached_property
+    def row_weight(self) -> torch.Tensor:
+        """The sum of each row's weights, in float64."""
+        totals = torch.zeros(self.partner.numel() + 1, dtype=torch.float64, device=self.starts.device)
+        torch.cumsum(self.root_weight.double().square(), 0, out=totals[1:])
+        return totals[self.starts[1:]] - totals[self.starts[:-1]]
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """Rows cut into pieces of at most ``PIECE`` cells, the longest piece first; rows of several pieces apart."""
+
+    row: torch.Tensor
+    first: torch.Tensor
+    end: torch.Tensor
+    slot: torch.Tensor
+    """Where a piece of a long row leaves its sums; -1 for a row that is one piece."""
+    long_row: torch.Tensor
+    long_start: torch.Tensor
+    """The slots of each long row start here, and the last one's end there."""
+
+    @classmethod
+    def of(cls, starts: torch.Tensor) -> Pieces:
+        """Every row has at least one piece, if an empty one."""
+        device, n_rows = starts.device, starts.numel() - 1
+        n_pieces = ((starts.diff() + PIECE - 1) // PIECE).clamp(min=1)
+        row = torch.repeat_interleave(torch.arange(n_rows, device=device), n_pieces)
+        place = torch.arange(row.numel(), device=device) - (n_pieces.cumsum(0) - n_pieces)[row]
+        first = starts[row] + place * PIECE
+        end = torch.minimum(first + PIECE, starts[row + 1])
+        is_long = n_pieces > 1
+        slot = torch.where(is_long[row], is_long[row].cumsum(0) - 1, -1)
+        order = torch.argsort(end - first, descending=True, stable=True)
+        long_row = is_long.nonzero().ravel()
+        long_start = torch.cat([torch.zeros(1, dtype=torch.int64, device=device), n_pieces[long_row].cumsum(0)])
+        return cls(row[order], first[order], end[order], slot[order], long_row, long_start)
+
+    @property
+    def n_slots(self) -> int:
+        """Pieces of long rows."""
+        return int(self.long_start[-1])
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceSide:
+    """The log sorted by one side. ``resident`` is all of it on the device; else blocks are copied there one after another."""
+
+    n_rows: int
+    starts: torch.Tensor
+    """On the host."""
+    partner: torch.Tensor
+    rating: torch.Tensor
+    root_weight: torch.Tensor
+    device: torch.device
+    cells_a_block: int
+
+    @classmethod
+    def sorted_on_device(
+        cls, row: torch.Tensor, partner: torch.Tensor, rating: torch.Tensor, propensity: torch.Tensor, n_rows: int
+    ) -> DeviceSide:
+        """All arguments are on the device; within a row the order of the log stays."""
+        order = torch.argsort(row, stable=True)
+        starts = torch.zeros(n_rows + 1, dtype=torch.int64, device=row.device)
+        torch.cumsum(torch.bincount(row, minlength=n_rows), 0, out=starts[1:])
+        root_weight = propensity[order].rsqrt()
+        return cls(n_rows, starts.cpu(), partner[order], rating[order], root_weight, row.device, max(1, row.numel()))
+
+    @classmethod
+    def sorted_on_host(
+        cls, row: IntVector, partner: IntVector, rating: Vector, propensity: Vector, n_rows: int, *, like: torch.Tensor, cells_a_block: int
+    ) -> DeviceSide:
+        """For a log that the device cannot hold: cells stay in memory that it can copy from. ``like`` has type and device."""
+        from unskew.models.problem import Side
+
+        side = Side.of(row, partner, rating, propensity, n_rows=n_rows, dtype=str(like.dtype).removeprefix("torch."))
+        columns = [torch.from_numpy(part) for part in (side.partner, side.rating, side.root_weight)]
+        if like.device.type == "cuda":
+            columns = [part.pin_memory() for part in columns]
+        return cls(n_rows, torch.from_numpy(side.starts), *columns, like.device, cells_a_block)
+
+    @cached_property
+    def _resident(self) -> Block | None:
+        if self.partner.numel() > self.cells_a_block:
+            return None
+        parts = (part.to(self.device) for part in (self.starts, self.partner, self.rating, self.root_weight))
+        return Block(0, *parts)
+
+    def blocks(self) -> Iterator[Block]:
+        """All rows, in their order."""
+        if self._resident is not None:
+            yield self._resident
+            return
+        row = 0
+        while row < self.n_rows:
+            reach = int(self.starts[row]) + self.cells_a_block
+            end = max(row + 1, int(torch.searchsorted(self.starts, reach, right=True)) - 1)
+            cells = slice(int(self.starts[row]), int(self.starts[end]))
+            columns = (part[cells].to(self.device, non_blocking=True) for part in (self.partner, self.rating, self.root_weight))
+            yield Block(row, (self.starts[row : end + 1] - self.starts[row]).to(self.device), *columns)
+            row = end
+
+    @cached_property
+    def total_weight(self) -> float:
+        """The sum of all weights."""
+        return sum(float(block.row_weight.sum()) for block in self.blocks())
+
+
+def both_sides(log: Ratings, propensity: Vector, *, like: torch.Tensor, memory: int) -> tuple[DeviceSide, DeviceSide]:
+    """The log by user and by item, sorted on the device where ``memory`` bytes are enough for that."""
+    ways = ((log.user, log.item, log.n_users), (log.item, log.user, log.n_items))
+    if len(log) * BYTES_TO_SORT > memory:
+        cells = max(PIECE, memory // (4 * 3 * like.element_size()))
+        return tuple(  # type: ignore[return-value]
+            DeviceSide.sorted_on_host(row, partner, log.rating, propensity, n, like=like, cells_a_block=cells)
+            for row, partner, n in ways
+        )
+    user, item = (_lent(code).to(like.device) for code in (log.user, log.item))
+    rating, chance = (_lent(part).to(like.device).to(like.dtype) for part in (log.rating, propensity))
+    return (
+        DeviceSide.sorted_on_device(user, item, rating, chance, log.n_users),
+        DeviceSide.sorted_on_device(item, user, rating, chance, log.n_items),
+    )
+
+
+def _lent(array: npt.NDArray[Any]) -> torch.Tensor:
+    """A tensor over the same memory, which is only ever read; torch warns where an array forbids writing."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(array)

@@ -1,0 +1,70 @@
+"""Sweeps over users and items on a device, with the momentum that they have everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import torch
+
+from unskew.engines.gpu.sides import Block, DeviceSide
+from unskew.engines.gpu.torch_rows import Penalty, Rows
+from unskew.errors import UsageError
+from unskew.models.parameters import Parameters
+from unskew.models.solvers.momentum import State, Sweeping
+
+SolveBlock: TypeAlias = Callable[[Block, Rows, float, Penalty], tuple[Rows, torch.Tensor]]
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceSweeps(Sweeping):
+    """Alternating least squares whose parameters are tensors. The objective is that before the last step of the constant."""
+
+    by_user: DeviceSide
+    by_item: DeviceSide
+    penalty: Penalty
+    penalizes_offsets: bool
+    solve_block: SolveBlock
+    like: torch.Tensor
+    """Has the type and the device of all parameters."""
+
+    def advance(self, state: State, /) -> State:
+        """One sweep; a state that comes from a file, or the start, is brought to the device first."""
+        return Sweeping.advance(self, replace(state, parameters=self._here(state.parameters), previous=self._here(state.previous)))
+
+    def _here(self, found: Parameters) -> Parameters:
+        arrays = (found.user_factors, found.item_factors, found.user_offset, found.item_offset)
+        like = self.like
+        tensors: list[Any] = [torch.as_tensor(part, dtype=like.dtype, device=like.device) for part in arrays]
+        return Parameters(*tensors, found.constant)
+
+    def _sweep(self, now: Parameters) -> tuple[Parameters, float]:
+        """Users, items, constant."""
+        l2, constant = self.penalty.factors, now.constant
+        users, _ = self._solve(self.by_user, Rows(now.item_factors, now.item_offset), constant)  # type: ignore[arg-type]
+        items, minimum = self._solve(self.by_item, users, constant)
+        own = l2 * _squares(users.factors)
+        if self.penalizes_offsets:
+            own += l2 * (_squares(users.offset) + constant**2)
+            constant += l2 * (float(items.offset.double().sum()) - constant) / (self.by_item.total_weight + l2)
+        swept = Parameters(users.factors, items.factors, users.offset, items.offset, constant)  # type: ignore[arg-type]
+        return swept, minimum + own
+
+    def _solve(self, side: DeviceSide, partners: Rows, constant: float) -> tuple[Rows, float]:
+        """The best rows of a side, block by block, and the sum of their minima."""
+        solved, minimum = [], torch.zeros((), dtype=torch.float64, device=side.device)
+        for block in side.blocks():
+            rows, minima = self.solve_block(block, partners, constant, self.penalty)
+            solved.append(rows)
+            minimum += minima.sum()
+        total = float(minimum)
+        if total != total:
+            raise UsageError(f"a row has no unique solution at l2 = {self.penalty.factors:g}. Raise l2.")
+        if len(solved) == 1:
+            return solved[0], total
+        return Rows(torch.cat([rows.factors for rows in solved]), torch.cat([rows.offset for rows in solved])), total
+
+
+def _squares(values: torch.Tensor) -> float:
+    return float(values.double().square().sum())

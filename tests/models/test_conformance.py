@@ -1,0 +1,191 @@
+"""What every recommender promises, whatever it is inside: one suite for all that can be saved."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import unskew
+from unskew.data.ratings import Ratings
+from unskew.errors import NotFittedError, UnknownIdError, UnskewWarning
+from unskew.models.estimator import Recommender
+from unskew.models.factorization import MatrixFactorization
+from unskew.models.mixture import MultinomialMixture
+from unskew.models.registry import MODELS
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model with settings that keep a fit short."""
+
+    kind: type[Recommender]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    is_weighted: bool = False
+
+    def __str__(self) -> str:
+        return "-".join([self.kind.__name__, *(str(value) for value in self.settings.values() if isinstance(value, str))])
+
+    def fit(self, log: Ratings, **more: Any) -> Any:
+        known = inspect.signature(self.kind).parameters
+        settings = {"n_factors": 3, "max_iter": 30} | dict(self.settings) | more
+        model = self.kind(**{name: value for name, value in settings.items() if name in known})
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnskewWarning)
+            return model.fit(log, np.linspace(0.2, 0.6, len(log)) if self.is_weighted else None)  # type: ignore[attr-defined]
+
+
+MIXTURE = {"n_clusters": 2, "n_restarts": 2}
+SPECIAL = (
+    Case(MatrixFactorization, {"loss": "absolute"}, is_weighted=True),
+    *(
+        Case(MultinomialMixture, {"mechanism": each, **MIXTURE}, is_weighted=each != "mar")
+        for each in ("mar", "cpt-v", "logit-vd")
+    ),
+)
+CASES = (
+    *(Case(kind) for kind in MODELS if kind not in {each.kind for each in SPECIAL} | {MatrixFactorization}),
+    Case(MatrixFactorization),
+    *SPECIAL,
+)
+
+
+def some_log(n_users: int = 25, n_items: int = 18, *, levels: int = 5, seed: int = 0) -> Ratings:
+    """Ids that are not codes; the last user and the last item of the vocabulary have no rating, where there are several."""
+    rng = np.random.default_rng(seed)
+    users, items = np.array([f"u{k}" for k in range(n_users)]), np.array([f"i{k}" for k in range(n_items)])
+    seen = rng.random((n_users, n_items)) < 0.4
+    seen[0, 0] = True
+    if n_users > 2:
+        seen[-1] = False
+    if n_items > 2:
+        seen[:, -1] = False
+    user, item = np.nonzero(seen)
+    rating = rng.integers(1, levels + 1, user.size)
+    return Ratings.from_arrays(users[user], items[item], rating, users=users, items=items)
+
+
+LOG = some_log()
+every_model = pytest.mark.parametrize("case", CASES, ids=str)
+Fit = Callable[[Case], Any]
+
+
+@pytest.fixture(scope="module")
+def fits() -> Fit:
+    """Each model fitted once."""
+    found: dict[str, Any] = {}
+
+    def fit(case: Case) -> Any:
+        if str(case) not in found:
+            found[str(case)] = case.fit(LOG)
+        return found[str(case)]
+
+    return fit
+
+
+def grid(model: Any) -> np.ndarray:
+    users, items = np.repeat(LOG.users, LOG.n_items), np.tile(LOG.items, LOG.n_users)
+    return model.predict(users, items)
+
+
+@every_model
+def test_every_cell_has_a_finite_prediction(case: Case, fits: Fit) -> None:
+    values = grid(fits(case))
+
+    assert values.shape == (LOG.n_users * LOG.n_items,)
+    assert np.isfinite(values).all()
+
+
+@every_model
+def test_unknown_ids_fall_back_become_nan_or_are_refused(case: Case, fits: Fit) -> None:
+    model = fits(case)
+    users, items = ["u0", "nobody", "u1", "nobody"], ["i0", "i1", "nothing", "nothing"]
+
+    assert np.isfinite(model.predict(users, items)).all()
+    assert np.isnan(model.predict(users, items, on_unknown="nan")).tolist() == [False, True, True, True]
+    with pytest.raises(UnknownIdError, match="'nobody' at place 1"):
+        model.predict(users, items, on_unknown="raise")
+
+
+@every_model
+def test_recommendations_are_unseen_items_from_best_to_worst(case: Case, fits: Fit) -> None:
+    model = fits(case)
+    found = model.recommend(LOG.users, k=5)
+    rated = {user: set(LOG.items[LOG.item[LOG.user == code]]) for code, user in enumerate(LOG.users)}
+
+    for user, items, scores in zip(found.users, found.items, found.scores, strict=True):
+        held = np.isfinite(scores)
+        assert not rated[user] & set(items[held])
+        assert (np.diff(scores[held]) <= 0).all()
+    assert np.isfinite(model.recommend(["nobody"], k=2).scores).all()
+    assert np.isnan(model.recommend(["nobody"], k=2, on_unknown="nan").scores).all()
+
+
+@every_model
+def test_a_file_brings_it_back_bit_for_bit(case: Case, fits: Fit, tmp_path: Path) -> None:
+    model = fits(case)
+    model.save(tmp_path / "model.unskew")
+    again = unskew.load(tmp_path / "model.unskew")
+
+    assert type(again) is case.kind
+    assert again.get_params() == model.get_params()
+    assert (grid(again) == grid(model)).all()
+    assert again.recommend(["u3"], k=3).items.tolist() == model.recommend(["u3"], k=3).items.tolist()
+
+
+@every_model
+def test_scikit_learn_can_clone_it(case: Case, fits: Fit) -> None:
+    model = fits(case)
+
+    assert clone(model).get_params() == model.get_params()
+    with pytest.raises(NotFittedError):
+        clone(model).predict(["u0"], ["i0"])
+
+
+@every_model
+def test_the_same_seed_and_any_number_of_threads_give_the_same_bits(case: Case, fits: Fit) -> None:
+    for settings in ({"random_state": 0}, {"n_threads": 1}, {"n_threads": 3}):
+        assert (grid(case.fit(LOG, **settings)) == grid(fits(case))).all()
+
+
+@every_model
+@pytest.mark.parametrize("shape", [(1, 8), (8, 1), (1, 1), (2, 2)])
+def test_the_smallest_logs_can_be_learnt_from(case: Case, shape: tuple[int, int]) -> None:
+    log = some_log(*shape)
+    model = case.fit(log)
+
+    assert np.isfinite(model.predict(log.users[log.user], log.items[log.item])).all()
+    assert len(model.recommend(log.users, k=1).users) == shape[0]
+
+
+@every_model
+def test_constant_ratings_can_be_learnt_from(case: Case) -> None:
+    model = case.fit(some_log(levels=1))
+
+    assert np.isfinite(grid(model)).all()
+
+
+@every_model
+def test_evaluate_takes_it(case: Case, fits: Fit) -> None:
+    found = unskew.evaluate(LOG, {"model": fits(case)}, metrics=["mse", "dcg@3"], estimators=["naive"])
+
+    assert all(np.isfinite(risk.estimate) for risk in found)
+
+
+@every_model
+def test_an_iterative_fit_tells_how_it_went(case: Case, fits: Fit) -> None:
+    model = fits(case)
+    if not hasattr(model, "history_"):
+        pytest.skip(f"{case} is fitted in one step")
+
+    assert model.n_iter_ == len(model.history_) - 1
+    assert model.objective_ == model.history_[-1]
+    assert isinstance(model.converged_, bool)
+    assert model.history_[-1] <= model.history_[1]

@@ -1,0 +1,192 @@
+"""ExpoMF: Bayes' rule cell by cell, a dense twin, and data of its own kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.stats import norm
+
+from unskew.data.ratings import Ratings
+from unskew.errors import UsageError
+from unskew.models.exposure import ExposureFactorization
+from unskew.models.factorization import MatrixFactorization
+from unskew.models.problem import Side
+from unskew.models.solvers import exposure as steps
+from unskew.models.solvers.exposure import Exposed, ExposureSteps
+from unskew.threads import Workers
+
+
+def some_clicks(seed: int = 0, shape: tuple[int, int] = (14, 11)) -> Ratings:
+    rng = np.random.default_rng(seed)
+    seen = rng.random(shape) < 0.3
+    seen[0], seen[:, -1] = False, False
+    user, item = np.nonzero(seen)
+    return Ratings.from_codes(user, item, rng.integers(1, 6, user.size), shape=shape)
+
+
+LOG = some_clicks()
+
+
+@dataclass(frozen=True)
+class Dense:
+    """The same model with one normal density, one ridge regression and one Bayes' rule at a time."""
+
+    clicked: np.ndarray
+    precision: float
+    l2: float
+    prior: tuple[float, float]
+
+    def density(self, y: float, mean: float) -> float:
+        return float(norm.pdf(y, mean, 1 / np.sqrt(self.precision)))
+
+    def chance(self, users: np.ndarray, items: np.ndarray, exposure: np.ndarray) -> np.ndarray:
+        chance = np.ones(self.clicked.shape)
+        for u, i in np.argwhere(~self.clicked):
+            seen = exposure[i] * self.density(0.0, users[u] @ items[i])
+            chance[u, i] = seen / (seen + 1 - exposure[i])
+        return chance
+
+    def step(self, users: np.ndarray, items: np.ndarray, exposure: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        chance, ridge = self.chance(users, items, exposure), self.l2 / self.precision * np.eye(items.shape[1])
+        new_users = [
+            np.linalg.solve((items * p[:, None]).T @ items + ridge, items.T @ (p * y))
+            for p, y in zip(chance, self.clicked, strict=True)
+        ]
+        x = np.array(new_users)
+        new_items = [
+            np.linalg.solve((x * p[:, None]).T @ x + ridge, x.T @ (p * y)) for p, y in zip(chance.T, self.clicked.T, strict=True)
+        ]
+        a, b = self.prior
+        return x, np.array(new_items), (a - 1 + chance.sum(axis=0)) / (a + b - 2 + len(x))
+
+    def objective(self, users: np.ndarray, items: np.ndarray, exposure: np.ndarray) -> float:
+        total = 0.5 * self.l2 * float(np.square(users).sum() + np.square(items).sum())
+        for u, i in np.ndindex(self.clicked.shape):
+            seen = exposure[i] * self.density(float(self.clicked[u, i]), users[u] @ items[i])
+            total -= np.log(seen if self.clicked[u, i] else seen + 1 - exposure[i])
+        a, b = self.prior
+        return total - float(((a - 1) * np.log(exposure) + (b - 1) * np.log(1 - exposure)).sum())
+
+
+def dense(log: Ratings, model: ExposureFactorization) -> Dense:
+    clicked = np.zeros((log.n_users, log.n_items), bool)
+    clicked[log.user, log.item] = model.threshold is None or log.rating >= model.threshold
+    return Dense(clicked, model.precision, model.l2, model.prior)
+
+
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"precision": 4.0, "l2": 0.3, "exposure": 0.2, "prior": (2.0, 5.0)},
+    {"threshold": 3, "l2": 0.01, "exposure": 0.5},
+]
+
+
+@pytest.mark.parametrize("precision", [0.5, 1.0, 9.0])
+def test_the_chance_of_exposure_is_bayes_rule_with_a_density_that_integrates_to_one(precision: float) -> None:
+    """p(y | A = 1) is recovered from the chances at many scores: chance / (1 - chance) * (1 - mu) / mu, integrated over v . w."""
+    one = Side.of(np.zeros(1, np.int32), np.zeros(1, np.int32), np.ones(1), np.ones(1), n_rows=2, dtype="float64")
+    mu = np.array([0.3, 0.3])
+    with Workers(1) as workers:
+        solver = ExposureSteps(one, one, precision, 0.1, (1.0, 1.0), workers)
+
+        def density(score: float) -> float:
+            users, items = np.array([[0.0], [score]]), np.ones((2, 1))
+            chance = float(solver._chances(one, (0, 2), users, items, solver._log_odds(mu))[1, 1])
+            return chance / (1 - chance) * 0.7 / 0.3
+
+        assert quad(density, -10, 10)[0] == pytest.approx(1, abs=1e-8)
+        assert density(0.4) == pytest.approx(norm.pdf(0, 0.4, 1 / np.sqrt(precision)))
+
+
+def test_a_click_was_seen_for_certain() -> None:
+    one = Side.of(np.zeros(1, np.int32), np.ones(1, np.int32), np.ones(1), np.ones(1), n_rows=2, dtype="float64")
+    with Workers(1) as workers:
+        solver = ExposureSteps(one, one, 1.0, 0.1, (1.0, 1.0), workers)
+        chance = solver._chances(one, (0, 2), np.ones((2, 1)), np.ones((2, 1)), solver._log_odds(np.array([0.3, 0.3])))
+
+    assert chance[0, 1] == 1
+    assert (chance[[0, 1, 1], [0, 0, 1]] < 0.3).all()
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("block", [1 << 18, 30, 1])
+def test_every_step_is_that_of_the_dense_twin(settings: dict[str, Any], block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "BLOCK_CELLS", block)
+    monkeypatch.setattr(steps, "BLOCK_PARTNERS", 4)
+    model = ExposureFactorization(3, **settings, tol=0.0, max_iter=3).fit(LOG)
+    twin, start = dense(LOG, model), model._begin(LOG, None)
+    at = start.parameters.user_factors, start.parameters.item_factors, start.exposure
+
+    objectives = [twin.objective(*at)]
+    for _ in range(3):
+        at = twin.step(*at)
+        objectives.append(twin.objective(*at))
+
+    assert model.history_ == pytest.approx(objectives, rel=1e-10)
+    np.testing.assert_allclose(model.parameters_.user_factors, at[0], rtol=1e-7, atol=1e-10)
+    np.testing.assert_allclose(model.parameters_.item_factors, at[1], rtol=1e-7, atol=1e-10)
+    np.testing.assert_allclose(model.exposure_, at[2], rtol=1e-9)
+
+
+def test_the_fit_is_a_stationary_point_of_the_posterior() -> None:
+    settings = {"precision": 2.0, "l2": 0.5, "exposure": 0.2, "prior": (2.0, 3.0)}
+    model = ExposureFactorization(2, **settings, tol=1e-15, max_iter=20_000).fit(LOG)  # type: ignore[arg-type]
+    twin, found, rng = dense(LOG, model), model.parameters_, np.random.default_rng(0)
+
+    for _ in range(6):
+        to = [rng.normal(size=part.shape) for part in (found.user_factors, found.item_factors, model.exposure_)]
+        values = [
+            twin.objective(found.user_factors + h * to[0], found.item_factors + h * to[1], model.exposure_ + 0.01 * h * to[2])
+            for h in (1e-4, -1e-4)
+        ]
+        assert (values[0] - values[1]) / 2e-4 == pytest.approx(0, abs=1e-4)
+
+
+def test_propensities_are_refused_with_a_reason() -> None:
+    with pytest.raises(UsageError, match="takes no propensities: a click was seen for certain"):
+        ExposureFactorization().fit(LOG, np.full(len(LOG), 0.5))
+
+
+def test_exposure_at_its_limits_is_no_trouble() -> None:
+    """An item that everybody clicked has mu = 1, and one that nobody did goes to 0, as far as numbers go."""
+    clicked = np.zeros((6, 3))
+    clicked[:, 0], clicked[:3, 1] = 1, 1
+    model = ExposureFactorization(1, tol=0.0, max_iter=1200).fit(Ratings.from_dense(clicked))
+
+    assert model.exposure_[0] == 1
+    assert model.exposure_[2] == 0
+    assert np.isfinite(model.history_).all()
+    found = Exposed(model.parameters_, np.array([1.0, 0.5, 0.0]))
+    side = Side.of(np.arange(6, dtype=np.int32), np.zeros(6, np.int32), np.ones(6), np.ones(6), n_rows=6, dtype="float64")
+    other = Side.of(np.zeros(6, np.int32), np.arange(6, dtype=np.int32), np.ones(6), np.ones(6), n_rows=3, dtype="float64")
+    with Workers(1) as workers:
+        assert np.isfinite(ExposureSteps(side, other, 1.0, 0.1, (1.0, 1.0), workers).start(found).value)
+
+
+def test_silence_of_those_who_did_not_see_is_not_held_against_an_item() -> None:
+    """Drawn from the model with factors for four kinds of users: what they like and did not click is ranked first."""
+    rng = np.random.default_rng(0)
+    likes = rng.random((4, 100)) < 0.35
+    score = likes[rng.integers(0, 4, 400)].astype(float)
+    mu = rng.beta(1, 2, 100)
+    clicked = (rng.random(score.shape) < mu) & (score > 0)
+    log = Ratings.from_dense(clicked.astype(float))
+
+    def hits(fitted: Any) -> float:
+        """Precision at 10 over the cells that were not clicked."""
+        found = fitted.parameters_
+        scores = found.user_factors @ found.item_factors.T + found.user_offset[:, None] + found.item_offset
+        best = np.argsort(-np.where(clicked, -np.inf, scores), axis=1, kind="stable")[:, :10]
+        return float(np.take_along_axis(score, best, axis=1).mean())
+
+    model = ExposureFactorization(5, 0.3, exposure=0.3).fit(log)
+
+    given = np.maximum(mu, 0.01)[log.item]
+    rivals = [MatrixFactorization(5, l2).fit(log, p) for l2 in (0.1, 1.0) for p in (None, given)]
+    assert hits(model) > 0.95
+    assert max(map(hits, rivals)) < 0.7
+    assert np.corrcoef(model.exposure_, mu)[0, 1] > 0.5
