@@ -17,7 +17,8 @@ PROMISED = """
     fit_popularity_frame GroupedEvaluation cross_validate simulate load load_coat load_movielens_100k load_yahoo_r3
     load_cm100k load_jester theory errors UniformPropensity PopularityPropensity NaiveBayesPropensity OneBitPropensity
     PoissonPropensity LogisticPropensity ClassifierPropensity BoostedPropensity ClippedPropensity ScaledPropensity
-    CalibratedPropensity CrossFittedPropensity inverse_weights UnskewError UnskewWarning PropensityWarning __version__
+    CalibratedPropensity CrossFittedPropensity inverse_weights OrdinalFactorization
+    UnskewError UnskewWarning PropensityWarning __version__
 """.split()
 
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from unskew.models.exposure import ExposureFactorization
     from unskew.models.factorization import MatrixFactorization
     from unskew.models.mixture import MultinomialMixture
+    from unskew.models.ordinal import OrdinalFactorization
     from unskew.models.relevance import RelevanceFactorization
     from unskew.models.weighted import WeightedFactorization
     from unskew.propensity.covariate.boosted import BoostedPropensity
@@ -82,6 +83,7 @@ _HOMES = {
     "Observation": "unskew.data.observation",
     "OffsetsOnly": "unskew.models.baselines",
     "OneBitPropensity": "unskew.propensity.low_rank.one_bit",
+    "OrdinalFactorization": "unskew.models.ordinal",
     "PoissonPropensity": "unskew.propensity.low_rank.poisson",
     "Popularity": "unskew.models.baselines",
     "PopularityPropensity": "unskew.propensity.popularity",
@@ -146,6 +148,7 @@ __all__ = [
     "Observation",
     "OffsetsOnly",
     "OneBitPropensity",
+    "OrdinalFactorization",
     "PoissonPropensity",
     "Popularity",
     "PopularityPropensity",

@@ -269,3 +269,50 @@ def test_logistic_propensities_do_as_well_as_the_published_ones() -> None:
     }
 
     assert mse["estimated"] == pytest.approx(mse["published"], abs=0.03)
+
+
+# Yahoo! R3, made up
+
+
+def write_made_up_yahoo(folder: Path, *, n_users: int, n_items: int, n_train: int, n_asked: int) -> None:
+    """Files of the same format: people rate what they like, and some are asked for ten songs each."""
+    rng = np.random.default_rng(0)
+    truth = np.clip(np.round(rng.normal(2, 1.3, (n_users, n_items)) + rng.normal(0, 0.7, n_items)), 1, 5).astype(int)
+    weight = 0.4 ** (5.0 - truth)
+    chosen = np.argsort(rng.random(truth.size) ** (1 / weight.ravel()))[-n_train:]
+    user, item = np.divmod(chosen, n_items)
+    asked = np.repeat(np.arange(n_asked), 10), np.concatenate([rng.choice(n_items, 10, replace=False) for _ in range(n_asked)])
+    folder.mkdir(parents=True)
+    for name, cells in (("train", (user, item)), ("test", asked)):
+        lines = [f"{u + 1}\t{i + 1}\t{truth[u, i]}" for u, i in zip(*cells, strict=True)]
+        (folder / f"ydata-ymusic-rating-study-v1_0-{name}.txt").write_text("\n".join(lines) + "\n")
+
+
+def run_on_both(folder: Path, coat_folder: Path, systems: Any) -> Reproduction:
+    for name in ("train.ascii", "test.ascii", "propensities.ascii", "user_item_features"):
+        source = next(coat_folder.rglob(name))
+        (folder / "coat").mkdir(exist_ok=True)
+        (folder / "coat" / name).symlink_to(source)
+    return table2(data=folder, grid={"l2": (25,), "n_factors": (2,), "offsets": ("regularized",)}, systems=systems)
+
+
+def test_yahoo_is_judged_on_what_naive_bayes_has_not_seen(tmp_path: Path, coat_folder: Path) -> None:
+    write_made_up_yahoo(tmp_path / "yahoo-r3", n_users=60, n_items=40, n_train=500, n_asked=40)
+    found = run_on_both(tmp_path, coat_folder, {"coat": FACTORIZATIONS["coat"][:2], "yahoo": SYSTEMS["yahoo"][:2]})
+    printed = [(row["data"], row["model"], row["metric"], row["paper"]) for row in found.rows if "variant" not in row]
+
+    assert ("yahoo", "MF-IPS", "mse", 0.989) in printed
+    assert ("coat", "MF-Naive", "mae", 0.920) in printed
+    assert not any("full test" in row["variant"] for row in found.rows if row["data"] == "yahoo" and "variant" in row)
+    assert set(found.table["data"]) == {"coat", "yahoo"}
+    assert "On Yahoo, trained for MSE, MF-IPS has" in found.summary
+
+
+@pytest.mark.slow
+def test_yahoo_of_the_published_size_runs_from_end_to_end(tmp_path: Path, coat_folder: Path) -> None:
+    write_made_up_yahoo(tmp_path / "yahoo-r3", n_users=15_400, n_items=1_000, n_train=311_704, n_asked=5_400)
+    found = run_on_both(tmp_path, coat_folder, {"coat": FACTORIZATIONS["coat"][:2], "yahoo": SYSTEMS["yahoo"]})
+    ours = {(row["model"], row["metric"]): row["ours"] for row in found.rows if row["data"] == "yahoo" and "variant" not in row}
+
+    assert set(ours) == {(model, metric) for data, model, metric in PAPER if data == "yahoo"}
+    assert ours["MF-IPS", "mse"] < ours["MF-Naive", "mse"]

@@ -19,6 +19,7 @@ from unskew.errors import NotFittedError, UnknownIdError, UnskewWarning
 from unskew.models.estimator import Recommender
 from unskew.models.factorization import MatrixFactorization
 from unskew.models.mixture import MultinomialMixture
+from unskew.models.ordinal import OrdinalFactorization
 from unskew.models.registry import MODELS
 
 
@@ -49,6 +50,7 @@ SPECIAL = (
         Case(MultinomialMixture, {"mechanism": each, **MIXTURE}, is_weighted=each != "mar")
         for each in ("mar", "cpt-v", "logit-vd")
     ),
+    *(Case(OrdinalFactorization, {"mechanism": each}, is_weighted=each == "mnar") for each in ("mar", "mnar")),
 )
 CASES = (
     *(Case(kind) for kind in MODELS if kind not in {each.kind for each in SPECIAL} | {MatrixFactorization}),

@@ -8,6 +8,7 @@ from unskew.models.estimator import Recommender
 from unskew.models.exposure import ExposureFactorization
 from unskew.models.factorization import MatrixFactorization
 from unskew.models.mixture import MultinomialMixture
+from unskew.models.ordinal import OrdinalFactorization
 from unskew.models.relevance import RelevanceFactorization
 from unskew.models.weighted import WeightedFactorization
 
@@ -17,6 +18,7 @@ MODELS: tuple[type[Recommender], ...] = (
     OffsetsOnly,
     Popularity,
     MultinomialMixture,
+    OrdinalFactorization,
     AllRank,
     WeightedFactorization,
     ExposureFactorization,
