@@ -18,6 +18,7 @@ PROMISED = """
     load_cm100k load_jester theory errors UniformPropensity PopularityPropensity NaiveBayesPropensity OneBitPropensity
     PoissonPropensity LogisticPropensity ClassifierPropensity BoostedPropensity ClippedPropensity ScaledPropensity
     CalibratedPropensity CrossFittedPropensity inverse_weights OrdinalFactorization
+    GpuEngine
     UnskewError UnskewWarning PropensityWarning __version__
 """.split()
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from unskew.data.universe import Universe
     from unskew.diagnostics.diagnose import diagnose
     from unskew.diagnostics.result import Diagnosis
+    from unskew.engines.gpu.engine import GpuEngine
     from unskew.errors import PropensityWarning, UnskewError, UnskewWarning
     from unskew.estimators.transforms import Clip, Shrink, SubGaussian, Switch
     from unskew.estimators.weights import inverse_weights
@@ -75,6 +76,7 @@ _HOMES = {
     "ExposureFactorization": "unskew.models.exposure",
     "Factors": "unskew.data.factors",
     "GlobalMean": "unskew.models.baselines",
+    "GpuEngine": "unskew.engines.gpu.engine",
     "GroupedEvaluation": "unskew.evaluation.groups",
     "LogisticPropensity": "unskew.propensity.covariate.logistic",
     "MatrixFactorization": "unskew.models.factorization",
@@ -140,6 +142,7 @@ __all__ = [
     "ExposureFactorization",
     "Factors",
     "GlobalMean",
+    "GpuEngine",
     "GroupedEvaluation",
     "LogisticPropensity",
     "MatrixFactorization",

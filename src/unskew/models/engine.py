@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 
 from unskew.data.ratings import Ratings
 from unskew.errors import MissingExtraError, UnknownNameError
+from unskew.models.estimator import Seen
 from unskew.models.parameters import Parameters
 from unskew.models.problem import Offsets
 from unskew.models.run import Checkpoint, Outcome
@@ -35,10 +36,19 @@ class Fit:
     report: Callable[[int, float], None]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Fitted:
+    """What came of it."""
+
+    outcome: Outcome[Parameters]
+    seen: Seen
+    """The log by user, which had to be sorted anyway."""
+
+
 class Engine(Protocol):
     """Brings the objective of Eq. (14) to its optimum, somewhere."""
 
-    def run(self, fit: Fit, /) -> Outcome[Parameters]:
+    def run(self, fit: Fit, /) -> Fitted:
         """Fit, and bring the parameters back."""
         ...
 

@@ -14,7 +14,7 @@ from unskew.engines.gpu.sides import both_sides
 from unskew.engines.gpu.sweeps import DeviceSweeps, SolveBlock
 from unskew.engines.gpu.torch_rows import Penalty
 from unskew.errors import UsageError
-from unskew.models.engine import Fit
+from unskew.models.engine import Fit, Fitted
 from unskew.models.parameters import Parameters
 from unskew.models.run import Outcome, run
 
@@ -39,7 +39,7 @@ class GpuEngine:
     device: str | None = None
     memory: int | None = None
 
-    def run(self, fit: Fit) -> Outcome[Parameters]:
+    def run(self, fit: Fit, /) -> Fitted:
         """The same sweeps as the local engine, to the same optimum."""
         if fit.loss != "squared":
             raise UsageError(f"engine='gpu' fits squared loss; leave engine=... out for {fit.loss} loss.")
@@ -51,7 +51,8 @@ class GpuEngine:
         penalty, solve = Penalty(fit.l2, offset), _row_solver(like)
         sweeps = DeviceSweeps(users, items, penalty, fit.offsets == "regularized", solve, like)
         outcome = run(sweeps, fit.begin, max_iter=fit.max_iter, tol=fit.tol, checkpoint=fit.checkpoint, report=fit.report)
-        return Outcome(_on_host(outcome.parameters), outcome.history, outcome.has_converged)
+        found = Outcome(_on_host(outcome.parameters), outcome.history, outcome.has_converged)
+        return Fitted(found, (users.starts.numpy(), users.partner.cpu().numpy()))
 
     def _device(self) -> torch.device:
         if self.device is not None:
@@ -85,5 +86,14 @@ def _row_solver(like: torch.Tensor) -> SolveBlock:
 
 
 def _on_host(found: Parameters) -> Parameters:
-    arrays: list[Any] = [found.user_factors, found.item_factors, found.user_offset, found.item_offset]
-    return Parameters(*(part.cpu().numpy() for part in arrays), found.constant)
+    return Parameters(
+        _array(found.user_factors),
+        _array(found.item_factors),
+        _array(found.user_offset),
+        _array(found.item_offset),
+        found.constant,
+    )
+
+
+def _array(tensor: Any) -> Any:
+    return tensor.cpu().numpy()

@@ -1,7 +1,7 @@
-"""The weighted ridge regressions of all rows in one Triton kernel: a piece of a row's cells is gathered, added up and solved in place.
+"""The weighted ridge regressions of all rows in one Triton kernel: cells are gathered, added up and solved for in place.
 
 Factors and the offset are solved apart: with A and s the sums over a row of w x x' and w x, and ridge in A, the two systems
-A z1 = sum w x t and A z2 = s give the offset a = (sum w t - s . z1) / (sum w + ridge_a - s . z2) and the factors z1 - a z2. So the
+A z1 = sum w x t and A z2 = s give the offset a = (sum w t - s . z1) / (sum w + ridge_a - s . z2) and the factors z1 - a z2. So a
 tile has the width of the factors alone, and 64 of them need no padding for the offset's sake.
 """
 
@@ -22,7 +22,21 @@ CELLS = 32
 
 @triton.jit
 def _solve(
-    A, st, sx, s1, sy, syy, row, out, out_offset, minima, ridge, ridge_offset, d: tl.constexpr, D: tl.constexpr, OFFSET: tl.constexpr
+    A,
+    st,
+    sx,
+    s1,
+    sy,
+    syy,
+    row,
+    out,
+    out_offset,
+    minima,
+    ridge,
+    ridge_offset,
+    d: tl.constexpr,
+    D: tl.constexpr,
+    OFFSET: tl.constexpr,
 ):
     """Gauss-Jordan elimination of a tile with two right-hand sides; a row without a weight gets zeros."""
     c = tl.arange(0, D)
@@ -118,7 +132,17 @@ def _solve_pieces(
 
 @triton.jit
 def _solve_long_rows(
-    long_row, long_start, sums, out, out_offset, minima, ridge, ridge_offset, d: tl.constexpr, D: tl.constexpr, OFFSET: tl.constexpr
+    long_row,
+    long_start,
+    sums,
+    out,
+    out_offset,
+    minima,
+    ridge,
+    ridge_offset,
+    d: tl.constexpr,
+    D: tl.constexpr,
+    OFFSET: tl.constexpr,
 ):
     """The sums of a long row's pieces, added in their order, and its solution."""
     at = tl.program_id(0)

@@ -110,16 +110,25 @@ class DeviceSide:
 
     @classmethod
     def sorted_on_host(
-        cls, row: IntVector, partner: IntVector, rating: Vector, propensity: Vector, n_rows: int, *, like: torch.Tensor, cells_a_block: int
+        cls,
+        row: IntVector,
+        partner: IntVector,
+        rating: Vector,
+        propensity: Vector,
+        n_rows: int,
+        *,
+        like: torch.Tensor,
+        cells_a_block: int,
     ) -> DeviceSide:
         """For a log that the device cannot hold: cells stay in memory that it can copy from. ``like`` has type and device."""
         from unskew.models.problem import Side
 
         side = Side.of(row, partner, rating, propensity, n_rows=n_rows, dtype=str(like.dtype).removeprefix("torch."))
-        columns = [torch.from_numpy(part) for part in (side.partner, side.rating, side.root_weight)]
-        if like.device.type == "cuda":
-            columns = [part.pin_memory() for part in columns]
-        return cls(n_rows, torch.from_numpy(side.starts), *columns, like.device, cells_a_block)
+        partners, ratings, roots = (
+            torch.from_numpy(part).pin_memory() if like.device.type == "cuda" else torch.from_numpy(part)
+            for part in (side.partner, side.rating, side.root_weight)
+        )
+        return cls(n_rows, torch.from_numpy(side.starts), partners, ratings, roots, like.device, cells_a_block)
 
     @cached_property
     def _resident(self) -> Block | None:

@@ -31,13 +31,21 @@ class DeviceSweeps(Sweeping):
 
     def advance(self, state: State, /) -> State:
         """One sweep; a state that comes from a file, or the start, is brought to the device first."""
-        return Sweeping.advance(self, replace(state, parameters=self._here(state.parameters), previous=self._here(state.previous)))
+        return Sweeping.advance(
+            self, replace(state, parameters=self._here(state.parameters), previous=self._here(state.previous))
+        )
 
     def _here(self, found: Parameters) -> Parameters:
-        arrays = (found.user_factors, found.item_factors, found.user_offset, found.item_offset)
-        like = self.like
-        tensors: list[Any] = [torch.as_tensor(part, dtype=like.dtype, device=like.device) for part in arrays]
-        return Parameters(*tensors, found.constant)
+        return Parameters(
+            self._tensor(found.user_factors),
+            self._tensor(found.item_factors),
+            self._tensor(found.user_offset),
+            self._tensor(found.item_offset),
+            found.constant,
+        )
+
+    def _tensor(self, values: Any) -> Any:
+        return torch.as_tensor(values, dtype=self.like.dtype, device=self.like.device)
 
     def _sweep(self, now: Parameters) -> tuple[Parameters, float]:
         """Users, items, constant."""

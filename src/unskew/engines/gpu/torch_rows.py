@@ -42,7 +42,7 @@ def solve_block(block: Block, partners: Rows, constant: float, penalty: Penalty)
     length = block.starts.diff()
     order = torch.argsort(length, descending=True, stable=True)
     order = order[length[order] > 0]
-    for rows in order.split(max(1, NUMBERS_AT_ONCE // (PIECE * lines.shape[1]))):
+    for rows in torch.split(order, max(1, NUMBERS_AT_ONCE // (PIECE * lines.shape[1]))):  # type: ignore[no-untyped-call]
         solutions[rows], minima[rows] = _solve(_gram(block, rows, lines, constant), ridge)
     offset = lines.new_zeros(block.n_rows) if penalty.offset is None else solutions[:, -1]
     return Rows(solutions[:, : partners.n_factors], offset), minima
