@@ -1,6 +1,6 @@
 """Weighted matrix factorisation: time, objective, held-out error and peak memory, beside the libraries that a user might pick.
 
-    python benchmarks/mf.py                         every size and rank (an hour; 25M needs 6 GB; the largest fits meet one rival only)
+    python benchmarks/mf.py                         every size and rank (an hour, 6 GB; large fits meet one rival only)
     python benchmarks/mf.py --sizes 1M --factors 20
     python benchmarks/mf.py --only dense            the authors' way at ML-100K size
     python benchmarks/mf.py --only kernel           the row solver against the matrix product

@@ -236,7 +236,7 @@ def test_json_has_everything_and_no_nan_or_infinity() -> None:
     assert parsed["coverage"]["profiles"] == 2
     assert model["measures"].keys() == found["certain"].measures().keys()
     assert model["measures"]["log_loss"] is None
-    assert model["balance"]["covariate"] == ["user_0"]
+    assert model["balance"]["covariate"] == ["user:0"]
     assert len(model["calibration"]["predicted"]) == len(model["calibration"]["count"])
     assert parsed["warnings"] == list(found.warnings)
 

@@ -112,6 +112,7 @@ def test_who_is_better(difference: float, higher_is_better: bool, better: str | 
 
 def test_a_comparison_as_json_has_every_field() -> None:
     assert json.loads(comparison(0.5, higher_is_better=True).to_json()).keys() == {
+        *("kind", "version"),
         *("first", "second", "metric", "estimator", "difference", "std_error", "ci_low", "ci_high", "p_value", "level"),
         *("higher_is_better", "better"),
     }

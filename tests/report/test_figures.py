@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from unskew.experiments.reproduction import Reproduction
 from unskew.experiments.toy import toy
 from unskew.report.figures import draw
+from unskew.report.kinds import page_of
 
 SPREAD = {"mean": 1.0, "std": 0.1}
 ROWS: dict[str, list[dict[str, Any]]] = {
@@ -51,6 +53,16 @@ ROWS: dict[str, list[dict[str, Any]]] = {
 )
 def test_a_figure_has_a_title_that_says_what_is_shown(name: str, title: str) -> None:
     assert draw(Reproduction(name, 2, 0, ROWS[name], {}, "")).get_suptitle() == title
+
+
+@pytest.mark.parametrize(("name", "n_charts"), [("table1", 2), ("figure2", 2), ("figure3", 1), ("figure4", 2), ("table2", 2)])
+def test_a_page_has_the_charts_of_its_experiment(name: str, n_charts: int) -> None:
+    summary = "What is seen at alpha = 0.25. The rest."
+    page = page_of(json.loads(Reproduction(name, 2, 0, ROWS[name], {"n": ["1"]}, summary).to_json()))
+
+    assert page.title == "What is seen at alpha = 0.25."
+    assert page.lead == "The rest."
+    assert [len(section.charts) for section in page.sections] == [n_charts, 0]
 
 
 def test_figure3_draws_the_two_curves_of_the_paper_and_no_more() -> None:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from unskew.cli.printing import console, print_prose, print_table
+from unskew.cli.options import html_option
+from unskew.cli.printing import console, print_prose, print_table, write_page
 
 if TYPE_CHECKING:
     from unskew.experiments.demo import Demo
@@ -17,12 +18,14 @@ CAPTION = "± is half of a 95 % interval."
 
 @click.command(short_help="The main job on a simulated log whose truth is known.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Seed of the simulated log.")
-def demo(seed: int) -> None:
+@html_option("Also write it as a page to look at.")
+def demo(seed: int, html: str | None) -> None:
     """The main job, end to end, on a simulated log whose truth is known.
 
     \b
     Example:
       unskew demo --seed 7
+      unskew demo --html report.html
     """  # noqa: D301
     out = console()
     print_prose(out, "Simulating 943 users and 1,682 films, of which people rate 5 %, mostly what they like ...")
@@ -35,6 +38,8 @@ def demo(seed: int) -> None:
     print_table(out, _risks(result), title="Error of two models, lower is better", caption=CAPTION)
     print_table(out, _comparisons(result), title="Which is better? Optimist minus realist", caption=CAPTION)
     print_prose(out, result.summary())
+    if html is not None:
+        write_page(result.to_json(), html, quiet=False)
 
 
 def _risks(result: Demo) -> dict[str, list[object]]:

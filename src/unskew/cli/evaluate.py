@@ -19,10 +19,10 @@ from unskew.cli.options import (
     named_file,
     names_of,
     optional_source,
+    result_option,
     seed_option,
     source_of,
     split_commas,
-    table_option,
     talk_options,
     universe_option,
 )
@@ -89,7 +89,7 @@ ESTIMATORS = ("naive", "ips", "snips", "user_normalized", "item_normalized")
 )
 @click.option("--fail-if", multiple=True, metavar="EXPR", help="Exit with 4 if so: snips.mae.ci_high>0.9, ess<1000.")
 @json_option
-@table_option("Also write the table: .csv, .tsv, .json, .jsonl, .parquet, .arrow; - is CSV on standard output.")
+@result_option("Also write .html, a page to look at; or the table: .csv, .tsv, .json, .jsonl, .parquet, .arrow; - is CSV.")
 @seed_option
 @talk_options
 def evaluate(
@@ -133,6 +133,7 @@ def evaluate(
     Example:
       unskew evaluate log.csv --universe 943x1682
       unskew evaluate log.csv --prediction old --prediction new --compare old new
+      unskew evaluate log.csv --prediction old --prediction new -o report.html
       unskew evaluate log.csv --predictions model.unskew --propensity p.unskew
       unskew evaluate log.parquet --fail-if 'snips.mae.ci_high>0.9' --json
     """  # noqa: D301

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 import sys
 import traceback
 import warnings
@@ -15,7 +16,9 @@ from unskew.cli.data import data
 from unskew.cli.demo import demo
 from unskew.cli.doctor import doctor
 from unskew.cli.evaluate import evaluate
+from unskew.cli.printing import COMMAND
 from unskew.cli.propensity import propensity
+from unskew.cli.report import report
 from unskew.cli.reproduce import reproduce
 from unskew.cli.train import recommend, train
 from unskew.cli.validate import validate
@@ -27,6 +30,11 @@ EXIT_CODES = {UsageError: 2, DataError: 3, GateError: 4}
 
 class Commands(click.Group):
     """Turns our errors into one line and an exit code, and warnings into one line each; ``-v`` shows where errors came from."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        """Remember what was typed."""
+        context.meta[COMMAND] = shlex.join(["unskew", *args])
+        return super().parse_args(context, args)
 
     def invoke(self, context: click.Context) -> Any:
         """Run the command."""
@@ -88,5 +96,5 @@ def main(verbose: bool) -> None:  # noqa: ARG001
             stream.reconfigure(errors="replace")  # so that "±" fails on no terminal
 
 
-for command in (demo, validate, evaluate, propensity, train, recommend, reproduce, data, doctor):
+for command in (demo, validate, evaluate, propensity, train, recommend, report, reproduce, data, doctor):
     main.add_command(command)

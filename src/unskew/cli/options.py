@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
+
+from unskew.cli.printing import PAGE
 
 if TYPE_CHECKING:
     from unskew.data.formats import Source
@@ -101,18 +104,28 @@ def output_option(what: str, *, required: bool = False) -> Callable[[Command], C
 
 def table_option(what: str, *, required: bool = False) -> Callable[[Command], Command]:
     """A file for a table, whose extension is looked at before any work is done."""
-    return click.option("-o", "--output", type=OUTPUT, required=required, callback=_known_extension, help=what)
+    return click.option("-o", "--output", type=OUTPUT, required=required, callback=partial(_known, (".json",)), help=what)
 
 
-def _known_extension(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+def result_option(what: str) -> Callable[[Command], Command]:
+    """The same for a result, which can be a page too."""
+    return click.option("-o", "--output", type=OUTPUT, callback=partial(_known, (".json", PAGE)), help=what)
+
+
+def html_option(what: str) -> Callable[[Command], Command]:
+    """A page beside what else a command does."""
+    return click.option("--html", "html", type=click.Path(dir_okay=False, writable=True), metavar="FILE.html", help=what)
+
+
+def _known(also: tuple[str, ...], _context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
     from unskew.data.formats import EXTENSIONS, format_of
     from unskew.errors import UsageError
 
     try:
-        if value is not None and not value.endswith(".json"):
+        if value is not None and not value.endswith(also):
             format_of(value)
     except UsageError as error:
-        raise click.BadParameter(f"{value!r} ends in none of .json, {', '.join(EXTENSIONS)}.") from error
+        raise click.BadParameter(f"{value!r} ends in none of {', '.join([*also, *EXTENSIONS])}.") from error
     return value
 
 

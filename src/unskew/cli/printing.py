@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 PIPED_WIDTH = 100
+PAGE = ".html"
+COMMAND = "unskew.command"
+"""Where the context keeps what was typed."""
 
 
 def console() -> Console:
@@ -48,17 +51,32 @@ def print_lines(out: Console, text: str) -> None:
 def write_columns(
     columns: Mapping[str, Sequence[Any]], path: str, *, quiet: bool, as_json: Callable[[], str] | None = None
 ) -> None:
-    """Columns to a file in the format of its extension; ``.json`` is the whole result where there is one."""
+    """Columns to a file in the format of its extension; ``.json`` and ``.html`` are the whole result where there is one."""
     from pathlib import Path
 
     from unskew.data.archive import replace_file
     from unskew.data.files import write_table
 
+    if as_json is not None and path.endswith(PAGE):
+        return write_page(as_json(), path, quiet=quiet)
     if as_json is not None and path.endswith(".json"):
         replace_file(Path(path), (as_json() + "\n").encode())
     else:
         write_table(columns, path)
+    return wrote(path, quiet=quiet)
+
+
+def write_page(text: str, path: str, *, quiet: bool) -> None:
+    """The page of a result, given its JSON."""
+    from unskew.report.page import write
+
+    write(text, path, command=command_line())
     wrote(path, quiet=quiet)
+
+
+def command_line() -> str | None:
+    """What was typed, for the page to tell."""
+    return click.get_current_context().meta.get(COMMAND)
 
 
 def wrote(path: str, *, quiet: bool) -> None:

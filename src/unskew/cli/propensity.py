@@ -15,6 +15,7 @@ from unskew.cli.options import (
     log_options,
     optional_source,
     output_option,
+    result_option,
     seed_option,
     source_of,
     table_option,
@@ -146,7 +147,7 @@ def apply(
     "--fail-if", multiple=True, metavar="EXPR", help="Exit with 4 if so: ess<1000, calibration_error>0.01, asam.MODEL>0.1."
 )
 @json_option
-@table_option("Also write a row a model: .csv, .tsv, .json, .jsonl, .parquet, .arrow.")
+@result_option("Also write .html, a page to look at; or a row a model: .csv, .tsv, .json, .jsonl, .parquet, .arrow.")
 @seed_option
 @talk_options
 def diagnose(

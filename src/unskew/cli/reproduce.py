@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from unskew.cli.printing import console, print_prose, print_table
+from unskew.cli.printing import PAGE, console, print_prose, print_table, write_page
 
 if TYPE_CHECKING:
     from unskew.data.datasets.location import Source
@@ -38,7 +38,12 @@ PANELS = ("left", "right", "both")
 )
 @click.option("--panel", default="left", show_default=True, type=click.Choice(PANELS), help="Panel of figure3.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-@click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), help="Folder for the JSON, PNG and SVG files.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Folder for the JSON, PNG and SVG files; or FILE.html, a page to look at.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar.")
 def reproduce(
     name: str,
@@ -56,6 +61,7 @@ def reproduce(
     Example:
       unskew reproduce table1
       unskew reproduce figure2 --trials 10 -o out
+      unskew reproduce figure2 --trials 10 -o figure2.html
       unskew reproduce figure3 --trials 3 --panel both --data DIR
       unskew reproduce table2 --data DIR
     """  # noqa: D301
@@ -63,12 +69,13 @@ def reproduce(
 
     if trials == 1 and name not in ON_COAT:
         raise click.BadParameter("a spread over draws needs at least 2 of them; table2 can do with 1.", param_hint="--trials")
+    _require_output(name, output)
     track = silent if quiet else bar
     folders = _folders(data) if name == "all" else {name: data}
     results = [_run(each, trials, seed, folder, panel, track) for each, folder in folders.items()]
     if output is not None:
         for result in results:
-            _write(result, output)
+            _write(result, output, quiet=quiet)
     if as_json:
         click.echo(results[0].to_json() if name != "all" else _joined(results, trials or TRIALS["toy"], seed))
         return
@@ -134,12 +141,24 @@ def _joined(results: list[Reproduction], trials: int, seed: int) -> str:
     return json.dumps({"name": "all", "trials": trials, "seed": seed, "rows": rows})
 
 
-def _write(result: Reproduction, directory: Path) -> None:
+def _require_output(name: str, output: Path | None) -> None:
+    if output is None:
+        return
+    if output.suffix == PAGE and name == "all":
+        raise click.BadParameter("a page has one table or figure; name one, or a folder.", param_hint="--output")
+    if output.suffix != PAGE and output.is_file():
+        raise click.BadParameter(f"{str(output)!r} is a file; name a folder, or a file in {PAGE}.", param_hint="--output")
+
+
+def _write(result: Reproduction, directory: Path, *, quiet: bool) -> None:
     from unskew.report import figures
 
+    if directory.suffix == PAGE:
+        return write_page(result.to_json(), str(directory), quiet=quiet)
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{result.name}.json"
     path.write_text(result.to_json())
     click.echo(f"wrote {path}", err=True)
     for each in figures.save(figures.draw(result), directory, result.name):
         click.echo(f"wrote {each}", err=True)
+    return None

@@ -10,6 +10,7 @@ from unskew.cli.options import (
     FILE,
     bad_row_options,
     columns_of,
+    html_option,
     json_option,
     log_options,
     optional_source,
@@ -20,7 +21,17 @@ from unskew.cli.options import (
     talk_options,
     universe_option,
 )
-from unskew.cli.printing import console, note, print_prose, print_table, progress_line, shows_progress, write_columns, wrote
+from unskew.cli.printing import (
+    console,
+    note,
+    print_prose,
+    print_table,
+    progress_line,
+    shows_progress,
+    write_columns,
+    write_page,
+    wrote,
+)
 
 if TYPE_CHECKING:
     from unskew.data.log_files import OnBad, Repeats
@@ -57,6 +68,7 @@ if TYPE_CHECKING:
 @bad_row_options
 @json_option
 @output_option("The model's file, such as model.unskew.", required=True)
+@html_option("With --cross-validate: the search as a page to look at.")
 @seed_option
 @talk_options
 def train(
@@ -82,6 +94,7 @@ def train(
     duplicates: Repeats,
     as_json: bool,
     output: str,
+    html: str | None,
     seed: int,
     quiet: bool,
 ) -> None:
@@ -99,6 +112,8 @@ def train(
         raise click.UsageError("--cross-validate and --grid go together: --cross-validate --grid l2=0.2,1,5.")
     if cross_validate and checkpoint:
         raise click.UsageError("--checkpoint is for one fit, not for --cross-validate.")
+    if html and not cross_validate:
+        raise click.UsageError("--html shows a search: it goes with --cross-validate.")
     choices = training.read_grid(grid)
     settings = training.Settings(factors, l2, loss, offsets, max_iter, seed)
     with progress_line(quiet) as line:
@@ -123,6 +138,8 @@ def train(
             caption = f"score: {found.metric} {cells}, mean of {folds} folds; std is over folds"
             print_table(console(), found.to_columns(), title="Settings, the best first", caption=caption)
         wrote(output, quiet=quiet)
+        if html is not None:
+            write_page(found.to_json(), html, quiet=quiet)
         return
     model = training.train(logged, values, settings, checkpoint=checkpoint, verbose=verbose)
     model.save(output)

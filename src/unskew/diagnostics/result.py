@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
+from pathlib import Path
 from textwrap import fill
 from typing import Any, TypeAlias
 
@@ -19,7 +20,7 @@ from unskew.diagnostics.fit import Fit
 from unskew.diagnostics.truth import Accuracy
 from unskew.diagnostics.weights import Weights
 from unskew.errors import UnknownNameError, UsageError
-from unskew.presenting import drawing
+from unskew.presenting import drawing, signed, write_page
 from unskew.tables import html_table, text_table
 
 Value: TypeAlias = float | int | str | None
@@ -177,7 +178,8 @@ class Diagnosis:
     def to_json(self) -> str:
         """All measures, curves and balances, what the log covers, and the warnings; null where not defined or not finite."""
         return json.dumps(
-            {
+            signed("diagnosis")
+            | {
                 "universe": None if self.universe is None else [self.universe.n_users, self.universe.n_items],
                 "coverage": asdict(self.coverage),
                 "models": [_as_json(checkup) for checkup in self.checkups],
@@ -185,6 +187,10 @@ class Diagnosis:
                 "warnings": list(self.warnings),
             }
         )
+
+    def to_html(self, path: str | Path) -> Path:
+        """Weights, calibration, balance and reach, as one HTML file that needs nothing else. Returns its path."""
+        return write_page(self.to_json(), path)
 
     def plot(self, ax: Any = None, *, panels: Sequence[str] | str | None = None) -> Any:
         """Panels ``weights``, ``calibration`` and ``balance``, by default all that were measured; returns the matplotlib figure.
@@ -277,6 +283,7 @@ def _as_json(checkup: Checkup) -> dict[str, Any]:
         "balance": None
         if balance is None
         else {"covariate": list(balance.names), "before": balance.before.tolist(), "after": balance.after.tolist()},
+        "weight_curve": {"rows": checkup.weights.rows.tolist(), "held": checkup.weights.held.tolist()},
         "notes": list(checkup.notes),
     }
 

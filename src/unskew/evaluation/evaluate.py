@@ -129,7 +129,7 @@ def evaluate(
         health=health,
         n_touched=0 if health is None or transform is None else sample.n_touched,
         backend=log.backend,
-        cells=Evidence(deltas, sample, {estimator.name: estimator for estimator in asked_estimators}),
+        cells=Evidence(deltas, sample, {estimator.name: estimator for estimator in asked_estimators}, log.rating),
     )
 
 

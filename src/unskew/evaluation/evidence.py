@@ -21,11 +21,12 @@ SOLVED = (DoublyRobust, FixedNormalizer, GroupNormalized, SelfNormalized)
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Evidence:
-    """Deltas of every metric, where their cells lie, and the estimators: references, no copies."""
+    """Deltas of every metric, where their cells lie, the estimators and the ratings: references, no copies."""
 
     deltas: Mapping[str, Deltas]
     sample: Sample
     estimators: Mapping[str, Estimator]
+    rating: Vector | None = None
 
     def question(self, metric: str, estimator: str, contrast: Vector) -> Question:
         """One number: the risk of a model, or the difference of two, as a contrast of the models."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from unskew.data.frames import make_frame
 from unskew.errors import UnknownNameError
 from unskew.evaluation.result import Evaluation
+from unskew.presenting import signed, write_page
 from unskew.tables import html_table, text_table
 
 
@@ -47,7 +49,11 @@ class GroupedEvaluation(Mapping[Any, Evaluation]):
     def to_json(self) -> str:
         """The evaluations, each with its group."""
         groups = [{"group": group, **json.loads(found.to_json())} for group, found in self.groups.items()]
-        return json.dumps({"by": self.by, "groups": groups}, default=str)
+        return json.dumps(signed("grouped_evaluation") | {"by": self.by, "groups": groups}, default=str)
+
+    def to_html(self, path: str | Path) -> Path:
+        """The groups beside one another, as one HTML file that needs nothing else. Returns its path."""
+        return write_page(self.to_json(), path)
 
     def __repr__(self) -> str:
         return text_table(self.to_columns())

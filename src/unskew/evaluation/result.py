@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from unskew.data.frames import make_frame
@@ -13,7 +14,8 @@ from unskew.errors import UnknownNameError
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.health import WeightHealth
 from unskew.evaluation.evidence import Evidence
-from unskew.presenting import drawing
+from unskew.evaluation.portrait import portrait
+from unskew.presenting import drawing, signed, write_page
 from unskew.tables import html_table, text_table
 
 
@@ -71,7 +73,11 @@ class Comparison:
 
     def to_json(self) -> str:
         """All fields, and which model is better."""
-        return json.dumps(asdict(self) | {"better": self.better})
+        return json.dumps(signed("comparison") | asdict(self) | {"better": self.better})
+
+    def to_html(self, path: str | Path) -> Path:
+        """The difference as a page, as one HTML file that needs nothing else. Returns its path."""
+        return write_page(self.to_json(), path)
 
     def _repr_html_(self) -> str:
         return html_table(self.to_columns())
@@ -144,19 +150,39 @@ class Evaluation:
         """The table as a data frame of the caller's own library, or of the named one."""
         return make_frame(self.to_columns(), backend or self.backend)
 
+    def differences(self) -> Iterator[Comparison]:
+        """By every metric and estimator: the model with the best estimate against each of the others."""
+        for metric, higher_is_better in self.metrics.items():
+            for estimator in self.estimators:
+                values = self.estimates[metric, estimator].value
+                best = self.models[int(values.argmax() if higher_is_better else values.argmin())]
+                others = (model for model in self.models if model != best)
+                yield from (self.compare(best, other, metric=metric, estimator=estimator) for other in others)
+
     def to_json(self) -> str:
-        """The table and what it was computed from."""
+        """The table, what it was computed from, and what a page shows of that."""
         return json.dumps(
-            {
+            signed("evaluation")
+            | {
                 "level": self.level,
                 "intervals": self.intervals,
                 "n_observed": self.n_observed,
                 "universe": None if self.universe is None else [self.universe.n_users, self.universe.n_items],
                 "weights": None if self.health is None else asdict(self.health) | {"n_touched": self.n_touched},
                 "rows": [asdict(risk) for risk in self],
+                "models": list(self.models),
+                "metrics": dict(self.metrics),
+                "estimators": list(self.estimators),
+                "differences": [asdict(each) | {"better": each.better} for each in self.differences()],
+                "warnings": [*([] if self.health is None else self.health.complaints()), *self._gaps()],
             }
+            | portrait(self.cells, self.models, level=self.level)
             | ({"n_dropped": self.n_dropped} if self.n_dropped else {})
         )
+
+    def to_html(self, path: str | Path) -> Path:
+        """Who is better, how sure that is and what it rests on, as one HTML file that needs nothing else. Returns its path."""
+        return write_page(self.to_json(), path)
 
     def plot(self, ax: Any = None) -> Any:
         """Every estimate with its interval, a panel a metric; ``ax`` takes an axes for each. Returns the matplotlib figure."""
@@ -178,6 +204,9 @@ class Evaluation:
         )
         notes = f"{ess}{touched}{dropped}{left_out}"
         return f"{self.n_observed:,} observed cells{where}; {self.level:.0%} intervals, {self.intervals}{notes}"
+
+    def _gaps(self) -> Iterator[str]:
+        return (f"{metric} by {estimator} leaves out {n:,} without data." for (metric, estimator), n in self._left_out())
 
     def _left_out(self) -> Iterator[tuple[tuple[str, str], int]]:
         return ((names, estimate.n_left_out) for names, estimate in self.estimates.items() if estimate.n_left_out)

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from unskew.errors import UnknownNameError, UsageError
 from unskew.estimators.estimate import Interval
 from unskew.estimators.transforms import Clip
 from unskew.evaluation.evidence import Evidence, Question
-from unskew.presenting import drawing
+from unskew.presenting import drawing, signed, write_page
 from unskew.tables import html_table, text_table
 
 CLIP = "clip"
@@ -131,8 +132,12 @@ class Robustness:
 
     def to_json(self) -> str:
         """All fields and which model is better; null in place of infinity."""
-        fields = asdict(self) | {"better": self.better}
+        fields = signed("robustness") | asdict(self) | {"better": self.better}
         return json.dumps(fields | {name: _finite(fields[name]) for name in ("flips_at", "unsure_at")})
+
+    def to_html(self, path: str | Path) -> Path:
+        """How long the order holds, as one HTML file that needs nothing else. Returns its path."""
+        return write_page(self.to_json(), path)
 
     def _repr_html_(self) -> str:
         return f"{html_table(_shown(self.to_columns()))}<p>{escape(str(self))}</p>"
@@ -206,14 +211,22 @@ class Sensitivity:
     def to_json(self) -> str:
         """The table and what it was computed from."""
         return json.dumps(
-            {
+            signed("sensitivity")
+            | {
                 "level": self.level,
                 "intervals": self.intervals,
                 "n_observed": self.n_observed,
                 "notes": list(self.notes),
                 "rows": [asdict(shift) for shift in self.shifts],
+                "models": list(self.models),
+                "metrics": dict(self.metrics),
+                "estimators": list(self.estimators),
             }
         )
+
+    def to_html(self, path: str | Path) -> Path:
+        """The curve under clipping and the fan under odds errors, as one HTML file that needs nothing else. Returns its path."""
+        return write_page(self.to_json(), path)
 
     def plot(self, ax: Any = None, *, metric: str | None = None, estimator: str | None = None) -> Any:
         """The curve under clipping and the fan under odds errors, of one metric by one estimator; by default the first of each.

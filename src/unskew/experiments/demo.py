@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from unskew.data.ratings import Ratings
 from unskew.data.simulation import Simulation, simulate
+from unskew.diagnostics.diagnose import diagnose
+from unskew.diagnostics.result import Diagnosis
 from unskew.evaluation.evaluate import evaluate
 from unskew.evaluation.result import Comparison, Evaluation
+from unskew.presenting import signed, write_page
 
 METRICS = ("mae", "mse")
 MODELS = ("optimist", "realist")
@@ -26,10 +31,26 @@ class Demo:
     true: Mapping[tuple[str, str], float]
     """By (model, metric), over all cells: what nobody knows in real life."""
     disliked_share_of_truth: float
+    world: Simulation
+    seed: int
 
     def compare(self, estimator: str) -> Comparison:
         """Optimist minus realist on MAE."""
         return self.evaluation.compare(*MODELS, metric="mae", estimator=estimator)
+
+    def diagnosis(self) -> Diagnosis:
+        """How far the propensities that weighted the log can be trusted."""
+        return diagnose(self.log, {"propensities": self.world.observation.propensities(slice(None))})
+
+    def to_json(self) -> str:
+        """The evaluation, the diagnosis of its propensities, and the truth."""
+        truth = [{"model": model, "metric": metric, "value": value} for (model, metric), value in self.true.items()]
+        told = {"truth": truth, "summary": self.summary(), "seed": self.seed, "diagnosis": json.loads(self.diagnosis().to_json())}
+        return json.dumps(json.loads(self.evaluation.to_json()) | signed("demo") | told)
+
+    def to_html(self, path: str | Path) -> Path:
+        """All of it as one HTML file that needs nothing else. Returns its path."""
+        return write_page(self.to_json(), path)
 
     def summary(self) -> str:
         """What happened, in a paragraph."""
@@ -60,7 +81,7 @@ def demo(world: Simulation, *, seed: int = 0) -> Demo:
         for name, scores in models.items()
         for metric, power in zip(METRICS, (1, 2), strict=True)
     }
-    return Demo(world.log, evaluation, true, float((world.truth <= 2).mean()))
+    return Demo(world.log, evaluation, true, float((world.truth <= 2).mean()), world, seed)
 
 
 def demo_world(*, seed: int = 0) -> Simulation:

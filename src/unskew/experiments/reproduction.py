@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from unskew.presenting import signed, write_page
 from unskew.tables import html_table, text_table
 
 
@@ -36,8 +38,26 @@ class Reproduction:
     """What is counted by ``trials``."""
 
     def to_json(self) -> str:
-        """One object: name, trials, seed, rows."""
-        return json.dumps({"name": self.name, "trials": self.trials, "seed": self.seed, "rows": list(self.rows)})
+        """One object: name, trials, seed, rows; and what a page shows beside them."""
+        return json.dumps(
+            signed("reproduction")
+            | {
+                "name": self.name,
+                "trials": self.trials,
+                "seed": self.seed,
+                "rows": list(self.rows),
+                "unit": self.unit,
+                "summary": self.summary,
+                "caption": self.caption,
+                "table": {name: list(values) for name, values in self.table.items()},
+                "setting": {name: list(values) for name, values in self.setting.items()},
+                "grids": {name: grid.tolist() for name, grid in self.grids.items()},
+            }
+        )
+
+    def to_html(self, path: str | Path) -> Path:
+        """Ours beside the paper's, as one HTML file that needs nothing else. Returns its path."""
+        return write_page(self.to_json(), path)
 
     def __repr__(self) -> str:
         return f"{text_table(self.table)}\n{self.caption}\n\n{self.summary}"

@@ -210,7 +210,7 @@ def _line(
         "model": name,
         "metric": metric,
         "ours": f"{main['ours']:.3f}",
-        "interval": f"[{main['ci_low']:.3f}, {main['ci_high']:.3f}]",
+        "95 %": f"{main['ci_low']:.3f}-{main['ci_high']:.3f}",
         "paper": paper,
         "clean": f"{clean['ours']:.3f}",
         "chosen": _agreed(chosen),
@@ -219,10 +219,10 @@ def _line(
 
 def _agreed(chosen: Sequence[Setting]) -> str:
     """What every trial chose, or "*" where they did not agree."""
-    short = {"n_factors": "d", "offsets": "", "n_clusters": "K"}
+    short = {"n_factors": "d", "offsets": "", "n_clusters": "K", "regularized": "reg."}
     values = {name: {f"{setting[name]}" for setting in chosen} for name in chosen[0]}
     parts = ((short.get(name, name), each.pop() if len(each) == 1 else "*") for name, each in values.items())
-    return ", ".join(f"{name} {value}".strip() for name, value in parts)
+    return ", ".join(f"{name} {short.get(value, value)}".strip() for name, value in parts)
 
 
 def summarize(outcomes: Sequence[Outcome]) -> str:

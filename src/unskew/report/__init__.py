@@ -1,1 +1,1 @@
-"""Pictures of results. The only room that imports matplotlib."""
+"""Pictures and pages of results. The only room that imports matplotlib and jinja2."""

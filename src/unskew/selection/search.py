@@ -8,8 +8,9 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby, product
+from pathlib import Path
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -22,6 +23,7 @@ from unskew.data.universe import Universe
 from unskew.errors import PropensityWarning, UsageError
 from unskew.evaluation.evaluate import evaluate
 from unskew.metrics.names import find_metric
+from unskew.presenting import signed, write_page
 from unskew.progress import Track, bar, silent
 from unskew.selection.folds import Fold, split
 from unskew.tables import html_table, text_table
@@ -58,6 +60,8 @@ class CrossValidation:
     """A row a setting, the best first: settings, score (mean over folds), its standard deviation, steps, seconds."""
     metric: str
     estimator: str
+    setup: Mapping[str, Any] = field(default_factory=dict)
+    """What was searched: the model's name, the number of ratings and folds, and the seed."""
 
     def to_columns(self) -> dict[str, list[Any]]:
         """The table, column by column."""
@@ -68,9 +72,15 @@ class CrossValidation:
         return make_frame(self.to_columns(), backend)
 
     def to_json(self) -> str:
-        """The table and the choice."""
+        """The table, the choice, and the objective after each step of the best model's fit, where it tells."""
         found = {"best_params": self.best_params, "best_score": self.best_score, "metric": self.metric}
-        return json.dumps(found | {"estimator": self.estimator, "rows": list(self.table)})
+        history = [float(value) for value in getattr(self.best_model, "history_", ())]
+        rest = {"estimator": self.estimator, "rows": list(self.table), "history": history}
+        return json.dumps(signed("cross_validation") | found | rest | dict(self.setup))
+
+    def to_html(self, path: str | Path) -> Path:
+        """The choice, the surface of scores and the learning curve, as one HTML file that needs nothing else; its path."""
+        return write_page(self.to_json(), path)
 
     def __repr__(self) -> str:
         return f"{text_table(self.to_columns())}\nbest by {self.estimator} of {self.metric}: {self.best_params}"
@@ -114,7 +124,8 @@ def cross_validate(
     table = _summarize(settings, results, higher_is_better=higher_is_better)
     best = {name: table[0][name] for name in grid}
     best_model = _fit(model, best, log, known) if refit else None
-    return CrossValidation(best, table[0]["score"], best_model, table, metric, estimator)
+    setup = {"model": type(model).__name__, "n_observed": len(log), "n_folds": n_folds, "seed": random_state}
+    return CrossValidation(best, table[0]["score"], best_model, table, metric, estimator, setup)
 
 
 def _settings(model: Fittable, grid: Mapping[str, Sequence[Any]]) -> list[Setting]:

@@ -16,8 +16,8 @@ import triton.language as tl
 from unskew.engines.gpu.sides import Block
 from unskew.engines.gpu.torch_rows import Penalty, Rows
 
-CELLS = 32
-"""Cells that are gathered at once."""
+WIDE = 32
+"""Tiles of so many columns are one warp's work, on 32 cells at a time; wider ones that of two, on 16. Measured on an H200."""
 
 
 @triton.jit
@@ -38,27 +38,31 @@ def _solve(
     D: tl.constexpr,
     OFFSET: tl.constexpr,
 ):
-    """Gauss-Jordan elimination of a tile with two right-hand sides; a row without a weight gets zeros."""
+    """Gauss-Jordan elimination of a tile with two right-hand sides; a row without a weight gets zeros.
+
+    What is eliminated is kept in the pivot's column (the sweep operator), so that a column is the same as its line up to the sign
+    and the pivots already used, and only lines have to be picked out of the tile.
+    """
     c = tl.arange(0, D)
     on_diagonal = c[:, None] == c[None, :]
     A += tl.where(on_diagonal, tl.where(c < d, ridge, 1.0)[:, None], 0.0)
     b1, b2 = st, sx
+    pivots = tl.zeros((D,), tl.float32) + 1.0
     for j in range(d):
-        column = tl.sum(tl.where(c[None, :] == j, A, 0.0), 1)
         line = tl.sum(tl.where(c[:, None] == j, A, 0.0), 0)
-        pivot = tl.sum(tl.where(c == j, column, 0.0), 0)
+        pivot = tl.sum(tl.where(c == j, line, 0.0), 0)
         pivot = tl.where(pivot == 0, 1.0, pivot)  # of a row without cells or penalty
-        factor = tl.where(c == j, 0.0, column / pivot)
-        A -= factor[:, None] * line[None, :]
+        factor = tl.where(c == j, 0.0, tl.where(c < j, -line * pivots, line) / pivot)
+        A -= factor[:, None] * tl.where(c == j, 0.0, line)[None, :]
+        A = tl.where(c[None, :] == j, -factor[:, None], A)
+        pivots = tl.where(c == j, pivot, pivots)
         b1 -= factor * tl.sum(tl.where(c == j, b1, 0.0), 0)
         if OFFSET:
             b2 -= factor * tl.sum(tl.where(c == j, b2, 0.0), 0)
-    diagonal = tl.sum(tl.where(on_diagonal, A, 0.0), 1)
-    diagonal = tl.where(diagonal == 0, 1.0, diagonal)
-    z = b1 / diagonal
+    z = b1 / pivots
     minimum = syy - tl.sum(st * z, 0)
     if OFFSET:
-        z2 = b2 / diagonal
+        z2 = b2 / pivots
         left = s1 + ridge_offset - tl.sum(sx * z2, 0)
         right = sy - tl.sum(sx * z, 0)
         a = tl.where(s1 > 0, right / left, 0.0)
@@ -171,10 +175,10 @@ def solve_block(block: Block, partners: Rows, constant: float, penalty: Penalty)
     sums = partners.offset.new_empty(max(1, pieces.n_slots) * (tile * tile + 2 * tile + 3))
     given = partners.factors.contiguous(), partners.offset.contiguous()
     found = factors, offset, minima, penalty.factors, penalty.offset or 0.0
-    shape: dict[str, Any] = {"d": n_factors, "D": tile, "OFFSET": has_offset, "num_warps": 1 if tile <= 32 else 2}
+    shape: dict[str, Any] = {"d": n_factors, "D": tile, "OFFSET": has_offset, "num_warps": 1 if tile <= WIDE else 2}
     cut = pieces.row, pieces.first, pieces.end, pieces.slot
     columns = block.partner, block.root_weight, block.rating
-    _solve_pieces[(pieces.row.numel(),)](*cut, *columns, *given, constant, sums, *found, K=CELLS, **shape)
+    _solve_pieces[(pieces.row.numel(),)](*cut, *columns, *given, constant, sums, *found, K=32 if tile <= WIDE else 16, **shape)
     if pieces.n_slots:
         _solve_long_rows[(pieces.long_row.numel(),)](pieces.long_row, pieces.long_start, sums, *found, **shape)
     return Rows(factors, offset), minima.double()

@@ -1,0 +1,151 @@
+"""Factorisation on a GPU: the same optimum as on the processors, and how fast.
+
+    python benchmarks/gpu.py                      agreement at 1M ratings; 25M at 20 factors and 100M at 64 (2 minutes on an H200)
+    python benchmarks/gpu.py --only agreement
+
+Synthetic long-tail logs as in mf.py, drawn on the device. A fit is timed from the log in the host's memory to parameters there,
+twice after a warm-up; "rows" are one half-sweep, counted n (d + 1)(d + 2) operations and n (d + 1) gathered numbers.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+
+import unskew
+from unskew.engines.gpu.engine import GpuEngine, _row_solver
+from unskew.engines.gpu.sides import both_sides
+from unskew.engines.gpu.torch_rows import Penalty, Rows
+
+WORLDS = {"1M": (6_000, 4_000), "25M": (160_000, 40_000), "100M": (480_000, 60_000)}
+CASES = (("25M", 20, 5.0), ("25M", 20, 25.0), ("100M", 64, 25.0))
+
+
+def draw(name: str) -> tuple[Any, Any]:
+    """Ratings of a made-up world, and their propensities."""
+    (n_users, n_items), n = WORLDS[name], int(name[:-1]) * 1_000_000
+    rng = torch.Generator(device="cuda").manual_seed(0)
+
+    def normal(*size: int) -> torch.Tensor:
+        return torch.randn(*size, device="cuda", generator=rng)
+
+    def shares(size: int, power: float) -> torch.Tensor:
+        share = torch.arange(1, size + 1, device="cuda", dtype=torch.float64) ** -power
+        share = share[torch.randperm(size, device="cuda", generator=rng)]
+        return (share / share.sum()).cumsum(0)
+
+    def pick(cumulated: torch.Tensor, size: int) -> torch.Tensor:
+        at = torch.rand(size, device="cuda", generator=rng, dtype=torch.float64)
+        return torch.searchsorted(cumulated, at).clamp(max=cumulated.numel() - 1)
+
+    by_user, by_item = shares(n_users, 0.5), shares(n_items, 0.7)
+    cells = torch.empty(0, dtype=torch.int64, device="cuda")
+    while cells.numel() < n:
+        cells = torch.unique(torch.cat([cells, pick(by_user, n // 2) * n_items + pick(by_item, n // 2)]))
+    cells = cells[torch.randperm(cells.numel(), device="cuda", generator=rng)[:n]]
+    user, item = cells // n_items, cells % n_items
+    taste, trait = normal(n_users, 8) * 0.4, normal(n_items, 8) * 0.4
+    offset = normal(n_users) * 0.4, normal(n_items) * 0.4
+    rating = torch.empty(n, device="cuda")
+    for part in (slice(first, first + 10_000_000) for first in range(0, n, 10_000_000)):
+        u, i = user[part], item[part]
+        score = 3.3 + (taste[u] * trait[i]).sum(1) + offset[0][u] + offset[1][i] + 0.7 * normal(u.numel())
+        rating[part] = score.round().clamp(1, 5)
+    weight = torch.exp(-0.5 * rating.double())
+    weight *= n_users * n_items / weight.sum()
+    codes, values = (user.int().cpu().numpy(), item.int().cpu().numpy()), rating.double().cpu().numpy()
+    propensity = (1 / weight).cpu().numpy()
+    torch.cuda.empty_cache()
+    return unskew.Ratings.from_codes(*codes, values, shape=(n_users, n_items)), unskew.Propensities(propensity)
+
+
+def milliseconds(work: Callable[[], Any], n: int = 5) -> float:
+    work()
+    torch.cuda.synchronize()
+    began = perf_counter()
+    for _ in range(n):
+        work()
+    torch.cuda.synchronize()
+    return (perf_counter() - began) / n * 1e3
+
+
+def agree() -> None:
+    log, propensity = draw("1M")
+    print("| engine | dtype | seconds | sweeps | objective / local | largest difference of a prediction |")
+    print("|---|---|---|---|---|---|")
+    reference: Any = None
+    for engine, dtype in (("local", "float64"), ("gpu", "float64"), ("gpu", "float32")):
+        model = unskew.MatrixFactorization(20, 25.0, dtype=dtype, tol=1e-8, max_iter=2000)  # type: ignore[arg-type]
+        began = perf_counter()
+        model.fit(log, propensity, engine=engine)
+        seconds = perf_counter() - began
+        reference = reference or model
+        some = np.random.default_rng(0).integers(0, len(log), 100_000)
+        cells = log.users[log.user[some]], log.items[log.item[some]]
+        apart = np.abs(model.predict(*cells) - reference.predict(*cells)).max()
+        ratio = model.objective_ / reference.objective_ - 1
+        print(f"| {engine} | {dtype} | {seconds:.2f} | {model.n_iter_} | 1{ratio:+.1e} | {apart:.1e} |", flush=True)
+
+
+def time_fits(name: str, n_factors: int, l2: float) -> None:
+    log, propensity = draw(name)
+    model = unskew.MatrixFactorization(n_factors, l2, dtype="float32")
+    times = []
+    for _ in range(3):
+        torch.cuda.reset_peak_memory_stats()
+        began = perf_counter()
+        model.fit(log, propensity, engine="gpu")
+        times.append(perf_counter() - began)
+    memory = torch.cuda.max_memory_allocated() / 2**30
+    last = ", ".join(f"{seconds:.2f}" for seconds in times[1:])
+    print(f"\n{name} ratings, {n_factors} factors, l2 {l2:g}, tol 1e-6: {last} s (the first fit: {times[0]:.1f} s)")
+    how = f"converged {model.converged_}, objective {model.objective_:.7g}"
+    print(f"{model.n_iter_} sweeps, {how}, peak {memory:.1f} GiB on the device")
+    like = torch.empty(0, dtype=torch.float32, device="cuda")
+    began = perf_counter()
+    users, items = both_sides(log, propensity.values, like=like, memory=1 << 40)
+    torch.cuda.synchronize()
+    print(f"log to the device and sorted both ways: {perf_counter() - began:.2f} s")
+    found = model.parameters_
+    for side, label, factors, offset in (
+        (users, "users", found.item_factors, found.item_offset),
+        (items, "items", found.user_factors, found.user_offset),
+    ):
+        rows = Rows(torch.as_tensor(factors, device="cuda"), torch.as_tensor(offset, device="cuda"))
+        block, solve, ridge = next(iter(side.blocks())), _row_solver(like), Penalty(1e4, 1e4)
+        taken = milliseconds(lambda block=block, solve=solve, rows=rows, ridge=ridge: solve(block, rows, found.constant, ridge))
+        flops, numbers = len(log) * (n_factors + 1) * (n_factors + 2), len(log) * (n_factors + 1) * 4
+        print(
+            f"rows of {label}: {taken:.2f} ms, {flops / taken / 1e9:.1f} TFLOP/s, {numbers / taken / 1e9:.2f} TB/s gathered",
+            flush=True,
+        )
+
+
+def ceilings() -> None:
+    square = torch.randn(8192, 8192, device="cuda")
+    product = 2 * 8192**3 / milliseconds(lambda: square @ square) / 1e9
+    table, place = torch.randn(1 << 20, 32, device="cuda"), torch.randint(1 << 20, (1 << 24,), device="cuda")
+    gather = 2 * place.numel() * 32 * 4 / milliseconds(lambda: table[place]) / 1e9
+    print(f"\nceilings here: float32 product {product:.0f} TFLOP/s; torch's own gather of 128-byte lines {gather:.1f} TB/s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=["agreement", "speed"])
+    asked = parser.parse_args()
+    print(torch.cuda.get_device_name(), "torch", torch.__version__, "engine", GpuEngine())
+    if asked.only != "speed":
+        agree()
+    if asked.only != "agreement":
+        for case in CASES:
+            time_fits(*case)
+        ceilings()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Charts as inline SVG, drawn here: no picture library, nothing fetched, colours left to the page's style."""

@@ -1,0 +1,125 @@
+"""Pages from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from unskew.cli import main
+
+EVALUATE = ("evaluate", "log.csv", "--prediction", "old", "--prediction", "new", "--universe", "log", "--metric", "mae")
+
+
+def run(*arguments: str, stdin: bytes | None = None) -> Result:
+    return CliRunner().invoke(main, arguments, input=stdin)
+
+
+def fine(*arguments: str, stdin: bytes | None = None) -> Result:
+    result = run(*arguments, stdin=stdin)
+    assert result.exit_code == 0, result.stderr
+    return result
+
+
+@pytest.fixture(autouse=True)
+def here(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("log.csv", "items.csv"):
+        (tmp_path / name).write_bytes((files / name).read_bytes())
+    monkeypatch.chdir(tmp_path)
+
+
+def is_page(path: str) -> bool:
+    return Path(path).read_text().startswith("<!doctype html>")
+
+
+def test_report_makes_a_page_of_what_json_prints() -> None:
+    Path("result.json").write_text(fine(*EVALUATE, "--json").stdout)
+
+    assert fine("report", "result.json", "-o", "report.html").stderr == "wrote report.html\n"
+    assert "new beats old by" in Path("report.html").read_text()
+    assert "unskew report result.json -o report.html" in Path("report.html").read_text()
+
+
+def test_report_takes_the_name_of_the_result_and_reads_pipes() -> None:
+    fine(*EVALUATE, "-o", "result.json")
+    fine("report", "result.json", "-q")
+    piped = fine("report", "-", "-o", "-", stdin=Path("result.json").read_bytes())
+
+    assert is_page("result.html")
+    assert piped.stdout.startswith("<!doctype html>")
+    assert run("report", "-", stdin=b"{}").exit_code == 2
+
+
+def test_a_file_that_is_no_result_exits_with_3() -> None:
+    for text in ("", "[]", '{"kind": "evaluation"}', "\xff", '{"kind": "poem"}'):
+        Path("result.json").write_text(text)
+        result = run("report", "result.json")
+        assert result.exit_code == 3, result.stderr
+        assert result.stderr.startswith("error: result.json")
+    assert not Path("result.html").exists()
+
+
+def test_evaluate_writes_a_page_that_knows_its_command() -> None:
+    result = fine(*EVALUATE, "-o", "page.html")
+
+    assert result.stderr == "wrote page.html\n"
+    assert f"unskew {' '.join(EVALUATE)} -o page.html" in Path("page.html").read_text()
+
+
+def test_groups_have_a_page() -> None:
+    fine(*EVALUATE, "--by", "half", "-o", "page.html")
+
+    assert "Evaluation by group" in Path("page.html").read_text()
+
+
+def test_diagnose_writes_a_page() -> None:
+    fine(
+        "propensity", "diagnose", "log.csv", "propensity", "--universe", "log", "--item-features", "items.csv", "-o", "page.html"
+    )
+
+    assert "Diagnosis of propensities" in Path("page.html").read_text()
+
+
+def test_a_search_has_a_page_and_one_fit_has_none() -> None:
+    fit = ("train", "log.csv", "--propensity", "propensity", "--max-iter", "5", "-o", "m.unskew", "--html", "page.html")
+
+    fine(*fit, "--cross-validate", "--grid", "l2=1,5", "--grid", "factors=1,2", "--folds", "2")
+    assert "Cross-validation" in Path("page.html").read_text()
+    assert "--html shows a search: it goes with --cross-validate" in run(*fit).stderr
+
+
+def test_reproduce_writes_a_page_of_one_experiment() -> None:
+    fine("reproduce", "toy", "--trials", "2", "-q", "-o", "toy.html")
+
+    assert "Figure 1 of the paper, run again" in Path("toy.html").read_text()
+    fine("reproduce", "toy", "--trials", "2", "-q", "-o", "toy.html")
+    assert "a page has one table or figure" in run("reproduce", "all", "-o", "all.html").stderr
+    assert "is a file; name a folder" in run("reproduce", "toy", "-o", "log.csv").stderr
+
+
+def test_the_demo_writes_a_page() -> None:
+    result = fine("demo", "--html", "report.html")
+
+    assert result.stderr == "wrote report.html\n"
+    text = Path("report.html").read_text()
+    assert "Naive says optimist beats realist by 0.13; " in text
+    assert "<em>corrected for selection, realist beats optimist by 0.90 [0.89, 0.92].</em>" in text
+    assert "unskew demo --html report.html" in text
+    assert len(text) < 1_500_000
+
+
+def test_a_table_of_recommendations_is_no_page() -> None:
+    fine("train", "log.csv", "--max-iter", "2", "-o", "m.unskew")
+
+    assert "ends in none of .json, .csv" in run("recommend", "m.unskew", "-o", "x.html").stderr
+
+
+def test_the_json_of_reproduce_can_be_reported() -> None:
+    text = fine("reproduce", "toy", "--trials", "2", "-q", "--json").stdout
+    assert json.loads(text)["kind"] == "reproduction"
+    Path("toy.json").write_text(text)
+    fine("report", "toy.json")
+
+    assert is_page("toy.html")

@@ -1,0 +1,70 @@
+"""A result of every kind, small, with names that a page must not obey."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from unskew import MatrixFactorization, cross_validate, diagnose, evaluate, evaluate_frame, sensitivity, simulate
+from unskew.experiments.demo import demo
+from unskew.experiments.toy import toy
+
+SCRIPT = "<script>alert(1)</script>"
+
+
+def results() -> dict[str, Any]:
+    """By kind."""
+    import polars as pl
+
+    world, rng = simulate(40, 50, density=0.2, alpha=0.5, random_state=1), np.random.default_rng(0)
+    log, propensities = world.log, world.propensities
+    models = {"a & b": world.truth + 1.0, SCRIPT: world.truth + rng.normal(size=(40, 50))}
+    evaluation = evaluate(log, models, propensities=propensities, metrics=["mae", "mse"])
+    moved = sensitivity(evaluation)
+    pair = {"first": "a & b", "second": SCRIPT, "metric": "mae", "estimator": "snips"}
+    features = {f"{SCRIPT} {k}": rng.normal(size=50).tolist() for k in range(3)}
+    frame = pl.DataFrame(
+        {
+            "item_id": log.items[log.item].tolist(),
+            "rating": log.rating.tolist(),
+            "propensity": np.asarray(getattr(propensities, "values", propensities)).tolist(),
+            SCRIPT: (log.rating + 1.0).tolist(),
+            "plain": (log.rating + rng.normal(size=len(log))).tolist(),
+            "group": [SCRIPT if user % 2 else "other" for user in log.user.tolist()],
+        }
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return {
+            "evaluation": evaluation,
+            "grouped_evaluation": evaluate_frame(frame, prediction=[SCRIPT, "plain"], by="group", universe=(20, 50)),
+            "comparison": evaluation.compare(**pair),
+            "sensitivity": moved,
+            "robustness": moved.compare(**pair),
+            "diagnosis": diagnose(
+                log,
+                {SCRIPT: world.observation.propensities(slice(None)), "values": propensities},
+                item_features=pl.DataFrame({"item_id": log.items.tolist(), **features}),
+            ),
+            "cross_validation": cross_validate(
+                MatrixFactorization(max_iter=5), log, propensities, grid={"l2": [1.0, 5.0], "n_factors": [1, 2]}, n_folds=2
+            ),
+            "reproduction": toy(trials=3),
+            "demo": demo(world),
+        }
+
+
+@pytest.fixture(scope="session")
+def made() -> dict[str, Any]:
+    return results()
+
+
+@pytest.fixture(scope="session")
+def pages(made: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The page of each."""
+    folder = tmp_path_factory.mktemp("pages")
+    return {kind: result.to_html(folder / f"{kind}.html") for kind, result in made.items()}

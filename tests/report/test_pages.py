@@ -1,0 +1,290 @@
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from contextlib import suppress
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from unskew import Evaluation, Ratings, evaluate, simulate
+from unskew.errors import BadFileError, MissingExtraError
+from unskew.report import page as page_module
+from unskew.report.charts.chart import Chart
+from unskew.report.kinds import PAGES, page_of, read_page
+from unskew.report.page import Page, render, table
+from unskew.report.pages.verdict import Voices, told
+
+KINDS = list(PAGES)
+SCRIPT = "<script>alert(1)</script>"
+
+
+class Seen(HTMLParser):
+    """The elements of a page, and the text of its head line."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def count(self, name: str) -> int:
+        return sum(tag == name for tag, _ in self.tags)
+
+
+def record_of(result: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(result.to_json())
+    return found
+
+
+# Every kind
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_result_names_its_kind_and_version(kind: str, made: dict[str, Any]) -> None:
+    record = record_of(made[kind])
+
+    assert (record["kind"], record["version"]) == (kind, "0.1.0")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_result_and_its_json_make_the_same_page(kind: str, made: dict[str, Any], pages: dict[str, Path]) -> None:
+    def shorn(text: str) -> str:
+        return re.sub(r"\d\d \w+ \d{4}, \d\d:\d\d UTC", "", text)
+
+    again = render(read_page(made[kind].to_json(), "x.json"))
+
+    assert shorn(again) == shorn(pages[kind].read_text())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_page_fetches_nothing_and_runs_nothing_but_its_own_script(kind: str, pages: dict[str, Path]) -> None:
+    text = pages[kind].read_text()
+    seen = Seen(text)
+
+    assert seen.count("script") == seen.count("style") == seen.count("main") == seen.count("h1") == 1
+    assert {attributes.get("href") for tag, attributes in seen.tags if tag == "link"} == {"data:,"}
+    assert not [tag for tag, attributes in seen.tags if {"src", "style", "onclick", "onload"} & set(attributes)]
+    assert "http://" not in text
+    assert "https://" not in text
+    (policy,) = [a["content"] for tag, a in seen.tags if a.get("http-equiv") == "Content-Security-Policy"]
+    assert policy is not None
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    assert "unsafe" not in policy
+    assert pages[kind].stat().st_size < 1_500_000
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("reproduction", "demo", "cross_validation")])
+def test_a_name_that_is_markup_stays_text(kind: str, pages: dict[str, Path]) -> None:
+    text = pages[kind].read_text()
+
+    assert SCRIPT not in text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_drawing_is_told_in_words(kind: str, pages: dict[str, Path]) -> None:
+    drawings = re.findall(r'<svg class="drawing".*?</svg>', pages[kind].read_text(), re.DOTALL)
+
+    assert drawings
+    for drawing in drawings:
+        assert re.match(r'<svg [^>]*role="img"[^>]*><title>[^<]+</title><desc>[^<]+</desc>', drawing)
+        assert "nan" not in drawing.lower().replace("nanc", "")
+        assert "inf" not in re.sub(r"<(title|desc)[^>]*>.*?</\1>|<text.*?</text>", "", drawing, flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_page_says_how_it_was_computed(kind: str, made: dict[str, Any]) -> None:
+    facts = dict(page_of(record_of(made[kind])).facts)
+
+    assert facts["computed by"] == "unskew 0.1.0"
+    assert "command" in render(page_of(record_of(made[kind])), command="unskew evaluate 'a b.csv'")
+
+
+def test_what_is_typed_is_told(made: dict[str, Any]) -> None:
+    text = render(page_of(record_of(made["evaluation"])), command="unskew evaluate '<b>'")
+
+    assert "unskew evaluate &#39;&lt;b&gt;&#39;" in text
+
+
+# The headline
+
+
+def row(first: str, second: str, difference: float, reach: float, better: str | None, estimator: str = "snips") -> dict[str, Any]:
+    ends = {"ci_low": difference - reach, "ci_high": difference + reach}
+    return {"first": first, "second": second, "metric": "mae", "estimator": estimator, "difference": difference, **ends} | {
+        "better": better
+    }
+
+
+def test_a_comparison_is_told_as_who_beats_whom_by_how_much() -> None:
+    assert told(row("a", "b", 0.31, 0.09, "a")) == "a beats b by 0.31 [0.22, 0.40]"
+    assert told(row("a", "b", -0.31, 0.09, "a")) == "a beats b by 0.31 [0.22, 0.40]"
+    assert told(row("a", "b", 0.31, 0.09, "b"), with_interval=False) == "b beats a by 0.31"
+    assert told(row("a", "b", 0.01, 0.09, None)) == "a and b cannot be told apart (+0.01 [−0.08, 0.10])"
+
+
+def headline(record: dict[str, Any]) -> str:
+    return page_of(record).title
+
+
+def test_the_naive_favourite_is_set_against_the_corrected_one() -> None:
+    from unskew.experiments.demo import demo, demo_world
+
+    story = demo(demo_world(seed=0))
+    assert headline(record_of(story.evaluation)) == (
+        "Naive says optimist beats realist by 0.13; corrected for selection, realist beats optimist by 0.90 [0.89, 0.92]."
+    )
+
+
+WORLD = simulate(30, 40, density=0.2, alpha=0.5, random_state=2)
+
+
+def judged(models: dict[str, Any], **settings: Any) -> Evaluation:
+    return evaluate(WORLD.log, models, propensities=WORLD.propensities, **({"metrics": ["mae"]} | settings))
+
+
+def test_one_model_alone_has_its_value_told() -> None:
+    found = judged({"m": WORLD.truth + 1.0})
+
+    assert headline(record_of(found)) == ("Naive says m has MAE 1.000; corrected for selection, it is 1.000 [1.000, 1.000].")
+
+
+def test_without_weights_it_is_said_that_selection_stays() -> None:
+    models = {"m": WORLD.truth + 1.0, "n": WORLD.truth + 2.0}
+
+    assert headline(record_of(judged(models, estimators=["naive"]))).endswith("; selection is not corrected for.")
+    assert headline(record_of(judged(models, estimators=["ips"]))).startswith("Corrected for selection, m beats n by 1.0")
+
+
+def test_of_several_models_the_leader_meets_the_runner_up() -> None:
+    models = {"far": WORLD.truth + 3.0, "best": WORLD.truth + 1.0, "near": WORLD.truth + 1.5}
+
+    assert "best beats near by 0.500" in headline(record_of(judged(models)))
+
+
+def test_the_estimator_that_corrects_best_speaks() -> None:
+    assert Voices.of(["naive", "ips", "snips"]).main == "snips"
+    assert Voices.of(["ips", "dr", "naive"]).main == "dr"
+    assert Voices.of(["naive"]).main == "naive"
+    assert Voices.of(["naive", "mine"]).main == "mine"
+
+
+# What a page shows
+
+
+def charts_of(page: Page) -> list[Chart]:
+    return [chart for section in page.sections for chart in section.charts]
+
+
+def test_an_evaluation_shows_all_that_it_rests_on(made: dict[str, Any]) -> None:
+    page = page_of(record_of(made["evaluation"]))
+
+    assert [section.title for section in page.sections] == [
+        "Who is ahead",
+        "Estimates",
+        "What was rated, and what there is",
+        "Weights",
+        "If large weights are clipped",
+        "All numbers",
+    ]
+    assert len(charts_of(page)) == 2 + 2 + 3
+
+
+def test_the_demo_adds_the_truth_and_its_propensities(made: dict[str, Any]) -> None:
+    page = page_of(record_of(made["demo"]))
+
+    assert {"What happened", "Who holds the weight", "Calibration"} <= {section.title for section in page.sections}
+    assert any("Truth" in [key.label for key in chart.legend] for chart in charts_of(page))
+
+
+def test_a_frames_evaluation_shows_what_it_has(made: dict[str, Any]) -> None:
+    (first, *_) = made["grouped_evaluation"].values()
+    titles = [section.title for section in page_of(record_of(first)).sections]
+
+    assert titles == ["Who is ahead", "Estimates", "All numbers"]
+
+
+@pytest.mark.filterwarnings("ignore::unskew.errors.PropensityWarning")
+def test_warnings_are_repeated_in_words() -> None:
+    propensities = np.where(np.arange(len(WORLD.log)) == 0, 1e-6, 0.9)
+    found = evaluate(WORLD.log, WORLD.log.rating, propensities=propensities, estimators=["snips"])
+
+    assert any("a few large weights decide" in text for text in page_of(record_of(found)).warnings)
+
+
+def test_an_end_of_the_grid_is_pointed_out(made: dict[str, Any]) -> None:
+    record = record_of(made["cross_validation"])
+    rows = [dict(record["rows"][0], l2=value, score=value) for value in (1.0, 5.0, 9.0)]
+    changed = record | {"rows": rows, "best_params": record["best_params"] | {"l2": 1.0}}
+
+    assert page_of(changed).warnings == ("The best l2, 1, is at the end of what was tried: try further values there.",)
+
+
+def test_cells_of_a_table_know_what_they_are_sorted_by() -> None:
+    shown = table("", {"n": [1234, 0.5, None, "0.31 ± 0.02", "5 of 10", "45%", "−2"]})
+    cells = [cells[0] for cells in shown.rows]
+
+    assert [cell.text for cell in cells] == ["1,234", "0.500", "–", "0.31 ± 0.02", "5 of 10", "45%", "−2"]
+    assert [cell.value for cell in cells] == [1234, 0.5, "", 0.31, "5 of 10", 45.0, -2.0]
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"x.json is not JSON .*Write a result with --json"),
+        ("[]", r"x.json holds no result that has a page: it names no kind; the kinds are evaluation, grouped_evaluation"),
+        ('{"kind": "poem"}', "x.json holds no result that has a page: its kind is 'poem'"),
+        ('{"kind": ["evaluation"]}', "its kind is"),
+        ('{"kind": "evaluation"}', r"x.json is not a whole evaluation \(KeyError: 'metrics'\). Write it again"),
+        ('{"kind": "cross_validation", "rows": []}', "x.json is not a whole cross validation"),
+    ],
+)
+def test_a_file_that_is_no_result_is_refused_in_words(text: str, message: str) -> None:
+    with pytest.raises(BadFileError, match=message):
+        read_page(text, "x.json")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_record_that_lacks_a_part_is_refused_in_words(kind: str, made: dict[str, Any]) -> None:
+    record = record_of(made[kind])
+    for name in set(record) - {"kind"}:
+        damaged = json.dumps({key: value for key, value in record.items() if key != name})
+        wrong = json.dumps(record | {name: {"x": "y"}})
+        for text in (damaged, wrong):
+            with suppress(BadFileError):  # or it can do without that part; anything else is a traceback
+                render(read_page(text, "x.json"))
+
+
+def test_without_jinja2_the_way_to_get_it_is_said(monkeypatch: pytest.MonkeyPatch, made: dict[str, Any], tmp_path: Path) -> None:
+    page_module._environment.cache_clear()
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+
+    with pytest.raises(MissingExtraError, match=r"writing a page needs jinja2, .*pip install 'unskew\[report\]'"):
+        made["comparison"].to_html(tmp_path / "x.html")
+    page_module._environment.cache_clear()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::unskew.errors.PropensityWarning")
+def test_a_million_rows_are_judged_and_reported_in_ten_seconds(tmp_path: Path) -> None:
+    rng, n = np.random.default_rng(0), 1_000_000
+    user, item = np.divmod(rng.choice(20_000 * 5_000, n, replace=False), 5_000)
+    log = Ratings.from_codes(user, item, rng.integers(1, 6, n).astype(float), shape=(20_000, 5_000))
+    models = {name: log.rating + rng.normal(size=n) for name in "ab"}
+    propensities = np.clip(rng.beta(1, 8, n), 0.005, 1)
+
+    began = time.perf_counter()
+    evaluate(log, models, propensities=propensities, estimators=["naive", "snips"]).to_html(tmp_path / "page.html")
+
+    assert time.perf_counter() - began < 10
