@@ -23,7 +23,7 @@ LEVELS = {
     "__main__": 8,
 }  # fmt: skip
 FENCES = {
-    "pyspark": ("engines/spark.py",),
+    "pyspark": ("engines/spark",),
     "torch": ("engines/gpu/",),
     "triton": ("engines/gpu/fused_rows.py",),
     "matplotlib": ("report/",),
@@ -34,7 +34,7 @@ FENCES = {
     "numba": ("kernels/",),
     "threadpoolctl": ("threads.py",),
     "pooch": ("data/datasets/",),
-    "pyarrow": ("data/arrow_files.py",),
+    "pyarrow": ("data/arrow_files.py", "engines/spark"),
     "duckdb": ("data/duckdb_files.py",),
     "narwhals": ("data/frames.py", "evaluation/expressions.py"),
 }

@@ -19,6 +19,8 @@ PROMISED = """
     PoissonPropensity LogisticPropensity ClassifierPropensity BoostedPropensity ClippedPropensity ScaledPropensity
     CalibratedPropensity CrossFittedPropensity inverse_weights OrdinalFactorization
     GpuEngine
+    DoublyRobustFactorization EIB TDR DRV2 IPSV2 StableDR TriTraining LogisticFactorization
+    Dynamic compare_learners Learner LearnerComparison ranking_on_test
     UnskewError UnskewWarning PropensityWarning __version__
 """.split()
 

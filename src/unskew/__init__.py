@@ -27,23 +27,29 @@ if TYPE_CHECKING:
     from unskew.diagnostics.result import Diagnosis
     from unskew.engines.gpu.engine import GpuEngine
     from unskew.errors import PropensityWarning, UnskewError, UnskewWarning
-    from unskew.estimators.transforms import Clip, Shrink, SubGaussian, Switch
+    from unskew.estimators.transforms import Clip, Dynamic, Shrink, SubGaussian, Switch
     from unskew.estimators.weights import inverse_weights
     from unskew.evaluation.evaluate import evaluate
     from unskew.evaluation.frames import evaluate_frame
     from unskew.evaluation.groups import GroupedEvaluation
+    from unskew.evaluation.random_test import ranking_on_test
     from unskew.evaluation.result import Comparison, Evaluation
     from unskew.evaluation.robustness import Robustness, Sensitivity
     from unskew.evaluation.sensitivity import sensitivity
     from unskew.loading import load
     from unskew.models.all_rank import AllRank
+    from unskew.models.balanced import IPSV2, StableDR
     from unskew.models.baselines import GlobalMean, OffsetsOnly, Popularity
+    from unskew.models.doubly_robust import DoublyRobustFactorization
     from unskew.models.estimator import Recommendations
     from unskew.models.exposure import ExposureFactorization
     from unskew.models.factorization import MatrixFactorization
+    from unskew.models.logistic import LogisticFactorization
     from unskew.models.mixture import MultinomialMixture
     from unskew.models.ordinal import OrdinalFactorization
     from unskew.models.relevance import RelevanceFactorization
+    from unskew.models.robust_variants import DRV2, EIB, TDR
+    from unskew.models.tri_training import TriTraining
     from unskew.models.weighted import WeightedFactorization
     from unskew.propensity.covariate.boosted import BoostedPropensity
     from unskew.propensity.covariate.classifier import ClassifierPropensity
@@ -57,6 +63,7 @@ if TYPE_CHECKING:
     from unskew.propensity.wrappers.clipping import ClippedPropensity
     from unskew.propensity.wrappers.cross_fitting import CrossFittedPropensity
     from unskew.propensity.wrappers.scaling import ScaledPropensity
+    from unskew.selection.comparison import Learner, LearnerComparison, compare_learners
     from unskew.selection.search import CrossValidation, cross_validate
 
 _HOMES = {
@@ -71,13 +78,21 @@ _HOMES = {
     "Comparison": "unskew.evaluation.result",
     "CrossFittedPropensity": "unskew.propensity.wrappers.cross_fitting",
     "CrossValidation": "unskew.selection.search",
+    "DRV2": "unskew.models.robust_variants",
     "Diagnosis": "unskew.diagnostics.result",
+    "DoublyRobustFactorization": "unskew.models.doubly_robust",
+    "Dynamic": "unskew.estimators.transforms",
+    "EIB": "unskew.models.robust_variants",
     "Evaluation": "unskew.evaluation.result",
     "ExposureFactorization": "unskew.models.exposure",
     "Factors": "unskew.data.factors",
     "GlobalMean": "unskew.models.baselines",
     "GpuEngine": "unskew.engines.gpu.engine",
     "GroupedEvaluation": "unskew.evaluation.groups",
+    "IPSV2": "unskew.models.balanced",
+    "Learner": "unskew.selection.comparison",
+    "LearnerComparison": "unskew.selection.comparison",
+    "LogisticFactorization": "unskew.models.logistic",
     "LogisticPropensity": "unskew.propensity.covariate.logistic",
     "MatrixFactorization": "unskew.models.factorization",
     "MultinomialMixture": "unskew.models.mixture",
@@ -99,14 +114,18 @@ _HOMES = {
     "Sensitivity": "unskew.evaluation.robustness",
     "Shrink": "unskew.estimators.transforms",
     "Simulation": "unskew.data.simulation",
+    "StableDR": "unskew.models.balanced",
     "SubGaussian": "unskew.estimators.transforms",
     "Switch": "unskew.estimators.transforms",
+    "TDR": "unskew.models.robust_variants",
+    "TriTraining": "unskew.models.tri_training",
     "Uniform": "unskew.data.observation",
     "UniformPropensity": "unskew.propensity.popularity",
     "Universe": "unskew.data.universe",
     "UnskewError": "unskew.errors",
     "UnskewWarning": "unskew.errors",
     "WeightedFactorization": "unskew.models.weighted",
+    "compare_learners": "unskew.selection.comparison",
     "cross_validate": "unskew.selection.search",
     "diagnose": "unskew.diagnostics.diagnose",
     "evaluate": "unskew.evaluation.evaluate",
@@ -120,12 +139,17 @@ _HOMES = {
     "load_jester": "unskew.data.datasets.jester",
     "load_movielens_100k": "unskew.data.datasets.movielens",
     "load_yahoo_r3": "unskew.data.datasets.yahoo_r3",
+    "ranking_on_test": "unskew.evaluation.random_test",
     "sensitivity": "unskew.evaluation.sensitivity",
     "simulate": "unskew.data.simulation",
 }
 _ROOMS = ("errors", "theory")
 
 __all__ = [
+    "DRV2",
+    "EIB",
+    "IPSV2",
+    "TDR",
     "AllRank",
     "BoostedPropensity",
     "ByCovariates",
@@ -138,12 +162,17 @@ __all__ = [
     "CrossFittedPropensity",
     "CrossValidation",
     "Diagnosis",
+    "DoublyRobustFactorization",
+    "Dynamic",
     "Evaluation",
     "ExposureFactorization",
     "Factors",
     "GlobalMean",
     "GpuEngine",
     "GroupedEvaluation",
+    "Learner",
+    "LearnerComparison",
+    "LogisticFactorization",
     "LogisticPropensity",
     "MatrixFactorization",
     "MultinomialMixture",
@@ -165,8 +194,10 @@ __all__ = [
     "Sensitivity",
     "Shrink",
     "Simulation",
+    "StableDR",
     "SubGaussian",
     "Switch",
+    "TriTraining",
     "Uniform",
     "UniformPropensity",
     "Universe",
@@ -174,6 +205,7 @@ __all__ = [
     "UnskewWarning",
     "WeightedFactorization",
     "__version__",
+    "compare_learners",
     "cross_validate",
     "diagnose",
     "errors",
@@ -188,6 +220,7 @@ __all__ = [
     "load_jester",
     "load_movielens_100k",
     "load_yahoo_r3",
+    "ranking_on_test",
     "sensitivity",
     "simulate",
     "theory",

@@ -510,7 +510,7 @@ def test_train_is_what_the_library_fits() -> None:
     frame = __import__("pandas").read_parquet("log.parquet")
     expected = unskew.MatrixFactorization(2, 0.5, loss="absolute").fit(unskew.Ratings.from_frame(frame), frame.propensity)
 
-    assert "weighted by inverse propensity; rank 2, l2 0.5" in " ".join(result.stdout.split())
+    assert "with propensities; MatrixFactorization(n_factors=2, l2=0.5," in " ".join(result.stdout.split())
     assert result.stderr == "wrote m.unskew\n"
     assert unskew.load("m.unskew").objective_ == expected.objective_
 

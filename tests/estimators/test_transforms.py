@@ -11,7 +11,7 @@ from unskew.data.propensities import Propensities
 from unskew.errors import UsageError
 from unskew.estimators.point import ips
 from unskew.estimators.sums import Sums
-from unskew.estimators.transforms import Clip, Shrink, SubGaussian, Switch, WeightTransform
+from unskew.estimators.transforms import Clip, Dynamic, Shrink, SubGaussian, Switch, WeightTransform
 from unskew.theory import estimator_bias
 from unskew.types import Vector
 
@@ -37,7 +37,24 @@ def test_limits(weight: Vector) -> None:
     assert (SubGaussian(0.1)(weight) <= 10 + 1e-9).all()
 
 
-@pytest.mark.parametrize("transform", [Clip(3), Switch(3), Shrink(5), SubGaussian(0.2)])
+@given(p=arrays(np.float64, 5, elements=st.floats(1e-6, 1)), rho=st.floats(0.01, 0.49))
+def test_dynamic_weights_are_those_of_the_best_power(p: Vector, rho: float) -> None:
+    """The published form: q^a for P, q = log2(1 + P), with a = ln(2 rho (1 - P)) / ln q kept within [0, 1]."""
+    q = np.log2(1 + p)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        power = np.clip(np.log(2 * rho * (1 - p)) / np.log(q), 0, 1)
+    power = np.where(q == 1, 1.0, power)
+
+    np.testing.assert_allclose(Dynamic(rho)(1 / p), 1 / q**power, rtol=1e-6)
+
+
+def test_dynamic_weights_are_bounded_and_leave_sure_cells_alone() -> None:
+    np.testing.assert_allclose(Dynamic()(np.array([1.0])), [1.0])
+    assert Dynamic()(np.array([1e9]))[0] == pytest.approx(5.0)
+    assert Dynamic(0.1)(np.array([2.0]))[0] == pytest.approx(1 / np.log2(1.5))
+
+
+@pytest.mark.parametrize("transform", [Clip(3), Switch(3), Shrink(5), SubGaussian(0.2), Dynamic(0.1)])
 @given(delta=arrays(np.float64, 4, elements=st.floats(-10, 10)), p=arrays(np.float64, 4, elements=st.floats(0.02, 1)))
 def test_bias_is_the_one_formula(transform: WeightTransform, delta: Vector, p: Vector) -> None:
     """Eq. (2) of the family: mean of (1 - P h) delta, by enumeration."""
@@ -57,6 +74,7 @@ def test_bias_is_the_one_formula(transform: WeightTransform, delta: Vector, p: V
         (lambda: Clip(0.5), "at least 1"),
         (lambda: Switch(0.0), "at least 1"),
         (lambda: Shrink(0.0), "positive"),
+        (lambda: Dynamic(0.5), "between 0 and 0.5"),
         (lambda: SubGaussian(1.5), r"lie in \[0, 1\]"),
     ],
 )

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unskew import MatrixFactorization, cross_validate, diagnose, evaluate, evaluate_frame, sensitivity, simulate
+from unskew import GlobalMean, MatrixFactorization, cross_validate, diagnose, evaluate, evaluate_frame, sensitivity, simulate
 from unskew.experiments.demo import demo
 from unskew.experiments.toy import toy
+from unskew.selection.comparison import compare_learners
 
 SCRIPT = "<script>alert(1)</script>"
 
@@ -53,6 +54,7 @@ def results() -> dict[str, Any]:
             "cross_validation": cross_validate(
                 MatrixFactorization(max_iter=5), log, propensities, grid={"l2": [1.0, 5.0], "n_factors": [1, 2]}, n_folds=2
             ),
+            "learners": compare_learners(log, log, {"plain": MatrixFactorization(1, max_iter=5), SCRIPT: GlobalMean()}, seeds=2),
             "reproduction": toy(trials=3),
             "demo": demo(world),
         }

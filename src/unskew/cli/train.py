@@ -36,7 +36,14 @@ from unskew.cli.printing import (
 if TYPE_CHECKING:
     from unskew.data.log_files import OnBad, Repeats
     from unskew.data.universe import UniverseLike
-    from unskew.jobs.training import Loss, Offsets
+    from unskew.jobs.learners import Loss, Offsets
+
+LEARNERS = (
+    *("mf", "dr-jl", "mrdr", "dr-bias", "dr-mse", "eib", "stable-dr", "ips-v2", "dr-v2"),
+    *("hl-mar", "hl-mnar", "mixture", "cpt-v", "logit-vd", "allrank", "wmf", "expomf", "relmf"),
+    *("offsets", "mean", "popularity"),
+)
+"""As ``unskew.jobs.learners`` has them, which a command line that only shows its help does not load."""
 
 
 @click.command(short_help="Fit a recommender to a log, weighted by propensities.")
@@ -48,17 +55,23 @@ if TYPE_CHECKING:
 )
 @click.option("--mcar", type=FILE, help="Ratings of cells picked at random, for --propensity nb.")
 @universe_option
-@click.option("--factors", type=click.IntRange(min=0), default=20, show_default=True, help="Rank of the factors.")
-@click.option("--l2", type=click.FloatRange(min=0), default=1.0, show_default=True, help="Strength of the penalty.")
-@click.option("--loss", type=click.Choice(["squared", "absolute"]), default="squared", show_default=True)
+@click.option(
+    "--learner",
+    type=click.Choice(LEARNERS),
+    default="mf",
+    show_default=True,
+    metavar="NAME",
+    help=f"What to fit: {', '.join(LEARNERS)}. Settings that are not given are the learner's own.",
+)
+@click.option("--factors", type=click.IntRange(min=0), help="Rank of the factors.  [mf: 20]")
+@click.option("--l2", type=click.FloatRange(min=0), help="Strength of the penalty.  [mf: 1]")
+@click.option("--loss", type=click.Choice(["squared", "absolute"]), help="Squared error, or absolute.  [mf: squared]")
 @click.option(
     "--offsets",
     type=click.Choice(["regularized", "free", "none"]),
-    default="regularized",
-    show_default=True,
-    help="Offsets of users and items.",
+    help="Offsets of users and items.  [mf: regularized]",
 )
-@click.option("--max-iter", type=click.IntRange(min=1), default=500, show_default=True, help="Most steps.")
+@click.option("--max-iter", type=click.IntRange(min=1), help="Most steps.  [mf: 500]")
 @click.option("--cross-validate", is_flag=True, help="Choose among the settings of --grid, then fit the best to all of LOG.")
 @click.option("--grid", multiple=True, metavar="NAME=V,V,...", help="Settings to try: l2=0.2,1,5 or factors=5,20 or clip=10,50.")
 @click.option("--folds", type=click.IntRange(min=2), default=4, show_default=True, help="Parts of the cross-validation.")
@@ -81,11 +94,12 @@ def train(
     propensity: str | None,
     mcar: str | None,
     universe: UniverseLike,
-    factors: int,
-    l2: float,
-    loss: Loss,
-    offsets: Offsets,
-    max_iter: int,
+    learner: str,
+    factors: int | None,
+    l2: float | None,
+    loss: Loss | None,
+    offsets: Offsets | None,
+    max_iter: int | None,
     cross_validate: bool,
     grid: tuple[str, ...],
     folds: int,
@@ -98,12 +112,13 @@ def train(
     seed: int,
     quiet: bool,
 ) -> None:
-    """Fit a matrix factorisation to LOG, each rating weighted by its inverse propensity.
+    """Fit a recommender to LOG: by default a matrix factorisation, each rating weighted by its inverse propensity.
 
     \b
     Example:
       unskew train log.csv --propensity p.unskew --factors 20 -o model.unskew
       unskew train log.csv --cross-validate --grid l2=0.2,1,5 -o model.unskew
+      unskew train log.csv --propensity p.unskew --learner mrdr -o model.unskew
     """  # noqa: D301
     from unskew.jobs import training
     from unskew.jobs.propensities import propensities_for, read_weighted
@@ -115,7 +130,7 @@ def train(
     if html and not cross_validate:
         raise click.UsageError("--html shows a search: it goes with --cross-validate.")
     choices = training.read_grid(grid)
-    settings = training.Settings(factors, l2, loss, offsets, max_iter, seed)
+    settings = training.Settings(factors, l2, loss, offsets, max_iter, seed, learner)
     with progress_line(quiet) as line:
         line(f"reading {log}")
         logged = read_weighted(

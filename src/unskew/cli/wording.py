@@ -24,6 +24,8 @@ PHRASES = {
     "Choose duplicates='mean' or duplicates='last', or aggregate first": "Keep one row for each, or pass --duplicates last",
     "duplicates='last'": "--duplicates last",
     "on_bad='drop'": "--on-bad drop",
+    "pass fit(log, propensities)": "pass --propensity",
+    "unskew.UniformPropensity() says so; weighting='eib' does": "--propensity uniform says so; --learner eib does",
     "propensity=...": "--propensity",
     "propensities=...": "--propensity",
     "estimators=['naive']": "--estimator naive",

@@ -34,7 +34,8 @@ DAMAGE = (
 """What zip, JSON and NumPy raise on files that are not whole, encrypted ones and claims of impossible sizes included."""
 
 Parts = dict[str, bytes]
-Kinds = Mapping[str, type[Configured]]
+Kinds = Mapping[str, type[Any]]
+"""Models, and records that are settings of them, by name."""
 
 
 def write_model(model: Configured, path: Path) -> None:
@@ -100,7 +101,8 @@ def _packed(value: Any, name: str, parts: Parts) -> Any:
         return {"model": _pack(value, f"{name}.", parts)}
     if is_dataclass(value) and not isinstance(value, type):
         each = {field.name: getattr(value, field.name) for field in fields(value)}
-        return {"record": {field: _packed(inner, f"{name}.{field}", parts) for field, inner in each.items()}}
+        content = {field: _packed(inner, f"{name}.{field}", parts) for field, inner in each.items()}
+        return {"record": content, "class": type(value).__name__}
     if is_frame(value):
         value = open_frame(value).to_numpy()
     if isinstance(value, np.ndarray):
@@ -136,7 +138,8 @@ def _unpack(packed: dict[str, Any], parts: Parts, path: Path, kinds: Kinds) -> C
             case {"model": inner}:
                 return _unpack(inner, parts, path, kinds)
             case {"record": inner}:
-                return hints[name](**{field: unpacked(each) for field, each in inner.items()})
+                record = hints[name] if name in hints else kinds[value["class"]]
+                return record(**{field: unpacked(each) for field, each in inner.items()})
             case {"array": place}:
                 return _from_npy(parts[place])
             case {"ids": place}:
@@ -148,7 +151,7 @@ def _unpack(packed: dict[str, Any], parts: Parts, path: Path, kinds: Kinds) -> C
             case _:
                 raise ModelFileError(f"{path} holds something that this version does not know: {value!r}.")
 
-    model = kind(**{name: unpacked(value) for name, value in packed["params"].items()})
+    model: Configured = kind(**{name: unpacked(value) for name, value in packed["params"].items()})
     for name, value in packed["state"].items():
         if name not in hints:
             raise ModelFileError(f"{path} is not a whole model file: {name!r} is nothing that {kind.__name__} knows.")

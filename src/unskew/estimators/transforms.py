@@ -75,6 +75,27 @@ class SubGaussian:
         return weight / ((1 - self.mix) + self.mix * weight)
 
 
+@dataclass(frozen=True, slots=True)
+class Dynamic:
+    """h = 1 / max(log2(1 + P), 2 rho (1 - P)): P is first raised, and never taken for less than about 2 rho.
+
+    The closed form of a power of log2(1 + P) whose exponent weighs variance against bias in every cell, ``rho`` being how much a
+    unit of the one counts beside the other. In IPS it is D-IPS, in doubly robust estimation D-DR ("Debiased recommendation with
+    a dynamic estimator", 2024).
+    """
+
+    rho: float = 0.1
+
+    def __post_init__(self) -> None:
+        _require(0 < self.rho < 0.5, f"Dynamic(rho=...) must lie between 0 and 0.5; got {self.rho}.")
+
+    def __call__(self, weight: Vector, /) -> Vector:
+        """The dynamic weights."""
+        propensity = 1.0 / weight
+        raised: Vector = 1.0 / np.maximum(np.log2(1.0 + propensity), 2 * self.rho * (1.0 - propensity))
+        return raised
+
+
 def _require(holds: bool, message: str) -> None:
     if not holds:
         raise UsageError(message)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 from unskew.data.files import read_table
 from unskew.data.formats import Source
@@ -13,37 +14,29 @@ from unskew.data.log_files import Logged, read_ids, spelled_as
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.vocabulary import as_ids
 from unskew.errors import UsageError
+from unskew.jobs.learners import Loss, Offsets, learner_named
 from unskew.loading import load
 from unskew.models.estimator import Recommendations, Recommender
-from unskew.models.factorization import MatrixFactorization
 from unskew.selection.search import CrossValidation, cross_validate
-
-Loss = Literal["squared", "absolute"]
-Offsets = Literal["regularized", "free", "none"]
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a factorisation is fitted with."""
+    """What a recommender is fitted with; None leaves a setting as the learner has it."""
 
-    n_factors: int = 20
-    l2: float = 1.0
-    loss: Loss = "squared"
-    offsets: Offsets = "regularized"
-    max_iter: int = 500
+    n_factors: int | None = None
+    l2: float | None = None
+    loss: Loss | None = None
+    offsets: Offsets | None = None
+    max_iter: int | None = None
     seed: int = 0
+    learner: str = "mf"
 
-    def model(self, *, verbose: bool = False) -> MatrixFactorization:
+    def model(self, *, verbose: bool = False) -> Any:
         """The model, not fitted."""
-        return MatrixFactorization(
-            self.n_factors,
-            self.l2,
-            loss=self.loss,
-            offsets=self.offsets,
-            max_iter=self.max_iter,
-            random_state=self.seed,
-            verbose=verbose,
-        )
+        chosen = {"n_factors": self.n_factors, "l2": self.l2, "loss": self.loss, "offsets": self.offsets}
+        further = {"max_iter": self.max_iter, "random_state": self.seed, "verbose": verbose}
+        return learner_named(self.learner).model(chosen | further)
 
 
 def train(
@@ -53,9 +46,16 @@ def train(
     *,
     checkpoint: str | None = None,
     verbose: bool = False,
-) -> MatrixFactorization:
+) -> Recommender:
     """Fit once, with the settings as they are."""
-    return settings.model(verbose=verbose).fit(logged.ratings, propensities, checkpoint=checkpoint)
+    model = settings.model(verbose=verbose)
+    if checkpoint is None:
+        fitted: Recommender = model.fit(logged.ratings, propensities)
+        return fitted
+    if "checkpoint" not in inspect.signature(model.fit).parameters:
+        raise UsageError(f"the learner {settings.learner!r} keeps no checkpoint.")
+    resumed: Recommender = model.fit(logged.ratings, propensities, checkpoint=checkpoint)
+    return resumed
 
 
 def search(
@@ -74,7 +74,7 @@ def search(
         propensities,
         grid=grid,
         n_folds=n_folds,
-        metric="mse" if settings.loss == "squared" else "mae",
+        metric="mae" if settings.loss == "absolute" else "mse",
         estimator="naive" if propensities is None else "ips",
         random_state=settings.seed,
         verbose=verbose,
@@ -89,39 +89,32 @@ class Summary:
     n_users: int
     n_items: int
     is_weighted: bool
-    n_factors: int
-    l2: float
-    n_iter: int
-    objective: float
-    converged: bool
+    model: str
+    n_factors: int | None = None
+    l2: float | None = None
+    n_iter: int | None = None
+    objective: float | None = None
+    converged: bool | None = None
 
     def to_json(self) -> str:
         """All of it as one object."""
         return json.dumps(asdict(self))
 
     def __str__(self) -> str:
-        weighted = "weighted by inverse propensity" if self.is_weighted else "each counted alike"
+        weighted = "with propensities" if self.is_weighted else "each counted alike"
+        log = f"{self.n_ratings:,} ratings of {self.n_users:,} users and {self.n_items:,} items, {weighted}"
+        if self.n_iter is None or self.objective is None:
+            return f"{log}; {self.model}."
         ended = f"converged after {self.n_iter} steps" if self.converged else f"not yet flat after {self.n_iter} steps"
-        return (
-            f"{self.n_ratings:,} ratings of {self.n_users:,} users and {self.n_items:,} items, {weighted}; "
-            f"rank {self.n_factors}, l2 {self.l2:g}: {ended}, objective {self.objective:.6g}."
-        )
+        return f"{log}; {self.model}: {ended}, objective {self.objective:.6g}."
 
 
-def summary(logged: Logged, model: MatrixFactorization, *, is_weighted: bool) -> Summary:
+def summary(logged: Logged, model: Recommender, *, is_weighted: bool) -> Summary:
     """What was fitted to what."""
-    log = logged.ratings
-    return Summary(
-        len(log),
-        log.n_users,
-        log.n_items,
-        is_weighted,
-        model.n_factors,
-        model.l2,
-        model.n_iter_,
-        model.objective_,
-        model.converged_,
-    )
+    log, settings = logged.ratings, model.get_params()
+    told = [getattr(model, name, None) for name in ("n_iter_", "objective_", "converged_")]
+    sizes = len(log), log.n_users, log.n_items, is_weighted
+    return Summary(*sizes, repr(model), settings.get("n_factors"), settings.get("l2"), *told)
 
 
 def recommended_rows(found: Recommendations) -> str:

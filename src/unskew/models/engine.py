@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+
+import numpy.typing as npt
 
 from unskew.data.ratings import Ratings
+from unskew.data.universe import Universe
+from unskew.data.vocabulary import Ids
 from unskew.errors import MissingExtraError, UnknownNameError
 from unskew.models.estimator import Seen
 from unskew.models.parameters import Parameters
 from unskew.models.problem import Offsets
 from unskew.models.run import Checkpoint, Outcome
+from unskew.models.weights import Normalization
 from unskew.types import Vector
+
+Frame: TypeAlias = Any
+"""A data frame of an engine's own kind."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,11 +53,57 @@ class Fitted:
     """The log by user, which had to be sorted anyway."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class FrameFit:
+    """All that an engine needs to know of a fit to a log that stays where it is, and whose size is not known yet."""
+
+    frame: Frame
+    propensity: str | None
+    """The column, or None for the naive model."""
+    n_factors: int
+    offsets: Offsets
+    ridge: Callable[[Universe], float]
+    """The ridge itself, once users and items are counted."""
+    normalize: Normalization
+    threshold: float | None
+    dtype: Literal["float64", "float32"]
+    warm_start: Parameters | None
+    random_state: int
+    max_iter: int
+    tol: float
+    checkpoint: Callable[[Sequence[npt.NDArray[Any]]], Checkpoint | None]
+    """Given what names the log."""
+    report: Callable[[int, float], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FrameFitted:
+    """What came of it."""
+
+    outcome: Outcome[Parameters]
+    mean: float
+    """The weighted mean rating."""
+    users: Ids
+    items: Ids
+    seen: Seen
+    user_factors: Frame
+    """User, factors and offset of every user, where the log is."""
+
+
 class Engine(Protocol):
     """Brings the objective of Eq. (14) to its optimum, somewhere."""
 
     def run(self, fit: Fit, /) -> Fitted:
         """Fit, and bring the parameters back."""
+        ...
+
+
+@runtime_checkable
+class FrameEngine(Protocol):
+    """Does so for a log that it reads where it lies."""
+
+    def fit_frame(self, fit: FrameFit, /) -> FrameFitted:
+        """Count, fit, and bring back what belongs here."""
         ...
 
 
@@ -63,10 +117,13 @@ class _Home:
     extra: str
 
 
-ENGINES: Mapping[str, _Home] = {"gpu": _Home("unskew.engines.gpu.engine", "GpuEngine", "torch", "gpu")}
+ENGINES: Mapping[str, _Home] = {
+    "gpu": _Home("unskew.engines.gpu.engine", "GpuEngine", "torch", "gpu"),
+    "spark": _Home("unskew.engines.spark", "SparkEngine", "pyspark", "spark"),
+}
 
 
-def engine_of(given: str | Engine) -> Engine | None:
+def engine_of(given: str | Engine | FrameEngine) -> Engine | FrameEngine | None:
     """The engine, loaded if it was named; None is here."""
     if not isinstance(given, str):
         return given
@@ -77,5 +134,5 @@ def engine_of(given: str | Engine) -> Engine | None:
     home = ENGINES[given]
     if find_spec(home.package) is None:
         raise MissingExtraError(home.package, extra=home.extra, purpose=f"engine={given!r}")
-    engine: Engine = getattr(import_module(home.module), home.name)()
+    engine: Engine | FrameEngine = getattr(import_module(home.module), home.name)()
     return engine

@@ -6,21 +6,27 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import numpy as np
+
 from unskew.data.checks import is_finite_number, whole_number
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings
+from unskew.data.universe import Universe
 from unskew.errors import UnknownNameError, UsageError
+from unskew.estimators.transforms import WeightTransform
 from unskew.models import start
+from unskew.models.clicks import as_clicks
+from unskew.models.engine import Engine, Fit, Fitted, Frame, FrameEngine, FrameFit, engine_of
 from unskew.models.factored import FactorRecommender
 from unskew.models.parameters import Parameters
 from unskew.models.problem import Offsets, Problem, Side
-from unskew.models.run import Iterative, run
+from unskew.models.run import Iterative, Outcome, run
 from unskew.models.solvers.alternating import Alternating
 from unskew.models.solvers.joint import Joint
 from unskew.models.solvers.reduced import Reduced
 from unskew.models.solvers.reweighted import Reweighted
 from unskew.models.solvers.solver import Solver
-from unskew.models.weights import Normalization, effective_l2, training_propensities, weighted_mean
+from unskew.models.weights import Normalization, as_propensity, effective_l2, training_propensities, weighted_mean
 from unskew.progress import live_line
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import Vector
@@ -60,6 +66,10 @@ class MatrixFactorization(FactorRecommender, Iterative):
         of weighted squared problems, each improved by ``"reduced"``.
     normalize
         Rescale weights to add up to U * I (``"self"``, MF-SNIPS), to I for every user, or to U for every item.
+    weight_transform
+        What to weight by in place of 1 / P, as in :func:`unskew.evaluate`: ``unskew.Clip(30)``, ``unskew.Dynamic()``, ...
+    threshold
+        Fit 1 to ratings of at least this (clicks) and 0 to others; by default ratings are fitted as they are.
     max_iter, tol
         Stop after so many steps, or when one lowers the objective by no more than this share of it.
     dtype
@@ -86,6 +96,8 @@ class MatrixFactorization(FactorRecommender, Iterative):
         loss: Literal["squared", "absolute"] = "squared",
         solver: Literal["auto", "reduced", "als", "lbfgs"] = "auto",
         normalize: Normalization = "none",
+        weight_transform: WeightTransform | None = None,
+        threshold: float | None = None,
         max_iter: int = 500,
         tol: float = 1e-6,
         dtype: Literal["float64", "float32"] = "float64",
@@ -99,6 +111,8 @@ class MatrixFactorization(FactorRecommender, Iterative):
         self.loss = loss
         self.solver = solver
         self.normalize = normalize
+        self.weight_transform = weight_transform
+        self.threshold = threshold
         self.max_iter = max_iter
         self.tol = tol
         self.dtype = dtype
@@ -108,35 +122,107 @@ class MatrixFactorization(FactorRecommender, Iterative):
 
     def fit(
         self,
-        log: Ratings,
+        log: Ratings | Frame,
         propensities: PropensitiesLike | None = None,
         *,
         warm_start: Parameters | None = None,
         checkpoint: str | Path | None = None,
         checkpoint_every: int = 10,
+        engine: str | Engine | FrameEngine = "auto",
     ) -> Self:
         """Fit to a log. Without propensities every rating weighs U * I / n: the naive model.
 
         ``warm_start`` begins at the parameters of another fit on the same users and items. With ``checkpoint`` the state is
         written there every so many steps, and a run that finds its own file goes on from it, to the same result bit for bit.
+        ``engine`` is where to fit: ``"local"`` (which ``"auto"`` takes), ``"gpu"`` (squared loss, by torch; needs the extra
+        'gpu'), ``"spark"`` (squared loss; needs the extra 'spark'), or an engine with settings of its own, such as
+        :class:`unskew.GpuEngine`. On Spark ``log`` is a Spark data frame, or the path of Parquet files, ``propensities`` the name
+        of a column, and user factors are also in ``user_factors_frame``, a Spark data frame that is not saved with the model.
         """
         self._check()
-        propensity = training_propensities(log, propensities, self.normalize)
-        with Workers(self.n_threads) as workers, single_blas_thread(), live_line(self.verbose) as line:
-            problem = self._problem(log, propensity, workers)
-            outcome = run(
-                SOLVERS[self.loss, self.solver](problem),
-                lambda: warm_start or self._begin(log, propensity),
-                max_iter=self.max_iter,
-                tol=self.tol,
-                checkpoint=self._checkpoint(checkpoint, checkpoint_every, log.user, log.item, log.rating, propensity),
-                report=lambda step, value: line(f"step {step}, objective {value:.6g}"),
+        elsewhere = engine_of(engine)
+        if isinstance(elsewhere, FrameEngine):
+            return self._fit_frame(elsewhere, log, propensities, warm_start, (checkpoint, checkpoint_every))
+        wanted = as_clicks(log, self.threshold)
+        propensity = training_propensities(wanted, propensities, self.normalize, self.weight_transform)
+        wanted, propensity = _without_dropped(wanted, propensity)
+        saved = self._checkpoint(checkpoint, checkpoint_every, wanted.user, wanted.item, wanted.rating, propensity)
+        with live_line(self.verbose) as line:
+            asked = Fit(
+                wanted,
+                propensity,
+                self.n_factors,
+                self.offsets,
+                self._ridge(wanted),
+                self.loss,
+                self.dtype,
+                lambda: warm_start or self._begin(wanted, propensity),
+                self.max_iter,
+                self.tol,
+                saved,
+                lambda step, value: line(f"step {step}, objective {value:.6g}"),
             )
-        self._tell(outcome)
-        found, by_user = outcome.parameters, problem.by_user
-        fallback = found.constant if problem.has_offsets else weighted_mean(log.rating, propensity)
-        self._remember(log, found, fallback, (by_user.starts, by_user.partner))
+            fitted = self._run_here(asked) if elsewhere is None else elsewhere.run(asked)
+        self._tell(fitted.outcome)
+        found = fitted.outcome.parameters
+        fallback = weighted_mean(wanted.rating, propensity) if self.offsets == "none" else found.constant
+        self._remember(log, found, fallback, fitted.seen if len(wanted) == len(log) else None)
         return self
+
+    def _fit_frame(
+        self, engine: FrameEngine, frame: Frame, propensity: Any, warm_start: Parameters | None, saved: tuple[Any, int]
+    ) -> Self:
+        """Fit to a log that the engine reads where it lies."""
+        if self.loss != "squared" or self.solver not in ("auto", "reduced") or self.weight_transform is not None:
+            raise UsageError(
+                "a log that stays on Spark is fitted with squared loss, solver 'auto' or 'reduced', and no weight_transform. "
+                "Transform the column of propensities instead, or leave engine=... out."
+            )
+        with live_line(self.verbose) as line:
+            fitted = engine.fit_frame(
+                FrameFit(
+                    frame,
+                    propensity,
+                    self.n_factors,
+                    self.offsets,
+                    self._ridge,
+                    self.normalize,
+                    self.threshold,
+                    self.dtype,
+                    warm_start,
+                    self.random_state,
+                    self.max_iter,
+                    self.tol,
+                    lambda arrays: self._checkpoint(*saved, *arrays),
+                    lambda step, value: line(f"step {step}, objective {value:.6g}"),
+                )
+            )
+        self._tell(fitted.outcome)
+        self.parameters_ = fitted.outcome.parameters
+        self.fallback_ = fitted.mean if self.offsets == "none" else self.parameters_.constant
+        self.users_, self.items_, (self.seen_starts_, self.seen_items_) = fitted.users, fitted.items, fitted.seen
+        self.user_factors_frame = fitted.user_factors
+        return self
+
+    def _run_here(self, fit: Fit) -> Fitted:
+        with Workers(self.n_threads) as workers, single_blas_thread():
+            problem = self._problem(fit.log, fit.propensity, workers)
+            solver = self._solver(problem)
+            settings = {"max_iter": fit.max_iter, "tol": fit.tol, "checkpoint": fit.checkpoint, "report": fit.report}
+            outcome = run(solver, fit.begin, **settings)  # type: ignore[arg-type]
+        return Fitted(outcome, (problem.by_user.starts, problem.by_user.partner))
+
+    def solve(
+        self, log: Ratings, weight: Vector, workers: Workers, *, warm_start: Parameters | None = None
+    ) -> Outcome[Parameters]:
+        """A run on ratings as they are that weigh ``weight``: one step of another learner. The model itself stays as it was."""
+        self._check()
+        wanted, propensity = _without_dropped(log, as_propensity(weight))
+        solver = self._solver(self._problem(wanted, propensity, workers))
+        return run(solver, lambda: warm_start or self._begin(wanted, propensity), max_iter=self.max_iter, tol=self.tol)
+
+    def _solver(self, problem: Problem) -> Solver[Any, Parameters]:
+        return SOLVERS[self.loss, self.solver](problem)
 
     def _check(self) -> None:
         losses = dict.fromkeys(loss for loss, _ in SOLVERS)
@@ -157,15 +243,24 @@ class MatrixFactorization(FactorRecommender, Iterative):
             raise UsageError(f"max_iter must be at least 1; got {self.max_iter!r}.")
 
     def _problem(self, log: Ratings, propensity: Vector, workers: Workers) -> Problem:
-        l2 = effective_l2(self.l2, log, n_factors=self.n_factors, penalizes_offsets=self.offsets == "regularized")
         ways = ((log.user, log.item, log.n_users), (log.item, log.user, log.n_items))
         by_user, by_item = workers.map(
             lambda way: Side.of(*way[:2], log.rating, propensity, n_rows=way[2], dtype=self.dtype), ways
         )
-        return Problem(by_user, by_item, self.n_factors, self.offsets, l2, workers)
+        return Problem(by_user, by_item, self.n_factors, self.offsets, self._ridge(log), workers)
+
+    def _ridge(self, log: Ratings | Universe) -> float:
+        penalizes = self.offsets == "regularized"
+        return effective_l2(self.l2, log, n_factors=self.n_factors, penalizes_offsets=penalizes)  # type: ignore[arg-type]
 
     def _begin(self, log: Ratings, propensity: Vector) -> Parameters:
         begin = start.filled_svd if self.solver == "lbfgs" else start.small_random
         return begin(
             log, propensity, n_factors=self.n_factors, has_offsets=self.offsets != "none", random_state=self.random_state
         )
+
+
+def _without_dropped(log: Ratings, propensity: Vector) -> tuple[Ratings, Vector]:
+    """Without the ratings that weigh nothing."""
+    kept = np.isfinite(propensity)
+    return (log, propensity) if kept.all() else (log.take(kept), propensity[kept])

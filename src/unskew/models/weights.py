@@ -9,7 +9,9 @@ import numpy as np
 
 from unskew.data.propensities import PropensitiesLike, propensities_of
 from unskew.data.ratings import Ratings
-from unskew.errors import UnknownNameError
+from unskew.errors import UnknownNameError, UsageError
+from unskew.estimators.transforms import WeightTransform
+from unskew.estimators.weights import inverse_weights
 from unskew.types import IntVector, Vector
 
 Normalization: TypeAlias = Literal["none", "self", "user", "item"]
@@ -18,16 +20,46 @@ Normalization: TypeAlias = Literal["none", "self", "user", "item"]
 BLOCK_CELLS = 1 << 20
 
 
-def training_propensities(log: Ratings, propensities: PropensitiesLike | None, normalize: Normalization) -> Vector:
+def training_propensities(
+    log: Ratings,
+    propensities: PropensitiesLike | None,
+    normalize: Normalization,
+    transform: WeightTransform | None = None,
+) -> Vector:
     """The P that ratings are weighted by the inverse of, normalised as asked; n / (U I) for all of them where none are given.
 
-    They need not lie below 1. Naive and weighted fits have weights that add up to about U * I, so that penalties mean the same.
+    They need not lie below 1, and are infinite where a ``transform`` of 1 / P drops a rating. Naive and weighted fits have
+    weights that add up to about U * I, so that penalties mean the same.
     """
     if normalize not in NORMALIZATIONS:
         raise UnknownNameError("normalize", normalize, NORMALIZATIONS)
-    uniform = len(log) / log.n_cells
-    known = np.full(len(log), uniform) if propensities is None else propensities_of(log, propensities).values
-    return NORMALIZATIONS[normalize](log, known)
+    return NORMALIZATIONS[normalize](log, _known(log, propensities, transform))
+
+
+def _known(log: Ratings, propensities: PropensitiesLike | None, transform: WeightTransform | None) -> Vector:
+    if transform is None:
+        uniform = len(log) / log.n_cells
+        return np.full(len(log), uniform) if propensities is None else propensities_of(log, propensities).values
+    return as_propensity(transformed_weights(log, propensities, transform))
+
+
+def transformed_weights(log: Ratings, propensities: PropensitiesLike | None, transform: WeightTransform | None) -> Vector:
+    """What each rating weighs: 1 / P, or what ``transform`` makes of it."""
+    if propensities is None:
+        raise UsageError(
+            f"weight_transform={transform!r} changes inverse propensities, and there are none: "
+            "pass propensities to fit, or leave it out."
+        )
+    weight = inverse_weights(log, propensities, transform=transform)
+    if not weight.any():
+        raise UsageError(f"weight_transform={transform!r} leaves no rating any weight. Loosen it.")
+    return weight
+
+
+def as_propensity(weight: Vector) -> Vector:
+    """1 / weight, infinite where that is 0."""
+    with np.errstate(divide="ignore"):
+        return 1.0 / weight
 
 
 def _self(log: Ratings, propensity: Vector) -> Vector:
@@ -47,7 +79,7 @@ def _by_item(log: Ratings, propensity: Vector) -> Vector:
 
 def _total_of_own(code: IntVector, propensity: Vector) -> Vector:
     totals: Vector = np.bincount(code, weights=1 / propensity).astype(np.float64)
-    return totals[code]
+    return np.where(totals > 0, totals, 1.0)[code]  # a row whose ratings were all dropped keeps its infinite P
 
 
 NORMALIZATIONS: Mapping[str, Callable[[Ratings, Vector], Vector]] = {

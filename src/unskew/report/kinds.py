@@ -14,6 +14,7 @@ from unskew.report.pages.demo import demo_page
 from unskew.report.pages.diagnosis import diagnosis_page
 from unskew.report.pages.evaluation import evaluation_page
 from unskew.report.pages.groups import groups_page
+from unskew.report.pages.learners import learners_page
 from unskew.report.pages.reproduction import reproduction_page
 from unskew.report.pages.robustness import robustness_page
 from unskew.report.pages.sensitivity import sensitivity_page
@@ -26,6 +27,7 @@ PAGES: Mapping[str, Callable[[Record], Page]] = {
     "robustness": robustness_page,
     "diagnosis": diagnosis_page,
     "cross_validation": cross_validation_page,
+    "learners": learners_page,
     "reproduction": reproduction_page,
     "demo": demo_page,
 }

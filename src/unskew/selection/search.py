@@ -76,7 +76,7 @@ class CrossValidation:
         found = {"best_params": self.best_params, "best_score": self.best_score, "metric": self.metric}
         history = [float(value) for value in getattr(self.best_model, "history_", ())]
         rest = {"estimator": self.estimator, "rows": list(self.table), "history": history}
-        return json.dumps(signed("cross_validation") | found | rest | dict(self.setup))
+        return json.dumps(signed("cross_validation") | found | rest | dict(self.setup), default=repr)
 
     def to_html(self, path: str | Path) -> Path:
         """The choice, the surface of scores and the learning curve, as one HTML file that needs nothing else; its path."""

@@ -85,9 +85,7 @@ class Reduced:
         """Phi and its gradient."""
         problem = self.problem
         factors, offset, constant = self._unpack(point)
-        partners = problem.as_partners(factors, offset)
-        solutions, minimum = problem.solve(self.solved, partners, constant)
-        _, slope = problem.slope(self.solved, partners, solutions, constant)
+        minimum, slope = self.solve_inner(factors, offset, constant)
         penalty = float(np.square(factors).sum())
         by_factors = slope[:, : problem.n_factors] + 2 * problem.l2 * factors
         by_offset = slope[:, problem.n_factors + 1] if problem.has_offsets else offset
@@ -97,6 +95,13 @@ class Reduced:
             by_offset = by_offset + 2 * problem.l2 * offset
             by_constant += 2 * problem.l2 * constant
         return minimum + problem.l2 * penalty, self._pack(by_factors, by_offset, by_constant, 1 / self.scale)
+
+    def solve_inner(self, factors: Floats, offset: Floats, constant: float) -> tuple[float, Floats]:
+        """The sum of the solved rows' penalised minima, and the gradient of the loss there by the outer side's lines."""
+        partners = self.problem.as_partners(factors, offset)
+        solutions, minimum = self.problem.solve(self.solved, partners, constant)
+        _, slope = self.problem.slope(self.solved, partners, solutions, constant)
+        return minimum, slope
 
     def _pack(self, factors: Floats, offset: Floats, constant: float, scale: Vector) -> Vector:
         scaled = (factors * scale[:, None]).ravel()

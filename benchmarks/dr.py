@@ -1,0 +1,103 @@
+"""Doubly robust learning against one weighted factorisation: seconds and memory, on the synthetic logs of ``mf.py``.
+
+    python benchmarks/dr.py [--sizes 1M 10M] [--factors 20]
+
+All are of the same rank, in float32, with penalised offsets, to the same tolerance. "prediction" is the factorisation of the
+pseudo-outcome over all cells alone; "whole" has the imputation before it, of the same rank, too, and of 5 factors as by default.
+Each runs in a process of its own, after a warm-up on a small log; memory is what a fit adds to the log itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from mf import THREADS, forget_peak, inputs_of, memory_mb, synthetic
+
+from unskew.models.doubly_robust import DoublyRobustFactorization, pseudo_outcome
+from unskew.models.factorization import MatrixFactorization
+from unskew.models.imputation import imputation_weight, values_on
+from unskew.models.run import run
+from unskew.models.solvers.shared_gram import SharedGram
+from unskew.models.weights import effective_l2
+from unskew.threads import Workers, single_blas_thread
+
+SETTINGS: dict[str, Any] = {"dtype": "float32", "n_threads": THREADS}
+L2, TOL = 5.0, 1e-6
+REPEATS = {"100K": 5, "1M": 5, "10M": 1, "25M": 1}
+
+
+def weighted(inputs: Any, n_factors: int) -> tuple[float, int]:
+    began = perf_counter()
+    model = MatrixFactorization(n_factors, L2, tol=TOL, **SETTINGS).fit(*inputs)
+    return perf_counter() - began, model.n_iter_
+
+
+def whole(inputs: Any, n_factors: int, imputed_factors: int) -> tuple[float, int]:
+    imputer = MatrixFactorization(imputed_factors, L2 * imputed_factors / n_factors, offsets="none", tol=TOL)
+    began = perf_counter()
+    model = DoublyRobustFactorization(n_factors, L2, imputer=imputer, weighting="dr-jl", tol=TOL, **SETTINGS).fit(*inputs)
+    return perf_counter() - began, model.n_iter_
+
+
+def prediction(inputs: Any, n_factors: int) -> tuple[float, int]:
+    log, propensities = inputs
+    weight, model = propensities.inverse, MatrixFactorization(n_factors, L2, tol=TOL, **SETTINGS)
+    with Workers(THREADS) as workers, single_blas_thread():
+        imputer = MatrixFactorization(5, L2 / 4, offsets="none", tol=TOL, **SETTINGS)
+        imputed = imputer.solve(log, imputation_weight("dr-jl", propensities.values, log.n_cells), workers).parameters
+        began = perf_counter()
+        target, _ = pseudo_outcome(log, weight, values_on(imputed, log), imputed, dtype="float32")
+        l2 = effective_l2(L2, log, n_factors=n_factors, penalizes_offsets=True)
+        solver = SharedGram(target, n_factors, "regularized", l2, workers)
+        outcome = run(solver, lambda: model._begin(log, propensities.values), max_iter=500, tol=TOL)
+        return perf_counter() - began, len(outcome.history) - 1
+
+
+JOBS: dict[str, Callable[[Any, int], tuple[float, int]]] = {
+    "MF-IPS": weighted,
+    "DR, prediction": prediction,
+    "DR, whole, 5 factors imputed": lambda inputs, n_factors: whole(inputs, n_factors, 5),
+    "DR, whole, as many imputed": lambda inputs, n_factors: whole(inputs, n_factors, n_factors),
+}
+
+
+def measure(name: str, size: str, n_factors: int) -> dict[str, Any]:
+    JOBS[name](inputs_of(synthetic("100K")[0]), n_factors)
+    inputs = inputs_of(synthetic(size)[0])
+    before = forget_peak()
+    done = [JOBS[name](inputs, n_factors) for _ in range(REPEATS[size])]
+    return {"seconds": median(seconds for seconds, _ in done), "steps": done[0][1], "added_mb": memory_mb("VmHWM") - before}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--sizes", nargs="*", default=["1M", "10M"], choices=REPEATS)
+    parser.add_argument("--factors", type=int, default=20)
+    parser.add_argument("--job", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.job:
+        print(json.dumps(measure(*json.loads(options.job))))
+        return
+    print("| log | what | steps | seconds | of MF-IPS | added MB |\n|---|---|---|---|---|---|")
+    for size in options.sizes:
+        first = 0.0
+        for name in JOBS:
+            command = [sys.executable, __file__, "--job", json.dumps([name, size, options.factors])]
+            found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+            first = first or found["seconds"]
+            share = found["seconds"] / first
+            print(
+                f"| {size} | {name} | {found['steps']} | {found['seconds']:.2f} | {share:.2f} | {found['added_mb']:.0f} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""Factorisation on Spark: what an evaluation costs beyond its arithmetic, and what the driver needs.
+
+    python benchmarks/spark.py                    1M ratings (3 minutes on 2 cores)
+    python benchmarks/spark.py --sizes 1 10       1M and 10M ratings
+
+Long-tail logs of 50 ratings a user on 10,000 items, 20 factors, float32, written as Parquet first. Each line is a process of its
+own with a cluster of two worker processes of one core each (local-cluster[2,1,...]), so that the driver's memory is the driver's
+alone. An evaluation is one value and gradient of the reduced objective; "here" is the same one by the local engine's two
+threads; "empty" one on a log of a rating an item, which is all overhead: broadcast, jobs, and an item-sized sum.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+N_ITEMS, N_FACTORS, L2, PER_USER = 10_000, 20, 5.0, 50
+MEMORY = 4096
+
+
+def write_log(path: Path, n: int, per_user: int) -> None:
+    """In pieces, each a file: nothing of the size of the log is held."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rng = np.random.default_rng(0)
+    share = np.arange(1, N_ITEMS + 1) ** -0.7
+    traits = rng.normal(0, 0.4, (N_ITEMS, 8))
+    path.mkdir()
+    for first in range(0, n // per_user, 20_000):
+        users = np.arange(first, min(first + 20_000, n // per_user))
+        user = np.repeat(users, per_user)
+        item = np.sort(rng.choice(N_ITEMS, (users.size, per_user), p=share / share.sum()), axis=1)
+        for _ in range(200):
+            again = np.zeros(item.shape, bool)
+            again[:, 1:] = item[:, 1:] == item[:, :-1]
+            if not again.any():
+                break
+            item[again] = rng.integers(0, N_ITEMS, int(again.sum()))
+            item.sort(axis=1)
+        taste = rng.normal(0, 0.4, (users.size, 8))
+        score = 3.3 + np.einsum("ukd,ud->uk", traits[item], taste) + rng.normal(0, 0.7, item.shape)
+        rating = np.clip(np.round(score), 1, 5).ravel()
+        propensity = np.minimum(1.0, per_user / N_ITEMS * np.exp(0.5 * (rating - 3)))
+        table = {"user_id": user, "item_id": item.ravel(), "rating": rating, "propensity": propensity}
+        pq.write_table(pa.table(table), path / f"{first}.parquet")
+
+
+def write_empty(path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path.mkdir()
+    item = np.arange(N_ITEMS)
+    table = {"user_id": item // 100, "item_id": item, "rating": item % 5 + 1.0, "propensity": np.full(N_ITEMS, 0.1)}
+    pq.write_table(pa.table(table), path / "0.parquet")
+
+
+def time_spark(path: str, n_blocks: int) -> dict[str, float]:
+    """One line of the table, in this process."""
+    from pyspark.sql import SparkSession
+
+    from unskew import MatrixFactorization
+    from unskew.engines.spark import SparkEngine, SparkReduced
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    options = {
+        "spark.ui.enabled": "false",
+        "spark.log.level": "OFF",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.executor.memory": "2g",
+        "spark.sql.shuffle.partitions": "4",
+    }
+    builder = SparkSession.builder.master(f"local-cluster[2,1,{MEMORY}]")
+    for name, value in options.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    times: list[float] = []
+    solve_inner = SparkReduced.solve_inner
+
+    def timed(*given: Any) -> Any:
+        began = perf_counter()
+        found = solve_inner(*given)
+        times.append(perf_counter() - began)
+        return found
+
+    SparkReduced.solve_inner = timed  # type: ignore[method-assign]
+    began = perf_counter()
+    model = MatrixFactorization(N_FACTORS, L2, dtype="float32", max_iter=8, tol=0.0)
+    model.fit(path, "propensity", engine=SparkEngine(session, n_blocks, collect_users=False))
+    whole = perf_counter() - began
+    machine: Any = session.sparkContext._jvm  # type: ignore[attr-defined]
+    machine.System.gc()
+    heap = machine.Runtime.getRuntime().totalMemory() - machine.Runtime.getRuntime().freeMemory()
+    session.stop()
+    return {
+        "seconds": median(times[2:]),
+        "first": times[0],
+        "around": whole - sum(times),
+        "python_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "heap_mb": heap / 2**20,
+    }
+
+
+def time_here(path: str, _: int) -> dict[str, float]:
+    """The same evaluations by the local engine."""
+    import pyarrow.parquet as pq
+
+    import unskew
+    from unskew.models.solvers.reduced import Reduced
+    from unskew.threads import Workers
+
+    table = pq.read_table(path)
+    log = unskew.Ratings.from_arrays(*(table[name].to_numpy() for name in ("user_id", "item_id", "rating")))
+    model = unskew.MatrixFactorization(N_FACTORS, L2, dtype="float32")
+    with Workers() as workers:
+        problem = model._problem(log, table["propensity"].to_numpy(), workers)
+        solver = Reduced(problem, problem.by_user, np.sqrt(problem.by_item.weight_of_rows() + problem.l2))
+        point = np.random.default_rng(0).normal(0, 0.02, N_ITEMS * (N_FACTORS + 1) + 1) * solver.scale.mean()
+        times = []
+        for _ in range(7):
+            began = perf_counter()
+            solver.evaluate(point)
+            times.append(perf_counter() - began)
+    return {"seconds": median(times[2:])}
+
+
+CASES = {"spark": time_spark, "here": time_here}
+
+
+def in_own_process(case: str, path: Path, n_blocks: int = 0) -> dict[str, float]:
+    command = [sys.executable, __file__, "--case", case, "--path", str(path), "--blocks", str(n_blocks)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(done.stderr[-3000:])
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1], help="millions of ratings")
+    parser.add_argument("--n-blocks", type=int, nargs="+", default=[2, 8, 32])
+    parser.add_argument("--case", choices=CASES, help=argparse.SUPPRESS)
+    parser.add_argument("--path", help=argparse.SUPPRESS)
+    parser.add_argument("--blocks", type=int, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.case:
+        print(json.dumps(CASES[asked.case](asked.path, asked.blocks)))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        logs = {"empty": Path(folder) / "empty"}
+        write_empty(logs["empty"])
+        for size in asked.sizes:
+            logs[f"{size}M"] = Path(folder) / f"{size}M"
+            write_log(logs[f"{size}M"], size * 1_000_000, PER_USER)
+        print(
+            "| ratings | users | blocks | evaluation, s | the first, s | all else, s | here, s | driver's Python, MB | heap, MB |"
+        )
+        print("|---|---|---|---|---|---|---|---|---|")
+        for name, path in logs.items():
+            users = 100 if name == "empty" else int(name[:-1]) * 1_000_000 // PER_USER
+            here = in_own_process("here", path)["seconds"]
+            for n_blocks in asked.n_blocks:
+                found = in_own_process("spark", path, n_blocks)
+                timed = f"{found['seconds']:.3f} | {found['first']:.2f} | {found['around']:.1f} | {here:.3f}"
+                print(
+                    f"| {name} | {users:,} | {n_blocks} | {timed} | {found['python_mb']:.0f} | {found['heap_mb']:.0f} |",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()

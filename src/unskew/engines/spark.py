@@ -1,0 +1,262 @@
+"""The engine that ``fit(..., engine="spark")`` asks for: users stay in their partitions, and only item-sized vectors travel."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.core.broadcast import Broadcast
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
+from pyspark.sql.types import ArrayType, DoubleType, StructField, StructType
+
+from unskew.data.checks import is_finite_number, whole_number
+from unskew.data.ratings import Ratings
+from unskew.data.vocabulary import Ids, as_ids, encode
+from unskew.engines.spark_blocks import Block, Blocks, Outer, Totals, problem_without_cells
+from unskew.engines.spark_frame import Counted, Log
+from unskew.errors import DuplicateCellError, UnknownNameError, UsageError
+from unskew.models import start
+from unskew.models.engine import FrameFit, FrameFitted
+from unskew.models.estimator import Seen
+from unskew.models.parameters import Floats, Parameters
+from unskew.models.run import Outcome, run
+from unskew.models.solvers import lbfgs
+from unskew.models.solvers.reduced import Reduced
+from unskew.models.weights import NORMALIZATIONS
+
+CELLS_A_BLOCK = 1 << 24
+MOST_COLLECTED = 200_000_000
+"""Numbers of user factors, and ratings, that are brought to the driver."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkEngine:
+    """The reduced objective on Spark: L-BFGS over the items on the driver, users solved where their ratings lie.
+
+    Parameters
+    ----------
+    session
+        Reads the log where ``fit`` is given the path of Parquet files; a data frame brings its own.
+    n_blocks
+        Parts that the users are divided into, each one task of an evaluation. By default as many as the cluster runs at once, and
+        more where they would hold more than 16 million ratings. Results differ between numbers of blocks by rounding alone.
+    collect_users
+        Bring user factors, and who rated what, to the driver, so that the model predicts, recommends and is saved like any other.
+        Without, it knows items only, the driver's memory does not depend on the users, and their factors are in
+        ``model.user_factors_frame``, a data frame of Spark.
+    user, item, rating
+        Names of the columns, found by their spelling where they are not given.
+    """
+
+    session: SparkSession | None = None
+    n_blocks: int | None = None
+    collect_users: bool = True
+    user: str | None = None
+    item: str | None = None
+    rating: str | None = None
+
+    def fit_frame(self, fit: FrameFit, /) -> FrameFitted:
+        """One pass to count and check, one shuffle into blocks, then one job for each evaluation."""
+        _check(fit)
+        names = {"user": self.user, "item": self.item, "rating": self.rating}
+        log = Log.of(self._frame(fit.frame), names, propensity=fit.propensity, threshold=fit.threshold)
+        counted = log.count()
+        context = log.frame.sparkSession.sparkContext
+        n_blocks = self._n_blocks(context.defaultParallelism, counted.n_ratings)
+        blocks = Blocks.of(log.frame, context.broadcast(counted.items), n_blocks, fit.dtype)
+        try:
+            return self._fit_blocks(fit, log, counted, blocks)
+        finally:
+            blocks.drop()
+
+    def _fit_blocks(self, fit: FrameFit, log: Log, counted: Counted, blocks: Blocks) -> FrameFitted:
+        totals = blocks.totals()
+        _check_totals(fit, totals)
+        if self.collect_users:
+            _require_room(totals, fit, counted)
+        how = "self" if fit.propensity is None and fit.normalize == "none" else fit.normalize
+        if how == "none":
+            return self._descend(fit, log, counted, blocks, totals)
+        scaled = blocks.normalized(how, totals)
+        try:
+            return self._descend(fit, log, counted, scaled, scaled.totals())
+        finally:
+            scaled.drop()
+
+    def _descend(self, fit: FrameFit, log: Log, counted: Counted, blocks: Blocks, totals: Totals) -> FrameFitted:
+        session = log.frame.sparkSession
+        problem = problem_without_cells(fit.n_factors, fit.offsets, fit.ridge(totals.universe), fit.dtype)
+        scale = np.sqrt(totals.item_weight + max(problem.l2, 1e-12))
+        solver = SparkReduced(problem, problem.by_user, scale, blocks)
+        outcome = run(
+            solver,
+            lambda: fit.warm_start or _begin(fit, totals),
+            max_iter=fit.max_iter,
+            tol=fit.tol,
+            checkpoint=fit.checkpoint([counted.digest, np.array([counted.n_ratings, blocks.n_blocks])]),
+            report=fit.report,
+        )
+        found = outcome.parameters
+        outer = session.sparkContext.broadcast(Outer(problem, found.item_factors, found.item_offset, found.constant))
+        factors = _user_frame(session, blocks, outer, log)
+        users, parameters, seen = _collect(blocks, outer, found) if self.collect_users else _nobody(found)
+        whole = Outcome(parameters, outcome.history, outcome.has_converged)
+        return FrameFitted(whole, totals.mean, users, counted.items, seen, factors)
+
+    def _frame(self, given: object) -> DataFrame:
+        """A frame of Spark, read from Parquet where a path is given."""
+        if isinstance(given, (str, Path)):
+            return self._session().read.parquet(str(given))
+        if isinstance(given, ClassicFrame):
+            return given
+        if isinstance(given, DataFrame):
+            raise UsageError(
+                "engine='spark' keeps the log as RDDs, which Spark Connect does not have. Fit in a session of the cluster itself."
+            )
+        raise UsageError(
+            f"engine='spark' fits a Spark data frame, or the path of Parquet files; got {type(given).__module__}."
+            f"{type(given).__name__}. Make one with session.createDataFrame(...), or leave engine=... out and pass Ratings."
+        )
+
+    def _session(self) -> SparkSession:
+        if self.session is not None:
+            return self.session
+        if SparkSession.getActiveSession() is None and shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+            raise UsageError("engine='spark' needs Java, and there is none. Install a JDK (17 or later), or set JAVA_HOME.")
+        return SparkSession.builder.getOrCreate()
+
+    def _n_blocks(self, n_at_once: int, n_ratings: int) -> int:
+        if self.n_blocks is not None:
+            return whole_number("n_blocks", self.n_blocks, least=1)
+        return max(n_at_once, -(-n_ratings // CELLS_A_BLOCK))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SparkReduced(Reduced):
+    """The reduced objective whose users are solved in blocks elsewhere; its parameters are those of the items."""
+
+    blocks: Blocks
+
+    def start(self, parameters: Parameters, /) -> lbfgs.State:
+        """At the items of ``parameters``: a sweep of alternation would need more than item-sized vectors."""
+        return self.start_at(parameters)
+
+    def parameters(self, state: lbfgs.State, /) -> Parameters:
+        """The items' side, and no users."""
+        factors, offset, constant = self._unpack(state.point)
+        return Parameters(np.empty((0, self.problem.n_factors)), factors, np.empty(0), offset, constant)
+
+    def solve_inner(self, factors: Floats, offset: Floats, constant: float) -> tuple[float, Floats]:
+        """One job: the items' side goes to every executor, and a sum of the size of it comes back."""
+        outer = self.blocks.rdd.context.broadcast(Outer(self.problem, factors, offset, constant))
+        try:
+            minimum, slope = self.blocks.add_up(lambda block: outer.value.evaluate(block))
+        finally:
+            outer.destroy()
+        if np.isnan(minimum):
+            raise UsageError(f"a user has no unique solution at l2 = {self.problem.l2:g}. Raise l2.")
+        return minimum, slope
+
+
+def _check(fit: FrameFit) -> None:
+    if fit.normalize not in NORMALIZATIONS:
+        raise UnknownNameError("normalize", fit.normalize, NORMALIZATIONS)
+    if not (fit.propensity is None or isinstance(fit.propensity, str)):
+        raise UsageError(f"engine='spark' reads propensities from a column: pass its name; got {type(fit.propensity).__name__}.")
+    if not (fit.threshold is None or is_finite_number(fit.threshold)):
+        raise UsageError(f"threshold must be the least rating that counts as a click, or None; got {fit.threshold!r}.")
+
+
+def _check_totals(fit: FrameFit, totals: Totals) -> None:
+    if totals.n_repeats:
+        raise DuplicateCellError(
+            f"{totals.n_repeats:,} rows repeat a (user, item) that is already there. Aggregate first, with groupBy."
+        )
+    if fit.threshold is not None and totals.mean in (0.0, 1.0):
+        which = "every" if totals.mean else "no"
+        raise UsageError(f"{which} rating reaches threshold={fit.threshold:g}; there must be clicks and others to tell apart.")
+
+
+def _require_room(totals: Totals, fit: FrameFit, counted: Counted) -> None:
+    needed = totals.universe.n_users * (fit.n_factors + 1) + counted.n_ratings
+    if needed > MOST_COLLECTED:
+        raise UsageError(
+            f"{totals.universe.n_users:,} users and {counted.n_ratings:,} ratings are too many for the driver. Pass "
+            "engine=SparkEngine(collect_users=False): user factors then stay in model.user_factors_frame."
+        )
+
+
+def _begin(fit: FrameFit, totals: Totals) -> Parameters:
+    """As everywhere: a log of one rating, the mean, has the same start on the items' side."""
+    log = Ratings.from_codes([0], [0], [totals.mean], shape=(1, totals.universe.n_items))
+    return start.small_random(
+        log, np.ones(1), n_factors=fit.n_factors, has_offsets=fit.offsets != "none", random_state=fit.random_state
+    )
+
+
+def _user_frame(session: SparkSession, blocks: Blocks, outer: Broadcast[Outer], log: Log) -> DataFrame:
+    """User, factors and offset, kept in the executors; blocks travel there as Arrow."""
+
+    def packed(block: Block) -> tuple[bytes]:
+        factors, offset = outer.value.users(block)
+        ends = pa.array(np.arange(len(factors) + 1) * factors.shape[1], pa.int32())
+        columns = {
+            "user": pa.array(block.users.tolist(), arrow_type),
+            "factors": pa.ListArray.from_arrays(ends, pa.array(factors.ravel(), pa.float64())),
+            "offset": pa.array(offset, pa.float64()),
+        }
+        batch, sink = pa.record_batch(columns), pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        return (sink.getvalue().to_pybytes(),)
+
+    def unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for part in batch.column(0):
+                yield from pa.ipc.open_stream(part.as_py())
+
+    kind = log.frame.schema["user"].dataType
+    arrow_type = _arrow_type(kind)
+    fields = [StructField("user", kind), StructField("factors", ArrayType(DoubleType())), StructField("offset", DoubleType())]
+    parts = session.createDataFrame(blocks.rdd.map(packed), "part binary")
+    frame = parts.mapInArrow(unpacked, StructType(fields)).withColumnRenamed("user", log.user_name)
+    frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
+    frame.count()
+    return frame
+
+
+def _arrow_type(kind: Any) -> Any:
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    return to_arrow_type(kind)
+
+
+def _collect(blocks: Blocks, outer: Broadcast[Outer], items: Parameters) -> tuple[Ids, Parameters, Seen]:
+    """Users in the order of their ids, their parameters, and what they rated."""
+
+    def fetched(block: Block) -> tuple[Any, ...]:
+        factors, offset = outer.value.users(block)
+        return block.users.tolist(), factors, offset, np.diff(block.side.starts), block.side.partner
+
+    ids, factors, offset, lengths, partner = zip(*blocks.rdd.map(fetched).collect(), strict=True)
+    code, users = encode(as_ids([user for part in ids for user in part]))
+    order, length = np.argsort(code), np.concatenate(lengths)
+    first = (np.cumsum(length) - length)[order]
+    starts = np.concatenate([[0], np.cumsum(length[order])])
+    place = np.arange(starts[-1]) - np.repeat(starts[:-1] - first, length[order])
+    seen = starts.astype(np.int64), np.concatenate(partner)[place]
+    own = np.concatenate(factors)[order], np.concatenate(offset)[order]
+    return users, Parameters(own[0], items.item_factors, own[1], items.item_offset, items.constant), seen
+
+
+def _nobody(items: Parameters) -> tuple[Ids, Parameters, Seen]:
+    """A model of the items alone."""
+    return np.empty(0, np.int64), items, (np.zeros(1, np.int64), np.empty(0, np.int32))

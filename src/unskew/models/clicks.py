@@ -1,0 +1,27 @@
+"""Ratings as clicks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from unskew.data.checks import is_finite_number
+from unskew.data.ratings import Ratings
+from unskew.errors import UsageError
+
+
+def as_clicks(log: Ratings, threshold: float | None) -> Ratings:
+    """The log with 1 for ratings of at least ``threshold`` and 0 for others; as it is where there is no threshold."""
+    if threshold is None:
+        return log
+    if not is_finite_number(threshold):
+        raise UsageError(f"threshold must be the least rating that counts as a click, or None; got {threshold!r}.")
+    clicked = log.rating >= threshold
+    if clicked.all() or not clicked.any():
+        side = "every rating reaches" if clicked.all() else "no rating reaches"
+        raise UsageError(
+            f"{side} threshold={threshold:g}; they are {log.rating.min():g} to {log.rating.max():g}, "
+            "and there must be clicks and others to tell apart."
+        )
+    return replace(log, rating=clicked.astype(np.float64))

@@ -1,0 +1,74 @@
+"""Fits twice on a cluster of two worker processes, the second time with one of them killed half-way; prints what came of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+import unskew
+from unskew.engines.spark import SparkEngine, SparkReduced
+
+KILL_AT = 6
+
+
+def executors(application: str) -> list[int]:
+    """Process ids of the workers of an application."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        try:
+            words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        if application in words and any(word.endswith("CoarseGrainedExecutorBackend") for word in words):
+            found.append(int(folder.name))
+    return sorted(found)
+
+
+def main() -> None:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.log.level", "OFF").config("spark.driver.host", "127.0.0.1")
+    builder = builder.config("spark.executor.memory", "1024m").config("spark.sql.shuffle.partitions", "2")
+    session = builder.getOrCreate()
+    world = unskew.simulate(60, 45, density=0.15, alpha=0.4, random_state=2)
+    columns = {"user_id": world.log.user, "item_id": world.log.item, "rating": world.log.rating}
+    frame = session.createDataFrame(pa.table({**columns, "propensity": np.asarray(world.propensities)}))
+    whole = unskew.MatrixFactorization(3, 2.0, max_iter=12, tol=0.0).fit(frame, "propensity", engine=SparkEngine(n_blocks=4))
+
+    advance, killed, steps = SparkReduced.advance, [], []
+
+    def advance_and_kill(solver: SparkReduced, state: Any) -> Any:
+        steps.append(state)
+        if len(steps) == KILL_AT:
+            victim = executors(session.sparkContext.applicationId)[0]
+            os.kill(victim, signal.SIGKILL)
+            killed.append(victim)
+        return advance(solver, state)
+
+    SparkReduced.advance = advance_and_kill  # type: ignore[method-assign]
+    again = unskew.MatrixFactorization(3, 2.0, max_iter=12, tol=0.0).fit(frame, "propensity", engine=SparkEngine(n_blocks=4))
+    alive = executors(session.sparkContext.applicationId)
+    one, other = whole.parameters_, again.parameters_
+    told = {
+        "n_killed": len(killed),
+        "is_gone": not set(killed) & set(alive),
+        "n_steps": again.n_iter_,
+        "same_history": whole.history_ == again.history_,
+        "same_users": bool((one.user_factors == other.user_factors).all()),
+        "same_items": bool((one.item_factors == other.item_factors).all()),
+        "n_rows": again.user_factors_frame.count(),
+    }
+    print(json.dumps(told))
+    session.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""One objective, one start, every engine: the same optimum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import unskew
+from unskew.data.ratings import Ratings
+from unskew.models import start
+from unskew.models.factorization import MatrixFactorization
+from unskew.models.parameters import Parameters
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning:pyspark", "ignore::ResourceWarning")
+
+WORLD = unskew.simulate(60, 45, density=0.15, alpha=0.4, random_state=2)
+LOG = Ratings.from_arrays(WORLD.log.user, WORLD.log.item, WORLD.log.rating)
+P = np.asarray(WORLD.propensities)
+Fitted = Callable[[MatrixFactorization, Parameters], MatrixFactorization]
+
+
+def here(model: MatrixFactorization, begin: Parameters) -> MatrixFactorization:
+    return model.fit(LOG, P, warm_start=begin)
+
+
+@pytest.fixture(params=["local", "gpu", "spark"])
+def fit(request: pytest.FixtureRequest) -> Fitted:
+    """Fits by an engine: the GPU's code on the processors, Spark in two threads and two blocks."""
+    if request.param == "local":
+        return here
+    if request.param == "gpu":
+        pytest.importorskip("torch", reason="torch is not installed: pip install 'unskew[gpu]'")
+        from unskew.engines.gpu.engine import GpuEngine
+
+        return lambda model, begin: model.fit(LOG, P, warm_start=begin, engine=GpuEngine("cpu"))
+    session: Any = request.getfixturevalue("spark")
+    from unskew.engines.spark import SparkEngine
+
+    columns = {"user_id": LOG.users[LOG.user], "item_id": LOG.items[LOG.item], "rating": LOG.rating, "propensity": P}
+    frame = session.createDataFrame(pa.table(columns))
+    return lambda model, begin: model.fit(frame, "propensity", warm_start=begin, engine=SparkEngine(n_blocks=2))
+
+
+@pytest.mark.parametrize("offsets", ["none", "free", "regularized"])
+def test_every_engine_reaches_the_same_optimum_from_the_same_start(fit: Fitted, offsets: Any) -> None:
+    settings: dict[str, Any] = {"n_factors": 3, "l2": 5.0, "offsets": offsets, "tol": 1e-10, "max_iter": 2000}
+    begin = start.small_random(LOG, P, n_factors=3, has_offsets=offsets != "none", random_state=0)
+    expected = here(MatrixFactorization(**settings | {"tol": 1e-12}), begin)
+    found = fit(MatrixFactorization(**settings), begin)
+
+    assert found.objective_ == pytest.approx(expected.objective_, rel=1e-5)
+    pairs = np.repeat(LOG.users, LOG.n_items), np.tile(LOG.items, LOG.n_users)
+    np.testing.assert_allclose(found.predict(*pairs), expected.predict(*pairs), atol=1e-3)
+    assert found.converged_
+    assert found.recommend(LOG.users, k=3).items.tolist() == expected.recommend(LOG.users, k=3).items.tolist()

@@ -1,0 +1,287 @@
+"""Fits to logs that stay on Spark: ids, weights, where users go, troubles of a cluster, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import unskew
+from unskew.data.ratings import Ratings
+from unskew.errors import (
+    BadPropensityError,
+    BadRatingError,
+    ColumnError,
+    DuplicateCellError,
+    EmptyLogError,
+    MissingExtraError,
+    UnknownNameError,
+    UsageError,
+)
+from unskew.models import engine as engines
+from unskew.models.factorization import MatrixFactorization
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'unskew[spark]'")
+
+from unskew.engines import spark as spark_engine
+from unskew.engines.spark import SparkEngine
+from unskew.engines.spark_blocks import FAN_IN, SHARES, Block, Totals, _add_group, _in_order
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning:pyspark", "ignore::ResourceWarning")
+
+WORLD = unskew.simulate(40, 30, density=0.2, alpha=0.4, random_state=3)
+USERS = np.array([f"u{code:03}" for code in WORLD.log.user])
+ITEMS = WORLD.log.item * 7 - 11
+COLUMNS: dict[str, Any] = {
+    "user_id": USERS,
+    "item_id": ITEMS,
+    "rating": WORLD.log.rating,
+    "propensity": np.asarray(WORLD.propensities),
+}
+LOG = Ratings.from_arrays(USERS, ITEMS, WORLD.log.rating)
+SHORT: dict[str, Any] = {"n_factors": 2, "l2": 2.0, "tol": 0.0, "max_iter": 3}
+
+
+def changed(**columns: Any) -> pa.Table:
+    return pa.table({**COLUMNS, **columns})
+
+
+@pytest.fixture(scope="module")
+def frame(spark: Any) -> Any:
+    return spark.createDataFrame(pa.table(COLUMNS)).cache()
+
+
+# The same model as here
+
+
+@pytest.mark.parametrize(
+    ("normalize", "column"), [("none", None), ("self", "propensity"), ("user", None), ("item", "propensity")]
+)
+def test_weights_and_penalty_mean_what_they_mean_here(frame: Any, normalize: Any, column: str | None) -> None:
+    """Offsets alone have one optimum, which both must find."""
+    settings: dict[str, Any] = {"n_factors": 0, "l2": 3.0, "normalize": normalize, "tol": 1e-12, "max_iter": 100}
+    here = MatrixFactorization(**settings).fit(LOG, None if column is None else COLUMNS[column])
+    there = MatrixFactorization(**settings).fit(frame, column, engine="spark")
+
+    assert there.objective_ == pytest.approx(here.objective_, rel=1e-9)
+    np.testing.assert_allclose(there.predict(USERS, ITEMS), here.predict(USERS, ITEMS), atol=1e-4)
+    assert there.users_.tolist() == here.users_.tolist()
+    assert there.items_.tolist() == here.items_.tolist()
+    assert there.seen_starts_.tolist() == here.seen_starts_.tolist()
+    assert there.n_seen(LOG) == len(LOG)
+
+
+def test_clicks_are_made_of_ratings(frame: Any) -> None:
+    settings: dict[str, Any] = {"n_factors": 0, "l2": 3.0, "threshold": 4, "offsets": "free", "tol": 1e-12, "dtype": "float64"}
+    here = MatrixFactorization(**settings).fit(LOG, COLUMNS["propensity"])
+    there = MatrixFactorization(**settings).fit(frame, "propensity", engine="spark")
+
+    assert there.objective_ == pytest.approx(here.objective_, rel=1e-6)
+    with pytest.raises(UsageError, match="no rating reaches threshold=9"):
+        MatrixFactorization(2, threshold=9).fit(frame, "propensity", engine="spark")
+
+
+def test_the_result_is_the_same_to_the_bit_for_any_order_of_rows(frame: Any, spark: Any) -> None:
+    """Seventeen blocks are added by a tree of tasks; float32 shows any other order of sums."""
+    shuffled = np.random.default_rng(0).permutation(len(LOG))
+    other = spark.createDataFrame(pa.table({name: column[shuffled] for name, column in COLUMNS.items()})).repartition(5)
+    engine = SparkEngine(n_blocks=FAN_IN + 1)
+    one, two = (MatrixFactorization(**SHORT, dtype="float32").fit(log, "propensity", engine=engine) for log in (frame, other))
+
+    assert one.history_ == two.history_
+    assert (one.parameters_.user_factors == two.parameters_.user_factors).all()
+
+
+def test_users_come_back_as_a_frame_and_need_not_come_to_the_driver(frame: Any, tmp_path: Path) -> None:
+    held = MatrixFactorization(**SHORT).fit(frame, "propensity", engine="spark")
+    apart = MatrixFactorization(**SHORT).fit(frame, "propensity", engine=SparkEngine(collect_users=False))
+    apart.user_factors_frame.write.parquet(str(tmp_path / "users"))
+    users = pd.read_parquet(tmp_path / "users").sort_values("user_id")
+
+    assert users["user_id"].tolist() == held.users_.tolist()
+    np.testing.assert_array_equal(np.stack(users["factors"].tolist()), held.parameters_.user_factors)
+    np.testing.assert_array_equal(users["offset"], held.parameters_.user_offset)
+    assert apart.parameters_.user_factors.shape == (0, 2)
+    assert (apart.parameters_.item_factors == held.parameters_.item_factors).all()
+
+
+def test_a_fitted_model_is_saved_without_the_frame(frame: Any, tmp_path: Path) -> None:
+    model = MatrixFactorization(**SHORT).fit(frame, "propensity", engine="spark")
+    model.save(tmp_path / "model.unskew")
+    again: Any = unskew.load(tmp_path / "model.unskew")
+
+    assert (again.predict(USERS, ITEMS) == model.predict(USERS, ITEMS)).all()
+
+
+def test_a_log_may_be_a_path_of_parquet_with_names_of_its_own(spark: Any, tmp_path: Path) -> None:
+    table = pd.DataFrame(COLUMNS).rename(columns={"user_id": "who.is", "item_id": "what", "rating": "how"})
+    table.to_parquet(tmp_path / "log.parquet")
+    engine = SparkEngine(spark, user="who.is", item="what", rating="how")
+    model = MatrixFactorization(**SHORT).fit(str(tmp_path / "log.parquet"), "propensity", engine=engine)
+
+    assert model.user_factors_frame.columns == ["who.is", "factors", "offset"]
+
+
+# A cluster's troubles
+
+
+def test_a_restarted_driver_goes_on_to_the_same_bits(frame: Any, tmp_path: Path) -> None:
+    whole = MatrixFactorization(**SHORT | {"max_iter": 6}).fit(frame, "propensity", engine="spark")
+    parts = {"checkpoint": tmp_path / "state", "checkpoint_every": 2, "engine": "spark"}
+    MatrixFactorization(**SHORT).fit(frame, "propensity", **parts)
+    again = MatrixFactorization(**SHORT | {"max_iter": 6}).fit(frame, "propensity", **parts)
+
+    assert again.history_ == whole.history_
+    assert (again.parameters_.user_factors == whole.parameters_.user_factors).all()
+    with pytest.raises(UsageError, match="belongs to another log"):
+        MatrixFactorization(**SHORT).fit(frame.where("rating > 1"), "propensity", **parts)
+
+
+def test_a_task_that_dies_is_run_again_and_changes_nothing(frame: Any) -> None:
+    def dies_once(batches: Iterator[Any]) -> Iterator[Any]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        if context is not None and context.attemptNumber() == 0 and context.partitionId() == 0:
+            raise RuntimeError("the machine of this task is gone")
+        yield from batches
+
+    shaky = frame.repartition(3).mapInArrow(dies_once, frame.schema)
+    calm, shaken = (MatrixFactorization(**SHORT).fit(log, "propensity", engine="spark") for log in (frame, shaky))
+
+    assert shaken.history_ == calm.history_
+
+
+@pytest.mark.slow
+def test_a_worker_killed_in_the_middle_of_a_fit_changes_nothing() -> None:
+    """In a process of its own, since one process has one cluster."""
+    script = Path(__file__).with_name("killed_worker.py")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=600, check=False)
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == {
+        "n_killed": 1,
+        "is_gone": True,
+        "n_steps": 12,
+        "same_history": True,
+        "same_users": True,
+        "same_items": True,
+        "n_rows": 60,
+    }
+
+
+# Blocks
+
+
+def test_a_block_is_sorted_by_user_and_item_whatever_the_order_of_its_rows() -> None:
+    table = pa.table({"user": ["b", "a", "b"], "item": [9, 5, 5], "rating": [1.0, 2.0, 3.0], "propensity": [0.25, 1.0, 0.5]})
+    block = Block.of(table, np.array([5, 9]), "float64")
+
+    assert block.users.tolist() == ["a", "b"]
+    assert block.side.starts.tolist() == [0, 1, 3]
+    assert block.side.partner.tolist() == [0, 0, 1]
+    assert block.side.rating.tolist() == [2.0, 3.0, 1.0]
+    assert block.weight == pytest.approx([1, 2, 4])
+    assert block.n_repeats == 0
+    assert Block.of(pa.concat_tables([table, table.slice(1)]), np.array([5, 9]), "float64").n_repeats == 2
+
+
+@pytest.mark.parametrize(("how", "expected"), [("self", [3 / 5] * 3), ("item", [1, 1, 1 / 2]), ("user", [3 / 5] * 3)])
+def test_shares_by_hand(how: str, expected: list[float]) -> None:
+    """One user rates three items, weights 1, 1 and 3; another block's user, like the first, rates the last with weight 1."""
+    table = pa.table({"user": [1, 1, 1], "item": [5, 6, 7], "rating": [1.0] * 3, "propensity": [1.0, 1.0, 1 / 3]})
+    block = Block.of(table, np.array([5, 6, 7]), "float64")
+    weight = np.array([2.0, 2.0, 4.0]) if how == "item" else np.array([1.0, 1.0, 8.0])
+    totals = Totals(unskew.Universe(2, 3), 0, weight, weight)
+
+    assert np.broadcast_to(SHARES[how](block.side, totals), 3) == pytest.approx(expected)
+
+
+def test_sums_are_added_in_the_order_of_the_blocks() -> None:
+    """1e16 + 1 - 1e16 is 0 in this order, and 1 in another."""
+    parts = [(2, (-1e16, np.array([-1e16]))), (0, (1e16, np.array([1e16]))), (1, (1.0, np.array([1.0])))]
+
+    assert _in_order(parts) == (0.0, np.array([0.0]))
+    assert list(_add_group((5, part) for part in parts)) == [(5, (0.0, np.array([0.0])))]
+    assert list(_add_group(iter(()))) == []
+
+
+# What cannot be done
+
+
+@pytest.mark.parametrize(
+    ("table", "error", "message"),
+    [
+        (changed(user_id=[None, *USERS[1:]]), BadRatingError, "1 of [0-9]+ rows have no user"),
+        (changed(item_id=pa.array([None, *ITEMS[1:].tolist()])), BadRatingError, "1 of [0-9]+ rows have no item"),
+        (changed(rating=[np.nan, np.inf, *LOG.rating[2:]]), BadRatingError, "2 of [0-9]+ ratings are missing or not finite"),
+        (changed(propensity=[0.0, 1.5, None, np.nan, *[0.5] * (len(LOG) - 4)]), BadPropensityError, "4 of [0-9]+ propensities"),
+        (changed(rating=["good"] * len(LOG)), ColumnError, "'rating' holds string; the rating must be numbers"),
+        (changed(item_id=ITEMS / 2), ColumnError, "'item_id' holds double; the item must be text or integers"),
+        (changed().rename_columns(["u_", "item_id", "rating", "propensity"]), ColumnError, "no column looks like the user"),
+        (changed().rename_columns(["user", "item", "rating", "p"]), ColumnError, "no column 'propensity' for propensity="),
+        (pa.concat_tables([changed(), changed().slice(0, 2)]), DuplicateCellError, "2 rows repeat a"),
+        (changed().slice(0, 0), EmptyLogError, "no ratings"),
+    ],
+)
+def test_a_log_that_cannot_be_used_is_refused_with_a_count(spark: Any, table: Any, error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        MatrixFactorization(2).fit(spark.createDataFrame(table), "propensity", engine="spark")
+
+
+def test_a_user_without_a_solution_is_refused(frame: Any) -> None:
+    with pytest.raises(UsageError, match=r"no unique solution at l2 = 0\. Raise l2"):
+        MatrixFactorization(40, 0.0, offsets="none").fit(frame, "propensity", engine="spark")
+
+
+def test_too_many_users_for_the_driver_are_refused_before_the_fit(frame: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_engine, "MOST_COLLECTED", 100)
+    with pytest.raises(UsageError, match=r"too many for the driver.*collect_users=False"):
+        MatrixFactorization(2).fit(frame, "propensity", engine="spark")
+
+
+@pytest.mark.parametrize("log", [LOG, pd.DataFrame(COLUMNS)], ids=["Ratings", "pandas"])
+def test_a_log_that_is_not_on_spark_is_refused(log: Any) -> None:
+    with pytest.raises(UsageError, match=r"fits a Spark data frame, or the path of Parquet files; got .*createDataFrame"):
+        MatrixFactorization(2).fit(log, "propensity", engine="spark")
+
+
+@pytest.mark.parametrize("settings", [{"loss": "absolute"}, {"solver": "als"}, {"weight_transform": unskew.Clip(30)}])
+def test_settings_that_need_the_log_at_hand_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="squared loss, solver 'auto' or 'reduced', and no weight_transform"):
+        MatrixFactorization(2, **settings).fit("nowhere", "propensity", engine="spark")
+
+
+def test_arguments_of_the_wrong_kind_are_refused(frame: Any) -> None:
+    with pytest.raises(UsageError, match="reads propensities from a column: pass its name; got ndarray"):
+        MatrixFactorization(2).fit(frame, COLUMNS["propensity"], engine="spark")
+    with pytest.raises(UnknownNameError, match="unknown normalize 'rows'"):
+        MatrixFactorization(2, normalize="rows").fit(frame, engine="spark")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="n_blocks must be a whole number, at least 1"):
+        MatrixFactorization(2).fit(frame, "propensity", engine=SparkEngine(n_blocks=0))
+    with pytest.raises(UsageError, match="threshold must be the least rating"):
+        MatrixFactorization(2, threshold=np.nan).fit(frame, "propensity", engine="spark")
+
+
+def test_no_java_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr(spark_engine.shutil, "which", lambda name: None)
+    monkeypatch.setattr(spark_engine.SparkSession, "getActiveSession", lambda: None)
+    with pytest.raises(UsageError, match=r"engine='spark' needs Java, and there is none\. Install a JDK"):
+        MatrixFactorization(2).fit("log.parquet", "propensity", engine="spark")
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    home = replace(engines.ENGINES["spark"], package="no_such_package")
+    monkeypatch.setattr(engines, "ENGINES", {"spark": home})
+    with pytest.raises(MissingExtraError, match=r"engine='spark' needs no_such_package.*pip install 'unskew\[spark\]'"):
+        MatrixFactorization(2).fit(LOG, engine="spark")
