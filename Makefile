@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check slow clean
+.PHONY: demo test check slow docs clean
 
 .venv/.installed: pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -24,5 +24,15 @@ check: .venv/.installed  ## lint, types, doctests
 slow: .venv/.installed  ## minutes-long experiments
 	$(BIN)/python -m pytest -m slow
 
+.venv/.installed-docs: .venv/.installed
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	touch $@
+
+docs: .venv/.installed-docs  ## the site, in build/site/html; made from a copy, so that docs/ holds sources only
+	rm -rf build/site
+	mkdir -p build/site
+	cp -R docs examples build/site
+	$(BIN)/sphinx-build -W --keep-going -q -b html build/site/docs build/site/html
+
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build/site
