@@ -298,8 +298,6 @@ def test_progress_is_shown_on_request(given: dict[str, object], monkeypatch: pyt
     lines: list[str] = []
     home = "unskew.propensity.low_rank.one_bit.live_line"
     monkeypatch.setattr(home, lambda wanted: nullcontext(lines.append if wanted else len))
-        "unskew.propensity.low_rank.one_bit.live_line", lambda wanted: nullcontext(lines.append if wanted else len)
-    )
 
     OneBitPropensity(**given).fit(log_of(random_bits(20, 15)))
     assert lines == []

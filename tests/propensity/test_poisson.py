@@ -241,8 +241,6 @@ def test_progress_is_shown_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
     home = "unskew.propensity.low_rank.poisson.live_line"
     monkeypatch.setattr(home, lambda wanted: nullcontext(lines.append if wanted else len))
-        "unskew.propensity.low_rank.poisson.live_line", lambda wanted: nullcontext(lines.append if wanted else len)
-    )
 
     PoissonPropensity(2, max_iter=3).fit(random_log(6, 5))
     assert lines == []
