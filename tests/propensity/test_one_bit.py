@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq, minimize
 from scipy.special import expit, logit
-from unskew.propensity.low_rank.logits import Logits, Part, Penalized, all_sums, noise
 
 import unskew
 from unskew.data.ratings import Ratings
@@ -19,6 +18,7 @@ from unskew.errors import ModelFileError, UniverseError, UnknownNameError, Usage
 from unskew.propensity.low_rank import logits as low_rank
 from unskew.propensity.low_rank import nuclear
 from unskew.propensity.low_rank.bits import Bits
+from unskew.propensity.low_rank.logits import Logits, Part, Penalized, all_sums, noise
 from unskew.propensity.low_rank.one_bit import OneBitPropensity
 from unskew.threads import Workers
 
