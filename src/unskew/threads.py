@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
+from numbers import Integral
 from typing import Any, TypeVar
+
+from unskew.errors import UsageError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -16,7 +19,9 @@ R = TypeVar("R")
 def count_threads(n_threads: int | None) -> int:
     """The number asked for, or one for each processor this process may use."""
     if n_threads is not None:
-        return max(1, n_threads)
+        if not isinstance(n_threads, Integral) or n_threads < 1:
+            raise UsageError(f"n_threads must be a whole number, at least 1, or None for one a processor; got {n_threads!r}.")
+        return int(n_threads)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

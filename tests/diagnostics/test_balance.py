@@ -44,7 +44,7 @@ def test_the_worst_covariate_keeps_its_sign() -> None:
 
 
 def test_weighting_that_makes_it_worse_is_named_and_a_small_rest_is_not() -> None:
-    assert list(Balance(("a",), np.array([0.01]), np.array([0.05])).complaints()) != []
+    assert list(Balance(("a",), np.array([0.01]), np.array([0.06])).complaints()) != []
     assert list(Balance(("a",), np.array([0.30]), np.array([0.05])).complaints()) == []
 
 

@@ -33,8 +33,9 @@ from unskew.models.factorization import MatrixFactorization
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'unskew[spark]'")
 
 from unskew.engines import spark as spark_engine
+from unskew.engines import spark_blocks
 from unskew.engines.spark import SparkEngine
-from unskew.engines.spark_blocks import FAN_IN, SHARES, Block, Totals, _add_group, _in_order
+from unskew.engines.spark_blocks import SHARES, Block, Totals, _add_group, _in_order
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning:pyspark", "ignore::ResourceWarning")
 
@@ -90,12 +91,13 @@ def test_clicks_are_made_of_ratings(frame: Any) -> None:
         MatrixFactorization(2, threshold=9).fit(frame, "propensity", engine="spark")
 
 
-def test_the_result_is_the_same_to_the_bit_for_any_order_of_rows(frame: Any, spark: Any) -> None:
-    """Seventeen blocks are added by a tree of tasks; float32 shows any other order of sums."""
+def test_the_result_is_the_same_to_the_bit_for_any_order_of_rows(frame: Any, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five blocks are added by two levels of tasks; float32 shows any other order of sums."""
+    monkeypatch.setattr(spark_blocks, "FAN_IN", 2)
     shuffled = np.random.default_rng(0).permutation(len(LOG))
-    other = spark.createDataFrame(pa.table({name: column[shuffled] for name, column in COLUMNS.items()})).repartition(5)
-    engine = SparkEngine(n_blocks=FAN_IN + 1)
-    one, two = (MatrixFactorization(**SHORT, dtype="float32").fit(log, "propensity", engine=engine) for log in (frame, other))
+    other = spark.createDataFrame(pa.table({name: column[shuffled] for name, column in COLUMNS.items()})).repartition(3)
+    settings, engine = SHORT | {"max_iter": 2, "dtype": "float32"}, SparkEngine(n_blocks=5)
+    one, two = (MatrixFactorization(**settings).fit(log, "propensity", engine=engine) for log in (frame, other))
 
     assert one.history_ == two.history_
     assert (one.parameters_.user_factors == two.parameters_.user_factors).all()
@@ -227,7 +229,7 @@ def test_sums_are_added_in_the_order_of_the_blocks() -> None:
         (changed(propensity=[0.0, 1.5, None, np.nan, *[0.5] * (len(LOG) - 4)]), BadPropensityError, "4 of [0-9]+ propensities"),
         (changed(rating=["good"] * len(LOG)), ColumnError, "'rating' holds string; the rating must be numbers"),
         (changed(item_id=ITEMS / 2), ColumnError, "'item_id' holds double; the item must be text or integers"),
-        (changed().rename_columns(["u_", "item_id", "rating", "propensity"]), ColumnError, "no column looks like the user"),
+        (changed().rename_columns(["person", "item_id", "rating", "propensity"]), ColumnError, "no column looks like the user"),
         (changed().rename_columns(["user", "item", "rating", "p"]), ColumnError, "no column 'propensity' for propensity="),
         (pa.concat_tables([changed(), changed().slice(0, 2)]), DuplicateCellError, "2 rows repeat a"),
         (changed().slice(0, 0), EmptyLogError, "no ratings"),

@@ -12,7 +12,7 @@ from scipy.special import expit
 import unskew
 from unskew.data.ratings import Ratings
 from unskew.errors import PropensityWarning, UnknownNameError, UsageError
-from unskew.propensity import boosted
+from unskew.propensity.covariate import boosted
 from unskew.propensity.covariate.boosted import Balance, BoostedPropensity
 from unskew.propensity.covariate.cells import count_cells
 from unskew.propensity.covariate.covariates import Covariates

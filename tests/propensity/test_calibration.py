@@ -15,9 +15,9 @@ import unskew
 from known_propensity import KnownPropensity, draw, every_cell
 from unskew.data.ratings import Ratings
 from unskew.errors import PropensityWarning, UniverseError, UnknownNameError, UsageError
-from unskew.propensity import calibration
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
 from unskew.propensity.popularity import PopularityPropensity, UniformPropensity
+from unskew.propensity.wrappers import calibration
 from unskew.propensity.wrappers.calibration import CalibratedPropensity, _isotonic, _platt, _Points
 from unskew.propensity.wrappers.cross_fitting import CrossFittedPropensity
 from unskew.types import Matrix

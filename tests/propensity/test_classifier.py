@@ -17,7 +17,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
-from unskew.propensity import classifier
+from unskew.propensity.covariate import classifier
 from unskew.propensity.covariate.classifier import ClassifierPropensity
 from unskew.propensity.covariate.logistic import LogisticPropensity
 

@@ -17,6 +17,7 @@ from unskew.errors import DataError, PropensityWarning, UsageError
 from unskew.propensity.covariate.covariates import Covariates, within_pairs
 
 IDS = np.array(["ann", "bob", "cy"])
+pytestmark = pytest.mark.filterwarnings("ignore:.*has neither a column")
 
 
 def test_an_array_becomes_distinct_profiles() -> None:
@@ -122,6 +123,8 @@ def test_an_index_of_ids_puts_rows_in_order() -> None:
 def test_an_index_that_counts_rows_says_nothing() -> None:
     frame = pd.DataFrame({"age": [30.0, 10.0, 20.0]})
 
+    with pytest.warns(PropensityWarning, match=r"rows are taken in the order of log\.users, which is sorted"):
+        Covariates.of(frame, as_ids(["a", "b", "c"]), "user")
     assert Covariates.of(frame, as_ids(["a", "b", "c"]), "user").complete.ravel().tolist() == [30.0, 10.0, 20.0]
 
 

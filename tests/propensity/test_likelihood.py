@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import check_grad
 
 from unskew.data.ratings import Ratings
-from unskew.propensity import likelihood
+from unskew.propensity.covariate import likelihood
 from unskew.propensity.covariate.covariates import Covariates
 from unskew.propensity.covariate.design import Interactions, Side
 from unskew.propensity.covariate.likelihood import Grid, Problem, Sample

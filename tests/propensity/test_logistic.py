@@ -20,7 +20,7 @@ from sklearn.linear_model import LogisticRegression
 import unskew
 from unskew.data.ratings import Ratings
 from unskew.errors import DataError, ModelFileError, PropensityWarning, UniverseError, UnknownNameError, UsageError
-from unskew.propensity import observations
+from unskew.propensity.covariate import observations
 from unskew.propensity.covariate.logistic import LogisticPropensity, shift_to_mean
 
 N_USERS, N_ITEMS = 30, 24

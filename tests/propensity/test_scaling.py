@@ -13,9 +13,9 @@ import unskew
 from known_propensity import KnownPropensity, draw, every_cell
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPropensityError, UniverseError, UsageError
-from unskew.propensity import cell_blocks
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
 from unskew.propensity.popularity import PopularityPropensity
+from unskew.propensity.wrappers import cell_blocks
 from unskew.propensity.wrappers.clipping import ClippedPropensity
 from unskew.propensity.wrappers.scaling import ScaledPropensity
 from unskew.types import Matrix

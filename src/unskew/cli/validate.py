@@ -10,6 +10,7 @@ import click
 
 from unskew.cli.options import columns_of, json_option, log_options, source_of, talk_options
 from unskew.cli.printing import console, print_lines, print_prose, print_table
+from unskew.cli.wording import as_options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,7 +54,7 @@ def validate(
     else:
         _print(console(), found)
     for problem in found.problems:
-        click.echo(f"error: {found.file}: {problem}", err=True)
+        click.echo(f"error: {found.file}: {as_options(problem)}", err=True)
     context.exit(0 if found.is_usable else 3)
 
 

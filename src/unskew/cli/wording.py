@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 PHRASES = {
     "with user=... from": "with --user, one of",
     "with item=... from": "with --item, one of",
@@ -27,6 +29,9 @@ PHRASES = {
     "pass fit(log, propensities)": "pass --propensity",
     "unskew.UniformPropensity() says so; weighting='eib' does": "--propensity uniform says so; --learner eib does",
     "propensity=...": "--propensity",
+    "value_propensities=... (a NaiveBayesPropensity fitted with a few ratings of cells picked at random, or a table "
+    "{rating: P}) or propensities=...; without either there is mechanism='mar'": "--propensity nb with --mcar FILE, or another "
+    "--propensity; without either there are --learner mixture and hl-mar",
     "propensities=...": "--propensity",
     "estimators=['naive']": "--estimator naive",
     "mcar=...": "--mcar FILE",
@@ -61,5 +66,5 @@ def as_options(text: str) -> str:
     """A message in the words of the command line, on one line."""
     said = " ".join(text.split()) if "\n" in text else text
     for library, ours in PHRASES.items():
-        said = said.replace(library, ours)
+        said = re.sub(rf"(?<!\w){re.escape(library)}", ours.replace("\\", r"\\"), said)
     return said

@@ -11,7 +11,7 @@ from unskew.data.ratings import Ratings
 from unskew.propensity.covariate.covariates import Covariates
 from unskew.types import IntVector, Vector
 
-MAX_MEAN = 0.10
+MIN_MEAN, MAX_MEAN = 0.05, 0.10
 MAX_WORST = 0.25
 ROUNDING = 1e-12
 
@@ -58,7 +58,7 @@ class Balance:
     def complaints(self) -> Iterator[str]:
         """What is wrong, with the number and what to do."""
         name, off = self.worst_covariate, self.worst_difference
-        if abs(off) > MAX_WORST or self.asam > MAX_MEAN or self.asam > self.asam_before:
+        if abs(off) > MAX_WORST or self.asam > MAX_MEAN or self.asam > max(self.asam_before, MIN_MEAN):
             yield (
                 f"after weighting, the covariates are off by {self.asam:.3f} standard deviations on average (before: "
                 f"{self.asam_before:.3f}), and {name!r} by {off:+.3f}: the propensities miss what it tells. "

@@ -74,7 +74,8 @@ def diagnose(
     """
     if not isinstance(log, Ratings):
         raise UsageError(f"the log must be unskew.Ratings, not {type(log).__name__}: build one with Ratings.from_frame(frame).")
-    named = propensities if isinstance(propensities, Mapping) else {"model": propensities}
+    given = propensities if isinstance(propensities, Mapping) else {"model": propensities}
+    named = {str(name): each for name, each in given.items()}
     if not named:
         raise UsageError("there are no propensities to diagnose.")
     seed, most = whole_number("random_state", random_state, least=0), whole_number("max_cells", max_cells, least=1)

@@ -193,10 +193,10 @@ class Blocks:
         parts: RDD[Any] = self.rdd.mapPartitionsWithIndex(
             lambda index, blocks: ((index, work(block)) for block in blocks), preservesPartitioning=True
         )
-        n_parts = self.n_blocks
-        while n_parts > FAN_IN:
-            n_parts = -(-n_parts // FAN_IN)
-            parts = parts.map(lambda part: (part[0] // FAN_IN, part)).partitionBy(n_parts, int).mapPartitions(_add_group)
+        n_parts, fan_in = self.n_blocks, FAN_IN
+        while n_parts > fan_in:
+            n_parts = -(-n_parts // fan_in)
+            parts = parts.map(lambda part: (part[0] // fan_in, part)).partitionBy(n_parts, int).mapPartitions(_add_group)
         return _in_order(parts.collect())
 
 

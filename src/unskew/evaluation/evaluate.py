@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -101,7 +101,7 @@ def evaluate(
     3 observed cells of 2 users x 3 items; 95% intervals, cells independent; effective sample size 2
     """
     _check_arguments(log, level, transform, bootstrap)
-    named = predictions if isinstance(predictions, Mapping) else {"model": predictions}
+    named = named_models(predictions)
     if not named:
         raise UsageError("there are no predictions to evaluate.")
     log = replace(log, universe=universe_of(log, universe))
@@ -131,6 +131,14 @@ def evaluate(
         backend=log.backend,
         cells=Evidence(deltas, sample, {estimator.name: estimator for estimator in asked_estimators}, log.rating),
     )
+
+
+def named_models(given: Any) -> dict[str, Any]:
+    """By name, which is text; one alone is called "model"."""
+    named = {str(name): each for name, each in given.items()} if isinstance(given, Mapping) else {"model": given}
+    if isinstance(given, Mapping) and len(named) < len(given):
+        raise UsageError(f"two models have one name: {', '.join(map(repr, given))}. Name them apart.")
+    return named
 
 
 def _check_arguments(log: object, level: object, transform: object, bootstrap: object) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from unskew.data.columns import DEFAULTS, find_column
 from unskew.errors import ColumnError, UsageError
@@ -115,7 +115,13 @@ def evaluate_frame(
     for group, found in totals.items():
         if found[KEPT]:
             results[group] = query.result(found, sizes.of_group(group), level=level, backend=source.backend)
-    return results[None] if by is None else GroupedEvaluation(by, results, source.backend)
+    return results[None] if by is None else GroupedEvaluation(by, _in_order(results), source.backend)
+
+
+def _in_order(results: Mapping[Any, Evaluation]) -> dict[Any, Evaluation]:
+    """Groups as they sort, since an engine gives them in any order; None is the last."""
+    order = sorted(results, key=lambda group: (group is None, str(type(group)), group if group is not None else 0))
+    return {group: results[group] for group in order}
 
 
 def _columns(

@@ -40,7 +40,8 @@ class GroupedEvaluation(Mapping[Any, Evaluation]):
         tables = {group: found.to_columns() for group, found in self.groups.items()}
         names = next(iter(tables.values()))
         group = [group for group, table in tables.items() for _ in table["model"]]
-        return {self.by: group} | {name: [value for table in tables.values() for value in table[name]] for name in names}
+        found = {name: [value for table in tables.values() for value in table[name]] for name in names}
+        return {f"group: {self.by}" if self.by in found else self.by: group} | found
 
     def to_frame(self, backend: str | None = None) -> Any:
         """The table as a data frame of the caller's own library, or of the named one."""

@@ -213,7 +213,7 @@ def _by_duckdb(task: Task) -> Judgement:
     predictions = names.predictions or (find_column("prediction", None, columns),)
     propensity = find_column("propensity", task.propensity, columns) if task.is_weighted else None
     numbers = [rating, *predictions, *names.positions, *([propensity] if propensity else [])]
-    result = evaluate_frame(
+    return evaluate_frame(
         open_relation(task.log, numbers),
         prediction=predictions,
         user=names.user,
@@ -232,15 +232,6 @@ def _by_duckdb(task: Task) -> Judgement:
         on_bad=task.on_bad,
         check_duplicates=True,
     )
-    return _in_order(result)
-
-
-def _in_order(result: Judgement) -> Judgement:
-    """Groups as they sort, since an engine gives them in any order."""
-    if isinstance(result, Evaluation):
-        return result
-    order = sorted(result, key=lambda group: (group is None, str(type(group)), group if group is not None else 0))
-    return replace(result, groups={group: result[group] for group in order})
 
 
 def _is_model(propensity: str | None) -> bool:

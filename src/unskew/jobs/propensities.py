@@ -62,7 +62,8 @@ class Covariates:
         if table is None:
             return None
         rows, key = rows_of_ids(table, kind, ids), table.find(kind)
-        return make_frame({name: _covariate(table, name, rows) for name in table.names if name != key}, _library())
+        covariates = {name: _covariate(table, name, rows) for name in table.names if name != key}
+        return make_frame({f"{kind}_id": ids.tolist()} | covariates, _library())
 
 
 BUILDERS: Mapping[str, Callable[[Any, Any, int, bool], PropensityEstimator]] = {

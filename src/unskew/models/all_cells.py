@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from unskew.data.checks import is_finite_number, whole_number
 from unskew.data.propensities import PropensitiesLike, propensities_of
@@ -56,14 +57,20 @@ class AllCellsRecommender(FactorRecommender, Iterative):
         """
         self._check()
         given = None if propensities is None else propensities_of(log, propensities).values
-        weights = [] if given is None else [given]
+        named: list[npt.NDArray[Any]] = [log.user, log.item, log.rating, *([] if given is None else [given])]
         with Workers(self.n_threads) as workers, single_blas_thread(), live_line(self.verbose) as line:
             outcome = run(
                 self._solver(log, given, workers),
                 lambda: self._begin(log, warm_start),
                 max_iter=self.max_iter,
                 tol=self.tol,
-                checkpoint=self._checkpoint(checkpoint, checkpoint_every, log.user, log.item, log.rating, *weights),
+                checkpoint=self._checkpoint(
+                    checkpoint,
+                    checkpoint_every,
+                    *named,
+                    sizes=(log.n_users, log.n_items),
+                    begin=warm_start,
+                ),
                 report=lambda step, value: line(f"step {step}, objective {value:.6g}"),
             )
         self._tell(outcome)
@@ -93,7 +100,7 @@ class AllCellsRecommender(FactorRecommender, Iterative):
 
     def _check(self) -> None:
         whole_number("n_factors", self.n_factors, least=1)
-        whole_number("max_iter", self.max_iter, least=1)
+        self._check_run()
         if self.dtype not in ("float64", "float32"):
             raise UnknownNameError("dtype", self.dtype, ("float64", "float32"))
 

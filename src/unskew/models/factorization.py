@@ -146,7 +146,9 @@ class MatrixFactorization(FactorRecommender, Iterative):
         wanted = as_clicks(log, self.threshold)
         propensity = training_propensities(wanted, propensities, self.normalize, self.weight_transform)
         wanted, propensity = _without_dropped(wanted, propensity)
-        saved = self._checkpoint(checkpoint, checkpoint_every, wanted.user, wanted.item, wanted.rating, propensity)
+        named = (wanted.user, wanted.item, wanted.rating, propensity)
+        sizes = (log.n_users, log.n_items)
+        saved = self._checkpoint(checkpoint, checkpoint_every, *named, sizes=sizes, begin=warm_start)
         with live_line(self.verbose) as line:
             asked = Fit(
                 wanted,
@@ -193,7 +195,7 @@ class MatrixFactorization(FactorRecommender, Iterative):
                     self.random_state,
                     self.max_iter,
                     self.tol,
-                    lambda arrays: self._checkpoint(*saved, *arrays),
+                    lambda arrays: self._checkpoint(*saved, *arrays, sizes=(0, 0), begin=warm_start),
                     lambda step, value: line(f"step {step}, objective {value:.6g}"),
                 )
             )
@@ -239,8 +241,7 @@ class MatrixFactorization(FactorRecommender, Iterative):
             raise UsageError("n_factors must be at least 1 without offsets: there would be nothing to fit.")
         if not (is_finite_number(self.l2) and self.l2 >= 0):
             raise UsageError(f"l2 must be a finite number, at least 0; got {self.l2!r}.")
-        if not self.max_iter >= 1:
-            raise UsageError(f"max_iter must be at least 1; got {self.max_iter!r}.")
+        self._check_run()
 
     def _problem(self, log: Ratings, propensity: Vector, workers: Workers) -> Problem:
         ways = ((log.user, log.item, log.n_users), (log.item, log.user, log.n_items))

@@ -159,7 +159,9 @@ class MultinomialMixture(DistributionRecommender, Iterative):
                 lambda: self._starts(cells, effects),
                 max_iter=self.max_iter,
                 tol=NEVER,
-                checkpoint=self._checkpoint(checkpoint, checkpoint_every, log.user, log.item, log.rating, chance),
+                checkpoint=self._checkpoint(
+                    checkpoint, checkpoint_every, log.user, log.item, log.rating, chance, sizes=(log.n_users, log.n_items)
+                ),
                 report=lambda step, value: line(f"sweep {step}, negative log posterior {value:.8g}"),
             )
             best = outcome.parameters[0]

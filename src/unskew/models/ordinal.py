@@ -173,7 +173,12 @@ class OrdinalFactorization(DistributionRecommender, Iterative):
                 lambda: self._begin(centre, np.bincount(codes).astype(np.float64)),
                 max_iter=self.max_iter,
                 tol=self.tol,
-                checkpoint=self._checkpoint(checkpoint, checkpoint_every, log.user, log.item, log.rating, centre.value_effect),
+                checkpoint=self._checkpoint(
+                    checkpoint,
+                    checkpoint_every,
+                    *(log.user, log.item, log.rating, centre.value_effect),
+                    sizes=(log.n_users, log.n_items),
+                ),
                 report=lambda step, value: line(f"step {step}, objective {value:.6g}"),
             )
         self._tell(outcome)
@@ -194,7 +199,7 @@ class OrdinalFactorization(DistributionRecommender, Iterative):
         self._check_statistic()
         whole_number("n_factors", self.n_factors, least=0)
         whole_number("n_exposure_factors", self.n_exposure_factors, least=0)
-        whole_number("max_iter", self.max_iter, least=1)
+        self._check_run()
         if self.n_unlogged is not None:
             whole_number("n_unlogged", self.n_unlogged, least=1)
         for name in ("l2", "offset_l2", "gap_l2", "noise_l2", "exposure_l2", "value_l2"):

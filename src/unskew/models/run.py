@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.archive import replace_file
+from unskew.data.checks import is_finite_number, whole_number
 from unskew.errors import UsageError
 from unskew.models.solvers.solver import Solver
 from unskew.settings import Configured
@@ -49,12 +50,22 @@ class Outcome(Generic[P]):
 class Iterative(Configured):
     """What a model that is fitted step by step tells of its run, and how it names its checkpoint."""
 
+    max_iter: int
+    tol: float
+    random_state: int
     objective_: float
     history_: tuple[float, ...]
     n_iter_: int
     converged_: bool
     NOT_IN_FINGERPRINT: ClassVar = frozenset({"n_threads", "verbose", "max_iter", "tol", "statistic"})
     """Settings that change how far a run goes, or what is made of it, and not its steps."""
+
+    def _check_run(self) -> None:
+        """Settings that every run has."""
+        whole_number("max_iter", self.max_iter, least=1)
+        whole_number("random_state", self.random_state, least=0)
+        if not (is_finite_number(self.tol) and self.tol >= 0):
+            raise UsageError(f"tol must be a finite number, at least 0; got {self.tol!r}.")
 
     def _tell(self, outcome: Outcome[Any]) -> None:
         """Keep how the run went."""
@@ -63,13 +74,17 @@ class Iterative(Configured):
         self.n_iter_ = len(outcome.history) - 1
         self.converged_ = outcome.has_converged
 
-    def _checkpoint(self, path: str | Path | None, every: int, *arrays: npt.NDArray[Any]) -> Checkpoint | None:
-        """Settings and data name the run: a file of another one is refused."""
+    def _checkpoint(
+        self, path: str | Path | None, every: int, *arrays: npt.NDArray[Any], sizes: tuple[int, int], begin: Any = None
+    ) -> Checkpoint | None:
+        """Settings, data, users and items, and where the run begins name it: a file of another one is refused."""
         if path is None:
             return None
+        whole_number("checkpoint_every", every, least=1)
         settings = {name: value for name, value in self.get_params().items() if name not in self.NOT_IN_FINGERPRINT}
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=repr).encode())
-        for part in arrays:
+        digest.update(repr(sizes).encode())
+        for part in (*arrays, *(() if begin is None else _flatten(begin).values())):
             digest.update(np.ascontiguousarray(part).tobytes())
         return Checkpoint(Path(path), every, digest.hexdigest())
 
@@ -129,10 +144,12 @@ def load_state(checkpoint: Checkpoint, kind: type[S]) -> tuple[S, tuple[float, .
                 "Remove it, or name another file."
             )
         return _unflatten(kind, arrays), tuple(arrays["history"].tolist())
-    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        if isinstance(error, UsageError):
-            raise
-        raise UsageError(f"the checkpoint {checkpoint.path} cannot be read ({error}). Remove it to start afresh.") from error
+    except UsageError:
+        raise
+    except KeyError as error:
+        raise UsageError(f"{checkpoint.path} is no checkpoint, but another kind of file. Name another one.") from error
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+        raise UsageError(f"the checkpoint {checkpoint.path} cannot be read ({error}). Name another file.") from error
 
 
 def _flatten(record: Any, prefix: str = "state") -> dict[str, npt.NDArray[Any]]:

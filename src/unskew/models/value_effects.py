@@ -100,15 +100,21 @@ def _from_cells(log: Ratings, levels: Vector, codes: Codes, propensities: Propen
     """n_r / sum of 1 / P."""
     inverse = propensities_of(log, propensities).inverse
     cells = np.bincount(codes, weights=inverse, minlength=levels.size)
-    return value_propensities_of(levels, np.bincount(codes, minlength=levels.size) / cells)
+    share = np.bincount(codes, minlength=levels.size) / cells
+    if (share >= 1).any():
+        raise BadPropensityError(
+            f"by the propensities every cell of rating {_named(levels[share >= 1])} is logged, which leaves nothing to tell of "
+            "the others. Pass propensities below 1, or value_propensities=...."
+        )
+    return value_propensities_of(levels, share)
 
 
 def _listed(levels: Vector, given: ValuePropensities) -> Vector:
     """The values as they come, in the order of the levels."""
     if isinstance(given, RatesValues):
         return float_array(given.of_ratings(levels), "value_propensities", BadPropensityError)
-    if isinstance(given, Mapping):
-        return _looked_up(levels, given)
+    if isinstance(given, Mapping) or (hasattr(given, "to_dict") and hasattr(given, "index")):
+        return _looked_up(levels, given if isinstance(given, Mapping) else given.to_dict())
     if isinstance(given, PropensityModel):
         raise UsageError(
             f"{type(given).__name__} tells no propensity from a rating alone. Pass it as propensities instead: the share of "

@@ -44,7 +44,7 @@ def read_record(text: str, name: str) -> Record:
     """A result's JSON; anything else is refused in words."""
     try:
         found: Any = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadFileError(f"{name} is not JSON ({error}). Write a result with --json, or with to_json().") from error
     if not isinstance(found, dict) or str(found.get("kind")) not in PAGES:
         kind = f"its kind is {found.get('kind')!r}" if isinstance(found, dict) and "kind" in found else "it names no kind"

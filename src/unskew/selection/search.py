@@ -74,7 +74,7 @@ class CrossValidation:
     def to_json(self) -> str:
         """The table, the choice, and the objective after each step of the best model's fit, where it tells."""
         found = {"best_params": self.best_params, "best_score": self.best_score, "metric": self.metric}
-        history = [float(value) for value in getattr(self.best_model, "history_", ())]
+        history = [float(value) for value in getattr(self.best_model, "history_", ()) if np.isfinite(value)]
         rest = {"estimator": self.estimator, "rows": list(self.table), "history": history}
         return json.dumps(signed("cross_validation") | found | rest | dict(self.setup), default=repr)
 

@@ -166,6 +166,13 @@ def _frame_columns(given: object, ids: Ids, kind: Kind) -> Iterator[tuple[str, n
     frame = open_frame(given)
     key = _id_name(frame, kind)
     listed = index_ids(given) if key is None else id_column(frame, key)
+    if listed is None and not (ids.dtype.kind in "iu" and np.array_equal(ids, np.arange(len(ids)))):
+        warnings.warn(
+            f"{kind}_features has neither a column {kind}_id nor an index of ids, so that its rows are taken in the order of "
+            f"log.{kind}s, which is sorted. Add the ids, or pass an array if that is what you mean.",
+            PropensityWarning,
+            stacklevel=2,
+        )
     rows = slice(None) if listed is None else _rows_of(listed, "the index" if key is None else f"column {key!r}", ids, kind)
     for name in frame.columns:
         if name != key:
