@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -115,3 +116,9 @@ def test_a_log_that_lists_only_a_part_of_its_universe_is_refused() -> None:
     require_listed(Ratings.from_arrays([1, 2], [3, 4], [5, 5]))
     with pytest.raises(UniverseError, match="the log lists 2 users and 2 items"):
         require_listed(Ratings.from_arrays([1, 2], [3, 4], [5, 5], universe=(10, 10)))
+
+
+def test_a_series_is_read_by_its_index() -> None:
+    series = pd.Series({5.0: 0.5, 4.0: 0.4, 1.0: 0.1})
+
+    assert value_propensities_of(np.array([1.0, 4.0, 5.0]), series).tolist() == [0.1, 0.4, 0.5]
