@@ -18,7 +18,8 @@ import numpy as np
 import torch
 
 import unskew
-from unskew.engines.gpu.engine import GpuEngine, _row_solver
+from unskew.engines.gpu.engine import GpuEngine
+from unskew.engines.gpu.fitting import row_solver
 from unskew.engines.gpu.sides import both_sides
 from unskew.engines.gpu.torch_rows import Penalty, Rows
 
@@ -117,7 +118,7 @@ def time_fits(name: str, n_factors: int, l2: float) -> None:
         (items, "items", found.user_factors, found.user_offset),
     ):
         rows = Rows(torch.as_tensor(factors, device="cuda"), torch.as_tensor(offset, device="cuda"))
-        block, solve, ridge = next(iter(side.blocks())), _row_solver(like), Penalty(1e4, 1e4)
+        block, solve, ridge = next(iter(side.blocks())), row_solver(like), Penalty(1e4, 1e4)
         taken = milliseconds(lambda block=block, solve=solve, rows=rows, ridge=ridge: solve(block, rows, found.constant, ridge))
         flops, numbers = len(log) * (n_factors + 1) * (n_factors + 2), len(log) * (n_factors + 1) * 4
         print(

@@ -118,7 +118,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_too_little_memory_is_said_in_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unskew.engines.gpu.engine.HOST_MEMORY", 1000)
+    monkeypatch.setattr("unskew.engines.gpu.fitting.HOST_MEMORY", 1000)
     with pytest.raises(UsageError, match=r"the factors need 0\.0 GB on cpu, which has 0\.0 GB free. Take fewer factors"):
         MatrixFactorization(2).fit(WORLD.log, engine=GpuEngine("cpu"))
 

@@ -1,26 +1,12 @@
-"""The engine that ``fit(..., engine="gpu")`` asks for."""
+"""The engine that ``fit(..., engine="gpu")`` asks for. torch is loaded when it runs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
 
-import numpy as np
-import torch
-
-from unskew.engines.gpu import torch_rows
-from unskew.engines.gpu.sides import both_sides
-from unskew.engines.gpu.sweeps import DeviceSweeps, SolveBlock
-from unskew.engines.gpu.torch_rows import Penalty
-from unskew.errors import UsageError
+from unskew.errors import MissingExtraError
 from unskew.models.engine import Fit, Fitted
-from unskew.models.parameters import Parameters
-from unskew.models.run import Outcome, run
-
-HOST_MEMORY = 1 << 33
-"""Bytes that a device without memory of its own may take."""
-SHARE_OF_FREE_MEMORY = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,59 +27,8 @@ class GpuEngine:
 
     def run(self, fit: Fit, /) -> Fitted:
         """The same sweeps as the local engine, to the same optimum."""
-        if fit.loss != "squared":
-            raise UsageError(f"engine='gpu' fits squared loss; leave engine=... out for {fit.loss} loss.")
-        device = self._device()
-        like = torch.empty(0, dtype=getattr(torch, fit.dtype), device=device)
-        memory = self._memory(device, fit)
-        users, items = both_sides(fit.log, fit.propensity, like=like, memory=memory)
-        offset = {"none": None, "free": 0.0, "regularized": fit.l2}[fit.offsets]
-        penalty, solve = Penalty(fit.l2, offset), _row_solver(like)
-        sweeps = DeviceSweeps(users, items, penalty, fit.offsets == "regularized", solve, like)
-        outcome = run(sweeps, fit.begin, max_iter=fit.max_iter, tol=fit.tol, checkpoint=fit.checkpoint, report=fit.report)
-        found = Outcome(_on_host(outcome.parameters), outcome.history, outcome.has_converged)
-        return Fitted(found, (users.starts.numpy(), users.partner.cpu().numpy()))
+        if find_spec("torch") is None:
+            raise MissingExtraError("torch", extra="gpu", purpose="engine='gpu'")
+        from unskew.engines.gpu.fitting import fit_on
 
-    def _device(self) -> torch.device:
-        if self.device is not None:
-            return torch.device(self.device)
-        if not torch.cuda.is_available():
-            raise UsageError(
-                "engine='gpu' finds no CUDA device. Leave engine=... out to fit on the processors, "
-                "or take GpuEngine(device='cpu') for the same code on them."
-            )
-        return torch.device("cuda")
-
-    def _memory(self, device: torch.device, fit: Fit) -> int:
-        """What the log may take, beside the parameters; too little for these is refused."""
-        free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else HOST_MEMORY
-        parameters = 6 * (fit.log.n_users + fit.log.n_items) * (fit.n_factors + 1) * np.dtype(fit.dtype).itemsize
-        if parameters > free:
-            raise UsageError(
-                f"the factors need {parameters / 1e9:.1f} GB on {device}, which has {free / 1e9:.1f} GB free. "
-                "Take fewer factors, dtype='float32', or leave engine=... out."
-            )
-        return int(SHARE_OF_FREE_MEMORY * (free - parameters)) if self.memory is None else self.memory
-
-
-def _row_solver(like: torch.Tensor) -> SolveBlock:
-    """The fused kernel where it can run: on CUDA, in float32, with Triton."""
-    if like.device.type == "cuda" and like.dtype == torch.float32 and find_spec("triton"):
-        from unskew.engines.gpu import fused_rows
-
-        return fused_rows.solve_block
-    return torch_rows.solve_block
-
-
-def _on_host(found: Parameters) -> Parameters:
-    return Parameters(
-        _array(found.user_factors),
-        _array(found.item_factors),
-        _array(found.user_offset),
-        _array(found.item_offset),
-        found.constant,
-    )
-
-
-def _array(tensor: Any) -> Any:
-    return tensor.cpu().numpy()
+        return fit_on(self.device, self.memory, fit)
