@@ -23,8 +23,8 @@ class FactorRecommender(Recommender):
     def _predict_codes(self, user: IntVector, item: IntVector) -> Vector:
         found = self.parameters_
         known = (user >= 0) & (item >= 0)
-        product = np.einsum("kd,kd->k", found.user_factors[user], found.item_factors[item])
-        offsets = np.where(user >= 0, found.user_offset[user], 0.0) + np.where(item >= 0, found.item_offset[item], 0.0)
+        product = np.einsum("kd,kd->k", _rows_or_zero(found.user_factors, user), _rows_or_zero(found.item_factors, item))
+        offsets = _rows_or_zero(found.user_offset, user) + _rows_or_zero(found.item_offset, item)
         values: Vector = offsets + np.where(known, product + found.constant, self.fallback_)
         return values
 
@@ -59,6 +59,7 @@ class FactorRecommender(Recommender):
 
 
 def _rows_or_zero(rows: npt.NDArray[np.floating], codes: IntVector) -> npt.NDArray[np.floating]:
-    taken = rows[codes]
-    taken[codes < 0] = 0
+    """The rows of known codes; nobody may be known at all."""
+    taken = np.zeros((codes.size, *rows.shape[1:]), rows.dtype)
+    taken[codes >= 0] = rows[codes[codes >= 0]]
     return taken

@@ -252,7 +252,7 @@ class MatrixFactorization(FactorRecommender, Iterative):
 
     def _ridge(self, log: Ratings | Universe) -> float:
         penalizes = self.offsets == "regularized"
-        return effective_l2(self.l2, log, n_factors=self.n_factors, penalizes_offsets=penalizes)  # type: ignore[arg-type]
+        return effective_l2(self.l2, log, n_factors=self.n_factors, penalizes_offsets=penalizes)
 
     def _begin(self, log: Ratings, propensity: Vector) -> Parameters:
         begin = start.filled_svd if self.solver == "lbfgs" else start.small_random

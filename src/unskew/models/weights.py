@@ -9,6 +9,7 @@ import numpy as np
 
 from unskew.data.propensities import PropensitiesLike, propensities_of
 from unskew.data.ratings import Ratings
+from unskew.data.universe import Universe
 from unskew.errors import UnknownNameError, UsageError
 from unskew.estimators.transforms import WeightTransform
 from unskew.estimators.weights import inverse_weights
@@ -97,7 +98,7 @@ def weighted_mean(rating: Vector, propensity: Vector) -> float:
     return total / sum(float((1 / propensity[block]).sum()) for block in blocks)
 
 
-def effective_l2(l2: float, log: Ratings, *, n_factors: int, penalizes_offsets: bool) -> float:
+def effective_l2(l2: float, log: Ratings | Universe, *, n_factors: int, penalizes_offsets: bool) -> float:
     """The ridge on a sum of losses that add up to U * I: ``l2 * U I / (U + I)`` over the penalised parameters of a row.
 
     This is the scale of the authors' code, so that their grid 0.008 ... 125 means the same here. On Coat, 290 users x 300 items,
