@@ -153,7 +153,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
 def test_a_file_that_is_no_zip(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model").write_bytes(content)
 
-    with pytest.raises(ModelFileError, match=r"not a whole model file \(File is not a zip file\)"):
+    with pytest.raises(ModelFileError, match="is no model file: one is what save or train wrote"):
         unskew.load(tmp_path / "model")
 
 
@@ -170,7 +170,7 @@ def test_a_file_cut_anywhere_is_refused(path: Path) -> None:
     whole = path.read_bytes()
     for length in range(0, len(whole) - 1, 97):
         path.write_bytes(whole[:length])
-        with pytest.raises(ModelFileError, match="not a whole model file"):
+        with pytest.raises(ModelFileError, match="not a whole model file|no model file"):
             unskew.load(path)
 
 
@@ -247,7 +247,7 @@ def test_a_manifest_that_cannot_be_followed(path: Path, change: Callable[[Parts]
         ("parameters_.item_factors", npy(np.ones((4, 3))), r"item_factors has shape \(4, 3\) where .* \(4, 2\)"),
         ("seen_starts_", npy(np.arange(3)), r"seen_starts has shape \(3,\) where the ids call for \(4,\)"),
         ("seen_items_", npy(np.arange(3)), "seen_items has shape"),
-        ("users_", b'["ann"]', "user_factors has shape"),
+        ("users_", b'["ann"]', "seen_starts has shape"),
         ("users_", b"3", "not a whole model file"),
     ],
 )
