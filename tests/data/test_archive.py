@@ -170,7 +170,7 @@ def test_a_file_cut_anywhere_is_refused(path: Path) -> None:
     whole = path.read_bytes()
     for length in range(0, len(whole) - 1, 97):
         path.write_bytes(whole[:length])
-        with pytest.raises(ModelFileError, match="not a whole model file|no model file"):
+        with pytest.raises(ModelFileError, match=r"not a whole model file|no model file"):
             unskew.load(path)
 
 
