@@ -17,6 +17,7 @@ import unskew
 from unskew.data.ratings import Ratings
 from unskew.errors import NotFittedError, UnknownIdError, UnskewWarning
 from unskew.estimators.transforms import Clip
+from unskew.models.all_rank import AllRank
 from unskew.models.balanced import IPSV2, StableDR
 from unskew.models.doubly_robust import DoublyRobustFactorization
 from unskew.models.estimator import Recommender
@@ -27,6 +28,7 @@ from unskew.models.ordinal import OrdinalFactorization
 from unskew.models.registry import MODELS
 from unskew.models.robust_variants import DRV2, EIB, TDR
 from unskew.models.tri_training import TriTraining
+from unskew.models.weighted import WeightedFactorization
 
 
 @dataclass(frozen=True)
@@ -204,3 +206,11 @@ def test_an_iterative_fit_tells_how_it_went(case: Case, fits: Fit) -> None:
     assert model.objective_ == model.history_[-1]
     assert isinstance(model.converged_, bool)
     assert model.history_[-1] <= model.history_[1]
+
+
+@pytest.mark.parametrize("case", [Case(kind) for kind in MODELS if kind in (AllRank, WeightedFactorization)], ids=str)
+def test_a_stranger_gets_what_the_mean_user_would_where_items_have_no_offsets(case: Case, fits: Fit) -> None:
+    model = fits(case)
+    mean = model.parameters_.user_factors.mean(axis=0) @ model.parameters_.item_factors.T
+
+    assert model.recommend(["nobody"], k=3).items[0].tolist() == LOG.items[np.argsort(-mean)[:3]].tolist()

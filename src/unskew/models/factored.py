@@ -29,12 +29,18 @@ class FactorRecommender(Recommender):
         return values
 
     def scorer(self, users: Ids, items: Ids, /) -> Scorer:
-        """A scorer whose codes index ``users`` and whose columns are ``items``; unknown ones have neither factors nor offset."""
+        """A scorer whose codes index ``users`` and whose columns are ``items``; unknown ones have neither factors nor offset.
+
+        Where items have no offsets to be ranked by, an unknown user has the factors of the mean user.
+        """
         self.require_fit()
         user, item = find_codes(as_ids(users), self.users_), find_codes(as_ids(items), self.items_)
         found = self.parameters_
+        factors = _rows_or_zero(found.user_factors, user)
+        if found.user_factors.size and not found.item_offset.any():
+            factors[user < 0] = found.user_factors.mean(axis=0)
         return Factors(
-            _rows_or_zero(found.user_factors, user),
+            factors,
             _rows_or_zero(found.item_factors, item),
             _rows_or_zero(found.user_offset, user),
             _rows_or_zero(found.item_offset, item),
