@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unskew.models.mechanisms import AtRandom, ByValue, ByValueAndItem, Effects, PseudoCells, log_odds
+from unskew.models.mechanisms import AtRandom, ByValue, ByValueAndItem, Effects, PseudoCells
+from unskew.models.value_effects import log_odds
 from unskew.types import Matrix, Vector
 
 RNG = np.random.default_rng(0)

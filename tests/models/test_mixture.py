@@ -20,11 +20,12 @@ from unskew.data.archive import read_model
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPropensityError, NotFittedError, PropensityWarning, UniverseError, UnknownNameError, UsageError
 from unskew.models.factorization import MatrixFactorization
-from unskew.models.mechanisms import AtRandom, ByValue, ByValueAndItem, Effects, PseudoCells, log_odds
+from unskew.models.mechanisms import AtRandom, ByValue, ByValueAndItem, Effects, PseudoCells
 from unskew.models.mixture import MultinomialMixture
 from unskew.models.run import run
 from unskew.models.solvers.clusters import Cells, Expectation
 from unskew.models.solvers.clusters import draw as draw_clusters
+from unskew.models.value_effects import log_odds
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
 from unskew.threads import Workers
 from unskew.types import Matrix, Vector

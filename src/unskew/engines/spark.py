@@ -17,13 +17,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
 from pyspark.sql.types import ArrayType, DoubleType, StructField, StructType
 
-from unskew.data.checks import is_finite_number, whole_number
+from unskew.data.checks import whole_number
 from unskew.data.ratings import Ratings
 from unskew.data.vocabulary import Ids, as_ids, encode
 from unskew.engines.spark_blocks import Block, Blocks, Outer, Totals, problem_without_cells
 from unskew.engines.spark_frame import Counted, Log
 from unskew.errors import DuplicateCellError, UnknownNameError, UsageError
 from unskew.models import start
+from unskew.models.clicks import require_threshold
 from unskew.models.engine import FrameFit, FrameFitted
 from unskew.models.estimator import Seen
 from unskew.models.parameters import Floats, Parameters
@@ -171,8 +172,8 @@ def _check(fit: FrameFit) -> None:
         raise UnknownNameError("normalize", fit.normalize, NORMALIZATIONS)
     if not (fit.propensity is None or isinstance(fit.propensity, str)):
         raise UsageError(f"engine='spark' reads propensities from a column: pass its name; got {type(fit.propensity).__name__}.")
-    if not (fit.threshold is None or is_finite_number(fit.threshold)):
-        raise UsageError(f"threshold must be the least rating that counts as a click, or None; got {fit.threshold!r}.")
+    if fit.threshold is not None:
+        require_threshold(fit.threshold)
 
 
 def _check_totals(fit: FrameFit, totals: Totals) -> None:

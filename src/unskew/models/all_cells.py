@@ -14,8 +14,9 @@ from unskew.data.checks import is_finite_number, whole_number
 from unskew.data.propensities import PropensitiesLike, propensities_of
 from unskew.data.ratings import Ratings
 from unskew.errors import UnknownNameError, UsageError
+from unskew.models.clicks import require_threshold
 from unskew.models.factored import FactorRecommender
-from unskew.models.parameters import Parameters
+from unskew.models.parameters import Parameters, without_offsets
 from unskew.models.problem import Problem, Side
 from unskew.models.run import Iterative, run
 from unskew.models.solvers.solver import Solver
@@ -150,18 +151,11 @@ class Wanted:
         return replace(side, row_ridge=total.astype(side.row_ridge.dtype))
 
 
-def without_offsets(start: Parameters, constant: float = 0.0) -> Parameters:
-    """Its factors, and one constant."""
-    nothing = np.zeros_like(start.user_offset), np.zeros_like(start.item_offset)
-    return replace(start, user_offset=nothing[0], item_offset=nothing[1], constant=constant)
-
-
 def clicked_cells(log: Ratings, threshold: float | None) -> BoolVector:
     """Which cells are clicks: those rated ``threshold`` or better; without one, all of them."""
     if threshold is None:
         return np.ones(len(log), np.bool_)
-    if not is_finite_number(threshold):
-        raise UsageError(f"threshold must be the least rating that counts as a click, or None; got {threshold!r}.")
+    require_threshold(threshold)
     is_click: BoolVector = log.rating >= threshold
     if not is_click.any():
         raise UsageError(f"no rating reaches threshold={threshold:g}; the highest is {log.rating.max():g}. Lower it.")

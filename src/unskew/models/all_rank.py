@@ -7,8 +7,8 @@ import numpy as np
 from unskew.data.checks import is_finite_number
 from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
-from unskew.models.all_cells import AllCellsRecommender, Dtype, Wanted, require_at_least, without_offsets
-from unskew.models.parameters import Parameters
+from unskew.models.all_cells import AllCellsRecommender, Dtype, Wanted, require_at_least
+from unskew.models.parameters import Parameters, without_offsets
 from unskew.models.solvers.alternating import Alternating
 from unskew.threads import Workers
 from unskew.types import Vector

@@ -15,8 +15,7 @@ def as_clicks(log: Ratings, threshold: float | None) -> Ratings:
     """The log with 1 for ratings of at least ``threshold`` and 0 for others; as it is where there is no threshold."""
     if threshold is None:
         return log
-    if not is_finite_number(threshold):
-        raise UsageError(f"threshold must be the least rating that counts as a click, or None; got {threshold!r}.")
+    require_threshold(threshold)
     clicked = log.rating >= threshold
     if clicked.all() or not clicked.any():
         side = "every rating reaches" if clicked.all() else "no rating reaches"
@@ -25,3 +24,9 @@ def as_clicks(log: Ratings, threshold: float | None) -> Ratings:
             "and there must be clicks and others to tell apart."
         )
     return replace(log, rating=clicked.astype(np.float64))
+
+
+def require_threshold(threshold: float) -> None:
+    """Refuse what is no rating."""
+    if not is_finite_number(threshold):
+        raise UsageError(f"threshold must be the least rating that counts as a click, or None; got {threshold!r}.")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from unskew.data.factors import Factors
 from unskew.data.ratings import Ratings
 from unskew.data.vocabulary import Ids, as_ids, find_codes
 from unskew.models.estimator import Recommender, Seen, Shapes
-from unskew.models.parameters import Parameters
+from unskew.models.parameters import Parameters, rows_or_zero
 from unskew.types import IntVector, Scorer, Vector
 
 
@@ -23,8 +22,8 @@ class FactorRecommender(Recommender):
     def _predict_codes(self, user: IntVector, item: IntVector) -> Vector:
         found = self.parameters_
         known = (user >= 0) & (item >= 0)
-        product = np.einsum("kd,kd->k", _rows_or_zero(found.user_factors, user), _rows_or_zero(found.item_factors, item))
-        offsets = _rows_or_zero(found.user_offset, user) + _rows_or_zero(found.item_offset, item)
+        product = np.einsum("kd,kd->k", rows_or_zero(found.user_factors, user), rows_or_zero(found.item_factors, item))
+        offsets = rows_or_zero(found.user_offset, user) + rows_or_zero(found.item_offset, item)
         values: Vector = offsets + np.where(known, product + found.constant, self.fallback_)
         return values
 
@@ -36,14 +35,14 @@ class FactorRecommender(Recommender):
         self.require_fit()
         user, item = find_codes(as_ids(users), self.users_), find_codes(as_ids(items), self.items_)
         found = self.parameters_
-        factors = _rows_or_zero(found.user_factors, user)
+        factors = rows_or_zero(found.user_factors, user)
         if found.user_factors.size and not found.item_offset.any():
             factors[user < 0] = found.user_factors.mean(axis=0)
         return Factors(
             factors,
-            _rows_or_zero(found.item_factors, item),
-            _rows_or_zero(found.user_offset, user),
-            _rows_or_zero(found.item_offset, item),
+            rows_or_zero(found.item_factors, item),
+            rows_or_zero(found.user_offset, user),
+            rows_or_zero(found.item_offset, item),
             found.constant,
         )
 
@@ -62,10 +61,3 @@ class FactorRecommender(Recommender):
             "item_offset": (found.item_offset, (n_items,)),
             "constant": (found.constant, ()),
         }
-
-
-def _rows_or_zero(rows: npt.NDArray[np.floating], codes: IntVector) -> npt.NDArray[np.floating]:
-    """The rows of known codes; nobody may be known at all."""
-    taken = np.zeros((codes.size, *rows.shape[1:]), rows.dtype)
-    taken[codes >= 0] = rows[codes[codes >= 0]]
-    return taken

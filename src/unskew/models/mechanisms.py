@@ -149,12 +149,6 @@ class ByValueAndItem:
         return Effects(value, (item_rise - bend @ value) / item_bend)
 
 
-def log_odds(chance: Vector) -> Vector:
-    """log(p / (1 - p))."""
-    odds: Vector = np.log(chance) - np.log1p(-chance)
-    return odds
-
-
 def _log_sigma(odds: Matrix) -> Matrix:
     """log(1 / (1 + exp(-x))), without overflow."""
     values: Matrix = -np.logaddexp(0.0, -odds)

@@ -17,10 +17,10 @@ from unskew.data.vocabulary import Ids, as_ids, find_codes
 from unskew.errors import PropensityWarning, UnknownNameError, UsageError
 from unskew.models.discrete import DistributionRecommender, Statistic
 from unskew.models.estimator import Shapes
-from unskew.models.mechanisms import AtRandom, ByValue, ByValueAndItem, Effects, Mechanism, PseudoCells, log_odds
+from unskew.models.mechanisms import AtRandom, ByValue, ByValueAndItem, Effects, Mechanism, PseudoCells
 from unskew.models.run import Iterative, run
 from unskew.models.solvers.clusters import Cells, Clusters, Expectation, draw
-from unskew.models.value_effects import Codes, ValuePropensities, given_value_propensities, levels_of, require_listed
+from unskew.models.value_effects import Codes, ValuePropensities, given_value_propensities, levels_of, log_odds, require_listed
 from unskew.progress import live_line
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import IntVector, Matrix, Scorer, Scores, Vector

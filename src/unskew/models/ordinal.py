@@ -20,7 +20,7 @@ from unskew.models.estimator import Shapes
 from unskew.models.ordinal_likelihood import OrdinalLikelihood
 from unskew.models.ordinal_parameters import OrdinalParameters
 from unskew.models.run import Iterative, run
-from unskew.models.value_effects import ValuePropensities, given_value_propensities, levels_of, require_listed
+from unskew.models.value_effects import ValuePropensities, given_value_propensities, levels_of, log_odds, require_listed
 from unskew.progress import live_line
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import IntVector, Matrix, Vector
@@ -234,7 +234,7 @@ class OrdinalFactorization(DistributionRecommender, Iterative):
         )
         density = min(len(log) / log.n_cells, 1 - 0.5 / log.n_cells)
         chances = np.full(n_levels, density) if given is None else given
-        return replace(zeros, value_effect=_log_odds(chances))
+        return replace(zeros, value_effect=log_odds(chances))
 
     def _precision(self, log: Ratings) -> Precisions:
         """The precision of the prior of each part that is fitted; 0 is none."""
@@ -259,7 +259,7 @@ class OrdinalFactorization(DistributionRecommender, Iterative):
     def _begin(self, centre: OrdinalParameters, counts: Vector) -> OrdinalParameters:
         """Cut points of the log's shares, small random factors."""
         rng = np.random.default_rng(self.random_state)
-        at = _log_odds(np.cumsum(counts)[:-1] / counts.sum())
+        at = log_odds(np.cumsum(counts)[:-1] / counts.sum())
 
         def drawn(like: Matrix) -> Matrix:
             return rng.normal(0.0, START / np.sqrt(max(like.shape[1], 1)), like.shape)
@@ -287,11 +287,6 @@ class OrdinalFactorization(DistributionRecommender, Iterative):
     def _shapes(self) -> Shapes:
         sizes = len(self.users_), len(self.items_), self.levels_.size
         return super()._shapes() | self.parameters_.shapes(*sizes)
-
-
-def _log_odds(chances: Vector) -> Vector:
-    odds: Vector = np.log(chances) - np.log1p(-chances)
-    return odds
 
 
 def _fixed(model: OrdinalFactorization, log: Ratings) -> Precisions:  # noqa: ARG001

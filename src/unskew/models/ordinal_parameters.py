@@ -8,6 +8,7 @@ import numpy as np
 
 from unskew.kernels.ordinal_lines import Items, Users
 from unskew.models.estimator import Shapes
+from unskew.models.parameters import rows_or_zero
 from unskew.types import IntVector, Matrix, Vector
 
 
@@ -87,8 +88,8 @@ class OrdinalParameters:
 
     def lines(self, user: IntVector, item: IntVector) -> tuple[Users, Items]:
         """Lines of these codes alone; -1 is somebody of whom nothing is known, and has zeros."""
-        rows = {name: _rows_or_zero(getattr(self, name), user) for name in USER_PARTS}
-        columns = {name: _rows_or_zero(getattr(self, name), item) for name in ITEM_PARTS}
+        rows = {name: rows_or_zero(getattr(self, name), user) for name in USER_PARTS}
+        columns = {name: rows_or_zero(getattr(self, name), item) for name in ITEM_PARTS}
         chosen = OrdinalParameters(**rows, **columns, cuts=self.cuts, constant=self.constant, value_effect=self.value_effect)
         return chosen.users(), chosen.items()
 
@@ -145,9 +146,3 @@ def _cut_slopes(cuts: Vector, item_gaps: Matrix, by_cut: Matrix) -> tuple[Vector
     above = np.cumsum(by_cut[:, ::-1], axis=1)[:, ::-1]
     by_gaps = above[:, 1:] * np.exp(cuts[1:] + item_gaps)
     return np.concatenate([above[:, :1].sum(axis=0), by_gaps.sum(axis=0)]), by_gaps
-
-
-def _rows_or_zero(rows: Matrix, codes: IntVector) -> Matrix:
-    taken = rows[codes]
-    taken[codes < 0] = 0
-    return taken

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from unskew.types import IntVector
+
+S = TypeVar("S", bound=np.floating[Any])
 Floats = npt.NDArray[np.floating]
 
 
@@ -26,3 +30,16 @@ class Parameters:
         if with_offsets:
             squares += [np.square(self.user_offset).sum(), np.square(self.item_offset).sum(), self.constant**2]
         return float(sum(squares))
+
+
+def rows_or_zero(rows: npt.NDArray[S], codes: IntVector) -> npt.NDArray[S]:
+    """The rows of known codes, zeros for -1; nobody may be known at all."""
+    taken = np.zeros((codes.size, *rows.shape[1:]), rows.dtype)
+    taken[codes >= 0] = rows[codes[codes >= 0]]
+    return taken
+
+
+def without_offsets(start: Parameters, constant: float = 0.0) -> Parameters:
+    """Its factors, and one constant."""
+    nothing = np.zeros_like(start.user_offset), np.zeros_like(start.item_offset)
+    return replace(start, user_offset=nothing[0], item_offset=nothing[1], constant=constant)

@@ -135,3 +135,9 @@ def _looked_up(levels: Vector, table: Mapping[float, float]) -> Vector:
 
 def _named(levels: Vector) -> str:
     return ", ".join(f"{level:g}" for level in levels)
+
+
+def log_odds(chance: Vector) -> Vector:
+    """log(p / (1 - p))."""
+    odds: Vector = np.log(chance) - np.log1p(-chance)
+    return odds

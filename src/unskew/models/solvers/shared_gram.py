@@ -9,13 +9,13 @@ last one looks at the log. A sweep costs O(n d + (U + I) d^2), where weights tha
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import linalg
 
 from unskew.errors import UsageError
-from unskew.models.parameters import Floats, Parameters
+from unskew.models.parameters import Floats, Parameters, without_offsets
 from unskew.models.problem import Offsets, Side
 from unskew.models.pseudo_outcome import PseudoOutcome, lines_of, sum_of_products
 from unskew.models.solvers.momentum import State, Sweeping
@@ -37,8 +37,7 @@ class SharedGram(Sweeping):
     def start(self, parameters: Parameters, /) -> State:
         """At ``parameters``; offsets that are not to be are dropped."""
         if self.offsets == "none":
-            user_offset, item_offset = np.zeros_like(parameters.user_offset), np.zeros_like(parameters.item_offset)
-            parameters = replace(parameters, user_offset=user_offset, item_offset=item_offset, constant=0.0)
+            parameters = without_offsets(parameters)
         return Sweeping.start(self, parameters)  # super() does not know classes with slots
 
     def _sweep(self, now: Parameters) -> tuple[Parameters, float]:
