@@ -267,7 +267,7 @@ def kernel() -> list[dict[str, Any]]:
     """GFLOP/s of one thread: Gram matrices and solutions of all users, counted n (d + 2)(d + 3), and of a matrix product."""
     from threadpoolctl import threadpool_limits
 
-    from unskew.kernels.rows import lines_of_zeros, solve_rows
+    from unskew.kernels.rows import entry_type, lines_of_zeros, solve_rows
 
     log, _ = synthetic("1M")
     order = np.argsort(log.user, kind="stable")
@@ -276,14 +276,19 @@ def kernel() -> list[dict[str, Any]]:
     for dtype in ("float32", "float64"):
         square = np.random.default_rng(0).normal(size=(1500, 1500)).astype(dtype)
         number, lanes = np.dtype(dtype).type, 32 // np.dtype(dtype).itemsize
-        cells = (starts, log.item[order], np.sqrt(log.weight[order]).astype(dtype), log.rating[order].astype(dtype))
+        entries = np.empty(log.user.size, entry_type(dtype, log.n_items))
+        entries["partner"], entries["root_weight"], entries["rating"] = (
+            log.item[order],
+            np.sqrt(log.weight[order]),
+            log.rating[order],
+        )
         for n_factors in (20, 64):
             partners, solutions = (lines_of_zeros(n, n_factors + 2, dtype) for n in (log.n_items, log.n_users))
             partners[:, :n_factors] = np.random.default_rng(1).normal(size=(log.n_items, n_factors))
             partners[:, n_factors] = 1
             shared, ridge = np.empty((0, 0), dtype), np.ones(n_factors + 1, dtype)
             row_ridge, minima = np.ones(log.n_users, dtype), np.zeros(log.n_users)
-            given = cells, number(0), partners, shared, ridge, row_ridge, lanes, 10**9
+            given = (starts, entries), number(0), partners, shared, ridge, row_ridge, lanes, 10**9
             times: dict[str, list[float]] = {"kernel": [], "product": []}
             with threadpool_limits(1):
                 for _ in range(9):

@@ -35,6 +35,14 @@ def problem(n_factors: int, dtype: str, seed: int, *, has_offsets: bool) -> dict
     }
 
 
+def cells_of(given: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """As the kernels take them."""
+    entries = np.empty(given["partner"].size, kernel.entry_type(given["rating"].dtype, len(given["partners"])))
+    for name in ("partner", "root_weight", "rating"):
+        entries[name] = given[name]
+    return given["starts"], entries
+
+
 def with_a_shared_matrix(given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The same with x x' of all partners added everywhere, and penalties that differ by row."""
     rng, n_solved, dtype = np.random.default_rng(9), given["ridge"].size, given["ridge"].dtype
@@ -64,7 +72,7 @@ def solve(given: dict[str, np.ndarray], constant: float, longest: int = 1000) ->
         np.zeros((len(CELLS_A_ROW), given["partners"].shape[1]), given["partners"].dtype),
         np.zeros(len(CELLS_A_ROW)),
     )
-    cells = (given["starts"], given["partner"], given["root_weight"], given["rating"])
+    cells = cells_of(given)
     number, lanes = given["partners"].dtype.type, 32 // given["partners"].itemsize
     parts = (given[name] for name in ("partners", "shared", "ridge", "row_ridge"))
     bad = kernel.solve_rows(ROWS, cells, number(constant), *parts, lanes, longest, solutions, minima)
@@ -121,7 +129,7 @@ def test_long_rows_are_left_to_be_added_up_in_pieces(dtype: str) -> None:
 
 def test_pieces_of_a_row_add_up_to_its_gram_matrix() -> None:
     given = problem(5, "float64", 4, has_offsets=True)
-    cells = (given["starts"], given["partner"], given["root_weight"], given["rating"])
+    cells = cells_of(given)
 
     def gram(first: int, end: int) -> np.ndarray:
         return np.triu(kernel.gram_of(first, end, cells, 0.5, given["partners"], 6, 4))
@@ -156,7 +164,7 @@ def test_a_singular_row_is_named() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_rows_times_lines_are_a_sparse_product(dtype: str) -> None:
     given = problem(20, dtype, 5, has_offsets=False)
-    cells = (given["starts"], given["partner"], given["root_weight"], given["rating"])
+    cells = cells_of(given)
     products = kernel.lines_of_zeros(len(CELLS_A_ROW), 20, dtype)
 
     kernel.multiply_rows(ROWS, cells, given["partners"], products)
@@ -170,7 +178,8 @@ def test_rows_times_lines_are_a_sparse_product(dtype: str) -> None:
 def test_a_long_row_of_float32_keeps_its_digits() -> None:
     """A million times 0.1 is 100,958 when each is added to the whole; in pieces it is right to four digits."""
     n = 10**6
-    cells = (np.array([0, n]), np.zeros(n, np.int32), np.ones(n, np.float32), np.full(n, 0.1, np.float32))
+    entries = np.array([(0, 1, 0.1)], kernel.entry_type("float32", 1)).repeat(n)
+    cells = np.array([0, n]), entries
     lines, products = np.ones((1, 8), np.float32), np.zeros((1, 8), np.float32)
 
     kernel.multiply_rows((0, 1), cells, lines, products)
@@ -185,7 +194,7 @@ def test_gradient_and_loss_are_those_of_the_definition(seed: int, is_absolute: b
     solutions = np.zeros((len(CELLS_A_ROW), given["partners"].shape[1]))
     solutions[:, :7], solutions[:, 7] = rng.normal(size=(len(CELLS_A_ROW), 7)), 1
     gradient = np.zeros_like(given["partners"])
-    cells = (given["starts"], given["partner"], given["root_weight"], given["rating"])
+    cells = cells_of(given)
 
     loss = kernel.add_gradient(ROWS, cells, 0.5, given["partners"], solutions, is_absolute, gradient)
 
@@ -203,10 +212,10 @@ def test_reweighing_makes_parabolas_that_touch_the_absolute_error() -> None:
     given = problem(6, "float64", 3, has_offsets=True)
     solutions = np.zeros((len(CELLS_A_ROW), given["partners"].shape[1]))
     solutions[:, 7] = 1
-    new = np.empty_like(given["root_weight"])
-    cells = (given["starts"], given["partner"], given["root_weight"], given["rating"])
+    cells = cells_of(given)
+    new = cells[1].copy()
 
     kernel.reweigh(ROWS, cells, 0.0, given["partners"], solutions, 0.5, new)
 
     error = np.abs(given["rating"] - given["partners"][given["partner"], 7])
-    np.testing.assert_allclose(new**2, given["root_weight"] ** 2 / (2 * np.maximum(error, 0.5)))
+    np.testing.assert_allclose(new["root_weight"] ** 2, given["root_weight"] ** 2 / (2 * np.maximum(error, 0.5)))

@@ -88,7 +88,7 @@ SETTINGS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("precision", [0.5, 1.0, 9.0])
 def test_the_chance_of_exposure_is_bayes_rule_with_a_density_that_integrates_to_one(precision: float) -> None:
     """p(y | A = 1) is recovered from the chances at many scores: chance / (1 - chance) * (1 - mu) / mu, integrated over v . w."""
-    one = Side.of(np.zeros(1, np.int32), np.zeros(1, np.int32), np.ones(1), np.ones(1), n_rows=2, dtype="float64")
+    one = Side.of(np.zeros(1, np.int32), np.zeros(1, np.int32), np.ones(1), np.ones(1), shape=(2, 2), dtype="float64")
     mu = np.array([0.3, 0.3])
     with Workers(1) as workers:
         solver = ExposureSteps(one, one, precision, 0.1, (1.0, 1.0), workers)
@@ -103,7 +103,7 @@ def test_the_chance_of_exposure_is_bayes_rule_with_a_density_that_integrates_to_
 
 
 def test_a_click_was_seen_for_certain() -> None:
-    one = Side.of(np.zeros(1, np.int32), np.ones(1, np.int32), np.ones(1), np.ones(1), n_rows=2, dtype="float64")
+    one = Side.of(np.zeros(1, np.int32), np.ones(1, np.int32), np.ones(1), np.ones(1), shape=(2, 2), dtype="float64")
     with Workers(1) as workers:
         solver = ExposureSteps(one, one, 1.0, 0.1, (1.0, 1.0), workers)
         chance = solver._chances(one, (0, 2), np.ones((2, 1)), np.ones((2, 1)), solver._log_odds(np.array([0.3, 0.3])))
@@ -161,8 +161,8 @@ def test_exposure_at_its_limits_is_no_trouble() -> None:
     assert model.exposure_[2] == 0
     assert np.isfinite(model.history_).all()
     found = Exposed(model.parameters_, np.array([1.0, 0.5, 0.0]))
-    side = Side.of(np.arange(6, dtype=np.int32), np.zeros(6, np.int32), np.ones(6), np.ones(6), n_rows=6, dtype="float64")
-    other = Side.of(np.zeros(6, np.int32), np.arange(6, dtype=np.int32), np.ones(6), np.ones(6), n_rows=3, dtype="float64")
+    side = Side.of(np.arange(6, dtype=np.int32), np.zeros(6, np.int32), np.ones(6), np.ones(6), shape=(6, 3), dtype="float64")
+    other = Side.of(np.zeros(6, np.int32), np.arange(6, dtype=np.int32), np.ones(6), np.ones(6), shape=(3, 6), dtype="float64")
     with Workers(1) as workers:
         assert np.isfinite(ExposureSteps(side, other, 1.0, 0.1, (1.0, 1.0), workers).start(found).value)
 

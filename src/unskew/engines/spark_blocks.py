@@ -50,7 +50,7 @@ class Block:
         order = np.argsort(cell)
         n_repeats = int((np.diff(cell[order]) == 0).sum())
         rating, propensity = (table[name].to_numpy()[order] for name in ("rating", "propensity"))
-        side = Side.of(row[order], partner[order], rating, propensity, n_rows=len(users), dtype=dtype)
+        side = Side.of(row[order], partner[order], rating, propensity, shape=(len(users), len(items)), dtype=dtype)
         return cls(users, _in_one_task(side), n_repeats)
 
     @property
@@ -108,7 +108,7 @@ class Solved:
 def problem_without_cells(n_factors: int, offsets: Offsets, l2: float, dtype: str) -> Problem:
     """The settings of a problem whose cells lie elsewhere."""
     none = np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0), np.empty(0)
-    empty = Side.of(*none, n_rows=0, dtype=dtype)
+    empty = Side.of(*none, shape=(0, 0), dtype=dtype)
     return Problem(empty, empty, n_factors, offsets, l2, Workers(1))
 
 
@@ -184,7 +184,7 @@ class Blocks:
 
         def rescale(block: Block) -> Block:
             root = block.side.root_weight * np.sqrt(share(block.side, totals))
-            return replace(block, side=replace(block.side, root_weight=root.astype(block.side.root_weight.dtype)))
+            return replace(block, side=block.side.weighing(root))
 
         return replace(self, rdd=self.rdd.map(rescale)).kept()
 

@@ -43,8 +43,10 @@ Floats: TypeAlias = npt.NDArray[np.floating]
 Offsets: TypeAlias = npt.NDArray[np.int64]
 Codes: TypeAlias = npt.NDArray[np.int32]
 Number: TypeAlias = float | np.floating[Any]
-Cells: TypeAlias = tuple[Offsets, Codes, Floats, Floats]
-"""Where rows start, and each cell's partner, root of its weight, and rating."""
+Entries: TypeAlias = npt.NDArray[Any]
+"""Records of :func:`entry_type`."""
+Cells: TypeAlias = tuple[Offsets, Entries]
+"""Where rows start, and the entries of their cells."""
 
 CACHE_LINE = 64
 """Bytes."""
@@ -61,6 +63,12 @@ WIDE_FROM = 40 if has_wide_vectors() else 1 << 30
 ONE_PIVOT, FOUR_PIVOTS = eliminate_lanes(1), eliminate_lanes(4)
 
 
+def entry_type(dtype: npt.DTypeLike, n_partners: int) -> np.dtype[np.void]:
+    """A cell's partner, root of its weight, and rating, side by side: a sort that scatters them touches one line, not three."""
+    partner = np.uint16 if n_partners <= 1 << 16 else np.int32
+    return np.dtype([("partner", partner), ("root_weight", dtype), ("rating", dtype)])
+
+
 def padded_width(n_columns: int) -> int:
     """The next multiple of 8."""
     return -(-n_columns // BLOCK) * BLOCK
@@ -75,33 +83,41 @@ def lines_of_zeros(n: int, n_columns: int, dtype: npt.DTypeLike) -> Floats:
 
 
 @compiled
+def find_starts(row: Codes, starts: Offsets) -> None:
+    """Where each row's cells start once they are sorted: ``starts`` has a place more than there are rows, and begins as zeros."""
+    for cell in range(row.size):
+        starts[row[cell] + 1] += 1
+    for k in range(1, starts.size):
+        starts[k] += starts[k - 1]
+
+
+@compiled
 def sort_cells(
     row: Codes,
     partner: Codes,
     rating: Floats,
     propensity: Floats,
     starts: Offsets,
-    sorted_partner: Codes,
-    sorted_rating: Floats,
-    root_weight: Floats,
+    entries: Entries,
 ) -> None:
     """Cells by row, in the order of the log within one: each goes to the next free place of its row."""
     free = starts[:-1].copy()
     for cell in range(row.size):
         place = free[row[cell]]
         free[row[cell]] = place + 1
-        sorted_partner[place] = partner[cell]
-        sorted_rating[place] = rating[cell]
-        root_weight[place] = np.sqrt(1 / propensity[cell])
+        entries[place].partner = partner[cell]
+        entries[place].root_weight = np.sqrt(1 / propensity[cell])
+        entries[place].rating = rating[cell]
 
 
 @compiled
-def add_weights(starts: Offsets, root_weight: Floats, totals: Floats) -> None:
+def add_weights(cells: Cells, totals: Floats) -> None:
     """The sum of each row's weights, in float64."""
+    starts, entries = cells
     for row in range(totals.size):
         total = 0.0
         for cell in range(starts[row], starts[row + 1]):
-            total += np.float64(root_weight[cell]) * np.float64(root_weight[cell])
+            total += np.float64(entries[cell].root_weight) * np.float64(entries[cell].root_weight)
         totals[row] = total
 
 
@@ -154,11 +170,11 @@ def add_wide_tiles(panel: Floats, n: int, lanes: int, top: int, gram: Floats) ->
 @compiled
 def fill_panel(first: int, n: int, cells: Cells, constant: Number, partners: Floats, n_solved: int, panel: Floats) -> None:
     """panel[k] = root_weight * [x, t, ...] for the ``n`` cells from ``first`` on."""
-    _, partner, root_weight, rating = cells
+    _, entries = cells
     for k in range(n):
-        scale = root_weight[first + k]
-        copy_scaled(partners, np.int64(partner[first + k]), scale, panel, k)
-        panel[k, n_solved] = scale * (rating[first + k] - constant) - panel[k, n_solved]
+        scale = entries[first + k].root_weight
+        copy_scaled(partners, np.int64(entries[first + k].partner), scale, panel, k)
+        panel[k, n_solved] = scale * (entries[first + k].rating - constant) - panel[k, n_solved]
 
 
 @compiled
@@ -301,14 +317,14 @@ def solve_rows(
 @compiled
 def multiply_rows(rows: tuple[int, int], cells: Cells, partners: Floats, products: Floats) -> None:
     """products[row] += sum over its cells of rating * the partner's line: a sparse matrix times a dense one."""
-    starts, partner, _, rating = cells
+    starts, entries = cells
     width = partners.shape[1]
     piece = np.zeros((1, width), partners.dtype)
     for row in range(rows[0], rows[1]):
         for first in range(starts[row], starts[row + 1], PIECE):
             piece[0] = 0
             for cell in range(first, min(first + PIECE, starts[row + 1])):
-                add_scaled(partners, np.int64(partner[cell]), rating[cell], piece, 0, 0)
+                add_scaled(partners, np.int64(entries[cell].partner), entries[cell].rating, piece, 0, 0)
             for j in range(width):
                 products[row, j] += piece[0, j]
 
@@ -327,13 +343,13 @@ def add_gradient(
 
     A partner's ``b`` gets the plain sum of -dl/de; the place of its 1 gets nothing of use. The subgradient of abs(e) at 0 is 0.
     """
-    starts, partner, root_weight, rating = cells
+    starts, entries = cells
     loss = 0.0
     for row in range(rows[0], rows[1]):
         for cell in range(starts[row], starts[row + 1]):
-            i = np.int64(partner[cell])
-            weight = root_weight[cell] * root_weight[cell]
-            error = rating[cell] - constant - dot(solutions, row, partners, i)
+            i = np.int64(entries[cell].partner)
+            weight = entries[cell].root_weight * entries[cell].root_weight
+            error = entries[cell].rating - constant - dot(solutions, row, partners, i)
             slope = weight * np.sign(error) if is_absolute else 2 * weight * error
             loss += weight * (abs(error) if is_absolute else error * error)
             add_scaled(solutions, row, -slope, gradient, i, 0)
@@ -348,11 +364,11 @@ def reweigh(
     partners: Floats,
     solutions: Floats,
     smallest: Number,
-    new_root_weight: Floats,
+    reweighed: Entries,
 ) -> None:
     """New weights w / (2 max(abs(e), smallest)): the parabola above w abs(e) that touches it at the present error."""
-    starts, partner, root_weight, rating = cells
+    starts, entries = cells
     for row in range(rows[0], rows[1]):
         for cell in range(starts[row], starts[row + 1]):
-            error = abs(rating[cell] - constant - dot(solutions, row, partners, np.int64(partner[cell])))
-            new_root_weight[cell] = root_weight[cell] / np.sqrt(2 * max(error, smallest))
+            error = abs(entries[cell].rating - constant - dot(solutions, row, partners, np.int64(entries[cell].partner)))
+            reweighed[cell].root_weight = entries[cell].root_weight / np.sqrt(2 * max(error, smallest))

@@ -126,8 +126,8 @@ class Wanted:
         """
         target, extra = self.log.rating - self.fill, self._extra()
         log = replace(self.log, rating=self.fill + target * self.weight / extra)
-        by_user = Side.of(log.user, log.item, log.rating, 1 / extra, n_rows=log.n_users, dtype=dtype)
-        by_item = Side.of(log.item, log.user, log.rating, 1 / extra, n_rows=log.n_items, dtype=dtype)
+        by_user = Side.of(log.user, log.item, log.rating, 1 / extra, shape=(log.n_users, log.n_items), dtype=dtype)
+        by_item = Side.of(log.item, log.user, log.rating, 1 / extra, shape=(log.n_items, log.n_users), dtype=dtype)
         if weighs_penalty:
             by_user, by_item = self._weighed(by_user, log.n_items), self._weighed(by_item, log.n_users)
         fixed = -self.silence * float((np.square(target) * self.weight / extra).sum())

@@ -100,8 +100,8 @@ class ExposureFactorization(AllCellsRecommender):
             )
         clicks = log.take(clicked_cells(log, self.threshold))
         ones = np.ones(len(clicks))
-        by_user = Side.of(clicks.user, clicks.item, ones, ones, n_rows=log.n_users, dtype=self.dtype)
-        by_item = Side.of(clicks.item, clicks.user, ones, ones, n_rows=log.n_items, dtype=self.dtype)
+        by_user = Side.of(clicks.user, clicks.item, ones, ones, shape=(log.n_users, log.n_items), dtype=self.dtype)
+        by_item = Side.of(clicks.item, clicks.user, ones, ones, shape=(log.n_items, log.n_users), dtype=self.dtype)
         return ExposureSteps(by_user, by_item, self.precision, self.l2, self.prior, workers)
 
     def _begin(self, log: Ratings, warm_start: Parameters | None) -> Exposed:

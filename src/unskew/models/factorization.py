@@ -212,7 +212,9 @@ class MatrixFactorization(FactorRecommender, Iterative):
             solver = self._solver(problem)
             settings = {"max_iter": fit.max_iter, "tol": fit.tol, "checkpoint": fit.checkpoint, "report": fit.report}
             outcome = run(solver, fit.begin, **settings)  # type: ignore[arg-type]
-        return Fitted(outcome, (problem.by_user.starts, problem.by_user.partner))
+        by_user = problem.by_user
+        del problem, solver  # the items' side has to go before the users' is copied
+        return Fitted(outcome, (by_user.starts, by_user.partner.astype(np.int32)))
 
     def solve(
         self, log: Ratings, weight: Vector, workers: Workers, *, warm_start: Parameters | None = None
@@ -244,9 +246,10 @@ class MatrixFactorization(FactorRecommender, Iterative):
         self._check_run()
 
     def _problem(self, log: Ratings, propensity: Vector, workers: Workers) -> Problem:
-        ways = ((log.user, log.item, log.n_users), (log.item, log.user, log.n_items))
+        shape = log.n_users, log.n_items
+        ways = ((log.user, log.item, shape), (log.item, log.user, shape[::-1]))
         by_user, by_item = workers.map(
-            lambda way: Side.of(*way[:2], log.rating, propensity, n_rows=way[2], dtype=self.dtype), ways
+            lambda way: Side.of(*way[:2], log.rating, propensity, shape=way[2], dtype=self.dtype), ways
         )
         return Problem(by_user, by_item, self.n_factors, self.offsets, self._ridge(log), workers)
 
@@ -256,9 +259,9 @@ class MatrixFactorization(FactorRecommender, Iterative):
 
     def _begin(self, log: Ratings, propensity: Vector) -> Parameters:
         begin = start.filled_svd if self.solver == "lbfgs" else start.small_random
-        return begin(
-            log, propensity, n_factors=self.n_factors, has_offsets=self.offsets != "none", random_state=self.random_state
-        )
+        has_offsets = self.offsets != "none"
+        begun = begin(log, propensity, n_factors=self.n_factors, has_offsets=has_offsets, random_state=self.random_state)
+        return begun.astype(self.dtype)
 
 
 def _without_dropped(log: Ratings, propensity: Vector) -> tuple[Ratings, Vector]:

@@ -40,7 +40,7 @@ class LogLoss:
         side = problem.by_user
         user = np.repeat(np.arange(side.n_rows, dtype=np.int32), np.diff(side.starts))
         shape, weight = (side.n_rows, problem.by_item.n_rows), np.square(side.root_weight.astype(np.float64))
-        return cls(user, side.partner, shape, side.rating.astype(np.float64), weight)
+        return cls(user, side.partner.astype(np.int32), shape, side.rating.astype(np.float64), weight)
 
     def loss(self, prediction: Vector, /) -> float:
         """The log loss, summed."""

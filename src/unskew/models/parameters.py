@@ -24,6 +24,16 @@ class Parameters:
     item_offset: Floats
     constant: float
 
+    def astype(self, dtype: npt.DTypeLike) -> Parameters:
+        """The same in another precision."""
+        return Parameters(
+            self.user_factors.astype(dtype, copy=False),
+            self.item_factors.astype(dtype, copy=False),
+            self.user_offset.astype(dtype, copy=False),
+            self.item_offset.astype(dtype, copy=False),
+            self.constant,
+        )
+
     def penalty(self, *, with_offsets: bool) -> float:
         """||V||^2 + ||W||^2, and ||a||^2 + ||b||^2 + c^2 where offsets are penalised."""
         squares = [np.square(part).sum() for part in (self.user_factors, self.item_factors)]

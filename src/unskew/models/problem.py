@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,9 +29,8 @@ class Side:
     """The log sorted by one side: row r's cells are ``starts[r]`` to ``starts[r + 1]``."""
 
     starts: npt.NDArray[np.int64]
-    partner: IntVector
-    rating: Floats
-    root_weight: Floats
+    entries: npt.NDArray[Any]
+    """Records of a cell's partner, root of its weight, and rating."""
     row_ridge: Floats
     """What each row's penalty is multiplied by."""
     tasks: tuple[tuple[int, int], ...]
@@ -39,16 +38,24 @@ class Side:
 
     @classmethod
     def of(
-        cls, row: IntVector, partner: IntVector, rating: Vector, propensity: Vector, *, n_rows: int, dtype: npt.DTypeLike
+        cls,
+        row: IntVector,
+        partner: IntVector,
+        rating: Vector,
+        propensity: Vector,
+        *,
+        shape: tuple[int, int],
+        dtype: npt.DTypeLike,
     ) -> Side:
-        """Sort cells by row; within a row the order of the log stays. Penalties are alike."""
-        from unskew.kernels.rows import sort_cells
+        """Sort cells by row; within a row the order of the log stays. ``shape`` has rows and partners. Penalties are alike."""
+        from unskew.kernels.rows import entry_type, find_starts, sort_cells
 
+        n_rows, n_partners = shape
         starts = np.zeros(n_rows + 1, np.int64)
-        np.cumsum(np.bincount(row, minlength=n_rows), out=starts[1:])
-        columns = np.empty(row.size, np.int32), np.empty(row.size, dtype), np.empty(row.size, dtype)
-        sort_cells(row, partner, rating, propensity, starts, *columns)
-        return cls(starts, *columns, np.ones(n_rows, dtype), _even_ranges(starts))
+        find_starts(row, starts)
+        entries = np.empty(row.size, entry_type(dtype, n_partners))
+        sort_cells(row, partner, rating, propensity, starts, entries)
+        return cls(starts, entries, np.ones(n_rows, dtype), _even_ranges(starts))
 
     @property
     def n_rows(self) -> int:
@@ -56,9 +63,35 @@ class Side:
         return self.starts.size - 1
 
     @property
-    def cells(self) -> tuple[npt.NDArray[np.int64], IntVector, Floats, Floats]:
+    def cells(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
         """As the kernels take them."""
-        return self.starts, self.partner, self.root_weight, self.rating
+        return self.starts, self.entries
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of ratings, weights and what is solved for."""
+        return self.row_ridge.dtype
+
+    @property
+    def partner(self) -> IntVector:
+        """Of each cell: a view of the entries, as the next two are."""
+        return self.entries["partner"]
+
+    @property
+    def rating(self) -> Floats:
+        """Of each cell."""
+        return self.entries["rating"]
+
+    @property
+    def root_weight(self) -> Floats:
+        """Of each cell."""
+        return self.entries["root_weight"]
+
+    def weighing(self, root_weight: Floats) -> Side:
+        """The same with other weights."""
+        entries = self.entries.copy()
+        entries["root_weight"] = root_weight
+        return replace(self, entries=entries)
 
     @property
     def long_rows(self) -> list[int]:
@@ -70,7 +103,7 @@ class Side:
         from unskew.kernels.rows import add_weights
 
         totals = np.empty(self.n_rows)
-        add_weights(self.starts, self.root_weight, totals)
+        add_weights(self.cells, totals)
         return totals
 
 
@@ -119,7 +152,7 @@ class Problem:
     @property
     def ridge(self) -> Floats:
         """The penalty on each unknown of a row."""
-        ridge = np.full(self.n_solved, self.l2, self.by_user.rating.dtype)
+        ridge = np.full(self.n_solved, self.l2, self.by_user.dtype)
         if self.offsets == "free":
             ridge[-1] = 0
         return ridge
@@ -135,7 +168,7 @@ class Problem:
         """Lines of zeros for ``n`` rows."""
         from unskew.kernels.rows import lines_of_zeros
 
-        return lines_of_zeros(n, self.n_solved + 1, self.by_user.rating.dtype)
+        return lines_of_zeros(n, self.n_solved + 1, self.by_user.dtype)
 
     def as_partners(self, factors: Floats, offset: Floats) -> Floats:
         """``[w, 1, b]``."""
@@ -171,13 +204,13 @@ class Problem:
     def _reweighed(self, side: Side, partners: Floats, solutions: Floats, constant: float, smallest: float) -> Side:
         from unskew.kernels.rows import reweigh
 
-        number, root_weight = partners.dtype.type, np.empty_like(side.root_weight)
+        number, reweighed = partners.dtype.type, side.entries.copy()
 
         def work(rows: tuple[int, int]) -> None:
-            reweigh(rows, side.cells, number(constant), partners, solutions, number(smallest), root_weight)
+            reweigh(rows, side.cells, number(constant), partners, solutions, number(smallest), reweighed)
 
         self.workers.map(work, side.tasks)
-        return replace(side, root_weight=root_weight)
+        return replace(side, entries=reweighed)
 
     def solve(self, side: Side, partners: Floats, constant: float) -> tuple[Floats, float]:
         """The best line of every row of ``side``, as solutions, and the sum of the penalised minima."""

@@ -42,8 +42,8 @@ class PseudoOutcome:
         users, items = (np.zeros((n, 0)) for n in (log.n_users, log.n_items)) if imputed is None else lines_of(imputed)
         alike = np.ones(len(log))
         return cls(
-            Side.of(log.user, log.item, correction, alike, n_rows=log.n_users, dtype=dtype),
-            Side.of(log.item, log.user, correction, alike, n_rows=log.n_items, dtype=dtype),
+            Side.of(log.user, log.item, correction, alike, shape=(log.n_users, log.n_items), dtype=dtype),
+            Side.of(log.item, log.user, correction, alike, shape=(log.n_items, log.n_users), dtype=dtype),
             users,
             items,
             np.bincount(log.user, weights=correction, minlength=log.n_users).astype(np.float64),

@@ -18,7 +18,8 @@ from unskew.types import IntVector, Vector
 Normalization: TypeAlias = Literal["none", "self", "user", "item"]
 
 
-BLOCK_CELLS = 1 << 20
+BLOCK_CELLS = 1 << 16
+"""What the arithmetic makes of so many stays in the cache."""
 
 
 def training_propensities(

@@ -115,7 +115,7 @@ class DeviceSide:
         partner: IntVector,
         rating: Vector,
         propensity: Vector,
-        n_rows: int,
+        shape: tuple[int, int],
         *,
         like: torch.Tensor,
         cells_a_block: int,
@@ -123,12 +123,10 @@ class DeviceSide:
         """For a log that the device cannot hold: cells stay in memory that it can copy from. ``like`` has type and device."""
         from unskew.models.problem import Side
 
-        side = Side.of(row, partner, rating, propensity, n_rows=n_rows, dtype=str(like.dtype).removeprefix("torch."))
-        partners, ratings, roots = (
-            torch.from_numpy(part).pin_memory() if like.device.type == "cuda" else torch.from_numpy(part)
-            for part in (side.partner, side.rating, side.root_weight)
-        )
-        return cls(n_rows, torch.from_numpy(side.starts), partners, ratings, roots, like.device, cells_a_block)
+        side = Side.of(row, partner, rating, propensity, shape=shape, dtype=str(like.dtype).removeprefix("torch."))
+        columns = (torch.from_numpy(part.copy()) for part in (side.partner.astype("int32"), side.rating, side.root_weight))
+        partners, ratings, roots = (part.pin_memory() if like.device.type == "cuda" else part for part in columns)
+        return cls(shape[0], torch.from_numpy(side.starts), partners, ratings, roots, like.device, cells_a_block)
 
     @cached_property
     def _resident(self) -> Block | None:
@@ -159,12 +157,15 @@ class DeviceSide:
 
 def both_sides(log: Ratings, propensity: Vector, *, like: torch.Tensor, memory: int) -> tuple[DeviceSide, DeviceSide]:
     """The log by user and by item, sorted on the device where ``memory`` bytes are enough for that."""
-    ways = ((log.user, log.item, log.n_users), (log.item, log.user, log.n_items))
+    shape = log.n_users, log.n_items
     if len(log) * BYTES_TO_SORT > memory:
         cells = max(PIECE, memory // (4 * 3 * like.element_size()))
         return tuple(  # type: ignore[return-value]
-            DeviceSide.sorted_on_host(row, partner, log.rating, propensity, n, like=like, cells_a_block=cells)
-            for row, partner, n in ways
+            DeviceSide.sorted_on_host(*way, like=like, cells_a_block=cells)
+            for way in (
+                (log.user, log.item, log.rating, propensity, shape),
+                (log.item, log.user, log.rating, propensity, shape[::-1]),
+            )
         )
     user, item = (_lent(code).to(like.device) for code in (log.user, log.item))
     rating, chance = (_lent(part).to(like.device).to(like.dtype) for part in (log.rating, propensity))

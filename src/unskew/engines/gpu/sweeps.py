@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 
@@ -12,8 +12,9 @@ from unskew.engines.gpu.sides import Block, DeviceSide
 from unskew.engines.gpu.torch_rows import Penalty, Rows
 from unskew.errors import UsageError
 from unskew.models.parameters import Parameters
-from unskew.models.solvers.momentum import State, Sweeping
+from unskew.models.solvers.momentum import Items, State, Sweeping
 
+P = TypeVar("P", Parameters, Items)
 SolveBlock: TypeAlias = Callable[[Block, Rows, float, Penalty], tuple[Rows, torch.Tensor]]
 
 
@@ -35,14 +36,9 @@ class DeviceSweeps(Sweeping):
             self, replace(state, parameters=self._here(state.parameters), previous=self._here(state.previous))
         )
 
-    def _here(self, found: Parameters) -> Parameters:
-        return Parameters(
-            self._tensor(found.user_factors),
-            self._tensor(found.item_factors),
-            self._tensor(found.user_offset),
-            self._tensor(found.item_offset),
-            found.constant,
-        )
+    def _here(self, found: P) -> P:
+        arrays = {field.name: self._tensor(getattr(found, field.name)) for field in fields(found) if field.name != "constant"}
+        return replace(found, **arrays)
 
     def _tensor(self, values: Any) -> Any:
         return torch.as_tensor(values, dtype=self.like.dtype, device=self.like.device)

@@ -98,16 +98,16 @@ class ExposureSteps:
         """Of having been exposed in spite of silence where v . w = 0: a view of one row, as if for every cell."""
         with np.errstate(divide="ignore"):
             of_items = np.log(exposure) - np.log1p(-exposure) + self._log_scale
-        return np.broadcast_to(of_items.astype(self.by_user.rating.dtype), (self.by_user.n_rows, self.by_item.n_rows))
+        return np.broadcast_to(of_items.astype(self.by_user.dtype), (self.by_user.n_rows, self.by_item.n_rows))
 
     def _solve(self, side: Side, own: Floats, partners: Floats, log_odds: Floats, design: Floats) -> tuple[Floats, Vector]:
         """Every row's best factors on the design, and the sum of its chances, which come from ``own`` and ``partners``."""
         from unskew.kernels.rows import lines_of_zeros, multiply_rows
 
         n_factors = design.shape[1]
-        lines, right = (lines_of_zeros(n, n_factors, side.rating.dtype) for n in (len(design), side.n_rows))
+        lines, right = (lines_of_zeros(n, n_factors, side.dtype) for n in (len(design), side.n_rows))
         lines[:, :n_factors] = design
-        solutions, totals = np.empty((side.n_rows, n_factors), side.rating.dtype), np.empty(side.n_rows)
+        solutions, totals = np.empty((side.n_rows, n_factors), side.dtype), np.empty(side.n_rows)
         ridge = self.l2 / self.precision * np.eye(n_factors)
 
         def work(rows: tuple[int, int]) -> None:
@@ -161,7 +161,7 @@ def _blocks(n_rows: int, n_partners: int) -> list[tuple[int, int]]:
 
 def _scores(side: Side, rows: tuple[int, int], own: Floats, partners: Floats) -> Floats:
     """Products v . w of every cell of some rows, in the precision of the fit."""
-    dtype = side.rating.dtype
+    dtype = side.dtype
     scores: Floats = own[slice(*rows)].astype(dtype, copy=False) @ partners.astype(dtype, copy=False).T
     return scores
 

@@ -11,15 +11,29 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
-from unskew.models.parameters import Parameters
+from unskew.models.parameters import Floats, Parameters
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Items:
+    """The side that a sweep begins from."""
+
+    factors: Floats
+    offset: Floats
+    constant: float
+
+    @classmethod
+    def of(cls, parameters: Parameters) -> Items:
+        """All but the users, who are solved first."""
+        return cls(parameters.item_factors, parameters.item_offset, parameters.constant)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
-    """Parameters, those before them, and the objective."""
+    """Parameters, the items before them, and the objective."""
 
     parameters: Parameters
-    previous: Parameters
+    previous: Items
     momentum: float
     """Nesterov's t: 1 is none yet."""
     value: float
@@ -41,7 +55,7 @@ class Sweeping(ABC):
 
     def start(self, parameters: Parameters, /) -> State:
         """As given; the objective is known after the first sweep."""
-        return State(parameters, parameters, 1.0, math.inf)
+        return State(parameters, Items.of(parameters), 1.0, math.inf)
 
     def advance(self, state: State, /) -> State:
         """One sweep from beyond the last; from where the last ended, if that would rise."""
@@ -51,7 +65,7 @@ class Sweeping(ABC):
         if value > state.value:
             momentum = 1.0
             swept, value = self._sweep(state.parameters)
-        return State(swept, state.parameters, momentum, value)
+        return State(swept, Items.of(state.parameters), momentum, value)
 
     def value(self, state: State, /) -> float:
         """The objective, as the last sweep found it."""
@@ -66,11 +80,11 @@ class Sweeping(ABC):
         return state.parameters
 
 
-def _extrapolated(before: Parameters, now: Parameters, share: float) -> Parameters:
-    """``share`` of the last step beyond ``now``; of the users, who are solved first, nothing is needed."""
+def _extrapolated(before: Items, now: Parameters, share: float) -> Parameters:
+    """``share`` of the last step beyond ``now``."""
     return replace(
         now,
-        item_factors=now.item_factors + share * (now.item_factors - before.item_factors),
-        item_offset=now.item_offset + share * (now.item_offset - before.item_offset),
+        item_factors=now.item_factors + share * (now.item_factors - before.factors),
+        item_offset=now.item_offset + share * (now.item_offset - before.offset),
         constant=now.constant + share * (now.constant - before.constant),
     )

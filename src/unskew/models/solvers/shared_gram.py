@@ -55,7 +55,7 @@ class SharedGram(Sweeping):
         """``[w, 1]``, or ``[w]`` without offsets."""
         from unskew.kernels.rows import lines_of_zeros
 
-        lines = lines_of_zeros(len(factors), self._n_solved, self.outcome.by_user.rating.dtype)
+        lines = lines_of_zeros(len(factors), self._n_solved, self.outcome.by_user.dtype)
         lines[:, : self.n_factors] = factors
         lines[:, self.n_factors : self._n_solved] = 1
         return lines

@@ -90,8 +90,8 @@ class Touching:
         target, weight = cells.above(values_at(at, cells.user, cells.item), n_rounds)
         kept = weight > 0
         user, item, target, chance = cells.user[kept], cells.item[kept], target[kept], 1 / weight[kept]
-        by_user = Side.of(user, item, target, chance, n_rows=n_users, dtype=self.dtype)
-        by_item = Side.of(item, user, target, chance, n_rows=n_items, dtype=self.dtype)
+        by_user = Side.of(user, item, target, chance, shape=(n_users, n_items), dtype=self.dtype)
+        by_item = Side.of(item, user, target, chance, shape=(n_items, n_users), dtype=self.dtype)
         return Problem(by_user, by_item, self.n_factors, self.offsets, self.l2, self.workers)
 
     def _objective(self, parameters: Parameters) -> float:
