@@ -22,6 +22,8 @@ from unskew.engines.gpu.engine import GpuEngine
 from unskew.engines.gpu.fitting import row_solver
 from unskew.engines.gpu.sides import both_sides
 from unskew.engines.gpu.torch_rows import Penalty, Rows
+from unskew.metrics.positions import positions
+from unskew.threads import count_threads
 
 WORLDS = {"1M": (6_000, 4_000), "25M": (160_000, 40_000), "100M": (480_000, 60_000)}
 CASES = (("25M", 20, 5.0), ("25M", 20, 25.0), ("100M", 64, 25.0))
@@ -118,13 +120,36 @@ def time_fits(name: str, n_factors: int, l2: float) -> None:
         (items, "items", found.user_factors, found.user_offset),
     ):
         rows = Rows(torch.as_tensor(factors, device="cuda"), torch.as_tensor(offset, device="cuda"))
-        block, solve, ridge = next(iter(side.blocks())), row_solver(like), Penalty(1e4, 1e4)
+        block, solve, ridge = next(iter(side.blocks())), row_solver(like, n_factors), Penalty(1e4, 1e4)
         taken = milliseconds(lambda block=block, solve=solve, rows=rows, ridge=ridge: solve(block, rows, found.constant, ridge))
         flops, numbers = len(log) * (n_factors + 1) * (n_factors + 2), len(log) * (n_factors + 1) * 4
         print(
             f"rows of {label}: {taken:.2f} ms, {flops / taken / 1e9:.1f} TFLOP/s, {numbers / taken / 1e9:.2f} TB/s gathered",
             flush=True,
         )
+
+
+def time_ranking(name: str) -> None:
+    """All items ranked for all users: the ten best of each, and the place of every logged cell."""
+    log, propensity = draw(name)
+    model = unskew.MatrixFactorization(20, 25.0, dtype="float32").fit(log, propensity, engine="gpu")
+    scorer, some = model.scorer(log.users, log.items), log.users[:8_000]
+    for _ in range(2):
+        began = perf_counter()
+        model.recommend(log.users, 10, engine="gpu")
+        recommended, began = perf_counter() - began, perf_counter()
+        there = GpuEngine().positions(scorer, log.user, log.item)
+        placed = perf_counter() - began
+    print(f"\n{name}, 20 factors: ten best of {log.n_users:,} users {recommended:.2f} s, places of all cells {placed:.2f} s")
+    began = perf_counter()
+    best = model.recommend(some, 10)
+    recommended, began = perf_counter() - began, perf_counter()
+    here = positions(log.user, log.item, log.n_users, log.n_items, scorer)
+    placed = perf_counter() - began
+    same = (model.recommend(some, 10, engine="gpu").items == best.items).mean(), (here.above == there.above).mean()
+    print(
+        f"on {count_threads(None)} threads here: {len(some):,} users {recommended:.2f} s, places {placed:.2f} s; the same: {same}"
+    )
 
 
 def ceilings() -> None:
@@ -145,6 +170,7 @@ def main() -> None:
     if asked.only != "agreement":
         for case in CASES:
             time_fits(*case)
+        time_ranking("25M")
         ceilings()
 
 

@@ -12,7 +12,7 @@ import unskew
 
 ROOT = Path(unskew.__file__).parent
 LEVELS = {
-    "_version": 1, "errors": 1, "settings": 1, "types": 1, "tables": 1,
+    "_version": 1, "engine_homes": 1, "errors": 1, "settings": 1, "types": 1, "tables": 1,
     "presenting": 1, "progress": 1, "threads": 1, "kernels": 1,
     "data": 2,
     "metrics": 3, "estimators": 3, "propensity": 3, "theory": 3,

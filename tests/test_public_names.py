@@ -18,7 +18,7 @@ PROMISED = """
     load_cm100k load_jester theory errors UniformPropensity PopularityPropensity NaiveBayesPropensity OneBitPropensity
     PoissonPropensity LogisticPropensity ClassifierPropensity BoostedPropensity ClippedPropensity ScaledPropensity
     CalibratedPropensity CrossFittedPropensity inverse_weights OrdinalFactorization
-    GpuEngine
+    GpuEngine SparkEngine
     DoublyRobustFactorization EIB TDR DRV2 IPSV2 StableDR TriTraining LogisticFactorization
     Dynamic compare_learners Learner LearnerComparison ranking_on_test
     UnskewError UnskewWarning PropensityWarning __version__

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from unskew.diagnostics.diagnose import diagnose
     from unskew.diagnostics.result import Diagnosis
     from unskew.engines.gpu.engine import GpuEngine
+    from unskew.engines.spark.engine import SparkEngine
     from unskew.errors import PropensityWarning, UnskewError, UnskewWarning
     from unskew.estimators.transforms import Clip, Dynamic, Shrink, SubGaussian, Switch
     from unskew.estimators.weights import inverse_weights
@@ -88,6 +89,7 @@ _HOMES = {
     "Factors": "unskew.data.factors",
     "GlobalMean": "unskew.models.baselines",
     "GpuEngine": "unskew.engines.gpu.engine",
+    "SparkEngine": "unskew.engines.spark.engine",
     "GroupedEvaluation": "unskew.evaluation.groups",
     "IPSV2": "unskew.models.balanced",
     "Learner": "unskew.selection.comparison",
@@ -194,6 +196,7 @@ __all__ = [
     "Sensitivity",
     "Shrink",
     "Simulation",
+    "SparkEngine",
     "StableDR",
     "SubGaussian",
     "Switch",

@@ -14,7 +14,8 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 import unskew
-from unskew.engines.spark import SparkEngine, SparkReduced
+from unskew import SparkEngine
+from unskew.engines.spark.fitting import SparkReduced
 
 KILL_AT = 6
 

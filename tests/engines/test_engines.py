@@ -38,7 +38,7 @@ def fit(request: pytest.FixtureRequest) -> Fitted:
 
         return lambda model, begin: model.fit(LOG, P, warm_start=begin, engine=GpuEngine("cpu"))
     session: Any = request.getfixturevalue("spark")
-    from unskew.engines.spark import SparkEngine
+    from unskew import SparkEngine
 
     columns = {"user_id": LOG.users[LOG.user], "item_id": LOG.items[LOG.item], "rating": LOG.rating, "propensity": P}
     frame = session.createDataFrame(pa.table(columns))
@@ -48,7 +48,7 @@ def fit(request: pytest.FixtureRequest) -> Fitted:
 @pytest.mark.parametrize("offsets", ["none", "free", "regularized"])
 def test_every_engine_reaches_the_same_optimum_from_the_same_start(fit: Fitted, offsets: Any) -> None:
     settings: dict[str, Any] = {"n_factors": 3, "l2": 5.0, "offsets": offsets, "tol": 1e-10, "max_iter": 2000}
-    begin = start.small_random(LOG, P, n_factors=3, has_offsets=offsets != "none", random_state=0)
+    begin = start.small_random((LOG.n_users, LOG.n_items), 3.0, n_factors=3, has_offsets=offsets != "none", random_state=0)
     expected = here(MatrixFactorization(**settings | {"tol": 1e-12}), begin)
     found = fit(MatrixFactorization(**settings), begin)
 

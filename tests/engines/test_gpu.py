@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import unskew
+from unskew import engine_homes as engines
 from unskew.data.ratings import Ratings
 from unskew.errors import MissingExtraError, UnknownNameError, UsageError
-from unskew.models import engine as engines
 from unskew.models.factorization import MatrixFactorization
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'unskew[gpu]'")
@@ -106,7 +106,9 @@ def test_a_checkpoint_goes_on_to_the_same_bits(device: str, tmp_path: Path) -> N
 
 def test_no_device_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(UsageError, match=r"engine='gpu' finds no CUDA device\. Leave engine=\.\.\. out to fit on the processors"):
+    with pytest.raises(
+        UsageError, match=r"engine='gpu' finds no CUDA device\. Leave engine=\.\.\. out to work on the processors"
+    ):
         MatrixFactorization(2).fit(WORLD.log, engine="gpu")
 
 

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ import pyarrow as pa
 import pytest
 
 import unskew
+from unskew import SparkEngine
+from unskew import engine_homes as engines
+from unskew.data.propensities import Propensities
 from unskew.data.ratings import Ratings
 from unskew.errors import (
     BadPropensityError,
@@ -27,15 +31,14 @@ from unskew.errors import (
     UnknownNameError,
     UsageError,
 )
-from unskew.models import engine as engines
 from unskew.models.factorization import MatrixFactorization
+from unskew.selection.folds import Fold
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'unskew[spark]'")
 
-from unskew.engines import spark as spark_engine
-from unskew.engines import spark_blocks
-from unskew.engines.spark import SparkEngine
-from unskew.engines.spark_blocks import SHARES, Block, Totals, _add_group, _in_order
+from unskew.engines.spark import blocks as spark_blocks
+from unskew.engines.spark import fitting as spark_fitting
+from unskew.engines.spark.blocks import SHARES, Block, Totals, _add_group, _in_order
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning:pyspark", "ignore::ResourceWarning")
 
@@ -246,7 +249,7 @@ def test_a_user_without_a_solution_is_refused(frame: Any) -> None:
 
 
 def test_too_many_users_for_the_driver_are_refused_before_the_fit(frame: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark_engine, "MOST_COLLECTED", 100)
+    monkeypatch.setattr(spark_fitting, "MOST_COLLECTED", 100)
     with pytest.raises(UsageError, match=r"too many for the driver.*collect_users=False"):
         MatrixFactorization(2).fit(frame, "propensity", engine="spark")
 
@@ -276,8 +279,8 @@ def test_arguments_of_the_wrong_kind_are_refused(frame: Any) -> None:
 
 def test_no_java_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setattr(spark_engine.shutil, "which", lambda name: None)
-    monkeypatch.setattr(spark_engine.SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.setattr(spark_fitting.shutil, "which", lambda name: None)
+    monkeypatch.setattr(spark_fitting.SparkSession, "getActiveSession", lambda: None)
     with pytest.raises(UsageError, match=r"engine='spark' needs Java, and there is none\. Install a JDK"):
         MatrixFactorization(2).fit("log.parquet", "propensity", engine="spark")
 
@@ -287,3 +290,57 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "ENGINES", {"spark": home})
     with pytest.raises(MissingExtraError, match=r"engine='spark' needs no_such_package.*pip install 'unskew\[spark\]'"):
         MatrixFactorization(2).fit(LOG, engine="spark")
+
+
+# Cross-validation
+
+
+@pytest.mark.parametrize(("column", "estimator"), [("propensity", "ips"), ("propensity", "snips"), (None, "naive")])
+def test_folds_are_fitted_and_judged_as_here(frame: Any, column: str | None, estimator: str) -> None:
+    """The same cells, drawn on Spark, are brought here and judged by what is tested elsewhere."""
+    model = MatrixFactorization(2, 20.0, tol=1e-9, max_iter=500)
+    known = Propensities(COLUMNS["propensity"]) if column else None
+    _, folds = SparkEngine(n_blocks=2).split(frame, column, n_folds=3, random_state=5)
+
+    scores = [fold.score(fold.fit(copy(model), clip=4.0), metric="mae", estimator=estimator) for fold in folds]
+
+    n_seen = 0
+    for fold, score in zip(folds, scores, strict=True):
+        held = pa.Table.from_batches(fold.validation.toArrow().to_batches()).to_pydict()
+        cells = {*zip(held["user"], held["item"], strict=True)}
+        is_held = np.array([cell in cells for cell in zip(USERS.tolist(), ITEMS.tolist(), strict=True)])
+        n_seen += is_held.sum()
+        twin = Fold(
+            LOG.take(~is_held),
+            LOG.take(is_held),
+            None if known is None else Propensities(known.values[~is_held] * 2 / 3),
+            Propensities((np.full(len(LOG), len(LOG) / LOG.n_cells) if known is None else known.values)[is_held] / 3),
+        )
+        assert score == pytest.approx(twin.score(twin.fit(copy(model), clip=4.0), metric="mae", estimator=estimator), rel=1e-3)
+    assert n_seen == len(LOG)
+
+
+def test_settings_are_chosen_on_spark(frame: Any) -> None:
+    grid = {"l2": [0.5, 500.0], "clip": [None, 5.0]}
+    settings: dict[str, Any] = {"grid": grid, "n_folds": 2, "engine": SparkEngine(n_blocks=2)}
+
+    found = unskew.cross_validate(MatrixFactorization(1, tol=1e-5, max_iter=50), frame, "propensity", **settings)
+
+    assert len(found.table) == 4
+    assert found.best_score == min(row["score"] for row in found.table)
+    assert found.best_model.l2 == found.best_params["l2"]
+    assert found.best_model.predict(USERS[:3], ITEMS[:3]).shape == (3,)
+    assert found.setup["n_observed"] == len(LOG)
+
+
+def test_what_spark_cannot_judge_by_is_named(frame: Any) -> None:
+    settings: dict[str, Any] = {"grid": {"l2": [1.0]}, "n_folds": 2, "engine": SparkEngine(n_blocks=2)}
+    with pytest.raises(UnknownNameError, match="metric on Spark"):
+        unskew.cross_validate(MatrixFactorization(1, max_iter=2), frame, "propensity", metric="dcg@5", **settings)
+
+
+def test_a_universe_larger_than_the_log_scales_the_penalty(frame: Any) -> None:
+    wide = MatrixFactorization(**SHORT).fit(frame, "propensity", engine=SparkEngine(n_blocks=2, universe=(4000, 3000)))
+    plain = MatrixFactorization(**SHORT).fit(frame, "propensity", engine=SparkEngine(n_blocks=2))
+
+    assert np.linalg.norm(wide.parameters_.item_factors) < np.linalg.norm(plain.parameters_.item_factors)

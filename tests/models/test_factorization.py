@@ -54,7 +54,7 @@ def test_momentum_never_raises_the_objective_and_beats_plain_alternation(offsets
     model = MatrixFactorization(5, 0.5, offsets=offsets, solver="als", tol=0, max_iter=60)
     with Workers(1) as workers:
         solver = Alternating(model._problem(LOG, P.values, workers))
-        plain, value = model._begin(LOG, P.values), np.inf
+        plain, value = model._begin(LOG, 3.0), np.inf
         for _ in range(60):
             plain, value = solver._sweep(plain)
 

@@ -73,10 +73,17 @@ class Factors:
                 f"which end at code {self.n_users - 1}. "
                 "Fit the factors on a log with the same users, or leave the others out."
             )
+        return np.matmul(self._user_side(users), self._item_side, out=out)
+
+    def sides(self) -> tuple[Scores, Scores]:
+        """[v_u, a_u + c, 1] of all users, and the transpose of [w_i, 1, b_i]: scores are their product."""
+        return self._user_side(np.arange(self.n_users, dtype=np.int32)), self._item_side
+
+    def _user_side(self, users: IntVector) -> Scores:
         user_side = self.user_factors[users]
         if self._has_offsets:
             user_side = np.column_stack([user_side, self._user_constant(users), np.ones(users.size)])
-        return np.matmul(user_side.astype(self.dtype, copy=False), self._item_side, out=out)
+        return user_side.astype(self.dtype, copy=False)
 
     @property
     def _has_offsets(self) -> bool:

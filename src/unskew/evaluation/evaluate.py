@@ -32,6 +32,7 @@ from unskew.evaluation.imputation import impute, scored
 from unskew.evaluation.predictions import Predictions, PredictionsLike, read_predictions
 from unskew.evaluation.result import Evaluation
 from unskew.metrics.judged import Judged, Metric
+from unskew.metrics.positions import Ranker, ranker_named
 from unskew.types import Vector
 
 
@@ -50,6 +51,7 @@ def evaluate(
     imputation: PredictionsLike | None = None,
     bootstrap: int | None = None,
     random_state: int = 0,
+    engine: str | Ranker = "auto",
 ) -> Evaluation:
     """Judge models on a log whose ratings were not observed at random.
 
@@ -88,6 +90,8 @@ def evaluate(
         Number of resamples of users (of clusters) for percentile intervals in place of analytic ones.
     random_state
         Seed of the bootstrap.
+    engine
+        Where models of factors rank their items: ``"gpu"`` (needs the extra 'gpu'), a :class:`unskew.GpuEngine`, or here.
 
     Examples
     --------
@@ -109,7 +113,8 @@ def evaluate(
     asked_estimators = chosen_estimators(estimators)
     resampling = None if bootstrap is None else Resampling(bootstrap, random_state)
     sample = _sample(log, propensities, asked_estimators, cluster, transform, resampling)
-    models = [read_predictions(name, given, log) for name, given in named.items()]
+    ranker = ranker_named(engine)
+    models = [read_predictions(name, given, log, ranker=ranker) for name, given in named.items()]
     judged = [_judge(model, log, asked_metrics) for model in models]
     fill = _fill(imputation, models, judged, log, asked_estimators)
     deltas = {metric.name: _deltas(metric, judged, fill, log) for metric in asked_metrics}

@@ -15,7 +15,7 @@ from unskew.data.frames import EagerFrame, id_column, is_frame, number_column, o
 from unskew.data.ratings import Ratings
 from unskew.data.vocabulary import find_codes
 from unskew.errors import BadPredictionError, ColumnError
-from unskew.metrics.positions import Positions, positions
+from unskew.metrics.positions import Positions, Ranker, positions
 from unskew.types import IntVector, Scorer, Scores, Vector
 
 BLOCK_CELLS = 1 << 22
@@ -144,6 +144,8 @@ class Scored:
 
     name: str
     scorer: Scorer
+    ranker: Ranker | None
+    """Where factors are ranked; None is here."""
 
     def values(self, log: Ratings, /) -> Vector:
         """The scores of the logged cells, picked block by block."""
@@ -160,6 +162,8 @@ class Scored:
                 "so that the others cannot be ranked. Build the log with items=[all item ids], "
                 "or pass a frame with a position column."
             )
+        if self.ranker is not None and isinstance(self.scorer, Factors):
+            return self.ranker.positions(self.scorer, log.user, log.item)
         return positions(log.user, log.item, log.n_users, log.n_items, self.scorer, top=top)
 
     def block(self, log: Ratings, users: IntVector) -> Scores:
@@ -184,24 +188,24 @@ class Predicted(Scored):
         return Aligned(self.name, given).values(log)
 
 
-def read_predictions(name: str, given: PredictionsLike, log: Ratings) -> Predictions:
+def read_predictions(name: str, given: PredictionsLike, log: Ratings, *, ranker: Ranker | None = None) -> Predictions:
     """Tell apart a frame, a model, a scorer, a matrix and an aligned array."""
     if is_frame(given):
         return Framed(name, open_frame(given))
     if isinstance(given, BlockModel):
-        return Predicted(name, given.scorer(log.users, log.items), given)
+        return Predicted(name, given.scorer(log.users, log.items), ranker, given)
     if isinstance(given, Model):
-        return Predicted(name, _scorer_from_pairs(name, given, log), given)
+        return Predicted(name, _scorer_from_pairs(name, given, log), ranker, given)
     if isinstance(given, Factors) and (given.n_users, given.n_items) != (log.n_users, log.n_items):
         raise BadPredictionError(
             f"model {name!r}: factors of {given.n_users} users and {given.n_items} items cannot be matched with a log "
             f"of {log.n_users} and {log.n_items}; bring them into the order of log.users and log.items."
         )
     if callable(given):
-        return Scored(name, given)
+        return Scored(name, given, ranker)
     values = _numbers(name, given)
     if values.shape == (log.n_users, log.n_items):
-        return Scored(name, values.__getitem__)
+        return Scored(name, values.__getitem__, ranker)
     return Aligned(name, values)
 
 

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import local
-from typing import NoReturn
+from typing import NoReturn, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from unskew.data.factors import Factors
+from unskew.engine_homes import engine_named
 from unskew.errors import BadPredictionError, UniverseError, UsageError
 from unskew.threads import count_threads, single_blas_thread
 from unskew.types import IntVector, Scorer, Scores, Vector
@@ -52,6 +53,32 @@ class Positions:
         before, end = np.minimum(self.above, last), np.minimum(self.above + self.equal, last)
         mean: Vector = (up_to[end] - up_to[before]) / self.equal
         return mean
+
+
+@runtime_checkable
+class Ranker(Protocol):
+    """An engine that ranks the items of factor models somewhere else."""
+
+    def positions(self, factors: Factors, user: IntVector, item: IntVector, /) -> Positions:
+        """Exact positions, as :func:`positions` finds them."""
+        ...
+
+    def best(
+        self, factors: Factors, n_best: int, starts: npt.NDArray[np.int64], hidden: IntVector, /
+    ) -> tuple[npt.NDArray[np.integer], Scores]:
+        """The best items of every user and their scores, without the items ``hidden[starts[u]:starts[u + 1]]``.
+
+        Equal scores come in the order of the items; places beyond the last item left have -inf.
+        """
+        ...
+
+
+def ranker_named(given: str | Ranker) -> Ranker | None:
+    """Where items are ranked; None is here."""
+    engine = engine_named(given)
+    if engine is None or isinstance(engine, Ranker):
+        return engine
+    raise UsageError(f"{type(engine).__name__} does not rank items. Pass engine='gpu', or leave engine=... out.")
 
 
 def positions(

@@ -28,7 +28,7 @@ from unskew.models.run import Iterative, Outcome, run
 from unskew.models.solvers.shared_gram import SharedGram
 from unskew.models.solvers.touching import Touching
 from unskew.models.targeting import targeted_weight
-from unskew.models.weights import effective_l2
+from unskew.models.weights import effective_l2, weighted_mean
 from unskew.progress import live_line
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import Vector
@@ -227,7 +227,8 @@ class DoublyRobustFactorization(FactorRecommender, Iterative):
         imputed = imputer.solve(log, weight, workers, warm_start=None if last is None else last.imputed).parameters
         guess, weight = values_on(imputed, log), self._weight(task, propensity)
         begin = task.warm_start if last is None else last.outcome.parameters
-        given = _Given(self, log, weight, imputed, guess, begin or self._prediction()._begin(log, propensity), workers)
+        begin = begin or self._prediction()._begin(log, weighted_mean(log.rating, propensity))
+        given = _Given(self, log, weight, imputed, guess, begin, workers)
         return _Round(imputed, guess, weight, LOSSES[self.loss](given, report))
 
     def _doubt(self, log: Ratings, last: _Round | None) -> Vector | float:

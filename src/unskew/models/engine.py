@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy.typing as npt
@@ -13,7 +11,6 @@ import numpy.typing as npt
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.data.vocabulary import Ids
-from unskew.errors import MissingExtraError, UnknownNameError
 from unskew.models.estimator import Seen
 from unskew.models.parameters import Parameters
 from unskew.models.problem import Offsets
@@ -37,7 +34,8 @@ class Fit:
     """The ridge itself, after scaling."""
     loss: Literal["squared", "absolute"]
     dtype: Literal["float64", "float32"]
-    begin: Callable[[], Parameters]
+    begin: Callable[[float], Parameters]
+    """Given the weighted mean rating."""
     max_iter: int
     tol: float
     checkpoint: Checkpoint | None
@@ -49,6 +47,8 @@ class Fitted:
     """What came of it."""
 
     outcome: Outcome[Parameters]
+    mean: float
+    """The weighted mean rating."""
     seen: Seen
     """The log by user, which had to be sorted anyway."""
 
@@ -105,34 +105,3 @@ class FrameEngine(Protocol):
     def fit_frame(self, fit: FrameFit, /) -> FrameFitted:
         """Count, fit, and bring back what belongs here."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Home:
-    """Where an engine lies, and what it needs."""
-
-    module: str
-    name: str
-    package: str
-    extra: str
-
-
-ENGINES: Mapping[str, _Home] = {
-    "gpu": _Home("unskew.engines.gpu.engine", "GpuEngine", "torch", "gpu"),
-    "spark": _Home("unskew.engines.spark", "SparkEngine", "pyspark", "spark"),
-}
-
-
-def engine_of(given: str | Engine | FrameEngine) -> Engine | FrameEngine | None:
-    """The engine, loaded if it was named; None is here."""
-    if not isinstance(given, str):
-        return given
-    if given in ("auto", "local"):
-        return None
-    if given not in ENGINES:
-        raise UnknownNameError("engine", given, ("auto", "local", *ENGINES))
-    home = ENGINES[given]
-    if find_spec(home.package) is None:
-        raise MissingExtraError(home.package, extra=home.extra, purpose=f"engine={given!r}")
-    engine: Engine | FrameEngine = getattr(import_module(home.module), home.name)()
-    return engine

@@ -12,10 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.archive import write_model
+from unskew.data.factors import Factors
 from unskew.data.frames import make_frame
 from unskew.data.ratings import Ratings
 from unskew.data.vocabulary import Ids, as_ids, find_codes, shown, unlike
 from unskew.errors import UnknownIdError, UnknownNameError, UsageError
+from unskew.metrics.positions import Ranker, ranker_named
 from unskew.settings import Configured
 from unskew.types import IntVector, Scorer, Scores, Vector
 
@@ -80,37 +82,42 @@ class Recommender(Configured, ABC):
         """A scorer whose codes index ``users`` and whose columns are ``items``, unknown ones included."""
 
     def recommend(
-        self, users: npt.ArrayLike, k: int = 10, *, exclude_seen: bool = True, on_unknown: OnUnknown = "fallback"
+        self,
+        users: npt.ArrayLike,
+        k: int = 10,
+        *,
+        exclude_seen: bool = True,
+        on_unknown: OnUnknown = "fallback",
+        engine: str | Ranker = "auto",
     ) -> Recommendations:
         """The ``k`` best items of each user, without those rated in the log, scored in blocks of users.
 
         An unknown user gets the items that are best without knowing who asks (``"fallback"``), none (``"nan"``), or an error.
+        ``engine="gpu"`` ranks there if the model is one of factors.
         """
         self.require_fit()
+        ranker = ranker_named(engine)
         ids = as_ids(users)
         codes = self._codes(ids, self.users_, "user", on_unknown)
         if not (isinstance(k, Integral) and k >= 1):
             raise UsageError(f"k must be a whole number, at least 1; got {k!r}.")
         n_best = min(int(k), len(self.items_))
-        score = self.scorer(ids, self.items_)
-        items, scores = np.empty((ids.size, n_best), self.items_.dtype), np.empty((ids.size, n_best))
-        size = max(1, BLOCK_PAIRS // len(self.items_))
-        for first in range(0, ids.size, size):
-            rows = np.arange(first, min(first + size, ids.size), dtype=np.int32)
-            block = np.array(score(rows), dtype=np.float64)
-            if exclude_seen:
-                self._mask_seen(block, codes[rows])
-            best = _best_columns(block, n_best)
-            items[rows], scores[rows] = self.items_[best], np.take_along_axis(block, best, axis=1)
-        scores[np.isneginf(scores)] = np.nan
+        score, hidden = self.scorer(ids, self.items_), self._seen_by(codes if exclude_seen else np.full_like(codes, -1))
+        if ranker is not None and isinstance(score, Factors):
+            best, scores = ranker.best(score, n_best, *hidden)
+        else:
+            best, scores = _best_items(score, n_best, (ids.size, len(self.items_)), *hidden)
+        scores = np.where(np.isneginf(scores), np.nan, scores)
         if on_unknown == "nan":
             scores[codes < 0] = np.nan
-        return Recommendations(ids, items, scores)
+        return Recommendations(ids, self.items_[best], scores)
 
-    def _mask_seen(self, block: Scores, codes: IntVector) -> None:
-        for row, code in enumerate(codes):
-            if code >= 0:
-                block[row, self.seen_items_[self.seen_starts_[code] : self.seen_starts_[code + 1]]] = -np.inf
+    def _seen_by(self, codes: IntVector) -> Seen:
+        """What these users rated; an unknown one nothing."""
+        length = np.where(codes >= 0, np.diff(self.seen_starts_, append=0)[codes], 0)
+        starts = np.concatenate([[0], np.cumsum(length)])
+        place = np.arange(starts[-1]) + np.repeat(self.seen_starts_[codes] - starts[:-1], length)
+        return starts, self.seen_items_[place]
 
     def n_seen(self, log: Ratings) -> int:
         """How many cells of ``log`` are in the log that the model was fitted to, where its errors say little."""
@@ -173,6 +180,22 @@ def _items_by_user(log: Ratings) -> Seen:
     starts = np.zeros(log.n_users + 1, np.int64)
     np.cumsum(np.bincount(log.user, minlength=log.n_users), out=starts[1:])
     return starts, log.item[np.argsort(log.user, kind="stable")]
+
+
+def _best_items(
+    score: Scorer, n_best: int, shape: tuple[int, int], starts: npt.NDArray[np.int64], hidden: IntVector
+) -> tuple[npt.NDArray[np.intp], Vector]:
+    """As :class:`~unskew.metrics.positions.Ranker` has it, of any scorer."""
+    n_users, size = shape[0], max(1, BLOCK_PAIRS // shape[1])
+    items, scores = np.empty((n_users, n_best), np.intp), np.empty((n_users, n_best))
+    for first in range(0, n_users, size):
+        rows = np.arange(first, min(first + size, n_users), dtype=np.int32)
+        block = np.array(score(rows), dtype=np.float64)
+        of_block = starts[first : rows.size + first + 1]
+        block[np.repeat(np.arange(rows.size), np.diff(of_block)), hidden[of_block[0] : of_block[-1]]] = -np.inf
+        items[rows] = _best_columns(block, n_best)
+        scores[rows] = np.take_along_axis(block, items[rows], axis=1)
+    return items, scores
 
 
 def _best_columns(block: Scores, n_best: int) -> npt.NDArray[np.intp]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -12,11 +12,12 @@ from unskew.data.checks import is_finite_number, whole_number
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
+from unskew.engine_homes import engine_named
 from unskew.errors import UnknownNameError, UsageError
 from unskew.estimators.transforms import WeightTransform
 from unskew.models import start
 from unskew.models.clicks import as_clicks
-from unskew.models.engine import Engine, Fit, Fitted, Frame, FrameEngine, FrameFit, engine_of
+from unskew.models.engine import Engine, Fit, Fitted, Frame, FrameEngine, FrameFit
 from unskew.models.factored import FactorRecommender
 from unskew.models.parameters import Parameters
 from unskew.models.problem import Offsets, Problem, Side
@@ -87,6 +88,9 @@ class MatrixFactorization(FactorRecommender, Iterative):
     objective_, history_, n_iter_, converged_ : the objective reached, after each step, their number, and whether it was flat.
     """
 
+    SOLVES_USERS_FIRST: ClassVar = frozenset({("squared", "auto"), ("squared", "als")})
+    """Losses and solvers that need no users to start from."""
+
     def __init__(
         self,
         n_factors: int = 20,
@@ -140,12 +144,13 @@ class MatrixFactorization(FactorRecommender, Iterative):
         of a column, and user factors are also in ``user_factors_frame``, a Spark data frame that is not saved with the model.
         """
         self._check()
-        elsewhere = engine_of(engine)
+        elsewhere = engine_named(engine)
         if isinstance(elsewhere, FrameEngine):
             return self._fit_frame(elsewhere, log, propensities, warm_start, (checkpoint, checkpoint_every))
         wanted = as_clicks(log, self.threshold)
         propensity = training_propensities(wanted, propensities, self.normalize, self.weight_transform)
-        wanted, propensity = _without_dropped(wanted, propensity)
+        if self.weight_transform is not None:
+            wanted, propensity = _without_dropped(wanted, propensity)
         named = (wanted.user, wanted.item, wanted.rating, propensity)
         sizes = (log.n_users, log.n_items)
         saved = self._checkpoint(checkpoint, checkpoint_every, *named, sizes=sizes, begin=warm_start)
@@ -158,7 +163,7 @@ class MatrixFactorization(FactorRecommender, Iterative):
                 self._ridge(wanted),
                 self.loss,
                 self.dtype,
-                lambda: warm_start or self._begin(wanted, propensity),
+                lambda mean: warm_start or self._begin(wanted, mean),
                 self.max_iter,
                 self.tol,
                 saved,
@@ -167,7 +172,7 @@ class MatrixFactorization(FactorRecommender, Iterative):
             fitted = self._run_here(asked) if elsewhere is None else elsewhere.run(asked)
         self._tell(fitted.outcome)
         found = fitted.outcome.parameters
-        fallback = weighted_mean(wanted.rating, propensity) if self.offsets == "none" else found.constant
+        fallback = fitted.mean if self.offsets == "none" else found.constant
         self._remember(log, found, fallback, fitted.seen if len(wanted) == len(log) else None)
         return self
 
@@ -211,10 +216,11 @@ class MatrixFactorization(FactorRecommender, Iterative):
             problem = self._problem(fit.log, fit.propensity, workers)
             solver = self._solver(problem)
             settings = {"max_iter": fit.max_iter, "tol": fit.tol, "checkpoint": fit.checkpoint, "report": fit.report}
-            outcome = run(solver, fit.begin, **settings)  # type: ignore[arg-type]
+            mean = weighted_mean(fit.log.rating, fit.propensity)
+            outcome = run(solver, lambda: fit.begin(mean), **settings)  # type: ignore[arg-type]
         by_user = problem.by_user
         del problem, solver  # the items' side has to go before the users' is copied
-        return Fitted(outcome, (by_user.starts, by_user.partner.astype(np.int32)))
+        return Fitted(outcome, mean, (by_user.starts, by_user.partner.astype(np.int32)))
 
     def solve(
         self, log: Ratings, weight: Vector, workers: Workers, *, warm_start: Parameters | None = None
@@ -223,7 +229,8 @@ class MatrixFactorization(FactorRecommender, Iterative):
         self._check()
         wanted, propensity = _without_dropped(log, as_propensity(weight))
         solver = self._solver(self._problem(wanted, propensity, workers))
-        return run(solver, lambda: warm_start or self._begin(wanted, propensity), max_iter=self.max_iter, tol=self.tol)
+        mean = weighted_mean(wanted.rating, propensity)
+        return run(solver, lambda: warm_start or self._begin(wanted, mean), max_iter=self.max_iter, tol=self.tol)
 
     def _solver(self, problem: Problem) -> Solver[Any, Parameters]:
         return SOLVERS[self.loss, self.solver](problem)
@@ -257,11 +264,16 @@ class MatrixFactorization(FactorRecommender, Iterative):
         penalizes = self.offsets == "regularized"
         return effective_l2(self.l2, log, n_factors=self.n_factors, penalizes_offsets=penalizes)
 
-    def _begin(self, log: Ratings, propensity: Vector) -> Parameters:
-        begin = start.filled_svd if self.solver == "lbfgs" else start.small_random
-        has_offsets = self.offsets != "none"
-        begun = begin(log, propensity, n_factors=self.n_factors, has_offsets=has_offsets, random_state=self.random_state)
-        return begun.astype(self.dtype)
+    def _begin(self, log: Ratings, mean: float) -> Parameters:
+        settings: dict[str, Any] = {
+            "n_factors": self.n_factors,
+            "has_offsets": self.offsets != "none",
+            "random_state": self.random_state,
+        }
+        if self.solver == "lbfgs":
+            return start.filled_svd(log, **settings).astype(self.dtype)
+        with_users = (self.loss, self.solver) not in self.SOLVES_USERS_FIRST
+        return start.small_random((log.n_users, log.n_items), mean, with_users=with_users, **settings).astype(self.dtype)
 
 
 def _without_dropped(log: Ratings, propensity: Vector) -> tuple[Ratings, Vector]:

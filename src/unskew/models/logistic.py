@@ -120,8 +120,8 @@ class LogisticFactorization(MatrixFactorization):
     def _solver(self, problem: Problem) -> Solver[Any, Parameters]:
         return Touching(LogLoss.of(problem), self.n_factors, self.offsets, problem.l2, self.dtype, problem.workers)
 
-    def _begin(self, log: Ratings, propensity: Vector) -> Parameters:
-        begin = super()._begin(log, propensity)
+    def _begin(self, log: Ratings, mean: float) -> Parameters:
+        begin = super()._begin(log, mean)
         return replace(begin, constant=float(special.logit(begin.constant))) if self.offsets != "none" else begin
 
     def _predict_codes(self, user: IntVector, item: IntVector) -> Vector:

@@ -6,23 +6,26 @@ import numpy as np
 
 from unskew.data.ratings import Ratings
 from unskew.models.parameters import Parameters
-from unskew.models.weights import weighted_mean
-from unskew.types import Vector
 
 
-def small_random(log: Ratings, propensity: Vector, *, n_factors: int, has_offsets: bool, random_state: int) -> Parameters:
-    """Factors of sd 0.1 / sqrt(d) (all zero is a saddle), offsets 0, constant the weighted mean rating."""
-    rng = np.random.default_rng(random_state)
+def small_random(
+    shape: tuple[int, int], mean: float, *, n_factors: int, has_offsets: bool, random_state: int, with_users: bool = True
+) -> Parameters:
+    """Factors of sd 0.1 / sqrt(d) (all zero is a saddle), offsets 0, constant the weighted mean rating.
+
+    Items are drawn first: they are the same for a solver that solves users first and needs none of theirs.
+    """
+    rng, (n_users, n_items) = np.random.default_rng(random_state), shape
     scale = 0.1 / np.sqrt(max(n_factors, 1))
-    user, item = (rng.normal(0.0, scale, (size, n_factors)) for size in (log.n_users, log.n_items))
-    mean = weighted_mean(log.rating, propensity)
+    item = rng.normal(0.0, scale, (n_items, n_factors))
+    user = rng.normal(0.0, scale, (n_users, n_factors)) if with_users else np.zeros((n_users, n_factors))
     if not has_offsets and n_factors:
         user[:, 0] = item[:, 0] = np.sqrt(abs(mean))
         item[:, 0] *= np.sign(mean)
-    return Parameters(user, item, np.zeros(log.n_users), np.zeros(log.n_items), mean if has_offsets else 0.0)
+    return Parameters(user, item, np.zeros(n_users), np.zeros(n_items), mean if has_offsets else 0.0)
 
 
-def filled_svd(log: Ratings, propensity: Vector, *, n_factors: int, has_offsets: bool, random_state: int) -> Parameters:  # noqa: ARG001
+def filled_svd(log: Ratings, *, n_factors: int, has_offsets: bool, random_state: int) -> Parameters:
     """As in the paper's runs: singular vectors of the matrix with missing cells filled by the mean rating, by a sparse operator.
 
     The filled matrix is a sparse part plus a constant, which is never built. Users get singular vectors, items

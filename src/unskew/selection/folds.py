@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from unskew.data.checks import whole_number
 from unskew.data.propensities import Propensities
 from unskew.data.ratings import Ratings
+from unskew.data.universe import Universe
 from unskew.errors import UsageError
+from unskew.evaluation.evaluate import evaluate
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """Ratings to fit to."""
+
+    log: Ratings
+    propensities: Propensities | None
+
+    @property
+    def n_ratings(self) -> int:
+        """How many."""
+        return len(self.log)
+
+    def fit(self, model: Any, *, clip: float | None = None, warm_start: Any = None) -> Any:
+        """``model`` fitted to them, no weight above ``clip``."""
+        propensities = self.propensities
+        if clip is not None and propensities is not None:
+            propensities = Propensities(np.maximum(propensities.values, 1.0 / clip))
+        if warm_start is not None and "warm_start" in inspect.signature(model.fit).parameters:
+            return model.fit(self.log, propensities, warm_start=warm_start)
+        return model.fit(self.log, propensities)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,6 +47,22 @@ class Fold:
     validation: Ratings
     training_propensities: Propensities | None
     validation_propensities: Propensities
+
+    def fit(self, model: Any, *, clip: float | None = None, warm_start: Any = None) -> Any:
+        """``model`` fitted to the training part."""
+        return Part(self.training, self.training_propensities).fit(model, clip=clip, warm_start=warm_start)
+
+    def score(self, fitted: Any, *, metric: str, estimator: str) -> float:
+        """The risk over all cells that the other part promises."""
+        result = evaluate(
+            self.validation,
+            fitted,
+            propensities=self.validation_propensities,
+            metrics=[metric],
+            estimators=[estimator],
+            universe=Universe(self.validation.n_users, self.validation.n_items),
+        )
+        return result.risk("model", metric=metric, estimator=estimator).estimate
 
 
 def split(log: Ratings, propensities: Propensities | None, *, n_folds: int, random_state: int) -> Iterator[Fold]:

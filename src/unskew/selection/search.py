@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import time
 import warnings
@@ -11,25 +10,26 @@ from copy import copy
 from dataclasses import dataclass, field
 from itertools import groupby, product
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 
 from unskew.data.checks import is_finite_number
 from unskew.data.frames import make_frame
-from unskew.data.propensities import Propensities, PropensitiesLike, propensities_of
+from unskew.data.propensities import PropensitiesLike, propensities_of
 from unskew.data.ratings import Ratings
-from unskew.data.universe import Universe
+from unskew.engine_homes import engine_named
 from unskew.errors import PropensityWarning, UsageError
-from unskew.evaluation.evaluate import evaluate
 from unskew.metrics.names import find_metric
 from unskew.presenting import signed, write_page
 from unskew.progress import Track, bar, silent
-from unskew.selection.folds import Fold, split
+from unskew.selection.folds import Part, split
 from unskew.tables import html_table, text_table
 from unskew.threads import Workers, single_blas_thread
 
 Setting = dict[str, Any]
+Frame: TypeAlias = Any
+"""A data frame of an engine's own kind."""
 
 
 class Fittable(Protocol):
@@ -45,6 +45,40 @@ class Fittable(Protocol):
 
     def fit(self, log: Ratings, propensities: Any = None) -> Self:
         """Fit to a log."""
+        ...
+
+
+class Fitting(Protocol):
+    """Ratings to fit to, wherever they are."""
+
+    def fit(self, model: Any, *, clip: float | None, warm_start: Any) -> Any:
+        """``model`` fitted to them, no weight above ``clip``."""
+        ...
+
+
+class Whole(Fitting, Protocol):
+    """All ratings of the log."""
+
+    @property
+    def n_ratings(self) -> int:
+        """How many."""
+        ...
+
+
+class Judging(Fitting, Protocol):
+    """A fold: ratings to fit to, and others to judge on."""
+
+    def score(self, fitted: Any, *, metric: str, estimator: str) -> float:
+        """The risk over all cells that these promise."""
+        ...
+
+
+@runtime_checkable
+class FrameFolds(Protocol):
+    """An engine that splits a log where it lies."""
+
+    def split(self, frame: Frame, propensity: Any, /, *, n_folds: int, random_state: int) -> tuple[Whole, Sequence[Judging]]:
+        """All of the log, and its folds."""
         ...
 
 
@@ -91,7 +125,7 @@ class CrossValidation:
 
 def cross_validate(
     model: Fittable,
-    log: Ratings,
+    log: Ratings | Frame,
     propensities: PropensitiesLike | None = None,
     *,
     grid: Mapping[str, Sequence[Any]],
@@ -102,19 +136,29 @@ def cross_validate(
     n_threads: int | None = None,
     random_state: int = 0,
     verbose: bool = False,
+    engine: str | FrameFolds = "auto",
 ) -> CrossValidation:
     """Choose settings of ``model`` by the risk over *all* cells that its validation folds promise.
 
     ``grid`` maps names of settings to values; ``"clip"`` among them is the largest weight in training. Propensities are scaled by
     (k-1)/k for training and 1/k for validation, since that is how likely a cell was to get there. Without propensities the naive
     model is chosen naively. Settings that differ in ``l2`` alone are fitted from the weakest penalty up, each from the last.
+
+    With ``engine="spark"`` ``log`` is a Spark data frame and ``propensities`` the name of a column: folds are drawn, fitted and
+    judged (by ``mse`` or ``mae``) there, one after another.
     """
     if "clip" in grid and propensities is None:
         raise UsageError("clip limits inverse propensities, and there are none: pass propensities=..., or leave clip out.")
     settings = _settings(model, grid)
     higher_is_better = find_metric(metric).higher_is_better
-    known = None if propensities is None else propensities_of(log, propensities)
-    folds = list(split(log, known, n_folds=n_folds, random_state=random_state))
+    source = engine_named(engine)
+    if source is None:
+        whole, folds = _split_here(log, propensities, n_folds=n_folds, random_state=random_state)
+    elif isinstance(source, FrameFolds):
+        whole, folds = source.split(log, propensities, n_folds=n_folds, random_state=random_state)
+        n_threads = 1
+    else:
+        raise UsageError(f"{type(source).__name__} has no folds. Pass engine='spark', or leave engine=... out.")
     paths = [(path, fold) for path in _paths(settings) for fold in folds]
     track: Track = bar if verbose else silent
     with single_blas_thread(), warnings.catch_warnings(), Workers(n_threads) as workers:  # for all threads, so held here
@@ -123,8 +167,8 @@ def cross_validate(
         results = [row for rows in track(scored, label="cross-validation", total=len(paths)) for row in rows]
     table = _summarize(settings, results, higher_is_better=higher_is_better)
     best = {name: table[0][name] for name in grid}
-    best_model = _fit(model, best, log, known) if refit else None
-    setup = {"model": type(model).__name__, "n_observed": len(log), "n_folds": n_folds, "seed": random_state}
+    best_model = _fit(model, best, whole) if refit else None
+    setup = {"model": type(model).__name__, "n_observed": whole.n_ratings, "n_folds": n_folds, "seed": random_state}
     return CrossValidation(best, table[0]["score"], best_model, table, metric, estimator, setup)
 
 
@@ -152,14 +196,14 @@ def _paths(settings: list[Setting]) -> Iterator[list[Setting]]:
 
 
 def _score_path(
-    model: Fittable, path: list[Setting], fold: Fold, *, metric: str, estimator: str
+    model: Fittable, path: list[Setting], fold: Judging, *, metric: str, estimator: str
 ) -> list[tuple[Setting, Setting]]:
     scored, last = [], None
     for setting in path:
         began = time.perf_counter()
-        fitted = _fit(model, setting | _one_thread(model), fold.training, fold.training_propensities, warm_start=last)
+        fitted = _fit(model, setting | _one_thread(model), fold, warm_start=last)
         last = getattr(fitted, "parameters_", None)
-        score = _score(fitted, fold, metric=metric, estimator=estimator)
+        score = fold.score(fitted, metric=metric, estimator=estimator)
         steps = getattr(fitted, "n_iter_", 0)
         scored.append((setting, {"score": score, "n_iter": steps, "seconds": time.perf_counter() - began}))
     return scored
@@ -169,28 +213,16 @@ def _one_thread(model: Fittable) -> Setting:
     return {"n_threads": 1} if "n_threads" in model.get_params() else {}
 
 
-def _fit(model: Fittable, setting: Setting, log: Ratings, propensities: Propensities | None, *, warm_start: Any = None) -> Any:
+def _fit(model: Fittable, setting: Setting, part: Fitting, *, warm_start: Any = None) -> Any:
     changed = {name: value for name, value in setting.items() if name != "clip"}
-    fresh = copy(model).set_params(**changed)
-    clip = setting.get("clip")
-    if clip is not None and propensities is not None:
-        propensities = Propensities(np.maximum(propensities.values, 1.0 / clip))
-    if warm_start is not None and "warm_start" in inspect.signature(fresh.fit).parameters:
-        return fresh.fit(log, propensities, warm_start=warm_start)  # type: ignore[call-arg]
-    return fresh.fit(log, propensities)
+    return part.fit(copy(model).set_params(**changed), clip=setting.get("clip"), warm_start=warm_start)
 
 
-def _score(fitted: Any, fold: Fold, *, metric: str, estimator: str) -> float:
-    validation = fold.validation
-    result = evaluate(
-        validation,
-        fitted,
-        propensities=fold.validation_propensities,
-        metrics=[metric],
-        estimators=[estimator],
-        universe=Universe(validation.n_users, validation.n_items),
-    )
-    return result.risk("model", metric=metric, estimator=estimator).estimate
+def _split_here(
+    log: Ratings, propensities: PropensitiesLike | None, *, n_folds: int, random_state: int
+) -> tuple[Whole, Sequence[Judging]]:
+    known = None if propensities is None else propensities_of(log, propensities)
+    return Part(log, known), list(split(log, known, n_folds=n_folds, random_state=random_state))
 
 
 def _summarize(settings: list[Setting], results: list[tuple[Setting, Setting]], *, higher_is_better: bool) -> list[Setting]:

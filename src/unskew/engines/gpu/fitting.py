@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import torch
 
-from unskew.engines.gpu import torch_rows
+from unskew.engines.gpu import cuda_rows, torch_rows
+from unskew.engines.gpu.devices import array_of, device_named
 from unskew.engines.gpu.sides import both_sides
 from unskew.engines.gpu.sweeps import DeviceSweeps, SolveBlock
 from unskew.engines.gpu.torch_rows import Penalty
@@ -26,27 +28,21 @@ def fit_on(name: str | None, memory_given: int | None, fit: Fit) -> Fitted:
     """The same sweeps as the local engine, to the same optimum, on the device of that name."""
     if fit.loss != "squared":
         raise UsageError(f"engine='gpu' fits squared loss; leave engine=... out for {fit.loss} loss.")
-    device = _device(name)
+    device = device_named(name)
     like = torch.empty(0, dtype=getattr(torch, fit.dtype), device=device)
     memory = _memory(device, fit) if memory_given is None else memory_given
     users, items = both_sides(fit.log, fit.propensity, like=like, memory=memory)
     offset = {"none": None, "free": 0.0, "regularized": fit.l2}[fit.offsets]
-    penalty, solve = Penalty(fit.l2, offset), row_solver(like)
+    penalty, solve = Penalty(fit.l2, offset), row_solver(like, fit.n_factors)
     sweeps = DeviceSweeps(users, items, penalty, fit.offsets == "regularized", solve, like)
-    outcome = run(sweeps, fit.begin, max_iter=fit.max_iter, tol=fit.tol, checkpoint=fit.checkpoint, report=fit.report)
-    found = Outcome(_on_host(outcome.parameters), outcome.history, outcome.has_converged)
-    return Fitted(found, (users.starts.numpy(), users.partner.cpu().numpy()))
-
-
-def _device(name: str | None) -> torch.device:
-    if name is not None:
-        return torch.device(name)
-    if not torch.cuda.is_available():
-        raise UsageError(
-            "engine='gpu' finds no CUDA device. Leave engine=... out to fit on the processors, "
-            "or take GpuEngine(device='cpu') for the same code on them."
-        )
-    return torch.device("cuda")
+    weight, rating = users.totals
+    mean = rating / weight
+    settings: dict[str, Any] = {"max_iter": fit.max_iter, "tol": fit.tol, "checkpoint": fit.checkpoint, "report": fit.report}
+    with ThreadPoolExecutor(1) as aside:
+        partner = aside.submit(_array_meanwhile, users.partner)
+        outcome = run(sweeps, lambda: fit.begin(mean), **settings)
+        found = Outcome(_on_host(outcome.parameters), outcome.history, outcome.has_converged)
+    return Fitted(found, mean, (users.starts.numpy(), partner.result()))
 
 
 def _memory(device: torch.device, fit: Fit) -> int:
@@ -61,8 +57,10 @@ def _memory(device: torch.device, fit: Fit) -> int:
     return int(SHARE_OF_FREE_MEMORY * (free - parameters))
 
 
-def row_solver(like: torch.Tensor) -> SolveBlock:
-    """The fused kernel where it can run: on CUDA, in float32, with Triton."""
+def row_solver(like: torch.Tensor, n_factors: int) -> SolveBlock:
+    """The fastest that can run: on the tensor cores, by Triton, or by torch's own operations."""
+    if n_factors and n_factors <= cuda_rows.MOST_FACTORS and cuda_rows.can_run(like):
+        return cuda_rows.solve_block
     if like.device.type == "cuda" and like.dtype == torch.float32 and find_spec("triton"):
         from unskew.engines.gpu import fused_rows
 
@@ -72,13 +70,17 @@ def row_solver(like: torch.Tensor) -> SolveBlock:
 
 def _on_host(found: Parameters) -> Parameters:
     return Parameters(
-        _array(found.user_factors),
-        _array(found.item_factors),
-        _array(found.user_offset),
-        _array(found.item_offset),
+        array_of(found.user_factors),
+        array_of(found.item_factors),
+        array_of(found.user_offset),
+        array_of(found.item_offset),
         found.constant,
     )
 
 
-def _array(tensor: Any) -> Any:
-    return tensor.cpu().numpy()
+def _array_meanwhile(tensor: torch.Tensor) -> Any:
+    """For a thread of its own: copied beside what the device computes."""
+    if tensor.device.type != "cuda":
+        return array_of(tensor)
+    with torch.cuda.stream(torch.cuda.Stream(tensor.device)):
+        return array_of(tensor)

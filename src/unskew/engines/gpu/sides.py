@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
-import numpy.typing as npt
 import torch
 
 from unskew.data.ratings import Ratings
+from unskew.engines.gpu.devices import lent
 from unskew.types import IntVector, Vector
 
 PIECE = 1024
 """A longer row is added up in pieces of so many cells, in their order."""
+CELLS_AT_ONCE = 1 << 24
+"""Of which sums are taken in float64."""
 BYTES_TO_SORT = 80
 """For each rating, while it is sorted on the device: both codes, rating, propensity, the order, and what is made of them."""
 
@@ -41,12 +41,13 @@ class Block:
         """Its rows cut into pieces."""
         return Pieces.of(self.starts)
 
-    @cached_property
-    def row_weight(self) -> torch.Tensor:
-        """The sum of each row's weights, in float64."""
-        totals = torch.zeros(self.partner.numel() + 1, dtype=torch.float64, device=self.starts.device)
-        torch.cumsum(self.root_weight.double().square(), 0, out=totals[1:])
-        return totals[self.starts[1:]] - totals[self.starts[:-1]]
+    def totals(self) -> torch.Tensor:
+        """The sums of weights and of weighted ratings, in float64."""
+        sums = torch.zeros(2, dtype=torch.float64, device=self.starts.device)
+        for root, rating in zip(self.root_weight.split(CELLS_AT_ONCE), self.rating.split(CELLS_AT_ONCE), strict=True):  # type: ignore[no-untyped-call]
+            weight = root.double().square()
+            sums += torch.stack([weight.sum(), weight @ rating.double()])
+        return sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +79,7 @@ class Pieces:
         long_start = torch.cat([torch.zeros(1, dtype=torch.int64, device=device), n_pieces[long_row].cumsum(0)])
         return cls(row[order], first[order], end[order], slot[order], long_row, long_start)
 
-    @property
+    @cached_property
     def n_slots(self) -> int:
         """Pieces of long rows."""
         return int(self.long_start[-1])
@@ -150,9 +151,10 @@ class DeviceSide:
             row = end
 
     @cached_property
-    def total_weight(self) -> float:
-        """The sum of all weights."""
-        return sum(float(block.row_weight.sum()) for block in self.blocks())
+    def totals(self) -> tuple[float, float]:
+        """The sums of all weights and of all weighted ratings."""
+        weight, rating = sum(block.totals() for block in self.blocks()).tolist()  # type: ignore[union-attr]
+        return weight, rating
 
 
 def both_sides(log: Ratings, propensity: Vector, *, like: torch.Tensor, memory: int) -> tuple[DeviceSide, DeviceSide]:
@@ -167,16 +169,9 @@ def both_sides(log: Ratings, propensity: Vector, *, like: torch.Tensor, memory: 
                 (log.item, log.user, log.rating, propensity, shape[::-1]),
             )
         )
-    user, item = (_lent(code).to(like.device) for code in (log.user, log.item))
-    rating, chance = (_lent(part).to(like.device).to(like.dtype) for part in (log.rating, propensity))
+    user, item = (lent(code).to(like.device) for code in (log.user, log.item))
+    rating, chance = (lent(part).to(like.device).to(like.dtype) for part in (log.rating, propensity))
     return (
         DeviceSide.sorted_on_device(user, item, rating, chance, log.n_users),
         DeviceSide.sorted_on_device(item, user, rating, chance, log.n_items),
     )
-
-
-def _lent(array: npt.NDArray[Any]) -> torch.Tensor:
-    """A tensor over the same memory, which is only ever read; torch warns where an array forbids writing."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return torch.from_numpy(array)

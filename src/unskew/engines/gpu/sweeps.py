@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeAlias, TypeVar
@@ -47,28 +48,29 @@ class DeviceSweeps(Sweeping):
         """Users, items, constant."""
         l2, constant = self.penalty.factors, now.constant
         users, _ = self._solve(self.by_user, Rows(now.item_factors, now.item_offset), constant)  # type: ignore[arg-type]
-        items, minimum = self._solve(self.by_item, users, constant)
-        own = l2 * _squares(users.factors)
+        items, minima = self._solve(self.by_item, users, constant)
+        sums = minima, _squares(users.factors), _squares(users.offset), items.offset.double().sum()
+        minimum, factors, offsets, total = torch.stack(sums).tolist()  # the device is waited for once
+        if math.isnan(minimum):
+            raise UsageError(f"a row has no unique solution at l2 = {self.penalty.factors:g}. Raise l2.")
+        own = l2 * factors
         if self.penalizes_offsets:
-            own += l2 * (_squares(users.offset) + constant**2)
-            constant += l2 * (float(items.offset.double().sum()) - constant) / (self.by_item.total_weight + l2)
+            own += l2 * (offsets + constant**2)
+            constant += l2 * (total - constant) / (self.by_item.totals[0] + l2)
         swept = Parameters(users.factors, items.factors, users.offset, items.offset, constant)  # type: ignore[arg-type]
         return swept, minimum + own
 
-    def _solve(self, side: DeviceSide, partners: Rows, constant: float) -> tuple[Rows, float]:
-        """The best rows of a side, block by block, and the sum of their minima."""
+    def _solve(self, side: DeviceSide, partners: Rows, constant: float) -> tuple[Rows, torch.Tensor]:
+        """The best rows of a side, block by block, and the sum of their minima: not a number where one has no solution."""
         solved, minimum = [], torch.zeros((), dtype=torch.float64, device=side.device)
         for block in side.blocks():
             rows, minima = self.solve_block(block, partners, constant, self.penalty)
             solved.append(rows)
             minimum += minima.sum()
-        total = float(minimum)
-        if total != total:
-            raise UsageError(f"a row has no unique solution at l2 = {self.penalty.factors:g}. Raise l2.")
         if len(solved) == 1:
-            return solved[0], total
-        return Rows(torch.cat([rows.factors for rows in solved]), torch.cat([rows.offset for rows in solved])), total
+            return solved[0], minimum
+        return Rows(torch.cat([rows.factors for rows in solved]), torch.cat([rows.offset for rows in solved])), minimum
 
 
-def _squares(values: torch.Tensor) -> float:
-    return float(values.double().square().sum())
+def _squares(values: torch.Tensor) -> torch.Tensor:
+    return torch.linalg.vector_norm(values, dtype=torch.float64).square()

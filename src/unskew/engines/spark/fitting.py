@@ -1,11 +1,11 @@
-"""The engine that ``fit(..., engine="spark")`` asks for: users stay in their partitions, and only item-sized vectors travel."""
+"""A fit on Spark: users stay in their partitions, and only item-sized vectors travel."""
 
 from __future__ import annotations
 
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,11 @@ from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
 from pyspark.sql.types import ArrayType, DoubleType, StructField, StructType
 
 from unskew.data.checks import whole_number
-from unskew.data.ratings import Ratings
+from unskew.data.universe import Universe
 from unskew.data.vocabulary import Ids, as_ids, encode
-from unskew.engines.spark_blocks import Block, Blocks, Outer, Totals, problem_without_cells
-from unskew.engines.spark_frame import Counted, Log
+from unskew.engines.spark.blocks import Block, Blocks, Outer, Totals, problem_without_cells
+from unskew.engines.spark.engine import SparkEngine
+from unskew.engines.spark.frame import Counted, Log
 from unskew.errors import DuplicateCellError, UnknownNameError, UsageError
 from unskew.models import start
 from unskew.models.clicks import require_threshold
@@ -38,106 +39,89 @@ MOST_COLLECTED = 200_000_000
 """Numbers of user factors, and ratings, that are brought to the driver."""
 
 
-@dataclass(frozen=True, slots=True)
-class SparkEngine:
-    """The reduced objective on Spark: L-BFGS over the items on the driver, users solved where their ratings lie.
+def fit_on(engine: SparkEngine, fit: FrameFit) -> FrameFitted:
+    """One pass to count and check, one shuffle into blocks, then one job for each evaluation."""
+    _check(fit)
+    log = Log.of(frame_of(engine, fit.frame), engine.names, propensity=fit.propensity, threshold=fit.threshold)
+    counted = log.count()
+    context = log.frame.sparkSession.sparkContext
+    n_blocks = _n_blocks(engine, context.defaultParallelism, counted.n_ratings)
+    blocks = Blocks.of(log.frame, context.broadcast(counted.items), n_blocks, fit.dtype)
+    try:
+        return _fit_blocks(engine, fit, log, counted, blocks)
+    finally:
+        blocks.drop()
 
-    Parameters
-    ----------
-    session
-        Reads the log where ``fit`` is given the path of Parquet files; a data frame brings its own.
-    n_blocks
-        Parts that the users are divided into, each one task of an evaluation. By default as many as the cluster runs at once, and
-        more where they would hold more than 16 million ratings. Results differ between numbers of blocks by rounding alone.
-    collect_users
-        Bring user factors, and who rated what, to the driver, so that the model predicts, recommends and is saved like any other.
-        Without, it knows items only, the driver's memory does not depend on the users, and their factors are in
-        ``model.user_factors_frame``, a data frame of Spark.
-    user, item, rating
-        Names of the columns, found by their spelling where they are not given.
-    """
 
-    session: SparkSession | None = None
-    n_blocks: int | None = None
-    collect_users: bool = True
-    user: str | None = None
-    item: str | None = None
-    rating: str | None = None
+def _fit_blocks(engine: SparkEngine, fit: FrameFit, log: Log, counted: Counted, blocks: Blocks) -> FrameFitted:
+    totals = _universe_of(engine, blocks.totals())
+    _check_totals(fit, totals)
+    if engine.collect_users:
+        _require_room(totals, fit, counted)
+    how = "self" if fit.propensity is None and fit.normalize == "none" else fit.normalize
+    if how == "none":
+        return _descend(engine, fit, log, counted, blocks, totals)
+    scaled = blocks.normalized(how, totals)
+    try:
+        return _descend(engine, fit, log, counted, scaled, _universe_of(engine, scaled.totals()))
+    finally:
+        scaled.drop()
 
-    def fit_frame(self, fit: FrameFit, /) -> FrameFitted:
-        """One pass to count and check, one shuffle into blocks, then one job for each evaluation."""
-        _check(fit)
-        names = {"user": self.user, "item": self.item, "rating": self.rating}
-        log = Log.of(self._frame(fit.frame), names, propensity=fit.propensity, threshold=fit.threshold)
-        counted = log.count()
-        context = log.frame.sparkSession.sparkContext
-        n_blocks = self._n_blocks(context.defaultParallelism, counted.n_ratings)
-        blocks = Blocks.of(log.frame, context.broadcast(counted.items), n_blocks, fit.dtype)
-        try:
-            return self._fit_blocks(fit, log, counted, blocks)
-        finally:
-            blocks.drop()
 
-    def _fit_blocks(self, fit: FrameFit, log: Log, counted: Counted, blocks: Blocks) -> FrameFitted:
-        totals = blocks.totals()
-        _check_totals(fit, totals)
-        if self.collect_users:
-            _require_room(totals, fit, counted)
-        how = "self" if fit.propensity is None and fit.normalize == "none" else fit.normalize
-        if how == "none":
-            return self._descend(fit, log, counted, blocks, totals)
-        scaled = blocks.normalized(how, totals)
-        try:
-            return self._descend(fit, log, counted, scaled, scaled.totals())
-        finally:
-            scaled.drop()
+def _descend(engine: SparkEngine, fit: FrameFit, log: Log, counted: Counted, blocks: Blocks, totals: Totals) -> FrameFitted:
+    session = log.frame.sparkSession
+    problem = problem_without_cells(fit.n_factors, fit.offsets, fit.ridge(totals.universe), fit.dtype)
+    scale = np.sqrt(totals.item_weight + max(problem.l2, 1e-12))
+    solver = SparkReduced(problem, problem.by_user, scale, blocks)
+    outcome = run(
+        solver,
+        lambda: fit.warm_start or _begin(fit, counted, totals),
+        max_iter=fit.max_iter,
+        tol=fit.tol,
+        checkpoint=fit.checkpoint([counted.digest, np.array([counted.n_ratings, blocks.n_blocks])]),
+        report=fit.report,
+    )
+    found = outcome.parameters
+    outer = session.sparkContext.broadcast(Outer(problem, found.item_factors, found.item_offset, found.constant))
+    factors = _user_frame(session, blocks, outer, log)
+    users, parameters, seen = _collect(blocks, outer, found) if engine.collect_users else _nobody(found)
+    whole = Outcome(parameters, outcome.history, outcome.has_converged)
+    return FrameFitted(whole, totals.mean, users, counted.items, seen, factors)
 
-    def _descend(self, fit: FrameFit, log: Log, counted: Counted, blocks: Blocks, totals: Totals) -> FrameFitted:
-        session = log.frame.sparkSession
-        problem = problem_without_cells(fit.n_factors, fit.offsets, fit.ridge(totals.universe), fit.dtype)
-        scale = np.sqrt(totals.item_weight + max(problem.l2, 1e-12))
-        solver = SparkReduced(problem, problem.by_user, scale, blocks)
-        outcome = run(
-            solver,
-            lambda: fit.warm_start or _begin(fit, totals),
-            max_iter=fit.max_iter,
-            tol=fit.tol,
-            checkpoint=fit.checkpoint([counted.digest, np.array([counted.n_ratings, blocks.n_blocks])]),
-            report=fit.report,
-        )
-        found = outcome.parameters
-        outer = session.sparkContext.broadcast(Outer(problem, found.item_factors, found.item_offset, found.constant))
-        factors = _user_frame(session, blocks, outer, log)
-        users, parameters, seen = _collect(blocks, outer, found) if self.collect_users else _nobody(found)
-        whole = Outcome(parameters, outcome.history, outcome.has_converged)
-        return FrameFitted(whole, totals.mean, users, counted.items, seen, factors)
 
-    def _frame(self, given: object) -> DataFrame:
-        """A frame of Spark, read from Parquet where a path is given."""
-        if isinstance(given, (str, Path)):
-            return self._session().read.parquet(str(given))
-        if isinstance(given, ClassicFrame):
-            return given
-        if isinstance(given, DataFrame):
-            raise UsageError(
-                "engine='spark' keeps the log as RDDs, which Spark Connect does not have. Fit in a session of the cluster itself."
-            )
+def frame_of(engine: SparkEngine, given: object) -> DataFrame:
+    """A frame of Spark, read from Parquet where a path is given."""
+    if isinstance(given, (str, Path)):
+        return _session(engine).read.parquet(str(given))
+    if isinstance(given, ClassicFrame):
+        return given
+    if isinstance(given, DataFrame):
         raise UsageError(
-            f"engine='spark' fits a Spark data frame, or the path of Parquet files; got {type(given).__module__}."
-            f"{type(given).__name__}. Make one with session.createDataFrame(...), or leave engine=... out and pass Ratings."
+            "engine='spark' keeps the log as RDDs, which Spark Connect does not have. Fit in a session of the cluster itself."
         )
+    raise UsageError(
+        f"engine='spark' fits a Spark data frame, or the path of Parquet files; got {type(given).__module__}."
+        f"{type(given).__name__}. Make one with session.createDataFrame(...), or leave engine=... out and pass Ratings."
+    )
 
-    def _session(self) -> SparkSession:
-        if self.session is not None:
-            return self.session
-        if SparkSession.getActiveSession() is None and shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-            raise UsageError("engine='spark' needs Java, and there is none. Install a JDK (17 or later), or set JAVA_HOME.")
-        return SparkSession.builder.getOrCreate()
 
-    def _n_blocks(self, n_at_once: int, n_ratings: int) -> int:
-        if self.n_blocks is not None:
-            return whole_number("n_blocks", self.n_blocks, least=1)
-        return max(n_at_once, -(-n_ratings // CELLS_A_BLOCK))
+def _session(engine: SparkEngine) -> SparkSession:
+    if engine.session is not None:
+        return engine.session
+    if SparkSession.getActiveSession() is None and shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        raise UsageError("engine='spark' needs Java, and there is none. Install a JDK (17 or later), or set JAVA_HOME.")
+    return SparkSession.builder.getOrCreate()
+
+
+def _n_blocks(engine: SparkEngine, n_at_once: int, n_ratings: int) -> int:
+    if engine.n_blocks is not None:
+        return whole_number("n_blocks", engine.n_blocks, least=1)
+    return max(n_at_once, -(-n_ratings // CELLS_A_BLOCK))
+
+
+def _universe_of(engine: SparkEngine, totals: Totals) -> Totals:
+    """With the users and items that the engine was told of."""
+    return totals if engine.universe is None else replace(totals, universe=Universe(*engine.universe))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -195,11 +179,15 @@ def _require_room(totals: Totals, fit: FrameFit, counted: Counted) -> None:
         )
 
 
-def _begin(fit: FrameFit, totals: Totals) -> Parameters:
-    """As everywhere: a log of one rating, the mean, has the same start on the items' side."""
-    log = Ratings.from_codes([0], [0], [totals.mean], shape=(1, totals.universe.n_items))
+def _begin(fit: FrameFit, counted: Counted, totals: Totals) -> Parameters:
+    """As everywhere on the items' side; users are solved where they are."""
     return start.small_random(
-        log, np.ones(1), n_factors=fit.n_factors, has_offsets=fit.offsets != "none", random_state=fit.random_state
+        (1, len(counted.items)),
+        totals.mean,
+        n_factors=fit.n_factors,
+        has_offsets=fit.offsets != "none",
+        random_state=fit.random_state,
+        with_users=False,
     )
 
 
@@ -253,7 +241,7 @@ def _collect(blocks: Blocks, outer: Broadcast[Outer], items: Parameters) -> tupl
     first = (np.cumsum(length) - length)[order]
     starts = np.concatenate([[0], np.cumsum(length[order])])
     place = np.arange(starts[-1]) - np.repeat(starts[:-1] - first, length[order])
-    seen = starts.astype(np.int64), np.concatenate(partner)[place]
+    seen = starts.astype(np.int64), np.concatenate(partner)[place].astype(np.int32)
     own = np.concatenate(factors)[order], np.concatenate(offset)[order]
     return users, Parameters(own[0], items.item_factors, own[1], items.item_offset, items.constant), seen
 

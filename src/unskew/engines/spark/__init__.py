@@ -1,0 +1,1 @@
+"""The reduced objective on Spark."""

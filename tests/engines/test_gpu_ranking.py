@@ -1,0 +1,103 @@
+"""Ranking by the GPU engine's code, on the processors: the same places and the same best items as without it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import unskew
+from unskew.data.factors import Factors
+from unskew.errors import BadPredictionError, UsageError
+from unskew.metrics.positions import positions
+
+pytest.importorskip("torch", reason="ranking by torch needs the extra 'gpu'")
+ENGINE = unskew.GpuEngine(device="cpu")
+
+
+def factors_of(rng: np.random.Generator, n_users: int, n_items: int, dtype: str = "float64") -> Factors:
+    """Of few distinct scores, so that there are ties."""
+    users, items = (rng.integers(-2, 3, (n, 2)).astype(dtype) for n in (n_users, n_items))
+    return Factors(users, items, item_offset=rng.integers(0, 3, n_items).astype(dtype))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    n_users=st.integers(1, 9),
+    n_items=st.integers(1, 40),
+    dtype=st.sampled_from(["float32", "float64"]),
+)
+def test_positions_are_those_of_the_processors(seed: int, n_users: int, n_items: int, dtype: str) -> None:
+    rng = np.random.default_rng(seed)
+    scorer = factors_of(rng, n_users, n_items, dtype)
+    user, item = (rng.integers(0, n, 30).astype(np.int32) for n in (n_users, n_items))
+
+    found = ENGINE.positions(scorer, user, item)
+
+    expected = positions(user, item, n_users, n_items, scorer)
+    assert np.array_equal(found.above, expected.above)
+    assert np.array_equal(found.equal, expected.equal)
+
+
+def test_blocks_are_not_seen_in_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    scorer, cells = factors_of(rng, 50, 30), [rng.integers(0, n, 200).astype(np.int32) for n in (50, 30)]
+    whole = ENGINE.positions(scorer, *cells)
+
+    monkeypatch.setattr("unskew.engines.gpu.ranking.SCORES_ON_HOST", 100)
+
+    assert np.array_equal(ENGINE.positions(scorer, *cells).above, whole.above)
+
+
+def test_a_score_that_is_no_number_is_refused() -> None:
+    scorer = Factors(np.array([[1.0], [np.inf]]), np.array([[1.0], [0.0]]))
+
+    with pytest.raises(BadPredictionError, match="user code 1 is NaN"):
+        ENGINE.positions(scorer, np.array([0, 1], np.int32), np.array([0, 0], np.int32))
+
+
+@pytest.mark.parametrize("exclude_seen", [True, False])
+@pytest.mark.parametrize("k", [1, 3, 8, 100])
+def test_recommendations_are_those_of_the_processors(k: int, exclude_seen: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = unskew.simulate(30, 8, density=0.3, alpha=0.9, random_state=0)
+    log, propensities = world.log, world.propensities
+    model = unskew.MatrixFactorization(2, 1.0).fit(log, propensities)
+    asked = [*log.users[:20], 10**6]
+    monkeypatch.setattr("unskew.engines.gpu.ranking.SCORES_ON_HOST", 30)
+
+    here, there = (model.recommend(asked, k, exclude_seen=exclude_seen, engine=engine) for engine in ("local", ENGINE))
+
+    assert np.array_equal(here.items[np.isfinite(here.scores)], there.items[np.isfinite(there.scores)])
+    np.testing.assert_allclose(there.scores, here.scores, rtol=1e-12)
+
+
+def test_equal_scores_come_in_the_order_of_the_items() -> None:
+    scorer = Factors(np.ones((2, 1)), np.array([[0.0], [1.0], [1.0], [0.0], [1.0]]))
+
+    best, scores = ENGINE.best(scorer, 4, np.array([0, 1, 1]), np.array([2], np.int32))
+
+    assert best.tolist() == [[1, 4, 0, 3], [1, 2, 4, 0]]
+    assert scores.tolist() == [[1, 1, 0, 0], [1, 1, 1, 0]]
+
+
+def test_an_evaluation_ranks_where_it_is_told() -> None:
+    world = unskew.simulate(60, 40, density=0.2, alpha=0.6, random_state=0)
+    log, propensities = world.log, world.propensities
+    model = unskew.MatrixFactorization(2, 1.0).fit(log, propensities)
+    asked: dict[str, Any] = {"propensities": propensities, "metrics": ["dcg@5", "recall@5"], "relevant": 4, "universe": "log"}
+
+    here, there = (unskew.evaluate(log, model, engine=engine, **asked) for engine in ("local", ENGINE))
+
+    assert here.to_columns() == there.to_columns()
+
+
+def test_an_engine_that_does_not_rank_says_so() -> None:
+    log = unskew.Ratings.from_dense([[5, 1], [4, 0]])
+    model = unskew.MatrixFactorization(1).fit(log)
+
+    with pytest.raises(UsageError, match="does not rank"):
+        model.recommend(log.users, engine=object())  # type: ignore[arg-type]
