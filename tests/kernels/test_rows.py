@@ -106,11 +106,29 @@ def test_tiles_of_any_width_make_the_gram_matrix(is_wide: bool, width: int, dtyp
     gram, add = np.zeros((width, width), dtype), kernel.add_wide_tiles if is_wide else kernel.add_tiles
 
     for top in range(0, width, 8):
-        add(panel, 50, 32 // panel.itemsize, top, gram)
+        add(panel, 50, 32 // panel.itemsize, top, width, gram)
 
     expected = panel[:50].astype(np.float64).T @ panel[:50]
     upper = np.triu_indices(width)
     np.testing.assert_allclose(gram[upper], expected[upper], rtol=1e-3 if dtype == "float32" else 1e-9, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("n_columns", range(1, 83))
+def test_columns_beyond_the_last_block_belong_to_the_gram_matrix(n_columns: int, dtype: str) -> None:
+    width, rng = kernel.padded_width(n_columns), np.random.default_rng(n_columns)
+    panel, gram = np.zeros((kernel.PANEL, width), dtype), np.zeros((width, width), dtype)
+    panel[:, :n_columns] = rng.normal(size=(kernel.PANEL, n_columns))
+    tiled = kernel.tiled_width(n_columns)
+
+    for _ in range(2):
+        kernel.add_gram(panel, 50, 32 // panel.itemsize, tiled, gram)
+        kernel.fold_edge(tiled, n_columns, gram)
+
+    expected = 2 * panel[:50].astype(np.float64).T @ panel[:50]
+    upper = np.triu_indices(n_columns)
+    np.testing.assert_allclose(gram[upper], expected[upper], rtol=1e-3 if dtype == "float32" else 1e-9, atol=1e-4)
+    assert tiled in (width, width - 8)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

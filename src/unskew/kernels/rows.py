@@ -58,9 +58,12 @@ PIECE = 1024
 TILE_4_3, TILE_4_2, TILE_8_1 = gram_tile(4, 256, 256, 256), gram_tile(4, 256, 256), gram_tile(8, 256)
 WIDE_6, WIDE_5, WIDE_4 = gram_tile(8, 512, 512, 512), gram_tile(8, 512, 512, 256), gram_tile(8, 512, 512)
 WIDE_3, WIDE_2 = gram_tile(8, 512, 256), gram_tile(8, 512)
+EDGE_4, EDGE_1 = gram_tile(2, 256, 256, 256, 256), gram_tile(2, 256)
+EDGE = 2
+"""Columns beyond the last whole block that are cheaper line by line than as a block of their own."""
 WIDE_FROM = 40 if has_wide_vectors() else 1 << 30
 """Columns from which on vectors of 512 bits are faster, where there are any."""
-ONE_PIVOT, FOUR_PIVOTS = eliminate_lanes(1), eliminate_lanes(4)
+ONE_PIVOT, FOUR_PIVOTS, TWO_ROWS = eliminate_lanes(1, 1), eliminate_lanes(4, 1), eliminate_lanes(4, 2)
 
 
 def entry_type(dtype: npt.DTypeLike, n_partners: int) -> np.dtype[np.void]:
@@ -69,6 +72,7 @@ def entry_type(dtype: npt.DTypeLike, n_partners: int) -> np.dtype[np.void]:
     return np.dtype([("partner", partner), ("root_weight", dtype), ("rating", dtype)])
 
 
+@compiled
 def padded_width(n_columns: int) -> int:
     """The next multiple of 8."""
     return -(-n_columns // BLOCK) * BLOCK
@@ -122,20 +126,46 @@ def add_weights(cells: Cells, totals: Floats) -> None:
 
 
 @compiled
-def add_gram(panel: Floats, n: int, lanes: int, gram: Floats) -> None:
-    """The upper triangle of gram += panel' panel over the first ``n`` lines, in tiles that stay in registers."""
-    width = panel.shape[1]
-    for top in range(0, width, BLOCK):
-        if width >= WIDE_FROM:
-            add_wide_tiles(panel, n, lanes, top, gram)
-        else:
-            add_tiles(panel, n, lanes, top, gram)
+def tiled_width(n_columns: int) -> int:
+    """Columns that tiles are made of: all, padded, or without one or two beyond the last whole block."""
+    beyond = n_columns % BLOCK
+    return n_columns - beyond if 0 < beyond <= EDGE < n_columns else padded_width(n_columns)
 
 
 @compiled
-def add_tiles(panel: Floats, n: int, lanes: int, top: int, gram: Floats) -> None:
+def add_gram(panel: Floats, n: int, lanes: int, width: int, gram: Floats) -> None:
+    """Add panel' panel over the first ``n`` lines, in tiles that stay in registers.
+
+    The upper triangle of the first ``width`` columns, and whole rows of those beyond, which :func:`fold_edge` puts in place.
+    """
+    for top in range(0, width, BLOCK):
+        if width >= WIDE_FROM:
+            add_wide_tiles(panel, n, lanes, top, width, gram)
+        else:
+            add_tiles(panel, n, lanes, top, width, gram)
+    if width < panel.shape[1]:
+        left = 0
+        while panel.shape[1] - left >= 4 * lanes:
+            EDGE_4(panel, n, width, left, gram)
+            left += 4 * lanes
+        while left < panel.shape[1]:
+            EDGE_1(panel, n, width, left, gram)
+            left += lanes
+
+
+@compiled
+def fold_edge(width: int, n_columns: int, gram: Floats) -> None:
+    """What rows beyond ``width`` hold left of it goes above the diagonal."""
+    for row in range(width, n_columns):
+        for column in range(width):
+            gram[column, row] += gram[row, column]
+            gram[row, column] = 0
+
+
+@compiled
+def add_tiles(panel: Floats, n: int, lanes: int, top: int, width: int, gram: Floats) -> None:
     """Eight rows of the Gram matrix, from the diagonal on; ``lanes`` numbers have 256 bits."""
-    left, width = top, panel.shape[1]
+    left = top
     while width - left >= 3 * lanes:
         TILE_4_3(panel, n, top, left, gram)
         TILE_4_3(panel, n, top + 4, left, gram)
@@ -148,9 +178,9 @@ def add_tiles(panel: Floats, n: int, lanes: int, top: int, gram: Floats) -> None
 
 
 @compiled
-def add_wide_tiles(panel: Floats, n: int, lanes: int, top: int, gram: Floats) -> None:
+def add_wide_tiles(panel: Floats, n: int, lanes: int, top: int, width: int, gram: Floats) -> None:
     """The same in vectors of 512 bits, with one of 256 at the end where the columns call for it."""
-    left, width = top, panel.shape[1]
+    left = top
     while width - left >= 6 * lanes:
         WIDE_6(panel, n, top, left, gram)
         left += 6 * lanes
@@ -190,10 +220,12 @@ def add_cells(
     gram: Floats,
 ) -> None:
     """The upper triangle of gram += sum w [x, t]' [x, t] over the cells from ``first`` to ``end``."""
+    width = tiled_width(n_solved + 1)
     for start in range(first, end, PANEL):
         n = min(PANEL, end - start)
         fill_panel(start, n, cells, constant, partners, n_solved, panel)
-        add_gram(panel, n, lanes, gram)
+        add_gram(panel, n, lanes, width, gram)
+    fold_edge(width, n_solved + 1, gram)
 
 
 @compiled
@@ -208,12 +240,12 @@ def gram_of(first: int, end: int, cells: Cells, constant: Number, partners: Floa
 @compiled
 def begin_gram(shared: Floats, gram: Floats) -> None:
     """The upper triangle of what all rows share, or zeros."""
-    if shared.size == 0:
-        gram[:] = 0
-        return
     for row in range(gram.shape[0]):
-        for column in range(row - row % BLOCK, gram.shape[1]):
-            gram[row, column] = shared[row, column]
+        first = row - row % BLOCK
+        gram[row, first:] = 0
+        if shared.size:
+            for column in range(first, gram.shape[1]):
+                gram[row, column] = shared[row, column]
 
 
 @compiled
@@ -235,24 +267,27 @@ def line_of(row: int, column: int, n_solved: int) -> int:
 
 @compiled
 def eliminate(systems: Floats, n_solved: int, inverses: Floats) -> None:
-    """Gaussian elimination in all lanes at once, four pivots at a time where as many are left."""
+    """Gaussian elimination in all lanes at once, four pivots at a time where as many are left, and of two rows."""
     for first in range(0, n_solved, 4):
         end = min(first + 4, n_solved)
+        last = end if end == first + 4 else n_solved + 1
         for pivot in range(first, end):
             invert_lanes(systems, line_of(pivot, pivot, n_solved), inverses, pivot)
-            last = end if end == first + 4 else n_solved + 1
             for row in range(pivot + 1, last):
-                goal, source = line_of(row, row, n_solved), line_of(pivot, row, n_solved)
-                ONE_PIVOT(systems, goal, (source,), n_solved + 1 - row, inverses, pivot)
-        if end == first + 4:
-            for row in range(end, n_solved + 1):
-                sources = (
-                    line_of(first, row, n_solved),
-                    line_of(first + 1, row, n_solved),
-                    line_of(first + 2, row, n_solved),
-                    line_of(first + 3, row, n_solved),
-                )
-                FOUR_PIVOTS(systems, line_of(row, row, n_solved), sources, n_solved + 1 - row, inverses, first)
+                source = line_of(pivot, row, n_solved)
+                ONE_PIVOT(systems, (line_of(row, row, n_solved),), (source,), n_solved + 1 - row, inverses, pivot)
+        for row in range(last, n_solved + 1, 2):
+            sources = (
+                line_of(first, row, n_solved),
+                line_of(first + 1, row, n_solved),
+                line_of(first + 2, row, n_solved),
+                line_of(first + 3, row, n_solved),
+            )
+            goal, n = line_of(row, row, n_solved), n_solved + 1 - row
+            if n > 1:
+                TWO_ROWS(systems, (goal, goal + n), sources, n, inverses, first)
+            else:
+                FOUR_PIVOTS(systems, (goal,), sources, n, inverses, first)
 
 
 @compiled

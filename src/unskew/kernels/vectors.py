@@ -222,38 +222,51 @@ def invert_lanes(typing_context: Any, lines: Any, a: Any, inverses: Any, i: Any)
     return types.void(lines, types.int64, inverses, types.int64), generate
 
 
-def eliminate_lanes(n_pivots: int) -> Callable[..., None]:
-    """``eliminate(lines, goal, sources, n, inverses, i)``: for k < n, pivot after pivot and lane by lane,
+def eliminate_lanes(n_pivots: int, n_goals: int) -> Callable[..., None]:
+    """``eliminate(lines, goals, sources, n, inverses, i)``: for goals g, g <= k < n, pivot after pivot and lane by lane,
 
-        lines[goal + k] -= (lines[sources[j]] * inverses[i + j]) * lines[sources[j] + k].
+        lines[goals[g] + k - g] -= (lines[sources[j] + g] * inverses[i + j]) * lines[sources[j] + k].
 
-    Several pivots at once read and write each goal once.
+    Goals are rows of a packed triangle, one below the other, so that each begins a column later. Several pivots at once read and
+    write a goal once, and several goals read a source once.
     """
 
     @intrinsic
-    def eliminate(typing_context: Any, lines: Any, goal: Any, sources: Any, n: Any, inverses: Any, i: Any) -> Any:  # noqa: ARG001
+    def eliminate(typing_context: Any, lines: Any, goals: Any, sources: Any, n: Any, inverses: Any, i: Any) -> Any:  # noqa: ARG001
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             rows, scales = (Rows(context, builder, signature.args[at], arguments[at]) for at in (0, 4))
-            _, goal, _, n, _, i = arguments
+            n, i = arguments[3], arguments[5]
+            goals = cgutils.unpack_tuple(builder, arguments[1], n_goals)
             sources = cgutils.unpack_tuple(builder, arguments[2], n_pivots)
-            inverse = [scales.row(builder.add(i, I64(j))) for j in range(n_pivots)]
+            columns = rows.lane_columns()
+
+            def factor(goal: int, pivot: int, column: Any) -> Any:
+                source, scale = rows.row(builder.add(sources[pivot], I64(goal))), scales.row(builder.add(i, I64(pivot)))
+                return builder.fneg(builder.fmul(rows.load(source, column), scales.load(scale, column)))
+
             factors = [
-                [
-                    builder.fneg(builder.fmul(rows.load(rows.row(source), at), scales.load(scale, at)))
-                    for at in rows.lane_columns()
-                ]
-                for source, scale in zip(sources, inverse, strict=True)
+                [[factor(goal, pivot, column) for column in columns] for pivot in range(n_pivots)] for goal in range(n_goals)
             ]
-            with cgutils.for_range(builder, n, intp=I64) as loop:
-                to, *by = (rows.row(builder.add(first, loop.index)) for first in (goal, *sources))
-                for place, column in enumerate(rows.lane_columns()):
-                    value = rows.load(to, column)
-                    for factor, row in zip(factors, by, strict=True):
-                        value = rows.multiply_add(factor[place], rows.load(row, column), value)
-                    rows.store(value, to, column)
+
+            def eliminate_column(k: Any, first_goals: int) -> None:
+                by = [rows.row(builder.add(source, k)) for source in sources]
+                for place, column in enumerate(columns):
+                    known = [rows.load(row, column) for row in by]
+                    for goal in range(first_goals):
+                        to = rows.row(builder.add(goals[goal], builder.sub(k, I64(goal))))
+                        value = rows.load(to, column)
+                        for pivot in range(n_pivots):
+                            value = rows.multiply_add(factors[goal][pivot][place], known[pivot], value)
+                        rows.store(value, to, column)
+
+            for k in range(n_goals - 1):
+                eliminate_column(I64(k), k + 1)
+            with cgutils.for_range_slice(builder, I64(n_goals - 1), n, I64(1), intp=I64) as (k, _):
+                eliminate_column(k, n_goals)
             return context.get_dummy_value()
 
-        return types.void(lines, types.int64, types.UniTuple(types.int64, n_pivots), types.int64, inverses, types.int64), generate
+        tuples = types.UniTuple(types.int64, n_goals), types.UniTuple(types.int64, n_pivots)
+        return types.void(lines, *tuples, types.int64, inverses, types.int64), generate
 
     return eliminate  # type: ignore[no-any-return]
 
