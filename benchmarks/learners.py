@@ -1,6 +1,7 @@
 """Every learner on Coat: mean squared and absolute error on the random test, all of it and without the cells seen in training.
 
     python benchmarks/learners.py --data DIR [--seeds 10] [--only NAME ...] [--json FILE]
+    python benchmarks/learners.py --data DIR --wide           MF-IPS and MRDR with grids in which nothing was left out
     python benchmarks/learners.py --data DIR --clicks 4       ratings of 4 and more are clicks: squared error, AUC, NDCG@5
 
 Settings are chosen for each seed by four-fold cross-validation on the training log alone, by IPS with the published propensities
@@ -57,6 +58,21 @@ def learners(matrix: Any) -> dict[str, Learner]:
     }  # fmt: skip
 
 
+def wide_learners() -> dict[str, Learner]:
+    """Two learners with nothing left out of their grids that one would try knowing only the paper's."""
+    penalties, offsets = (1.0, 5.0, 10.0, 25.0, 50.0), ("none", "free", "regularized")
+    imputers = tuple(
+        MatrixFactorization(n_factors, l2, offsets=kind, **FAST)
+        for n_factors in (5, 20, 40)
+        for l2 in (0.2, 1.0, 5.0, 25.0)
+        for kind in offsets
+    )
+    return {
+        "MF-IPS": Learner(MatrixFactorization(40, **FAST), {"l2": penalties, "offsets": offsets}),
+        "MRDR": Learner(DoublyRobustFactorization(40, **FAST), PREDICTION | {"imputer": imputers}),
+    }
+
+
 def click_learners() -> dict[str, Learner]:
     grid, imputers = (
         {"l2": (1.0, 5.0, 10.0, 25.0)},
@@ -80,10 +96,13 @@ def main() -> None:
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--clicks", type=float)
+    parser.add_argument("--wide", action="store_true")
     options = parser.parse_args()
     coat = unskew.load_coat(options.data)
     train, test = (as_clicks(log, options.clicks) for log in (coat.train, coat.test))
-    chosen = learners(coat.propensity_matrix) if options.clicks is None else click_learners()
+    chosen = wide_learners() if options.wide else learners(coat.propensity_matrix)
+    if options.clicks is not None:
+        chosen = click_learners()
     metrics = ("mse", "mae") if options.clicks is None else ("mse", "auc", "user_auc", "ndcg@5")
     chosen = {name: chosen[name] for name in dict.fromkeys(["MF-IPS", *(options.only or chosen)])}
     tests = {"all": test, "clean": test.take(~coat.overlap)}

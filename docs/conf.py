@@ -177,7 +177,9 @@ def close_sessions(_app: Any, _name: str, source: list[str]) -> None:
 def setup(app: Any) -> None:
     """Called by Sphinx."""
     from pygments.lexers.special import TextLexer
+    from sphinx.ext import autosummary
 
+    autosummary.WELL_KNOWN_ABBREVIATIONS += ("Eq.",)  # else a summary that opens with an equation ends there
     app.add_lexer("csv", TextLexer)
     app.connect("config-inited", write_reference)
     app.connect("autodoc-process-docstring", plain_text_to_markup, priority=400)

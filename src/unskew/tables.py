@@ -40,3 +40,12 @@ def show(value: object) -> str:
     if value and abs(value) < 0.001:
         return f"{value:.2e}"
     return f"{value:.3f}" if abs(value) < 100 else f"{value:,.2f}"
+
+
+def counted(count: float, noun: str) -> str:
+    """So many of something.
+
+    >>> counted(1, "user"), counted(2000, "user"), counted(0, "bad row")
+    ('1 user', '2,000 users', '0 bad rows')
+    """
+    return f"{count:,.0f} {noun}{'' if count == 1 else 's'}"

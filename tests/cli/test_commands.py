@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from click.testing import CliRunner, Result
 
@@ -370,7 +371,7 @@ def test_bad_rows_can_be_dropped_aloud() -> None:
         "the first: bad.csv, line 3, column 'rating': found 'x', expected a number",
         "warning: 1 row repeats a (user, item) in bad.csv; the last row of each was kept",
     ]
-    assert "1 bad rows dropped" in result.stdout
+    assert "1 bad row dropped" in result.stdout
 
 
 def test_warnings_of_the_library_are_one_line_each() -> None:
@@ -631,3 +632,98 @@ def test_a_session_in_the_shell() -> None:
     assert finished.stderr == ""
     assert json.loads(rows)["rows"][0]["model"] == "old"
     assert usage.startswith("Usage: unskew recommend")
+
+
+# What settings are judged by
+
+
+SEARCH = ("train", "log.csv", "--cross-validate", "--grid", "l2=1,5", "--folds", "2", "--max-iter", "3", "-o", "m.unskew")
+
+
+def test_settings_are_judged_by_the_metric_that_is_asked_for() -> None:
+    log = unskew.Ratings.from_frame(pl.read_csv("log.csv"))
+    model = unskew.MatrixFactorization(max_iter=3)
+    found = as_json(*SEARCH, "--metric", "dcg@5")
+
+    assert found["metric"] == "dcg@5"
+    assert found["best_score"] == pytest.approx(
+        unskew.cross_validate(model, log, grid={"l2": [1, 5]}, n_folds=2, metric="dcg@5", estimator="naive").best_score
+    )
+    assert as_json(*SEARCH)["metric"] == "mse"
+    assert as_json(*SEARCH, "--loss", "absolute")["metric"] == "mae"
+    assert as_json(*SEARCH, "--metric", "precision@5", "--relevant", "4")["metric"] == "precision@5"
+
+
+def test_a_metric_that_is_not_known_or_has_nothing_to_judge_is_refused() -> None:
+    assert "unknown metric 'mes'" in refused(2, *SEARCH, "--metric", "mes")
+    assert "Pass --relevant 4, for example" in refused(2, *SEARCH, "--metric", "precision@5")
+    assert "go with --cross-validate" in run("train", "log.csv", "--metric", "mse", "-o", "m.unskew").stderr
+
+
+def test_scores_that_are_no_ratings_are_judged_by_a_ranking_metric_and_it_is_said() -> None:
+    result = fine(*SEARCH, "--learner", "wmf")
+
+    assert "score: dcg@10" in result.stdout
+    assert "the scores of wmf are no ratings: settings are judged by dcg@10; --metric chooses another" in result.stderr
+    assert "the scores" not in fine(*SEARCH, "--learner", "wmf", "-q").stderr
+    assert "rank items and are no ratings, yet mse would compare" in fine(*SEARCH, "--learner", "wmf", "--metric", "mse").stderr
+
+
+def test_a_saved_model_whose_scores_are_no_ratings_says_so() -> None:
+    fine("train", "log.csv", "--learner", "wmf", "--max-iter", "3", "-o", "m.unskew")
+
+    assert (
+        "the scores of 'm' rank items" in fine("evaluate", "log.csv", "--predictions", "m.unskew", "--estimator", "naive").stderr
+    )
+
+
+@pytest.mark.parametrize("learner", ["hl-mar", "mixture", "eib"])
+def test_a_learner_without_use_for_propensities_says_so(learner: str) -> None:
+    result = fine("train", "log.csv", "--learner", learner, "--propensity", "propensity", "--max-iter", "3", "-o", "m.unskew")
+
+    assert f"the learner '{learner}' has no use for propensities" in result.stderr
+    assert "each counted alike" in result.stdout
+
+
+def test_advice_on_the_universe_names_what_train_has() -> None:
+    said = refused(
+        3, "train", "log.csv", "--learner", "hl-mnar", "--propensity", "propensity", "--universe", "99x99", "-o", "m.unskew"
+    )
+
+    assert "Leave --universe out to fit it to the log's own users and items." in said
+    assert "features" not in said
+
+
+# Files that are read
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("evaluate", "log.csv", "--prediction", "old", "--estimator", "naive", "-o", "./log.csv"),
+        ("evaluate", "log.csv", "--predictions", "a=old.jsonl", "--estimator", "naive", "-o", "old.jsonl"),
+        ("train", "log.csv", "-o", "log.csv"),
+        ("train", "log.csv", "--cross-validate", "--grid", "l2=1", "-o", "m.unskew", "--html", "log.csv"),
+        ("propensity", "fit", "log.csv", "--model", "popularity", "--universe", "log", "-o", "log.csv"),
+        ("recommend", "log.csv", "-o", "log.csv"),
+        ("report", "log.csv", "-o", "log.csv"),
+    ],
+    ids=" ".join,
+)
+def test_no_file_that_is_read_is_written_over(arguments: tuple[str, ...]) -> None:
+    before = {path: Path(path).read_bytes() for path in ("log.csv", "old.jsonl")}
+    result = run(*arguments)
+
+    assert result.exit_code == 2
+    assert "would write over" in result.stderr
+    assert {path: Path(path).read_bytes() for path in before} == before
+
+
+def test_a_page_is_not_written_over_the_result_that_it_is_of() -> None:
+    fine("evaluate", "log.csv", "--prediction", "old", "--estimator", "naive", "-o", "made/of/two.json")
+    content = Path("made/of/two.json").read_bytes()
+    Path("self.html").write_bytes(content)
+
+    assert "would be written over it" in run("report", "self.html").stderr
+    assert Path("self.html").read_bytes() == content
+    assert fine("report", "self.html", "-o", "other/page.html").exit_code == 0

@@ -120,6 +120,29 @@ def test_ids_are_numbers_only_where_all_are_written_so() -> None:
     assert ids("12345678901234567890") == ["12345678901234567890"]
 
 
+PLAIN = st.text("0123456789+-.eE_ ", min_size=1, max_size=6)
+
+
+@given(words=st.lists(st.none() | PLAIN | FIELD, max_size=4))
+def test_words_read_at_once_are_what_they_are_one_by_one(words: list[str | None]) -> None:
+    from unskew.data.table import WHOLE, Words, number_of
+
+    are_whole = all(word is None or WHOLE.fullmatch(word) for word in words)
+    expected = [None if word is None else int(word) for word in words] if are_whole else words
+    assert Words(words).ids().tolist() == expected
+    np.testing.assert_array_equal(Words(words).numbers(), [number_of(word) for word in words])
+
+
+def test_a_column_of_plain_numbers_is_not_looked_at_word_by_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    from unskew.data import table
+
+    monkeypatch.setattr(table, "number_of", None)
+    monkeypatch.setattr(table, "WHOLE", None)
+
+    assert table.Words(["1.5", "-2e3", ".5"]).numbers().tolist() == [1.5, -2000.0, 0.5]
+    assert table.Words(["0", "-7", "12"]).ids().tolist() == [0, -7, 12]
+
+
 @given(words=st.lists(FIELD, max_size=8))
 def test_the_fast_columns_say_what_the_slow_ones_say(words: list[str]) -> None:
     import pyarrow as pa

@@ -105,5 +105,5 @@ def test_rows_of_ids_and_cells(tmp_path: Path) -> None:
     twice = table_of(tmp_path, "user,item,prediction\nbob,2,7\nbob,2,8\n")
     with pytest.raises(BadFileError, match="1 cells are there more than once, such as that of line 2"):
         rows_of_cells(twice, log)
-    with pytest.raises(BadFileError, match="lists 1 users more than once"):
+    with pytest.raises(BadFileError, match="lists 1 user more than once"):
         rows_of_ids(twice, "user", log.users)

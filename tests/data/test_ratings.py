@@ -192,7 +192,7 @@ def test_one_listed_side_alone_does_not_settle_the_universe() -> None:
 
 
 def test_a_named_universe_must_hold_the_listed_ids() -> None:
-    with pytest.raises(UniverseError, match=r"the universe has 1 users x 9 items, but the log alone has 2 users and 1 items"):
+    with pytest.raises(UniverseError, match=r"the universe has 1 user x 9 items, but the log alone has 2 users and 1 item"):
         Ratings.from_arrays(["b"], [1], [5], users=["a", "b"], universe=(1, 9))
 
 
@@ -345,7 +345,7 @@ def test_an_id_that_is_not_listed_is_named() -> None:
 
 
 def test_an_id_that_is_listed_twice_is_refused() -> None:
-    with pytest.raises(DuplicateCellError, match=r"items=\.\.\. lists 1 items more than once"):
+    with pytest.raises(DuplicateCellError, match=r"items=\.\.\. lists 1 item more than once"):
         Ratings.from_arrays(["ann"], [1], [5], items=[1, 1])
 
 
@@ -539,5 +539,5 @@ def test_the_ids_of_a_matrix_must_be_as_many_as_its_rows() -> None:
 
 
 def test_the_ids_of_a_matrix_must_differ() -> None:
-    with pytest.raises(DuplicateCellError, match=r"users=\.\.\. lists 1 users more than once"):
+    with pytest.raises(DuplicateCellError, match=r"users=\.\.\. lists 1 user more than once"):
         Ratings.from_sparse(sparse.eye_array(2), users=["ann", "ann"])

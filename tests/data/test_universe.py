@@ -20,6 +20,11 @@ def test_cells_are_users_times_items() -> None:
     assert str(Universe(1200, 4)) == "1,200 users x 4 items"
 
 
+def test_one_is_a_user_and_an_item() -> None:
+    assert str(Universe(1, 1)) == "1 user x 1 item"
+    assert repr(Ratings.from_arrays([1], [1], [5])).startswith("Ratings(1 rating by 1 user on 1 item, ")
+
+
 def test_a_universe_is_never_guessed(log: Ratings) -> None:
     assert universe_of(log, None) is None
 
@@ -57,6 +62,6 @@ def test_anything_else_is_refused(log: Ratings, given: Any) -> None:
 @pytest.mark.parametrize("given", [(2, 2), (3, 1)])
 def test_a_universe_smaller_than_the_log_is_refused(log: Ratings, given: tuple[int, int]) -> None:
     with pytest.raises(
-        UniverseError, match=r"the universe has . users x . items, but the log alone has 3 users and 2 items\. Count every"
+        UniverseError, match=r"the universe has . users x . items?, but the log alone has 3 users and 2 items\. Count every"
     ):
         universe_of(log, given)

@@ -18,7 +18,7 @@ def covariates(users: list[float] | None, items: list[float] | None) -> list[Cov
 def test_users_and_items_without_an_observation() -> None:
     assert Coverage.of(LOG, LOG.universe, []) == Coverage(3, 3, 1, 1)
     assert Coverage.of(LOG, Universe(10, 5), []) == Coverage(10, 5, 8, 3)
-    assert str(Coverage.of(LOG, None, [])) == "1 users, 1 items"
+    assert str(Coverage.of(LOG, None, [])) == "1 user, 1 item"
 
 
 def test_profiles_by_hand() -> None:
@@ -26,7 +26,7 @@ def test_profiles_by_hand() -> None:
 
     assert (found.profiles, found.profiles_unseen) == (4, 2)  # the third user's profile, with either kind of item
     assert found.share_unseen == pytest.approx(3 / 9)
-    assert str(found) == "1 users, 1 items, 2 of 4 covariate profiles"
+    assert str(found) == "1 user, 1 item, 2 of 4 covariate profiles"
 
 
 def test_with_covariates_of_one_side_the_other_is_one_profile() -> None:

@@ -344,3 +344,9 @@ def test_a_universe_larger_than_the_log_scales_the_penalty(frame: Any) -> None:
     plain = MatrixFactorization(**SHORT).fit(frame, "propensity", engine=SparkEngine(n_blocks=2))
 
     assert np.linalg.norm(wide.parameters_.item_factors) < np.linalg.norm(plain.parameters_.item_factors)
+
+
+def test_a_model_that_spark_does_not_fit_is_named(frame: Any) -> None:
+    settings: dict[str, Any] = {"grid": {"l2": [1.0]}, "n_folds": 2, "engine": SparkEngine(n_blocks=2)}
+    with pytest.raises(UsageError, match="DoublyRobustFactorization is not fitted on Spark"):
+        unskew.cross_validate(unskew.DoublyRobustFactorization(1), frame, "propensity", **settings)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,12 @@ import pytest
 from scipy import stats
 
 from unskew import Clip, Evaluation, Propensities, PropensityWarning, Ratings, Switch, Universe, evaluate, simulate
-from unskew.errors import BadPropensityError, UniverseError, UnknownNameError, UsageError
+from unskew.errors import BadPropensityError, UniverseError, UnknownNameError, UnskewWarning, UsageError
 from unskew.estimators.family import ESTIMATORS
 from unskew.metrics.judged import Delta, Judged
 from unskew.metrics.ranking import StratifiedRecall
+from unskew.models.factorization import MatrixFactorization
+from unskew.models.weighted import WeightedFactorization
 from unskew.types import Matrix, Vector
 
 WORLD = simulate(40, 50, density=0.2, alpha=0.6, random_state=0)
@@ -401,3 +403,66 @@ def test_a_frame_of_predictions_and_a_matrix_agree_in_one_call() -> None:
     result = evaluate(LOG, {"frame": frame, "matrix": A}, propensities=P)
 
     assert result.compare("frame", "matrix", metric="mae", estimator="snips").difference == 0.0
+
+
+@pytest.mark.filterwarnings("ignore::unskew.PropensityWarning")
+@pytest.mark.parametrize("cluster", [None, "user", "item"])
+@pytest.mark.parametrize("estimator", ["naive", "snips", "user_normalized", "item_normalized"])
+def test_a_constant_error_has_no_spread_at_all(estimator: str, cluster: Any) -> None:
+    models = {"off": TRUTH + 0.1, "far": TRUTH + 0.7}
+    constant = Judging("constant")
+    found = evaluate(LOG, models, propensities=P, metrics=[constant], estimators=[estimator], cluster=cluster)
+
+    assert {risk.estimate for risk in found} == {0.1}
+    assert {risk.std_error for risk in found} == {0.0}
+
+
+@dataclass(frozen=True)
+class Judging:
+    """The same delta everywhere, one that binary fractions do not have."""
+
+    name: str
+    higher_is_better: bool = False
+    ranks: bool = False
+    top: None = None
+
+    def __call__(self, judged: Judged, /) -> Delta:
+        return Delta(np.full(judged.rating.size, 0.1))
+
+
+def test_the_bootstrap_of_a_constant_error_is_that_constant() -> None:
+    (found,) = evaluate(LOG, A, metrics=[Judging("constant")], estimators=["naive"], bootstrap=20)
+
+    assert (found.estimate, found.std_error, found.ci_low, found.ci_high) == (0.1, 0.0, 0.1, 0.1)
+
+
+def test_errors_that_differ_by_rounding_alone_have_no_spread() -> None:
+    for found in evaluate(LOG, TRUTH + 0.1, propensities=P, metrics=["mae"], estimators=["naive", "snips"]):
+        assert found.std_error == 0.0
+
+
+def test_a_small_spread_that_is_real_stays_with_all_its_digits() -> None:
+    off = TRUTH + 0.1
+    off[::2] += 1e-8
+    delta = np.abs(off - TRUTH)[LOG.user, LOG.item]
+    (found,) = evaluate(LOG, off, metrics=["mae"], estimators=["naive"])
+
+    assert found.std_error == pytest.approx(np.sqrt(np.square(delta - delta.mean()).sum()) / delta.size, rel=1e-6)
+
+
+def test_scores_that_only_rank_are_not_compared_with_ratings_in_silence() -> None:
+    model = WeightedFactorization(2, max_iter=3).fit(LOG)
+
+    with pytest.warns(UnskewWarning, match="the scores of 'w' rank items and are no ratings, yet mse and mae would") as caught:
+        evaluate(LOG, {"w": model, "a": A}, estimators=["naive"])
+    assert caught[0].filename == __file__
+    evaluate(LOG, {"w": model}, metrics=["dcg@5"], estimators=["naive"])
+
+
+def test_a_model_of_clicks_is_not_compared_with_stars_in_silence() -> None:
+    log = Ratings.from_dense([[5, 1, 4], [1, 5, 2]])
+    model = MatrixFactorization(1, threshold=3).fit(log)
+
+    with pytest.warns(UnskewWarning, match="predicts how likely a rating of 3 or more is"):
+        evaluate(log, model, metrics=["mse"], estimators=["naive"])
+    evaluate(replace(log, rating=(log.rating >= 3).astype(float)), model, metrics=["mse"], estimators=["naive"])

@@ -273,7 +273,7 @@ def test_a_bad_row_is_counted_and_shown_or_dropped(make: Make, case: str) -> Non
     rows = np.arange(len(LOG)) > 0
     assert_same(found, from_arrays(rows, **options))
     assert found.n_dropped == json.loads(found.to_json())["n_dropped"] == 1
-    assert "1 bad rows dropped" in repr(found)
+    assert "1 bad row dropped" in repr(found)
 
 
 def without_rows(make: Make) -> Any:
@@ -559,3 +559,13 @@ def test_a_task_that_dies_is_run_again_and_changes_nothing(spark: Any) -> None:
     options = {"metrics": ["mse", "mae"], "cluster": "user"}
 
     assert_same(from_frame(shaky, **options), from_arrays(**options))
+
+
+def test_a_cell_that_is_there_twice_counts_twice_unless_it_is_asked_about() -> None:
+    frame = pl.DataFrame({"user_id": [1, 1, 2], "item_id": [1, 1, 1], "rating": [5, 5, 1], "prediction": [4.0, 4.0, 1.0]})
+    found = evaluate_frame(frame, metrics=["mae"], estimators=["naive"])
+
+    assert found.to_columns()["estimate"] == [pytest.approx(2 / 3)]
+    assert "counts as often as it is there" in str(evaluate_frame.__doc__)
+    with pytest.raises(DuplicateCellError):
+        evaluate_frame(frame, metrics=["mae"], estimators=["naive"], check_duplicates=True)

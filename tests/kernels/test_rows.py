@@ -11,7 +11,7 @@ from unskew.kernels import rows as kernel
 
 CELLS_A_ROW = (0, 1, 3, 95, 96, 97, 250, 2, 7, 40, 5)
 ROWS = (0, len(CELLS_A_ROW))
-SIZES = [(1, False), (0, True), (5, True), (7, False), (20, True), (22, True), (64, True)]
+SIZES = [(1, False), (0, True), (5, True), (7, False), (16, False), (20, True), (22, True), (64, False), (64, True)]
 
 
 def problem(n_factors: int, dtype: str, seed: int, *, has_offsets: bool) -> dict[str, np.ndarray]:

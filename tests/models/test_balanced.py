@@ -14,7 +14,7 @@ import unskew
 from enumeration import patterns
 from unskew.data.archive import read_model
 from unskew.data.ratings import Ratings
-from unskew.errors import UsageError
+from unskew.errors import UnknownNameError, UsageError
 from unskew.models.balanced import IPSV2, StableDR
 from unskew.models.balancing import Features, balanced
 from unskew.models.factorization import MatrixFactorization
@@ -143,3 +143,8 @@ def test_a_log_of_another_kind_of_cells_is_checked_as_always() -> None:
     log = Ratings.from_codes([0, 1, 1], [0, 0, 1], [1.0, 2.0, 3.0], shape=(2, 2))
     with pytest.raises(unskew.UnskewError, match="propensities"):
         IPSV2(1).fit(log, [0.5, 0.5])
+
+
+def test_a_weighting_that_is_none_is_refused_by_name() -> None:
+    with pytest.raises(UnknownNameError, match="unknown weighting 'mrd'"):
+        StableDR(weighting="mrd").fit(LOG, P)  # type: ignore[arg-type]

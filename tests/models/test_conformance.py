@@ -15,7 +15,7 @@ from sklearn.base import clone
 
 import unskew
 from unskew.data.ratings import Ratings
-from unskew.errors import NotFittedError, UnknownIdError, UnskewWarning
+from unskew.errors import NotFittedError, UnknownIdError, UnskewWarning, UsageError
 from unskew.estimators.transforms import Clip
 from unskew.models.all_rank import AllRank
 from unskew.models.balanced import IPSV2, StableDR
@@ -191,9 +191,36 @@ def test_constant_ratings_can_be_learnt_from(case: Case) -> None:
 
 @every_model
 def test_evaluate_takes_it(case: Case, fits: Fit) -> None:
-    found = unskew.evaluate(LOG, {"model": fits(case)}, metrics=["mse", "dcg@3"], estimators=["naive"])
+    model = fits(case)
+    metrics = ["mse", "dcg@3"] if model.predicts_ratings else ["dcg@3"]
+    found = unskew.evaluate(LOG, {"model": model}, metrics=metrics, estimators=["naive"])
 
     assert all(np.isfinite(risk.estimate) for risk in found)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_what_is_no_log_is_refused_in_words(kind: type[Any]) -> None:
+    model = kind(MatrixFactorization()) if kind is TriTraining else kind()
+    for log in (np.ones((3, 3)), [[1, 2]], None):
+        with pytest.raises(UsageError, match=f"the log must be unskew.Ratings, not {type(log).__name__}: build one"):
+            model.fit(log)
+        with pytest.raises(UsageError, match="the log must be"):
+            model.fit(log=log)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in MODELS if "warm_start" in inspect.signature(kind.fit).parameters])  # type: ignore[attr-defined]
+def test_a_model_is_no_start_but_its_parameters_are(kind: type[Any]) -> None:
+    with pytest.raises(UsageError, match=r"not MatrixFactorization: pass warm_start=model\.parameters_"):
+        kind().fit(LOG, warm_start=MatrixFactorization())
+    with pytest.raises(UsageError, match="not ndarray: pass the parameters_ of a fitted factorisation"):
+        kind().fit(LOG, warm_start=np.ones(3))
+
+
+def test_those_that_learn_from_clicks_say_that_their_scores_are_no_ratings() -> None:
+    clicks = {"AllRank", "WeightedFactorization", "ExposureFactorization", "RelevanceFactorization"}
+
+    assert clicks <= {kind.__name__ for kind in MODELS if not kind.predicts_ratings}
+    assert MatrixFactorization.predicts_ratings
 
 
 @every_model
@@ -206,6 +233,18 @@ def test_an_iterative_fit_tells_how_it_went(case: Case, fits: Fit) -> None:
     assert model.objective_ == model.history_[-1]
     assert isinstance(model.converged_, bool)
     assert model.history_[-1] <= model.history_[1]
+
+
+@every_model
+def test_only_the_start_may_have_no_objective_and_the_documentation_says_so(case: Case, fits: Fit) -> None:
+    model = fits(case)
+    if not hasattr(model, "history_"):
+        pytest.skip(f"{case} is fitted in one step")
+
+    assert np.isfinite(model.history_[1:]).all()
+    if not np.isfinite(model.history_[0]):
+        assert model.history_[0] == np.inf
+        assert any("inf" in (kind.__doc__ or "").split("history_")[-1] for kind in type(model).__mro__)
 
 
 @pytest.mark.parametrize("case", [Case(kind) for kind in MODELS if kind in (AllRank, WeightedFactorization)], ids=str)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
 from unskew.models.exposure import ExposureFactorization
 from unskew.models.factorization import MatrixFactorization
+from unskew.models.parameters import Parameters
 from unskew.models.problem import Side
 from unskew.models.solvers import exposure as steps
 from unskew.models.solvers.exposure import Exposed, ExposureSteps
@@ -95,7 +97,7 @@ def test_the_chance_of_exposure_is_bayes_rule_with_a_density_that_integrates_to_
 
         def density(score: float) -> float:
             users, items = np.array([[0.0], [score]]), np.ones((2, 1))
-            chance = float(solver._chances(one, (0, 2), users, items, solver._log_odds(mu))[1, 1])
+            chance = float(solver._chances(solver._scores(users, items), solver._log_odds(mu))[1, 1])
             return chance / (1 - chance) * 0.7 / 0.3
 
         assert quad(density, -10, 10)[0] == pytest.approx(1, abs=1e-8)
@@ -104,19 +106,26 @@ def test_the_chance_of_exposure_is_bayes_rule_with_a_density_that_integrates_to_
 
 def test_a_click_was_seen_for_certain() -> None:
     one = Side.of(np.zeros(1, np.int32), np.ones(1, np.int32), np.ones(1), np.ones(1), shape=(2, 2), dtype="float64")
+    users, items = np.ones((2, 1)), np.ones((2, 1))
     with Workers(1) as workers:
         solver = ExposureSteps(one, one, 1.0, 0.1, (1.0, 1.0), workers)
-        chance = solver._chances(one, (0, 2), np.ones((2, 1)), np.ones((2, 1)), solver._log_odds(np.array([0.3, 0.3])))
+        odds = solver._log_odds(np.array([0.3, 0.3]))
+        silent = solver._chances(solver._scores(users, items), odds)
+        grams, total = solver._weighted_grams(one, (0, 2), users, items, odds, items.T)
 
-    assert chance[0, 1] == 1
-    assert (chance[[0, 1, 1], [0, 0, 1]] < 0.3).all()
+    assert (silent < 0.3).all()
+    assert total == pytest.approx([silent[0, 0] + 1, silent[1].sum()])
+    assert grams[:, 0, 0] == pytest.approx(total)
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
-@pytest.mark.parametrize("block", [1 << 18, 30, 1])
-def test_every_step_is_that_of_the_dense_twin(settings: dict[str, Any], block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "BLOCK_CELLS", block)
-    monkeypatch.setattr(steps, "BLOCK_PARTNERS", 4)
+@pytest.mark.parametrize(("rows", "partners", "products"), [(64, 256, 1 << 20), (5, 4, 1 << 20), (64, 256, 12), (64, 256, 1)])
+def test_every_step_is_that_of_the_dense_twin(
+    settings: dict[str, Any], rows: int, partners: int, products: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "LEAST_ROWS", rows)
+    monkeypatch.setattr(steps, "BLOCK_PARTNERS", partners)
+    monkeypatch.setattr(steps, "BLOCK_PRODUCTS", products)
     model = ExposureFactorization(3, **settings, tol=0.0, max_iter=3).fit(LOG)
     twin, start = dense(LOG, model), model._begin(LOG, None)
     at = start.parameters.user_factors, start.parameters.item_factors, start.exposure
@@ -130,6 +139,51 @@ def test_every_step_is_that_of_the_dense_twin(settings: dict[str, Any], block: i
     np.testing.assert_allclose(model.parameters_.user_factors, at[0], rtol=1e-7, atol=1e-10)
     np.testing.assert_allclose(model.parameters_.item_factors, at[1], rtol=1e-7, atol=1e-10)
     np.testing.assert_allclose(model.exposure_, at[2], rtol=1e-9)
+
+
+@pytest.mark.parametrize(("n_users", "n_items"), [(6000, 8), (8, 6000)])
+def test_memory_stays_bounded_where_partners_are_few_and_factors_many(n_users: int, n_items: int) -> None:
+    """The normal matrices of 6,000 rows are 77 MB; those of a block, with all else, are a few."""
+    log = some_clicks(shape=(n_users, n_items))
+    model = ExposureFactorization(40, max_iter=1, n_threads=1)
+    model.fit(some_clicks())
+    tracemalloc.start()
+    try:
+        model.fit(log)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 40e6
+
+
+@pytest.mark.parametrize(("n_users", "n_blocks"), [(50, 1), (1000, 16), (9000, 18)])
+def test_products_of_factors_are_made_once_for_many_rows(n_users: int, n_blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For each block of 64 to 512 users once for every item, and for each of the two of 100 items once for every user."""
+    made, products = [], steps._products
+
+    def counted(columns: np.ndarray) -> np.ndarray:
+        made.append(columns.shape[1])
+        return products(columns)
+
+    monkeypatch.setattr(steps, "_products", counted)
+    ExposureFactorization(2, max_iter=1, n_threads=1).fit(some_clicks(shape=(n_users, 100)))
+
+    assert sum(made) == n_blocks * 100 + 2 * n_users
+
+
+@pytest.mark.parametrize("precision", [1.0, 900.0])
+def test_the_likelihood_keeps_its_digits_at_far_scores_and_certain_exposure(precision: float) -> None:
+    """With mu = 1 the density of silence at a far score is below the smallest number, and its logarithm is not."""
+    log = Ratings.from_dense(np.array([[1.0, 0.0], [0.0, 0.0]]))
+    model = ExposureFactorization(1, precision=precision)
+    with Workers(1) as workers:
+        solver = model._solver(log, None, workers)
+        at = Parameters(np.array([[1.0], [50.0]]), np.array([[1.0], [-1.0]]), np.zeros(2), np.zeros(2), 0.0)
+        value = solver.start(Exposed(at, np.array([1.0, 1.0]))).value
+
+    squares = 0.5 * precision * (1 + 2 * 50**2)
+    assert value == pytest.approx(squares - 2 * np.log(precision / (2 * np.pi)) + 0.5 * model.l2 * (2 + 1 + 50**2), rel=1e-12)
 
 
 def test_the_fit_is_a_stationary_point_of_the_posterior() -> None:

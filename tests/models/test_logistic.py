@@ -83,3 +83,10 @@ def test_ratings_that_are_no_clicks_are_refused() -> None:
         LogisticFactorization(2).fit(LOG, P)
     with pytest.raises(BadRatingError, match="needs ratings of 0 and of 1"):
         LogisticFactorization(2).fit(LOG.take(np.flatnonzero(LOG.rating == 1)))
+
+
+def test_a_log_of_clicks_alone_says_what_to_take() -> None:
+    log = unskew.Ratings.from_arrays([0, 0, 1], [0, 1, 1], [1, 1, 1])
+
+    with pytest.raises(BadRatingError, match=r"every rating is 1.*RelevanceFactorization"):
+        unskew.LogisticFactorization(1).fit(log)

@@ -16,7 +16,7 @@ from unskew.data.archive import read_model
 from unskew.data.datasets.coat import load_coat
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPropensityError, ModelFileError, PropensityWarning, UniverseError, UnknownNameError, UsageError
-from unskew.models import ordinal
+from unskew.models import discrete, ordinal
 from unskew.models.factorization import MatrixFactorization
 from unskew.models.ordinal import EFFECTS, OrdinalFactorization
 from unskew.models.ordinal_likelihood import OrdinalLikelihood, draw_unlogged, even_ranges
@@ -552,3 +552,39 @@ def test_unknown_names_are_refused(settings: dict[str, Any], match: str) -> None
 def test_settings_out_of_range_are_refused(settings: dict[str, Any], match: str) -> None:
     with pytest.raises(UsageError, match=match):
         OrdinalFactorization(**settings).fit(LOG)
+
+
+@pytest.mark.parametrize("mechanism", ["mar", "mnar"])
+def test_predictions_do_not_depend_on_blocks_or_threads(mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few pairs and many, strangers among them: lines are those of the different codes, or of all."""
+    model = fit(mechanism=mechanism)
+    rng = np.random.default_rng(0)
+    ids = [np.append(names, "nobody" if names.dtype.kind in "US" else -7) for names in (LOG.users, LOG.items)]
+    users, items = (rng.choice(names, 3000) for names in ids)
+    one_by_one = np.concatenate([model.predict(users[[k]], items[[k]]) for k in range(40)])
+    whole, scores = model.predict(users, items), model.recommend(ids[0], k=5).scores
+    shares = model.predict_distribution(users, items)
+    monkeypatch.setattr(discrete, "BLOCK_PAIRS", 64)
+
+    for n_threads in (1, 3):
+        model.set_params(n_threads=n_threads)
+        assert np.array_equal(model.predict(users, items), whole)
+        assert np.array_equal(model.predict_distribution(users, items), shares)
+        np.testing.assert_allclose(model.recommend(ids[0], k=5).scores, scores, rtol=1e-14)
+    np.testing.assert_allclose(one_by_one, whole[:40], rtol=1e-14)
+
+
+def test_lines_of_items_are_made_once_for_all_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, made, lines = fit(), [], OrdinalParameters.lines
+
+    def counted(self: OrdinalParameters, user: np.ndarray, item: np.ndarray) -> Any:
+        made.append(item.size)
+        return lines(self, user, item)
+
+    monkeypatch.setattr(OrdinalParameters, "lines", counted)
+    monkeypatch.setattr(discrete, "BLOCK_PAIRS", 16)
+    model.recommend(LOG.users)
+    model.predict(LOG.users[LOG.user], LOG.items[LOG.item])
+
+    assert len(made) == 2
+    assert max(made) <= LOG.n_items + 1

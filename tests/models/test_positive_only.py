@@ -63,7 +63,7 @@ def test_a_fit_converges_and_says_so(kind: Any) -> None:
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_threads_are_not_seen_in_the_result(kind: Any, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unskew.models.problem.CELLS_A_TASK", 20)
-    monkeypatch.setattr("unskew.models.solvers.exposure.BLOCK_CELLS", 100)
+    monkeypatch.setattr("unskew.models.solvers.exposure.LEAST_ROWS", 5)
     fits = [kind(3, max_iter=6, dtype=dtype, n_threads=n).fit(LOG) for n in (1, 2, 3)]
 
     for other in fits[1:]:
@@ -247,3 +247,11 @@ def test_propensities_matter_and_are_checked(kind: Any) -> None:
 def test_settings_out_of_range_are_refused(kind: Any, settings: dict[str, Any], match: str) -> None:
     with pytest.raises(UsageError, match=match):
         kind(**settings).fit(LOG)
+
+
+@pytest.mark.parametrize("kind", [RelevanceFactorization, ExposureFactorization])
+def test_a_rating_of_zero_is_no_click(kind: Any) -> None:
+    log = Ratings.from_arrays([0, 0, 1], [0, 1, 1], [1, 0, 1])
+
+    with pytest.raises(UsageError, match="some ratings are 0, which is no click"):
+        kind(1).fit(log)

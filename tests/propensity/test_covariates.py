@@ -162,3 +162,12 @@ def test_constants_can_be_left_out() -> None:
     found = Covariates.of(table, as_ids([0, 1, 2]), "item", constants="drop")
 
     assert found.names == ("item:1",)
+
+
+def test_text_with_a_value_for_nearly_every_row_looks_like_ids() -> None:
+    ids = np.arange(30)
+    names = [f"name {place}" for place in range(28)] + ["name 0", "name 1"]
+
+    with pytest.warns(PropensityWarning, match=r"'user:nick' is text with 28 values for 30 users, as ids have.* call it user_id"):
+        Covariates.of(pd.DataFrame({"user_id": ids, "nick": names}), ids, "user")
+    Covariates.of(pd.DataFrame({"user_id": ids, "town": names[:15] * 2}), ids, "user")

@@ -389,7 +389,7 @@ def test_separation_by_a_number_is_warned_of() -> None:
 
 def test_a_fit_that_ends_too_early_is_warned_of() -> None:
     x, z, _, log = world()
-    with pytest.warns(PropensityWarning, match=r"had not converged after 1 steps; raise max_iter \(now 1\) or l2 \(now 0.1\)"):
+    with pytest.warns(PropensityWarning, match=r"had not converged after 1 step; raise max_iter \(now 1\) or l2 \(now 0.1\)"):
         model = without_offsets(x, z, l2=0.1, max_iter=1, tol=1e-9).fit(log)
     assert not model.converged_
 

@@ -4,15 +4,17 @@ import json
 import re
 import sys
 import time
+import warnings
 from contextlib import suppress
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from unskew import Evaluation, Ratings, evaluate, simulate
+from unskew import Evaluation, Ratings, diagnose, evaluate, evaluate_frame, simulate
 from unskew.errors import BadFileError, MissingExtraError
 from unskew.report import page as page_module
 from unskew.report.charts.chart import Chart
@@ -288,3 +290,56 @@ def test_a_million_rows_are_judged_and_reported_in_ten_seconds(tmp_path: Path) -
     evaluate(log, models, propensities=propensities, estimators=["naive", "snips"]).to_html(tmp_path / "page.html")
 
     assert time.perf_counter() - began < 10
+
+
+def test_the_headline_of_a_diagnosis_does_not_take_even_weights_for_right_ones() -> None:
+    even = np.full(len(WORLD.log), len(WORLD.log) / WORLD.log.n_cells)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = diagnose(WORLD.log, {"true": WORLD.propensities, "even": even})
+    said = headline(record_of(found))
+
+    assert said.startswith("Weighting leaves ")
+    assert "% (true) to 100% (even) of the log as effective sample size, which does not say whose are right; " in said
+
+
+def test_a_forest_shows_the_best_models_and_says_how_many_it_left_out() -> None:
+    models = {f"m{off}": WORLD.truth + off / 10 for off in range(40, 0, -1)}
+    page = page_of(record_of(judged(models)))
+    ahead, estimates, *_, numbers = page.sections
+
+    assert estimates.charts[0].caption == "The 16 best models of 40; 24 left out here, all of them in the table."
+    assert "m16, SNIPS" in estimates.charts[0].drawings[0][1]
+    assert "m17, SNIPS" not in estimates.charts[0].drawings[0][1]
+    assert ahead.charts[0].caption == "The 16 nearest models of 39; 23 left out here, all of them in the table."
+    assert len(ahead.tables[0].rows) == 39 * 3
+    assert len(numbers.tables[0].rows) == 40 * 3
+
+
+def test_a_forest_with_room_for_all_leaves_none_out() -> None:
+    sections = page_of(record_of(judged({"m": WORLD.truth + 1.0, "n": WORLD.truth + 2.0}))).sections
+
+    assert not any(chart.caption for section in sections[:2] for chart in section.charts)
+    assert not sections[0].tables
+
+
+def test_of_many_groups_the_largest_are_drawn() -> None:
+    group = [place % 50 if place % 7 else 0 for place in range(len(WORLD.log))]
+    columns = {"rating": WORLD.log.rating, "m": WORLD.log.rating + 1.0, "group": group}
+    found = evaluate_frame(pd.DataFrame(columns), prediction="m", by="group", metrics=["mae"], estimators=["naive"])
+    page = page_of(record_of(found))
+
+    assert page.sections[0].charts[0].caption == "The 48 largest groups of 50; 2 left out here, all of them in the table."
+    assert len(page.sections[-1].tables[0].rows) == 50
+
+
+def test_of_many_learners_the_best_are_drawn(made: dict[str, Any]) -> None:
+    record = record_of(made["learners"])
+    first = record["rows"][0]
+    record["rows"] = [first | {"learner": f"l{place}", "mean": 1.0 + place} for place in range(60)]
+    page = page_of(record)
+
+    assert {chart.caption for chart in page.sections[0].charts if "every" in chart.title} == {
+        "The 48 best learners of 60; 12 left out here, all of them in the table."
+    }
+    assert len(page.sections[0].tables[0].rows) == 60

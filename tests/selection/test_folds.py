@@ -120,3 +120,14 @@ def test_numbers_of_folds_out_of_range() -> None:
             next(split(row_log(5), None, n_folds=n_folds, random_state=0))  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="n_folds must be at most the number of ratings, 5; got 6"):
         next(split(row_log(5), None, n_folds=6, random_state=0))
+
+
+def test_a_model_of_clicks_is_judged_on_clicks() -> None:
+    fold = next(split(WORLD.log, WORLD.propensities, n_folds=2, random_state=0))
+    model = fold.fit(unskew.MatrixFactorization(1, 25.0, threshold=3))
+
+    score = fold.score(model, metric="mse", estimator="ips")
+
+    part = fold.validation
+    error = (part.rating >= 3) - model.predict(part.users[part.user], part.items[part.item])
+    assert score == pytest.approx((error**2 * fold.validation_propensities.inverse).sum() / part.n_cells)

@@ -11,9 +11,10 @@ from threadpoolctl import threadpool_info
 import unskew
 from unskew.data.propensities import Propensities
 from unskew.data.ratings import Ratings
-from unskew.errors import UnknownNameError, UsageError
+from unskew.errors import UnknownNameError, UnskewWarning, UsageError
 from unskew.models.baselines import GlobalMean, OffsetsOnly, Popularity
 from unskew.models.factorization import MatrixFactorization
+from unskew.models.weighted import WeightedFactorization
 from unskew.selection.folds import split
 from unskew.selection.search import CrossValidation, cross_validate
 
@@ -227,3 +228,24 @@ def test_an_unknown_metric_is_refused_before_anything_is_fitted() -> None:
 
     with pytest.raises(UnknownNameError, match="unknown metric 'rmsle'"):
         cross_validate(Untouched(), LOG, P, grid={"l2": [1.0]}, metric="rmsle")
+
+
+def test_scores_that_only_rank_are_judged_by_ratings_aloud_and_once() -> None:
+    search = {"grid": {"l2": [1.0, 2.0]}, "n_folds": 2, "refit": False}
+    with pytest.warns(
+        UnskewWarning, match="the scores of 'WeightedFactorization' rank items and are no ratings, yet mse"
+    ) as caught:
+        cross_validate(WeightedFactorization(2, max_iter=3), LOG, P, **search)  # type: ignore[arg-type]
+    assert len(caught) == 1
+
+    found = cross_validate(WeightedFactorization(2, max_iter=3), LOG, P, metric="dcg@5", **search)  # type: ignore[arg-type]
+    assert found.best_score == max(row["score"] for row in found.table)
+
+
+def test_what_is_relevant_reaches_the_metric() -> None:
+    search = {"grid": {"l2": [1.0]}, "n_folds": 2, "metric": "precision@5"}
+    with pytest.raises(UsageError, match="asks which items are relevant"):
+        cross_validate(OffsetsOnly(), LOG, P, **search)  # type: ignore[arg-type]
+
+    strict, lax = (cross_validate(OffsetsOnly(), LOG, P, relevant=least, **search).best_score for least in (5, 1))  # type: ignore[arg-type]
+    assert strict < lax

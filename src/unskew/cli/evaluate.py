@@ -12,6 +12,8 @@ import click
 
 from unskew.cli.options import (
     FILE,
+    METRICS,
+    Careful,
     bad_row_options,
     columns_of,
     json_option,
@@ -35,13 +37,12 @@ if TYPE_CHECKING:
     from unskew.data.universe import UniverseLike
     from unskew.jobs.evaluating import Judgement
 
-METRICS = ("mse", "mae", "accuracy", "dcg", "dcg@10", "cg@10", "precision@10", "recall@10", "stratified_recall@10", "atop")
 LEFT_OUT = ("first", "second", "std_error", "level", "higher_is_better")
 """What the table of a comparison does not show."""
 ESTIMATORS = ("naive", "ips", "snips", "user_normalized", "item_normalized")
 
 
-@click.command(short_help="Which model is better, really? Judge predictions on a log.")
+@click.command(cls=Careful, short_help="Which model is better, really? Judge predictions on a log.")
 @log_options
 @click.option(
     "--predictions", multiple=True, metavar="[NAME=]FILE", help="A model: a file of user, item, prediction; or MODEL.unskew."

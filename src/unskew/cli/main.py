@@ -79,7 +79,8 @@ def _show_warning(
 def main(verbose: bool) -> None:  # noqa: ARG001
     """Evaluate and train recommenders on logs that are missing not at random.
 
-    Results go to standard output, progress and warnings to standard error. Exit codes: 0 fine, 1 failure, 2 usage, 3 bad data,
+    Results go to standard output, progress and warnings to standard error. A file is written whole or not at all, its folders are
+    made where there are none, and a file that is read is never written over. Exit codes: 0 fine, 1 failure, 2 usage, 3 bad data,
     4 a gate of --fail-if tripped.
 
     \b

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -17,10 +18,38 @@ if TYPE_CHECKING:
     from unskew.data.log_files import Wanted
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+WRITTEN = ("output", "html")
+"""Parameters that name a file to write."""
 FORMATS = ("csv", "tsv", "jsonl", "parquet", "arrow")
 FILE = click.Path(exists=True, dir_okay=False, allow_dash=True)
 OUTPUT = click.Path(dir_okay=False, allow_dash=True, writable=True)
+METRICS = ("mse", "mae", "accuracy", "dcg", "dcg@10", "cg@10", "precision@10", "recall@10", "stratified_recall@10", "atop")
 UNIVERSE = re.compile(r"([0-9][0-9_,]*)\s*[xX×*]\s*([0-9][0-9_,]*)")
+
+
+class Careful(click.Command):
+    """A command that never writes over a file it is told to read."""
+
+    def invoke(self, context: click.Context) -> Any:
+        """Look at the names, then run."""
+        written = {name: value for name, value in context.params.items() if name in WRITTEN and isinstance(value, str)}
+        others = (value for name, value in context.params.items() if name not in WRITTEN)
+        each = (text for value in others for text in (value if isinstance(value, tuple) else (value,)))
+        read = sorted({text for text in each if isinstance(text, str)})
+        for name, path in written.items():
+            for given in read:
+                if _are_same(path, given) or _are_same(path, named_file(given)[1]):
+                    option = "-o" if name == "output" else f"--{name}"
+                    raise click.UsageError(f"{option} {path} would write over {given}, which is to be read; name another file.")
+        return super().invoke(context)
+
+
+def _are_same(one: str, other: str) -> bool:
+    """Whether two names are of one file, which is there."""
+    try:
+        return Path(one).samefile(other)
+    except (OSError, ValueError):
+        return False
 
 
 class UniverseType(click.ParamType[Any]):

@@ -9,6 +9,7 @@ import click
 
 from unskew.cli.options import (
     FILE,
+    Careful,
     bad_row_options,
     columns_of,
     json_option,
@@ -43,7 +44,7 @@ def propensity() -> None:
     """  # noqa: D301
 
 
-@propensity.command(short_help="Fit a model of what was observed.")
+@propensity.command(cls=Careful, short_help="Fit a model of what was observed.")
 @log_options
 @click.option("--model", type=click.Choice(MODELS), required=True, help="nb needs --mcar; logistic takes features.")
 @click.option("--mcar", type=FILE, help="Ratings of cells picked at random, for nb.")
@@ -99,7 +100,7 @@ def fit(
     wrote(output, quiet=quiet)
 
 
-@propensity.command(short_help="Add a column of propensities to a log.")
+@propensity.command(cls=Careful, short_help="Add a column of propensities to a log.")
 @click.argument("model", type=click.Path(exists=True, dir_okay=False))
 @log_options
 @bad_row_options
@@ -135,7 +136,7 @@ def apply(
     write_columns(columns, output, quiet=quiet)
 
 
-@propensity.command(short_help="How far can these propensities be trusted?")
+@propensity.command(cls=Careful, short_help="How far can these propensities be trusted?")
 @log_options
 @click.argument("propensities", nargs=-1, required=True, metavar="P.unskew|COL...")
 @universe_option

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from unskew.cli.options import FILE, output_option, talk_options
+from unskew.cli.options import FILE, Careful, output_option, talk_options
 from unskew.cli.printing import command_line, wrote
 
 
-@click.command(short_help="A result's JSON as a page to look at.")
+@click.command(cls=Careful, short_help="A result's JSON as a page to look at.")
 @click.argument("result", type=FILE, metavar="RESULT.json")
 @output_option("The page; else RESULT with .html in place of .json. - is standard output.")
 @talk_options
@@ -34,6 +34,8 @@ def report(result: str, output: str | None, quiet: bool) -> None:
         sys.stdout.write(page)
         return
     path = output or str(Path(result).with_suffix(".html"))
+    if output is None and path == result:
+        raise click.UsageError(f"the page of {result} would be written over it; name another: -o report.html.")
     replace_file(Path(path), page.encode())
     wrote(path, quiet=quiet)
 

@@ -8,11 +8,14 @@ import click
 
 from unskew.cli.options import (
     FILE,
+    METRICS,
+    Careful,
     bad_row_options,
     columns_of,
     html_option,
     json_option,
     log_options,
+    names_of,
     optional_source,
     output_option,
     seed_option,
@@ -46,7 +49,7 @@ LEARNERS = (
 """As ``unskew.jobs.learners`` has them, which a command line that only shows its help does not load."""
 
 
-@click.command(short_help="Fit a recommender to a log, weighted by propensities.")
+@click.command(cls=Careful, short_help="Fit a recommender to a log, weighted by propensities.")
 @log_options
 @click.option(
     "--propensity",
@@ -76,6 +79,14 @@ LEARNERS = (
 @click.option("--grid", multiple=True, metavar="NAME=V,V,...", help="Settings to try: l2=0.2,1,5 or factors=5,20 or clip=10,50.")
 @click.option("--folds", type=click.IntRange(min=2), default=4, show_default=True, help="Parts of the cross-validation.")
 @click.option(
+    "--metric",
+    shell_complete=names_of(*METRICS),
+    metavar="NAME",
+    help="What --cross-validate judges by, as in evaluate; else mse, mae with --loss absolute, and dcg@10 for learners whose "
+    "scores are no ratings.",
+)
+@click.option("--relevant", type=float, metavar="R", help="Ratings from here on are relevant, for precision, recall and atop.")
+@click.option(
     "--checkpoint", type=click.Path(dir_okay=False), help="Keep the state there; a run that was killed goes on from it."
 )
 @bad_row_options
@@ -103,6 +114,8 @@ def train(
     cross_validate: bool,
     grid: tuple[str, ...],
     folds: int,
+    metric: str | None,
+    relevant: float | None,
     checkpoint: str | None,
     on_bad: OnBad,
     duplicates: Repeats,
@@ -129,8 +142,13 @@ def train(
         raise click.UsageError("--checkpoint is for one fit, not for --cross-validate.")
     if html and not cross_validate:
         raise click.UsageError("--html shows a search: it goes with --cross-validate.")
+    if not cross_validate and (metric is not None or relevant is not None):
+        raise click.UsageError("--metric and --relevant say how settings are judged: they go with --cross-validate.")
     choices = training.read_grid(grid)
     settings = training.Settings(factors, l2, loss, offsets, max_iter, seed, learner)
+    judged_by = training.judging_metric(settings, metric, relevant=relevant)
+    if cross_validate and metric is None and judged_by == training.RANKING and not quiet:
+        note(f"the scores of {learner} are no ratings: settings are judged by {judged_by}; --metric chooses another")
     with progress_line(quiet) as line:
         line(f"reading {log}")
         logged = read_weighted(
@@ -144,7 +162,9 @@ def train(
         values = propensities_for(logged, propensity, optional_source(mcar), seed)
     verbose = shows_progress(quiet)
     if cross_validate:
-        found = training.search(logged, values, settings, grid=choices, n_folds=folds, verbose=verbose)
+        found = training.search(
+            logged, values, settings, grid=choices, n_folds=folds, metric=judged_by, relevant=relevant, verbose=verbose
+        )
         found.best_model.save(output)
         if as_json:
             click.echo(found.to_json())
@@ -158,7 +178,7 @@ def train(
         return
     model = training.train(logged, values, settings, checkpoint=checkpoint, verbose=verbose)
     model.save(output)
-    told = training.summary(logged, model, is_weighted=values is not None)
+    told = training.summary(logged, model, settings, is_weighted=values is not None)
     if as_json:
         click.echo(told.to_json())
     else:
@@ -166,7 +186,7 @@ def train(
     wrote(output, quiet=quiet)
 
 
-@click.command(short_help="The best items of users, from a model that train wrote.")
+@click.command(cls=Careful, short_help="The best items of users, from a model that train wrote.")
 @click.argument("model", type=click.Path(exists=True, dir_okay=False))
 @click.option("--users", type=FILE, help="A file with a column of users; without it and --user, all users of the log.")
 @click.option("--user", multiple=True, metavar="ID", help="One user; may be given several times.")

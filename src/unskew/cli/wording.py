@@ -37,6 +37,8 @@ PHRASES = {
     "mcar=...": "--mcar FILE",
     "mcar=": "--mcar FILE",
     "relevant=...": "--relevant",
+    "Pass relevant=": "Pass --relevant ",
+    "and relevant=": "and --relevant ",
     "format=...": "--format",
     "columns=[...]": "--names",
     "position=[...]": "--position",
@@ -44,6 +46,8 @@ PHRASES = {
     "user_features=...": "--user-features FILE",
     "item_features=...": "--item-features FILE",
     "give user_features or item_features": "give --user-features or --item-features",
+    "at the unlogged cells of each. List them all with Ratings.from_frame(..., users=..., items=...)": "at the unlogged cells of "
+    "each. Leave --universe out to fit it to the log's own users and items",
     "users=...": "--user-features",
     "items=...": "--item-features",
     "for by=": "for --by",

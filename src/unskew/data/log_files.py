@@ -15,6 +15,7 @@ from unskew.data.table import Table, as_text, first_of
 from unskew.data.universe import UniverseLike
 from unskew.data.vocabulary import Ids, encode, find_codes, missing_ids, shown
 from unskew.errors import BadFileError, DuplicateCellError, EmptyLogError
+from unskew.tables import counted
 from unskew.types import BoolVector, Vector
 
 OnBad: TypeAlias = Literal["raise", "drop"]
@@ -170,7 +171,7 @@ def rows_of_ids(table: Table, role: str, ids: Ids) -> Rows:
     listed = read_ids(table, role)
     known = encode(listed)[1]
     if len(known) < len(listed):
-        raise BadFileError(f"{table.name} lists {len(listed) - len(known):,} {role}s more than once. Keep one row for each.")
+        raise BadFileError(f"{table.name} lists {counted(len(listed) - len(known), role)} more than once. Keep one row for each.")
     rows = find_codes(spelled_as(ids, listed), listed)
     if (rows < 0).any():
         raise BadFileError(

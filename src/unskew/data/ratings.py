@@ -24,6 +24,7 @@ from unskew.errors import (
     UnknownNameError,
     UsageError,
 )
+from unskew.tables import counted
 from unskew.types import BoolVector, IntVector, Vector
 
 Duplicates: TypeAlias = Literal["raise", "mean", "last"]
@@ -248,7 +249,7 @@ class Ratings:
         renamed = [f"{role}={name!r}" for role, name in self.columns.items() if name != DEFAULTS[role]]
         spelled = f"; columns {', '.join(renamed)}" if renamed else ""
         return (
-            f"Ratings({len(self):,} ratings by {self.n_users:,} users on {self.n_items:,} items, "
+            f"Ratings({counted(len(self), 'rating')} by {counted(self.n_users, 'user')} on {counted(self.n_items, 'item')}, "
             f"{low:g} to {high:g}, mean {mean:.4g}; density {self.density:.3g}{spelled})"
         )
 
@@ -340,3 +341,9 @@ def _settle_duplicates(log: Ratings, rule: Duplicates) -> Ratings:
         f"{n_repeats} rows repeat a (user, item) that is already there; the first is {log.name_cell(again)}, "
         f"seen before at row {int(first[group[again]])}. Choose duplicates='mean' or duplicates='last', or aggregate first."
     )
+
+
+def require_log(log: object) -> None:
+    """Refuse what is no log: an array or a frame has to become one first."""
+    if not isinstance(log, Ratings):
+        raise UsageError(f"the log must be unskew.Ratings, not {type(log).__name__}: build one with Ratings.from_frame(frame).")

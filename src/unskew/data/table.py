@@ -17,6 +17,9 @@ from unskew.types import BoolVector, Vector
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
 """A whole number as it is always written: 007 is a name."""
+BEYOND_WHOLE = 10**18
+DECIMAL = re.compile(r"[0-9+\-.eE\n]*")
+"""Of these letters alone Python makes a number exactly where :data:`NUMBER` does."""
 LONGEST = 60
 
 
@@ -51,6 +54,9 @@ class Words:
 
     def ids(self) -> Ids:
         """Whole numbers where all of it is written so, else text."""
+        plain = _all_whole(self.words)
+        if plain is not None:
+            return np.array(plain, dtype=np.int64)
         if not all(word is None or WHOLE.fullmatch(word) for word in self.words):
             return _objects(self.words)
         whole = [None if word is None else int(word) for word in self.words]
@@ -58,7 +64,8 @@ class Words:
 
     def numbers(self) -> Vector:
         """Decimal numbers."""
-        return np.fromiter((number_of(word) for word in self.words), np.float64, len(self.words))
+        plain = _all_decimal(self.words)
+        return np.fromiter(map(number_of, self.words), np.float64, len(self.words)) if plain is None else plain
 
     def at(self, row: int) -> str | None:
         """The word."""
@@ -143,6 +150,26 @@ def number_of(value: Any) -> float:
         except OverflowError:
             return np.inf
     return np.nan
+
+
+def _all_whole(words: Sequence[str | None]) -> list[int] | None:
+    """The words as whole numbers where every one is, and as it is always written: at once, not word by word."""
+    try:
+        whole = [int(word) for word in words]  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None
+    is_plain = bool(whole) and min(whole) > -BEYOND_WHOLE and max(whole) < BEYOND_WHOLE
+    return whole if is_plain and all(map(str.__eq__, map(str, whole), words)) else None
+
+
+def _all_decimal(words: Sequence[str | None]) -> Vector | None:
+    """The words as numbers where every one is written without blanks: at once, not word by word."""
+    try:
+        if DECIMAL.fullmatch("\n".join(words)):  # type: ignore[arg-type]
+            return np.fromiter(map(float, words), np.float64, len(words))  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        pass
+    return None
 
 
 def shortened(text: str) -> str:

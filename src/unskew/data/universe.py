@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 
 from unskew.errors import UniverseError
+from unskew.tables import counted
 
 if TYPE_CHECKING:
     from unskew.data.ratings import Ratings
@@ -34,7 +35,7 @@ class Universe:
         return self.n_users * self.n_items
 
     def __str__(self) -> str:
-        return f"{self.n_users:,} users x {self.n_items:,} items"
+        return f"{counted(self.n_users, 'user')} x {counted(self.n_items, 'item')}"
 
 
 UniverseLike: TypeAlias = Universe | tuple[int, int] | Literal["log"] | None
@@ -47,7 +48,8 @@ def universe_of(log: Ratings, given: UniverseLike) -> Universe | None:
     universe = _parse(log, given)
     if universe.n_users < log.n_users or universe.n_items < log.n_items:
         raise UniverseError(
-            f"the universe has {universe}, but the log alone has {log.n_users:,} users and {log.n_items:,} items. "
+            f"the universe has {universe}, but the log alone has {counted(log.n_users, 'user')} and "
+            f"{counted(log.n_items, 'item')}. "
             "Count every user and every item that could have been in the log."
         )
     return universe

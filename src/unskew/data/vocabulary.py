@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.errors import BadRatingError, DuplicateCellError
+from unskew.tables import counted
 from unskew.types import BoolVector, IntVector
 
 Ids: TypeAlias = npt.NDArray[Any]
@@ -40,7 +41,7 @@ def listed_ids(values: npt.ArrayLike, *, kind: str) -> Ids:
         raise BadRatingError(f"{kind}s=... lists a missing id at place {int(missing_ids(ids).argmax())}. Leave it out.")
     n_repeats = len(ids) - len(_distinct(ids))
     if n_repeats:
-        raise DuplicateCellError(f"{kind}s=... lists {n_repeats} {kind}s more than once.")
+        raise DuplicateCellError(f"{kind}s=... lists {counted(n_repeats, kind)} more than once.")
     return ids
 
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.propensity.covariate.covariates import Covariates
+from unskew.tables import counted
 
 Codes = npt.NDArray[np.int64]
 MAX_SHARE_UNSEEN = 0.25
@@ -61,7 +62,7 @@ class Coverage:
 
     def __str__(self) -> str:
         profiles = "" if self.profiles is None else f", {self.profiles_unseen:,} of {self.profiles:,} covariate profiles"
-        return f"{self.users_unseen:,} users, {self.items_unseen:,} items{profiles}"
+        return f"{counted(self.users_unseen, 'user')}, {counted(self.items_unseen, 'item')}{profiles}"
 
     def complaints(self) -> Iterator[str]:
         """What is wrong, with the number and what to do."""

@@ -144,7 +144,7 @@ class Ward:
         if cells is None or self.universe is None:
             yield "the universe is not known, so that nothing is said of all cells: pass universe=(n_users, n_items)"
         elif self.universe.n_cells > log.n_cells:
-            yield f"fit and calibration are over the {log.n_users:,} users x {log.n_items:,} items that the log lists"
+            yield f"fit and calibration are over the {Universe(log.n_users, log.n_items)} that the log lists"
         if cells is not None and cells.is_sample:
             yield f"over all cells means all observed ones and a sample of {cells.user.size:,} unobserved ones"
 

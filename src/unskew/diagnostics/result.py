@@ -21,7 +21,7 @@ from unskew.diagnostics.truth import Accuracy
 from unskew.diagnostics.weights import Weights
 from unskew.errors import UnknownNameError, UsageError
 from unskew.presenting import drawing, signed, write_page
-from unskew.tables import html_table, text_table
+from unskew.tables import counted, html_table, text_table
 
 Value: TypeAlias = float | int | str | None
 PANELS = ("weights", "calibration", "balance")
@@ -238,7 +238,7 @@ class Diagnosis:
 
     def _footer(self) -> Iterator[str]:
         where = "a universe that is not known" if self.universe is None else str(self.universe)
-        yield f"{self.checkups[0].weights.health.n_observed:,} observed cells of {where}; right values in brackets"
+        yield f"{counted(self.checkups[0].weights.health.n_observed, 'observed cell')} of {where}; right values in brackets"
         yield f"never observed: {self.coverage}"
         for name, models in self._worst().items():
             yield f"farthest off after weighting: {name} ({', '.join(models)})"

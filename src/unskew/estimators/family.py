@@ -18,7 +18,7 @@ IPS estimates, is SNIPS.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from unskew.data.universe import Universe
@@ -26,8 +26,9 @@ from unskew.errors import UniverseError, UnknownNameError, UsageError
 from unskew.estimators.cells import Deltas, Sample
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.point import ips, self_normalized
-from unskew.estimators.sums import Sums, sums_of_groups
+from unskew.estimators.sums import Sums, common_part, sums_of_groups
 from unskew.estimators.wanted import AddsUp, Scope, Unit, Wanted
+from unskew.types import Matrix, Vector
 
 
 class Estimator(Protocol):
@@ -193,12 +194,21 @@ def _by_sums(estimator: AddsUp, deltas: Deltas, sample: Sample) -> Estimate:
 
 
 def _add_up(wanted: Wanted, deltas: Deltas, sample: Sample) -> Sums:
+    """Sums of deltas; where they will be divided by their base, without what all cells share."""
     weight = sample.weight if wanted.is_weighted else sample.unit_weight
+    if not wanted.divides_by_base or deltas.base is not None:
+        return _sums(wanted, deltas.value, deltas, weight, sample)
+    shift = common_part(deltas.value)
+    value = deltas.value - shift[:, None] if shift.any() else deltas.value
+    return replace(_sums(wanted, value, deltas, weight, sample), shift=shift)
+
+
+def _sums(wanted: Wanted, value: Matrix, deltas: Deltas, weight: Vector, sample: Sample) -> Sums:
     if wanted.of_ratios:
         groups = sample.users if wanted.unit == "user" else sample.items
-        return sums_of_groups(deltas.value, weight=weight, base=deltas.base, groups=groups)
+        return sums_of_groups(value, weight=weight, base=deltas.base, groups=groups)
     return Sums.of(
-        deltas.value,
+        value,
         sample.propensities,
         weight=weight,
         base=deltas.base,

@@ -19,8 +19,8 @@ def self_normalized(sums: Sums) -> Estimate:
         raise UsageError("the weights add up to zero: no cell is left to average over. Loosen the transform or the threshold.")
     risk = sums.weighted_delta / sums.weight
     influence = np.column_stack([np.eye(risk.size), -risk]) / sums.weight
-    replicates = None if sums.replicates is None else sums.replicates[:, :-1] / sums.replicates[:, -1:]
-    return _estimate(risk, sums, influence, replicates)
+    replicates = None if sums.replicates is None else sums.replicates[:, :-1] / sums.replicates[:, -1:] + sums.shift
+    return _estimate(risk + sums.shift, sums, influence, replicates)
 
 
 def ips(sums: Sums, *, n_cells: int) -> Estimate:

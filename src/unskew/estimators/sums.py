@@ -19,6 +19,8 @@ from unskew.errors import UsageError
 from unskew.types import IntVector, Matrix, Vector
 
 CHUNK = 1 << 17
+ALIKE = 1e-3
+"""Deltas that differ by no more than this share of themselves have hardly any spread beside what they share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,8 @@ class Sums:
     """Groups with cells but without weight, which a mean over groups leaves out."""
     replicates: Matrix | None = None
     """``total`` again for each bootstrap resample."""
+    shift: Vector | float = 0.0
+    """What was taken off each model's deltas, and a ratio of the sums lacks."""
 
     @classmethod
     def of(
@@ -103,9 +107,11 @@ class Sums:
             raise UsageError("sums over clusters and sums over independent cells cannot be added.")
         if self.replicates is not None or other.replicates is not None:
             raise UsageError("bootstrap replicates of parts cannot be added; resample the whole.")
+        if not np.array_equal(self.shift, other.shift):
+            raise UsageError("sums of deltas that were shifted differently cannot be added.")
         n_clusters = None if self.n_clusters is None or other.n_clusters is None else self.n_clusters + other.n_clusters
         n_left_out = self.n_left_out + other.n_left_out
-        return Sums(self.total + other.total, self.moment + other.moment, n_clusters, n_left_out)
+        return Sums(self.total + other.total, self.moment + other.moment, n_clusters, n_left_out, shift=self.shift)
 
     @property
     def weighted_delta(self) -> Vector:
@@ -154,6 +160,15 @@ def sums_of_groups(
     rates = by_group[filled, :-1] / by_group[filled, -1:]
     sums = sums_of_clusters(np.column_stack([rates, np.ones(len(rates))]), replace(groups, n=len(rates)))
     return replace(sums, n_left_out=int((np.bincount(groups.code) > 0).sum()) - len(rates))
+
+
+def common_part(deltas: Matrix) -> Vector:
+    """The first delta of each model whose deltas are all but the same, 0 for others.
+
+    Sums without it keep the digits that a small spread needs; that of a constant is exactly 0.
+    """
+    first = deltas[:, 0]
+    return np.where(np.ptp(deltas, axis=1) <= ALIKE * np.abs(first), first, 0.0)
 
 
 def require_clusters(n: int) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unskew.errors import UnknownNameError, UsageError
+import numpy as np
+
+from unskew.data.ratings import Ratings
+from unskew.errors import UnknownNameError, UnskewWarning, UsageError
 from unskew.estimators.family import Estimator, find_estimator
 from unskew.estimators.wanted import Unit
 from unskew.metrics.judged import Metric
@@ -58,6 +62,37 @@ def _listed(what: str, given: object) -> Sequence[Any]:
     if not isinstance(given, Sequence):
         raise UsageError(f"{what} must be a list of names, such as {what}=[...]; got {given!r}.")
     return given
+
+
+SCORES = "rank items and are no ratings"
+
+
+def warn_of_scores(models: Mapping[str, object], metrics: Sequence[Metric]) -> None:
+    """Say so where scores that only rank are compared with ratings."""
+    scored = [repr(name) for name, model in models.items() if not getattr(model, "predicts_ratings", True)]
+    rating = [metric.name for metric in metrics if not metric.ranks]
+    if scored and rating:
+        warnings.warn(
+            f"the scores of {' and '.join(scored)} {SCORES}, yet {' and '.join(rating)} would compare them with ratings. "
+            "Judge by a ranking metric, such as dcg@10.",
+            UnskewWarning,
+            stacklevel=3,
+        )
+
+
+def warn_of_clicks(models: Mapping[str, object], metrics: Sequence[Metric], log: Ratings) -> None:
+    """Say so where a model that was fitted to clicks is compared with stars."""
+    cut = {name: getattr(model, "threshold", None) for name, model in models.items()}
+    cut = {name: threshold for name, threshold in cut.items() if threshold is not None}
+    rating = [metric.name for metric in metrics if not metric.ranks]
+    if cut and rating and not np.isin(log.rating, (0.0, 1.0)).all():
+        name, threshold = next(iter(cut.items()))
+        warnings.warn(
+            f"{name!r} predicts how likely a rating of {threshold:g} or more is, yet {' and '.join(rating)} would compare that with "
+            "the ratings themselves. Judge it on a log whose ratings are 0 and 1.",
+            UnskewWarning,
+            stacklevel=3,
+        )
 
 
 def _require_names(what: str, names: Sequence[str]) -> None:

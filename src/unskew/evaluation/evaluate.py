@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from unskew.data.propensities import PropensitiesLike, propensities_of
-from unskew.data.ratings import Ratings
+from unskew.data.ratings import Ratings, require_log
 from unskew.data.universe import Universe, UniverseLike, universe_of
 from unskew.errors import BadPredictionError, PropensityWarning, UsageError
 from unskew.estimators.cells import Deltas, Imputed, Sample
@@ -26,6 +26,8 @@ from unskew.evaluation.arguments import (
     require_cluster,
     require_level,
     require_transform,
+    warn_of_clicks,
+    warn_of_scores,
 )
 from unskew.evaluation.evidence import Evidence
 from unskew.evaluation.imputation import impute, scored
@@ -83,7 +85,8 @@ def evaluate(
     relevant
         Ratings from here on count as relevant, for precision, recall and atop.
     transform
-        ``Clip``, ``Switch``, ``Shrink`` or ``SubGaussian``: what to weight by in place of 1/P. The intervals leave out its bias.
+        ``Clip``, ``Switch``, ``Shrink``, ``SubGaussian`` or ``Dynamic``: what to weight by in place of 1/P. The intervals leave out its
+        bias.
     imputation
         For ``dr`` and ``eib``: a model of the ratings themselves: a matrix, a model, or a callable, as for predictions.
     bootstrap
@@ -110,6 +113,8 @@ def evaluate(
         raise UsageError("there are no predictions to evaluate.")
     log = replace(log, universe=universe_of(log, universe))
     asked_metrics = chosen_metrics(metrics, relevant=relevant)
+    warn_of_scores(named, asked_metrics)
+    warn_of_clicks(named, asked_metrics, log)
     asked_estimators = chosen_estimators(estimators)
     resampling = None if bootstrap is None else Resampling(bootstrap, random_state)
     sample = _sample(log, propensities, asked_estimators, cluster, transform, resampling)
@@ -147,8 +152,7 @@ def named_models(given: Any) -> dict[str, Any]:
 
 
 def _check_arguments(log: object, level: object, transform: object, bootstrap: object) -> None:
-    if not isinstance(log, Ratings):
-        raise UsageError(f"the log must be unskew.Ratings, not {type(log).__name__}: build one with Ratings.from_frame(frame).")
+    require_log(log)
     require_level(level)
     require_transform(transform)
     if bootstrap is not None and not isinstance(bootstrap, Integral):

@@ -65,7 +65,8 @@ def evaluate_frame(
     on_bad
         ``"raise"`` an error that counts the rows with a missing or impossible value and shows one; ``"drop"`` them and warn.
     check_duplicates
-        Refuse a (user, item) that is there twice. That takes one more look at the log.
+        Refuse a (user, item) that is there twice, which takes one more look at the log. By default nobody looks, and such a cell
+        counts as often as it is there, where :meth:`unskew.Ratings.from_frame` would refuse it, or keep its mean or last rating.
     is_complete
         Says that the frame holds all items of every user, with a null rating where nothing was observed, so that ranking metrics
         can take the places from the predictions. Items with one score share their places.

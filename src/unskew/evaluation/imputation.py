@@ -14,6 +14,7 @@ from unskew.estimators.cells import Imputed
 from unskew.evaluation.predictions import BLOCK_CELLS, Predictions, Scored
 from unskew.metrics.judged import Judged, Metric
 from unskew.metrics.positions import positions
+from unskew.tables import counted
 from unskew.types import IntVector, Matrix, Scores, Vector
 
 
@@ -27,8 +28,8 @@ def impute(metric: Metric, models: Sequence[Predictions], judged: Sequence[Judge
 def _by_user(metric: Metric, models: Sequence[Scored], imputation: Scored, log: Ratings) -> Matrix:
     if log.universe is not None and log.universe.n_cells != log.n_cells:
         raise UniverseError(
-            f"the universe has {log.universe}, but the log knows the ids of {log.n_users:,} users "
-            f"and {log.n_items:,} items only. Build the log with users=[all user ids], "
+            f"the universe has {log.universe}, but the log knows the ids of {counted(log.n_users, 'user')} "
+            f"and {counted(log.n_items, 'item')} only. Build the log with users=[all user ids], "
             "items=[all item ids], so that every cell can be imputed."
         )
     sums = np.empty((log.n_users, len(models)))

@@ -16,7 +16,7 @@ from unskew.estimators.health import WeightHealth
 from unskew.evaluation.evidence import Evidence
 from unskew.evaluation.portrait import portrait
 from unskew.presenting import drawing, signed, write_page
-from unskew.tables import html_table, text_table
+from unskew.tables import counted, html_table, text_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,14 +196,14 @@ class Evaluation:
 
     def _footer(self) -> str:
         where = "" if self.universe is None else f" of {self.universe}"
-        touched = f"; {self.n_touched:,} weights transformed" if self.n_touched else ""
-        dropped = f"; {self.n_dropped:,} bad rows dropped" if self.n_dropped else ""
+        touched = f"; {counted(self.n_touched, 'weight')} transformed" if self.n_touched else ""
+        dropped = f"; {counted(self.n_dropped, 'bad row')} dropped" if self.n_dropped else ""
         ess = "" if self.health is None else f"; effective sample size {self.health.effective_sample_size:,.0f}"
         left_out = "".join(
             f"; {metric} by {estimator} leaves out {n:,} without data" for (metric, estimator), n in self._left_out()
         )
         notes = f"{ess}{touched}{dropped}{left_out}"
-        return f"{self.n_observed:,} observed cells{where}; {self.level:.0%} intervals, {self.intervals}{notes}"
+        return f"{counted(self.n_observed, 'observed cell')}{where}; {self.level:.0%} intervals, {self.intervals}{notes}"
 
     def _gaps(self) -> Iterator[str]:
         return (f"{metric} by {estimator} leaves out {n:,} without data." for (metric, estimator), n in self._left_out())

@@ -18,7 +18,7 @@ from unskew.estimators.estimate import Interval
 from unskew.estimators.transforms import Clip
 from unskew.evaluation.evidence import Evidence, Question
 from unskew.presenting import drawing, signed, write_page
-from unskew.tables import html_table, text_table
+from unskew.tables import counted, html_table, text_table
 
 CLIP = "clip"
 ODDS_ERROR = "odds_error"
@@ -244,7 +244,7 @@ class Sensitivity:
         return html_table(_shown(self.to_columns())) + "".join(f"<p>{escape(line)}</p>" for line in self._footer())
 
     def _footer(self) -> list[str]:
-        return [f"{self.n_observed:,} observed cells; {self.level:.0%} intervals, {self.intervals}", *self.notes]
+        return [f"{counted(self.n_observed, 'observed cell')}; {self.level:.0%} intervals, {self.intervals}", *self.notes]
 
     def _require(self, names: tuple[tuple[str, str, tuple[str, ...]], ...]) -> None:
         for kind, name, valid in names:

@@ -30,6 +30,7 @@ from unskew.jobs.gates import GROUP, LOG, Numbers
 from unskew.jobs.propensities import QUICK, SAVED, named_column, propensities_for
 from unskew.loading import load
 from unskew.models.estimator import Recommender
+from unskew.tables import counted
 from unskew.types import Vector
 
 Judgement: TypeAlias = Evaluation | GroupedEvaluation
@@ -129,7 +130,8 @@ def footer(result: Judgement) -> str:
     if isinstance(result, Evaluation):
         return repr(result).splitlines()[-1]
     first, n_observed = next(iter(result.values())), sum(each.n_observed for each in result.values())
-    return f"{n_observed:,} observed cells in {len(result)} groups; {first.level:.0%} intervals, {first.intervals}"
+    sizes = f"{counted(n_observed, 'observed cell')} in {counted(len(result), 'group')}"
+    return f"{sizes}; {first.level:.0%} intervals, {first.intervals}"
 
 
 def _groups(result: Judgement) -> list[tuple[dict[str, Any], Evaluation]]:
@@ -335,6 +337,11 @@ class _Respelled:
     """A model asked for ids that its own log may have spelled otherwise."""
 
     model: Recommender
+
+    @property
+    def predicts_ratings(self) -> bool:
+        """Whether its predictions are ratings."""
+        return self.model.predicts_ratings
 
     def predict(self, users: Any, items: Any, /) -> Vector:
         """Its predictions."""

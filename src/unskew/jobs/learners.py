@@ -31,6 +31,8 @@ class Learner:
 
     kind: type[Recommender]
     settings: Mapping[str, Any] = field(default_factory=dict)
+    reads_propensities: bool = True
+    """False where a fit takes them and has no use for them."""
 
     def model(self, given: Mapping[str, Any]) -> Any:
         """The model, not fitted. A setting that somebody chose and the kind does not have is refused; None is not chosen."""
@@ -52,13 +54,13 @@ LEARNERS: Mapping[str, Learner] = {
     "mrdr": Learner(DoublyRobustFactorization, {"weighting": "mrdr"}),
     "dr-bias": Learner(DoublyRobustFactorization, {"weighting": "dr-bias"}),
     "dr-mse": Learner(DoublyRobustFactorization, {"weighting": "dr-mse"}),
-    "eib": Learner(EIB),
+    "eib": Learner(EIB, reads_propensities=False),
     "stable-dr": Learner(StableDR),
     "ips-v2": Learner(IPSV2),
     "dr-v2": Learner(DRV2),
-    "hl-mar": Learner(OrdinalFactorization, {"mechanism": "mar"}),
+    "hl-mar": Learner(OrdinalFactorization, {"mechanism": "mar"}, reads_propensities=False),
     "hl-mnar": Learner(OrdinalFactorization, {"mechanism": "mnar"}),
-    "mixture": Learner(MultinomialMixture, {"mechanism": "mar"}),
+    "mixture": Learner(MultinomialMixture, {"mechanism": "mar"}, reads_propensities=False),
     "cpt-v": Learner(MultinomialMixture, {"mechanism": "cpt-v"}),
     "logit-vd": Learner(MultinomialMixture, {"mechanism": "logit-vd"}),
     "allrank": Learner(AllRank),

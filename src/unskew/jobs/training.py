@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -13,11 +14,16 @@ from unskew.data.formats import Source
 from unskew.data.log_files import Logged, read_ids, spelled_as
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.vocabulary import as_ids
-from unskew.errors import UsageError
+from unskew.errors import UnskewWarning, UsageError
 from unskew.jobs.learners import Loss, Offsets, learner_named
 from unskew.loading import load
+from unskew.metrics.names import find_metric
 from unskew.models.estimator import Recommendations, Recommender
 from unskew.selection.search import CrossValidation, cross_validate
+from unskew.tables import counted
+
+RANKING = "dcg@10"
+"""By which settings are judged where scores are no ratings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,7 @@ def train(
     verbose: bool = False,
 ) -> Recommender:
     """Fit once, with the settings as they are."""
+    _warn_if_unread(propensities, settings)
     model = settings.model(verbose=verbose)
     if checkpoint is None:
         fitted: Recommender = model.fit(logged.ratings, propensities)
@@ -65,20 +72,42 @@ def search(
     *,
     grid: Mapping[str, Sequence[Any]],
     n_folds: int = 4,
+    metric: str | None = None,
+    relevant: float | None = None,
     verbose: bool = False,
 ) -> CrossValidation:
-    """Try the settings of a grid, and fit the best to the whole log. The score is of the loss that is trained for."""
+    """Try the settings of a grid, and fit the best to the whole log."""
+    _warn_if_unread(propensities, settings)
     return cross_validate(
         settings.model(),
         logged.ratings,
         propensities,
         grid=grid,
         n_folds=n_folds,
-        metric="mae" if settings.loss == "absolute" else "mse",
+        metric=judging_metric(settings, metric, relevant=relevant),
+        relevant=relevant,
         estimator="naive" if propensities is None else "ips",
         random_state=settings.seed,
         verbose=verbose,
     )
+
+
+def judging_metric(settings: Settings, given: str | None = None, *, relevant: float | None = None) -> str:
+    """What settings are judged by: as given, else the loss that is trained for, or a ranking metric where scores only rank."""
+    if given is not None:
+        return find_metric(given, relevant=relevant).name
+    if not learner_named(settings.learner).kind.predicts_ratings:
+        return RANKING
+    return "mae" if settings.loss == "absolute" else "mse"
+
+
+def _warn_if_unread(propensities: PropensitiesLike | None, settings: Settings) -> None:
+    if propensities is not None and not learner_named(settings.learner).reads_propensities:
+        warnings.warn(
+            f"the learner {settings.learner!r} has no use for propensities: it is fitted as it would be without them.",
+            UnskewWarning,
+            stacklevel=3,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,19 +131,21 @@ class Summary:
 
     def __str__(self) -> str:
         weighted = "with propensities" if self.is_weighted else "each counted alike"
-        log = f"{self.n_ratings:,} ratings of {self.n_users:,} users and {self.n_items:,} items, {weighted}"
+        sizes = f"{counted(self.n_ratings, 'rating')} of {counted(self.n_users, 'user')} and {counted(self.n_items, 'item')}"
+        log = f"{sizes}, {weighted}"
         if self.n_iter is None or self.objective is None:
             return f"{log}; {self.model}."
-        ended = f"converged after {self.n_iter} steps" if self.converged else f"not yet flat after {self.n_iter} steps"
+        steps = counted(self.n_iter, "step")
+        ended = f"converged after {steps}" if self.converged else f"not yet flat after {steps}"
         return f"{log}; {self.model}: {ended}, objective {self.objective:.6g}."
 
 
-def summary(logged: Logged, model: Recommender, *, is_weighted: bool) -> Summary:
-    """What was fitted to what."""
-    log, settings = logged.ratings, model.get_params()
+def summary(logged: Logged, model: Recommender, settings: Settings, *, is_weighted: bool) -> Summary:
+    """What was fitted to what; ``is_weighted`` says whether there were propensities."""
+    log, chosen = logged.ratings, model.get_params()
     told = [getattr(model, name, None) for name in ("n_iter_", "objective_", "converged_")]
-    sizes = len(log), log.n_users, log.n_items, is_weighted
-    return Summary(*sizes, repr(model), settings.get("n_factors"), settings.get("l2"), *told)
+    sizes = len(log), log.n_users, log.n_items, is_weighted and learner_named(settings.learner).reads_propensities
+    return Summary(*sizes, repr(model), chosen.get("n_factors"), chosen.get("l2"), *told)
 
 
 def recommended_rows(found: Recommendations) -> str:

@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from unskew.data.checks import is_finite_number, whole_number
 from unskew.data.propensities import PropensitiesLike, propensities_of
-from unskew.data.ratings import Ratings
+from unskew.data.ratings import Ratings, require_log
 from unskew.errors import UnknownNameError, UsageError
 from unskew.models.clicks import require_threshold
 from unskew.models.factored import FactorRecommender
-from unskew.models.parameters import Parameters, without_offsets
+from unskew.models.parameters import Parameters, require_parameters, without_offsets
 from unskew.models.problem import Problem, Side
 from unskew.models.run import Iterative, run
 from unskew.models.solvers.solver import Solver
@@ -56,6 +56,8 @@ class AllCellsRecommender(FactorRecommender, Iterative):
         ``warm_start`` begins at the parameters of another fit on the same users and items. With ``checkpoint`` the state is
         written there every so many steps, and a run that finds its own file goes on from it, to the same result bit for bit.
         """
+        require_log(log)
+        require_parameters(warm_start)
         self._check()
         given = None if propensities is None else propensities_of(log, propensities).values
         named: list[npt.NDArray[Any]] = [log.user, log.item, log.rating, *([] if given is None else [given])]
@@ -154,6 +156,8 @@ class Wanted:
 def clicked_cells(log: Ratings, threshold: float | None) -> BoolVector:
     """Which cells are clicks: those rated ``threshold`` or better; without one, all of them."""
     if threshold is None:
+        if not log.rating.all():
+            raise UsageError("some ratings are 0, which is no click. Pass threshold=1, or leave those rows out.")
         return np.ones(len(log), np.bool_)
     require_threshold(threshold)
     is_click: BoolVector = log.rating >= threshold

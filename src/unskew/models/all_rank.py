@@ -46,7 +46,14 @@ class AllRank(AllCellsRecommender):
         Seed of the start.
     verbose
         Show a line of progress on standard error.
+
+    Attributes
+    ----------
+    objective_, history_, n_iter_, converged_ : the objective reached, after each sweep, their number, and whether it was flat.
+        Users are solved first, so that the start has no objective: ``history_[0]`` is inf.
     """
+
+    predicts_ratings = False
 
     def __init__(
         self,

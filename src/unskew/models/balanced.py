@@ -7,13 +7,13 @@ from typing import Literal, Self
 
 from unskew.data.checks import whole_number
 from unskew.data.propensities import PropensitiesLike, propensities_of
-from unskew.data.ratings import Ratings
+from unskew.data.ratings import Ratings, require_log
 from unskew.errors import UsageError
 from unskew.models.balancing import Features, balanced
 from unskew.models.factored import FactorRecommender
 from unskew.models.factorization import MatrixFactorization
-from unskew.models.imputation import Weighting, chosen_imputer, imputation_weight
-from unskew.models.parameters import Parameters
+from unskew.models.imputation import Weighting, chosen_imputer, imputation_weight, require_weighting
+from unskew.models.parameters import Parameters, require_parameters
 from unskew.models.problem import Offsets
 from unskew.models.run import Iterative
 from unskew.models.weights import weighted_mean
@@ -25,7 +25,8 @@ from unskew.types import Vector
 class BalancedFactorization(FactorRecommender, Iterative):
     """F by weights 1 / P', then P' by F, for some rounds; a subclass says what P' balances.
 
-    After the fit ``propensities_`` hold the P' that F was fitted with.
+    After the fit ``propensities_`` hold the P' that F was fitted with, and ``history_`` the objective of the last round, which is
+    inf first: users are solved before anything is known of it.
     """
 
     propensities_: Vector
@@ -60,7 +61,9 @@ class BalancedFactorization(FactorRecommender, Iterative):
 
         ``warm_start`` begins at the parameters of another fit on the same users and items.
         """
-        whole_number("n_rounds", self.n_rounds, least=1)
+        require_log(log)
+        require_parameters(warm_start)
+        self._check()
         if propensities is None:
             raise UsageError(f"{type(self).__name__} needs propensities to balance: pass fit(log, propensities).")
         given = propensities_of(log, propensities).values
@@ -79,6 +82,9 @@ class BalancedFactorization(FactorRecommender, Iterative):
         found, self.propensities_ = outcome.parameters, propensity
         self._remember(log, found, weighted_mean(log.rating, propensity) if self.offsets == "none" else found.constant)
         return self
+
+    def _check(self) -> None:
+        whole_number("n_rounds", self.n_rounds, least=1)
 
     def _prepare(self, log: Ratings, propensity: Vector, workers: Workers) -> None:
         """What a subclass needs before the first round."""
@@ -149,6 +155,10 @@ class StableDR(BalancedFactorization):
         )
         self.imputer = imputer
         self.weighting = weighting
+
+    def _check(self) -> None:
+        super()._check()
+        require_weighting(self.weighting)
 
     def _prepare(self, log: Ratings, propensity: Vector, workers: Workers) -> None:
         imputer = chosen_imputer(self.imputer, dtype=self.dtype, random_state=self.random_state)

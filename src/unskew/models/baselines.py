@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 
 from unskew.data.propensities import PropensitiesLike, propensities_of
-from unskew.data.ratings import Ratings
+from unskew.data.ratings import Ratings, require_log
 from unskew.models.factored import FactorRecommender
 from unskew.models.factorization import MatrixFactorization
 from unskew.models.parameters import Parameters
@@ -22,6 +22,7 @@ class GlobalMean(FactorRecommender):
 
     def fit(self, log: Ratings, propensities: PropensitiesLike | None = None) -> Self:
         """Without propensities the plain mean of the log."""
+        require_log(log)
         mean = float(np.average(log.rating, weights=_weights(log, propensities)))
         self._remember(log, _constant_and_items(log, mean, np.zeros(log.n_items)), mean)
         return self
@@ -35,8 +36,11 @@ class Popularity(FactorRecommender):
     weights then remove the very selection that makes an item popular.
     """
 
+    predicts_ratings: ClassVar[bool] = False
+
     def fit(self, log: Ratings, propensities: PropensitiesLike | None = None) -> Self:
         """Without propensities each rating counts 1."""
+        require_log(log)
         counts = np.bincount(log.item, weights=_weights(log, propensities), minlength=log.n_items).astype(np.float64)
         self._remember(log, _constant_and_items(log, 0.0, counts), 0.0)
         return self

@@ -5,13 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self, TypeAlias
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 
 from unskew.data.checks import whole_number
 from unskew.data.propensities import Propensities, PropensitiesLike, propensities_of
-from unskew.data.ratings import Ratings
+from unskew.data.ratings import Ratings, require_log
 from unskew.errors import PropensityWarning, UnknownNameError, UsageError
 from unskew.estimators.transforms import WeightTransform
 from unskew.estimators.weights import inverse_weights
@@ -20,11 +21,11 @@ from unskew.models.balancing import Features, balanced
 from unskew.models.clicks import as_clicks
 from unskew.models.factored import FactorRecommender
 from unskew.models.factorization import MatrixFactorization
-from unskew.models.imputation import WEIGHTINGS, Weighting, chosen_imputer, error_doubt, imputation_weight, values_on
-from unskew.models.parameters import Parameters
+from unskew.models.imputation import Weighting, chosen_imputer, error_doubt, imputation_weight, require_weighting, values_on
+from unskew.models.parameters import Parameters, require_parameters
 from unskew.models.problem import Offsets
 from unskew.models.pseudo_outcome import PseudoOutcome, lines_of, sum_of_products
-from unskew.models.run import Iterative, Outcome, run
+from unskew.models.run import Checkpoint, Iterative, Outcome, load_state, run, save_state
 from unskew.models.solvers.shared_gram import SharedGram
 from unskew.models.solvers.touching import Touching
 from unskew.models.targeting import targeted_weight
@@ -97,11 +98,14 @@ class DoublyRobustFactorization(FactorRecommender, Iterative):
     ----------
     parameters_, imputed_ : F and G.
     risk_ : the doubly robust estimate of the mean loss over all cells, on the log that F was fitted to: too low for new ratings.
-    objective_, history_, n_iter_, converged_ : of the last prediction; the objective is U I ``risk_`` and the penalty.
+    objective_, history_, n_iter_, converged_ : of the last prediction; the objective is U I ``risk_`` and the penalty. With
+        squared loss users are solved first, so that the start has none: ``history_[0]`` is inf.
     """
 
     imputed_: Parameters
     risk_: float
+    NOT_IN_FINGERPRINT: ClassVar = frozenset({"n_threads", "verbose"})
+    """A round goes on from where the one before stopped, so that ``max_iter`` and ``tol`` change its steps."""
 
     def __init__(
         self,
@@ -144,22 +148,37 @@ class DoublyRobustFactorization(FactorRecommender, Iterative):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, log: Ratings, propensities: PropensitiesLike | None = None, *, warm_start: Parameters | None = None) -> Self:
+    def fit(
+        self,
+        log: Ratings,
+        propensities: PropensitiesLike | None = None,
+        *,
+        warm_start: Parameters | None = None,
+        checkpoint: str | Path | None = None,
+        checkpoint_every: int = 10,
+    ) -> Self:
         """Fit to a log and the propensities of its cells, without which there is nothing to be doubly robust by.
 
-        ``warm_start`` begins the predictions at the parameters of another fit on the same users and items.
+        ``warm_start`` begins the predictions at the parameters of another fit on the same users and items. With ``checkpoint``
+        each finished round is written there, and every so many steps of a prediction the state of it to a file beside it, which
+        goes when the round ends. A run of the same settings that finds its own files goes on from them, to the same result bit
+        for bit.
         """
+        require_log(log)
+        require_parameters(warm_start)
         self._check()
         wanted = as_clicks(log, self.threshold)
         task = _Task(wanted, self._propensity(wanted, propensities), propensities, warm_start)
+        saved = self._saved(task, checkpoint, checkpoint_every)
         with Workers(self.n_threads) as workers, single_blas_thread(), live_line(self.verbose) as line:
 
             def report(step: int, value: float) -> None:
                 line(f"step {step}, objective {value:.6g}")
 
-            last = self._round(task, None, workers, report)
-            for _ in range(1, self._rounds_needed):
-                last = self._round(task, last, workers, report)
+            last = None if saved is None else _restored(saved)
+            while last is None or last.number < self._rounds_needed:
+                last = self._round(task, last, workers, report, saved)
+                _keep(last, saved)
         self._tell(last.outcome)
         found = last.outcome.parameters
         l2 = self._effective_l2(wanted)
@@ -179,8 +198,7 @@ class DoublyRobustFactorization(FactorRecommender, Iterative):
     def _check(self) -> None:
         self._prediction()._check()
         whole_number("n_rounds", self.n_rounds, least=1)
-        if self.weighting not in WEIGHTINGS:
-            raise UnknownNameError("weighting", self.weighting, WEIGHTINGS)
+        require_weighting(self.weighting)
         if self.imputation not in ("label", "error"):
             raise UnknownNameError("imputation", self.imputation, ("label", "error"))
         if self.loss not in LOSSES:
@@ -216,8 +234,19 @@ class DoublyRobustFactorization(FactorRecommender, Iterative):
             )
         return propensities_of(log, propensities).values
 
-    def _round(self, task: _Task, last: _Round | None, workers: Workers, report: Report) -> _Round:
+    def _saved(self, task: _Task, path: str | Path | None, every: int) -> Checkpoint | None:
+        """Named by the weights, too, as ``targeted`` makes them of cells that are not in the log."""
+        if path is None:
+            return None
+        log = task.log
+        named = log.user, log.item, log.rating, task.propensity, self._weight(task, task.propensity)
+        return self._checkpoint(path, every, *named, sizes=(log.n_users, log.n_items), begin=task.warm_start)
+
+    def _round(
+        self, task: _Task, last: _Round | None, workers: Workers, report: Report, saved: Checkpoint | None = None
+    ) -> _Round:
         """Propensities, imputation, prediction."""
+        number = 1 if last is None else last.number + 1
         log, propensity = task.log, task.propensity
         if last is not None and self.is_balanced:
             propensity = balanced(propensity, Features.of_predictions(log, last.outcome.parameters))
@@ -228,8 +257,9 @@ class DoublyRobustFactorization(FactorRecommender, Iterative):
         guess, weight = values_on(imputed, log), self._weight(task, propensity)
         begin = task.warm_start if last is None else last.outcome.parameters
         begin = begin or self._prediction()._begin(log, weighted_mean(log.rating, propensity))
-        given = _Given(self, log, weight, imputed, guess, begin, workers)
-        return _Round(imputed, guess, weight, LOSSES[self.loss](given, report))
+        steps = None if saved is None else saved.part(f"round-{number}")
+        given = _Given(self, log, weight, imputed, guess, begin, workers, steps)
+        return _Round(number, imputed, guess, weight, LOSSES[self.loss](given, report))
 
     def _doubt(self, log: Ratings, last: _Round | None) -> Vector | float:
         if last is None or self.imputation == "label":
@@ -258,6 +288,8 @@ class _Task:
 class _Round:
     """One imputation and the prediction made with it."""
 
+    number: int
+    """From 1."""
     imputed: Parameters
     guess: Vector
     """The imputation on the log."""
@@ -272,6 +304,36 @@ class _Round:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class _Kept:
+    """A round as a checkpoint has it: arrays and numbers."""
+
+    number: int
+    imputed: Parameters
+    guess: Vector
+    weight: Vector
+    parameters: Parameters
+    has_converged: bool
+
+
+def _keep(last: _Round, saved: Checkpoint | None) -> None:
+    """Write a finished round, after which the steps of its prediction are not needed."""
+    if saved is None:
+        return
+    kept = _Kept(last.number, last.imputed, last.guess, last.weight, last.outcome.parameters, last.outcome.has_converged)
+    save_state(saved, kept, last.outcome.history)
+    saved.part(f"round-{last.number}").drop()
+
+
+def _restored(saved: Checkpoint) -> _Round | None:
+    """The last round that was written, if any."""
+    if not saved.path.exists():
+        return None
+    kept, history = load_state(saved, _Kept)
+    saved.part(f"round-{kept.number}").drop()
+    return _Round(kept.number, kept.imputed, kept.guess, kept.weight, Outcome(kept.parameters, history, kept.has_converged))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class _Given:
     """What a prediction is fitted to."""
 
@@ -282,6 +344,8 @@ class _Given:
     guess: Vector
     begin: Parameters
     workers: Workers
+    steps: Checkpoint | None
+    """Where the state of the prediction is kept."""
 
 
 def pseudo_outcome(
@@ -298,7 +362,7 @@ def _squared(given: _Given, report: Report) -> Outcome[Parameters]:
     _warn_of_far(log, given.guess + given.weight * (log.rating - given.guess))
     target, fixed = pseudo_outcome(log, given.weight, given.guess, given.imputed, dtype=model.dtype)
     solver = SharedGram(target, model.n_factors, model.offsets, model._effective_l2(log), given.workers)
-    outcome = run(solver, lambda: given.begin, max_iter=model.max_iter, tol=model.tol, report=report)
+    outcome = run(solver, lambda: given.begin, max_iter=model.max_iter, tol=model.tol, checkpoint=given.steps, report=report)
     return Outcome(outcome.parameters, tuple(value + fixed for value in outcome.history), outcome.has_converged)
 
 
@@ -306,7 +370,7 @@ def _absolute(given: _Given, report: Report) -> Outcome[Parameters]:
     model, log = given.settings, given.log
     loss = AbsoluteDifferences.of(log, given.weight, given.guess, given.imputed, random_state=model.random_state)
     solver = Touching(loss, model.n_factors, model.offsets, model._effective_l2(log), model.dtype, given.workers)
-    return run(solver, lambda: given.begin, max_iter=model.max_iter, tol=model.tol, report=report)
+    return run(solver, lambda: given.begin, max_iter=model.max_iter, tol=model.tol, checkpoint=given.steps, report=report)
 
 
 LOSSES: Mapping[str, Callable[[_Given, Report], Outcome[Parameters]]] = {

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from unskew.data.vocabulary import Ids, as_ids, find_codes, shown, unlike
 from unskew.errors import UnknownIdError, UnknownNameError, UsageError
 from unskew.metrics.positions import Ranker, ranker_named
 from unskew.settings import Configured
+from unskew.tables import counted
 from unskew.types import IntVector, Scorer, Scores, Vector
 
 OnUnknown: TypeAlias = Literal["fallback", "nan", "raise"]
@@ -50,12 +51,14 @@ class Recommendations:
         return make_frame(self.to_columns(), backend or self.backend)
 
     def __repr__(self) -> str:
-        return f"Recommendations({len(self.users):,} users, {self.items.shape[1]} items each)"
+        return f"Recommendations({counted(len(self.users), 'user')}, {counted(self.items.shape[1], 'item')} each)"
 
 
 class Recommender(Configured, ABC):
     """Predicts any pair of ids and recommends the best items; how a pair is predicted is the subclass's part."""
 
+    predicts_ratings: ClassVar[bool] = True
+    """False where predictions only rank items, as those learnt from clicks do."""
     users_: Ids
     items_: Ids
     seen_starts_: npt.NDArray[np.int64]

@@ -59,8 +59,11 @@ class ExposureFactorization(AllCellsRecommender):
     Attributes
     ----------
     exposure_ : mu_i, for each item the share of users who are exposed to it.
+    objective_, history_, n_iter_, converged_ : the objective reached, at the start and after each step, the number of steps, and
+        whether it was flat.
     """
 
+    predicts_ratings = False
     exposure_: Vector
 
     def __init__(

@@ -10,7 +10,7 @@ import numpy as np
 
 from unskew.data.checks import is_finite_number, whole_number
 from unskew.data.propensities import PropensitiesLike
-from unskew.data.ratings import Ratings
+from unskew.data.ratings import Ratings, require_log
 from unskew.data.universe import Universe
 from unskew.engine_homes import engine_named
 from unskew.errors import UnknownNameError, UsageError
@@ -19,7 +19,7 @@ from unskew.models import start
 from unskew.models.clicks import as_clicks
 from unskew.models.engine import Engine, Fit, Fitted, Frame, FrameEngine, FrameFit
 from unskew.models.factored import FactorRecommender
-from unskew.models.parameters import Parameters
+from unskew.models.parameters import Parameters, require_parameters
 from unskew.models.problem import Offsets, Problem, Side
 from unskew.models.run import Iterative, Outcome, run
 from unskew.models.solvers.alternating import Alternating
@@ -86,6 +86,7 @@ class MatrixFactorization(FactorRecommender, Iterative):
     ----------
     parameters_ : the fitted V, W, a, b and c.
     objective_, history_, n_iter_, converged_ : the objective reached, after each step, their number, and whether it was flat.
+        Users are solved first, so that the start has no objective: ``history_[0]`` is inf (solver ``"als"``).
     """
 
     SOLVES_USERS_FIRST: ClassVar = frozenset({("squared", "auto"), ("squared", "als")})
@@ -147,6 +148,8 @@ class MatrixFactorization(FactorRecommender, Iterative):
         elsewhere = engine_named(engine)
         if isinstance(elsewhere, FrameEngine):
             return self._fit_frame(elsewhere, log, propensities, warm_start, (checkpoint, checkpoint_every))
+        require_log(log)
+        require_parameters(warm_start)
         wanted = as_clicks(log, self.threshold)
         propensity = training_propensities(wanted, propensities, self.normalize, self.weight_transform)
         if self.weight_transform is not None:

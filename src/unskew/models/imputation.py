@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from unskew.data.ratings import Ratings
+from unskew.errors import UnknownNameError
 from unskew.models.factorization import MatrixFactorization
 from unskew.models.parameters import Parameters
 from unskew.types import IntVector, Vector
@@ -43,6 +44,12 @@ WEIGHTINGS: Mapping[str, Callable[[Vector], Vector]] = {
     "dr-mse": lambda propensity: MSE_MIX * _squared_bias(propensity) + (1 - MSE_MIX) * _variance(propensity),
 }
 """a(P): alike (Steck 2010), DR-JL (Wang et al. 2019), MRDR (Guo et al. 2021), DR-BIAS and DR-MSE (Dai et al. 2022)."""
+
+
+def require_weighting(weighting: str) -> None:
+    """Refuse a name that is none of them."""
+    if weighting not in WEIGHTINGS:
+        raise UnknownNameError("weighting", weighting, WEIGHTINGS)
 
 
 def chosen_imputer(given: MatrixFactorization | None, *, dtype: str, random_state: int) -> MatrixFactorization:

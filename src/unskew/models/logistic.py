@@ -141,7 +141,12 @@ class LogisticFactorization(MatrixFactorization):
 
 def _require_clicks(log: Ratings) -> None:
     other = ~np.isin(log.rating, (0.0, 1.0))
-    if other.any() or np.ptp(log.rating) == 0:
+    if not other.any() and np.ptp(log.rating) == 0:
+        raise BadRatingError(
+            f"every rating is {log.rating[0]:g}: log loss needs cells with a click and others. "
+            "For clicks alone take RelevanceFactorization."
+        )
+    if other.any():
         row = int(other.argmax())
         raise BadRatingError(
             f"log loss needs ratings of 0 and of 1; there is {log.rating[row]:g} at {log.name_cell(row)}. "

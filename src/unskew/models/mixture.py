@@ -12,10 +12,10 @@ import numpy as np
 
 from unskew.data.checks import is_finite_number, whole_number
 from unskew.data.propensities import PropensitiesLike
-from unskew.data.ratings import Ratings
+from unskew.data.ratings import Ratings, require_log
 from unskew.data.vocabulary import Ids, as_ids, find_codes
 from unskew.errors import PropensityWarning, UnknownNameError, UsageError
-from unskew.models.discrete import DistributionRecommender, Statistic
+from unskew.models.discrete import Distribution, DistributionRecommender, Statistic
 from unskew.models.estimator import Shapes
 from unskew.models.mechanisms import AtRandom, ByValue, ByValueAndItem, Effects, Mechanism, PseudoCells
 from unskew.models.run import Iterative, run
@@ -148,6 +148,7 @@ class MultinomialMixture(DistributionRecommender, Iterative):
             The state of all starts is written there every so many sweeps, and a run that finds its own file goes on from it, to
             the same result bit for bit.
         """
+        require_log(log)
         self._check()
         levels, codes = levels_of(log)
         chance = self._chance(log, levels, codes, propensities, value_propensities)
@@ -181,7 +182,10 @@ class MultinomialMixture(DistributionRecommender, Iterative):
         left = np.concatenate([known, known.mean(axis=1, keepdims=True)], axis=1)
         return _Means(self._shares_of(user), (left @ self.levels_)[:, item], left.sum(axis=2)[:, item])
 
-    def _distribution(self, user: IntVector, item: IntVector) -> Matrix:
+    def _distribution(self, user: IntVector, item: IntVector) -> Distribution:
+        return lambda row, column: self._of_pairs(user[row], item[column])
+
+    def _of_pairs(self, user: IntVector, item: IntVector) -> Matrix:
         shares = self._shares_of(user)
         chance = np.zeros((user.size, self.levels_.size))
         for of_cluster, of_items in zip(shares.T, self.rating_shares_, strict=True):
@@ -207,14 +211,12 @@ class MultinomialMixture(DistributionRecommender, Iterative):
             raise UnknownNameError("mechanism", self.mechanism, MECHANISMS)
         if self.value_effect not in VALUE_EFFECTS:
             raise UnknownNameError("value_effect", self.value_effect, VALUE_EFFECTS)
-        for name in ("n_clusters", "n_restarts", "max_iter"):
+        self._check_run()
+        for name in ("n_clusters", "n_restarts"):
             whole_number(name, getattr(self, name), least=1)
-        whole_number("random_state", self.random_state, least=0)
         for name in ("smoothing", "prior_strength"):
             if not (is_finite_number(value := getattr(self, name)) and value > 0):
                 raise UsageError(f"{name} must be a finite number above 0; got {value!r}.")
-        if not (is_finite_number(self.tol) and self.tol >= 0):
-            raise UsageError(f"tol must be a finite number, at least 0; got {self.tol!r}.")
 
     def _chance(
         self,

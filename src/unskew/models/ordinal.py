@@ -12,10 +12,10 @@ import numpy as np
 
 from unskew.data.checks import is_finite_number, whole_number
 from unskew.data.propensities import PropensitiesLike
-from unskew.data.ratings import Ratings
+from unskew.data.ratings import Ratings, require_log
 from unskew.errors import PropensityWarning, UnknownNameError, UsageError
 from unskew.kernels.ordinal_lines import Exponentials
-from unskew.models.discrete import DistributionRecommender, Statistic
+from unskew.models.discrete import Distribution, DistributionRecommender, Statistic
 from unskew.models.estimator import Shapes
 from unskew.models.ordinal_likelihood import OrdinalLikelihood
 from unskew.models.ordinal_parameters import OrdinalParameters
@@ -151,6 +151,7 @@ class OrdinalFactorization(DistributionRecommender, Iterative):
         checkpoint, checkpoint_every
             The state is written there every so many steps, and a run that finds its own file goes on from it to the same bits.
         """
+        require_log(log)
         self._check(has_values=value_propensities is not None)
         levels, codes = levels_of(log)
         if self._selects:
@@ -273,16 +274,18 @@ class OrdinalFactorization(DistributionRecommender, Iterative):
             item_exposure=drawn(centre.item_exposure),
         )
 
-    def _distribution(self, user: IntVector, item: IntVector) -> Matrix:
+    def _distribution(self, user: IntVector, item: IntVector) -> Distribution:
         from unskew.kernels.ordinal import fill_distribution
 
-        some_users, row = np.unique(user, return_inverse=True)
-        some_items, column = np.unique(item, return_inverse=True)
-        pairs = row.astype(np.int32), column.astype(np.int32)
-        lines = self.parameters_.lines(some_users, some_items)
-        shares = np.empty((user.size, self.levels_.size))
-        fill_distribution(*pairs, *lines, Exponentials.of(*lines), self._selects, shares)
-        return shares
+        lines = self.parameters_.lines(user, item)
+        known = Exponentials.of(*lines)
+
+        def of_pairs(row: IntVector, column: IntVector) -> Matrix:
+            shares = np.empty((row.size, self.levels_.size))
+            fill_distribution(row, column, *lines, known, self._selects, shares)
+            return shares
+
+        return of_pairs
 
     def _shapes(self) -> Shapes:
         sizes = len(self.users_), len(self.items_), self.levels_.size

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from unskew.errors import UsageError
 from unskew.types import IntVector
 
 S = TypeVar("S", bound=np.floating[Any])
@@ -53,3 +54,10 @@ def without_offsets(start: Parameters, constant: float = 0.0) -> Parameters:
     """Its factors, and one constant."""
     nothing = np.zeros_like(start.user_offset), np.zeros_like(start.item_offset)
     return replace(start, user_offset=nothing[0], item_offset=nothing[1], constant=constant)
+
+
+def require_parameters(start: object) -> None:
+    """Refuse a start that is no parameters; a model has some."""
+    if not (start is None or isinstance(start, Parameters)):
+        hint = "warm_start=model.parameters_" if hasattr(start, "parameters_") else "the parameters_ of a fitted factorisation"
+        raise UsageError(f"warm_start is the parameters to begin at, not {type(start).__name__}: pass {hint}.")

@@ -36,6 +36,14 @@ class Checkpoint:
     fingerprint: str
     """Names the problem and its settings: a file of another one is refused."""
 
+    def part(self, name: str) -> Checkpoint:
+        """For a part of the run that is a run itself: in a file beside this one, which :meth:`drop` removes once it is done."""
+        return Checkpoint(self.path.with_name(f"{self.path.name}.{name}"), self.every, f"{self.fingerprint} {name}")
+
+    def drop(self) -> None:
+        """Remove the file, if it is there."""
+        self.path.unlink(missing_ok=True)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome(Generic[P]):
@@ -43,12 +51,19 @@ class Outcome(Generic[P]):
 
     parameters: P
     history: tuple[float, ...]
-    """The objective after each step, the start first."""
+    """The objective after each step, the start first: inf where a sweep is what finds it."""
     has_converged: bool
 
 
 class Iterative(Configured):
-    """What a model that is fitted step by step tells of its run, and how it names its checkpoint."""
+    """What a model that is fitted step by step tells of its run, and how it names its checkpoint.
+
+    Attributes
+    ----------
+    history_ : the objective after 0, 1, ... ``n_iter_`` steps. A solver that sweeps over users and items solves the users first,
+        from the items alone, so that its start has no objective: there ``history_[0]`` is inf.
+    objective_, n_iter_, converged_ : the last of them, the number of steps, and whether the objective was flat.
+    """
 
     max_iter: int
     tol: float

@@ -10,7 +10,7 @@ import numpy as np
 
 from unskew.data.checks import is_finite_number, whole_number
 from unskew.data.propensities import PropensitiesLike
-from unskew.data.ratings import Ratings
+from unskew.data.ratings import Ratings, require_log
 from unskew.errors import UsageError
 from unskew.models.factored import FactorRecommender
 from unskew.models.factorization import MatrixFactorization
@@ -80,6 +80,7 @@ class TriTraining(FactorRecommender):
 
     def fit(self, log: Ratings, propensities: PropensitiesLike | None = None) -> Self:
         """Fit to a log, weighted by inverse propensities where they are given."""
+        require_log(log)
         self._check()
         model, rng = self.model or MatrixFactorization(), np.random.default_rng(self.random_state)
         propensity = training_propensities(log, propensities, model.normalize, model.weight_transform)

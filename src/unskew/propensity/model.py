@@ -15,6 +15,7 @@ from unskew.data.universe import Universe, UniverseLike, universe_of
 from unskew.data.vocabulary import Ids, as_ids, find_codes, shown, unlike
 from unskew.errors import BadPropensityError, UniverseError, UnknownIdError, UsageError
 from unskew.settings import Configured
+from unskew.tables import counted
 from unskew.types import IntVector, Vector
 
 BLOCK_PAIRS = 1 << 20
@@ -115,8 +116,8 @@ def listed_universe(log: Ratings, given: UniverseLike) -> Universe:
     universe = known_universe(log, given)
     if (universe.n_users, universe.n_items) != (log.n_users, log.n_items):
         raise UniverseError(
-            f"the universe has {universe}, but the log lists {log.n_users:,} users and {log.n_items:,} items, and this model "
-            "looks at each of them. List them all with Ratings.from_frame(..., users=..., items=...)."
+            f"the universe has {universe}, but the log lists {counted(log.n_users, 'user')} and {counted(log.n_items, 'item')}, "
+            "and this model looks at each of them. List them all with Ratings.from_frame(..., users=..., items=...)."
         )
     return universe
 

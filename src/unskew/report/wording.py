@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from unskew.tables import counted
+
 METRICS = {
     "mae": "mean absolute error",
     "mse": "mean squared error",
@@ -135,7 +137,7 @@ def count(value: float) -> str:
 
 def of_universe(universe: Any) -> str:
     """How many users and items there are."""
-    return "not told" if universe is None else f"{universe[0]:,} users × {universe[1]:,} items"
+    return "not told" if universe is None else f"{counted(universe[0], 'user')} × {counted(universe[1], 'item')}"
 
 
 def sentence(text: str) -> str:

@@ -40,7 +40,7 @@ from unskew.models.factorization import MatrixFactorization
 from unskew.presenting import signed, write_page
 from unskew.progress import Track, bar, silent
 from unskew.selection.search import CrossValidation, cross_validate
-from unskew.tables import html_table, text_table
+from unskew.tables import counted, html_table, text_table
 from unskew.types import Vector
 
 Judge: TypeAlias = Callable[[Ratings, Vector], Judgement]
@@ -125,8 +125,8 @@ class LearnerComparison:
     def _footer(self) -> str:
         seen = "".join(f"; {n:,} cells of {name!r} are in the training log, too" for name, n in self.n_seen.items() if n)
         return (
-            f"{self.n_seeds} seeds; {self.level:.0%} intervals of the mean over seeds, users of the test being the sample; "
-            f"difference to {self.reference!r} paired by user, p by Holm; seconds a seed, with the search{seen}"
+            f"{counted(self.n_seeds, 'seed')}; {self.level:.0%} intervals of the mean over seeds, users of the test being the "
+            f"sample; difference to {self.reference!r} paired by user, p by Holm; seconds a seed, with the search{seen}"
         )
 
 

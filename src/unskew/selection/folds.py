@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.errors import UsageError
 from unskew.evaluation.evaluate import evaluate
+from unskew.metrics.names import find_metric
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,25 +48,33 @@ class Fold:
     validation: Ratings
     training_propensities: Propensities | None
     validation_propensities: Propensities
+    relevant: float | None = None
+    """Ratings from here on count as relevant, for metrics that ask."""
 
     def fit(self, model: Any, *, clip: float | None = None, warm_start: Any = None) -> Any:
         """``model`` fitted to the training part."""
         return Part(self.training, self.training_propensities).fit(model, clip=clip, warm_start=warm_start)
 
     def score(self, fitted: Any, *, metric: str, estimator: str) -> float:
-        """The risk over all cells that the other part promises."""
+        """The risk over all cells that the other part promises; a model of clicks is judged on clicks."""
+        validation, threshold = self.validation, getattr(fitted, "threshold", None)
+        if threshold is not None and not find_metric(metric, relevant=self.relevant).ranks:
+            validation = replace(validation, rating=(validation.rating >= threshold).astype(np.float64))
         result = evaluate(
-            self.validation,
+            validation,
             fitted,
             propensities=self.validation_propensities,
             metrics=[metric],
+            relevant=self.relevant,
             estimators=[estimator],
-            universe=Universe(self.validation.n_users, self.validation.n_items),
+            universe=Universe(validation.n_users, validation.n_items),
         )
         return result.risk("model", metric=metric, estimator=estimator).estimate
 
 
-def split(log: Ratings, propensities: Propensities | None, *, n_folds: int, random_state: int) -> Iterator[Fold]:
+def split(
+    log: Ratings, propensities: Propensities | None, *, n_folds: int, random_state: int, relevant: float | None = None
+) -> Iterator[Fold]:
     """``n_folds`` random parts of n // k ratings, the last with the rest. Without propensities validation counts cells alike."""
     if whole_number("n_folds", n_folds, least=2) > len(log):
         raise UsageError(f"n_folds must be at most the number of ratings, {len(log)}; got {n_folds}.")
@@ -80,4 +89,5 @@ def split(log: Ratings, propensities: Propensities | None, *, n_folds: int, rand
             log.take(held),
             None if propensities is None else Propensities(propensities.values[kept] * (n_folds - 1) / n_folds),
             Propensities((propensities or uniform).values[held] / n_folds),
+            relevant,
         )

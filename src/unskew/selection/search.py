@@ -19,7 +19,8 @@ from unskew.data.frames import make_frame
 from unskew.data.propensities import PropensitiesLike, propensities_of
 from unskew.data.ratings import Ratings
 from unskew.engine_homes import engine_named
-from unskew.errors import PropensityWarning, UsageError
+from unskew.errors import PropensityWarning, UnskewWarning, UsageError
+from unskew.evaluation.arguments import SCORES, warn_of_scores
 from unskew.metrics.names import find_metric
 from unskew.presenting import signed, write_page
 from unskew.progress import Track, bar, silent
@@ -131,6 +132,7 @@ def cross_validate(
     grid: Mapping[str, Sequence[Any]],
     n_folds: int = 4,
     metric: str = "mse",
+    relevant: float | None = None,
     estimator: str = "ips",
     refit: bool = True,
     n_threads: int | None = None,
@@ -142,7 +144,9 @@ def cross_validate(
 
     ``grid`` maps names of settings to values; ``"clip"`` among them is the largest weight in training. Propensities are scaled by
     (k-1)/k for training and 1/k for validation, since that is how likely a cell was to get there. Without propensities the naive
-    model is chosen naively. Settings that differ in ``l2`` alone are fitted from the weakest penalty up, each from the last.
+    model is chosen naively. ``metric`` and ``relevant`` mean what they mean in :func:`unskew.evaluate`; a model whose scores are
+    no ratings wants a ranking metric. Settings that differ in ``l2`` alone are fitted from the weakest penalty up, each from the
+    last.
 
     With ``engine="spark"`` ``log`` is a Spark data frame and ``propensities`` the name of a column: folds are drawn, fitted and
     judged (by ``mse`` or ``mae``) there, one after another.
@@ -150,10 +154,11 @@ def cross_validate(
     if "clip" in grid and propensities is None:
         raise UsageError("clip limits inverse propensities, and there are none: pass propensities=..., or leave clip out.")
     settings = _settings(model, grid)
-    higher_is_better = find_metric(metric).higher_is_better
+    judge = find_metric(metric, relevant=relevant)
+    warn_of_scores({type(model).__name__: model}, [judge])
     source = engine_named(engine)
     if source is None:
-        whole, folds = _split_here(log, propensities, n_folds=n_folds, random_state=random_state)
+        whole, folds = _split_here(log, propensities, n_folds=n_folds, random_state=random_state, relevant=relevant)
     elif isinstance(source, FrameFolds):
         whole, folds = source.split(log, propensities, n_folds=n_folds, random_state=random_state)
         n_threads = 1
@@ -163,9 +168,10 @@ def cross_validate(
     track: Track = bar if verbose else silent
     with single_blas_thread(), warnings.catch_warnings(), Workers(n_threads) as workers:  # for all threads, so held here
         warnings.simplefilter("ignore", PropensityWarning)
+        warnings.filterwarnings("ignore", f".*{SCORES}", UnskewWarning)  # said once, above
         scored = workers.stream(lambda job: _score_path(model, *job, metric=metric, estimator=estimator), paths)
         results = [row for rows in track(scored, label="cross-validation", total=len(paths)) for row in rows]
-    table = _summarize(settings, results, higher_is_better=higher_is_better)
+    table = _summarize(settings, results, higher_is_better=judge.higher_is_better)
     best = {name: table[0][name] for name in grid}
     best_model = _fit(model, best, whole) if refit else None
     setup = {"model": type(model).__name__, "n_observed": whole.n_ratings, "n_folds": n_folds, "seed": random_state}
@@ -219,10 +225,10 @@ def _fit(model: Fittable, setting: Setting, part: Fitting, *, warm_start: Any = 
 
 
 def _split_here(
-    log: Ratings, propensities: PropensitiesLike | None, *, n_folds: int, random_state: int
+    log: Ratings, propensities: PropensitiesLike | None, *, n_folds: int, random_state: int, relevant: float | None
 ) -> tuple[Whole, Sequence[Judging]]:
     known = None if propensities is None else propensities_of(log, propensities)
-    return Part(log, known), list(split(log, known, n_folds=n_folds, random_state=random_state))
+    return Part(log, known), list(split(log, known, n_folds=n_folds, random_state=random_state, relevant=relevant))
 
 
 def _summarize(settings: list[Setting], results: list[tuple[Setting, Setting]], *, higher_is_better: bool) -> list[Setting]:

@@ -14,6 +14,7 @@ from unskew.data.datasets.location import VARIABLE, PathLike, Source, find
 from unskew.data.datasets.movielens import MOVIELENS_100K, load_movielens_100k
 from unskew.data.datasets.yahoo_r3 import YAHOO_R3, load_yahoo_r3
 from unskew.errors import DatasetFormatError, DatasetNotFoundError, UnknownNameError
+from unskew.tables import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +38,15 @@ class Known:
         find(self.source, path)
         data = self.load(path)
         log = data.train if hasattr(data, "train") else data.ratings
-        counted = f"{len(log):,} ratings by {log.n_users:,} users on {log.n_items:,} items"
+        sizes = f"{counted(len(log), 'rating')} by {counted(log.n_users, 'user')} on {counted(log.n_items, 'item')}"
         if self.source.archive is None:
-            return f"readable: {counted}; there is no published digest to compare with"
+            return f"readable: {sizes}; there is no published digest to compare with"
         if data.digest != self.source.archive.digest:
             raise DatasetFormatError(
                 f"{self.source.name} in {self.folder(path)} is not what was published: the content has SHA-256 {data.digest}, "
                 f"expected {self.source.archive.digest}. {self.source.how_to_get}"
             )
-        return f"as published: {counted}; SHA-256 {data.digest[:16]}..."
+        return f"as published: {sizes}; SHA-256 {data.digest[:16]}..."
 
 
 DATASETS: Mapping[str, Known] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +17,7 @@ from unskew.data.vocabulary import as_ids, find_codes
 from unskew.engines.spark.engine import SparkEngine
 from unskew.engines.spark.fitting import frame_of
 from unskew.engines.spark.frame import Log
-from unskew.errors import UnknownNameError
+from unskew.errors import UnknownNameError, UsageError
 from unskew.models.parameters import rows_or_zero
 from unskew.types import Vector
 
@@ -41,6 +42,8 @@ class SparkPart:
 
     def fit(self, model: Any, *, clip: float | None = None, warm_start: Any = None) -> Any:
         """``model`` fitted to them, no weight above ``clip``."""
+        if "engine" not in inspect.signature(model.fit).parameters:
+            raise UsageError(f"{type(model).__name__} is not fitted on Spark; MatrixFactorization is. Leave engine=... out.")
         frame = self.frame
         if clip is not None and self.is_weighted:
             frame = frame.withColumn("propensity", F.greatest("propensity", F.lit(1 / clip)))
@@ -75,7 +78,7 @@ class SparkFold:
 
 def _adder(fitted: Any, loss: Callable[[Vector], Vector]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Sums over cells that have been joined with their users' factors; who is unknown has none."""
-    found, items, fallback = fitted.parameters_, fitted.items_, fitted.fallback_
+    found, items, fallback, threshold = fitted.parameters_, fitted.items_, fitted.fallback_, fitted.threshold
 
     def add(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         sums = np.zeros(len(SUMS))
@@ -87,7 +90,9 @@ def _adder(fitted: Any, loss: Callable[[Vector], Vector]) -> Callable[[Iterator[
             offset = batch["offset"].fill_null(0.0).to_numpy() + rows_or_zero(found.item_offset, item)
             product = np.einsum("kd,kd->k", factors, rows_or_zero(found.item_factors, item))
             prediction = offset + np.where(is_known & (item >= 0), product + found.constant, fallback)
-            losses, weight = loss(batch["rating"].to_numpy() - prediction), 1 / batch["propensity"].to_numpy()
+            rating = batch["rating"].to_numpy()
+            target = rating if threshold is None else (rating >= threshold).astype(np.float64)
+            losses, weight = loss(target - prediction), 1 / batch["propensity"].to_numpy()
             sums += len(item), weight.sum(), losses.sum(), weight @ losses
         yield pa.record_batch({name: [value] for name, value in zip(SUMS, sums, strict=True)})
 

@@ -10,6 +10,7 @@ posterior.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +20,16 @@ from unskew.models.problem import Side
 from unskew.threads import Workers
 from unskew.types import Matrix, Vector
 
-BLOCK_CELLS = 1 << 18
-"""Cells whose chances are in memory at once, for each thread; at least those of one row."""
-BLOCK_PARTNERS = 1 << 12
-"""Partners whose products of factors are."""
+Range: TypeAlias = tuple[int, int]
+Cells: TypeAlias = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
+LEAST_ROWS, MOST_ROWS = 64, 512
+"""Rows whose chances are in memory at once, for each thread: enough to pay for the products of their partners' factors."""
+TASKS = 16
+"""Where there are fewer rows, as many blocks, so that no thread is idle."""
+BLOCK_PARTNERS = 256
+"""Partners of them: so few that the chances stay in the cache, and that as many numbers from 1 to 2 have a finite product."""
+BLOCK_PRODUCTS = 1 << 20
+"""Products of two factors in memory at once, of a block's rows and of its partners each: with many factors blocks are smaller."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,28 +114,54 @@ class ExposureSteps:
         n_factors = design.shape[1]
         lines, right = (lines_of_zeros(n, n_factors, side.dtype) for n in (len(design), side.n_rows))
         lines[:, :n_factors] = design
+        columns = np.ascontiguousarray(lines[:, :n_factors].T)
         solutions, totals = np.empty((side.n_rows, n_factors), side.dtype), np.empty(side.n_rows)
         ridge = self.l2 / self.precision * np.eye(n_factors)
 
-        def work(rows: tuple[int, int]) -> None:
+        def work(rows: Range) -> None:
             part = slice(*rows)
-            chance = self._chances(side, rows, own, partners, log_odds[part])
+            grams, totals[part] = self._weighted_grams(side, rows, own, partners, log_odds, columns)
             multiply_rows(rows, side.cells, lines, right)
-            normal = _weighted_grams(chance, lines[:, :n_factors]) + ridge
-            solutions[part] = np.linalg.solve(normal, right[part, :n_factors, None].astype(np.float64))[:, :, 0]
-            totals[part] = chance.sum(axis=1, dtype=np.float64)
+            grams += ridge
+            solutions[part] = np.linalg.solve(grams, right[part, :n_factors, None].astype(np.float64))[:, :, 0]
 
-        self.workers.map(work, _blocks(side.n_rows, len(design)))
+        self.workers.map(work, _row_blocks(side.n_rows, n_factors))
         return solutions, totals
 
-    def _chances(self, side: Side, rows: tuple[int, int], own: Floats, partners: Floats, log_odds: Floats) -> Floats:
-        """P(A = 1 | y) of every cell of some rows."""
-        from scipy.special import expit
+    def _weighted_grams(
+        self, side: Side, rows: Range, own: Floats, partners: Floats, log_odds: Floats, columns: Floats
+    ) -> tuple[Matrix, Vector]:
+        """The sum over partners of chance x x', and of the chance, for each of some rows; ``columns`` hold an x each."""
+        n_rows, n_factors = rows[1] - rows[0], len(columns)
+        packed, total = np.zeros((n_rows, n_factors * (n_factors + 1) // 2)), np.zeros(n_rows)
+        clicks = _Clicks.of(side, rows)
+        for block in _blocks(len(partners), BLOCK_PARTNERS, n_factors):
+            score = self._scores(own[slice(*rows)], partners[slice(*block)])
+            chance = self._chances(score, log_odds[slice(*rows), slice(*block)])
+            chance[clicks.within(block)] = 1
+            packed += chance @ _products(columns[:, slice(*block)]).T
+            total += chance.sum(axis=1, dtype=np.float64)
+        return _unpacked(packed, n_factors), total
 
-        score = _scores(side, rows, own, partners)
-        chance: Floats = expit(log_odds - 0.5 * self.precision * np.square(score))
-        chance[_clicks(side, rows)] = 1
-        return chance
+    @property
+    def _root(self) -> float:
+        """Scores are multiples of 1 / root, so that minus their square is the exponent of the normal density."""
+        return float(np.sqrt(0.5 * self.precision))
+
+    def _scores(self, own: Floats, partners: Floats) -> Floats:
+        """Products v . w times root, of some rows with some partners, in the precision of the fit."""
+        dtype = self.by_user.dtype
+        scores: Floats = (self._root * own).astype(dtype, copy=False) @ partners.astype(dtype, copy=False).T
+        return scores
+
+    def _chances(self, score: Floats, log_odds: Floats) -> Floats:
+        """P(A = 1 | y = 0) of some cells, in the place of their scores."""
+        np.square(score, out=score)
+        score -= log_odds
+        with np.errstate(over="ignore"):
+            np.exp(score, out=score)
+        score += 1
+        return np.reciprocal(score, out=score)
 
     def _objective(self, found: Exposed) -> float:
         """Minus the log posterior."""
@@ -136,50 +169,73 @@ class ExposureSteps:
 
         at, exposure, (a, b) = found.parameters, found.exposure, self.prior
 
-        def work(rows: tuple[int, int]) -> float:
-            return self._log_likelihood(rows, at.user_factors, at.item_factors, exposure)
+        def work(rows: Range) -> float:
+            clicks, blocks = _Clicks.of(self.by_user, rows), _blocks(len(exposure), BLOCK_PARTNERS, at.item_factors.shape[1])
+            return sum(self._log_likelihood(rows, block, at, exposure, clicks.within(block)) for block in blocks)
 
-        log_likelihood = sum(self.workers.map(work, _blocks(self.by_user.n_rows, self.by_item.n_rows)))
+        log_likelihood = sum(self.workers.map(work, _row_blocks(self.by_user.n_rows, at.user_factors.shape[1])))
         log_prior = float((xlogy(a - 1, exposure) + xlog1py(b - 1, -exposure)).sum())
         return 0.5 * self.l2 * at.penalty(with_offsets=False) - log_likelihood - log_prior
 
-    def _log_likelihood(self, rows: tuple[int, int], users: Floats, items: Floats, exposure: Vector) -> float:
-        """Of some users' clicks, and of their silence."""
-        score, is_click = _scores(self.by_user, rows, users, items), _clicks(self.by_user, rows)
+    def _log_likelihood(self, rows: Range, block: Range, at: Parameters, exposure: Vector, is_click: Cells) -> float:
+        """Of some users' clicks, and of their silence, at some items: log(e^s + e^t) = max + log(1 + e^(min - max))."""
+        score = self._scores(at.user_factors[slice(*rows)], at.item_factors[slice(*block)]).astype(np.float64, copy=False)
         with np.errstate(divide="ignore"):
-            seen, unseen = np.log(exposure) + self._log_scale, np.log1p(-exposure)
-        of_cells = np.logaddexp(seen - 0.5 * self.precision * np.square(score), unseen)
-        of_cells[is_click] = seen[is_click[1]] - 0.5 * self.precision * np.square(1 - score[is_click])
-        return float(of_cells.sum(dtype=np.float64))
+            seen, unseen = np.log(exposure[slice(*block)]) + self._log_scale, np.log1p(-exposure[slice(*block)])
+        of_clicks = seen[is_click[1]] - np.square(self._root - score[is_click])
+        np.subtract(seen, np.square(score, out=score), out=score)
+        larger, smaller = np.maximum(score, unseen), np.minimum(score, unseen, out=score)
+        factor = np.exp(np.subtract(smaller, larger, out=score), out=score)
+        factor += 1
+        larger[is_click], factor[is_click] = of_clicks, 1
+        return float(larger.sum() + np.log(np.multiply.reduce(factor, axis=1)).sum())
 
 
-def _blocks(n_rows: int, n_partners: int) -> list[tuple[int, int]]:
-    """Ranges of rows, the same whatever the number of threads."""
-    size = max(1, BLOCK_CELLS // n_partners)
-    return [(first, min(first + size, n_rows)) for first in range(0, n_rows, size)]
+@dataclass(frozen=True, slots=True, eq=False)
+class _Clicks:
+    """Where the clicks of some rows are, by partner."""
+
+    row: npt.NDArray[np.intp]
+    """Counted from the first of the rows."""
+    partner: npt.NDArray[np.intp]
+
+    @classmethod
+    def of(cls, side: Side, rows: Range) -> _Clicks:
+        starts = side.starts[rows[0] : rows[1] + 1]
+        row, partner = np.repeat(np.arange(rows[1] - rows[0]), np.diff(starts)), side.partner[starts[0] : starts[-1]]
+        order = np.argsort(partner, kind="stable")
+        return cls(row[order], partner[order].astype(np.intp))
+
+    def within(self, block: Range) -> Cells:
+        """Those at some partners, counted from the first of them."""
+        held = slice(*np.searchsorted(self.partner, block))
+        return self.row[held], self.partner[held] - block[0]
 
 
-def _scores(side: Side, rows: tuple[int, int], own: Floats, partners: Floats) -> Floats:
-    """Products v . w of every cell of some rows, in the precision of the fit."""
-    dtype = side.dtype
-    scores: Floats = own[slice(*rows)].astype(dtype, copy=False) @ partners.astype(dtype, copy=False).T
-    return scores
+def _row_blocks(n_rows: int, n_factors: int) -> list[Range]:
+    return _blocks(n_rows, min(MOST_ROWS, max(LEAST_ROWS, -(-n_rows // TASKS))), n_factors)
 
 
-def _clicks(side: Side, rows: tuple[int, int]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.integer]]:
-    """Where the clicks of some rows are in their block."""
-    starts = side.starts[rows[0] : rows[1] + 1]
-    return np.repeat(np.arange(rows[1] - rows[0]), np.diff(starts)), side.partner[starts[0] : starts[-1]]
+def _blocks(n: int, most: int, n_factors: int) -> list[Range]:
+    """Ranges of rows or of partners, the same whatever the number of threads."""
+    size = max(1, min(most, BLOCK_PRODUCTS // (n_factors * (n_factors + 1) // 2)))
+    return [(first, min(first + size, n)) for first in range(0, n, size)]
 
 
-def _weighted_grams(weight: Floats, design: Floats) -> Matrix:
-    """The sum over partners of weight x x', for every row of ``weight``, from the upper triangles of x x'."""
-    n_factors = design.shape[1]
+def _products(columns: Floats) -> Floats:
+    """The upper triangle of x x' for every column x, row of the triangle by row."""
+    n_factors, n = columns.shape
+    products, first = np.empty((n_factors * (n_factors + 1) // 2, n), columns.dtype), 0
+    for factor in range(n_factors):
+        end = first + n_factors - factor
+        np.multiply(columns[factor], columns[factor:], out=products[first:end])
+        first = end
+    return products
+
+
+def _unpacked(packed: Matrix, n_factors: int) -> Matrix:
+    """Symmetric matrices of which each line holds the upper triangle."""
     upper, lower = np.triu_indices(n_factors)
-    packed = np.zeros((len(weight), upper.size))
-    for first in range(0, len(design), BLOCK_PARTNERS):
-        x = design[first : first + BLOCK_PARTNERS]
-        packed += weight[:, first : first + BLOCK_PARTNERS] @ (x[:, upper] * x[:, lower])
-    grams = np.empty((len(weight), n_factors, n_factors))
-    grams[:, upper, lower] = grams[:, lower, upper] = packed
-    return grams
+    whole = np.empty((len(packed), n_factors, n_factors))
+    whole[:, upper, lower] = whole[:, lower, upper] = packed
+    return whole

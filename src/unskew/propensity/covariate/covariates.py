@@ -26,6 +26,8 @@ LIKE_IDS = 20
 """From so many rows on, whole numbers that are all different look like ids."""
 MOST_LEVELS = 1000
 """A column of text with more distinct values is a name, not a category."""
+NEARLY_ALL = 0.9
+"""A column of text with a value of its own for such a share of rows looks like names, too."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -222,6 +224,13 @@ def _levels(name: str, column: Ids, kind: Kind) -> Iterator[tuple[str, Vector]]:
         raise UsageError(
             f"the {kind} covariate {name!r} has {len(levels):,} levels, more than {MOST_LEVELS:,}; group them, "
             f"or leave it out and take {kind}_offsets=True."
+        )
+    if column.size >= LIKE_IDS and len(levels) >= NEARLY_ALL * column.size:
+        warnings.warn(
+            f"the {kind} covariate {name!r} is text with {len(levels):,} values for {column.size:,} {kind}s, as ids have, "
+            f"and each becomes a covariate. If it is the column of ids, call it {kind}_id; else group its values, or drop it.",
+            PropensityWarning,
+            stacklevel=2,
         )
     for code, level in enumerate(levels):
         yield f"{name}={level}", (codes == code).astype(np.float64)

@@ -24,6 +24,7 @@ from unskew.propensity.covariate.likelihood import Maximum, Problem, maximize
 from unskew.propensity.covariate.observations import Folds, Observations
 from unskew.propensity.low_rank.bits import pair_products
 from unskew.propensity.model import BLOCK_PAIRS, listed_universe
+from unskew.tables import counted
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import IntVector, Matrix, Vector
 
@@ -263,7 +264,7 @@ class LogisticPropensity(CovariatePropensity):
     def _warn(self, found: Maximum) -> None:
         if not found.converged:
             warnings.warn(
-                f"the fit had not converged after {found.n_iter} steps; raise max_iter (now {self.max_iter}) "
+                f"the fit had not converged after {counted(found.n_iter, 'step')}; raise max_iter (now {self.max_iter}) "
                 f"or l2 (now {self.l2_:g}).",
                 PropensityWarning,
                 stacklevel=3,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from unskew.report.charts.axes import Axis, below
 from unskew.report.charts.chart import NARROW, Drawing, fitted, text_width
@@ -13,6 +14,9 @@ from unskew.report.charts.scales import Scale
 
 HEAD, GAP, SIDES = 28.0, 10.0, 26.0
 LETTERS = 13.0
+MOST_ROWS = 48
+"""Of one chart: more are a wall that nobody reads."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +121,15 @@ class Forest:
             room = (scale.end - scale.start) / 2 - text_width("← better", LETTERS)
             yield label(f"← {fitted(left, room, LETTERS)} better", scale.start, 14, "side")
             yield label(f"{fitted(right, room, LETTERS)} better →", scale.end, 14, "side", anchor="end")
+
+
+def foremost(parts: Sequence[T], order: Sequence[int], *, rows_each: int, what: str) -> tuple[Sequence[T], str]:
+    """As many parts as a chart has room for, by their places in order of interest; and in words how many were left out."""
+    n_shown = max(MOST_ROWS // max(rows_each, 1), 1)
+    if len(parts) <= n_shown:
+        return parts, ""
+    left_out = f"{len(parts) - n_shown:,} left out here, all of them in the table"
+    return [parts[place] for place in order[:n_shown]], f"The {n_shown:,} {what} of {len(parts):,}; {left_out}."
 
 
 def _block(block: Block, scale: Scale, y: float, layout: Layout) -> Iterator[Svg]:

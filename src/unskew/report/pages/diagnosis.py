@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from unskew.report.charts.axes import Axis, percent
@@ -13,6 +13,7 @@ from unskew.report.charts.looks import SEEN, Look, look_of
 from unskew.report.page import Page, Record, Section, Table, Tile, table
 from unskew.report.pages.verdict import Headline
 from unskew.report.wording import brief, count, number, of_universe, sentence, share
+from unskew.tables import counted
 
 SMALL = 0.1
 MOST_COVARIATES = 25
@@ -57,8 +58,8 @@ def diagnosis_page(record: Record) -> Page:
     return Page(
         "Diagnosis of propensities",
         _headline(record),
-        f"{record['models'][0]['measures']['n_observed']:,} logged ratings. A propensity is how likely a rating was to be "
-        "logged; estimates count each rating 1/P times.",
+        f"{counted(record['models'][0]['measures']['n_observed'], 'logged rating')}. A propensity is how likely a rating was to "
+        "be logged; estimates count each rating 1/P times.",
         tuple(_tiles(record)),
         tuple(sentence(text) for text in record["warnings"]),
         tuple(sections(record)),
@@ -79,19 +80,24 @@ def sections(record: Record) -> Iterator[Section]:
 
 
 def _headline(record: Record) -> Headline:
-    models = record["models"]
-    best = max(models, key=lambda each: each["measures"]["sample_share"] or 0.0)
-    measures = best["measures"]
-    kept = (
-        f"{count(measures['effective_sample_size'])} of {measures['n_observed']:,} ratings' worth of data is left after weighting"
-    )
-    who = f"With {best['model']}, " if len(models) > 1 or best["model"] != "model" else ""
     problems = len(record["warnings"])
     verdict = {0: "nothing speaks against these propensities.", 1: "one thing calls for care."}
-    return (
-        (f"{sentence(who + kept).removesuffix('.')} ({share(measures['sample_share'])}); ", False),
-        (verdict.get(problems, f"{problems} things call for care."), True),
-    )
+    told = _kept_by_one(record["models"][0]) if len(record["models"]) == 1 else _kept_by_each(record["models"])
+    return (f"{told}; ", False), (verdict.get(problems, f"{problems} things call for care."), True)
+
+
+def _kept_by_one(model: Record) -> str:
+    measures = model["measures"]
+    worth = f"{count(measures['effective_sample_size'])} of {measures['n_observed']:,} ratings' worth of data"
+    who = f"With {model['model']}, " if model["model"] != "model" else ""
+    return sentence(f"{who}{worth} is left after weighting ({share(measures['sample_share'])})").removesuffix(".")
+
+
+def _kept_by_each(models: Sequence[Record]) -> str:
+    """From the least to the most, without a word on who is right: even weights keep most, and correct nothing."""
+    by_share = sorted(models, key=lambda each: each["measures"]["sample_share"] or 0.0)
+    least, most = (f"{share(each['measures']['sample_share'])} ({each['model']})" for each in (by_share[0], by_share[-1]))
+    return f"Weighting leaves {least} to {most} of the log as effective sample size, which does not say whose are right"
 
 
 def _tiles(record: Record) -> Iterator[Tile]:
@@ -198,7 +204,7 @@ def _fixed(value: Any) -> Any:
 
 def _notes(record: Record) -> Iterator[str]:
     coverage = record["coverage"]
-    yield f"Never logged: {coverage['users_unseen']:,} users and {coverage['items_unseen']:,} items."
+    yield f"Never logged: {counted(coverage['users_unseen'], 'user')} and {counted(coverage['items_unseen'], 'item')}."
     yield from (sentence(text) for text in record["notes"])
     yield from (sentence(f"{each['model']}: {text}") for each in record["models"] for text in each["notes"])
 

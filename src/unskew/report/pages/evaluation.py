@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from unskew.report.charts.axes import Axis, percent, short
 from unskew.report.charts.bars import Bars, Bin
 from unskew.report.charts.chart import Chart, bar_key, chart, key, rule_key
-from unskew.report.charts.forest import Block, Forest, Row
+from unskew.report.charts.forest import Block, Forest, Row, foremost
 from unskew.report.charts.looks import Look, estimator_look
 from unskew.report.page import Page, Record, Section, Table, Tile, table
 from unskew.report.pages.shifts import clip_chart
@@ -26,6 +27,7 @@ from unskew.report.wording import (
     sentence,
     share,
 )
+from unskew.tables import counted
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -50,7 +52,7 @@ def lead(record: Record, metric: str) -> str:
     by = estimator_name(Voices.of(record["estimators"]).main)
     return (
         f"{sentence(metric_in_words(metric)).removesuffix('.')}, {better} is better, estimated by {by} from "
-        f"{record['n_observed']:,} logged ratings. Brackets are {record['level']:.0%} intervals."
+        f"{counted(record['n_observed'], 'logged rating')}. Brackets are {record['level']:.0%} intervals."
     )
 
 
@@ -72,7 +74,9 @@ def tiles(record: Record) -> Iterator[Tile]:
 def sections(record: Record, truth: Mapping[tuple[str, str], float] | None = None) -> Iterator[Section]:
     """What there is to see, the verdict first."""
     if record["differences"]:
-        yield Section("Who is ahead", DIFFERENCES, tuple(difference_charts(record)))
+        charts = tuple(difference_charts(record))
+        tables = (_differences_table(record),) if any(each.caption for each in charts) else ()
+        yield Section("Who is ahead", DIFFERENCES, charts, tables)
     meanings = " ".join(MEANINGS[name] for name in record["estimators"] if name in MEANINGS)
     yield Section("Estimates", meanings, tuple(estimate_charts(record, truth or {})))
     if record["ratings"] is not None:
@@ -115,9 +119,20 @@ def estimate_charts(record: Record, truth: Mapping[tuple[str, str], float]) -> I
             rows = [row for row in record["rows"] if (row["model"], row["metric"]) == (model, metric)]
             lines = tuple(_estimate(row, looks[row["estimator"]], decimals) for row in rows)
             blocks.append(Block(model, lines, truth.get((model, metric))))
+        best = _best_first(record, metric, is_higher=is_higher)
+        shown, left_out = foremost(blocks, best, rows_each=len(looks), what="best models")
         axis = Axis(f"{metric_name(metric)} ({'higher' if is_higher else 'lower'} is better)")
-        truths = [rule_key("Truth", "truth rule")] if any(block.truth is not None for block in blocks) else []
-        yield chart(f"{metric_name(metric)}, {metric_in_words(metric)}", Forest(blocks, axis).draw, legend=[*legend, *truths])
+        truths = [rule_key("Truth", "truth rule")] if any(block.truth is not None for block in shown) else []
+        title = f"{metric_name(metric)}, {metric_in_words(metric)}"
+        yield chart(title, Forest(shown, axis).draw, legend=[*legend, *truths], caption=left_out)
+
+
+def _best_first(record: Record, metric: str, *, is_higher: bool) -> list[int]:
+    """Places of the models, by the estimator that counts."""
+    main = Voices.of(record["estimators"]).main
+    value = {row["model"]: row["estimate"] for row in record["rows"] if (row["metric"], row["estimator"]) == (metric, main)}
+    models = record["models"]
+    return sorted(range(len(models)), key=lambda place: value[models[place]], reverse=is_higher)
 
 
 def _estimate(row: Mapping[str, Any], look: Look, decimals: int) -> Row:
@@ -129,6 +144,7 @@ def _estimate(row: Mapping[str, Any], look: Look, decimals: int) -> Row:
 
 def difference_charts(record: Record) -> Iterator[Chart]:
     """How far the leader is ahead by each estimator, a chart a metric."""
+    main = Voices.of(record["estimators"]).main
     for metric, is_higher in record["metrics"].items():
         rows = [row for row in record["differences"] if row["metric"] == metric]
         pairs = list(_pairs(rows))
@@ -143,8 +159,16 @@ def difference_charts(record: Record) -> Iterator[Chart]:
             title, names = f"{metric_name(metric)}: {pairs[0][0]} minus {pairs[0][1]}", [""]
         blocks = [Block(name, _lines(rows, pair, record["estimators"])) for name, pair in zip(names, pairs, strict=True)]
         sides = _sides(pairs[0], is_higher=is_higher) if len(pairs) == 1 else None
-        forest = Forest(blocks, Axis(f"difference of {metric_name(metric)}"), reference=0.0, sides=sides)
-        yield chart(title, forest.draw)
+        distances = [_distance(block, main) for block in blocks]
+        nearest = sorted(range(len(blocks)), key=distances.__getitem__)
+        shown, left_out = foremost(blocks, nearest, rows_each=len(record["estimators"]), what="nearest models")
+        forest = Forest(shown, Axis(f"difference of {metric_name(metric)}"), reference=0.0, sides=sides)
+        yield chart(title, forest.draw, caption=left_out)
+
+
+def _distance(block: Block, estimator: str) -> float:
+    """How far apart two models are by an estimator."""
+    return next((abs(row.value) for row in block.rows if row.label == estimator_name(estimator)), math.inf)
 
 
 def _pairs(rows: Rows) -> Iterator[tuple[str, str]]:
@@ -210,7 +234,7 @@ def _of_weights(weights: Mapping[str, Any]) -> Iterator[str]:
         ratio = weights["mass"] / weights["n_cells"]
         yield f"The weights add up to {share(ratio)} of the number of cells; right propensities give about 100%."
     if weights["n_touched"]:
-        yield f"{weights['n_touched']:,} weights were changed by a transform."
+        yield f"Changed by a transform: {counted(weights['n_touched'], 'weight')}."
 
 
 def _estimates_table(record: Record) -> Table:
@@ -218,6 +242,13 @@ def _estimates_table(record: Record) -> Table:
     heads = ("model", "metric", "estimator", "estimate", "std. error", "low", "high")
     columns = {head: [shown(name, row[name]) for row in record["rows"]] for head, name in zip(heads, names, strict=True)}
     return table("Every estimate with its standard error and interval", columns)
+
+
+def _differences_table(record: Record) -> Table:
+    names = ("first", "second", "metric", "estimator", "difference", "ci_low", "ci_high")
+    heads = ("model", "minus", "metric", "estimator", "difference", "low", "high")
+    columns = {head: [shown(name, row[name]) for row in record["differences"]] for head, name in zip(heads, names, strict=True)}
+    return table("Every difference", columns)
 
 
 def shown(name: str, value: Any) -> Any:

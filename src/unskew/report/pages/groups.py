@@ -7,12 +7,13 @@ from typing import Any
 
 from unskew.report.charts.axes import Axis
 from unskew.report.charts.chart import Chart, chart, key
-from unskew.report.charts.forest import Block, Forest, Row
+from unskew.report.charts.forest import Block, Forest, Row, foremost
 from unskew.report.charts.looks import Look, estimator_look, look_of
 from unskew.report.page import Page, Record, Section, Table, Tile, table
 from unskew.report.pages.evaluation import facts, shown
 from unskew.report.pages.verdict import Headline, Voices
 from unskew.report.wording import count, decimals_of, estimator_name, interval, metric_in_words, metric_name, sentence, share
+from unskew.tables import counted
 
 SPREAD = "The same models in every group. Where the order changes from group to group, one number for all of them hides it."
 
@@ -27,8 +28,11 @@ def groups_page(record: Record) -> Page:
     return Page(
         "Evaluation by group",
         _headline(record, metric),
-        f"{sentence(metric_in_words(metric))} {len(groups)} groups of {n_observed:,} logged ratings in all.",
-        (Tile(str(len(groups)), "groups", f"by {record['by']}"), Tile(count(n_observed), "logged ratings")),
+        f"{sentence(metric_in_words(metric))} {counted(len(groups), 'group')} of {counted(n_observed, 'logged rating')} in all.",
+        (
+            Tile(str(len(groups)), "group" if len(groups) == 1 else "groups", f"by {record['by']}"),
+            Tile(count(n_observed), "logged ratings"),
+        ),
         warnings,
         (
             Section("Estimates by group", SPREAD, tuple(_charts(record))),
@@ -91,7 +95,10 @@ def _charts(record: Record) -> Iterator[Chart]:
             blocks.append(Block(f"{record['by']}: {_name(each)}", lines))
         title = f"{metric_name(metric)} by {estimator_name(main)}"
         axis = Axis(f"{title} ({'higher' if is_higher else 'lower'} is better)")
-        yield chart(title, Forest(blocks, axis).draw, legend=[key(model, look) for model, look in looks.items()])
+        largest = sorted(range(len(blocks)), key=lambda place: -record["groups"][place]["n_observed"])
+        shown_blocks, left_out = foremost(blocks, largest, rows_each=len(looks), what="largest groups")
+        legend = [key(model, look) for model, look in looks.items()]
+        yield chart(title, Forest(shown_blocks, axis).draw, legend=legend, caption=left_out)
 
 
 def _line(row: Mapping[str, Any], look: Look, decimals: int) -> Row:

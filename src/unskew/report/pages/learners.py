@@ -7,10 +7,11 @@ from typing import Any
 
 from unskew.report.charts.axes import Axis
 from unskew.report.charts.chart import Chart, chart
-from unskew.report.charts.forest import Block, Forest, Row
+from unskew.report.charts.forest import Block, Forest, Row, foremost
 from unskew.report.charts.looks import CORRECTED
 from unskew.report.page import Page, Record, Section, Table, Tile, table
 from unskew.report.wording import interval, metric_in_words, metric_name, number, sentence
+from unskew.tables import counted
 
 Rows = Sequence[Mapping[str, Any]]
 HIGHER_IS_BETTER = ("auc", "user_auc", "ndcg", "accuracy", "recall", "precision")
@@ -28,11 +29,11 @@ def learners_page(record: Record) -> Page:
     return Page(
         "Learners compared",
         (
-            (f"Of {len(fair)} learners, ", False),
+            (f"Of {counted(len(fair), 'learner')}, ", False),
             (f"{best['learner']} has the best {name}: {interval(best['mean'], best['ci_low'], best['ci_high'])}.", True),
         ),
-        f"{sentence(metric_in_words(first['metric'])).removesuffix('.')}, on {first['test']}, mean over {record['seeds']} seeds. "
-        f"Brackets are {record['level']:.0%} intervals.",
+        f"{sentence(metric_in_words(first['metric'])).removesuffix('.')}, on {first['test']}, "
+        f"mean over {counted(record['seeds'], 'seed')}. Brackets are {record['level']:.0%} intervals.",
         (
             Tile(number(best["mean"], 3), f"{name} of the best", best["learner"]),
             *(Tile(number(row["mean"], 3), f"{name} of the reference", row["learner"]) for row in _reference(record, rows)),
@@ -77,7 +78,8 @@ def _sections(record: Record) -> Iterator[Section]:
 def _charts(record: Record, rows: Rows, metric: str) -> Iterator[Chart]:
     name = metric_name(metric)
     means = tuple(_row(row, row["mean"], row["ci_low"], row["ci_high"], signed=False) for row in rows)
-    yield chart(f"{name} of every learner", Forest([Block("", means)], Axis(name)).draw)
+    shown, left_out = foremost(means, range(len(means)), rows_each=1, what="best learners")
+    yield chart(f"{name} of every learner", Forest([Block("", tuple(shown))], Axis(name)).draw, caption=left_out)
     apart = tuple(
         _row(row, row["difference"], row["difference_low"], row["difference_high"], signed=True)
         for row in rows
@@ -85,8 +87,9 @@ def _charts(record: Record, rows: Rows, metric: str) -> Iterator[Chart]:
     )
     if apart:
         sides = ("reference", "learner") if _is_higher_better(metric) else ("learner", "reference")
-        forest = Forest([Block("", apart)], Axis(f"difference of {name}"), 0.0, sides)
-        yield chart(f"Learner minus {record['reference']}", forest.draw)
+        shown, left_out = foremost(apart, range(len(apart)), rows_each=1, what="best learners")
+        forest = Forest([Block("", tuple(shown))], Axis(f"difference of {name}"), 0.0, sides)
+        yield chart(f"Learner minus {record['reference']}", forest.draw, caption=left_out)
 
 
 def _row(row: Mapping[str, Any], value: float, low: float, high: float, *, signed: bool) -> Row:

@@ -10,6 +10,7 @@ from unskew.report.pages.evaluation import shown
 from unskew.report.pages.shifts import by_question, clip_chart, odds_chart
 from unskew.report.pages.verdict import Voices
 from unskew.report.wording import brief, count, estimator_name, metric_in_words, metric_name, sentence, share
+from unskew.tables import counted
 
 Rows = Sequence[Mapping[str, Any]]
 CLIPPED = "The estimates again, with no weight allowed above a limit. A flat line says that a few heavy ratings do not decide."
@@ -30,7 +31,8 @@ def sensitivity_page(record: Record) -> Page:
     return Page(
         "Sensitivity",
         ((_headline([row for row in rows if row["metric"] == metric], metric), True),),
-        f"{measure} by {estimator_name(main)}, from {record['n_observed']:,} logged ratings. The table has every estimator.",
+        f"{measure} by {estimator_name(main)}, from {counted(record['n_observed'], 'logged rating')}. "
+        "The table has every estimator.",
         (
             Tile(count(record["n_observed"]), "logged ratings"),
             Tile(str(len(record["models"])), "models"),
