@@ -88,8 +88,8 @@ def warn_of_clicks(models: Mapping[str, object], metrics: Sequence[Metric], log:
     if cut and rating and not np.isin(log.rating, (0.0, 1.0)).all():
         name, threshold = next(iter(cut.items()))
         warnings.warn(
-            f"{name!r} predicts how likely a rating of {threshold:g} or more is, yet {' and '.join(rating)} would compare that with "
-            "the ratings themselves. Judge it on a log whose ratings are 0 and 1.",
+            f"{name!r} predicts how likely a rating of {threshold:g} or more is, yet {' and '.join(rating)} would compare that "
+            "with the ratings themselves. Judge it on a log whose ratings are 0 and 1.",
             UnskewWarning,
             stacklevel=3,
         )

@@ -85,8 +85,8 @@ def evaluate(
     relevant
         Ratings from here on count as relevant, for precision, recall and atop.
     transform
-        ``Clip``, ``Switch``, ``Shrink``, ``SubGaussian`` or ``Dynamic``: what to weight by in place of 1/P. The intervals leave out its
-        bias.
+        ``Clip``, ``Switch``, ``Shrink``, ``SubGaussian`` or ``Dynamic``: what to weight by in place of 1/P. The intervals leave
+        out its bias.
     imputation
         For ``dr`` and ``eib``: a model of the ratings themselves: a matrix, a model, or a callable, as for predictions.
     bootstrap
