@@ -2,6 +2,7 @@
 
     python benchmarks/mf.py                         every size and rank (an hour, 6 GB; large fits meet one rival only)
     python benchmarks/mf.py --sizes 1M --factors 20
+    python benchmarks/mf.py --only race             cmfrec alone, and ours to its objective
     python benchmarks/mf.py --only dense            the authors' way at ML-100K size
     python benchmarks/mf.py --only kernel           the row solver against the matrix product
 
@@ -40,6 +41,8 @@ SIZES = {
 }
 REPEATS = {"100K": 5, "1M": 5, "10M": 1, "25M": 1}
 """Fits of which the median time is told, of ours and of cmfrec's."""
+LARGE = 300_000_000
+"""Ratings times factors beyond which one rival is enough."""
 L2 = 5.0
 THREADS = len(os.sched_getaffinity(0))
 
@@ -338,14 +341,20 @@ def show_race(size: str, n_factors: int, dtype: str, solver: str, rival: dict[st
     show(size, n_factors, f"unskew {solver} {dtype}, to that objective", mine, rival["seconds"] / mine["seconds"])
 
 
-def compare(size: str, n_factors: int) -> None:
+def race(size: str, n_factors: int) -> None:
+    """cmfrec, and ours to the objective that it reached."""
     rivals = [("CG, 10 sweeps", 10, True), ("Cholesky, 10 sweeps", 10, False), ("Cholesky, 20 sweeps", 20, False)]
-    large = SIZES[size][2] * n_factors > 300_000_000
+    large = SIZES[size][2] * n_factors > LARGE
+    for label, n_sweeps, use_cg in rivals[:1] if large else rivals:
+        rival = in_a_process("cmfrec", size, n_factors, n_sweeps, use_cg)
+        show(size, n_factors, f"cmfrec {label}", rival)
+        show_race(size, n_factors, "float32", "als", rival)
+
+
+def compare(size: str, n_factors: int) -> None:
+    large = SIZES[size][2] * n_factors > LARGE
     if find_spec("cmfrec"):
-        for label, n_sweeps, use_cg in rivals[:1] if large else rivals:
-            rival = in_a_process("cmfrec", size, n_factors, n_sweeps, use_cg)
-            show(size, n_factors, f"cmfrec {label}", rival)
-            show_race(size, n_factors, "float32", "als", rival)
+        race(size, n_factors)
     for dtype in ("float32",) if large else ("float32", "float64"):
         show(size, n_factors, f"unskew {dtype}, to convergence", in_a_process("ours", size, n_factors, dtype, "als", 300))
     if find_spec("implicit") and not large:
@@ -365,7 +374,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--sizes", nargs="*", default=list(SIZES), choices=SIZES)
     parser.add_argument("--factors", nargs="*", type=int, default=[20, 64])
-    parser.add_argument("--only", choices=["libraries", "dense", "kernel"])
+    parser.add_argument("--only", choices=["libraries", "race", "dense", "kernel"])
     parser.add_argument("--job", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.job:
@@ -378,15 +387,15 @@ def main() -> None:
         for row in in_a_process("kernel"):
             line(*row.values())
         print()
-    if options.only in (None, "dense", "libraries"):
+    if options.only != "kernel":
         line("log", "factors", "what", "steps", "seconds", "objective", "held-out MSE", "peak MB", "added MB", "rival / ours")
         line(*["---"] * 10)
     if options.only in (None, "dense"):
         compare_dense()
-    if options.only in (None, "libraries"):
+    if options.only in (None, "libraries", "race"):
         for size in options.sizes:
             for n_factors in options.factors:
-                compare(size, n_factors)
+                (race if options.only == "race" else compare)(size, n_factors)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,19 @@ from unskew.errors import BadPredictionError, UsageError
 from unskew.metrics.positions import positions
 
 pytest.importorskip("torch", reason="ranking by torch needs the extra 'gpu'")
+from unskew.engines.gpu.ranking import _best_columns as best_columns
+
 ENGINE = unskew.GpuEngine(device="cpu")
+
+
+class Counting(unskew.GpuEngine):
+    """An engine that counts what it is asked for."""
+
+    n_calls = 0
+
+    def positions(self, factors: Factors, user: Any, item: Any, /) -> Any:
+        Counting.n_calls += 1
+        return super(Counting, self).positions(factors, user, item)
 
 
 def factors_of(rng: np.random.Generator, n_users: int, n_items: int, dtype: str = "float64") -> Factors:
@@ -69,7 +81,11 @@ def test_recommendations_are_those_of_the_processors(k: int, exclude_seen: bool,
     asked = [*log.users[:20], 10**6]
     monkeypatch.setattr("unskew.engines.gpu.ranking.SCORES_ON_HOST", 30)
 
+    asked_for = []
+    monkeypatch.setattr("unskew.engines.gpu.ranking._best_columns", lambda *given: asked_for.append(1) or best_columns(*given))
     here, there = (model.recommend(asked, k, exclude_seen=exclude_seen, engine=engine) for engine in ("local", ENGINE))
+
+    assert len(asked_for) == 7
 
     assert np.array_equal(here.items[np.isfinite(here.scores)], there.items[np.isfinite(there.scores)])
     np.testing.assert_allclose(there.scores, here.scores, rtol=1e-12)
@@ -90,8 +106,9 @@ def test_an_evaluation_ranks_where_it_is_told() -> None:
     model = unskew.MatrixFactorization(2, 1.0).fit(log, propensities)
     asked: dict[str, Any] = {"propensities": propensities, "metrics": ["dcg@5", "recall@5"], "relevant": 4, "universe": "log"}
 
-    here, there = (unskew.evaluate(log, model, engine=engine, **asked) for engine in ("local", ENGINE))
+    here, there = (unskew.evaluate(log, model, engine=engine, **asked) for engine in ("local", Counting("cpu")))
 
+    assert Counting.n_calls == 1
     assert here.to_columns() == there.to_columns()
 
 
@@ -101,3 +118,20 @@ def test_an_engine_that_does_not_rank_says_so() -> None:
 
     with pytest.raises(UsageError, match="does not rank"):
         model.recommend(log.users, engine=object())  # type: ignore[arg-type]
+
+
+def test_a_score_that_is_no_number_has_no_place() -> None:
+    scorer = Factors(np.array([[np.nan], [1.0]]), np.array([[1.0], [2.0], [3.0]]))
+
+    with pytest.raises(BadPredictionError, match="user code 0 is NaN"):
+        ENGINE.best(scorer, 2, np.zeros(3, np.int64), np.empty(0, np.int32))
+
+
+@pytest.mark.parametrize(("device", "match"), [("cuda:99", "no CUDA device 'cuda:99'"), ("abacus", "knows no device 'abacus'")])
+def test_a_device_that_is_not_there_is_named(device: str, match: str) -> None:
+    log = unskew.Ratings.from_dense([[5, 1], [4, 0]])
+
+    with pytest.raises(UsageError, match=match):
+        unskew.MatrixFactorization(1).fit(log, engine=unskew.GpuEngine(device))
+    with pytest.raises(UsageError, match="engine is 'auto'"):
+        unskew.MatrixFactorization(1).fit(log, engine=5)  # type: ignore[arg-type]

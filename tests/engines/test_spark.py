@@ -38,6 +38,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'un
 
 from unskew.engines.spark import blocks as spark_blocks
 from unskew.engines.spark import fitting as spark_fitting
+from unskew.engines.spark import folds as spark_folds
 from unskew.engines.spark.blocks import SHARES, Block, Totals, _add_group, _in_order
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning:pyspark", "ignore::ResourceWarning")
@@ -350,3 +351,23 @@ def test_a_model_that_spark_does_not_fit_is_named(frame: Any) -> None:
     settings: dict[str, Any] = {"grid": {"l2": [1.0]}, "n_folds": 2, "engine": SparkEngine(n_blocks=2)}
     with pytest.raises(UsageError, match="DoublyRobustFactorization is not fitted on Spark"):
         unskew.cross_validate(unskew.DoublyRobustFactorization(1), frame, "propensity", **settings)
+
+
+def test_a_batch_of_strangers_is_judged_by_the_items_alone() -> None:
+    fitted = MatrixFactorization(2, 2.0, max_iter=5).fit(LOG)
+    batch = pa.record_batch(
+        {
+            "item": pa.array([int(ITEMS[0]), -5]),
+            "rating": [3.0, 4.0],
+            "propensity": [0.5, 0.25],
+            "factors": pa.array([None, None], pa.list_(pa.float64())),
+            "offset": pa.array([None, None], pa.float64()),
+        }
+    )
+
+    (sums,) = (part.to_pydict() for part in spark_folds._adder(fitted, np.square)(iter([batch])))
+
+    error = np.array([3.0, 4.0]) - fitted.predict(["nobody", "nobody"], [ITEMS[0], -5])
+    assert sums["n"] == [2]
+    assert sums["weight"] == [6]
+    assert sums["weighted_loss"] == pytest.approx([2 * error[0] ** 2 + 4 * error[1] ** 2])

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from unskew.data.checks import is_finite_number
 from unskew.data.ratings import Ratings
 from unskew.errors import UnknownNameError, UnskewWarning, UsageError
 from unskew.estimators.family import Estimator, find_estimator
@@ -69,7 +70,7 @@ SCORES = "rank items and are no ratings"
 
 def warn_of_scores(models: Mapping[str, object], metrics: Sequence[Metric]) -> None:
     """Say so where scores that only rank are compared with ratings."""
-    scored = [repr(name) for name, model in models.items() if not getattr(model, "predicts_ratings", True)]
+    scored = [repr(name) for name, model in models.items() if getattr(model, "predicts_ratings", True) is False]
     rating = [metric.name for metric in metrics if not metric.ranks]
     if scored and rating:
         warnings.warn(
@@ -80,10 +81,10 @@ def warn_of_scores(models: Mapping[str, object], metrics: Sequence[Metric]) -> N
         )
 
 
-def warn_of_clicks(models: Mapping[str, object], metrics: Sequence[Metric], log: Ratings) -> None:
+def warn_of_clicks(models: Mapping[str, Any], metrics: Sequence[Metric], log: Ratings) -> None:
     """Say so where a model that was fitted to clicks is compared with stars."""
-    cut = {name: getattr(model, "threshold", None) for name, model in models.items()}
-    cut = {name: threshold for name, threshold in cut.items() if threshold is not None}
+    rate = {name: model for name, model in models.items() if getattr(model, "predicts_ratings", None) is True}
+    cut = {name: model.threshold for name, model in rate.items() if is_finite_number(getattr(model, "threshold", None))}
     rating = [metric.name for metric in metrics if not metric.ranks]
     if cut and rating and not np.isin(log.rating, (0.0, 1.0)).all():
         name, threshold = next(iter(cut.items()))

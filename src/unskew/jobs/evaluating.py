@@ -343,6 +343,11 @@ class _Respelled:
         """Whether its predictions are ratings."""
         return self.model.predicts_ratings
 
+    @property
+    def threshold(self) -> float | None:
+        """From which rating on it predicts a click, if it does."""
+        return getattr(self.model, "threshold", None)
+
     def predict(self, users: Any, items: Any, /) -> Vector:
         """Its predictions."""
         return self.model.predict(spelled_as(users, self.model.users_), spelled_as(items, self.model.items_))

@@ -90,6 +90,7 @@ class FrameFitted:
     """User, factors and offset of every user, where the log is."""
 
 
+@runtime_checkable
 class Engine(Protocol):
     """Brings the objective of Eq. (14) to its optimum, somewhere."""
 

@@ -16,7 +16,7 @@ from unskew.data.factors import Factors
 from unskew.data.frames import make_frame
 from unskew.data.ratings import Ratings
 from unskew.data.vocabulary import Ids, as_ids, find_codes, shown, unlike
-from unskew.errors import UnknownIdError, UnknownNameError, UsageError
+from unskew.errors import BadPredictionError, UnknownIdError, UnknownNameError, UsageError
 from unskew.metrics.positions import Ranker, ranker_named
 from unskew.settings import Configured
 from unskew.tables import counted
@@ -96,7 +96,7 @@ class Recommender(Configured, ABC):
         """The ``k`` best items of each user, without those rated in the log, scored in blocks of users.
 
         An unknown user gets the items that are best without knowing who asks (``"fallback"``), none (``"nan"``), or an error.
-        ``engine="gpu"`` ranks there if the model is one of factors.
+        ``engine="gpu"`` ranks there if the model's predictions are products of factors, and here if not.
         """
         self.require_fit()
         ranker = ranker_named(engine)
@@ -194,6 +194,8 @@ def _best_items(
     for first in range(0, n_users, size):
         rows = np.arange(first, min(first + size, n_users), dtype=np.int32)
         block = np.array(score(rows), dtype=np.float64)
+        if np.isnan(block).any():
+            raise BadPredictionError("a score is NaN, which has no place. Fit the model again, with a stronger penalty.")
         of_block = starts[first : rows.size + first + 1]
         block[np.repeat(np.arange(rows.size), np.diff(of_block)), hidden[of_block[0] : of_block[-1]]] = -np.inf
         items[rows] = _best_columns(block, n_best)

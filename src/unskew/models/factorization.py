@@ -148,6 +148,8 @@ class MatrixFactorization(FactorRecommender, Iterative):
         elsewhere = engine_named(engine)
         if isinstance(elsewhere, FrameEngine):
             return self._fit_frame(elsewhere, log, propensities, warm_start, (checkpoint, checkpoint_every))
+        if elsewhere is not None and not isinstance(elsewhere, Engine):
+            raise UsageError(f"engine is 'auto', 'local', 'gpu', 'spark' or an engine such as GpuEngine(); got {engine!r}.")
         require_log(log)
         require_parameters(warm_start)
         wanted = as_clicks(log, self.threshold)

@@ -10,13 +10,13 @@ import numpy as np
 from scipy import special
 
 from unskew.data.propensities import PropensitiesLike
-from unskew.data.ratings import Ratings
+from unskew.data.ratings import Ratings, require_log
 from unskew.data.vocabulary import Ids
 from unskew.errors import BadRatingError
 from unskew.estimators.transforms import WeightTransform
 from unskew.models.clicks import as_clicks
 from unskew.models.factorization import MatrixFactorization
-from unskew.models.parameters import Parameters
+from unskew.models.parameters import Parameters, require_parameters
 from unskew.models.problem import Offsets, Problem
 from unskew.models.solvers.solver import Solver
 from unskew.models.solvers.touching import Touching
@@ -110,6 +110,8 @@ class LogisticFactorization(MatrixFactorization):
         checkpoint_every: int = 10,
     ) -> Self:
         """As :meth:`MatrixFactorization.fit`."""
+        require_log(log)
+        require_parameters(warm_start)
         _require_clicks(as_clicks(log, self.threshold))
         saved = {"checkpoint": checkpoint, "checkpoint_every": checkpoint_every}
         super().fit(log, propensities, warm_start=warm_start, **saved)  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ def small_random(
     scale = 0.1 / np.sqrt(max(n_factors, 1))
     item = rng.normal(0.0, scale, (n_items, n_factors))
     user = rng.normal(0.0, scale, (n_users, n_factors)) if with_users else np.zeros((n_users, n_factors))
-    if not has_offsets and n_factors:
+    if mean and not has_offsets and n_factors:
         user[:, 0] = item[:, 0] = np.sqrt(abs(mean))
         item[:, 0] *= np.sign(mean)
     return Parameters(user, item, np.zeros(n_users), np.zeros(n_items), mean if has_offsets else 0.0)

@@ -82,6 +82,10 @@ class FrameFolds(Protocol):
         """All of the log, and its folds."""
         ...
 
+    def check_judge(self, *, metric: str, estimator: str) -> None:
+        """Refuse what folds cannot be judged by there."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class CrossValidation:
@@ -160,6 +164,7 @@ def cross_validate(
     if source is None:
         whole, folds = _split_here(log, propensities, n_folds=n_folds, random_state=random_state, relevant=relevant)
     elif isinstance(source, FrameFolds):
+        source.check_judge(metric=metric, estimator=estimator)
         whole, folds = source.split(log, propensities, n_folds=n_folds, random_state=random_state)
         n_threads = 1
     else:

@@ -6,6 +6,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from unskew.engines.gpu.sides import Block
@@ -63,7 +64,7 @@ def solve_block(block: Block, partners: Rows, constant: float, penalty: Penalty)
     lines = torch.nn.functional.pad(partners.factors, (0, -n_factors % TILE)).contiguous()
     factors, offset = lines.new_empty(block.n_rows, n_factors), lines.new_zeros(block.n_rows)
     minima, sums = lines.new_empty(block.n_rows), lines.new_empty(max(1, pieces.n_slots) * kernels.n_sums)
-    found = sums, factors, offset, minima, float(penalty.factors), float(penalty.offset or 0.0)
+    found = sums, factors, offset, minima, _bits(penalty.factors), _bits(penalty.offset or 0.0)
     threads = (32 * kernels.n_warps, 1, 1)
 
     def grid(n: int) -> tuple[int, int, int]:
@@ -73,8 +74,13 @@ def solve_block(block: Block, partners: Rows, constant: float, penalty: Penalty)
         cut = pieces.row, pieces.first, pieces.end, pieces.slot
         columns = block.partner, block.root_weight, block.rating
         n = pieces.row.numel()
-        kernels.pieces(grid(n), threads, [*cut, *columns, lines, partners.offset.contiguous(), float(constant), *found, n])
+        kernels.pieces(grid(n), threads, [*cut, *columns, lines, partners.offset.contiguous(), _bits(constant), *found, n])
         n = pieces.long_row.numel()
         if n:
             kernels.long_rows(grid(n), threads, [pieces.long_row, pieces.long_start, *found, n])
     return Rows(factors, offset), minima.double()
+
+
+def _bits(value: float) -> int:
+    """A float32 as an int: releases of torch have passed Python's floats in two widths."""
+    return int(np.float32(value).view(np.int32))

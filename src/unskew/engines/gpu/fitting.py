@@ -35,7 +35,7 @@ def fit_on(name: str | None, memory_given: int | None, fit: Fit) -> Fitted:
     offset = {"none": None, "free": 0.0, "regularized": fit.l2}[fit.offsets]
     penalty, solve = Penalty(fit.l2, offset), row_solver(like, fit.n_factors)
     sweeps = DeviceSweeps(users, items, penalty, fit.offsets == "regularized", solve, like)
-    weight, rating = users.totals
+    weight, rating = users.totals  # which waits for the sorted log
     mean = rating / weight
     settings: dict[str, Any] = {"max_iter": fit.max_iter, "tol": fit.tol, "checkpoint": fit.checkpoint, "report": fit.report}
     with ThreadPoolExecutor(1) as aside:
@@ -81,6 +81,6 @@ def _on_host(found: Parameters) -> Parameters:
 def _array_meanwhile(tensor: torch.Tensor) -> Any:
     """For a thread of its own: copied beside what the device computes."""
     if tensor.device.type != "cuda":
-        return array_of(tensor)
+        return array_of(tensor).copy()  # not the memory that is locked for the device
     with torch.cuda.stream(torch.cuda.Stream(tensor.device)):
         return array_of(tensor)

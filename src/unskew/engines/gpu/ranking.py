@@ -22,21 +22,18 @@ def positions_on(name: str | None, factors: Factors, user: IntVector, item: IntV
     """Exact positions of logged cells: every user's scores are sorted once, and each cell is looked up among them."""
     device = device_named(name)
     side = _sides(factors, device)
-    order = torch.argsort(lent(user).to(device), stable=True)
-    users, lengths = torch.unique_consecutive(lent(user).to(device)[order], return_counts=True)
+    codes, columns = lent(user).to(device), lent(item).to(device)
+    order = torch.argsort(codes, stable=True)
+    users, lengths = torch.unique_consecutive(codes[order], return_counts=True)
     starts = [0, *torch.cumsum(lengths, 0).tolist()]
     found = torch.empty((2, user.size), dtype=torch.int32, device=device)
     for rows in _blocks(users.numel(), factors.n_items, device):
         cells = order[starts[rows.start] : starts[rows.stop]]
         scores = side[0][users[rows]] @ side[1]
         row = torch.repeat_interleave(torch.arange(scores.shape[0], device=device), lengths[rows])
-        own = scores[row, lent(item).to(device)[cells]]
+        own = scores[row, columns[cells]]
         rising = scores.sort(dim=1).values
-        if bool(rising[:, -1].isnan().any()):
-            bad = int(rising[:, -1].isnan().nonzero()[0])
-            raise BadPredictionError(
-                f"a score of user code {int(users[rows][bad])} is NaN, which has no position. Fit factors that are finite."
-            )
+        _refuse_nan(rising[:, -1].isnan(), users[rows])  # where a sort puts it
         below, up_to = (_count(rising, row, own, with_equal=with_equal) for with_equal in (False, True))
         found[0, cells], found[1, cells] = (factors.n_items - up_to).int(), (up_to - below).int()
     above, equal = array_of(found)
@@ -52,6 +49,7 @@ def best_on(
     items, scores = np.empty((factors.n_users, n_best), np.int64), np.empty((factors.n_users, n_best))
     for rows in _blocks(factors.n_users, factors.n_items, device):
         block = side[0][rows] @ side[1]
+        _refuse_nan(block.isnan().any(1), torch.arange(rows.start, rows.stop))
         of_block = starts[rows.start : rows.stop + 1]
         row = np.repeat(np.arange(of_block.size - 1), np.diff(of_block))
         column = hidden[of_block[0] : of_block[-1]].astype(np.int64)
@@ -70,6 +68,14 @@ def _sides(factors: Factors, device: torch.device) -> tuple[torch.Tensor, torch.
 def _blocks(n_users: int, n_items: int, device: torch.device) -> Iterator[slice]:
     size = max(1, (SCORES_ON_HOST if device.type == "cpu" else SCORES_ON_DEVICE) // max(1, n_items))
     return (slice(first, min(first + size, n_users)) for first in range(0, n_users, size))
+
+
+def _refuse_nan(has_nan: torch.Tensor, users: torch.Tensor) -> None:
+    """Names the first user of a row that has one."""
+    bad = has_nan.nonzero()
+    if bad.numel():
+        code = int(users[int(bad[0])])
+        raise BadPredictionError(f"a score of user code {code} is NaN, which has no position. Fit factors that are finite.")
 
 
 def _count(rising: torch.Tensor, row: torch.Tensor, value: torch.Tensor, *, with_equal: bool) -> torch.Tensor:

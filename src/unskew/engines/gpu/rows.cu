@@ -301,13 +301,13 @@ __device__ __forceinline__ void solve(Sums& sums, Memory& memory, long long row,
 __global__ void __launch_bounds__(32 * N_WARPS)
 solve_pieces(const long long* piece_row, const long long* piece_first, const long long* piece_end, const long long* piece_slot,
              const int* partner, const float* root_weight, const float* rating, const float* factors, const float* offset,
-             double constant_given, float* long_sums, float* out, float* out_offset, float* minima, double ridge, double ridge_offset,
-             int n_pieces) {
+             int constant_bits, float* long_sums, float* out, float* out_offset, float* minima, int ridge_bits,
+             int ridge_offset_bits, int n_pieces) {
     __shared__ __align__(16) Memory memory[N_WARPS];
     long long piece = (long long)blockIdx.x * N_WARPS + threadIdx.x / 32;
     if (piece >= n_pieces) return;
     long long first = piece_first[piece], end = piece_end[piece], slot = piece_slot[piece];
-    float constant = constant_given;
+    float constant = __int_as_float(constant_bits);
     Sums sums;
     clear(sums);
     if (first < end) {
@@ -332,7 +332,8 @@ solve_pieces(const long long* piece_row, const long long* piece_first, const lon
         }
     }
     if (slot < 0)
-        solve(sums, memory[threadIdx.x / 32], piece_row[piece], out, out_offset, minima, ridge, ridge_offset);
+        solve(sums, memory[threadIdx.x / 32], piece_row[piece], out, out_offset, minima,
+              __int_as_float(ridge_bits), __int_as_float(ridge_offset_bits));
     else
         write_sums(sums, long_sums + slot * SUMS);
 }
@@ -340,14 +341,15 @@ solve_pieces(const long long* piece_row, const long long* piece_first, const lon
 // The sums of a long row's pieces, added in their order, and its solution.
 __global__ void __launch_bounds__(32 * N_WARPS)
 solve_long_rows(const long long* long_row, const long long* long_start, const float* long_sums, float* out, float* out_offset,
-                float* minima, double ridge, double ridge_offset, int n_rows) {
+                float* minima, int ridge_bits, int ridge_offset_bits, int n_rows) {
     __shared__ __align__(16) Memory memory[N_WARPS];
     long long at = (long long)blockIdx.x * N_WARPS + threadIdx.x / 32;
     if (at >= n_rows) return;
     Sums sums;
     clear(sums);
     for (long long slot = long_start[at]; slot < long_start[at + 1]; ++slot) add_sums(sums, long_sums + slot * SUMS);
-    solve(sums, memory[threadIdx.x / 32], long_row[at], out, out_offset, minima, ridge, ridge_offset);
+    solve(sums, memory[threadIdx.x / 32], long_row[at], out, out_offset, minima,
+          __int_as_float(ridge_bits), __int_as_float(ridge_offset_bits));
 }
 
 }

@@ -24,7 +24,6 @@ BYTES_TO_SORT = 80
 class Block:
     """Some rows with all their cells on the device; cells are counted from the first of the block."""
 
-    first_row: int
     starts: torch.Tensor
     """Where each row's cells start, and where the last one's end."""
     partner: torch.Tensor
@@ -87,7 +86,7 @@ class Pieces:
 
 @dataclass(frozen=True, eq=False)
 class DeviceSide:
-    """The log sorted by one side. ``resident`` is all of it on the device; else blocks are copied there one after another."""
+    """The log sorted by one side: all of it on the device, or in blocks that are copied there one after another."""
 
     n_rows: int
     starts: torch.Tensor
@@ -134,7 +133,7 @@ class DeviceSide:
         if self.partner.numel() > self.cells_a_block:
             return None
         parts = (part.to(self.device) for part in (self.starts, self.partner, self.rating, self.root_weight))
-        return Block(0, *parts)
+        return Block(*parts)
 
     def blocks(self) -> Iterator[Block]:
         """All rows, in their order."""
@@ -147,7 +146,7 @@ class DeviceSide:
             end = max(row + 1, int(torch.searchsorted(self.starts, reach, right=True)) - 1)
             cells = slice(int(self.starts[row]), int(self.starts[end]))
             columns = (part[cells].to(self.device, non_blocking=True) for part in (self.partner, self.rating, self.root_weight))
-            yield Block(row, (self.starts[row : end + 1] - self.starts[row]).to(self.device), *columns)
+            yield Block((self.starts[row : end + 1] - self.starts[row]).to(self.device), *columns)
             row = end
 
     @cached_property

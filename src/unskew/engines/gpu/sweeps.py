@@ -51,7 +51,7 @@ class DeviceSweeps(Sweeping):
         items, minima = self._solve(self.by_item, users, constant)
         sums = minima, _squares(users.factors), _squares(users.offset), items.offset.double().sum()
         minimum, factors, offsets, total = torch.stack(sums).tolist()  # the device is waited for once
-        if math.isnan(minimum):
+        if not math.isfinite(minimum):
             raise UsageError(f"a row has no unique solution at l2 = {self.penalty.factors:g}. Raise l2.")
         own = l2 * factors
         if self.penalizes_offsets:

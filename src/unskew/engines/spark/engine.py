@@ -66,6 +66,13 @@ class SparkEngine:
 
         return split(self, frame, propensity, n_folds=n_folds, random_state=random_state)
 
+    def check_judge(self, *, metric: str, estimator: str) -> None:
+        """Refuse what folds cannot be judged by there, before anything is fitted."""
+        _require_pyspark()
+        from unskew.engines.spark.folds import check_judge
+
+        check_judge(metric, estimator)
+
 
 def _require_pyspark() -> None:
     if find_spec("pyspark") is None:

@@ -154,10 +154,15 @@ class SparkReduced(Reduced):
 def _check(fit: FrameFit) -> None:
     if fit.normalize not in NORMALIZATIONS:
         raise UnknownNameError("normalize", fit.normalize, NORMALIZATIONS)
-    if not (fit.propensity is None or isinstance(fit.propensity, str)):
-        raise UsageError(f"engine='spark' reads propensities from a column: pass its name; got {type(fit.propensity).__name__}.")
+    require_column(fit.propensity)
     if fit.threshold is not None:
         require_threshold(fit.threshold)
+
+
+def require_column(propensity: object) -> None:
+    """Refuse propensities that are no column's name."""
+    if not (propensity is None or isinstance(propensity, str)):
+        raise UsageError(f"engine='spark' reads propensities from a column: pass its name; got {type(propensity).__name__}.")
 
 
 def _check_totals(fit: FrameFit, totals: Totals) -> None:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from unskew.data.checks import whole_number
 from unskew.data.vocabulary import as_ids, find_codes
 from unskew.engines.spark.engine import SparkEngine
-from unskew.engines.spark.fitting import frame_of
+from unskew.engines.spark.fitting import MOST_COLLECTED, frame_of, require_column
 from unskew.engines.spark.frame import Log
 from unskew.errors import UnknownNameError, UsageError
 from unskew.models.parameters import rows_or_zero
@@ -39,6 +39,8 @@ class SparkPart:
     frame: DataFrame
     is_weighted: bool
     n_ratings: int
+    user_name: str = "user"
+    """What the caller calls the column of users."""
 
     def fit(self, model: Any, *, clip: float | None = None, warm_start: Any = None) -> Any:
         """``model`` fitted to them, no weight above ``clip``."""
@@ -47,7 +49,9 @@ class SparkPart:
         frame = self.frame
         if clip is not None and self.is_weighted:
             frame = frame.withColumn("propensity", F.greatest("propensity", F.lit(1 / clip)))
-        return model.fit(frame, "propensity" if self.is_weighted else None, warm_start=warm_start, engine=self.engine)
+        fitted = model.fit(frame, "propensity" if self.is_weighted else None, warm_start=warm_start, engine=self.engine)
+        fitted.user_factors_frame = fitted.user_factors_frame.withColumnRenamed("user", self.user_name)
+        return fitted
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,15 +68,15 @@ class SparkFold:
 
     def score(self, fitted: Any, *, metric: str, estimator: str) -> float:
         """The risk over all cells that the other part promises."""
-        for kind, name, known in (("metric on Spark", metric, LOSSES), ("estimator on Spark", estimator, ESTIMATORS)):
-            if name not in known:
-                raise UnknownNameError(kind, name, known)
-        add = _adder(fitted, LOSSES[metric])
-        users = fitted.user_factors_frame
+        users, add = fitted.user_factors_frame, _adder(fitted, LOSSES[metric])
         cells = self.validation.join(users, "user", "left")
-        rows = cells.mapInArrow(add, ", ".join(f"{name} double" for name in SUMS)).collect()
+        try:
+            rows = cells.mapInArrow(add, ", ".join(f"{name} double" for name in SUMS)).collect()
+        finally:
+            users.unpersist()
         sums = np.array(rows, dtype=np.float64).reshape(-1, len(SUMS)).sum(axis=0)
-        users.unpersist()
+        if not sums[0]:
+            raise UsageError("a fold has no ratings to judge on. Take fewer folds, or another random_state.")
         return float(ESTIMATORS[estimator](sums, self.n_cells))
 
 
@@ -86,7 +90,7 @@ def _adder(fitted: Any, loss: Callable[[Vector], Vector]) -> Callable[[Iterator[
             item = find_codes(as_ids(batch["item"].to_numpy(zero_copy_only=False)), items)
             is_known = ~batch["factors"].is_null().to_numpy(zero_copy_only=False)
             factors = np.zeros((len(item), found.item_factors.shape[1]))
-            factors[is_known] = batch["factors"].flatten().to_numpy().reshape(int(is_known.sum()), -1)
+            factors[is_known] = batch["factors"].flatten().to_numpy().reshape(int(is_known.sum()), factors.shape[1])
             offset = batch["offset"].fill_null(0.0).to_numpy() + rows_or_zero(found.item_offset, item)
             product = np.einsum("kd,kd->k", factors, rows_or_zero(found.item_factors, item))
             prediction = offset + np.where(is_known & (item >= 0), product + found.constant, fallback)
@@ -99,14 +103,27 @@ def _adder(fitted: Any, loss: Callable[[Vector], Vector]) -> Callable[[Iterator[
     return add
 
 
+def check_judge(metric: str, estimator: str) -> None:
+    """Refuse a metric or an estimator that is not known here."""
+    for kind, name, known in (("metric on Spark", metric, LOSSES), ("estimator on Spark", estimator, ESTIMATORS)):
+        if name not in known:
+            raise UnknownNameError(kind, name, known)
+
+
 def split(
     engine: SparkEngine, frame: Any, propensity: str | None, *, n_folds: int, random_state: int
 ) -> tuple[SparkPart, list[SparkFold]]:
     """All of the log, and its folds: cells are drawn by the hash of their ids, so that a part read again is the same."""
+    require_column(propensity)
     k = whole_number("n_folds", n_folds, least=2)
     log = Log.of(frame_of(engine, frame), engine.names, propensity=propensity, threshold=None)
     counted = log.count()
     n_users = log.frame.select("user").distinct().count()
+    if engine.collect_users and n_users + counted.n_ratings > MOST_COLLECTED:
+        raise UsageError(
+            f"{n_users:,} users and {counted.n_ratings:,} ratings are too many for the driver. "
+            "Pass engine=SparkEngine(collect_users=False)."
+        )
     universe = engine.universe or (n_users, len(counted.items))
     within = replace(engine, user="user", item="item", rating="rating", universe=universe)
     n_cells, is_weighted = universe[0] * universe[1], propensity is not None
@@ -118,4 +135,4 @@ def split(
         held = log.frame.where(drawn == fold).withColumn("propensity", chance / k)
         part = SparkPart(replace(within, collect_users=False), kept, is_weighted, counted.n_ratings)
         folds.append(SparkFold(part, held, n_cells))
-    return SparkPart(within, log.frame, is_weighted, counted.n_ratings), folds
+    return SparkPart(within, log.frame, is_weighted, counted.n_ratings, log.user_name), folds
