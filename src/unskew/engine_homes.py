@@ -35,7 +35,13 @@ def engine_named(given: str | object) -> Any:
         return None
     if given not in ENGINES:
         raise UnknownNameError("engine", given, ("auto", "local", *ENGINES))
+    require_extra(given)
     home = ENGINES[given]
-    if find_spec(home.package) is None:
-        raise MissingExtraError(home.package, extra=home.extra, purpose=f"engine={given!r}")
     return getattr(import_module(home.module), home.name)()
+
+
+def require_extra(name: str) -> None:
+    """Refuse an engine whose package is not installed."""
+    home = ENGINES[name]
+    if find_spec(home.package) is None:
+        raise MissingExtraError(home.package, extra=home.extra, purpose=f"engine={name!r}")

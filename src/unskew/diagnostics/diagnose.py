@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from unskew.data.checks import is_finite_number, whole_number
 from unskew.data.propensities import PropensitiesLike
-from unskew.data.ratings import Ratings
+from unskew.data.ratings import Ratings, require_log
 from unskew.data.universe import Universe, UniverseLike, universe_of
 from unskew.diagnostics.balance import Balance
 from unskew.diagnostics.calibration import Calibration
@@ -72,8 +72,7 @@ def diagnose(
     >>> found["uniform"].weights.health.sample_share
     1.0
     """
-    if not isinstance(log, Ratings):
-        raise UsageError(f"the log must be unskew.Ratings, not {type(log).__name__}: build one with Ratings.from_frame(frame).")
+    require_log(log)
     given = propensities if isinstance(propensities, Mapping) else {"model": propensities}
     named = {str(name): each for name, each in given.items()}
     if not named:

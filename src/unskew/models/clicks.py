@@ -23,7 +23,12 @@ def as_clicks(log: Ratings, threshold: float | None) -> Ratings:
             f"{side} threshold={threshold:g}; they are {log.rating.min():g} to {log.rating.max():g}, "
             "and there must be clicks and others to tell apart."
         )
-    return replace(log, rating=clicked.astype(np.float64))
+    return cut(log, threshold)
+
+
+def cut(log: Ratings, threshold: float) -> Ratings:
+    """1 for ratings of at least ``threshold``, 0 for others, whether or not there are both."""
+    return replace(log, rating=(log.rating >= threshold).astype(np.float64))
 
 
 def require_threshold(threshold: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from unskew.data.universe import Universe
 from unskew.errors import UsageError
 from unskew.evaluation.evaluate import evaluate
 from unskew.metrics.names import find_metric
+from unskew.models.clicks import cut
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,7 +60,7 @@ class Fold:
         """The risk over all cells that the other part promises; a model of clicks is judged on clicks."""
         validation, threshold = self.validation, getattr(fitted, "threshold", None)
         if threshold is not None and not find_metric(metric, relevant=self.relevant).ranks:
-            validation = replace(validation, rating=(validation.rating >= threshold).astype(np.float64))
+            validation = cut(validation, threshold)
         result = evaluate(
             validation,
             fitted,

@@ -10,7 +10,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from itertools import groupby, product
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from unskew.engine_homes import engine_named
 from unskew.errors import PropensityWarning, UnskewWarning, UsageError
 from unskew.evaluation.arguments import SCORES, warn_of_scores
 from unskew.metrics.names import find_metric
+from unskew.models.engine import Frame
 from unskew.presenting import signed, write_page
 from unskew.progress import Track, bar, silent
 from unskew.selection.folds import Part, split
@@ -29,8 +30,6 @@ from unskew.tables import html_table, text_table
 from unskew.threads import Workers, single_blas_thread
 
 Setting = dict[str, Any]
-Frame: TypeAlias = Any
-"""A data frame of an engine's own kind."""
 
 
 class Fittable(Protocol):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from unskew.errors import MissingExtraError
+from unskew.engine_homes import require_extra
 from unskew.models.engine import FrameFit, FrameFitted
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ class SparkEngine:
 
     def fit_frame(self, fit: FrameFit, /) -> FrameFitted:
         """The objective of Eq. (14), to the same optimum as here."""
-        _require_pyspark()
+        require_extra("spark")
         from unskew.engines.spark.fitting import fit_on
 
         return fit_on(self, fit)
@@ -61,19 +60,14 @@ class SparkEngine:
         self, frame: Any, propensity: str | None, /, *, n_folds: int, random_state: int
     ) -> tuple[SparkPart, Sequence[SparkFold]]:
         """All of the log, and its folds, for cross-validation: see :func:`unskew.cross_validate`."""
-        _require_pyspark()
+        require_extra("spark")
         from unskew.engines.spark.folds import split
 
         return split(self, frame, propensity, n_folds=n_folds, random_state=random_state)
 
     def check_judge(self, *, metric: str, estimator: str) -> None:
         """Refuse what folds cannot be judged by there, before anything is fitted."""
-        _require_pyspark()
+        require_extra("spark")
         from unskew.engines.spark.folds import check_judge
 
         check_judge(metric, estimator)
-
-
-def _require_pyspark() -> None:
-    if find_spec("pyspark") is None:
-        raise MissingExtraError("pyspark", extra="spark", purpose="engine='spark'")
