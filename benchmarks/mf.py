@@ -291,7 +291,7 @@ def kernel() -> list[dict[str, Any]]:
             partners[:, n_factors] = 1
             shared, ridge = np.empty((0, 0), dtype), np.ones(n_factors + 1, dtype)
             row_ridge, minima = np.ones(log.n_users, dtype), np.zeros(log.n_users)
-            given = (starts, entries), number(0), partners, shared, ridge, row_ridge, lanes, 10**9
+            given = (starts, entries), number(0), partners, shared, ridge, row_ridge, lanes, (0, 10**9)
             times: dict[str, list[float]] = {"kernel": [], "product": []}
             with threadpool_limits(1):
                 for _ in range(9):

@@ -75,7 +75,7 @@ def solve(given: dict[str, np.ndarray], constant: float, longest: int = 1000) ->
     cells = cells_of(given)
     number, lanes = given["partners"].dtype.type, 32 // given["partners"].itemsize
     parts = (given[name] for name in ("partners", "shared", "ridge", "row_ridge"))
-    bad = kernel.solve_rows(ROWS, cells, number(constant), *parts, lanes, longest, solutions, minima)
+    bad = kernel.solve_rows(ROWS, cells, number(constant), *parts, lanes, (0, longest), solutions, minima)
     return solutions, minima, bad
 
 

@@ -22,7 +22,7 @@ def test_cells_are_sorted_by_row_and_keep_the_order_of_the_log(n_partners: int, 
     assert np.array_equal(side.partner, partner[order])
     assert np.array_equal(side.rating, rating[order].astype(dtype))
     assert np.array_equal(side.root_weight, np.sqrt(1 / propensity[order]).astype(dtype))
-    np.testing.assert_allclose(side.weight_of_rows(), np.bincount(row, 1 / propensity, minlength=9), rtol=1e-6)
+    np.testing.assert_allclose(side.weight_of_rows, np.bincount(row, 1 / propensity, minlength=9), rtol=1e-6)
 
 
 def test_the_log_takes_twenty_bytes_a_rating_or_fewer_where_partners_are_few() -> None:

@@ -27,11 +27,13 @@ import numpy.typing as npt
 from unskew.kernels.compiling import compiled
 from unskew.kernels.vectors import (
     BLOCK,
+    CACHE_LINE,
     SIDE_BY_SIDE,
     add_scaled,
     copy_scaled,
     dot,
     eliminate_lanes,
+    fetch,
     gram_tile,
     has_wide_vectors,
     interleave,
@@ -48,10 +50,12 @@ Entries: TypeAlias = npt.NDArray[Any]
 Cells: TypeAlias = tuple[Offsets, Entries]
 """Where rows start, and the entries of their cells."""
 
-CACHE_LINE = 64
-"""Bytes."""
 PANEL = 96
 """Cells in a panel: at 20 factors in float32 it stays in the first-level cache."""
+NEAR = 1 << 20
+"""Bytes of lines that stay in the second-level cache."""
+AHEAD = 24
+"""Cells between asking for a line and reading it."""
 PIECE = 1024
 """Cells whose lines are added up before their sum joins that of the row, so that float32 loses little in long rows."""
 
@@ -198,10 +202,19 @@ def add_wide_tiles(panel: Floats, n: int, lanes: int, top: int, width: int, gram
 
 
 @compiled
+def end_of_fetching(entries: Entries, partners: Floats) -> int:
+    """Up to this cell it pays to ask for the line of the partner ``AHEAD`` cells later: to none, where all lines stay near."""
+    return entries.size - AHEAD if partners.nbytes > NEAR else 0
+
+
+@compiled
 def fill_panel(first: int, n: int, cells: Cells, constant: Number, partners: Floats, n_solved: int, panel: Floats) -> None:
     """panel[k] = root_weight * [x, t, ...] for the ``n`` cells from ``first`` on."""
     _, entries = cells
+    end = end_of_fetching(entries, partners)
     for k in range(n):
+        if first + k < end:
+            fetch(partners, np.int64(entries[first + k + AHEAD].partner), n_solved + 1)
         scale = entries[first + k].root_weight
         copy_scaled(partners, np.int64(entries[first + k].partner), scale, panel, k)
         panel[k, n_solved] = scale * (entries[first + k].rating - constant) - panel[k, n_solved]
@@ -309,37 +322,39 @@ def solve_rows(
     ridge: Floats,
     row_ridge: Floats,
     lanes: int,
-    longest: int,
+    sizes: tuple[int, int],
     solutions: Floats,
     minima: Floats,
 ) -> int:
     """Solve rows ``rows[0]`` to ``rows[1]``; ``minima`` gets each penalised minimum. Returns a row without a solution, or -1.
 
     ``shared`` is the upper triangle of C, zeros around it, and as wide as a line, or empty where C is 0; ``row_ridge`` has each
-    row's s. Rows without a cell get zeros; those of more than ``longest`` cells are left alone.
+    row's s. Rows of fewer cells than ``sizes[0]`` or more than ``sizes[1]`` are left alone; those without a cell get zeros.
     """
-    starts = cells[0]
+    starts, (least, most) = cells[0], sizes
     n_solved, width, dtype = ridge.size, partners.shape[1], partners.dtype
     n_lines = (n_solved + 1) * (n_solved + 2) // 2
     panel, grams = np.zeros((PANEL, width), dtype), np.zeros((SIDE_BY_SIDE * width + 1, width), dtype)
     systems = np.empty((n_lines + BLOCK, SIDE_BY_SIDE), dtype)
     inverses, solution = np.ones((n_solved, SIDE_BY_SIDE), dtype), np.zeros((n_solved, SIDE_BY_SIDE), dtype)
     for batch in range(rows[0], rows[1], SIDE_BY_SIDE):
-        n_rows = min(SIDE_BY_SIDE, rows[1] - batch)
+        n_rows, n_filled = min(SIDE_BY_SIDE, rows[1] - batch), 0
         for lane in range(n_rows):
             first, end = starts[batch + lane], starts[batch + lane + 1]
-            if 0 < end - first <= longest:
+            if max(1, least) <= end - first <= most:
+                n_filled += 1
                 gram = grams[lane * width : (lane + 1) * width]
                 begin_gram(shared, gram)
                 add_cells(first, end, cells, constant, partners, n_solved, lanes, panel, gram)
                 for j in range(n_solved):
                     gram[j, j] += row_ridge[batch + lane] * ridge[j]
-        put_side_by_side(grams, n_solved, systems)
-        solve_side_by_side(systems, n_solved, inverses, solution)
+        if n_filled:
+            put_side_by_side(grams, n_solved, systems)
+            solve_side_by_side(systems, n_solved, inverses, solution)
         for lane in range(n_rows):
             row = batch + lane
             n_cells = starts[row + 1] - starts[row]
-            if n_cells > longest:
+            if not least <= n_cells <= most:
                 continue
             for j in range(n_solved):
                 if not (n_cells == 0 or inverses[j, lane] > 0):

@@ -18,13 +18,24 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 VECTOR_BITS = 256
+CACHE_LINE = 64
+"""Bytes."""
 BLOCK = 8
 """Widths of lines are multiples of it."""
 RUN = 24
 """Columns whose loads and stores are written out."""
 SIDE_BY_SIDE = 8
 """Systems solved together: a line of a (lines, 8) array holds one number of each."""
-I32, I64 = ir.IntType(32), ir.IntType(64)
+I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+
+
+def has_wide_vectors() -> bool:
+    """Whether this processor works on 512 bits at once."""
+    return bool(get_host_cpu_features().get("avx512f", False))
+
+
+WIDEST = 512 if has_wide_vectors() else VECTOR_BITS
+"""Bits of the widest vectors there are."""
 
 
 class Rows:
@@ -109,27 +120,41 @@ def gram_tile(n_rows: int, *vectors: int) -> Callable[..., None]:
     return tile  # type: ignore[no-any-return]
 
 
-def has_wide_vectors() -> bool:
-    """Whether this processor works on 512 bits at once."""
-    return bool(get_host_cpu_features().get("avx512f", False))
-
-
 @intrinsic
 def copy_scaled(typing_context: Any, source: Any, i: Any, factor: Any, target: Any, k: Any) -> Any:  # noqa: ARG001
-    """``target[k] = factor * source[i]``."""
+    """``target[k] = factor * source[i]``, in as many columns as both have."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         one = Rows(context, builder, signature.args[0], arguments[0])
         other = Rows(context, builder, signature.args[3], arguments[3])
         row, goal = one.row(arguments[1]), other.row(arguments[4])
-        factors = one.spread(arguments[2])
-        for columns in _runs(builder, one, I64(0)):
+        factors, is_narrower = one.spread(arguments[2]), builder.icmp_signed("<", one.width, other.width)
+        width = builder.select(is_narrower, one.width, other.width)
+        for columns in _runs(builder, one, I64(0), width):
             scaled = [builder.fmul(factors, one.load(row, column)) for column in columns]
             for column, value in zip(columns, scaled, strict=True):
                 other.store(value, goal, column)
         return context.get_dummy_value()
 
     return types.void(source, types.int64, source.dtype, target, types.int64), generate
+
+
+@intrinsic
+def fetch(typing_context: Any, source: Any, i: Any, n: Any) -> Any:  # noqa: ARG001
+    """Asks for ``source[i, :n]`` to be in cache when it is read a little later; changes nothing."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        rows = Rows(context, builder, signature.args[0], arguments[0])
+        kind = ir.FunctionType(ir.VoidType(), [I8.as_pointer(), I32, I32, I32])
+        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        to_read, keep, data = I32(0), I32(3), I32(1)
+        row, a_line = rows.row(arguments[1]), I64(CACHE_LINE // rows.align)
+        with cgutils.for_range_slice(builder, I64(0), arguments[2], a_line, intp=I64) as (column, _):
+            place = builder.bitcast(builder.gep(row, [column]), I8.as_pointer())
+            builder.call(prefetch, [place, to_read, keep, data])
+        return context.get_dummy_value()
+
+    return types.void(source, types.int64, types.int64), generate
 
 
 @intrinsic
@@ -141,7 +166,7 @@ def add_scaled(typing_context: Any, source: Any, i: Any, factor: Any, target: An
         other = Rows(context, builder, signature.args[3], arguments[3])
         row, goal = one.row(arguments[1]), other.row(arguments[4])
         factors = one.spread(arguments[2])
-        for columns in _runs(builder, one, arguments[5]):
+        for columns in _runs(builder, one, arguments[5], one.width):
             sums = [one.multiply_add(factors, one.load(row, column), other.load(goal, column)) for column in columns]
             for column, value in zip(columns, sums, strict=True):
                 other.store(value, goal, column)
@@ -160,18 +185,82 @@ def dot(typing_context: Any, source: Any, i: Any, target: Any, k: Any) -> Any:  
         row, goal = one.row(arguments[1]), other.row(arguments[3])
         place = cgutils.alloca_once(builder, one.vector)
         builder.store(ir.Constant(one.vector, [0.0] * one.lanes), place)
-        for columns in _runs(builder, one, I64(0)):
+        for columns in _runs(builder, one, I64(0), one.width):
             total = builder.load(place)
             for column in columns:
                 total = one.multiply_add(one.load(row, column), other.load(goal, column), total)
             builder.store(total, place)
-        total = builder.load(place)
-        lanes = [builder.extract_element(total, I32(lane)) for lane in range(one.lanes)]
-        while len(lanes) > 1:
-            lanes = [builder.fadd(lanes[j], lanes[j + len(lanes) // 2]) for j in range(len(lanes) // 2)]
-        return lanes[0]
+        return _sum(builder, builder.load(place))
 
     return source.dtype(source, types.int64, target, types.int64), generate
+
+
+@intrinsic
+def leave(typing_context: Any, panel: Any, start: Any, end: Any, target: Any, lines: Any, i: Any, j: Any) -> Any:  # noqa: ARG001
+    """``lines[j] += sum e[k] panel[k]`` with ``e[k] = target[k] - panel[k] . lines[i]``, start <= k < end.
+
+    Returns ``sum e[k]^2``. Eight rows of the panel at a time, so that there is a multiple of 8 of them, and in the widest vectors
+    there are, so that panel and lines are as wide as a few of these.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        rows, by = (Rows(context, builder, signature.args[at], arguments[at], WIDEST) for at in (0, 4))
+        _, start, end, targets, _, i, j = arguments
+        width, step = rows.width, I64(rows.lanes)
+        direction, goal = by.row(i), by.row(j)
+        nothing = ir.Constant(rows.vector, [0.0] * rows.lanes)
+        eight = ir.VectorType(rows.number, BLOCK)
+        given = context.make_array(signature.args[3])(context, builder, targets).data
+        squares, sums = cgutils.alloca_once(builder, eight), [cgutils.alloca_once(builder, rows.vector) for _ in range(BLOCK)]
+        builder.store(ir.Constant(eight, [0.0] * BLOCK), squares)
+        with cgutils.for_range_slice(builder, start, end, I64(BLOCK), intp=I64) as (first, _):
+            lines = [rows.row(builder.add(first, I64(k))) for k in range(BLOCK)]
+            for place in sums:
+                builder.store(nothing, place)
+            with cgutils.for_range_slice(builder, I64(0), width, step, intp=I64) as (column, _):
+                along = by.load(direction, column)
+                for line, place in zip(lines, sums, strict=True):
+                    builder.store(rows.multiply_add(rows.load(line, column), along, builder.load(place)), place)
+            wanted = builder.load(builder.bitcast(builder.gep(given, [first]), eight.as_pointer()))
+            wanted.align = rows.align
+            error = builder.fsub(wanted, _sums(builder, [builder.load(place) for place in sums]))
+            builder.store(builder.fadd(builder.load(squares), builder.fmul(error, error)), squares)
+            errors = [rows.spread(builder.extract_element(error, I32(k))) for k in range(BLOCK)]
+            with cgutils.for_range_slice(builder, I64(0), width, step, intp=I64) as (column, _):
+                value = by.load(goal, column)
+                for line, factor in zip(lines, errors, strict=True):
+                    value = rows.multiply_add(factor, rows.load(line, column), value)
+                by.store(value, goal, column)
+        return _sum(builder, builder.load(squares))
+
+    return panel.dtype(panel, types.int64, types.int64, target, lines, types.int64, types.int64), generate
+
+
+def _sum(builder: Any, vector: Any) -> Any:
+    """Of its lanes."""
+    lanes = [builder.extract_element(vector, I32(lane)) for lane in range(vector.type.count)]
+    while len(lanes) > 1:
+        lanes = [builder.fadd(lanes[j], lanes[j + len(lanes) // 2]) for j in range(len(lanes) // 2)]
+    return lanes[0]
+
+
+def _sums(builder: Any, vectors: list[Any]) -> Any:
+    """The sums of eight vectors, as the lanes of one: neighbours in pairs of vectors are added until there are eight numbers."""
+
+    def picked(one: Any, other: Any, lanes: range) -> Any:
+        return builder.shuffle_vector(one, other, ir.Constant(ir.VectorType(I32, len(lanes)), list(lanes)))
+
+    n = vectors[0].type.count
+    while len(vectors) > 1:
+        pairs = list(zip(vectors[::2], vectors[1::2], strict=True))
+        if n * len(vectors) > BLOCK:
+            halves = [[picked(*pair, range(side, 2 * n, 2)) for side in (0, 1)] for pair in pairs]
+            vectors = [builder.fadd(*half) for half in halves]
+        else:
+            vectors = [picked(*pair, range(2 * n)) for pair in pairs]
+    if n > BLOCK:
+        return builder.fadd(*(picked(vectors[0], vectors[0], range(side, n, 2)) for side in (0, 1)))
+    return vectors[0]
 
 
 @intrinsic
@@ -296,12 +385,12 @@ def solve_lanes(typing_context: Any, lines: Any, right: Any, first: Any, n: Any,
     return types.void(lines, types.int64, types.int64, types.int64, inverses, solution, types.int64), generate
 
 
-def _runs(builder: Any, rows: Rows, left: Any) -> Iterator[list[Any]]:
-    """Code for all columns from ``left`` on: a loop over runs of 24, written out, then one over what is left in steps of 8.
+def _runs(builder: Any, rows: Rows, left: Any, width: Any) -> Iterator[list[Any]]:
+    """Code for columns from ``left`` to ``width``: a loop over runs of 24, written out, then one over what is left in steps of 8.
 
     Written-out loads and stores overlap; a loop vector by vector took three times as long.
     """
-    in_runs = builder.sub(rows.width, builder.urem(builder.sub(rows.width, left), I64(RUN)))
-    for first, end, step in ((left, in_runs, RUN), (in_runs, rows.width, BLOCK)):
+    in_runs = builder.sub(width, builder.urem(builder.sub(width, left), I64(RUN)))
+    for first, end, step in ((left, in_runs, RUN), (in_runs, width, BLOCK)):
         with cgutils.for_range_slice(builder, first, end, I64(step), intp=I64) as (column, _):
             yield [builder.add(column, I64(shift)) for shift in range(0, step, rows.lanes)]

@@ -149,7 +149,7 @@ class Wanted:
         return extra
 
     def _weighed(self, side: Side, n_partners: int) -> Side:
-        total = side.weight_of_rows() + self.silence * n_partners
+        total = side.weight_of_rows + self.silence * n_partners
         return replace(side, row_ridge=total.astype(side.row_ridge.dtype))
 
 

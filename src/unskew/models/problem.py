@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
@@ -20,11 +21,19 @@ Offsets: TypeAlias = Literal["none", "free", "regularized"]
 MOST_TASKS = 16
 CELLS_A_TASK = 25_000
 """The log is worked through in pieces whose number depends on its size alone: sums over them are added in their order."""
+NEAR = 1 << 22
+"""Bytes of a row's lines that it takes no longer to fetch at every step than to make a Gram matrix of once."""
+WIDE = 48
+"""Unknowns of a row from which on a few steps are cheaper than its solution."""
+STEPS = 2
+"""Of conjugate gradients: with one, a sweep does half as much; a third costs more than it gains."""
+LINES_A_PIECE = 4096
+"""Lines that a thread rotates at a time."""
 LONGEST = 100_000
 """A row of more cells is added up in pieces of so many, by all threads."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Side:
     """The log sorted by one side: row r's cells are ``starts[r]`` to ``starts[r + 1]``."""
 
@@ -98,6 +107,7 @@ class Side:
         """Rows that no one thread should solve alone."""
         return np.flatnonzero(np.diff(self.starts) > LONGEST).tolist()
 
+    @cached_property
     def weight_of_rows(self) -> Vector:
         """The sum of each row's weights."""
         from unskew.kernels.rows import add_weights
@@ -150,6 +160,11 @@ class Problem:
         return self.n_factors + self.has_offsets
 
     @property
+    def is_wide(self) -> bool:
+        """Whether a few steps for a row are cheaper than its solution, and there is one."""
+        return self.n_solved >= WIDE and self.l2 > 0 and not self.everywhere
+
+    @property
     def ridge(self) -> Floats:
         """The penalty on each unknown of a row."""
         ridge = np.full(self.n_solved, self.l2, self.by_user.dtype)
@@ -187,9 +202,16 @@ class Problem:
         return lines
 
     def from_solutions(self, solutions: Floats) -> tuple[Floats, Floats]:
-        """Factors and offset of solved rows."""
-        offset = solutions[:, self.n_factors] if self.has_offsets else np.zeros(len(solutions), solutions.dtype)
+        """Factors, which are a part of the lines, and offset, which is not."""
+        offset = solutions[:, self.n_factors].copy() if self.has_offsets else np.zeros(len(solutions), solutions.dtype)
         return solutions[:, : self.n_factors], offset
+
+    def turned_to_partners(self, solutions: Floats) -> Floats:
+        """The same lines as partners, in their place."""
+        if self.has_offsets:
+            solutions[:, self.n_factors + 1] = solutions[:, self.n_factors]
+            solutions[:, self.n_factors] = 1
+        return solutions
 
     def reweighed(self, at: Parameters, smallest: float) -> Problem:
         """The squared problem that touches this one's absolute loss from above at the errors of ``at``."""
@@ -220,7 +242,7 @@ class Problem:
         if self.has_offsets:
             solutions[:, self.n_factors + 1] = 1
         number, lanes, shared = partners.dtype.type, 32 // partners.itemsize, self._shared(partners)
-        given = side.cells, number(constant), partners, shared, self.ridge, side.row_ridge, lanes, LONGEST
+        given = side.cells, number(constant), partners, shared, self.ridge, side.row_ridge, lanes, (0, LONGEST)
 
         def work(rows: tuple[int, int]) -> int:
             return solve_rows(rows, *given, solutions, minima)
@@ -231,6 +253,56 @@ class Problem:
         for row in side.long_rows:
             solutions[row, : self.n_solved], minima[row] = self._solve_long(side, row, partners, constant, shared)
         return solutions, float(minima.sum())
+
+    def improve(
+        self, side: Side, partners: Floats, constant: float, *, near: tuple[Floats, Floats], partner_weight: Vector
+    ) -> tuple[Floats, float]:
+        """A better line of every row than its factors and offset in ``near``, and what the penalised sums come to.
+
+        Rows whose lines fit the cache take a few steps of conjugate gradients, longer ones are solved. Both happen along the axes
+        of the partners' factors, where a row's normal matrix is nearly diagonal; ``partners`` are rotated there and back.
+        """
+        from unskew.kernels.conjugate import improve_rows
+        from unskew.kernels.rows import solve_rows
+
+        axes, spread = self._axes(partners, partner_weight)
+        solutions, minima, shared = self.as_solutions(*near), np.zeros(side.n_rows), np.empty((0, 0), partners.dtype)
+        self._rotate(axes, partners, solutions)
+        number, lanes, fits = partners.dtype.type, 32 // partners.itemsize, NEAR // (partners.shape[1] * partners.itemsize)
+        given, ridge = (side.cells, number(constant), partners), (self.ridge, side.row_ridge)
+
+        def work(rows: tuple[int, int]) -> None:
+            improve_rows(rows, *given, spread, *ridge, self.has_offsets, STEPS, fits, solutions, minima)
+            solve_rows(rows, *given, shared, *ridge, lanes, (fits + 1, LONGEST), solutions, minima)
+
+        self.workers.map(work, side.tasks)
+        for row in side.long_rows:
+            solutions[row, : self.n_solved], minima[row] = self._solve_long(side, row, partners, constant, shared)
+        self._rotate(axes.T, partners, solutions)
+        return solutions, float(minima.sum())
+
+    def _axes(self, partners: Floats, weight: Vector) -> tuple[Floats, Floats]:
+        """The principal axes of the partners' factors, and the mean square along each, and of the ones of an offset."""
+        share = (weight / weight.sum()).astype(partners.dtype)
+
+        def work(first: int) -> Matrix:
+            factors = partners[first : first + LINES_A_PIECE, : self.n_factors]
+            moments: Matrix = (share[first : first + LINES_A_PIECE, None] * factors).T @ factors
+            return moments.astype(np.float64)
+
+        pieces = self.workers.map(work, range(0, len(partners), LINES_A_PIECE))
+        squares, axes = linalg.eigh(np.add.reduce(pieces))
+        return axes.astype(partners.dtype), np.append(squares, [1.0] * self.has_offsets).astype(partners.dtype)
+
+    def _rotate(self, axes: Floats, *arrays: Floats) -> None:
+        """Factors of lines along other axes, in their place."""
+        pieces = [(lines, first) for lines in arrays for first in range(0, len(lines), LINES_A_PIECE)]
+
+        def work(piece: tuple[Floats, int]) -> None:
+            factors = piece[0][piece[1] : piece[1] + LINES_A_PIECE, : self.n_factors]
+            factors[:] = factors @ axes
+
+        self.workers.map(work, pieces)
 
     def _shared(self, partners: Floats) -> Floats:
         """The upper triangle of what ``everywhere`` adds to the normal matrix of every row, if anything."""

@@ -130,7 +130,7 @@ class Totals:
 SHARES: Mapping[str, Callable[[Side, Totals], Any]] = {
     "self": lambda side, all_: all_.universe.n_cells / all_.item_weight.sum(),  # noqa: ARG005
     "item": lambda side, all_: (all_.universe.n_users / all_.item_weight)[side.partner],
-    "user": lambda side, all_: np.repeat(all_.universe.n_items / side.weight_of_rows(), np.diff(side.starts)),
+    "user": lambda side, all_: np.repeat(all_.universe.n_items / side.weight_of_rows, np.diff(side.starts)),
 }
 """What weights are multiplied by, for each way to normalise them."""
 

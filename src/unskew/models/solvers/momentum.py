@@ -2,7 +2,7 @@
 
 A sweep maps an item side to a better one. It starts a little beyond where the last one ended (Nesterov's step, with restarts as
 in O'Donoghue & Candes 2015), which halves the sweeps of plain alternation or better; where the objective would rise, the sweep is
-done again without momentum, so that it never does.
+done again without momentum, so that it never does. As long as sweeps gain much, they may be rough ones.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
 from unskew.models.parameters import Floats, Parameters
+
+SETTLED = 1e-4
+"""Share of the objective that a rough sweep has to take off for the next to be rough, too."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,16 +40,22 @@ class State:
     momentum: float
     """Nesterov's t: 1 is none yet."""
     value: float
+    is_settled: bool = False
+    """Whether sweeps have to be exact from here on."""
 
 
 class Sweeping(ABC):
-    """A solver that sweeps over users and then items, each side solved exactly."""
+    """A solver that sweeps over users and then items, each side solved for in turn."""
 
     __slots__ = ()
 
     @abstractmethod
     def _sweep(self, now: Parameters) -> tuple[Parameters, float]:
         """Better parameters, from the item side of ``now`` alone, and the objective."""
+
+    def _rough_sweep(self, now: Parameters) -> tuple[Parameters, float]:
+        """Parameters that are nearly as good, at less cost, and the objective: until the objective is settled."""
+        return self._sweep(now)
 
     @property
     def n_steps(self) -> int:
@@ -61,11 +70,13 @@ class Sweeping(ABC):
         """One sweep from beyond the last; from where the last ended, if that would rise."""
         momentum = (1 + math.sqrt(1 + 4 * state.momentum**2)) / 2
         ahead = _extrapolated(state.previous, state.parameters, (state.momentum - 1) / momentum)
-        swept, value = self._sweep(ahead)
+        sweep = self._sweep if state.is_settled else self._rough_sweep
+        swept, value = sweep(ahead)
         if value > state.value:
             momentum = 1.0
-            swept, value = self._sweep(state.parameters)
-        return State(swept, Items.of(state.parameters), momentum, value)
+            swept, value = sweep(state.parameters)
+        is_settled = state.is_settled or state.value - value < SETTLED * abs(value)
+        return State(swept, Items.of(state.parameters), momentum, value, is_settled)
 
     def value(self, state: State, /) -> float:
         """The objective, as the last sweep found it."""

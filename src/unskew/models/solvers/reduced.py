@@ -43,7 +43,7 @@ class Reduced:
         solved, outer = problem.by_user, problem.by_item
         if solved.n_rows < outer.n_rows:
             solved, outer = outer, solved
-        return cls(problem, solved, np.sqrt(outer.weight_of_rows() + max(problem.l2, 1e-12)))
+        return cls(problem, solved, np.sqrt(outer.weight_of_rows + max(problem.l2, 1e-12)))
 
     def start(self, parameters: Parameters, /) -> lbfgs.State:
         """A few sweeps of alternating least squares, which are quick at first, and then the outer side of where they end."""
