@@ -94,8 +94,10 @@ def improve_rows(
     for row in range(rows[0], rows[1]):
         n = starts[row + 1] - starts[row]
         most = max(most, padded(n) if n <= longest else 0)
-    panel, lines = np.zeros((most, width), dtype), np.zeros((6, width), dtype)
-    targets, zeros, penalty = np.zeros(most, dtype), np.zeros(most, dtype), np.zeros(width, dtype)
+    panel = np.empty((padded(longest), width), dtype)  # as large for every call, so that the next takes the same place
+    panel[:most, partners.shape[1] :] = 0
+    targets, zeros = np.zeros(most, dtype), np.zeros(most, dtype)
+    lines, penalty = np.zeros((6, width), dtype), np.zeros(width, dtype)
     for row in range(rows[0], rows[1]):
         first, n = starts[row], starts[row + 1] - starts[row]
         if n > longest:

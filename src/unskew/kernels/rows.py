@@ -19,6 +19,7 @@ sum w t^2 at once, and after elimination its last corner is the minimum itself. 
 
 from __future__ import annotations
 
+from mmap import ACCESS_COPY, mmap
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -50,6 +51,8 @@ Entries: TypeAlias = npt.NDArray[Any]
 Cells: TypeAlias = tuple[Offsets, Entries]
 """Where rows start, and the entries of their cells."""
 
+PAGES_OF_ITS_OWN = 1 << 20
+"""Bytes."""
 PANEL = 96
 """Cells in a panel: at 20 factors in float32 it stays in the first-level cache."""
 NEAR = 1 << 20
@@ -83,11 +86,18 @@ def padded_width(n_columns: int) -> int:
 
 
 def lines_of_zeros(n: int, n_columns: int, dtype: npt.DTypeLike) -> Floats:
-    """``n`` lines of the next multiple of 8 columns, at an address that keeps every vector inside one line of the cache."""
+    """``n`` lines of the next multiple of 8 columns, at an address that keeps every vector inside one line of the cache.
+
+    Large ones are pages of their own, which go back to the system when they are dropped: parts of the heap would be cut up by
+    smaller arrays before the next sweep asks for as much again.
+    """
     width, kind = padded_width(n_columns), np.dtype(dtype)
-    raw = np.zeros(n * width * kind.itemsize + CACHE_LINE, np.uint8)
+    size = n * width * kind.itemsize
+    if size >= PAGES_OF_ITS_OWN:
+        return np.frombuffer(mmap(-1, size, access=ACCESS_COPY), kind).reshape(n, width)
+    raw = np.zeros(size + CACHE_LINE, np.uint8)
     start = -raw.ctypes.data % CACHE_LINE
-    return raw[start : start + n * width * kind.itemsize].view(kind).reshape(n, width)
+    return raw[start : start + size].view(kind).reshape(n, width)
 
 
 @compiled

@@ -278,7 +278,8 @@ class MatrixFactorization(FactorRecommender, Iterative):
         if self.solver == "lbfgs":
             return start.filled_svd(log, **settings).astype(self.dtype)
         with_users = (self.loss, self.solver) not in self.SOLVES_USERS_FIRST
-        return start.small_random((log.n_users, log.n_items), mean, with_users=with_users, **settings).astype(self.dtype)
+        shape = log.n_users, log.n_items
+        return start.small_random(shape, mean, dtype=self.dtype, with_users=with_users, **settings)
 
 
 def _without_dropped(log: Ratings, propensity: Vector) -> tuple[Ratings, Vector]:

@@ -21,7 +21,7 @@ Offsets: TypeAlias = Literal["none", "free", "regularized"]
 MOST_TASKS = 16
 CELLS_A_TASK = 25_000
 """The log is worked through in pieces whose number depends on its size alone: sums over them are added in their order."""
-NEAR = 1 << 22
+NEAR = 1 << 21
 """Bytes of a row's lines that it takes no longer to fetch at every step than to make a Gram matrix of once."""
 WIDE = 48
 """Unknowns of a row from which on a few steps are cheaper than its solution."""

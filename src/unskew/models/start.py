@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from unskew.data.ratings import Ratings
 from unskew.models.parameters import Parameters
 
 
 def small_random(
-    shape: tuple[int, int], mean: float, *, n_factors: int, has_offsets: bool, random_state: int, with_users: bool = True
+    shape: tuple[int, int],
+    mean: float,
+    *,
+    n_factors: int,
+    has_offsets: bool,
+    random_state: int,
+    dtype: npt.DTypeLike = np.float64,
+    with_users: bool = True,
 ) -> Parameters:
     """Factors of sd 0.1 / sqrt(d) (all zero is a saddle), offsets 0, constant the weighted mean rating.
 
-    Items are drawn first: they are the same for a solver that solves users first and needs none of theirs.
+    Items are drawn first: they are the same for a solver that solves users first and needs none of theirs. Its users are zeros
+    that nobody has written, and take no memory.
     """
     rng, (n_users, n_items) = np.random.default_rng(random_state), shape
-    scale = 0.1 / np.sqrt(max(n_factors, 1))
-    item = rng.normal(0.0, scale, (n_items, n_factors))
-    user = rng.normal(0.0, scale, (n_users, n_factors)) if with_users else np.zeros((n_users, n_factors))
-    if mean and not has_offsets and n_factors:
-        user[:, 0] = item[:, 0] = np.sqrt(abs(mean))
-        item[:, 0] *= np.sign(mean)
-    return Parameters(user, item, np.zeros(n_users), np.zeros(n_items), mean if has_offsets else 0.0)
+    scale, has_mean = 0.1 / np.sqrt(max(n_factors, 1)), bool(mean and not has_offsets and n_factors)
+    item = rng.normal(0.0, scale, (n_items, n_factors)).astype(dtype, copy=False)
+    user = np.zeros((n_users, n_factors), dtype)
+    if with_users:
+        user[:] = rng.normal(0.0, scale, (n_users, n_factors))
+    if has_mean:
+        item[:, 0] = np.sign(mean) * np.sqrt(abs(mean))
+    if has_mean and with_users:
+        user[:, 0] = np.sqrt(abs(mean))
+    return Parameters(user, item, np.zeros(n_users, dtype), np.zeros(n_items, dtype), mean if has_offsets else 0.0)
 
 
 def filled_svd(log: Ratings, *, n_factors: int, has_offsets: bool, random_state: int) -> Parameters:
