@@ -21,15 +21,15 @@ def small_random(
 ) -> Parameters:
     """Factors of sd 0.1 / sqrt(d) (all zero is a saddle), offsets 0, constant the weighted mean rating.
 
-    Items are drawn first: they are the same for a solver that solves users first and needs none of theirs. Its users are zeros
-    that nobody has written, and take no memory.
+    Items are drawn first: they are the same for a solver that solves users first and needs none of theirs. Its users are one zero
+    that looks like many.
     """
     rng, (n_users, n_items) = np.random.default_rng(random_state), shape
     scale, has_mean = 0.1 / np.sqrt(max(n_factors, 1)), bool(mean and not has_offsets and n_factors)
     item = rng.normal(0.0, scale, (n_items, n_factors)).astype(dtype, copy=False)
-    user = np.zeros((n_users, n_factors), dtype)
+    user = np.broadcast_to(np.zeros((), dtype), (n_users, n_factors))
     if with_users:
-        user[:] = rng.normal(0.0, scale, (n_users, n_factors))
+        user = rng.normal(0.0, scale, (n_users, n_factors)).astype(dtype, copy=False)
     if has_mean:
         item[:, 0] = np.sign(mean) * np.sqrt(abs(mean))
     if has_mean and with_users:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeAlias, TypeVar
 
+import numpy as np
 import torch
 
 from unskew.engines.gpu.sides import Block, DeviceSide
@@ -42,6 +43,8 @@ class DeviceSweeps(Sweeping):
         return replace(found, **arrays)
 
     def _tensor(self, values: Any) -> Any:
+        if isinstance(values, np.ndarray):
+            values = np.require(values, requirements="W")  # torch warns of others, such as the one zero of a start's users
         return torch.as_tensor(values, dtype=self.like.dtype, device=self.like.device)
 
     def _sweep(self, now: Parameters) -> tuple[Parameters, float]:
