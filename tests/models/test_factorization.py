@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,11 @@ def test_rough_sweeps_lower_the_objective_that_they_tell_and_end_where_exact_one
     assert rough.objective_ == pytest.approx(exact.objective_, rel=10 * tolerance)
 
 
+def test_rough_sweeps_refuse_numbers_out_of_range() -> None:
+    with pytest.raises(UsageError, match="too large for float32"):
+        MatrixFactorization(50, dtype="float32").fit(replace(LOG, rating=1e30 * LOG.rating), P)
+
+
 @pytest.mark.parametrize("n_threads", [1, 2])
 @pytest.mark.parametrize("offsets", ["none", "free", "regularized"])
 def test_long_rows_change_nothing_but_rounding(offsets: Any, n_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,11 +110,11 @@ def test_a_long_row_without_a_solution_is_named(monkeypatch: pytest.MonkeyPatch)
         MatrixFactorization(30, 0.0, offsets="none", solver="als", max_iter=2).fit(LOG.take(np.arange(20)))
 
 
-@pytest.mark.parametrize("solver", ["reduced", "als", "lbfgs"])
-def test_a_known_exact_solution_is_recovered(solver: Any) -> None:
+@pytest.mark.parametrize(("solver", "n_starts"), [("reduced", 6), ("als", 6), ("lbfgs", 1)])
+def test_a_known_exact_solution_is_recovered(solver: Any, n_starts: int) -> None:
     """Ratings that are exactly of rank 2 plus offsets, hardly penalised: the error vanishes on unseen cells too.
 
-    One start in a dozen ends in another minimum; of two, the one with the lower objective is taken.
+    The paper's start is one; of small random ones, few may end in another minimum.
     """
     rng = np.random.default_rng(1)
     truth = rng.normal(size=(60, 2)) @ rng.normal(size=(2, 50)) + rng.normal(size=(60, 1)) + rng.normal(size=50) + 3
@@ -116,11 +122,12 @@ def test_a_known_exact_solution_is_recovered(solver: Any) -> None:
     log = Ratings.from_dense(np.where(seen, truth, np.nan), missing=np.nan)
 
     settings: dict[str, Any] = {"offsets": "free", "solver": solver, "tol": 1e-14, "max_iter": 5000}
-    fits = [MatrixFactorization(2, 1e-7, **settings, random_state=seed).fit(log) for seed in (0, 1)]
-    model = min(fits, key=lambda fitted: fitted.objective_)
+    fits = [MatrixFactorization(2, 1e-7, **settings, random_state=seed).fit(log) for seed in range(n_starts)]
 
     users, items = np.nonzero(~seen)
-    np.testing.assert_allclose(model.predict(users, items), truth[~seen], atol=1e-2)
+    recovered = [np.allclose(model.predict(users, items), truth[~seen], atol=1e-2) for model in fits]
+    assert recovered.count(False) <= n_starts // 6
+    assert recovered[int(np.argmin([model.objective_ for model in fits]))]
 
 
 @pytest.mark.parametrize(("loss", "offsets"), list(product(["squared", "absolute"], ["none", "free", "regularized"])))

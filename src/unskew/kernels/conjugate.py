@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from unskew.kernels.compiling import compiled
-from unskew.kernels.rows import AHEAD, PANEL, Cells, Floats, Number, end_of_fetching
-from unskew.kernels.vectors import BLOCK, WIDEST, copy_scaled, dot, fetch, leave
+from unskew.kernels.rows import AHEAD, PANEL, Cells, Floats, Number, end_of_fetching, padded_width
+from unskew.kernels.vectors import WIDEST, copy_scaled, dot, fetch, leave
 
 SOLUTION, FALL, SCALED, DIRECTION, CHANGE, SCALE = range(6)
 """Lines of a row: its unknowns; half the way that the sum falls there; that, scaled; the direction; what a step changes of the
@@ -22,12 +22,6 @@ def line_width(n_solved: int, itemsize: int) -> int:
     """Columns of a line: whole vectors."""
     lanes = WIDEST // (8 * itemsize)
     return -(-n_solved // lanes) * lanes
-
-
-@compiled
-def padded(n: int) -> int:
-    """The next multiple of 8."""
-    return -(-n // BLOCK) * BLOCK
 
 
 @compiled
@@ -62,8 +56,8 @@ def begin_row(
             targets[k] = scale * t
             total += np.float64(scale) * np.float64(scale)
         if start + PANEL >= n:
-            panel[n : padded(n)], targets[n : padded(n)] = 0, 0
-        squares += np.float64(leave(panel, start, min(start + PANEL, padded(n)), targets, lines, SOLUTION, FALL))
+            panel[n : padded_width(n)], targets[n : padded_width(n)] = 0, 0
+        squares += np.float64(leave(panel, start, min(start + PANEL, padded_width(n)), targets, lines, SOLUTION, FALL))
     return squares, total
 
 
@@ -93,8 +87,8 @@ def improve_rows(
     width, most = line_width(n_solved, partners.itemsize), 0
     for row in range(rows[0], rows[1]):
         n = starts[row + 1] - starts[row]
-        most = max(most, padded(n) if n <= longest else 0)
-    panel = np.empty((padded(longest), width), dtype)  # as large for every call, so that the next takes the same place
+        most = max(most, padded_width(n) if n <= longest else 0)
+    panel = np.empty((padded_width(longest), width), dtype)  # as large for every call, so that the next takes the same place
     panel[:most, partners.shape[1] :] = 0
     targets, zeros = np.zeros(most, dtype), np.zeros(most, dtype)
     lines, penalty = np.zeros((6, width), dtype), np.zeros(width, dtype)
@@ -120,7 +114,7 @@ def improve_rows(
         for _ in range(n_steps):
             for j in range(width):
                 lines[CHANGE, j] = -penalty[j] * lines[DIRECTION, j]
-            leave(panel, 0, padded(n), zeros, lines, DIRECTION, CHANGE)
+            leave(panel, 0, padded_width(n), zeros, lines, DIRECTION, CHANGE)
             bend = -dot(lines, DIRECTION, lines, CHANGE)
             if not bend > 0:
                 break

@@ -61,10 +61,11 @@ class MatrixFactorization(FactorRecommender, Iterative):
     loss
         ``"squared"`` for MSE, ``"absolute"`` for MAE.
     solver
-        ``"als"`` alternates between exact solutions of users and of items, with momentum. ``"reduced"`` solves users exactly
-        inside an L-BFGS over the items (or the other way round), after a few sweeps of ``"als"``. ``"lbfgs"`` is the paper's:
-        joint, from the SVD of the mean-filled matrix. ``"auto"`` is ``"als"`` for squared loss, and for absolute loss a sequence
-        of weighted squared problems, each improved by ``"reduced"``.
+        ``"als"`` alternates between exact solutions of users and of items, with momentum; from 48 factors on, as long as much is
+        gained by it, between a few steps of conjugate gradients. ``"reduced"`` solves users exactly inside an L-BFGS over the
+        items (or the other way round), after a few sweeps of ``"als"``. ``"lbfgs"`` is the paper's: joint, from the SVD of the
+        mean-filled matrix. ``"auto"`` is ``"als"`` for squared loss, and for absolute loss a sequence of weighted squared
+        problems, each improved by ``"reduced"``.
     normalize
         Rescale weights to add up to U * I (``"self"``, MF-SNIPS), to I for every user, or to U for every item.
     weight_transform

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -247,12 +248,15 @@ class Problem:
         def work(rows: tuple[int, int]) -> int:
             return solve_rows(rows, *given, solutions, minima)
 
-        bad = max(self.workers.map(work, side.tasks))
-        if bad >= 0:
-            raise UsageError(f"row {bad} has no unique solution at l2 = {self.l2:g}. Raise l2.")
+        self._require_solutions(self.workers.map(work, side.tasks))
         for row in side.long_rows:
             solutions[row, : self.n_solved], minima[row] = self._solve_long(side, row, partners, constant, shared)
         return solutions, float(minima.sum())
+
+    def _require_solutions(self, without: Sequence[int]) -> None:
+        """Refuse rows without a unique solution; -1 is none."""
+        if max(without) >= 0:
+            raise UsageError(f"row {max(without)} has no unique solution at l2 = {self.l2:g}. Raise l2.")
 
     def improve(
         self, side: Side, partners: Floats, constant: float, *, near: tuple[Floats, Floats], partner_weight: Vector
@@ -271,11 +275,11 @@ class Problem:
         number, lanes, fits = partners.dtype.type, 32 // partners.itemsize, NEAR // (partners.shape[1] * partners.itemsize)
         given, ridge = (side.cells, number(constant), partners), (self.ridge, side.row_ridge)
 
-        def work(rows: tuple[int, int]) -> None:
+        def work(rows: tuple[int, int]) -> int:
             improve_rows(rows, *given, spread, *ridge, self.has_offsets, STEPS, fits, solutions, minima)
-            solve_rows(rows, *given, shared, *ridge, lanes, (fits + 1, LONGEST), solutions, minima)
+            return solve_rows(rows, *given, shared, *ridge, lanes, (fits + 1, LONGEST), solutions, minima)
 
-        self.workers.map(work, side.tasks)
+        self._require_solutions(self.workers.map(work, side.tasks))
         for row in side.long_rows:
             solutions[row, : self.n_solved], minima[row] = self._solve_long(side, row, partners, constant, shared)
         self._rotate(axes.T, partners, solutions)
@@ -290,8 +294,11 @@ class Problem:
             moments: Matrix = (share[first : first + LINES_A_PIECE, None] * factors).T @ factors
             return moments.astype(np.float64)
 
-        pieces = self.workers.map(work, range(0, len(partners), LINES_A_PIECE))
-        squares, axes = linalg.eigh(np.add.reduce(pieces))
+        moments = np.add.reduce(self.workers.map(work, range(0, len(partners), LINES_A_PIECE)))
+        if not np.isfinite(moments).all():
+            raise UsageError(f"ratings or weights are too large for {partners.dtype}. Rescale them, or take dtype='float64'.")
+        squares, axes = linalg.eigh(moments)
+        squares = np.maximum(squares, np.finfo(partners.dtype).eps * squares[-1])  # rounding may leave less than nothing
         return axes.astype(partners.dtype), np.append(squares, [1.0] * self.has_offsets).astype(partners.dtype)
 
     def _rotate(self, axes: Floats, *arrays: Floats) -> None:
