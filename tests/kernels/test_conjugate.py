@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from unskew.kernels.conjugate import improve_rows, line_width
-from unskew.kernels.rows import entry_type, padded_width
+from unskew.kernels.rows import IN_CACHE, entry_type, padded_width
 from unskew.kernels.vectors import leave
 
 CELLS_A_ROW = (0, 1, 3, 95, 96, 97, 250, 2, 7, 40, 8)
@@ -92,6 +96,27 @@ def test_steps_are_those_of_the_textbook_and_the_sum_is_what_they_leave(
         assert sums[row] == pytest.approx(left, rel=tolerance)
 
 
+NARROW = """
+import sys
+import unskew.kernels.vectors as vectors
+vectors.WIDEST = 256
+sys.path.insert(0, sys.argv[1])
+import test_conjugate as tests
+for size, dtype in ((size, dtype) for size in tests.SIZES for dtype in ("float32", "float64")):
+    tests.test_steps_are_those_of_the_textbook_and_the_sum_is_what_they_leave(*size, 2, dtype)
+"""
+
+
+def test_vectors_of_256_bits_do_the_same(tmp_path: Path) -> None:
+    """As on processors that have no wider ones."""
+    command = [sys.executable, "-c", NARROW, str(Path(__file__).parent)]
+    done = subprocess.run(
+        command, env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(("n_factors", "has_offset"), SIZES)
 def test_many_steps_reach_the_solution(n_factors: int, has_offset: bool) -> None:
     given = Rows(n_factors, "float64", has_offset=has_offset)
@@ -126,6 +151,19 @@ def test_rows_without_a_cell_get_zeros_and_long_ones_are_left_alone() -> None:
         if n > 96:
             assert np.array_equal(solutions[row], given.start[row, :21])
             assert sums[row] == -1
+
+
+def test_lines_that_lie_far_away_are_the_same_lines() -> None:
+    """More than a megabyte of them is fetched ahead."""
+    near = Rows(64, "float64", has_offset=True).improved(2)
+    given = Rows(64, "float64", has_offset=True)
+    given.partners = np.concatenate([given.partners, np.zeros((2000, given.partners.shape[1]))])
+
+    far = given.improved(2)
+
+    assert given.partners.nbytes > IN_CACHE
+    assert np.array_equal(near[0], far[0])
+    assert np.array_equal(near[1], far[1])
 
 
 def test_a_row_that_stands_at_its_solution_stays_there() -> None:

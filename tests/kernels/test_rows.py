@@ -97,6 +97,35 @@ def test_rows_are_solved_as_by_the_normal_equations(n_factors: int, has_offsets:
         assert minima[row] == pytest.approx(minimum, rel=tolerance, abs=tolerance)
 
 
+def test_rows_of_other_sizes_are_left_alone() -> None:
+    given = problem(7, "float64", seed=0, has_offsets=True)
+    solutions, minima = np.full((len(CELLS_A_ROW), given["partners"].shape[1]), 9.0), np.full(len(CELLS_A_ROW), 9.0)
+    parts = (given[name] for name in ("partners", "shared", "ridge", "row_ridge"))
+
+    bad = kernel.solve_rows(ROWS, cells_of(given), 1.25, *parts, 4, (90, 100), solutions, minima)
+
+    assert bad == -1
+    for row, n in enumerate(CELLS_A_ROW):
+        if 90 <= n <= 100:
+            z, minimum = solve_slowly(given, 1.25, row)
+            np.testing.assert_allclose(solutions[row, :8], z, rtol=1e-9)
+            assert minima[row] == pytest.approx(minimum)
+        else:
+            assert (solutions[row] == 9).all()
+            assert minima[row] == 9
+
+
+@pytest.mark.parametrize("n", [3, 40_000])
+def test_lines_are_zeros_that_begin_a_line_of_the_cache(n: int) -> None:
+    lines = kernel.lines_of_zeros(n, 21, "float32")
+
+    assert (n == 40_000) == (lines.nbytes >= kernel.LARGE)
+    assert lines.shape == (n, 24)
+    assert not lines.any()
+    assert lines.flags.writeable
+    assert lines.ctypes.data % kernel.CACHE_LINE == 0
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("width", range(8, 136, 8))
 @pytest.mark.parametrize("is_wide", [False, True])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +215,19 @@ def test_a_model_is_no_start_but_its_parameters_are(kind: type[Any]) -> None:
         kind().fit(LOG, warm_start=MatrixFactorization(1, max_iter=2).fit(LOG))
     with pytest.raises(UsageError, match="not ndarray: pass the parameters_ of a fitted factorisation"):
         kind().fit(LOG, warm_start=np.ones(3))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in MODELS if "warm_start" in inspect.signature(kind.fit).parameters])  # type: ignore[attr-defined]
+def test_a_warm_start_of_another_shape_is_refused(kind: type) -> None:
+    start = MatrixFactorization(2, max_iter=2).fit(LOG).parameters_
+    fewer = replace(start, user_factors=start.user_factors[:3], user_offset=start.user_offset[:3])
+    bent = replace(start, item_offset=start.item_offset[:3])
+
+    for other in (fewer, bent):
+        with pytest.raises(UsageError, match=r"warm_start has \(users, items, factors\)"):
+            kind(2).fit(LOG, warm_start=other)
+    with pytest.raises(UsageError, match=r"warm_start has \(users, items, factors\)"):
+        kind(3).fit(LOG, warm_start=start)
 
 
 def test_those_that_learn_from_clicks_say_that_their_scores_are_no_ratings() -> None:

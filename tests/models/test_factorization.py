@@ -85,6 +85,32 @@ def test_rough_sweeps_lower_the_objective_that_they_tell_and_end_where_exact_one
     assert rough.objective_ == pytest.approx(exact.objective_, rel=10 * tolerance)
 
 
+@pytest.mark.parametrize("offsets", ["none", "free", "regularized"])
+def test_rough_sweeps_of_rows_of_every_length_tell_the_objective_and_change_nothing_else(
+    offsets: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some rows take steps, some are solved, some in pieces; lines are rotated piece by piece."""
+    monkeypatch.setattr(problem, "BY_STEPS", 10 * 56 * 8)
+    monkeypatch.setattr(problem, "LONGEST", 16)
+    monkeypatch.setattr(problem, "LINES_A_PIECE", 16)
+    start = MatrixFactorization(50, 20.0, offsets=offsets, max_iter=2).fit(LOG, P).parameters_
+    before = [part.copy() for part in (start.user_factors, start.user_offset, start.item_factors, start.item_offset)]
+    lengths = np.bincount(LOG.user)
+
+    fits = [
+        MatrixFactorization(50, 20.0, offsets=offsets, max_iter=1, n_threads=n).fit(LOG, P, warm_start=start) for n in (1, 2, 3)
+    ]
+
+    true = objective(fits[0], LOG, P.inverse)
+    assert lengths.min() < 10 < np.median(lengths) < 16 < lengths.max()
+    assert fits[0].objective_ == pytest.approx(true, rel=1e-3 if offsets == "regularized" else 1e-8)
+    for part, now in zip(before, (start.user_factors, start.user_offset, start.item_factors, start.item_offset), strict=True):
+        assert np.array_equal(part, now)
+    for other in fits[1:]:
+        assert np.array_equal(other.parameters_.user_factors, fits[0].parameters_.user_factors)
+        assert np.array_equal(other.parameters_.item_factors, fits[0].parameters_.item_factors)
+
+
 def test_rough_sweeps_refuse_numbers_out_of_range() -> None:
     with pytest.raises(UsageError, match="too large for float32"):
         MatrixFactorization(50, dtype="float32").fit(replace(LOG, rating=1e30 * LOG.rating), P)
@@ -272,6 +298,19 @@ def test_a_checkpoint_of_the_same_run_goes_on_to_the_same_bits(n_factors: int, t
 
     assert resumed.history_ == straight.history_
     assert np.array_equal(resumed.parameters_.item_factors, straight.parameters_.item_factors)
+
+
+def test_a_checkpoint_from_before_a_field_had_its_place_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    MatrixFactorization(4, 2.0, tol=0, max_iter=5).fit(LOG, P, checkpoint=path, checkpoint_every=5)
+    with np.load(path) as stored:
+        arrays = {name: array for name, array in stored.items() if name != "state.is_settled"}
+    with path.open("wb") as file:
+        np.savez(file, **arrays)
+
+    resumed = MatrixFactorization(4, 2.0, tol=0, max_iter=9).fit(LOG, P, checkpoint=path)
+
+    assert resumed.history_ == MatrixFactorization(4, 2.0, tol=0, max_iter=9).fit(LOG, P).history_
 
 
 SCRIPT = """

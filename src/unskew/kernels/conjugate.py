@@ -10,7 +10,7 @@ import numpy as np
 
 from unskew.kernels.compiling import compiled
 from unskew.kernels.rows import AHEAD, PANEL, Cells, Floats, Number, end_of_fetching, padded_width
-from unskew.kernels.vectors import WIDEST, copy_scaled, dot, fetch, leave
+from unskew.kernels.vectors import BLOCK, WIDEST, copy_scaled, dot, fetch, leave
 
 SOLUTION, FALL, SCALED, DIRECTION, CHANGE, SCALE = range(6)
 """Lines of a row: its unknowns; half the way that the sum falls there; that, scaled; the direction; what a step changes of the
@@ -19,9 +19,9 @@ fall; and the scale of each unknown, 0 in columns beyond them, whatever else a p
 
 @compiled
 def line_width(n_solved: int, itemsize: int) -> int:
-    """Columns of a line: whole vectors."""
-    lanes = WIDEST // (8 * itemsize)
-    return -(-n_solved // lanes) * lanes
+    """Columns of a line: whole vectors for :func:`leave`, and whole blocks for everything else."""
+    step = max(WIDEST // (8 * itemsize), BLOCK)
+    return -(-n_solved // step) * step
 
 
 @compiled

@@ -51,11 +51,11 @@ Entries: TypeAlias = npt.NDArray[Any]
 Cells: TypeAlias = tuple[Offsets, Entries]
 """Where rows start, and the entries of their cells."""
 
-PAGES_OF_ITS_OWN = 1 << 20
-"""Bytes."""
+LARGE = 1 << 20
+"""Bytes from which on lines are pages of their own."""
 PANEL = 96
 """Cells in a panel: at 20 factors in float32 it stays in the first-level cache."""
-NEAR = 1 << 20
+IN_CACHE = 1 << 20
 """Bytes of lines that stay in the second-level cache."""
 AHEAD = 24
 """Cells between asking for a line and reading it."""
@@ -93,7 +93,7 @@ def lines_of_zeros(n: int, n_columns: int, dtype: npt.DTypeLike) -> Floats:
     """
     width, kind = padded_width(n_columns), np.dtype(dtype)
     size = n * width * kind.itemsize
-    if size >= PAGES_OF_ITS_OWN:
+    if size >= LARGE:
         return np.frombuffer(mmap(-1, size, access=ACCESS_COPY), kind).reshape(n, width)
     raw = np.zeros(size + CACHE_LINE, np.uint8)
     start = -raw.ctypes.data % CACHE_LINE
@@ -214,7 +214,7 @@ def add_wide_tiles(panel: Floats, n: int, lanes: int, top: int, width: int, gram
 @compiled
 def end_of_fetching(entries: Entries, partners: Floats) -> int:
     """Up to this cell it pays to ask for the line of the partner ``AHEAD`` cells later: to none, where all lines stay near."""
-    return entries.size - AHEAD if partners.nbytes > NEAR else 0
+    return entries.size - AHEAD if partners.nbytes > IN_CACHE else 0
 
 
 @compiled

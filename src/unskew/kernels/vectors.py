@@ -2,7 +2,8 @@
 
 LLVM does not block registers by itself, so that the inner loop of a Gram matrix written in plain numba reaches a tenth of what
 these do. All work on rows of C-contiguous two-dimensional arrays whose width is a multiple of 8, in vectors of 256 bits: eight
-float32 or four float64; tiles of Gram matrices in 512 bits, too. Nothing is checked: callers keep to the bounds.
+float32 or four float64; tiles of Gram matrices, and :func:`leave`, in 512 bits, too, where there are such. Nothing is checked:
+callers keep to the bounds.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class AllCellsRecommender(FactorRecommender, Iterative):
         written there every so many steps, and a run that finds its own file goes on from it, to the same result bit for bit.
         """
         require_log(log)
-        require_parameters(warm_start)
+        require_parameters(warm_start, (log.n_users, log.n_items, self.n_factors))
         self._check()
         given = None if propensities is None else propensities_of(log, propensities).values
         named: list[npt.NDArray[Any]] = [log.user, log.item, log.rating, *([] if given is None else [given])]
@@ -91,7 +91,7 @@ class AllCellsRecommender(FactorRecommender, Iterative):
     def _first(self, log: Ratings, warm_start: Parameters | None) -> Parameters:
         """As given, or small random factors, as zero is a saddle; the users' are solved for first and need none."""
         if warm_start is not None:
-            return _matching(warm_start, (log.n_users, log.n_items, self.n_factors))
+            return warm_start
         rng = np.random.default_rng(self.random_state)
         items = rng.normal(0.0, START / np.sqrt(self.n_factors), (log.n_items, self.n_factors))
         users = np.zeros((log.n_users, self.n_factors))
@@ -176,10 +176,3 @@ def require_positive(name: str, value: float) -> None:
     """Refuse a setting that is 0 or less, or no number."""
     if not (is_finite_number(value) and value > 0):
         raise UsageError(f"{name} must be a finite number above 0; got {value!r}.")
-
-
-def _matching(start: Parameters, shape: tuple[int, int, int]) -> Parameters:
-    found = (*(len(side) for side in (start.user_factors, start.item_factors)), start.item_factors.shape[1])
-    if found != shape:
-        raise UsageError(f"warm_start has (users, items, factors) {found}, but this fit has {shape}.")
-    return start

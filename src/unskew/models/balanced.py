@@ -62,7 +62,7 @@ class BalancedFactorization(FactorRecommender, Iterative):
         ``warm_start`` begins at the parameters of another fit on the same users and items.
         """
         require_log(log)
-        require_parameters(warm_start)
+        require_parameters(warm_start, (log.n_users, log.n_items, self.n_factors))
         self._check()
         if propensities is None:
             raise UsageError(f"{type(self).__name__} needs propensities to balance: pass fit(log, propensities).")

@@ -165,7 +165,7 @@ class DoublyRobustFactorization(FactorRecommender, Iterative):
         for bit.
         """
         require_log(log)
-        require_parameters(warm_start)
+        require_parameters(warm_start, (log.n_users, log.n_items, self.n_factors))
         self._check()
         wanted = as_clicks(log, self.threshold)
         task = _Task(wanted, self._propensity(wanted, propensities), propensities, warm_start)

@@ -61,11 +61,11 @@ class MatrixFactorization(FactorRecommender, Iterative):
     loss
         ``"squared"`` for MSE, ``"absolute"`` for MAE.
     solver
-        ``"als"`` alternates between exact solutions of users and of items, with momentum; from 48 factors on, as long as much is
-        gained by it, between a few steps of conjugate gradients. ``"reduced"`` solves users exactly inside an L-BFGS over the
-        items (or the other way round), after a few sweeps of ``"als"``. ``"lbfgs"`` is the paper's: joint, from the SVD of the
-        mean-filled matrix. ``"auto"`` is ``"als"`` for squared loss, and for absolute loss a sequence of weighted squared
-        problems, each improved by ``"reduced"``.
+        ``"als"`` alternates between exact solutions of users and of items, with momentum; from 48 factors on, while a sweep takes
+        off more than 1e-4 of the objective, between a few steps of conjugate gradients. ``"reduced"`` solves users exactly inside
+        an L-BFGS over the items (or the other way round), after a few sweeps of ``"als"``. ``"lbfgs"`` is the paper's: joint,
+        from the SVD of the mean-filled matrix. ``"auto"`` is ``"als"`` for squared loss, and for absolute loss a sequence of
+        weighted squared problems, each improved by ``"reduced"``.
     normalize
         Rescale weights to add up to U * I (``"self"``, MF-SNIPS), to I for every user, or to U for every item.
     weight_transform
@@ -152,7 +152,7 @@ class MatrixFactorization(FactorRecommender, Iterative):
         if elsewhere is not None and not isinstance(elsewhere, Engine):
             raise UsageError(f"engine is 'auto', 'local', 'gpu', 'spark' or an engine such as GpuEngine(); got {engine!r}.")
         require_log(log)
-        require_parameters(warm_start)
+        require_parameters(warm_start, (log.n_users, log.n_items, self.n_factors))
         wanted = as_clicks(log, self.threshold)
         propensity = training_propensities(wanted, propensities, self.normalize, self.weight_transform)
         if self.weight_transform is not None:

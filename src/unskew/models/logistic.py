@@ -111,7 +111,7 @@ class LogisticFactorization(MatrixFactorization):
     ) -> Self:
         """As :meth:`MatrixFactorization.fit`."""
         require_log(log)
-        require_parameters(warm_start)
+        require_parameters(warm_start, (log.n_users, log.n_items, self.n_factors))
         _require_clicks(as_clicks(log, self.threshold))
         saved = {"checkpoint": checkpoint, "checkpoint_every": checkpoint_every}
         super().fit(log, propensities, warm_start=warm_start, **saved)  # type: ignore[arg-type]

@@ -56,8 +56,14 @@ def without_offsets(start: Parameters, constant: float = 0.0) -> Parameters:
     return replace(start, user_offset=nothing[0], item_offset=nothing[1], constant=constant)
 
 
-def require_parameters(start: object) -> None:
-    """Refuse a start that is no parameters; a model has some."""
-    if not (start is None or isinstance(start, Parameters)):
+def require_parameters(start: object, shape: tuple[int, int, int]) -> None:
+    """Refuse a start that is no parameters (a model has some), or of other users, items or factors than ``shape``."""
+    if start is None:
+        return
+    if not isinstance(start, Parameters):
         hint = "warm_start=model.parameters_" if hasattr(start, "parameters_") else "the parameters_ of a fitted factorisation"
         raise UsageError(f"warm_start is the parameters to begin at, not {type(start).__name__}: pass {hint}.")
+    sides = (start.user_factors, start.user_offset, shape[0]), (start.item_factors, start.item_offset, shape[1])
+    if any(factors.shape != (n, shape[2]) or offset.shape != (n,) for factors, offset, n in sides):
+        found = len(start.user_factors), len(start.item_factors), start.item_factors.shape[-1]
+        raise UsageError(f"warm_start has (users, items, factors) {found}, but this fit has {shape}.")

@@ -22,7 +22,7 @@ Offsets: TypeAlias = Literal["none", "free", "regularized"]
 MOST_TASKS = 16
 CELLS_A_TASK = 25_000
 """The log is worked through in pieces whose number depends on its size alone: sums over them are added in their order."""
-NEAR = 1 << 21
+BY_STEPS = 1 << 21
 """Bytes of a row's lines that it takes no longer to fetch at every step than to make a Gram matrix of once."""
 WIDE = 48
 """Unknowns of a row from which on a few steps are cheaper than its solution."""
@@ -256,23 +256,27 @@ class Problem:
     def _require_solutions(self, without: Sequence[int]) -> None:
         """Refuse rows without a unique solution; -1 is none."""
         if max(without) >= 0:
-            raise UsageError(f"row {max(without)} has no unique solution at l2 = {self.l2:g}. Raise l2.")
+            raise self._no_solution(max(without))
+
+    def _no_solution(self, row: int) -> UsageError:
+        return UsageError(f"row {row} has no unique solution at l2 = {self.l2:g}. Raise l2.")
 
     def improve(
-        self, side: Side, partners: Floats, constant: float, *, near: tuple[Floats, Floats], partner_weight: Vector
+        self, side: Side, partners: Floats, constant: float, *, begin: tuple[Floats, Floats], other: Side
     ) -> tuple[Floats, float]:
-        """A better line of every row than its factors and offset in ``near``, and what the penalised sums come to.
+        """A better line of every row than its factors and offset in ``begin``, and what the penalised sums come to.
 
-        Rows whose lines fit the cache take a few steps of conjugate gradients, longer ones are solved. Both happen along the axes
-        of the partners' factors, where a row's normal matrix is nearly diagonal; ``partners`` are rotated there and back.
+        Rows of not too many cells take a few steps of conjugate gradients, longer ones are solved. Both happen along the axes of
+        the partners' factors, where a row's normal matrix is nearly diagonal; ``partners``, the rows of ``other``, are
+        rotated there and back.
         """
         from unskew.kernels.conjugate import improve_rows
         from unskew.kernels.rows import solve_rows
 
-        axes, spread = self._axes(partners, partner_weight)
-        solutions, minima, shared = self.as_solutions(*near), np.zeros(side.n_rows), np.empty((0, 0), partners.dtype)
+        axes, spread = self._axes(partners, other.weight_of_rows)
+        solutions, minima, shared = self.as_solutions(*begin), np.zeros(side.n_rows), np.empty((0, 0), partners.dtype)
         self._rotate(axes, partners, solutions)
-        number, lanes, fits = partners.dtype.type, 32 // partners.itemsize, NEAR // (partners.shape[1] * partners.itemsize)
+        number, lanes, fits = partners.dtype.type, 32 // partners.itemsize, BY_STEPS // (partners.shape[1] * partners.itemsize)
         given, ridge = (side.cells, number(constant), partners), (self.ridge, side.row_ridge)
 
         def work(rows: tuple[int, int]) -> int:
@@ -337,7 +341,7 @@ class Problem:
         try:
             solution = linalg.cho_solve(linalg.cho_factor(normal), right)
         except linalg.LinAlgError as error:
-            raise UsageError(f"row {row} has no unique solution at l2 = {self.l2:g}. Raise l2.") from error
+            raise self._no_solution(row) from error
         return solution, float(gram[n_solved, n_solved] - right @ solution)
 
     def slope(

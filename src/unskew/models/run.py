@@ -7,7 +7,7 @@ import io
 import json
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar, get_type_hints
 
@@ -61,7 +61,7 @@ class Iterative(Configured):
     Attributes
     ----------
     history_ : the objective after 0, 1, ... ``n_iter_`` steps. A solver that sweeps over users and items solves the users first,
-        from the items alone, so that its start has no objective: there ``history_[0]`` is inf.
+        so that its start has no objective: there ``history_[0]`` is inf.
     objective_, n_iter_, converged_ : the last of them, the number of steps, and whether the objective was flat.
     """
 
@@ -186,6 +186,8 @@ def _unflatten(kind: type[S], arrays: Arrays, prefix: str = "state") -> S:
     values: dict[str, Any] = {}
     for field in fields(kind):  # type: ignore[arg-type]
         name, hint = f"{prefix}.{field.name}", hints[field.name]
+        if name not in arrays and field.default is not MISSING:
+            continue  # the file is older than the field
         if is_dataclass(hint):
             values[field.name] = _unflatten(hint, arrays, name)  # type: ignore[arg-type]
         else:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from unskew.models.parameters import Parameters
-from unskew.models.problem import Problem
+from unskew.models.parameters import Floats, Parameters
+from unskew.models.problem import Problem, Side
 from unskew.models.solvers.momentum import Sweeping
 
 
@@ -24,19 +24,17 @@ class Alternating(Sweeping):
         return self._alternate(now, is_rough=self.problem.is_wide)
 
     def _alternate(self, now: Parameters, *, is_rough: bool) -> tuple[Parameters, float]:
-        problem, constant = self.problem, now.constant
-        by_user, by_item = problem.by_user, problem.by_item
+        problem, constant, by_user, by_item = self.problem, now.constant, self.problem.by_user, self.problem.by_item
+
+        def lines(side: Side, partners: Floats, begin: tuple[Floats, Floats], other: Side) -> tuple[Floats, float]:
+            if is_rough:
+                return problem.improve(side, partners, constant, begin=begin, other=other)
+            return problem.solve(side, partners, constant)
+
         users, items = (now.user_factors, now.user_offset), (now.item_factors, now.item_offset)
-        partners = problem.as_partners(*items)
-        if is_rough:
-            solutions, _ = problem.improve(by_user, partners, constant, near=users, partner_weight=by_item.weight_of_rows)
-        else:
-            solutions, _ = problem.solve(by_user, partners, constant)
+        solutions, _ = lines(by_user, problem.as_partners(*items), users, by_item)
         users, partners = problem.from_solutions(solutions), problem.turned_to_partners(solutions)
-        if is_rough:
-            solutions, minimum = problem.improve(by_item, partners, constant, near=items, partner_weight=by_user.weight_of_rows)
-        else:
-            solutions, minimum = problem.solve(by_item, partners, constant)
+        solutions, minimum = lines(by_item, partners, items, by_user)
         items = problem.from_solutions(solutions)
         own = problem.penalty(by_user, *users) + problem.l2 * constant**2 * problem.penalizes_offsets
         swept = Parameters(users[0], items[0], users[1], items[1], constant)

@@ -27,7 +27,7 @@ class Items:
 
     @classmethod
     def of(cls, parameters: Parameters) -> Items:
-        """All but the users, who are solved first."""
+        """All but the users, who follow from them."""
         return cls(parameters.item_factors, parameters.item_offset, parameters.constant)
 
 
