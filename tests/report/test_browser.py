@@ -15,6 +15,7 @@ from unskew.experiments.demo import demo, demo_world
 from unskew.report.kinds import PAGES
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install selenium")
+waiting = pytest.importorskip("selenium.webdriver.support.wait", reason="selenium is not installed: pip install selenium")
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 DRIVER = shutil.which("chromedriver")
@@ -230,10 +231,15 @@ def test_values_are_told_to_the_mouse_and_to_the_keyboard(browser: Browser, repo
 
 def test_a_screen_reader_is_told_what_a_drawing_shows(browser: Browser, report: Path) -> None:
     browser.open(report)
-    nodes = browser.driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
-    told = {node["name"]["value"]: node["description"]["value"] for node in nodes if node["role"]["value"] == "image"}
 
-    assert len(told) == 9
+    def told_now(driver: Any) -> dict[str, str] | None:
+        """All drawings, once they are there: the tree grows for a while after the page has come."""
+        nodes = driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+        told = {node["name"]["value"]: node["description"]["value"] for node in nodes if node["role"]["value"] == "image"}
+        return told if len(told) == 9 else None
+
+    told = waiting.WebDriverWait(browser.driver, 20).until(told_now)
+
     assert told["MAE: optimist minus realist"].startswith("optimist minus realist, Naive: −0.128 [−0.133, −0.123]; ")
 
 
