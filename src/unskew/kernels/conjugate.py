@@ -62,6 +62,30 @@ def begin_row(
 
 
 @compiled
+def take_steps(n_steps: int, panel: Floats, n: int, zeros: Floats, penalty: Floats, lines: Floats) -> float:
+    """Move the solution along conjugate directions, the first of which is there; returns by how much the penalised sum falls."""
+    fallen, width = 0.0, panel.shape[1]
+    slope: Number = dot(lines, FALL, lines, SCALED)
+    for _ in range(n_steps):
+        for j in range(width):
+            lines[CHANGE, j] = -penalty[j] * lines[DIRECTION, j]
+        leave(panel, 0, n, zeros, lines, DIRECTION, CHANGE)
+        bend = -dot(lines, DIRECTION, lines, CHANGE)
+        if not bend > 0:
+            break
+        step = slope / bend
+        fallen += np.float64(step * slope)
+        for j in range(width):
+            lines[SOLUTION, j] += step * lines[DIRECTION, j]
+            lines[FALL, j] += step * lines[CHANGE, j]
+            lines[SCALED, j] = lines[SCALE, j] * lines[FALL, j]
+        before, slope = slope, dot(lines, FALL, lines, SCALED)
+        for j in range(width):
+            lines[DIRECTION, j] = lines[SCALED, j] + slope / before * lines[DIRECTION, j]
+    return fallen
+
+
+@compiled
 def improve_rows(
     rows: tuple[int, int],
     cells: Cells,
@@ -110,23 +134,7 @@ def improve_rows(
             lines[FALL, j] -= penalty[j] * lines[SOLUTION, j]
             lines[SCALED, j] = lines[SCALE, j] * lines[FALL, j]
             lines[DIRECTION, j] = lines[SCALED, j]
-        slope: Number = dot(lines, FALL, lines, SCALED)
-        for _ in range(n_steps):
-            for j in range(width):
-                lines[CHANGE, j] = -penalty[j] * lines[DIRECTION, j]
-            leave(panel, 0, padded_width(n), zeros, lines, DIRECTION, CHANGE)
-            bend = -dot(lines, DIRECTION, lines, CHANGE)
-            if not bend > 0:
-                break
-            step = slope / bend
-            value -= np.float64(step * slope)
-            for j in range(width):
-                lines[SOLUTION, j] += step * lines[DIRECTION, j]
-                lines[FALL, j] += step * lines[CHANGE, j]
-                lines[SCALED, j] = lines[SCALE, j] * lines[FALL, j]
-            before, slope = slope, dot(lines, FALL, lines, SCALED)
-            for j in range(width):
-                lines[DIRECTION, j] = lines[SCALED, j] + slope / before * lines[DIRECTION, j]
+        value -= take_steps(n_steps, panel, padded_width(n), zeros, penalty, lines)
         if has_offset:
             bend = total + penalty[last]
             lines[SOLUTION, last] += lines[FALL, last] / bend

@@ -46,14 +46,19 @@ def _fetch_row(typing_context: Any, rows: Any, at: Any) -> Any:  # noqa: ARG001
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
         width = cgutils.unpack_tuple(builder, array.shape, 2)[1]  # type: ignore[no-untyped-call]
-        row = builder.bitcast(builder.gep(array.data, [builder.mul(arguments[1], width)]), I8.as_pointer())
-        kind = ir.FunctionType(ir.VoidType(), [row.type, I32, I32, I32])
-        to_write, keep, data = I32(1), I32(3), I32(1)
-        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")  # type: ignore[no-untyped-call]
-        builder.call(prefetch, [row, to_write, keep, data])
+        prefetch(builder, builder.gep(array.data, [builder.mul(arguments[1], width)]), to_write=True)
         return context.get_dummy_value()
 
     return types.void(rows, types.int64), generate
+
+
+def prefetch(builder: Any, place: Any, *, to_write: bool) -> None:
+    """Code that asks for the line of the cache around ``place``."""
+    pointer = builder.bitcast(place, I8.as_pointer())
+    kind = ir.FunctionType(ir.VoidType(), [pointer.type, I32, I32, I32])
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")  # type: ignore[no-untyped-call]
+    keep, data = I32(3), I32(1)
+    builder.call(function, [pointer, I32(int(to_write)), keep, data])
 
 
 count_lanes = cast(Callable[[Scores, np.uint64, np.floating[Any]], tuple[np.int32, np.int32]], intrinsic(_count_lanes))

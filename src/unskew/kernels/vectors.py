@@ -18,6 +18,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from unskew.kernels.intrinsics import prefetch
+
 VECTOR_BITS = 256
 CACHE_LINE = 64
 """Bytes."""
@@ -27,7 +29,7 @@ RUN = 24
 """Columns whose loads and stores are written out."""
 SIDE_BY_SIDE = 8
 """Systems solved together: a line of a (lines, 8) array holds one number of each."""
-I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+I32, I64 = ir.IntType(32), ir.IntType(64)
 
 
 def has_wide_vectors() -> bool:
@@ -146,13 +148,9 @@ def fetch(typing_context: Any, source: Any, i: Any, n: Any) -> Any:  # noqa: ARG
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         rows = Rows(context, builder, signature.args[0], arguments[0])
-        kind = ir.FunctionType(ir.VoidType(), [I8.as_pointer(), I32, I32, I32])
-        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        to_read, keep, data = I32(0), I32(3), I32(1)
         row, a_line = rows.row(arguments[1]), I64(CACHE_LINE // rows.align)
         with cgutils.for_range_slice(builder, I64(0), arguments[2], a_line, intp=I64) as (column, _):
-            place = builder.bitcast(builder.gep(row, [column]), I8.as_pointer())
-            builder.call(prefetch, [place, to_read, keep, data])
+            prefetch(builder, builder.gep(row, [column]), to_write=False)
         return context.get_dummy_value()
 
     return types.void(source, types.int64, types.int64), generate
