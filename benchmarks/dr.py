@@ -20,12 +20,12 @@ from typing import Any
 
 from mf import THREADS, forget_peak, inputs_of, memory_mb, synthetic
 
+from unskew.factorization.shared_gram import SharedGram
+from unskew.factorization.solution import run
+from unskew.factorization.weights import effective_l2
 from unskew.models.doubly_robust import DoublyRobustFactorization, pseudo_outcome
-from unskew.models.factorization import MatrixFactorization
 from unskew.models.imputation import imputation_weight, values_on
-from unskew.models.run import run
-from unskew.models.solvers.shared_gram import SharedGram
-from unskew.models.weights import effective_l2
+from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.threads import Workers, single_blas_thread
 
 SETTINGS: dict[str, Any] = {"dtype": "float32", "n_threads": THREADS}
@@ -40,9 +40,13 @@ def weighted(inputs: Any, n_factors: int) -> tuple[float, int]:
 
 
 def whole(inputs: Any, n_factors: int, imputed_factors: int) -> tuple[float, int]:
-    imputer = MatrixFactorization(imputed_factors, L2 * imputed_factors / n_factors, offsets="none", tol=TOL)
+    imputer = MatrixFactorization(
+        imputed_factors, L2 * imputed_factors / n_factors, offsets="none", tol=TOL
+    )
     began = perf_counter()
-    model = DoublyRobustFactorization(n_factors, L2, imputer=imputer, weighting="dr-jl", tol=TOL, **SETTINGS).fit(*inputs)
+    model = DoublyRobustFactorization(
+        n_factors, L2, imputer=imputer, weighting="dr-jl", tol=TOL, **SETTINGS
+    ).fit(*inputs)
     return perf_counter() - began, model.n_iter_
 
 
@@ -51,7 +55,9 @@ def prediction(inputs: Any, n_factors: int) -> tuple[float, int]:
     weight, model = propensities.inverse, MatrixFactorization(n_factors, L2, tol=TOL, **SETTINGS)
     with Workers(THREADS) as workers, single_blas_thread():
         imputer = MatrixFactorization(5, L2 / 4, offsets="none", tol=TOL, **SETTINGS)
-        imputed = imputer.solve(log, imputation_weight("dr-jl", propensities.values, log.n_cells), workers).parameters
+        imputed = imputer.solve(
+            log, imputation_weight("dr-jl", propensities.values, log.n_cells), workers
+        ).parameters
         began = perf_counter()
         target, _ = pseudo_outcome(log, weight, values_on(imputed, log), imputed, dtype="float32")
         l2 = effective_l2(L2, log, n_factors=n_factors, penalizes_offsets=True)
@@ -73,7 +79,11 @@ def measure(name: str, size: str, n_factors: int) -> dict[str, Any]:
     inputs = inputs_of(synthetic(size)[0])
     before = forget_peak()
     done = [JOBS[name](inputs, n_factors) for _ in range(REPEATS[size])]
-    return {"seconds": median(seconds for seconds, _ in done), "steps": done[0][1], "added_mb": memory_mb("VmHWM") - before}
+    return {
+        "seconds": median(seconds for seconds, _ in done),
+        "steps": done[0][1],
+        "added_mb": memory_mb("VmHWM") - before,
+    }
 
 
 def main() -> None:
@@ -90,7 +100,9 @@ def main() -> None:
         first = 0.0
         for name in JOBS:
             command = [sys.executable, __file__, "--job", json.dumps([name, size, options.factors])]
-            found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+            found = json.loads(
+                subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            )
             first = first or found["seconds"]
             share = found["seconds"] / first
             print(

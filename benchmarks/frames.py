@@ -58,12 +58,31 @@ def by_hand(path: Path, cluster: str | None) -> float:
     import duckdb
 
     deltas = {"mse": ["se1", "se2"], "mae": ["ae1", "ae2"]}
-    pairs = [(a, b) for x in deltas.values() for i, a in enumerate([*x, "one"]) for b in [*x, "one"][i:]]
-    rows = [f"sum({h} * {x}) AS t_{h}_{x}" for h in ("one", "w") for x in (*deltas["mse"], *deltas["mae"], "one")]
-    cells = [f"sum({h} * {h} * v * {a} * {b}) AS m_{h}_{a}_{b}" for h in ("one", "w") for a, b in dict.fromkeys(pairs)]
-    units = [f"sum(t_{h}_{a} * t_{h}_{b}) AS m_{h}_{a}_{b}" for h in ("one", "w") for a, b in dict.fromkeys(pairs)]
-    bad = [f"sum(CASE WHEN {x} IS NULL OR NOT isfinite({x}) THEN 1 ELSE 0 END) AS bad_{x}" for x in ("rating", "svd", "neural")]
-    bad += ["sum(CASE WHEN propensity IS NULL OR NOT (propensity > 0 AND propensity <= 1) THEN 1 ELSE 0 END) AS bad_propensity"]
+    pairs = [
+        (a, b) for x in deltas.values() for i, a in enumerate([*x, "one"]) for b in [*x, "one"][i:]
+    ]
+    rows = [
+        f"sum({h} * {x}) AS t_{h}_{x}"
+        for h in ("one", "w")
+        for x in (*deltas["mse"], *deltas["mae"], "one")
+    ]
+    cells = [
+        f"sum({h} * {h} * v * {a} * {b}) AS m_{h}_{a}_{b}"
+        for h in ("one", "w")
+        for a, b in dict.fromkeys(pairs)
+    ]
+    units = [
+        f"sum(t_{h}_{a} * t_{h}_{b}) AS m_{h}_{a}_{b}"
+        for h in ("one", "w")
+        for a, b in dict.fromkeys(pairs)
+    ]
+    bad = [
+        f"sum(CASE WHEN {x} IS NULL OR NOT isfinite({x}) THEN 1 ELSE 0 END) AS bad_{x}"
+        for x in ("rating", "svd", "neural")
+    ]
+    bad += [
+        "sum(CASE WHEN propensity IS NULL OR NOT (propensity > 0 AND propensity <= 1) THEN 1 ELSE 0 END) AS bad_propensity"
+    ]
     source = f"""
         SELECT {cluster or "1"} AS unit, rating, svd, neural, propensity, 1.0::DOUBLE AS one,
                1 / propensity AS w, 1 - propensity AS v,
@@ -74,7 +93,9 @@ def by_hand(path: Path, cluster: str | None) -> float:
         query = f"SELECT {', '.join(rows + cells + bad)}, sum(w * w) FROM ({source})"
     else:
         sums = [each.split(" AS ")[1] for each in rows + bad]
-        inner = f"SELECT unit, {', '.join(rows + bad)}, sum(w * w) AS ww FROM ({source}) GROUP BY unit"
+        inner = (
+            f"SELECT unit, {', '.join(rows + bad)}, sum(w * w) AS ww FROM ({source}) GROUP BY unit"
+        )
         query = f"SELECT {', '.join(f'sum({name}) AS {name}' for name in sums)}, {', '.join(units)}, sum(ww) FROM ({inner})"
     found = duckdb.sql(query)
     values = dict(zip(found.columns, found.fetchall()[0], strict=True))
@@ -117,28 +138,48 @@ def compare(n_rows: int, folder: Path, cluster: str | None, repeats: int) -> Non
     try:
         write(path, n_rows)
         size = path.stat().st_size / 1e6
-        print(f"\n{n_rows:,} rows, {size:,.0f} MB of Parquet, {'cells independent' if cluster is None else 'clustered by user'}")
+        print(
+            f"\n{n_rows:,} rows, {size:,.0f} MB of Parquet, {'cells independent' if cluster is None else 'clustered by user'}"
+        )
         print(f"{'contender':30} {'seconds':>8} {'ratio':>6} {'peak MB':>8}  estimate")
-        rounds = [{contender: _run(contender, path, cluster) for contender in CONTENDERS} for _ in range(repeats)]
+        rounds = [
+            {contender: _run(contender, path, cluster) for contender in CONTENDERS}
+            for _ in range(repeats)
+        ]
         first = median(each[next(iter(CONTENDERS))]["seconds"] for each in rounds)
         for contender in CONTENDERS:
             seconds = median(each[contender]["seconds"] for each in rounds)
             peak = max(each[contender]["peak"] for each in rounds)
-            print(f"{contender:30} {seconds:8.2f} {seconds / first:6.2f} {peak:8.0f}  {rounds[0][contender]['value']:.12f}")
+            print(
+                f"{contender:30} {seconds:8.2f} {seconds / first:6.2f} {peak:8.0f}  {rounds[0][contender]['value']:.12f}"
+            )
     finally:
         path.unlink(missing_ok=True)
 
 
 def _run(contender: str, path: Path, cluster: str | None) -> dict[str, float]:
-    command = [sys.executable, __file__, "--one", contender, "--path", str(path), *(["--cluster", cluster] if cluster else [])]
+    command = [
+        sys.executable,
+        __file__,
+        "--one",
+        contender,
+        "--path",
+        str(path),
+        *(["--cluster", cluster] if cluster else []),
+    ]
     return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, nargs="+", default=[10_000_000, 100_000_000])
     parser.add_argument(
-        "--folder", type=Path, default=Path(tempfile.gettempdir()), help="where the Parquet file is put, and deleted"
+        "--folder",
+        type=Path,
+        default=Path(tempfile.gettempdir()),
+        help="where the Parquet file is put, and deleted",
     )
     parser.add_argument("--cluster", choices=["user_id"], default=None)
     parser.add_argument("--repeats", type=int, default=3)

@@ -22,7 +22,7 @@ from unskew.engines.gpu.engine import GpuEngine
 from unskew.engines.gpu.fitting import row_solver
 from unskew.engines.gpu.sides import both_sides
 from unskew.engines.gpu.torch_rows import Penalty, Rows
-from unskew.metrics.positions import positions
+from unskew.ranking.positions import positions
 from unskew.threads import count_threads
 
 WORLDS = {"1M": (6_000, 4_000), "25M": (160_000, 40_000), "100M": (480_000, 60_000)}
@@ -49,7 +49,9 @@ def draw(name: str) -> tuple[Any, Any]:
     by_user, by_item = shares(n_users, 0.5), shares(n_items, 0.7)
     cells = torch.empty(0, dtype=torch.int64, device="cuda")
     while cells.numel() < n:
-        cells = torch.unique(torch.cat([cells, pick(by_user, n // 2) * n_items + pick(by_item, n // 2)]))
+        cells = torch.unique(
+            torch.cat([cells, pick(by_user, n // 2) * n_items + pick(by_item, n // 2)])
+        )
     cells = cells[torch.randperm(cells.numel(), device="cuda", generator=rng)[:n]]
     user, item = cells // n_items, cells % n_items
     taste, trait = normal(n_users, 8) * 0.4, normal(n_items, 8) * 0.4
@@ -57,14 +59,25 @@ def draw(name: str) -> tuple[Any, Any]:
     rating = torch.empty(n, device="cuda")
     for part in (slice(first, first + 10_000_000) for first in range(0, n, 10_000_000)):
         u, i = user[part], item[part]
-        score = 3.3 + (taste[u] * trait[i]).sum(1) + offset[0][u] + offset[1][i] + 0.7 * normal(u.numel())
+        score = (
+            3.3
+            + (taste[u] * trait[i]).sum(1)
+            + offset[0][u]
+            + offset[1][i]
+            + 0.7 * normal(u.numel())
+        )
         rating[part] = score.round().clamp(1, 5)
     weight = torch.exp(-0.5 * rating.double())
     weight *= n_users * n_items / weight.sum()
-    codes, values = (user.int().cpu().numpy(), item.int().cpu().numpy()), rating.double().cpu().numpy()
+    codes, values = (
+        (user.int().cpu().numpy(), item.int().cpu().numpy()),
+        rating.double().cpu().numpy(),
+    )
     propensity = (1 / weight).cpu().numpy()
     torch.cuda.empty_cache()
-    return unskew.Ratings.from_codes(*codes, values, shape=(n_users, n_items)), unskew.Propensities(propensity)
+    return unskew.Ratings.from_codes(*codes, values, shape=(n_users, n_items)), unskew.Propensities(
+        propensity
+    )
 
 
 def milliseconds(work: Callable[[], Any], n: int = 5) -> float:
@@ -79,7 +92,9 @@ def milliseconds(work: Callable[[], Any], n: int = 5) -> float:
 
 def agree() -> None:
     log, propensity = draw("1M")
-    print("| engine | dtype | seconds | sweeps | objective / local | largest difference of a prediction |")
+    print(
+        "| engine | dtype | seconds | sweeps | objective / local | largest difference of a prediction |"
+    )
     print("|---|---|---|---|---|---|")
     reference: Any = None
     for engine, dtype in (("local", "float64"), ("gpu", "float64"), ("gpu", "float32")):
@@ -92,7 +107,10 @@ def agree() -> None:
         cells = log.users[log.user[some]], log.items[log.item[some]]
         apart = np.abs(model.predict(*cells) - reference.predict(*cells)).max()
         ratio = model.objective_ / reference.objective_ - 1
-        print(f"| {engine} | {dtype} | {seconds:.2f} | {model.n_iter_} | 1{ratio:+.1e} | {apart:.1e} |", flush=True)
+        print(
+            f"| {engine} | {dtype} | {seconds:.2f} | {model.n_iter_} | 1{ratio:+.1e} | {apart:.1e} |",
+            flush=True,
+        )
 
 
 def time_fits(name: str, n_factors: int, l2: float) -> None:
@@ -106,7 +124,9 @@ def time_fits(name: str, n_factors: int, l2: float) -> None:
         times.append(perf_counter() - began)
     memory = torch.cuda.max_memory_allocated() / 2**30
     last = ", ".join(f"{seconds:.2f}" for seconds in times[1:])
-    print(f"\n{name} ratings, {n_factors} factors, l2 {l2:g}, tol 1e-6: {last} s (the first fit: {times[0]:.1f} s)")
+    print(
+        f"\n{name} ratings, {n_factors} factors, l2 {l2:g}, tol 1e-6: {last} s (the first fit: {times[0]:.1f} s)"
+    )
     how = f"converged {model.converged_}, objective {model.objective_:.7g}"
     print(f"{model.n_iter_} sweeps, {how}, peak {memory:.1f} GiB on the device")
     like = torch.empty(0, dtype=torch.float32, device="cuda")
@@ -120,9 +140,20 @@ def time_fits(name: str, n_factors: int, l2: float) -> None:
         (items, "items", found.user_factors, found.user_offset),
     ):
         rows = Rows(torch.as_tensor(factors, device="cuda"), torch.as_tensor(offset, device="cuda"))
-        block, solve, ridge = next(iter(side.blocks())), row_solver(like, n_factors), Penalty(1e4, 1e4)
-        taken = milliseconds(lambda block=block, solve=solve, rows=rows, ridge=ridge: solve(block, rows, found.constant, ridge))
-        flops, numbers = len(log) * (n_factors + 1) * (n_factors + 2), len(log) * (n_factors + 1) * 4
+        block, solve, ridge = (
+            next(iter(side.blocks())),
+            row_solver(like, n_factors),
+            Penalty(1e4, 1e4),
+        )
+        taken = milliseconds(
+            lambda block=block, solve=solve, rows=rows, ridge=ridge: solve(
+                block, rows, found.constant, ridge
+            )
+        )
+        flops, numbers = (
+            len(log) * (n_factors + 1) * (n_factors + 2),
+            len(log) * (n_factors + 1) * 4,
+        )
         print(
             f"rows of {label}: {taken:.2f} ms, {flops / taken / 1e9:.1f} TFLOP/s, {numbers / taken / 1e9:.2f} TB/s gathered",
             flush=True,
@@ -140,13 +171,18 @@ def time_ranking(name: str) -> None:
         recommended, began = perf_counter() - began, perf_counter()
         there = GpuEngine().positions(scorer, log.user, log.item)
         placed = perf_counter() - began
-    print(f"\n{name}, 20 factors: ten best of {log.n_users:,} users {recommended:.2f} s, places of all cells {placed:.2f} s")
+    print(
+        f"\n{name}, 20 factors: ten best of {log.n_users:,} users {recommended:.2f} s, places of all cells {placed:.2f} s"
+    )
     began = perf_counter()
     best = model.recommend(some, 10)
     recommended, began = perf_counter() - began, perf_counter()
     here = positions(log.user, log.item, log.n_users, log.n_items, scorer)
     placed = perf_counter() - began
-    same = (model.recommend(some, 10, engine="gpu").items == best.items).mean(), (here.above == there.above).mean()
+    same = (
+        (model.recommend(some, 10, engine="gpu").items == best.items).mean(),
+        (here.above == there.above).mean(),
+    )
     print(
         f"on {count_threads(None)} threads here: {len(some):,} users {recommended:.2f} s, places {placed:.2f} s; the same: {same}"
     )
@@ -155,13 +191,20 @@ def time_ranking(name: str) -> None:
 def ceilings() -> None:
     square = torch.randn(8192, 8192, device="cuda")
     product = 2 * 8192**3 / milliseconds(lambda: square @ square) / 1e9
-    table, place = torch.randn(1 << 20, 32, device="cuda"), torch.randint(1 << 20, (1 << 24,), device="cuda")
+    table, place = (
+        torch.randn(1 << 20, 32, device="cuda"),
+        torch.randint(1 << 20, (1 << 24,), device="cuda"),
+    )
     gather = 2 * place.numel() * 32 * 4 / milliseconds(lambda: table[place]) / 1e9
-    print(f"\nceilings here: float32 product {product:.0f} TFLOP/s; torch's own gather of 128-byte lines {gather:.1f} TB/s")
+    print(
+        f"\nceilings here: float32 product {product:.0f} TFLOP/s; torch's own gather of 128-byte lines {gather:.1f} TB/s"
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", choices=["agreement", "speed"])
     asked = parser.parse_args()
     print(torch.cuda.get_device_name(), "torch", torch.__version__, "engine", GpuEngine())

@@ -15,13 +15,13 @@ import time
 import numpy as np
 
 from unskew.data.propensities import Propensities
-from unskew.data.simulation import simulate
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.point import ips, self_normalized
 from unskew.estimators.sums import Sums
-from unskew.experiments.draws import all_deltas, judge
-from unskew.experiments.matrices import prediction_matrices
 from unskew.metrics.names import find_metric
+from unskew.paper.draws import all_deltas, judge
+from unskew.paper.matrices import prediction_matrices
+from unskew.simulation.simulate import simulate
 from unskew.types import Matrix, Vector
 
 METRICS = ("mse", "mae", "dcg@50")
@@ -47,27 +47,42 @@ def main() -> None:
     start = time.perf_counter()
     for done in range(1, arguments.logs + 1):
         seen = np.flatnonzero(rng.random(chance.size, dtype=np.float32) < chance)
-        for name, estimate in estimates(delta[:, seen], imputed[:, seen], imputed.sum(axis=1), chance[seen], chance.size).items():
+        for name, estimate in estimates(
+            delta[:, seen], imputed[:, seen], imputed.sum(axis=1), chance[seen], chance.size
+        ).items():
             hits[name] += covers(estimate, delta.mean(axis=1))
         if done % 500 == 0:
             print(f"{done} logs, {time.perf_counter() - start:.0f} s", file=sys.stderr)
     print("| estimator | " + " | ".join(METRICS) + " |\n|---|" + "---|" * len(METRICS))
     for name, count in hits.items():
-        print(f"| {name} | " + " | ".join(f"{share:.2%}" for share in count / arguments.logs) + " |")
+        print(
+            f"| {name} | " + " | ".join(f"{share:.2%}" for share in count / arguments.logs) + " |"
+        )
     noise = 1.96 * np.sqrt(LEVEL * (1 - LEVEL) / arguments.logs)
-    print(f"\n{arguments.logs} logs, alpha {arguments.alpha:g}, seed {arguments.seed}; simulation noise +-{noise:.2%}.")
+    print(
+        f"\n{arguments.logs} logs, alpha {arguments.alpha:g}, seed {arguments.seed}; simulation noise +-{noise:.2%}."
+    )
 
 
-def estimates(delta: Matrix, imputed: Matrix, imputed_total: Vector, chance: Vector, n_cells: int) -> dict[str, Estimate]:
+def estimates(
+    delta: Matrix, imputed: Matrix, imputed_total: Vector, chance: Vector, n_cells: int
+) -> dict[str, Estimate]:
     propensities = Propensities(chance)
     sums = Sums.of(delta, propensities)
     residuals = Sums.of(delta - imputed, propensities, known=imputed_total[None])
-    return {"ips": ips(sums, n_cells=n_cells), "snips": self_normalized(sums), "dr": ips(residuals, n_cells=n_cells)}
+    return {
+        "ips": ips(sums, n_cells=n_cells),
+        "snips": self_normalized(sums),
+        "dr": ips(residuals, n_cells=n_cells),
+    }
 
 
 def covers(estimate: Estimate, true: Vector) -> Vector:
     intervals = [estimate.of(place, level=LEVEL) for place in range(true.size)]
-    inside = [interval.low <= truth <= interval.high for interval, truth in zip(intervals, true, strict=True)]
+    inside = [
+        interval.low <= truth <= interval.high
+        for interval, truth in zip(intervals, true, strict=True)
+    ]
     return np.array(inside, dtype=np.float64)
 
 

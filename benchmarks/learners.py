@@ -17,19 +17,22 @@ from time import perf_counter
 from typing import Any
 
 import unskew
+from unskew.data.binarize import as_clicks
 from unskew.estimators.transforms import Dynamic
+from unskew.model_selection.comparison import Learner, compare_learners
 from unskew.models.balanced import IPSV2, StableDR
-from unskew.models.clicks import as_clicks
 from unskew.models.doubly_robust import DoublyRobustFactorization
-from unskew.models.factorization import MatrixFactorization
 from unskew.models.logistic import LogisticFactorization
+from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.robust_variants import DRV2, EIB, TDR
 from unskew.models.tri_training import TriTraining
-from unskew.selection.comparison import Learner, compare_learners
 
 FAST = {"tol": 1e-5, "max_iter": 200}
 PREDICTION = {"l2": (10.0, 25.0, 50.0)}
-IMPUTERS = tuple(MatrixFactorization(n_factors, l2, offsets="none", **FAST) for n_factors, l2 in ((5, 1.0), (20, 1.0), (20, 5.0)))
+IMPUTERS = tuple(
+    MatrixFactorization(n_factors, l2, offsets="none", **FAST)
+    for n_factors, l2 in ((5, 1.0), (20, 1.0), (20, 5.0))
+)
 ROBUST = PREDICTION | {"imputer": IMPUTERS}
 WEIGHTED = {"l2": (5.0, 10.0, 25.0, 50.0), "offsets": ("free", "regularized")}
 
@@ -84,7 +87,9 @@ def click_learners() -> dict[str, Learner]:
         "MF-Naive": Learner(squared, grid, is_naive=True),
         "logistic, IPS": Learner(logistic, grid),
         "logistic, naive": Learner(logistic, grid, is_naive=True),
-        "DR-JL": Learner(DoublyRobustFactorization(40, weighting="dr-jl", **FAST), grid | {"imputer": imputers}),
+        "DR-JL": Learner(
+            DoublyRobustFactorization(40, weighting="dr-jl", **FAST), grid | {"imputer": imputers}
+        ),
         "MRDR": Learner(DoublyRobustFactorization(40, **FAST), grid | {"imputer": imputers}),
     }
 
@@ -107,7 +112,13 @@ def main() -> None:
     chosen = {name: chosen[name] for name in dict.fromkeys(["MF-IPS", *(options.only or chosen)])}
     tests = {"all": test, "clean": test.take(~coat.overlap)}
     began = perf_counter()
-    how = {"seeds": options.seeds, "metrics": metrics, "relevant": 1, "reference": "MF-IPS", "verbose": True}
+    how = {
+        "seeds": options.seeds,
+        "metrics": metrics,
+        "relevant": 1,
+        "reference": "MF-IPS",
+        "verbose": True,
+    }
     found = compare_learners(train, tests, chosen, coat.propensities, **how)
     print(found)
     print(f"{perf_counter() - began:.0f} s")

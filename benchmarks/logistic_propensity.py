@@ -36,13 +36,22 @@ class World:
     def __init__(self, n_users: int, n_items: int, n_ratings: int, case: str, seed: int) -> None:
         rng = np.random.default_rng(seed)
         self.rng, self.n_users, self.n_items = rng, n_users, n_items
-        self.gamma, self.beta = 0.8 * rng.standard_normal(n_users), 1.5 * rng.standard_normal(n_items)
-        draw = rng.standard_normal if "numbers" in case else lambda shape: rng.integers(0, 2, shape).astype(float)
+        self.gamma, self.beta = (
+            0.8 * rng.standard_normal(n_users),
+            1.5 * rng.standard_normal(n_items),
+        )
+        draw = (
+            rng.standard_normal
+            if "numbers" in case
+            else lambda shape: rng.integers(0, 2, shape).astype(float)
+        )
         self.user, self.item = draw((n_users, 2)), draw((n_items, 2))
         self.pairs = np.array([[0.4, -0.3], [0.2, 0.3]]) * ("offsets alone" not in case)
         self.intercept = 0.0
         for _ in range(20):
-            sample = self.chance(rng.integers(n_users, size=10**6), rng.integers(n_items, size=10**6))
+            sample = self.chance(
+                rng.integers(n_users, size=10**6), rng.integers(n_items, size=10**6)
+            )
             self.intercept += np.log(n_ratings / (n_users * n_items) / sample.mean())
 
     def chance(self, user: np.ndarray, item: np.ndarray) -> np.ndarray:
@@ -52,14 +61,25 @@ class World:
     def log(self) -> Ratings:
         users, items = zip(*self._blocks(), strict=True)
         user, item = np.concatenate(users), np.concatenate(items)
-        return Ratings.from_codes(user, item, np.ones(user.size), shape=(self.n_users, self.n_items))
+        return Ratings.from_codes(
+            user, item, np.ones(user.size), shape=(self.n_users, self.n_items)
+        )
 
     def _blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        of_item, right = (self.beta + self.intercept).astype(np.float32), (self.item @ self.pairs.T).T.astype(np.float32)
+        of_item, right = (
+            (self.beta + self.intercept).astype(np.float32),
+            (self.item @ self.pairs.T).T.astype(np.float32),
+        )
         for first in range(0, self.n_users, BLOCK):
             rows = slice(first, first + BLOCK)
-            logits = (self.user[rows].astype(np.float32) @ right) + of_item + self.gamma[rows, None].astype(np.float32)
-            user, item = np.nonzero(self.rng.random(logits.shape, dtype=np.float32) * (1 + np.exp(-logits)) < 1)
+            logits = (
+                (self.user[rows].astype(np.float32) @ right)
+                + of_item
+                + self.gamma[rows, None].astype(np.float32)
+            )
+            user, item = np.nonzero(
+                self.rng.random(logits.shape, dtype=np.float32) * (1 + np.exp(-logits)) < 1
+            )
             yield (user + first).astype(np.int32), item.astype(np.int32)
 
 
@@ -74,7 +94,10 @@ def measure(case: str, arguments: argparse.Namespace) -> None:
     covariates = (None, None) if case == "offsets alone" else (world.user, world.item)
     model = LogisticPropensity(*covariates, user_offsets=True, item_offsets=True, l2=1.0).fit(log)
     taken, peak = perf_counter() - start, megabytes()
-    user, item = world.rng.integers(world.n_users, size=10**6), world.rng.integers(world.n_items, size=10**6)
+    user, item = (
+        world.rng.integers(world.n_users, size=10**6),
+        world.rng.integers(world.n_items, size=10**6),
+    )
     found, true = model.predict_pairs(user, item), world.chance(user, item)
     total = found.mean() * log.n_cells
     error = np.abs(found / true - 1)
@@ -88,7 +111,9 @@ def measure(case: str, arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--users", type=int, default=100_000)
     parser.add_argument("--items", type=int, default=20_000)
     parser.add_argument("--ratings", type=int, default=10_000_000)
@@ -99,7 +124,9 @@ def main() -> None:
         measure(arguments.case, arguments)
         return
     print(
-        "| model | cells | observed | seconds | steps | MB before | peak MB | sum P / n | median error |\n" + "|---" * 9 + "|",
+        "| model | cells | observed | seconds | steps | MB before | peak MB | sum P / n | median error |\n"
+        + "|---" * 9
+        + "|",
         flush=True,
     )
     for case in CASES:

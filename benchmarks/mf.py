@@ -64,7 +64,9 @@ class Log:
 
     def objective(self, user_factors: np.ndarray, item_factors: np.ndarray) -> float:
         n_factors = user_factors.shape[1]
-        penalty = sum(float(np.square(part, dtype=np.float64).sum()) for part in (user_factors, item_factors))
+        penalty = sum(
+            float(np.square(part, dtype=np.float64).sum()) for part in (user_factors, item_factors)
+        )
         error = self.rating - predicted(self, user_factors, item_factors)
         return float(self.weight @ np.square(error)) + self.ridge(n_factors) * penalty
 
@@ -72,7 +74,10 @@ class Log:
 def predicted(log: Log, user_factors: np.ndarray, item_factors: np.ndarray) -> np.ndarray:
     blocks = (slice(first, first + 1_000_000) for first in range(0, log.user.size, 1_000_000))
     return np.concatenate(
-        [np.einsum("kd,kd->k", user_factors[log.user[block]], item_factors[log.item[block]]) for block in blocks]
+        [
+            np.einsum("kd,kd->k", user_factors[log.user[block]], item_factors[log.item[block]])
+            for block in blocks
+        ]
     )
 
 
@@ -81,11 +86,15 @@ def synthetic(size: str, *, extra: float = 1.1) -> tuple[Log, Log]:
     n_users, n_items, n = SIZES[size]
     rng = np.random.default_rng(0)
     activity, popularity = (
-        rng.permutation(np.arange(1, size + 1.0) ** -power) for size, power in ((n_users, 0.5), (n_items, 0.7))
+        rng.permutation(np.arange(1, size + 1.0) ** -power)
+        for size, power in ((n_users, 0.5), (n_items, 0.7))
     )
     cells = np.empty(0, np.int64)
     while cells.size < extra * n:
-        user, item = (rng.choice(share.size, n // 2, p=share / share.sum()) for share in (activity, popularity))
+        user, item = (
+            rng.choice(share.size, n // 2, p=share / share.sum())
+            for share in (activity, popularity)
+        )
         cells = np.unique(np.concatenate([cells, user * np.int64(n_items) + item]))
     cells = rng.permutation(cells)[: int(extra * n)]
     user, item = (cells // n_items).astype(np.int32), (cells % n_items).astype(np.int32)
@@ -98,12 +107,25 @@ def synthetic(size: str, *, extra: float = 1.1) -> tuple[Log, Log]:
     parts = []
     for rows in (slice(0, n), slice(n, None)):
         scaled = weight[rows] * (n_users * n_items / weight[rows].sum())
-        parts.append(Log(n_users, n_items, user[rows].copy(), item[rows].copy(), rating[rows] - rating[:n].mean(), scaled))
+        parts.append(
+            Log(
+                n_users,
+                n_items,
+                user[rows].copy(),
+                item[rows].copy(),
+                rating[rows] - rating[:n].mean(),
+                scaled,
+            )
+        )
     return parts[0], parts[1]
 
 
 def weighted_mse(log: Log, user_factors: np.ndarray, item_factors: np.ndarray) -> float:
-    return float(np.average(np.square(log.rating - predicted(log, user_factors, item_factors)), weights=log.weight))
+    return float(
+        np.average(
+            np.square(log.rating - predicted(log, user_factors, item_factors)), weights=log.weight
+        )
+    )
 
 
 def memory_mb(what: str) -> float:
@@ -123,15 +145,26 @@ def inputs_of(log: Log) -> tuple[Any, Any]:
     """As a user has them: ratings and their propensities."""
     import unskew
 
-    ratings = unskew.Ratings.from_codes(log.user, log.item, log.rating, shape=(log.n_users, log.n_items))
+    ratings = unskew.Ratings.from_codes(
+        log.user, log.item, log.rating, shape=(log.n_users, log.n_items)
+    )
     return ratings, unskew.Propensities(1 / log.weight)
 
 
-def fit_ours(inputs: tuple[Any, Any], n_factors: int, dtype: str, *, max_iter: int, solver: str) -> tuple[Any, float]:
+def fit_ours(
+    inputs: tuple[Any, Any], n_factors: int, dtype: str, *, max_iter: int, solver: str
+) -> tuple[Any, float]:
     import unskew
 
     model = unskew.MatrixFactorization(
-        n_factors, L2, offsets="none", dtype=dtype, solver=solver, max_iter=max_iter, tol=1e-7, n_threads=THREADS
+        n_factors,
+        L2,
+        offsets="none",
+        dtype=dtype,
+        solver=solver,
+        max_iter=max_iter,
+        tol=1e-7,
+        n_threads=THREADS,
     )
     began = perf_counter()
     model.fit(*inputs)
@@ -144,7 +177,10 @@ def ours(size: str, n_factors: int, dtype: str, solver: str, max_iter: int) -> d
     before = forget_peak()
     model, first = fit_ours(inputs, n_factors, dtype, max_iter=max_iter, solver=solver)
     peak, found = memory_mb("VmHWM"), model.parameters_
-    again = [fit_ours(inputs, n_factors, dtype, max_iter=max_iter, solver=solver)[1] for _ in range(REPEATS[size] - 1)]
+    again = [
+        fit_ours(inputs, n_factors, dtype, max_iter=max_iter, solver=solver)[1]
+        for _ in range(REPEATS[size] - 1)
+    ]
     seconds = median([first, *again])
     log, held_out = synthetic(size)
     return {
@@ -174,11 +210,20 @@ def cmfrec(size: str, n_factors: int, n_sweeps: int, use_cg: bool) -> dict[str, 
 
     log, _ = synthetic(size)
     ridge, order = log.ridge(n_factors), np.lexsort((log.user, log.item))
-    user, item, rating, weight = (part[order] for part in (log.user, log.item, log.rating, log.weight))
-    entries = scipy.sparse.coo_matrix((rating.astype(np.float32), (user, item)), shape=(log.n_users, log.n_items))
+    user, item, rating, weight = (
+        part[order] for part in (log.user, log.item, log.rating, log.weight)
+    )
+    entries = scipy.sparse.coo_matrix(
+        (rating.astype(np.float32), (user, item)), shape=(log.n_users, log.n_items)
+    )
     weight32 = weight.astype(np.float32)
     del log, order, user, item, rating, weight
-    settings = {"center": False, "user_bias": False, "item_bias": False, "precompute_for_predictions": False}
+    settings = {
+        "center": False,
+        "user_bias": False,
+        "item_bias": False,
+        "precompute_for_predictions": False,
+    }
     model = CMF(
         n_factors,
         ridge,
@@ -212,8 +257,12 @@ def implicit(size: str, n_factors: int, n_sweeps: int) -> dict[str, Any]:
 
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     log, _ = synthetic(size)
-    entries = scipy.sparse.csr_matrix((log.weight.astype(np.float32), (log.user, log.item)), shape=(log.n_users, log.n_items))
-    model = AlternatingLeastSquares(n_factors, iterations=n_sweeps, num_threads=THREADS, use_gpu=False)
+    entries = scipy.sparse.csr_matrix(
+        (log.weight.astype(np.float32), (log.user, log.item)), shape=(log.n_users, log.n_items)
+    )
+    model = AlternatingLeastSquares(
+        n_factors, iterations=n_sweeps, num_threads=THREADS, use_gpu=False
+    )
     before, began = forget_peak(), perf_counter()
     model.fit(entries, show_progress=False)
     seconds, peak = perf_counter() - began, memory_mb("VmHWM")
@@ -235,7 +284,13 @@ def surprise(size: str, n_factors: int, n_sweeps: int) -> dict[str, Any]:
     users[[trainset.to_raw_uid(u) for u in range(trainset.n_users)]] = model.pu
     items[[trainset.to_raw_iid(i) for i in range(trainset.n_items)]] = model.qi
     held = weighted_mse(held_out, users, items)
-    return {"seconds": seconds, "steps": n_sweeps, "held_out": held, "peak_mb": peak, "added_mb": peak - before}
+    return {
+        "seconds": seconds,
+        "steps": n_sweeps,
+        "held_out": held,
+        "peak_mb": peak,
+        "added_mb": peak - before,
+    }
 
 
 def dense(kind: str) -> dict[str, Any]:
@@ -249,17 +304,31 @@ def dense(kind: str) -> dict[str, Any]:
     ridge, cut = log.ridge(20), log.n_users * 20
 
     def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        users, items = flat[:cut].reshape(-1, 20).astype(number), flat[cut:].reshape(-1, 20).astype(number)
+        users, items = (
+            flat[:cut].reshape(-1, 20).astype(number),
+            flat[cut:].reshape(-1, 20).astype(number),
+        )
         error = users @ items.T - rating
         slope = 2 * weight * error
-        value = (weight * error * error).sum() + ridge * ((users * users).sum() + (items * items).sum())
-        gradient = np.concatenate([(slope @ items + 2 * ridge * users).ravel(), (slope.T @ users + 2 * ridge * items).ravel()])
+        value = (weight * error * error).sum() + ridge * (
+            (users * users).sum() + (items * items).sum()
+        )
+        gradient = np.concatenate(
+            [
+                (slope @ items + 2 * ridge * users).ravel(),
+                (slope.T @ users + 2 * ridge * items).ravel(),
+            ]
+        )
         return float(value), gradient.astype(np.float64)
 
     start = np.random.default_rng(0).normal(0, 0.1, cut + log.n_items * 20)
     before, began = forget_peak(), perf_counter()
     found = minimize(
-        objective, start, jac=True, method="L-BFGS-B", options={"maxiter": 2000, "maxcor": 50, "ftol": 1e-5, "gtol": 1e-5}
+        objective,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": 2000, "maxcor": 50, "ftol": 1e-5, "gtol": 1e-5},
     )
     seconds, peak = perf_counter() - began, memory_mb("VmHWM")
     memory = {"peak_mb": peak, "added_mb": peak - before}
@@ -274,7 +343,9 @@ def kernel() -> list[dict[str, Any]]:
 
     log, _ = synthetic("1M")
     order = np.argsort(log.user, kind="stable")
-    starts = np.concatenate([[0], np.cumsum(np.bincount(log.user, minlength=log.n_users))]).astype(np.int64)
+    starts = np.concatenate([[0], np.cumsum(np.bincount(log.user, minlength=log.n_users))]).astype(
+        np.int64
+    )
     rows = []
     for dtype in ("float32", "float64"):
         square = np.random.default_rng(0).normal(size=(1500, 1500)).astype(dtype)
@@ -286,12 +357,23 @@ def kernel() -> list[dict[str, Any]]:
             log.rating[order],
         )
         for n_factors in (20, 64):
-            partners, solutions = (lines_of_zeros(n, n_factors + 2, dtype) for n in (log.n_items, log.n_users))
+            partners, solutions = (
+                lines_of_zeros(n, n_factors + 2, dtype) for n in (log.n_items, log.n_users)
+            )
             partners[:, :n_factors] = np.random.default_rng(1).normal(size=(log.n_items, n_factors))
             partners[:, n_factors] = 1
             shared, ridge = np.empty((0, 0), dtype), np.ones(n_factors + 1, dtype)
             row_ridge, minima = np.ones(log.n_users, dtype), np.zeros(log.n_users)
-            given = (starts, entries), number(0), partners, shared, ridge, row_ridge, lanes, (0, 10**9)
+            given = (
+                (starts, entries),
+                number(0),
+                partners,
+                shared,
+                ridge,
+                row_ridge,
+                lanes,
+                (0, 10**9),
+            )
             times: dict[str, list[float]] = {"kernel": [], "product": []}
             with threadpool_limits(1):
                 for _ in range(9):
@@ -301,9 +383,23 @@ def kernel() -> list[dict[str, Any]]:
                     began = perf_counter()
                     square @ square
                     times["product"].append(perf_counter() - began)
-            ours = log.user.size * (n_factors + 2) * (n_factors + 3) / np.median(times["kernel"][1:]) / 1e9
+            ours = (
+                log.user.size
+                * (n_factors + 2)
+                * (n_factors + 3)
+                / np.median(times["kernel"][1:])
+                / 1e9
+            )
             product = 2 * 1500**3 / np.median(times["product"][1:]) / 1e9
-            rows.append({"dtype": dtype, "factors": n_factors, "kernel": ours, "product": product, "ratio": ours / product})
+            rows.append(
+                {
+                    "dtype": dtype,
+                    "factors": n_factors,
+                    "kernel": ours,
+                    "product": product,
+                    "ratio": ours / product,
+                }
+            )
     return rows
 
 
@@ -327,23 +423,41 @@ def in_a_process(name: str, *arguments: Any) -> Any:
 
 
 def line(*cells: object) -> None:
-    print("| " + " | ".join(f"{cell:.4g}" if isinstance(cell, float) else f"{cell}" for cell in cells) + " |", flush=True)
+    print(
+        "| "
+        + " | ".join(f"{cell:.4g}" if isinstance(cell, float) else f"{cell}" for cell in cells)
+        + " |",
+        flush=True,
+    )
 
 
 def show(size: str, n_factors: int, name: str, result: dict[str, Any], ratio: object = "") -> None:
-    values = (result.get(key, "") for key in ("steps", "seconds", "objective", "held_out", "peak_mb", "added_mb"))
+    values = (
+        result.get(key, "")
+        for key in ("steps", "seconds", "objective", "held_out", "peak_mb", "added_mb")
+    )
     line(size, n_factors, name, *values, ratio)
 
 
 def show_race(size: str, n_factors: int, dtype: str, solver: str, rival: dict[str, Any]) -> None:
     steps = in_a_process("steps_to", size, n_factors, dtype, solver, rival["objective"])
     mine = in_a_process("ours", size, n_factors, dtype, solver, steps)
-    show(size, n_factors, f"unskew {solver} {dtype}, to that objective", mine, rival["seconds"] / mine["seconds"])
+    show(
+        size,
+        n_factors,
+        f"unskew {solver} {dtype}, to that objective",
+        mine,
+        rival["seconds"] / mine["seconds"],
+    )
 
 
 def race(size: str, n_factors: int) -> None:
     """cmfrec, and ours to the objective that it reached."""
-    rivals = [("CG, 10 sweeps", 10, True), ("Cholesky, 10 sweeps", 10, False), ("Cholesky, 20 sweeps", 20, False)]
+    rivals = [
+        ("CG, 10 sweeps", 10, True),
+        ("Cholesky, 10 sweeps", 10, False),
+        ("Cholesky, 20 sweeps", 20, False),
+    ]
     large = SIZES[size][2] * n_factors > LARGE
     for label, n_sweeps, use_cg in rivals[:1] if large else rivals:
         rival = in_a_process("cmfrec", size, n_factors, n_sweeps, use_cg)
@@ -356,11 +470,26 @@ def compare(size: str, n_factors: int) -> None:
     if find_spec("cmfrec"):
         race(size, n_factors)
     for dtype in ("float32",) if large else ("float32", "float64"):
-        show(size, n_factors, f"unskew {dtype}, to convergence", in_a_process("ours", size, n_factors, dtype, "als", 300))
+        show(
+            size,
+            n_factors,
+            f"unskew {dtype}, to convergence",
+            in_a_process("ours", size, n_factors, dtype, "als", 300),
+        )
     if find_spec("implicit") and not large:
-        show(size, n_factors, "implicit (other objective)", in_a_process("implicit", size, n_factors, 15))
+        show(
+            size,
+            n_factors,
+            "implicit (other objective)",
+            in_a_process("implicit", size, n_factors, 15),
+        )
     if find_spec("surprise") and size in ("100K", "1M"):
-        show(size, n_factors, "scikit-surprise (no weights)", in_a_process("surprise", size, n_factors, 20))
+        show(
+            size,
+            n_factors,
+            "scikit-surprise (no weights)",
+            in_a_process("surprise", size, n_factors, 20),
+        )
 
 
 def compare_dense() -> None:
@@ -388,7 +517,18 @@ def main() -> None:
             line(*row.values())
         print()
     if options.only != "kernel":
-        line("log", "factors", "what", "steps", "seconds", "objective", "held-out MSE", "peak MB", "added MB", "rival / ours")
+        line(
+            "log",
+            "factors",
+            "what",
+            "steps",
+            "seconds",
+            "objective",
+            "held-out MSE",
+            "peak MB",
+            "added MB",
+            "rival / ours",
+        )
         line(*["---"] * 10)
     if options.only in (None, "dense"):
         compare_dense()

@@ -37,7 +37,9 @@ def draw(n_clusters: int) -> Ratings:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--mechanism", choices=("mar", "cpt-v", "logit-vd"), default="cpt-v")
     parser.add_argument("--clusters", type=int, default=20)
     parser.add_argument("--restarts", type=int, default=5)
@@ -45,13 +47,19 @@ def main() -> None:
     given = parser.parse_args()
     log = draw(given.clusters)
     known = None if given.mechanism == "mar" else CHANCE
-    model = MultinomialMixture(given.mechanism, given.clusters, n_restarts=given.restarts, n_threads=given.threads)
-    MultinomialMixture(given.mechanism, 2, n_restarts=1, max_iter=1).fit(log, value_propensities=known)
+    model = MultinomialMixture(
+        given.mechanism, given.clusters, n_restarts=given.restarts, n_threads=given.threads
+    )
+    MultinomialMixture(given.mechanism, 2, n_restarts=1, max_iter=1).fit(
+        log, value_propensities=known
+    )
     began = perf_counter()
     model.fit(log, value_propensities=known)
     seconds = perf_counter() - began
     sweep = 1000 * seconds / model.n_iter_ / given.restarts
-    print(f"{log}\n{model!r}: {model.n_iter_} sweeps of each start, {'' if model.converged_ else 'not '}converged")
+    print(
+        f"{log}\n{model!r}: {model.n_iter_} sweeps of each start, {'' if model.converged_ else 'not '}converged"
+    )
     print(f"{seconds:.1f} s, {sweep:.1f} ms a sweep")
 
 

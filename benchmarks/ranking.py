@@ -24,7 +24,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from unskew.data.factors import Factors
-from unskew.metrics.positions import BLOCK_CELLS, positions
+from unskew.ranking.positions import BLOCK_CELLS, positions
 
 SIZES = {"small": (6_000, 4_000, 1_000_000), "large": (70_000, 10_000, 10_000_000)}
 N_FACTORS, TOP = 20, 50
@@ -90,16 +90,24 @@ def measure(size: str, repeats: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--size", choices=SIZES, help="measure one size in this process")
     parser.add_argument("--repeats", type=int, default=7)
     arguments = parser.parse_args()
     if arguments.size:
         measure(arguments.size, arguments.repeats)
         return
-    print("| log | work | seconds | GEMM time / ours | MB before | peak MB |\n|---|---|---|---|---|---|", flush=True)
+    print(
+        "| log | work | seconds | GEMM time / ours | MB before | peak MB |\n|---|---|---|---|---|---|",
+        flush=True,
+    )
     for size in SIZES:
-        subprocess.run([sys.executable, __file__, "--size", size, "--repeats", str(arguments.repeats)], check=True)
+        subprocess.run(
+            [sys.executable, __file__, "--size", size, "--repeats", str(arguments.repeats)],
+            check=True,
+        )
 
 
 if __name__ == "__main__":

@@ -18,21 +18,30 @@ import numpy as np
 from scipy import stats
 
 from unskew.errors import PropensityWarning
-from unskew.experiments.draws import random_ratings
-from unskew.experiments.figure3 import error_of_all_cells
-from unskew.experiments.world import find_world
+from unskew.model_selection.search import cross_validate
 from unskew.models.doubly_robust import DoublyRobustFactorization
-from unskew.models.factorization import MatrixFactorization
+from unskew.models.matrix_factorization import MatrixFactorization
+from unskew.paper.draws import random_ratings
+from unskew.paper.figure3 import error_of_all_cells
+from unskew.paper.world import find_world
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
-from unskew.selection.search import cross_validate
 
 FAST: dict[str, Any] = {"tol": 3e-5, "max_iter": 100}
 SMALL: dict[str, Any] = FAST | {"dtype": "float32"}
-IMPUTERS = [MatrixFactorization(20, l2, offsets=how, **FAST) for l2, how in ((0.5, "none"), (1.0, "none"), (2.0, "free"))]
+IMPUTERS = [
+    MatrixFactorization(20, l2, offsets=how, **FAST)
+    for l2, how in ((0.5, "none"), (1.0, "none"), (2.0, "free"))
+]
 ROBUST = {"l2": (1.0, 2.0), "offsets": ("free", "regularized"), "imputer": IMPUTERS}
 LEARNERS = {
-    "MF-IPS, free": (MatrixFactorization(20, offsets="free", **SMALL), {"l2": (0.5, 1.0, 2.0, 5.0)}),
-    "MF-IPS": (MatrixFactorization(20, **SMALL), {"l2": (0.5, 1.0, 2.0), "offsets": ("free", "regularized", "none")}),
+    "MF-IPS, free": (
+        MatrixFactorization(20, offsets="free", **SMALL),
+        {"l2": (0.5, 1.0, 2.0, 5.0)},
+    ),
+    "MF-IPS": (
+        MatrixFactorization(20, **SMALL),
+        {"l2": (0.5, 1.0, 2.0), "offsets": ("free", "regularized", "none")},
+    ),
     "DR-JL": (DoublyRobustFactorization(20, weighting="dr-jl", **SMALL), ROBUST),
     "MRDR": (DoublyRobustFactorization(20, weighting="mrdr", **SMALL), ROBUST),
 }
@@ -51,15 +60,31 @@ def main() -> None:
     for trial in range(options.trials):
         rng = np.random.default_rng((0, 7, trial))
         log, _ = observation.draw(rng)
-        bayes = NaiveBayesPropensity().fit(log, mcar=random_ratings(world.truth, options.sample, rng))
+        bayes = NaiveBayesPropensity().fit(
+            log, mcar=random_ratings(world.truth, options.sample, rng)
+        )
         for name, (model, grid) in LEARNERS.items():
             began = perf_counter()
             found = cross_validate(model, log, bayes, grid=grid, random_state=trial)
             errors[name].append(error_of_all_cells(found.best_model, world))
-            print(trial, name, f"{errors[name][-1]:.4f}", f"{perf_counter() - began:.0f} s", found.best_params, flush=True)
+            print(
+                trial,
+                name,
+                f"{errors[name][-1]:.4f}",
+                f"{perf_counter() - began:.0f} s",
+                found.best_params,
+                flush=True,
+            )
     for name, values in errors.items():
-        against = {other: np.subtract(values, errors[other]) for other in ("MF-IPS, free", "MF-IPS") if other != name}
-        tests = [f"{gap.mean():+.4f} (p = {stats.ttest_1samp(gap, 0).pvalue:.2g}) to {other}" for other, gap in against.items()]
+        against = {
+            other: np.subtract(values, errors[other])
+            for other in ("MF-IPS, free", "MF-IPS")
+            if other != name
+        }
+        tests = [
+            f"{gap.mean():+.4f} (p = {stats.ttest_1samp(gap, 0).pvalue:.2g}) to {other}"
+            for other, gap in against.items()
+        ]
         print(f"{name}: {np.mean(values):.4f} ± {np.std(values, ddof=1):.4f};", "; ".join(tests))
 
 

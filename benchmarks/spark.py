@@ -54,7 +54,12 @@ def write_log(path: Path, n: int, per_user: int) -> None:
         score = 3.3 + np.einsum("ukd,ud->uk", traits[item], taste) + rng.normal(0, 0.7, item.shape)
         rating = np.clip(np.round(score), 1, 5).ravel()
         propensity = np.minimum(1.0, per_user / N_ITEMS * np.exp(0.5 * (rating - 3)))
-        table = {"user_id": user, "item_id": item.ravel(), "rating": rating, "propensity": propensity}
+        table = {
+            "user_id": user,
+            "item_id": item.ravel(),
+            "rating": rating,
+            "propensity": propensity,
+        }
         pq.write_table(pa.table(table), path / f"{first}.parquet")
 
 
@@ -64,7 +69,12 @@ def write_empty(path: Path) -> None:
 
     path.mkdir()
     item = np.arange(N_ITEMS)
-    table = {"user_id": item // 100, "item_id": item, "rating": item % 5 + 1.0, "propensity": np.full(N_ITEMS, 0.1)}
+    table = {
+        "user_id": item // 100,
+        "item_id": item,
+        "rating": item % 5 + 1.0,
+        "propensity": np.full(N_ITEMS, 0.1),
+    }
     pq.write_table(pa.table(table), path / "0.parquet")
 
 
@@ -127,16 +137,23 @@ def time_here(path: str, _: int) -> dict[str, float]:
     import pyarrow.parquet as pq
 
     import unskew
-    from unskew.models.solvers.reduced import Reduced
+    from unskew.factorization.reduced import Reduced
     from unskew.threads import Workers
 
     table = pq.read_table(path)
-    log = unskew.Ratings.from_arrays(*(table[name].to_numpy() for name in ("user_id", "item_id", "rating")))
+    log = unskew.Ratings.from_arrays(
+        *(table[name].to_numpy() for name in ("user_id", "item_id", "rating"))
+    )
     model = unskew.MatrixFactorization(N_FACTORS, L2, dtype="float32")
     with Workers() as workers:
         problem = model._problem(log, table["propensity"].to_numpy(), workers)
-        solver = Reduced(problem, problem.by_user, np.sqrt(problem.by_item.weight_of_rows() + problem.l2))
-        point = np.random.default_rng(0).normal(0, 0.02, N_ITEMS * (N_FACTORS + 1) + 1) * solver.scale.mean()
+        solver = Reduced(
+            problem, problem.by_user, np.sqrt(problem.by_item.weight_of_rows() + problem.l2)
+        )
+        point = (
+            np.random.default_rng(0).normal(0, 0.02, N_ITEMS * (N_FACTORS + 1) + 1)
+            * solver.scale.mean()
+        )
         times = []
         for _ in range(7):
             began = perf_counter()
@@ -149,7 +166,16 @@ CASES = {"spark": time_spark, "here": time_here}
 
 
 def in_own_process(case: str, path: Path, n_blocks: int = 0) -> dict[str, float]:
-    command = [sys.executable, __file__, "--case", case, "--path", str(path), "--blocks", str(n_blocks)]
+    command = [
+        sys.executable,
+        __file__,
+        "--case",
+        case,
+        "--path",
+        str(path),
+        "--blocks",
+        str(n_blocks),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(done.stderr[-3000:])
@@ -162,7 +188,9 @@ def print_row(cells: list[str]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sizes", type=int, nargs="+", default=[1], help="millions of ratings")
     parser.add_argument("--n-blocks", type=int, nargs="+", default=[2, 8, 32])
     parser.add_argument("--case", choices=CASES, help=argparse.SUPPRESS)
@@ -178,7 +206,16 @@ def main() -> None:
         for size in asked.sizes:
             logs[f"{size}M"] = Path(folder) / f"{size}M"
             write_log(logs[f"{size}M"], size * 1_000_000, PER_USER)
-        heads = ["ratings", "users", "blocks", "evaluation, s", "here, s", "bare job, s", "the first, s", "all else, s"]
+        heads = [
+            "ratings",
+            "users",
+            "blocks",
+            "evaluation, s",
+            "here, s",
+            "bare job, s",
+            "the first, s",
+            "all else, s",
+        ]
         print_row([*heads, "driver's Python, MB", "heap, MB"])
         print_row(["---"] * (len(heads) + 2))
         for name, path in logs.items():

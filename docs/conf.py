@@ -22,7 +22,9 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 nitpicky = True
-nitpick_ignore_regex = [(r"py:.*", r"(?!unskew(\.theory)?\.\w+$).*")]  # a public name that is written down must exist
+nitpick_ignore_regex = [
+    (r"py:.*", r"(?!unskew(\.theory)?\.\w+$).*")
+]  # a public name that is written down must exist
 templates_path = ["_templates"]
 exclude_patterns = ["_templates"]
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
@@ -78,7 +80,10 @@ html_theme_options = {
     "navbar_end": ["theme-switcher"],
     "header_links_before_dropdown": 7,
     "show_toc_level": 2,
-    "secondary_sidebar_items": {"[!agr]*": ["page-toc"], "guides/*": ["page-toc"]},  # all but api/, gallery/ and results
+    "secondary_sidebar_items": {
+        "[!agr]*": ["page-toc"],
+        "guides/*": ["page-toc"],
+    },  # all but api/, gallery/ and results
     "footer_start": ["copyright"],
     "footer_end": [],
     "show_prev_next": False,
@@ -92,10 +97,10 @@ ROOMS = {
     "unskew.evaluation": "Judging models",
     "unskew.estimators": "Weights and their transforms",
     "unskew.models": "Recommenders",
-    "unskew.selection": "Choosing settings",
+    "unskew.model_selection": "Choosing settings",
     "unskew.engines": "Engines",
     "unskew.loading": "Saved models",
-    "unskew.data.datasets": "Public data sets",
+    "unskew.datasets": "Public data sets",
     "unskew.errors": "Errors and warnings",
 }
 """Headings of the reference, by the module that a public name lives in; the longest that fits."""
@@ -119,9 +124,26 @@ def reference() -> str:
     parts += [".. currentmodule:: unskew", ""]
     for heading, members in names.items():
         if members:
-            parts += [heading, "-" * len(heading), "", ".. autosummary::", "   :toctree: .", "   :nosignatures:", ""]
+            parts += [
+                heading,
+                "-" * len(heading),
+                "",
+                ".. autosummary::",
+                "   :toctree: .",
+                "   :nosignatures:",
+                "",
+            ]
             parts += [*(f"   {member}" for member in members), ""]
-    parts += ["Modules", "-------", "", ".. autosummary::", "   :toctree: .", "", *(f"   {name}" for name in modules), ""]
+    parts += [
+        "Modules",
+        "-------",
+        "",
+        ".. autosummary::",
+        "   :toctree: .",
+        "",
+        *(f"   {name}" for name in modules),
+        "",
+    ]
     return "\n".join(parts)
 
 
@@ -135,7 +157,9 @@ def write_reference(app: Any, _config: Any) -> None:
 SECTIONS = re.compile(r"^(Parameters|Attributes|Notes|Returns|Examples)$")
 
 
-def plain_text_to_markup(_app: Any, _what: str, _name: str, _obj: Any, _options: Any, lines: list[str]) -> None:
+def plain_text_to_markup(
+    _app: Any, _what: str, _name: str, _obj: Any, _options: Any, lines: list[str]
+) -> None:
     """Docstrings are written to be read as they stand: indented formulas stay as they are, ``v_`` and ``||v||`` are text."""
     told: list[str] = []
     is_formula, in_section, in_session = False, False, False
@@ -162,7 +186,13 @@ def escaped(line: str) -> str:
 
 
 def plain_names(
-    _app: Any, _what: str, _name: str, _obj: Any, _options: Any, signature: str | None, returns: str | None
+    _app: Any,
+    _what: str,
+    _name: str,
+    _obj: Any,
+    _options: Any,
+    signature: str | None,
+    returns: str | None,
 ) -> tuple[str | None, str | None]:
     """Sphinx shows an alias inside a union as a call; show its name."""
     alias = re.compile(r"TypeAliasForwardRef\('(\w+)'\)")
@@ -179,7 +209,9 @@ def setup(app: Any) -> None:
     from pygments.lexers.special import TextLexer
     from sphinx.ext import autosummary
 
-    autosummary.WELL_KNOWN_ABBREVIATIONS += ("Eq.",)  # else a summary that opens with an equation ends there
+    autosummary.WELL_KNOWN_ABBREVIATIONS += (
+        "Eq.",
+    )  # else a summary that opens with an equation ends there
     app.add_lexer("csv", TextLexer)
     app.connect("config-inited", write_reference)
     app.connect("autodoc-process-docstring", plain_text_to_markup, priority=400)

@@ -30,7 +30,9 @@ models = {
     "A: shy": np.where(truth == 5, 4, truth),
     "B: flatterer": np.where(truth == 1, 5, truth),
 }
-result = unskew.evaluate(log, models, propensities=propensity, metrics=["mae"], estimators=["naive", "ips", "snips"])
+result = unskew.evaluate(
+    log, models, propensities=propensity, metrics=["mae"], estimators=["naive", "ips", "snips"]
+)
 print(result)
 
 # %%
@@ -38,7 +40,9 @@ print(result)
 for estimator in ("naive", "ips", "snips"):
     print(result.compare("A: shy", "B: flatterer", metric="mae", estimator=estimator))
 for name, predicted in models.items():
-    print(f"The truth, which only a simulation knows: MAE of {name} is {np.abs(truth - predicted).mean():.3f}.")
+    print(
+        f"The truth, which only a simulation knows: MAE of {name} is {np.abs(truth - predicted).mean():.3f}."
+    )
 
 # %%
 # Estimates with their 95 % intervals.

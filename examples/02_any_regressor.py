@@ -20,7 +20,9 @@ truth = 1 + 4 * np.outer(1 - age**2, 0.3 + 0.7 * loudness**3) + rng.normal(0, 0.
 
 # %%
 # Whom and what the log shows more of; their product is the propensity, up to a factor that makes 3 % of all cells seen.
-world = unskew.Observation.of(truth, unskew.ByCovariates(np.exp(-2 * age), np.exp(2 * loudness)), density=0.03)
+world = unskew.Observation.of(
+    truth, unskew.ByCovariates(np.exp(-2 * age), np.exp(2 * loudness)), density=0.03
+)
 log, _ = world.draw(rng)
 print(log)
 
@@ -40,13 +42,20 @@ def covariates(user, item):
 every_user, every_item = np.indices(truth.shape).reshape(2, -1)
 models = {}
 for name, sample_weight in {"naive": None, "propensity-scored": weight}.items():
-    model = LinearRegression().fit(covariates(log.user, log.item), log.rating, sample_weight=sample_weight)
+    model = LinearRegression().fit(
+        covariates(log.user, log.item), log.rating, sample_weight=sample_weight
+    )
     models[name] = model.predict(covariates(every_user, every_item)).reshape(truth.shape)
 
-result = unskew.evaluate(log, models, propensities=propensity, metrics=["mse"], estimators=["naive", "snips"])
+result = unskew.evaluate(
+    log, models, propensities=propensity, metrics=["mse"], estimators=["naive", "snips"]
+)
 print(f"{'MSE of a model fitted':22}{'by the log':>12}{'by SNIPS':>12}{'over all cells':>16}")
 for name, predicted in models.items():
-    naive, snips = (result.risk(name, metric="mse", estimator=estimator).estimate for estimator in ("naive", "snips"))
+    naive, snips = (
+        result.risk(name, metric="mse", estimator=estimator).estimate
+        for estimator in ("naive", "snips")
+    )
     print(f"{name:22}{naive:12.3f}{snips:12.3f}{((truth - predicted) ** 2).mean():16.3f}")
 print(result.compare("propensity-scored", "naive", metric="mse", estimator="snips"))
 _, axes = plt.subplots(figsize=(7, 2.6), layout="constrained")

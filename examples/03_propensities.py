@@ -33,8 +33,12 @@ print(found)
 threes = np.full(len(world.log), 3.0)
 print(f"over all cells {np.abs(world.truth - 3).mean():.3f}")
 for name, model in (propensities | {"known": world.propensities}).items():
-    result = unskew.evaluate(world.log, {"threes": threes}, propensities=model, metrics=["mae"], estimators=["snips"])
-    print(f"by SNIPS with {name} propensities {result.risk('threes', metric='mae', estimator='snips').estimate:.3f}")
+    result = unskew.evaluate(
+        world.log, {"threes": threes}, propensities=model, metrics=["mae"], estimators=["snips"]
+    )
+    print(
+        f"by SNIPS with {name} propensities {result.risk('threes', metric='mae', estimator='snips').estimate:.3f}"
+    )
 
 # %%
 _, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")

@@ -30,7 +30,12 @@ columns = {
 
 # %%
 # A Parquet file, read lazily by polars and by a DuckDB relation.
-asked = {"prediction": ["kind", "fair"], "universe": (300, 500), "metrics": ["mae"], "cluster": "user"}
+asked = {
+    "prediction": ["kind", "fair"],
+    "universe": (300, 500),
+    "metrics": ["mae"],
+    "cluster": "user",
+}
 with tempfile.TemporaryDirectory() as folder:
     path = Path(folder, "log.parquet")
     pl.DataFrame(columns).write_parquet(path)

@@ -26,10 +26,14 @@ for density in densities:
     world = unskew.simulate(200, 300, density=density, alpha=0.5, random_state=2)
     print(f"{len(world.log):,} ratings")
     for name, model in learners.items():
-        found = unskew.cross_validate(model, world.log, world.propensities, grid={"l2": [0.2, 1.0, 5.0]})
+        found = unskew.cross_validate(
+            model, world.log, world.propensities, grid={"l2": [0.2, 1.0, 5.0]}
+        )
         error = ((found.best_model.predict(everyone, everything) - world.truth.ravel()) ** 2).mean()
         true[name].append(error)
-        print(f"    {name:20} l2 = {found.best_params['l2']:3g}  promised {found.best_score:.3f}  true {error:.3f}")
+        print(
+            f"    {name:20} l2 = {found.best_params['l2']:3g}  promised {found.best_score:.3f}  true {error:.3f}"
+        )
 
 # %%
 # The imputation has no offsets and shrinks towards 0, and ratings that nobody logged are low, so that this can help by itself.

@@ -39,11 +39,17 @@ models = {
     "popularity, clicks / chance": unskew.Popularity().fit(clicks, seen),
     "WeightedFactorization": unskew.WeightedFactorization(5, 10.0, alpha=5.0).fit(clicks),
     "ExposureFactorization": unskew.ExposureFactorization(5, 1.0).fit(clicks),
-    "RelevanceFactorization": unskew.RelevanceFactorization(5, 5.0, offsets="regularized").fit(clicks, seen),
+    "RelevanceFactorization": unskew.RelevanceFactorization(5, 5.0, offsets="regularized").fit(
+        clicks, seen
+    ),
 }
-found = {name: unskew.ranking_on_test(model, test, threshold=4, k=5) for name, model in models.items()}
+found = {
+    name: unskew.ranking_on_test(model, test, threshold=4, k=5) for name, model in models.items()
+}
 for name, ranking in found.items():
-    print(f"{name:28} AUC {ranking.auc:.3f}  within users {ranking.user_auc:.3f}  NDCG@5 {ranking.ndcg:.3f}")
+    print(
+        f"{name:28} AUC {ranking.auc:.3f}  within users {ranking.user_auc:.3f}  NDCG@5 {ranking.ndcg:.3f}"
+    )
 
 # %%
 _, axes = plt.subplots(figsize=(7, 2.6), layout="constrained")

@@ -29,7 +29,9 @@ def coat_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("data")
     (root / "coat" / "user_item_features").mkdir(parents=True)
     for name, values in tables.items():
-        (root / "coat" / name).write_text("".join(" ".join(map(str, line)) + "\n" for line in values.tolist()))
+        (root / "coat" / name).write_text(
+            "".join(" ".join(map(str, line)) + "\n" for line in values.tolist())
+        )
     for name in ("user", "item"):
         (root / "coat" / "user_item_features" / f"{name}_features_map.txt").write_text("gender:men")
     return root
@@ -45,7 +47,13 @@ def movielens_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     flags = "|".join(["1", *["0"] * 18])
     root = tmp_path_factory.mktemp("data")
     (root / "ml-100k").mkdir()
-    (root / "ml-100k" / "u.data").write_text("".join(f"{u + 1}\t{i + 1}\t{rating[u, i]}\t880000000\n" for u, i in cells))
-    (root / "ml-100k" / "u.user").write_text("".join(f"{user + 1}|30|F|other|00000\n" for user in range(40)))
-    (root / "ml-100k" / "u.item").write_text("".join(f"{item + 1}|Film|01-Jan-1995|||{flags}\n" for item in range(60)))
+    (root / "ml-100k" / "u.data").write_text(
+        "".join(f"{u + 1}\t{i + 1}\t{rating[u, i]}\t880000000\n" for u, i in cells)
+    )
+    (root / "ml-100k" / "u.user").write_text(
+        "".join(f"{user + 1}|30|F|other|00000\n" for user in range(40))
+    )
+    (root / "ml-100k" / "u.item").write_text(
+        "".join(f"{item + 1}|Film|01-Jan-1995|||{flags}\n" for item in range(60))
+    )
     return root

@@ -10,9 +10,15 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-ENGINES: Mapping[str, Callable[..., Any]] = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}
+ENGINES: Mapping[str, Callable[..., Any]] = {
+    "pandas": pd.DataFrame,
+    "polars": pl.DataFrame,
+    "pyarrow": pa.table,
+}
 
-each_engine = pytest.mark.parametrize("make", [pytest.param(make, id=name) for name, make in ENGINES.items()])
+each_engine = pytest.mark.parametrize(
+    "make", [pytest.param(make, id=name) for name, make in ENGINES.items()]
+)
 
 
 def columns_of(frame: Any) -> dict[str, list[Any]]:

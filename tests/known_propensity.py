@@ -28,7 +28,10 @@ class KnownPropensity(PropensityEstimator):
 
 def every_cell(model: Any) -> Matrix:
     """What a fitted model says of all pairs of its users and items."""
-    users, items = np.repeat(model.users_, len(model.items_)), np.tile(model.items_, len(model.users_))
+    users, items = (
+        np.repeat(model.users_, len(model.items_)),
+        np.tile(model.items_, len(model.users_)),
+    )
     return model.predict_pairs(users, items).reshape(len(model.users_), len(model.items_))
 
 

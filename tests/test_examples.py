@@ -14,7 +14,13 @@ EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_example_runs(path: Path) -> None:
-    run = subprocess.run([sys.executable, "-W", "error", str(path)], capture_output=True, text=True, timeout=60, check=False)
+    run = subprocess.run(
+        [sys.executable, "-W", "error", str(path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
     assert run.returncode == 0, run.stderr
     assert run.stdout
@@ -37,6 +43,10 @@ def test_example_is_a_page_of_the_gallery(path: Path) -> None:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_example_needs_no_data_from_elsewhere(path: Path) -> None:
-    names = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
+    names = {
+        node.attr
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+    }
 
     assert not {name for name in names if name.startswith("load_")}

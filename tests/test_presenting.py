@@ -21,5 +21,8 @@ def test_without_matplotlib_the_way_to_get_it_is_said(monkeypatch: pytest.Monkey
     result = evaluate(WORLD.log, np.full(len(WORLD.log), 3.0), propensities=WORLD.propensities)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
 
-    with pytest.raises(MissingExtraError, match=r"drawing figures needs matplotlib, .*pip install 'unskew\[report\]'"):
+    with pytest.raises(
+        MissingExtraError,
+        match=r"drawing figures needs matplotlib, .*pip install 'unskew\[report\]'",
+    ):
         result.plot()

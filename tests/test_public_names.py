@@ -50,10 +50,15 @@ def test_theory_has_the_papers_bounds() -> None:
     assert {"tail_bound", "ips_bias", "erm_bound", "erm_bound_estimated"} <= set(dir(unskew.theory))
 
 
-@pytest.mark.parametrize("heavy", ["numba", "sklearn", "scipy", "matplotlib", "pandas", "polars", "pyarrow", "click", "rich"])
+@pytest.mark.parametrize(
+    "heavy",
+    ["numba", "sklearn", "scipy", "matplotlib", "pandas", "polars", "pyarrow", "click", "rich"],
+)
 def test_import_loads_nothing_heavy(heavy: str) -> None:
     code = f"import sys, unskew; unskew.Ratings, unskew.errors; print({heavy!r} in sys.modules)"
 
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
 
     assert answer.strip() == "False"

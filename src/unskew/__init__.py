@@ -12,17 +12,15 @@ from unskew._version import __version__
 
 if TYPE_CHECKING:
     from unskew import errors, theory
-    from unskew.data.datasets.cm100k import load_cm100k
-    from unskew.data.datasets.coat import load_coat
-    from unskew.data.datasets.jester import load_jester
-    from unskew.data.datasets.movielens import load_movielens_100k
-    from unskew.data.datasets.yahoo_r3 import load_yahoo_r3
     from unskew.data.factors import Factors
-    from unskew.data.observation import ByCovariates, ByRating, Observation, Uniform
     from unskew.data.propensities import Propensities
     from unskew.data.ratings import Ratings
-    from unskew.data.simulation import Simulation, simulate
     from unskew.data.universe import Universe
+    from unskew.datasets.cm100k import load_cm100k
+    from unskew.datasets.coat import load_coat
+    from unskew.datasets.jester import load_jester
+    from unskew.datasets.movielens import load_movielens_100k
+    from unskew.datasets.yahoo_r3 import load_yahoo_r3
     from unskew.diagnostics.diagnose import diagnose
     from unskew.diagnostics.result import Diagnosis
     from unskew.engines.gpu.engine import GpuEngine
@@ -38,16 +36,18 @@ if TYPE_CHECKING:
     from unskew.evaluation.robustness import Robustness, Sensitivity
     from unskew.evaluation.sensitivity import sensitivity
     from unskew.loading import load
+    from unskew.model_selection.comparison import Learner, LearnerComparison, compare_learners
+    from unskew.model_selection.search import CrossValidation, cross_validate
     from unskew.models.all_rank import AllRank
     from unskew.models.balanced import IPSV2, StableDR
     from unskew.models.baselines import GlobalMean, OffsetsOnly, Popularity
     from unskew.models.doubly_robust import DoublyRobustFactorization
-    from unskew.models.estimator import Recommendations
     from unskew.models.exposure import ExposureFactorization
-    from unskew.models.factorization import MatrixFactorization
     from unskew.models.logistic import LogisticFactorization
+    from unskew.models.matrix_factorization import MatrixFactorization
     from unskew.models.mixture import MultinomialMixture
     from unskew.models.ordinal import OrdinalFactorization
+    from unskew.models.recommender import Recommendations
     from unskew.models.relevance import RelevanceFactorization
     from unskew.models.robust_variants import DRV2, EIB, TDR
     from unskew.models.tri_training import TriTraining
@@ -64,21 +64,21 @@ if TYPE_CHECKING:
     from unskew.propensity.wrappers.clipping import ClippedPropensity
     from unskew.propensity.wrappers.cross_fitting import CrossFittedPropensity
     from unskew.propensity.wrappers.scaling import ScaledPropensity
-    from unskew.selection.comparison import Learner, LearnerComparison, compare_learners
-    from unskew.selection.search import CrossValidation, cross_validate
+    from unskew.simulation.observation import ByCovariates, ByRating, Observation, Uniform
+    from unskew.simulation.simulate import Simulation, simulate
 
 _HOMES = {
     "AllRank": "unskew.models.all_rank",
     "BoostedPropensity": "unskew.propensity.covariate.boosted",
-    "ByCovariates": "unskew.data.observation",
-    "ByRating": "unskew.data.observation",
+    "ByCovariates": "unskew.simulation.observation",
+    "ByRating": "unskew.simulation.observation",
     "CalibratedPropensity": "unskew.propensity.wrappers.calibration",
     "ClassifierPropensity": "unskew.propensity.covariate.classifier",
     "Clip": "unskew.estimators.transforms",
     "ClippedPropensity": "unskew.propensity.wrappers.clipping",
     "Comparison": "unskew.evaluation.result",
     "CrossFittedPropensity": "unskew.propensity.wrappers.cross_fitting",
-    "CrossValidation": "unskew.selection.search",
+    "CrossValidation": "unskew.model_selection.search",
     "DRV2": "unskew.models.robust_variants",
     "Diagnosis": "unskew.diagnostics.result",
     "DoublyRobustFactorization": "unskew.models.doubly_robust",
@@ -92,14 +92,14 @@ _HOMES = {
     "SparkEngine": "unskew.engines.spark.engine",
     "GroupedEvaluation": "unskew.evaluation.groups",
     "IPSV2": "unskew.models.balanced",
-    "Learner": "unskew.selection.comparison",
-    "LearnerComparison": "unskew.selection.comparison",
+    "Learner": "unskew.model_selection.comparison",
+    "LearnerComparison": "unskew.model_selection.comparison",
     "LogisticFactorization": "unskew.models.logistic",
     "LogisticPropensity": "unskew.propensity.covariate.logistic",
-    "MatrixFactorization": "unskew.models.factorization",
+    "MatrixFactorization": "unskew.models.matrix_factorization",
     "MultinomialMixture": "unskew.models.mixture",
     "NaiveBayesPropensity": "unskew.propensity.naive_bayes",
-    "Observation": "unskew.data.observation",
+    "Observation": "unskew.simulation.observation",
     "OffsetsOnly": "unskew.models.baselines",
     "OneBitPropensity": "unskew.propensity.low_rank.one_bit",
     "OrdinalFactorization": "unskew.models.ordinal",
@@ -109,26 +109,26 @@ _HOMES = {
     "Propensities": "unskew.data.propensities",
     "PropensityWarning": "unskew.errors",
     "Ratings": "unskew.data.ratings",
-    "Recommendations": "unskew.models.estimator",
+    "Recommendations": "unskew.models.recommender",
     "RelevanceFactorization": "unskew.models.relevance",
     "Robustness": "unskew.evaluation.robustness",
     "ScaledPropensity": "unskew.propensity.wrappers.scaling",
     "Sensitivity": "unskew.evaluation.robustness",
     "Shrink": "unskew.estimators.transforms",
-    "Simulation": "unskew.data.simulation",
+    "Simulation": "unskew.simulation.simulate",
     "StableDR": "unskew.models.balanced",
     "SubGaussian": "unskew.estimators.transforms",
     "Switch": "unskew.estimators.transforms",
     "TDR": "unskew.models.robust_variants",
     "TriTraining": "unskew.models.tri_training",
-    "Uniform": "unskew.data.observation",
+    "Uniform": "unskew.simulation.observation",
     "UniformPropensity": "unskew.propensity.popularity",
     "Universe": "unskew.data.universe",
     "UnskewError": "unskew.errors",
     "UnskewWarning": "unskew.errors",
     "WeightedFactorization": "unskew.models.weighted",
-    "compare_learners": "unskew.selection.comparison",
-    "cross_validate": "unskew.selection.search",
+    "compare_learners": "unskew.model_selection.comparison",
+    "cross_validate": "unskew.model_selection.search",
     "diagnose": "unskew.diagnostics.diagnose",
     "evaluate": "unskew.evaluation.evaluate",
     "evaluate_frame": "unskew.evaluation.frames",
@@ -136,14 +136,14 @@ _HOMES = {
     "fit_popularity_frame": "unskew.propensity.frames",
     "inverse_weights": "unskew.estimators.weights",
     "load": "unskew.loading",
-    "load_cm100k": "unskew.data.datasets.cm100k",
-    "load_coat": "unskew.data.datasets.coat",
-    "load_jester": "unskew.data.datasets.jester",
-    "load_movielens_100k": "unskew.data.datasets.movielens",
-    "load_yahoo_r3": "unskew.data.datasets.yahoo_r3",
+    "load_cm100k": "unskew.datasets.cm100k",
+    "load_coat": "unskew.datasets.coat",
+    "load_jester": "unskew.datasets.jester",
+    "load_movielens_100k": "unskew.datasets.movielens",
+    "load_yahoo_r3": "unskew.datasets.yahoo_r3",
     "ranking_on_test": "unskew.evaluation.random_test",
     "sensitivity": "unskew.evaluation.sensitivity",
-    "simulate": "unskew.data.simulation",
+    "simulate": "unskew.simulation.simulate",
 }
 _ROOMS = ("errors", "theory")
 

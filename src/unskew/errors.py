@@ -116,7 +116,9 @@ class MissingExtraError(UnskewError, ImportError):
     """An optional dependency is not installed."""
 
     def __init__(self, package: str, *, extra: str, purpose: str) -> None:
-        super().__init__(f"{purpose} needs {package}, which is not installed. Add it with: pip install 'unskew[{extra}]'")
+        super().__init__(
+            f"{purpose} needs {package}, which is not installed. Add it with: pip install 'unskew[{extra}]'"
+        )
 
 
 class UnskewWarning(UserWarning):

@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from unskew.data.archive import read_model
 from unskew.estimators.transforms import Clip, Dynamic, Shrink, SubGaussian, Switch
+from unskew.io.model_files import read_model
 from unskew.models.registry import MODELS
 from unskew.propensity.registry import PROPENSITIES
 
 TRANSFORMS = (Clip, Switch, Shrink, SubGaussian, Dynamic)
-KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (*MODELS, *PROPENSITIES, *TRANSFORMS)}
+KINDS: dict[str, type[Any]] = {
+    kind.__name__: kind for kind in (*MODELS, *PROPENSITIES, *TRANSFORMS)
+}
 
 
 def load(path: str | Path) -> Any:

@@ -25,7 +25,11 @@ class Configured:
 
     def fitted_state(self) -> dict[str, Any]:
         """What the fit found, by name: arrays, ids, numbers, records of them, or other fitted things."""
-        return {name: value for name, value in vars(self).items() if name.endswith("_") and not name.startswith("_")}
+        return {
+            name: value
+            for name, value in vars(self).items()
+            if name.endswith("_") and not name.startswith("_")
+        }
 
     def require_fit(self) -> None:
         """Refuse to go on without a fit."""
@@ -37,7 +41,11 @@ class Configured:
         return None
 
     def __repr__(self) -> str:
-        changed = (f"{name}={value!r}" for name, value in self.get_params().items() if self._is_changed(name, value))
+        changed = (
+            f"{name}={value!r}"
+            for name, value in self.get_params().items()
+            if self._is_changed(name, value)
+        )
         return f"{type(self).__name__}({', '.join(changed)})"
 
     def _is_changed(self, name: str, value: object) -> bool:

@@ -16,7 +16,9 @@ def text_table(columns: Mapping[str, Sequence[object]]) -> str:
     """
     cells = {name: [show(value) for value in values] for name, values in columns.items()}
     widths = {name: max(map(len, [name, *values])) for name, values in cells.items()}
-    right = {name: any(isinstance(value, (int, float)) for value in columns[name]) for name in columns}
+    right = {
+        name: any(isinstance(value, (int, float)) for value in columns[name]) for name in columns
+    }
     lines = [[name, *values] for name, values in cells.items()]
     aligned = [
         [text.rjust(widths[name]) if right[name] else text.ljust(widths[name]) for text in line]
@@ -29,7 +31,9 @@ def html_table(columns: Mapping[str, Sequence[object]]) -> str:
     """The same as an HTML table; every value is escaped."""
     head = "".join(f"<th>{escape(name)}</th>" for name in columns)
     rows = zip(*columns.values(), strict=True)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(show(value))}</td>' for value in row)}</tr>" for row in rows)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{escape(show(value))}</td>' for value in row)}</tr>" for row in rows
+    )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 

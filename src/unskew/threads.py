@@ -20,7 +20,9 @@ def count_threads(n_threads: int | None) -> int:
     """The number asked for, or one for each processor this process may use."""
     if n_threads is not None:
         if not isinstance(n_threads, Integral) or n_threads < 1:
-            raise UsageError(f"n_threads must be a whole number, at least 1, or None for one a processor; got {n_threads!r}.")
+            raise UsageError(
+                f"n_threads must be a whole number, at least 1, or None for one a processor; got {n_threads!r}."
+            )
         return int(n_threads)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -72,7 +74,13 @@ def blas_in_words() -> str:
     import numpy.linalg  # noqa: F401 - which loads one
 
     found = [each for each in _blas_libraries().info() if each["user_api"] == "blas"]
-    return "; ".join(f"{each['internal_api']} {each['version']}, {each['num_threads']} threads" for each in found) or "none found"
+    return (
+        "; ".join(
+            f"{each['internal_api']} {each['version']}, {each['num_threads']} threads"
+            for each in found
+        )
+        or "none found"
+    )
 
 
 @cache

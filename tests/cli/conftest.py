@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unskew.data.files import write_table
 from unskew.data.ratings import Ratings
+from unskew.io.files import write_table
 
 FORMATS = ("csv", "tsv", "jsonl", "parquet", "arrow", "csv.gz")
 
@@ -34,9 +34,21 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     order = rng.permutation(len(log))
     for name in ("old", "new"):
         shuffled = {key: [columns[key][row] for row in order] for key in ("user_id", "item_id")}
-        write_table(shuffled | {"prediction": [columns[name][row] for row in order]}, str(folder / f"{name}.jsonl"))
-    write_table({"rating": truth.ravel()[rng.integers(0, truth.size, 500)].tolist()}, str(folder / "random.csv"))
+        write_table(
+            shuffled | {"prediction": [columns[name][row] for row in order]},
+            str(folder / f"{name}.jsonl"),
+        )
+    write_table(
+        {"rating": truth.ravel()[rng.integers(0, truth.size, 500)].tolist()},
+        str(folder / "random.csv"),
+    )
     users, items = np.unique(columns["user_id"]).tolist(), np.unique(columns["item_id"]).tolist()
-    write_table({"user_id": users, "age": rng.integers(18, 80, len(users)).tolist()}, str(folder / "users.csv"))
-    write_table({"item_id": items, "kind": rng.choice(["drama", "comedy"], len(items)).tolist()}, str(folder / "items.csv"))
+    write_table(
+        {"user_id": users, "age": rng.integers(18, 80, len(users)).tolist()},
+        str(folder / "users.csv"),
+    )
+    write_table(
+        {"item_id": items, "kind": rng.choice(["drama", "comedy"], len(items)).tolist()},
+        str(folder / "items.csv"),
+    )
     return folder

@@ -18,12 +18,12 @@ from click.testing import CliRunner, Result
 from unskew import __version__
 from unskew.cli import main
 from unskew.errors import BadRatingError, MissingExtraError, UnknownNameError
-from unskew.experiments.figure3 import figure3
-from unskew.experiments.reproduction import Reproduction
-from unskew.experiments.table1 import table1
-from unskew.experiments.table2 import table2
-from unskew.experiments.table2_systems import SYSTEMS
-from unskew.experiments.toy import toy
+from unskew.paper.figure3 import figure3
+from unskew.paper.reproduction import Reproduction
+from unskew.paper.table1 import table1
+from unskew.paper.table2 import table2
+from unskew.paper.table2_systems import SYSTEMS
+from unskew.paper.toy import toy
 
 ESTIMATORS = ("naive", "ips", "snips")
 IN_A_PROCESS = [sys.executable, "-c", "from unskew.cli import main; main()"]
@@ -41,7 +41,12 @@ def run(*arguments: str) -> Result:
 
 def command_paths() -> list[list[str]]:
     """Every command there is, those inside others too, and the group itself."""
-    inner = [[name, each] for name, group in main.commands.items() if isinstance(group, click.Group) for each in group.commands]
+    inner = [
+        [name, each]
+        for name, group in main.commands.items()
+        if isinstance(group, click.Group)
+        for each in group.commands
+    ]
     return [[], *sorted([*([name] for name in main.commands), *inner])]
 
 
@@ -63,9 +68,15 @@ def test_every_command_helps_with_an_example(path: list[str], option: str) -> No
 
 
 @pytest.mark.parametrize("path", command_paths()[1:], ids=" ".join)
-def test_the_examples_parse(path: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_parse(
+    path: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    shown = [line.strip() for line in run(*path, "--help").stdout.splitlines() if line.strip().startswith("unskew ")]
+    shown = [
+        line.strip()
+        for line in run(*path, "--help").stdout.splitlines()
+        if line.strip().startswith("unskew ")
+    ]
 
     assert shown
     for line in shown:
@@ -82,12 +93,21 @@ def test_the_examples_parse(path: list[str], tmp_path: Path, monkeypatch: pytest
 def test_help_comes_quickly_and_loads_nothing_heavy() -> None:
     code = "import sys; from unskew.cli import main; print(*({'numpy', 'numba', 'scipy', 'rich', 'pyarrow'} & set(sys.modules)))"
 
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == ""
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == ""
+    )
 
 
 def test_completion_knows_commands_options_and_metrics() -> None:
     def complete(words: str, place: int) -> str:
-        environment = {"_UNSKEW_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(place)}
+        environment = {
+            "_UNSKEW_COMPLETE": "bash_complete",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(place),
+        }
         return CliRunner().invoke(main, [], env=environment, prog_name="unskew").output
 
     assert "plain,evaluate" in complete("unskew ev", 1)
@@ -111,7 +131,9 @@ def test_completion_knows_commands_options_and_metrics() -> None:
     ],
     ids=" ".join,
 )
-def test_a_usage_error_exits_with_2_and_says_so_on_standard_error(arguments: tuple[str, ...]) -> None:
+def test_a_usage_error_exits_with_2_and_says_so_on_standard_error(
+    arguments: tuple[str, ...],
+) -> None:
     result = run(*arguments)
 
     assert result.exit_code == 2
@@ -128,11 +150,13 @@ def test_a_usage_error_exits_with_2_and_says_so_on_standard_error(arguments: tup
     ],
     ids=lambda each: type(each).__name__,
 )
-def test_our_errors_are_one_line_and_an_exit_code(monkeypatch: pytest.MonkeyPatch, error: Exception, code: int) -> None:
+def test_our_errors_are_one_line_and_an_exit_code(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, code: int
+) -> None:
     def fail(**_: object) -> Reproduction:
         raise error
 
-    monkeypatch.setattr("unskew.experiments.toy.toy", fail)
+    monkeypatch.setattr("unskew.paper.toy.toy", fail)
     result = run("reproduce", "toy")
 
     assert result.exit_code == code
@@ -148,7 +172,7 @@ def test_a_bug_is_not_dressed_up(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(**_: object) -> Reproduction:
         raise RuntimeError
 
-    monkeypatch.setattr("unskew.experiments.toy.toy", fail)
+    monkeypatch.setattr("unskew.paper.toy.toy", fail)
 
     assert isinstance(run("reproduce", "toy").exception, RuntimeError)
 
@@ -158,7 +182,9 @@ def test_a_bug_is_not_dressed_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_demo_starts_within_five_seconds_and_ends_within_a_minute() -> None:
     started = time.monotonic()
-    with subprocess.Popen([*IN_A_PROCESS, "demo"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [*IN_A_PROCESS, "demo"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         first_line = process.stdout.readline()
         first_seen = time.monotonic() - started
@@ -168,7 +194,10 @@ def test_the_demo_starts_within_five_seconds_and_ends_within_a_minute() -> None:
     assert first_line.startswith("Simulating 943 users and 1,682 films")
     assert first_seen < 5
     assert errors == ""
-    assert all(name in rest for name in ("truth", "naive", "ips", "snips", "optimist", "realist", "mae", "mse"))
+    assert all(
+        name in rest
+        for name in ("truth", "naive", "ips", "snips", "optimist", "realist", "mae", "mse")
+    )
     assert re.search(r"^naive +-0\.\d+ ± 0\.\d+ +optimist$", rest, re.MULTILINE)
     assert re.search(r"^snips +\+0\.\d+ ± 0\.\d+ +realist$", rest, re.MULTILINE)
     assert "± is half of a 95 % interval." in rest
@@ -207,7 +236,11 @@ def rows_of(result: Result, name: str, trials: int, seed: int = 0) -> list[dict[
 def test_toy_as_json() -> None:
     rows = rows_of(run("reproduce", "toy", "--json", "--trials", "5", "--seed", "3"), "toy", 5, 3)
 
-    assert [(row["prediction"], row["metric"]) for row in rows] == [("Y1", "mae"), ("Y2", "mae"), ("Y3", "cg@10")]
+    assert [(row["prediction"], row["metric"]) for row in rows] == [
+        ("Y1", "mae"),
+        ("Y2", "mae"),
+        ("Y3", "cg@10"),
+    ]
     for row in rows:
         assert isinstance(row["true"], float)
         assert all(row[name].keys() == {"mean", "std"} for name in ESTIMATORS)
@@ -227,12 +260,20 @@ def test_table1_as_json_is_the_same_in_another_process() -> None:
         assert row["paper"].keys() == {"true", *ESTIMATORS}
         for values in (row, row["paper"]):
             assert all(values[name].keys() == {"mean", "std"} for name in ESTIMATORS)
-    assert {row["prediction"] for row in rows} == {"REC_ONES", "REC_FOURS", "ROTATE", "SKEWED", "COARSENED"}
+    assert {row["prediction"] for row in rows} == {
+        "REC_ONES",
+        "REC_FOURS",
+        "ROTATE",
+        "SKEWED",
+        "COARSENED",
+    }
     assert {row["metric"] for row in rows} == {"mae", "dcg@50"}
 
 
 def test_figure2_as_json_and_as_files(tmp_path: Path) -> None:
-    result = run("reproduce", "figure2", "--json", "--trials", "2", "-o", str(tmp_path / "new" / "folder"))
+    result = run(
+        "reproduce", "figure2", "--json", "--trials", "2", "-o", str(tmp_path / "new" / "folder")
+    )
     rows = rows_of(result, "figure2", 2)
 
     assert len(rows) == 2 * 6 * 3
@@ -254,7 +295,9 @@ def test_toy_as_files(tmp_path: Path) -> None:
     assert "wrote" not in result.stdout
 
 
-def test_numbers_are_written_even_where_figures_cannot_be_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_are_written_even_where_figures_cannot_be_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     result = run("reproduce", "toy", "--trials", "2", "-o", str(tmp_path))
 
@@ -306,14 +349,18 @@ def test_a_terminal_of_80_columns_shows_every_column() -> None:
 
     assert process.returncode == 0
     assert max(map(len, lines)) <= 80
-    assert any(line.startswith("Y1          mae     0.333") and line.count("±") == 3 for line in lines)
+    assert any(
+        line.startswith("Y1          mae     0.333") and line.count("±") == 3 for line in lines
+    )
     assert not any("…" in line for line in lines)
 
 
 def test_the_module_runs_and_an_ascii_output_is_no_reason_to_fail() -> None:
     command = [sys.executable, "-m", "unskew", "reproduce", "toy", "--trials", "2"]
     environment = os.environ | {"PYTHONIOENCODING": "ascii"}
-    finished = subprocess.run(command, capture_output=True, env=environment, timeout=120, check=True)
+    finished = subprocess.run(
+        command, capture_output=True, env=environment, timeout=120, check=True
+    )
     text = finished.stdout.decode("ascii")
 
     assert "Mean ? standard deviation over draws." in text
@@ -325,8 +372,10 @@ def stubs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Experiments that only say how many trials they were asked for."""
     for name in ("table1", "figure2", "figure3", "figure4", "table2"):
         monkeypatch.setattr(
-            f"unskew.experiments.{name}.{name}",
-            lambda name=name, trials=0, **_: Reproduction(name, trials, 0, [{"asked": trials}], {"n": [trials]}, ""),
+            f"unskew.paper.{name}.{name}",
+            lambda name=name, trials=0, **_: Reproduction(
+                name, trials, 0, [{"asked": trials}], {"n": [trials]}, ""
+            ),
         )
 
 
@@ -341,32 +390,44 @@ def test_all_experiments_share_one_object(coat_folder: Path) -> None:
         "figure4",
         "table2",
     ]
-    assert result.stderr == f"table1, figure2, figure3, figure4 run as without --data: {coat_folder} has no MovieLens 100K.\n"
+    assert (
+        result.stderr
+        == f"table1, figure2, figure3, figure4 run as without --data: {coat_folder} has no MovieLens 100K.\n"
+    )
 
 
 @pytest.mark.usefixtures("stubs")
 def test_all_leaves_out_what_it_has_no_data_for_and_says_so(tmp_path: Path) -> None:
     result = run("reproduce", "all", "--json", "--trials", "2", "--data", str(tmp_path))
 
-    assert [row["experiment"] for row in rows_of(result, "all", 2)] == ["toy"] * 3 + ["table1", "figure2", "figure3", "figure4"]
+    assert [row["experiment"] for row in rows_of(result, "all", 2)] == ["toy"] * 3 + [
+        "table1",
+        "figure2",
+        "figure3",
+        "figure4",
+    ]
     assert result.stderr.startswith("table2 left out: Coat Shopping was not found.")
 
 
 @pytest.mark.usefixtures("stubs")
-@pytest.mark.parametrize(("name", "trials"), [("table1", 50), ("figure2", 50), ("figure3", 30), ("table2", 1)])
+@pytest.mark.parametrize(
+    ("name", "trials"), [("table1", 50), ("figure2", 50), ("figure3", 30), ("table2", 1)]
+)
 def test_each_experiment_has_its_own_number_of_trials(name: str, trials: int) -> None:
     assert rows_of(run("reproduce", name, "--json"), name, trials) == [{"asked": trials}]
 
 
 @pytest.mark.parametrize("name", ["table1", "figure2", "figure3"])
-def test_data_reach_the_experiments_that_can_do_without(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_data_reach_the_experiments_that_can_do_without(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     asked: list[Path | None] = []
 
     def stub(*, data: Path | None, trials: int, **_: object) -> Reproduction:
         asked.append(data)
         return Reproduction(name, trials, 0, [], {"n": [trials]}, "")
 
-    monkeypatch.setattr(f"unskew.experiments.{name}.{name}", stub)
+    monkeypatch.setattr(f"unskew.paper.{name}.{name}", stub)
     run("reproduce", name, "--data", str(tmp_path))
     run("reproduce", name)
 
@@ -390,25 +451,57 @@ def test_table1_without_the_data_it_is_given_says_what_the_reader_says(tmp_path:
     assert "https://grouplens.org/datasets/movielens/100k/" in result.stderr
 
 
-def test_figure3_in_all_its_forms(monkeypatch: pytest.MonkeyPatch, movielens_folder: Path, tmp_path: Path) -> None:
-    monkeypatch.setattr("unskew.experiments.figure3.figure3", partial(figure3, l2=(2, 5)))
-    monkeypatch.setattr("unskew.experiments.figure3.N_FACTORS", 2)
-    shown = run("reproduce", "figure3", "--trials", "2", "--data", str(movielens_folder), "-o", str(tmp_path))
+def test_figure3_in_all_its_forms(
+    monkeypatch: pytest.MonkeyPatch, movielens_folder: Path, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("unskew.paper.figure3.figure3", partial(figure3, l2=(2, 5)))
+    monkeypatch.setattr("unskew.paper.figure3.N_FACTORS", 2)
+    shown = run(
+        "reproduce",
+        "figure3",
+        "--trials",
+        "2",
+        "--data",
+        str(movielens_folder),
+        "-o",
+        str(tmp_path),
+    )
 
     assert shown.exit_code == 0, shown.stderr
     assert "figure3, 2 trials, seed 0" in shown.stdout
     assert "Truth: MovieLens 100K, completed by" in " ".join(shown.stdout.split())
     assert_readable(shown.stdout)
-    assert {path.name for path in tmp_path.iterdir()} == {"figure3.json", "figure3.png", "figure3.svg"}
-    curves = [row for row in json.loads((tmp_path / "figure3.json").read_text())["rows"] if "variant" not in row]
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "figure3.json",
+        "figure3.png",
+        "figure3.svg",
+    }
+    curves = [
+        row
+        for row in json.loads((tmp_path / "figure3.json").read_text())["rows"]
+        if "variant" not in row
+    ]
     assert len(curves) == 12
-    assert curves[0].keys() == {"panel", "alpha", "model", "metric", "ours", "ci_low", "ci_high", "paper"}
+    assert curves[0].keys() == {
+        "panel",
+        "alpha",
+        "model",
+        "metric",
+        "ours",
+        "ci_low",
+        "ci_high",
+        "paper",
+    }
 
 
-def test_table2_in_all_its_forms(monkeypatch: pytest.MonkeyPatch, coat_folder: Path, tmp_path: Path) -> None:
+def test_table2_in_all_its_forms(
+    monkeypatch: pytest.MonkeyPatch, coat_folder: Path, tmp_path: Path
+) -> None:
     few = {"coat": SYSTEMS["coat"][:2], "yahoo": SYSTEMS["yahoo"][:2]}
-    small = partial(table2, grid={"l2": (25,), "n_factors": (2,), "offsets": ("regularized",)}, systems=few)
-    monkeypatch.setattr("unskew.experiments.table2.table2", small)
+    small = partial(
+        table2, grid={"l2": (25,), "n_factors": (2,), "offsets": ("regularized",)}, systems=few
+    )
+    monkeypatch.setattr("unskew.paper.table2.table2", small)
     monkeypatch.setenv("UNSKEW_DATA", str(coat_folder))
     shown = run("reproduce", "table2", "-o", str(tmp_path))
     rows = rows_of(run("reproduce", "table2", "--json"), "table2", 1)
@@ -417,7 +510,9 @@ def test_table2_in_all_its_forms(monkeypatch: pytest.MonkeyPatch, coat_folder: P
     assert "table2, 1 trial, seed 0" in shown.stdout
     assert_readable(shown.stdout)
     assert {path.name for path in tmp_path.iterdir()} == {"table2.json", "table2.png", "table2.svg"}
-    assert [(row["model"], row["metric"], row["paper"]) for row in rows if "variant" not in row] == [
+    assert [
+        (row["model"], row["metric"], row["paper"]) for row in rows if "variant" not in row
+    ] == [
         ("MF-IPS", "mse", 1.093),
         ("MF-IPS", "mae", 0.86),
         ("MF-Naive", "mse", 1.202),
@@ -435,7 +530,9 @@ def test_table2_without_data_says_what_the_reader_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("quiet", "shows"), [((), True), (("-q",), False)])
-def test_progress_goes_to_standard_error(monkeypatch: pytest.MonkeyPatch, quiet: tuple[str, ...], shows: bool) -> None:
+def test_progress_goes_to_standard_error(
+    monkeypatch: pytest.MonkeyPatch, quiet: tuple[str, ...], shows: bool
+) -> None:
     """A terminal is forced on rich, which shows nothing elsewhere."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TTY_INTERACTIVE", "1")

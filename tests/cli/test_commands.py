@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 import unskew
 from unskew.cli import main
-from unskew.data.files import read_table
+from unskew.io.files import read_table
 
 UNSKEW = [sys.executable, "-m", "unskew"]
 FORMATS = ("csv", "tsv", "jsonl", "parquet", "arrow", "csv.gz")
@@ -77,7 +77,9 @@ def test_evaluate_says_what_the_library_says_for_every_format(form: str) -> None
 
     frame = pd.read_parquet("log.parquet")
     log = unskew.Ratings.from_frame(frame, universe="log")
-    expected = unskew.evaluate(log, {"old": frame.old, "new": frame.new}, propensities=frame.propensity, metrics=["mae"])
+    expected = unskew.evaluate(
+        log, {"old": frame.old, "new": frame.new}, propensities=frame.propensity, metrics=["mae"]
+    )
 
     found = as_json("evaluate", f"log.{form}", *EVALUATE)
     assert found == json.loads(expected.to_json())
@@ -85,7 +87,9 @@ def test_evaluate_says_what_the_library_says_for_every_format(form: str) -> None
 
 def test_evaluate_reads_a_pipe() -> None:
     found = as_json("evaluate", "-", *EVALUATE, stdin=Path("log.csv").read_bytes())
-    lines = as_json("evaluate", "-", "--format", "jsonl", *EVALUATE, stdin=Path("log.jsonl").read_bytes())
+    lines = as_json(
+        "evaluate", "-", "--format", "jsonl", *EVALUATE, stdin=Path("log.jsonl").read_bytes()
+    )
 
     assert found == lines == as_json("evaluate", "log.parquet", *EVALUATE)
 
@@ -100,7 +104,17 @@ def test_duckdb_says_the_same(form: str) -> None:
 
 
 def test_duckdb_judges_columns_only() -> None:
-    said = refused(2, "evaluate", "log.csv", "--predictions", "old.jsonl", "--engine", "duckdb", "--universe", "log")
+    said = refused(
+        2,
+        "evaluate",
+        "log.csv",
+        "--predictions",
+        "old.jsonl",
+        "--engine",
+        "duckdb",
+        "--universe",
+        "log",
+    )
 
     assert "--engine memory" in said
     assert "gzipped" in refused(2, "evaluate", "log.csv.gz", *EVALUATE, "--engine", "duckdb")
@@ -109,14 +123,20 @@ def test_duckdb_judges_columns_only() -> None:
 def test_duckdb_takes_any_name_of_a_file_and_of_a_column() -> None:
     text = Path("log.csv").read_text().replace("old", 'o.l"d', 1).replace('o.l"d', '"o.l""d"', 1)
     Path("lo*g [1].csv").write_text(text)
-    by_duckdb = as_json("evaluate", "lo*g [1].csv", "--prediction", 'o.l"d', *EVALUATE[4:], "--engine", "duckdb")["rows"]
+    by_duckdb = as_json(
+        "evaluate", "lo*g [1].csv", "--prediction", 'o.l"d', *EVALUATE[4:], "--engine", "duckdb"
+    )["rows"]
 
-    assert by_duckdb[2]["estimate"] == pytest.approx(as_json("evaluate", "log.csv", *EVALUATE)["rows"][2]["estimate"])
+    assert by_duckdb[2]["estimate"] == pytest.approx(
+        as_json("evaluate", "log.csv", *EVALUATE)["rows"][2]["estimate"]
+    )
 
 
 def test_duckdb_names_what_it_cannot_use() -> None:
     Path("bad.csv").write_text("user,item,rating,prediction\n1,2,3,4\n1,3,x,4\n2,3,4,4\n2,5,1,3\n")
-    Path("ragged.csv").write_text("user,item,rating,prediction\n" + "".join(f"{n},2,3,4\n" for n in range(50)) + "1,2\n")
+    Path("ragged.csv").write_text(
+        "user,item,rating,prediction\n" + "".join(f"{n},2,3,4\n" for n in range(50)) + "1,2\n"
+    )
     naive = ("--estimator", "naive", "--metric", "mae", "--engine", "duckdb")
 
     assert "rating" in refused(3, "evaluate", "bad.csv", *naive)
@@ -142,7 +162,10 @@ def test_without_any_library_of_frames_text_is_still_judged_and_trained_on() -> 
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     refused_ = subprocess.run(
-        [sys.executable, "-c", code, "validate", "log.parquet"], capture_output=True, text=True, check=False
+        [sys.executable, "-c", code, "validate", "log.parquet"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
     assert judged.returncode == 0, judged.stderr
@@ -152,7 +175,15 @@ def test_without_any_library_of_frames_text_is_still_judged_and_trained_on() -> 
 
 
 def test_evaluate_matches_files_of_predictions_by_their_ids() -> None:
-    rows = as_json("evaluate", "log.csv", "--predictions", "old.jsonl", "--predictions", "mine=new.jsonl", *EVALUATE[4:])["rows"]
+    rows = as_json(
+        "evaluate",
+        "log.csv",
+        "--predictions",
+        "old.jsonl",
+        "--predictions",
+        "mine=new.jsonl",
+        *EVALUATE[4:],
+    )["rows"]
     columns = as_json("evaluate", "log.csv", *EVALUATE)["rows"]
 
     assert [row["model"] for row in rows[::3]] == ["old", "mine"]
@@ -160,7 +191,9 @@ def test_evaluate_matches_files_of_predictions_by_their_ids() -> None:
 
 
 def test_evaluate_takes_saved_models_for_ranking_too() -> None:
-    rows = as_json("evaluate", "log.csv", "--predictions", trained(), "--universe", "log", "--metric", "dcg@5")["rows"]
+    rows = as_json(
+        "evaluate", "log.csv", "--predictions", trained(), "--universe", "log", "--metric", "dcg@5"
+    )["rows"]
 
     assert {row["metric"] for row in rows} == {"dcg@5"}
     assert all(np.isfinite(row["estimate"]) for row in rows)
@@ -168,26 +201,45 @@ def test_evaluate_takes_saved_models_for_ranking_too() -> None:
 
 def test_a_model_judged_on_its_own_log_or_on_strangers_says_so() -> None:
     own = fine("evaluate", "log.csv", "--predictions", trained(), "--universe", "log")
-    Path("others.csv").write_text("user_id,item_id,rating,propensity\nnobody,film 1,3,0.5\n1,film none,4,0.5\n2,film 2,1,0.2\n")
+    Path("others.csv").write_text(
+        "user_id,item_id,rating,propensity\nnobody,film 1,3,0.5\n1,film none,4,0.5\n2,film 2,1,0.2\n"
+    )
     others = fine("evaluate", "others.csv", "--predictions", "m.unskew", "--universe", "log")
 
     n = len(Path("log.csv").read_text().splitlines()) - 1
     assert f"model 'm' was trained on {n:,} of the {n:,} cells that it is judged on" in own.stderr
-    assert "model 'm' was not trained on 1 of the log's users and 1 of the log's items" in others.stderr
+    assert (
+        "model 'm' was not trained on 1 of the log's users and 1 of the log's items"
+        in others.stderr
+    )
 
 
 def test_several_metrics_may_share_one_option() -> None:
     asked = ("evaluate", "log.csv", "--prediction", "old", "--universe", "log")
 
-    assert as_json(*asked, "--metric", "mse, accuracy") == as_json(*asked, "--metric", "mse", "--metric", "accuracy")
+    assert as_json(*asked, "--metric", "mse, accuracy") == as_json(
+        *asked, "--metric", "mse", "--metric", "accuracy"
+    )
 
 
 def test_diagnose_warns_where_a_model_does_not_know_all_that_the_features_list() -> None:
     Path("more.csv").write_text(Path("items.csv").read_text() + "film zork,drama\n")
 
-    found = fine("propensity", "diagnose", "log.csv", fitted(), "--universe", "log", "--item-features", "more.csv")
+    found = fine(
+        "propensity",
+        "diagnose",
+        "log.csv",
+        fitted(),
+        "--universe",
+        "log",
+        "--item-features",
+        "more.csv",
+    )
 
-    assert "p.unskew was fitted without some of the users and items that the features list" in found.stderr
+    assert (
+        "p.unskew was fitted without some of the users and items that the features list"
+        in found.stderr
+    )
 
 
 def test_a_table_for_people_and_a_comparison() -> None:
@@ -237,7 +289,9 @@ def test_groups_are_judged_apart(engine: str) -> None:
     alone = unskew.evaluate(log, {"old": frame.old}, propensities=frame.propensity, metrics=["mae"])
 
     assert [group["group"] for group in groups] == ["a", "b"]
-    assert groups[0]["rows"][1]["estimate"] == pytest.approx(alone.risk("old", metric="mae", estimator="ips").estimate)
+    assert groups[0]["rows"][1]["estimate"] == pytest.approx(
+        alone.risk("old", metric="mae", estimator="ips").estimate
+    )
 
 
 @pytest.mark.parametrize("model", ["nb", "popularity", "uniform"])
@@ -249,7 +303,9 @@ def test_propensities_may_be_fitted_on_the_way(model: str) -> None:
 
 
 def test_cluster_level_clip_and_relevant_reach_the_library() -> None:
-    wide = as_json("evaluate", "log.csv", *EVALUATE, "--cluster", "user", "--level", "0.5", "--clip", "3")
+    wide = as_json(
+        "evaluate", "log.csv", *EVALUATE, "--cluster", "user", "--level", "0.5", "--clip", "3"
+    )
 
     assert (wide["level"], wide["intervals"]) == (0.5, "clustered by user")
     assert wide["weights"]["n_touched"] > 0
@@ -259,7 +315,15 @@ def test_cluster_level_clip_and_relevant_reach_the_library() -> None:
 
 
 def test_a_gate_that_trips_exits_with_4_after_the_result() -> None:
-    result = run("evaluate", "log.csv", *EVALUATE, "--fail-if", "snips.mae.ci_high.old>0.1", "--fail-if", "ess<5")
+    result = run(
+        "evaluate",
+        "log.csv",
+        *EVALUATE,
+        "--fail-if",
+        "snips.mae.ci_high.old>0.1",
+        "--fail-if",
+        "ess<5",
+    )
 
     assert result.exit_code == 4
     assert "snips" in result.stdout
@@ -268,11 +332,30 @@ def test_a_gate_that_trips_exits_with_4_after_the_result() -> None:
 
 
 def test_a_gate_that_holds_and_one_that_is_not_known() -> None:
-    fine("evaluate", "log.csv", *EVALUATE, "--fail-if", "snips.mae.ci_high>100", "--fail-if", "n_observed<2")
-    fine("evaluate", "log.csv", *EVALUATE, "--compare", "old", "new", "--fail-if", "compare.snips.mae.p_value>1")
+    fine(
+        "evaluate",
+        "log.csv",
+        *EVALUATE,
+        "--fail-if",
+        "snips.mae.ci_high>100",
+        "--fail-if",
+        "n_observed<2",
+    )
+    fine(
+        "evaluate",
+        "log.csv",
+        *EVALUATE,
+        "--compare",
+        "old",
+        "new",
+        "--fail-if",
+        "compare.snips.mae.p_value>1",
+    )
     said = refused(2, "evaluate", "log.csv", *EVALUATE, "--fail-if", "snips.mae.upper>1")
     assert "valid ones are: naive.mae.estimate" in said
-    assert "a gate reads NAME<NUMBER" in refused(2, "evaluate", "log.csv", *EVALUATE, "--fail-if", "__import__('os')")
+    assert "a gate reads NAME<NUMBER" in refused(
+        2, "evaluate", "log.csv", *EVALUATE, "--fail-if", "__import__('os')"
+    )
 
 
 # usage and bad data
@@ -281,42 +364,115 @@ def test_a_gate_that_holds_and_one_that_is_not_known() -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("evaluate", "log.csv", "--prediction", "zork"), 3, "log.csv: there is no column 'zork' for --prediction"),
-        (("evaluate", "log.csv"), 3, "no column looks like the prediction (default 'prediction'); name it with --prediction"),
+        (
+            ("evaluate", "log.csv", "--prediction", "zork"),
+            3,
+            "log.csv: there is no column 'zork' for --prediction",
+        ),
+        (
+            ("evaluate", "log.csv"),
+            3,
+            "no column looks like the prediction (default 'prediction'); name it with --prediction",
+        ),
         (("evaluate", "log.csv", "--prediction", "old"), 3, "Pass --universe UxI"),
-        (("evaluate", "log.csv", "--prediction", "old", "--metric", "mape"), 2, "unknown metric 'mape'"),
-        (("evaluate", "log.csv", "--prediction", "old", "--propensity", "zork"), 3, "'zork' is no propensity"),
-        (("evaluate", "log.csv", "--prediction", "old", "--propensity", "nb", "--universe", "log"), 2, "pass --mcar FILE"),
+        (
+            ("evaluate", "log.csv", "--prediction", "old", "--metric", "mape"),
+            2,
+            "unknown metric 'mape'",
+        ),
+        (
+            ("evaluate", "log.csv", "--prediction", "old", "--propensity", "zork"),
+            3,
+            "'zork' is no propensity",
+        ),
+        (
+            (
+                "evaluate",
+                "log.csv",
+                "--prediction",
+                "old",
+                "--propensity",
+                "nb",
+                "--universe",
+                "log",
+            ),
+            2,
+            "pass --mcar FILE",
+        ),
         (
             ("evaluate", "log.csv", "--prediction", "old", "--level", "95", "--universe", "log"),
             2,
             "level must lie strictly between",
         ),
-        (("evaluate", "log.csv", *EVALUATE, "--mcar", "random.csv"), 2, "--mcar FILE is for the propensity model 'nb'"),
-        (("evaluate", "log.csv", *EVALUATE, "--by", "zork"), 3, "there is no column 'zork' for --by"),
-        (("evaluate", "log.csv", *EVALUATE, "--metric", "dcg@3"), 3, "--predictions MODEL.unskew"),
-        (("evaluate", "log.csv", *EVALUATE, "--compare", "old", "zork"), 2, "unknown model of this evaluation 'zork'"),
-        (("propensity", "fit", "log.csv", "--model", "uniform", "-o", "p.unskew"), 3, "--universe UxI"),
         (
-            ("propensity", "fit", "log.csv", "--model", "uniform", "--user-features", "users.csv", "-o", "p.unskew"),
+            ("evaluate", "log.csv", *EVALUATE, "--mcar", "random.csv"),
+            2,
+            "--mcar FILE is for the propensity model 'nb'",
+        ),
+        (
+            ("evaluate", "log.csv", *EVALUATE, "--by", "zork"),
+            3,
+            "there is no column 'zork' for --by",
+        ),
+        (("evaluate", "log.csv", *EVALUATE, "--metric", "dcg@3"), 3, "--predictions MODEL.unskew"),
+        (
+            ("evaluate", "log.csv", *EVALUATE, "--compare", "old", "zork"),
+            2,
+            "unknown model of this evaluation 'zork'",
+        ),
+        (
+            ("propensity", "fit", "log.csv", "--model", "uniform", "-o", "p.unskew"),
+            3,
+            "--universe UxI",
+        ),
+        (
+            (
+                "propensity",
+                "fit",
+                "log.csv",
+                "--model",
+                "uniform",
+                "--user-features",
+                "users.csv",
+                "-o",
+                "p.unskew",
+            ),
             2,
             "only 'logistic' does",
         ),
-        (("train", "log.csv", "--cross-validate", "--grid", "zork=1,2", "-o", "m.unskew"), 2, "has no setting 'zork'"),
-        (("train", "log.csv", "--cross-validate", "--grid", "l2", "-o", "m.unskew"), 2, "a grid reads NAME=VALUE"),
+        (
+            ("train", "log.csv", "--cross-validate", "--grid", "zork=1,2", "-o", "m.unskew"),
+            2,
+            "has no setting 'zork'",
+        ),
+        (
+            ("train", "log.csv", "--cross-validate", "--grid", "l2", "-o", "m.unskew"),
+            2,
+            "a grid reads NAME=VALUE",
+        ),
         (
             ("train", "log.csv", "--cross-validate", "--grid", "clip=2", "-o", "m.unskew"),
             2,
             "there are none: pass --propensity, or leave clip out",
         ),
-        (("train", "log.csv", "--cross-validate", "--grid", "loss=zork", "-o", "m.unskew"), 2, "unknown loss 'zork'"),
-        (("recommend", "log.parquet"), 3, "log.parquet is no model file: one is what save or train wrote"),
+        (
+            ("train", "log.csv", "--cross-validate", "--grid", "loss=zork", "-o", "m.unskew"),
+            2,
+            "unknown loss 'zork'",
+        ),
+        (
+            ("recommend", "log.parquet"),
+            3,
+            "log.parquet is no model file: one is what save or train wrote",
+        ),
         (("data", "fetch", "zork"), 2, "unknown data set 'zork'; valid ones are: coat"),
         (("data", "check", "jester"), 3, "Jester was not found"),
     ],
     ids=lambda each: " ".join(each) if isinstance(each, tuple) else "",
 )
-def test_what_is_wrong_is_one_line_with_an_exit_code(arguments: tuple[str, ...], code: int, said: str) -> None:
+def test_what_is_wrong_is_one_line_with_an_exit_code(
+    arguments: tuple[str, ...], code: int, said: str
+) -> None:
     line = refused(code, *arguments)
 
     assert said in line
@@ -334,7 +490,17 @@ def test_what_is_wrong_is_one_line_with_an_exit_code(arguments: tuple[str, ...],
         ("evaluate", "log.csv", "--universe", "many"),
         ("train", "log.csv", "--grid", "l2=1,2", "-o", "m.unskew"),
         ("evaluate", "log.csv", *EVALUATE, "-o", "table.xls"),
-        ("train", "log.csv", "--cross-validate", "--grid", "l2=1", "--checkpoint", "c", "-o", "m.unskew"),
+        (
+            "train",
+            "log.csv",
+            "--cross-validate",
+            "--grid",
+            "l2=1",
+            "--checkpoint",
+            "c",
+            "-o",
+            "m.unskew",
+        ),
         ("propensity", "fit", "log.csv", "--model", "magic", "-o", "p"),
         ("evaluate", "log.csv", "--predictions", "old.jsonl", "--predictions", "./old.jsonl"),
         ("recommend", "log.csv", "--users", "users.csv", "--user", "3"),
@@ -354,16 +520,31 @@ def test_bad_files_are_named_with_their_place() -> None:
     Path("cut.csv.gz").write_bytes(Path("log.csv.gz").read_bytes()[:300])
     Path("cut.parquet").write_bytes(Path("log.parquet").read_bytes()[:300])
 
-    assert "bad.csv, line 3, column 'rating': found 'x'" in refused(3, "evaluate", "bad.csv", "--estimator", "naive")
+    assert "bad.csv, line 3, column 'rating': found 'x'" in refused(
+        3, "evaluate", "bad.csv", "--estimator", "naive"
+    )
     assert "latin.csv, line 2: byte 0xe9" in refused(3, "train", "latin.csv", "-o", "m.unskew")
     assert "cut.csv.gz is not a whole gzip file" in refused(3, "evaluate", "cut.csv.gz", *EVALUATE)
     assert "cut.parquet is not a whole parquet file" in refused(3, "validate", "cut.parquet")
-    assert "cut.parquet cannot be read" in refused(3, "evaluate", "cut.parquet", *EVALUATE, "--engine", "duckdb")
+    assert "cut.parquet cannot be read" in refused(
+        3, "evaluate", "cut.parquet", *EVALUATE, "--engine", "duckdb"
+    )
 
 
 def test_bad_rows_can_be_dropped_aloud() -> None:
     Path("bad.csv").write_text("user,item,rating,prediction\n1,2,3,4\n1,3,x,4\n2,2,4,4\n2,2,1,4\n")
-    result = run("evaluate", "bad.csv", "--estimator", "naive", "--metric", "mae", "--on-bad", "drop", "--duplicates", "last")
+    result = run(
+        "evaluate",
+        "bad.csv",
+        "--estimator",
+        "naive",
+        "--metric",
+        "mae",
+        "--on-bad",
+        "drop",
+        "--duplicates",
+        "last",
+    )
 
     assert result.exit_code == 0
     assert result.stderr.splitlines() == [
@@ -376,7 +557,9 @@ def test_bad_rows_can_be_dropped_aloud() -> None:
 
 def test_warnings_of_the_library_are_one_line_each() -> None:
     Path("thin.csv").write_text(
-        "user,item,rating,prediction,propensity\n" + "".join(f"{n},1,3,4,0.9\n" for n in range(40)) + "99,1,1,5,0.0001\n"
+        "user,item,rating,prediction,propensity\n"
+        + "".join(f"{n},1,3,4,0.9\n" for n in range(40))
+        + "99,1,1,5,0.0001\n"
     )
     result = run("evaluate", "thin.csv", "--estimator", "snips", "--metric", "mae")
 
@@ -401,7 +584,12 @@ def test_validate_counts() -> None:
     shown = fine("validate", "log.csv").stdout
 
     assert found["is_usable"]
-    assert found["columns"] == {"user": "user_id", "item": "item_id", "rating": "rating", "propensity": "propensity"}
+    assert found["columns"] == {
+        "user": "user_id",
+        "item": "item_id",
+        "rating": "rating",
+        "propensity": "propensity",
+    }
     assert (found["n_users"], found["n_repeats"], found["n_bad_rows"]) == (60, 0, 0)
     assert sum(count for _, count in found["histogram"]) == found["n_rows"]
     assert "can be used as a log." in shown
@@ -409,7 +597,9 @@ def test_validate_counts() -> None:
 
 
 def test_validate_says_everything_that_is_wrong() -> None:
-    Path("bad.csv").write_text("user,item,rating,propensity\n1,2,3,0.5\n,2,3,0.5\n1,,x,2\n1,2,4,0.5\n")
+    Path("bad.csv").write_text(
+        "user,item,rating,propensity\n1,2,3,0.5\n,2,3,0.5\n1,,x,2\n1,2,4,0.5\n"
+    )
     result = run("validate", "bad.csv")
 
     assert result.exit_code == 3
@@ -426,7 +616,13 @@ def test_validate_says_everything_that_is_wrong() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["user,item,rating\n", "user,item\n1,2\n", "user,userid,item,rating\n1,1,2,3\n", "user,item,rating\n1,2,x\n"]
+    "text",
+    [
+        "user,item,rating\n",
+        "user,item\n1,2\n",
+        "user,userid,item,rating\n1,1,2,3\n",
+        "user,item,rating\n1,2,x\n",
+    ],
 )
 def test_validate_of_what_is_no_log(text: str) -> None:
     Path("bad.csv").write_text(text)
@@ -435,7 +631,9 @@ def test_validate_of_what_is_no_log(text: str) -> None:
 
 
 def test_validate_many_ratings_in_bins() -> None:
-    Path("many.csv").write_text("user,item,rating\n" + "".join(f"{n},1,{n / 7}\n" for n in range(100)))
+    Path("many.csv").write_text(
+        "user,item,rating\n" + "".join(f"{n},1,{n / 7}\n" for n in range(100))
+    )
 
     assert len(as_json("validate", "many.csv")["histogram"]) == 10
 
@@ -445,13 +643,33 @@ def test_validate_many_ratings_in_bins() -> None:
 
 @pytest.mark.parametrize("model", ["nb", "popularity", "uniform", "logistic", "onebit", "poisson"])
 def test_every_model_is_fitted_applied_and_diagnosed(model: str) -> None:
-    more = {"nb": ("--mcar", "random.csv"), "logistic": ("--user-features", "users.csv", "--item-features", "items.csv")}
-    fine("propensity", "fit", "log.csv", "--model", model, *more.get(model, ()), "--universe", "log", "-o", "p.unskew")
-    fine("propensity", "apply", "p.unskew", "log.parquet", "--column", "p", "-o", "weighted.parquet")
+    more = {
+        "nb": ("--mcar", "random.csv"),
+        "logistic": ("--user-features", "users.csv", "--item-features", "items.csv"),
+    }
+    fine(
+        "propensity",
+        "fit",
+        "log.csv",
+        "--model",
+        model,
+        *more.get(model, ()),
+        "--universe",
+        "log",
+        "-o",
+        "p.unskew",
+    )
+    fine(
+        "propensity", "apply", "p.unskew", "log.parquet", "--column", "p", "-o", "weighted.parquet"
+    )
     fine("propensity", "apply", "p.unskew", "log.csv", "--column", "p", "-o", "weighted.csv")
-    found = as_json("propensity", "diagnose", "log.csv", "p.unskew", "propensity", "--universe", "log")
+    found = as_json(
+        "propensity", "diagnose", "log.csv", "p.unskew", "propensity", "--universe", "log"
+    )
 
-    values = unskew.load("p.unskew").predict(unskew.Ratings.from_frame(__import__("pandas").read_parquet("log.parquet")))
+    values = unskew.load("p.unskew").predict(
+        unskew.Ratings.from_frame(__import__("pandas").read_parquet("log.parquet"))
+    )
     for name in ("weighted.parquet", "weighted.csv"):
         assert read_table(name).columns["p"].numbers() == pytest.approx(values)
     assert read_table("weighted.csv").names == read_table("weighted.parquet").names
@@ -460,12 +678,22 @@ def test_every_model_is_fitted_applied_and_diagnosed(model: str) -> None:
 
 def test_apply_keeps_the_other_columns_as_they_are() -> None:
     fine("propensity", "apply", fitted(), "log.csv", "--column", "p", "-o", "weighted.csv")
-    before, after = Path("log.csv").read_text().splitlines(), Path("weighted.csv").read_text().splitlines()
+    before, after = (
+        Path("log.csv").read_text().splitlines(),
+        Path("weighted.csv").read_text().splitlines(),
+    )
 
     assert after[0] == "user_id,item_id,rating,propensity,old,new,half,p"
     assert after[1].split(",")[:3] == before[1].split(",")[:3]
-    assert fine("propensity", "apply", "p.unskew", "log.csv", "--column", "p", "-o", "-").stdout.splitlines() == after
-    assert "log.csv has a column 'propensity' already" in refused(3, "propensity", "apply", "p.unskew", "log.csv", "-o", "-")
+    assert (
+        fine(
+            "propensity", "apply", "p.unskew", "log.csv", "--column", "p", "-o", "-"
+        ).stdout.splitlines()
+        == after
+    )
+    assert "log.csv has a column 'propensity' already" in refused(
+        3, "propensity", "apply", "p.unskew", "log.csv", "-o", "-"
+    )
 
 
 def test_diagnose_has_a_table_a_gate_and_warnings_on_standard_error() -> None:
@@ -489,13 +717,33 @@ def test_diagnose_has_a_table_a_gate_and_warnings_on_standard_error() -> None:
     assert "warning" not in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 80
     assert result.stderr.splitlines()[-1].startswith("gate tripped: ess.p<100000: it is ")
-    said = refused(2, "propensity", "diagnose", "log.csv", "propensity", "--universe", "log", "--fail-if", "log_loss>1")
+    said = refused(
+        2,
+        "propensity",
+        "diagnose",
+        "log.csv",
+        "propensity",
+        "--universe",
+        "log",
+        "--fail-if",
+        "log_loss>1",
+    )
     assert "log_loss of propensity was not measured" in said
 
 
 def test_ids_of_a_model_and_of_a_log_meet_although_one_is_text() -> None:
     Path("more.csv").write_text(Path("log.csv").read_text() + "newcomer,film 1,3,0.5,1,1,a\n")
-    fine("propensity", "fit", "more.csv", "--model", "popularity", "--universe", "log", "-o", "p.unskew")
+    fine(
+        "propensity",
+        "fit",
+        "more.csv",
+        "--model",
+        "popularity",
+        "--universe",
+        "log",
+        "-o",
+        "p.unskew",
+    )
 
     fine("propensity", "apply", "p.unskew", "log.csv", "--column", "p", "-o", "weighted.csv")
     fine("evaluate", "log.csv", *EVALUATE, "--propensity", "p.unskew")
@@ -506,18 +754,35 @@ def test_ids_of_a_model_and_of_a_log_meet_although_one_is_text() -> None:
 
 def test_train_is_what_the_library_fits() -> None:
     result = fine(
-        "train", "log.csv", "--propensity", "propensity", "--factors", "2", "--l2", "0.5", "--loss", "absolute", "-o", "m.unskew"
+        "train",
+        "log.csv",
+        "--propensity",
+        "propensity",
+        "--factors",
+        "2",
+        "--l2",
+        "0.5",
+        "--loss",
+        "absolute",
+        "-o",
+        "m.unskew",
     )
     frame = __import__("pandas").read_parquet("log.parquet")
-    expected = unskew.MatrixFactorization(2, 0.5, loss="absolute").fit(unskew.Ratings.from_frame(frame), frame.propensity)
+    expected = unskew.MatrixFactorization(2, 0.5, loss="absolute").fit(
+        unskew.Ratings.from_frame(frame), frame.propensity
+    )
 
-    assert "with propensities; MatrixFactorization(n_factors=2, l2=0.5," in " ".join(result.stdout.split())
+    assert "with propensities; MatrixFactorization(n_factors=2, l2=0.5," in " ".join(
+        result.stdout.split()
+    )
     assert result.stderr == "wrote m.unskew\n"
     assert unskew.load("m.unskew").objective_ == expected.objective_
 
 
 def test_train_by_a_model_and_without_propensities() -> None:
-    weighted = as_json("train", "log.csv", "--propensity", fitted(), "--factors", "2", "-o", "m.unskew")
+    weighted = as_json(
+        "train", "log.csv", "--propensity", fitted(), "--factors", "2", "-o", "m.unskew"
+    )
     naive = as_json("train", "log.csv", "--factors", "2", "-o", "n.unskew")
 
     assert (weighted["is_weighted"], naive["is_weighted"]) == (True, False)
@@ -540,7 +805,9 @@ def test_a_checkpoint_is_written_and_taken_up() -> None:
 
     assert Path("state.npz").exists()
     assert first["objective"] == again["objective"]
-    assert "belongs to another log" in refused(2, "train", "log.csv", "--l2", "9", *arguments[2:], "c.unskew")
+    assert "belongs to another log" in refused(
+        2, "train", "log.csv", "--l2", "9", *arguments[2:], "c.unskew"
+    )
 
 
 def test_recommend_prints_or_writes() -> None:
@@ -568,8 +835,12 @@ def test_recommend_warns_of_strangers() -> None:
 
 def test_a_propensity_model_recommends_nothing_and_the_other_way_round() -> None:
     assert "recommends nothing" in refused(2, "recommend", fitted())
-    assert "a propensity model is needed here" in refused(2, "propensity", "apply", trained(), "log.csv", "-o", "x.csv")
-    assert "predicts no ratings" in refused(2, "evaluate", "log.csv", "--predictions", "p.unskew", "--universe", "log")
+    assert "a propensity model is needed here" in refused(
+        2, "propensity", "apply", trained(), "log.csv", "-o", "x.csv"
+    )
+    assert "predicts no ratings" in refused(
+        2, "evaluate", "log.csv", "--predictions", "p.unskew", "--universe", "log"
+    )
 
 
 # unskew data, unskew doctor
@@ -602,8 +873,8 @@ def test_doctor_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
             raise PackageNotFoundError
         return version(package)
 
-    monkeypatch.setattr("unskew.jobs.health.version", without)
-    monkeypatch.setattr("unskew.jobs.health._can_write", lambda _: False)
+    monkeypatch.setattr("unskew.workflows.health.version", without)
+    monkeypatch.setattr("unskew.workflows.health._can_write", lambda _: False)
     result = run("doctor")
 
     assert result.exit_code == 1
@@ -624,7 +895,9 @@ def test_a_session_in_the_shell() -> None:
         cat weighted.csv | unskew evaluate - --prediction old --propensity p --universe log --json
         unskew recommend --help | head -1
     """.replace("unskew validate", " ".join(UNSKEW) + " validate")
-    script = script.replace("        unskew", f"        {' '.join(UNSKEW)}").replace("| unskew", f"| {' '.join(UNSKEW)}")
+    script = script.replace("        unskew", f"        {' '.join(UNSKEW)}").replace(
+        "| unskew", f"| {' '.join(UNSKEW)}"
+    )
     finished = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
     rows, usage = finished.stdout.splitlines()
 
@@ -637,7 +910,19 @@ def test_a_session_in_the_shell() -> None:
 # What settings are judged by
 
 
-SEARCH = ("train", "log.csv", "--cross-validate", "--grid", "l2=1,5", "--folds", "2", "--max-iter", "3", "-o", "m.unskew")
+SEARCH = (
+    "train",
+    "log.csv",
+    "--cross-validate",
+    "--grid",
+    "l2=1,5",
+    "--folds",
+    "2",
+    "--max-iter",
+    "3",
+    "-o",
+    "m.unskew",
+)
 
 
 def test_settings_are_judged_by_the_metric_that_is_asked_for() -> None:
@@ -647,7 +932,9 @@ def test_settings_are_judged_by_the_metric_that_is_asked_for() -> None:
 
     assert found["metric"] == "dcg@5"
     assert found["best_score"] == pytest.approx(
-        unskew.cross_validate(model, log, grid={"l2": [1, 5]}, n_folds=2, metric="dcg@5", estimator="naive").best_score
+        unskew.cross_validate(
+            model, log, grid={"l2": [1, 5]}, n_folds=2, metric="dcg@5", estimator="naive"
+        ).best_score
     )
     assert as_json(*SEARCH)["metric"] == "mse"
     assert as_json(*SEARCH, "--loss", "absolute")["metric"] == "mae"
@@ -657,29 +944,50 @@ def test_settings_are_judged_by_the_metric_that_is_asked_for() -> None:
 def test_a_metric_that_is_not_known_or_has_nothing_to_judge_is_refused() -> None:
     assert "unknown metric 'mes'" in refused(2, *SEARCH, "--metric", "mes")
     assert "Pass --relevant 4, for example" in refused(2, *SEARCH, "--metric", "precision@5")
-    assert "go with --cross-validate" in run("train", "log.csv", "--metric", "mse", "-o", "m.unskew").stderr
+    assert (
+        "go with --cross-validate"
+        in run("train", "log.csv", "--metric", "mse", "-o", "m.unskew").stderr
+    )
 
 
 def test_scores_that_are_no_ratings_are_judged_by_a_ranking_metric_and_it_is_said() -> None:
     result = fine(*SEARCH, "--learner", "wmf")
 
     assert "score: dcg@10" in result.stdout
-    assert "the scores of wmf are no ratings: settings are judged by dcg@10; --metric chooses another" in result.stderr
+    assert (
+        "the scores of wmf are no ratings: settings are judged by dcg@10; --metric chooses another"
+        in result.stderr
+    )
     assert "the scores" not in fine(*SEARCH, "--learner", "wmf", "-q").stderr
-    assert "rank items and are no ratings, yet mse would compare" in fine(*SEARCH, "--learner", "wmf", "--metric", "mse").stderr
+    assert (
+        "rank items and are no ratings, yet mse would compare"
+        in fine(*SEARCH, "--learner", "wmf", "--metric", "mse").stderr
+    )
 
 
 def test_a_saved_model_whose_scores_are_no_ratings_says_so() -> None:
     fine("train", "log.csv", "--learner", "wmf", "--max-iter", "3", "-o", "m.unskew")
 
     assert (
-        "the scores of 'm' rank items" in fine("evaluate", "log.csv", "--predictions", "m.unskew", "--estimator", "naive").stderr
+        "the scores of 'm' rank items"
+        in fine("evaluate", "log.csv", "--predictions", "m.unskew", "--estimator", "naive").stderr
     )
 
 
 @pytest.mark.parametrize("learner", ["hl-mar", "mixture", "eib"])
 def test_a_learner_without_use_for_propensities_says_so(learner: str) -> None:
-    result = fine("train", "log.csv", "--learner", learner, "--propensity", "propensity", "--max-iter", "3", "-o", "m.unskew")
+    result = fine(
+        "train",
+        "log.csv",
+        "--learner",
+        learner,
+        "--propensity",
+        "propensity",
+        "--max-iter",
+        "3",
+        "-o",
+        "m.unskew",
+    )
 
     assert f"the learner '{learner}' has no use for propensities" in result.stderr
     assert "each counted alike" in result.stdout
@@ -687,7 +995,17 @@ def test_a_learner_without_use_for_propensities_says_so(learner: str) -> None:
 
 def test_advice_on_the_universe_names_what_train_has() -> None:
     said = refused(
-        3, "train", "log.csv", "--learner", "hl-mnar", "--propensity", "propensity", "--universe", "99x99", "-o", "m.unskew"
+        3,
+        "train",
+        "log.csv",
+        "--learner",
+        "hl-mnar",
+        "--propensity",
+        "propensity",
+        "--universe",
+        "99x99",
+        "-o",
+        "m.unskew",
     )
 
     assert "Leave --universe out to fit it to the log's own users and items." in said
@@ -701,10 +1019,39 @@ def test_advice_on_the_universe_names_what_train_has() -> None:
     "arguments",
     [
         ("evaluate", "log.csv", "--prediction", "old", "--estimator", "naive", "-o", "./log.csv"),
-        ("evaluate", "log.csv", "--predictions", "a=old.jsonl", "--estimator", "naive", "-o", "old.jsonl"),
+        (
+            "evaluate",
+            "log.csv",
+            "--predictions",
+            "a=old.jsonl",
+            "--estimator",
+            "naive",
+            "-o",
+            "old.jsonl",
+        ),
         ("train", "log.csv", "-o", "log.csv"),
-        ("train", "log.csv", "--cross-validate", "--grid", "l2=1", "-o", "m.unskew", "--html", "log.csv"),
-        ("propensity", "fit", "log.csv", "--model", "popularity", "--universe", "log", "-o", "log.csv"),
+        (
+            "train",
+            "log.csv",
+            "--cross-validate",
+            "--grid",
+            "l2=1",
+            "-o",
+            "m.unskew",
+            "--html",
+            "log.csv",
+        ),
+        (
+            "propensity",
+            "fit",
+            "log.csv",
+            "--model",
+            "popularity",
+            "--universe",
+            "log",
+            "-o",
+            "log.csv",
+        ),
         ("recommend", "log.csv", "-o", "log.csv"),
         ("report", "log.csv", "-o", "log.csv"),
     ],
@@ -720,7 +1067,16 @@ def test_no_file_that_is_read_is_written_over(arguments: tuple[str, ...]) -> Non
 
 
 def test_a_page_is_not_written_over_the_result_that_it_is_of() -> None:
-    fine("evaluate", "log.csv", "--prediction", "old", "--estimator", "naive", "-o", "made/of/two.json")
+    fine(
+        "evaluate",
+        "log.csv",
+        "--prediction",
+        "old",
+        "--estimator",
+        "naive",
+        "-o",
+        "made/of/two.json",
+    )
     content = Path("made/of/two.json").read_bytes()
     Path("self.html").write_bytes(content)
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from unskew.cli import main
-from unskew.data.files import write_table
+from unskew.io.files import write_table
 
 FEW, MANY = 60, 700
 """Files for each kind; with MANY they are 5,600 in all."""
@@ -79,7 +79,10 @@ def invoke(path: Path, content: bytes, *arguments: str) -> None:
     path.write_bytes(content)
     result = CliRunner().invoke(main, [part if part != "FILE" else str(path) for part in arguments])
 
-    assert result.exception is None or isinstance(result.exception, SystemExit), (content, result.exception)
+    assert result.exception is None or isinstance(result.exception, SystemExit), (
+        content,
+        result.exception,
+    )
     assert result.exit_code in (0, 2, 3), (content, result.output)
     assert "Traceback" not in result.stderr
     if result.exit_code:
@@ -116,9 +119,14 @@ def both(path: Path, content: bytes) -> None:
 def near_csv(draw: st.DrawFn, delimiter: str = ",") -> bytes:
     width = draw(st.sampled_from([5, 5, 5, 4, 6]))
     rows = draw(st.lists(st.lists(WORD, min_size=width, max_size=width), max_size=5))
-    good = [[str(column[row]) for column in COLUMNS.values()] for row in range(draw(st.integers(0, 6)))]
+    good = [
+        [str(column[row]) for column in COLUMNS.values()] for row in range(draw(st.integers(0, 6)))
+    ]
     end = draw(st.sampled_from(["\n", "\r\n", "\n\n", "\r"]))
-    lines = [draw(HEADER).replace(",", delimiter), *(delimiter.join(row) for row in draw(st.permutations(good + rows)))]
+    lines = [
+        draw(HEADER).replace(",", delimiter),
+        *(delimiter.join(row) for row in draw(st.permutations(good + rows))),
+    ]
     encoding = draw(st.sampled_from(["utf-8"] * 5 + ["utf-8-sig", "utf-16", "cp1252"]))
     return end.join(lines).encode(encoding, errors="ignore")
 
@@ -127,9 +135,14 @@ def near_csv(draw: st.DrawFn, delimiter: str = ",") -> bytes:
 def near_json_lines(draw: st.DrawFn) -> bytes:
     names = st.sampled_from([*COLUMNS] * 3 + ["x", ""])
     odd = draw(st.lists(st.one_of(st.dictionaries(names, VALUE, max_size=5), VALUE), max_size=4))
-    good = [{name: column[row] for name, column in COLUMNS.items()} for row in range(draw(st.integers(0, 6)))]
+    good = [
+        {name: column[row] for name, column in COLUMNS.items()}
+        for row in range(draw(st.integers(0, 6)))
+    ]
     text = "\n".join(json.dumps(each) for each in draw(st.permutations([*good, *odd])))
-    return text[: draw(st.integers(0, len(text)))].encode() if draw(st.booleans()) else text.encode()
+    return (
+        text[: draw(st.integers(0, len(text)))].encode() if draw(st.booleans()) else text.encode()
+    )
 
 
 @st.composite
@@ -150,7 +163,11 @@ def odd_columns(draw: st.DrawFn) -> dict[str, list[Any]]:
         st.lists(st.one_of(st.none(), st.text(max_size=2)), min_size=4, max_size=4),
         st.lists(st.booleans(), min_size=4, max_size=4),
         st.lists(st.one_of(st.none(), st.datetimes()), min_size=4, max_size=4),
-        st.lists(st.decimals(allow_nan=False, allow_infinity=False, places=2, min_value=-9, max_value=9), min_size=4, max_size=4),
+        st.lists(
+            st.decimals(allow_nan=False, allow_infinity=False, places=2, min_value=-9, max_value=9),
+            min_size=4,
+            max_size=4,
+        ),
         st.lists(st.binary(max_size=2), min_size=4, max_size=4),
         st.lists(st.lists(st.integers(0, 1), max_size=1), min_size=4, max_size=4),
     )
@@ -166,7 +183,13 @@ def whole(folder: Path, form: str) -> bytes:
 def fuzz(count: int, strategy: st.SearchStrategy[Any], check: Callable[[Any], None]) -> None:
     phases = (Phase.explicit, Phase.generate, Phase.shrink)
 
-    @settings(max_examples=count, phases=phases, suppress_health_check=list(HealthCheck), database=None, derandomize=count == FEW)
+    @settings(
+        max_examples=count,
+        phases=phases,
+        suppress_health_check=list(HealthCheck),
+        database=None,
+        derandomize=count == FEW,
+    )
     @given(strategy)
     def property_(content: Any) -> None:
         check(content)
@@ -180,17 +203,33 @@ KINDS = ("bytes", "csv", "tsv", "jsonl", "parquet", "arrow", "typed", "gzip")
 def run_kind(kind: str, folder: Path, count: int) -> None:
     if kind == "bytes":
         forms = st.sampled_from(["csv", "tsv", "jsonl", "parquet", "arrow", "csv.gz"])
-        fuzz(count, st.tuples(forms, st.binary(max_size=80)), lambda given: both(folder / f"log.{given[0]}", given[1]))
+        fuzz(
+            count,
+            st.tuples(forms, st.binary(max_size=80)),
+            lambda given: both(folder / f"log.{given[0]}", given[1]),
+        )
     elif kind in ("csv", "tsv"):
-        fuzz(count, near_csv("," if kind == "csv" else "\t"), lambda content: both(folder / f"log.{kind}", content))
+        fuzz(
+            count,
+            near_csv("," if kind == "csv" else "\t"),
+            lambda content: both(folder / f"log.{kind}", content),
+        )
     elif kind == "jsonl":
         fuzz(count, near_json_lines(), lambda content: both(folder / "log.jsonl", content))
     elif kind in ("parquet", "arrow"):
-        fuzz(count, damaged(whole(folder, kind)), lambda content: both(folder / f"log.{kind}", content))
+        fuzz(
+            count,
+            damaged(whole(folder, kind)),
+            lambda content: both(folder / f"log.{kind}", content),
+        )
     elif kind == "typed":
         fuzz(count, odd_columns(), lambda columns: check_typed(folder, columns))
     else:
-        fuzz(count, damaged(gzip.compress(whole(folder, "csv"))), lambda content: both(folder / "log.csv.gz", content))
+        fuzz(
+            count,
+            damaged(gzip.compress(whole(folder, "csv"))),
+            lambda content: both(folder / "log.csv.gz", content),
+        )
 
 
 def check_typed(folder: Path, columns: dict[str, list[Any]]) -> None:
@@ -213,6 +252,12 @@ def test_no_file_of_very_many_is_met_with_a_traceback(kind: str, tmp_path: Path)
 def test_no_damaged_model_is_met_with_a_traceback(tmp_path: Path, count: int) -> None:
     write_table(COLUMNS, str(tmp_path / "log.csv"))
     model = tmp_path / "m.unskew"
-    CliRunner().invoke(main, ["train", str(tmp_path / "log.csv"), "--factors", "1", "-o", str(model)])
+    CliRunner().invoke(
+        main, ["train", str(tmp_path / "log.csv"), "--factors", "1", "-o", str(model)]
+    )
 
-    fuzz(count, damaged(model.read_bytes()), lambda content: invoke(model, content, "recommend", "FILE", "--json"))
+    fuzz(
+        count,
+        damaged(model.read_bytes()),
+        lambda content: invoke(model, content, "recommend", "FILE", "--json"),
+    )

@@ -10,7 +10,18 @@ from click.testing import CliRunner, Result
 
 from unskew.cli import main
 
-EVALUATE = ("evaluate", "log.csv", "--prediction", "old", "--prediction", "new", "--universe", "log", "--metric", "mae")
+EVALUATE = (
+    "evaluate",
+    "log.csv",
+    "--prediction",
+    "old",
+    "--prediction",
+    "new",
+    "--universe",
+    "log",
+    "--metric",
+    "mae",
+)
 
 
 def run(*arguments: str, stdin: bytes | None = None) -> Result:
@@ -76,14 +87,34 @@ def test_groups_have_a_page() -> None:
 
 def test_diagnose_writes_a_page() -> None:
     fine(
-        "propensity", "diagnose", "log.csv", "propensity", "--universe", "log", "--item-features", "items.csv", "-o", "page.html"
+        "propensity",
+        "diagnose",
+        "log.csv",
+        "propensity",
+        "--universe",
+        "log",
+        "--item-features",
+        "items.csv",
+        "-o",
+        "page.html",
     )
 
     assert "Diagnosis of propensities" in Path("page.html").read_text()
 
 
 def test_a_search_has_a_page_and_one_fit_has_none() -> None:
-    fit = ("train", "log.csv", "--propensity", "propensity", "--max-iter", "5", "-o", "m.unskew", "--html", "page.html")
+    fit = (
+        "train",
+        "log.csv",
+        "--propensity",
+        "propensity",
+        "--max-iter",
+        "5",
+        "-o",
+        "m.unskew",
+        "--html",
+        "page.html",
+    )
 
     fine(*fit, "--cross-validate", "--grid", "l2=1,5", "--grid", "factors=1,2", "--folds", "2")
     assert "Cross-validation" in Path("page.html").read_text()

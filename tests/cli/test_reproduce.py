@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from unskew.cli import main
-from unskew.experiments.figure3 import figure3
-from unskew.experiments.figure4 import figure4
-from unskew.experiments.reproduction import Reproduction
+from unskew.paper.figure3 import figure3
+from unskew.paper.figure4 import figure4
+from unskew.paper.reproduction import Reproduction
 
 
 @pytest.fixture(autouse=True)
@@ -38,8 +38,10 @@ def assert_readable(text: str) -> None:
         assert len(line) <= (80 if re.search("±|─|  ", line) else 100), line
 
 
-def test_figure4_in_all_its_forms(monkeypatch: pytest.MonkeyPatch, movielens_folder: Path, tmp_path: Path) -> None:
-    monkeypatch.setattr("unskew.experiments.figure4.figure4", partial(figure4, sample_sizes=(100, 1000)))
+def test_figure4_in_all_its_forms(
+    monkeypatch: pytest.MonkeyPatch, movielens_folder: Path, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("unskew.paper.figure4.figure4", partial(figure4, sample_sizes=(100, 1000)))
     shown = run("figure4", "--trials", "2", "--data", str(movielens_folder), "-o", str(tmp_path))
     rows = rows_of(run("figure4", "--trials", "2", "--data", str(movielens_folder), "--json"))
 
@@ -47,24 +49,56 @@ def test_figure4_in_all_its_forms(monkeypatch: pytest.MonkeyPatch, movielens_fol
     assert "figure4, 2 draws, seed 0" in shown.stdout
     assert "Truth: MovieLens 100K, completed by" in " ".join(shown.stdout.split())
     assert_readable(shown.stdout)
-    assert {path.name for path in tmp_path.iterdir()} == {"figure4.json", "figure4.png", "figure4.svg"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "figure4.json",
+        "figure4.png",
+        "figure4.svg",
+    }
     assert json.loads((tmp_path / "figure4.json").read_text())["rows"] == rows
     assert len(rows) == 2 * 2 * 5
-    assert rows[0].keys() == {"metric", "sample_size", "estimator", "ours", "ci_low", "ci_high", "paper"}
+    assert rows[0].keys() == {
+        "metric",
+        "sample_size",
+        "estimator",
+        "ours",
+        "ci_low",
+        "ci_high",
+        "paper",
+    }
 
 
 @pytest.mark.parametrize(("panel", "n_curves"), [("right", 3 * 2), ("both", 2 * 6 + 3 * 2)])
 def test_the_other_panels_of_figure3(
-    monkeypatch: pytest.MonkeyPatch, movielens_folder: Path, tmp_path: Path, panel: str, n_curves: int
+    monkeypatch: pytest.MonkeyPatch,
+    movielens_folder: Path,
+    tmp_path: Path,
+    panel: str,
+    n_curves: int,
 ) -> None:
-    monkeypatch.setattr("unskew.experiments.figure3.figure3", partial(figure3, l2=(2, 5), sample_sizes=(100, 100_000)))
-    monkeypatch.setattr("unskew.experiments.figure3.N_FACTORS", 2)
-    shown = run("figure3", "--panel", panel, "--trials", "2", "--data", str(movielens_folder), "-o", str(tmp_path))
+    monkeypatch.setattr(
+        "unskew.paper.figure3.figure3", partial(figure3, l2=(2, 5), sample_sizes=(100, 100_000))
+    )
+    monkeypatch.setattr("unskew.paper.figure3.N_FACTORS", 2)
+    shown = run(
+        "figure3",
+        "--panel",
+        panel,
+        "--trials",
+        "2",
+        "--data",
+        str(movielens_folder),
+        "-o",
+        str(tmp_path),
+    )
 
     assert shown.exit_code == 0, shown.stderr
     assert "figure3, 2 trials, seed 0" in shown.stdout
     assert_readable(shown.stdout)
-    assert {path.name for path in tmp_path.iterdir()} == {"figure3.json", "figure3.png", "figure3.svg"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "figure3.json",
+        "figure3.png",
+        "figure3.svg",
+    }
     rows = json.loads((tmp_path / "figure3.json").read_text())["rows"]
     assert len([row for row in rows if "variant" not in row]) == n_curves
 
@@ -76,26 +110,32 @@ def test_an_unknown_panel_is_named() -> None:
     assert "'middle' is not one of 'left', 'right', 'both'" in result.stderr
 
 
-def test_figure4_has_50_trials_and_takes_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_figure4_has_50_trials_and_takes_the_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     asked: list[tuple[int, Path | None]] = []
 
     def stub(*, data: Path | None, trials: int, **_: object) -> Reproduction:
         asked.append((trials, data))
         return Reproduction("figure4", trials, 0, [], {"n": [trials]}, "")
 
-    monkeypatch.setattr("unskew.experiments.figure4.figure4", stub)
+    monkeypatch.setattr("unskew.paper.figure4.figure4", stub)
     run("figure4", "--data", str(tmp_path))
     run("figure4")
 
     assert asked == [(50, tmp_path), (50, None)]
 
 
-def test_all_has_everything_in_the_order_of_the_paper(monkeypatch: pytest.MonkeyPatch, coat_folder: Path) -> None:
+def test_all_has_everything_in_the_order_of_the_paper(
+    monkeypatch: pytest.MonkeyPatch, coat_folder: Path
+) -> None:
     names = ("toy", "table1", "figure2", "figure3", "figure4", "table2")
     for name in names:
         monkeypatch.setattr(
-            f"unskew.experiments.{name}.{name}",
-            lambda name=name, trials=0, **_: Reproduction(name, trials, 0, [{"asked": trials}], {"n": [trials]}, ""),
+            f"unskew.paper.{name}.{name}",
+            lambda name=name, trials=0, **_: Reproduction(
+                name, trials, 0, [{"asked": trials}], {"n": [trials]}, ""
+            ),
         )
     result = run("all", "--json", "--data", str(coat_folder))
 

@@ -16,10 +16,16 @@ pty = pytest.importorskip("pty")
 def seen(*arguments: str, folder: Path, color: bool = False) -> str:
     """All that a terminal was sent, escapes included."""
     leader, follower = pty.openpty()
-    environment = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
-    environment |= {"COLUMNS": "80", "LINES": "40", "TERM": "xterm"} | ({} if color else {"NO_COLOR": "1"})
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")
+    }
+    environment |= {"COLUMNS": "80", "LINES": "40", "TERM": "xterm"} | (
+        {} if color else {"NO_COLOR": "1"}
+    )
     command = [sys.executable, "-m", "unskew", *arguments]
-    with subprocess.Popen(command, stdin=follower, stdout=follower, stderr=follower, env=environment, cwd=folder) as process:
+    with subprocess.Popen(
+        command, stdin=follower, stdout=follower, stderr=follower, env=environment, cwd=folder
+    ) as process:
         os.close(follower)
         shown = b""
         while True:
@@ -42,19 +48,51 @@ def lines_of(shown: str) -> list[str]:
 
 
 def test_a_table_fits_the_terminal(files: Path) -> None:
-    shown = seen("evaluate", "log.csv", "--prediction", "old", "--prediction", "new", "--universe", "log", folder=files)
+    shown = seen(
+        "evaluate",
+        "log.csv",
+        "--prediction",
+        "old",
+        "--prediction",
+        "new",
+        "--universe",
+        "log",
+        folder=files,
+    )
     lines = lines_of(shown)
 
     assert "model  metric  estimator  estimate  std_error  ci_low  ci_high" in lines
-    assert any(re.fullmatch(r"new    mae     snips +0\.\d{3} +0\.\d{3} +0\.\d{3} +0\.\d{3}", line) for line in lines)
+    assert any(
+        re.fullmatch(r"new    mae     snips +0\.\d{3} +0\.\d{3} +0\.\d{3} +0\.\d{3}", line)
+        for line in lines
+    )
     assert max(map(len, lines)) <= 80
     assert "judging on log.csv" in shown
 
 
 def test_progress_is_shown_while_it_lasts_and_gone_afterwards(files: Path, tmp_path: Path) -> None:
     grid = ("--cross-validate", "--grid", "l2=0.2,1,5", "--grid", "factors=2", "--folds", "2")
-    shown = seen("train", "log.csv", "--propensity", "propensity", *grid, "-o", str(tmp_path / "m.unskew"), folder=files)
-    quiet = seen("train", "log.csv", "--propensity", "propensity", *grid, "-q", "-o", str(tmp_path / "m.unskew"), folder=files)
+    shown = seen(
+        "train",
+        "log.csv",
+        "--propensity",
+        "propensity",
+        *grid,
+        "-o",
+        str(tmp_path / "m.unskew"),
+        folder=files,
+    )
+    quiet = seen(
+        "train",
+        "log.csv",
+        "--propensity",
+        "propensity",
+        *grid,
+        "-q",
+        "-o",
+        str(tmp_path / "m.unskew"),
+        folder=files,
+    )
 
     assert "cross-validation" in shown
     assert re.search(r"[12]/2", shown)
@@ -65,7 +103,9 @@ def test_progress_is_shown_while_it_lasts_and_gone_afterwards(files: Path, tmp_p
 
 
 def test_a_fit_tells_its_steps(files: Path, tmp_path: Path) -> None:
-    shown = seen("train", "log.csv", "--factors", "2", "-o", str(tmp_path / "m.unskew"), folder=files)
+    shown = seen(
+        "train", "log.csv", "--factors", "2", "-o", str(tmp_path / "m.unskew"), folder=files
+    )
 
     assert re.search(r"step \d+, objective", shown)
     assert "converged after" in shown

@@ -26,7 +26,9 @@ def test_the_default_comes_before_other_spellings(role: str, default: str) -> No
         ("rating", "Stars"),
     ],
 )
-def test_known_spellings_are_found_whatever_their_case_and_punctuation(role: str, name: str) -> None:
+def test_known_spellings_are_found_whatever_their_case_and_punctuation(
+    role: str, name: str
+) -> None:
     assert find_column(role, None, ["timestamp", name]) == name
 
 
@@ -37,20 +39,24 @@ def test_no_spelling_stands_for_two_roles() -> None:
 
 
 def test_a_named_column_that_is_not_there_is_an_error_that_lists_the_columns() -> None:
-    with pytest.raises(ColumnError, match=r"there is no column 'reader' for user=; the columns are 'a', 'b'\."):
+    with pytest.raises(
+        ColumnError, match=r"there is no column 'reader' for user=; the columns are 'a', 'b'\."
+    ):
         find_column("user", "reader", ["a", "b"])
 
 
 def test_several_candidates_are_listed() -> None:
     with pytest.raises(
-        ColumnError, match=r"several columns could be the item: 'movieId', 'asin'\. Say which with item='movieId'"
+        ColumnError,
+        match=r"several columns could be the item: 'movieId', 'asin'\. Say which with item='movieId'",
     ):
         find_column("item", None, ["movieId", "asin"])
 
 
 def test_no_candidate_is_an_error_that_names_the_default() -> None:
     with pytest.raises(
-        ColumnError, match=r"no column looks like the rating \(default 'rating'\); name it with rating=\.\.\. from 'a'\."
+        ColumnError,
+        match=r"no column looks like the rating \(default 'rating'\); name it with rating=\.\.\. from 'a'\.",
     ):
         find_column("rating", None, ["a"])
 

@@ -23,7 +23,9 @@ def test_scores_by_hand() -> None:
         global_offset=100.0,
     )
 
-    np.testing.assert_allclose(factors(np.array([1, 0], np.int32)), [[120.1, 121.2, 123.3], [111.1, 113.2, 116.3]])
+    np.testing.assert_allclose(
+        factors(np.array([1, 0], np.int32)), [[120.1, 121.2, 123.3], [111.1, 113.2, 116.3]]
+    )
     assert (factors.n_users, factors.n_items) == (2, 3)
 
 
@@ -48,7 +50,9 @@ def test_any_mixture_of_offsets_equals_the_plain_formula(
     plain = v.astype(np.float64) @ w.astype(np.float64).T + global_offset
     plain += (np.zeros(7) if a is None else a)[:, None] + (np.zeros(5) if b is None else b)
     assert scores.dtype == dtype
-    np.testing.assert_allclose(scores, plain[users], rtol=0, atol=1e-5 if dtype is np.float32 else 1e-12)
+    np.testing.assert_allclose(
+        scores, plain[users], rtol=0, atol=1e-5 if dtype is np.float32 else 1e-12
+    )
 
 
 def test_mixed_precision_is_the_wider_one() -> None:
@@ -56,7 +60,9 @@ def test_mixed_precision_is_the_wider_one() -> None:
 
 
 def test_different_numbers_of_factors_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"users have 2 factors and items 3; v_u \. w_i needs as many"):
+    with pytest.raises(
+        UsageError, match=r"users have 2 factors and items 3; v_u \. w_i needs as many"
+    ):
         Factors(np.ones((2, 2)), np.ones((4, 3)))
 
 
@@ -69,11 +75,15 @@ def test_lists_and_whole_numbers_become_float64() -> None:
 
 @pytest.mark.parametrize("bad", [[1.0, 2.0], 5.0, np.ones((3, 2, 1))], ids=["1-d", "0-d", "3-d"])
 def test_factors_that_are_no_matrix_are_refused(bad: Any) -> None:
-    with pytest.raises(UsageError, match=re.escape(f"item_factors has shape {np.shape(bad)}; it must be a matrix")):
+    with pytest.raises(
+        UsageError, match=re.escape(f"item_factors has shape {np.shape(bad)}; it must be a matrix")
+    ):
         Factors(np.ones((2, 2)), bad)
 
 
-@pytest.mark.parametrize("bad", [[["a", "b"]], [[1.0], [1.0, 2.0]], [[1j, 1j]]], ids=["text", "ragged", "complex"])
+@pytest.mark.parametrize(
+    "bad", [[["a", "b"]], [[1.0], [1.0, 2.0]], [[1j, 1j]]], ids=["text", "ragged", "complex"]
+)
 def test_factors_that_are_no_numbers_are_refused(bad: Any) -> None:
     with pytest.raises(UsageError, match="item_factors must be numbers"):
         Factors(np.ones((2, 2)), bad)
@@ -81,12 +91,17 @@ def test_factors_that_are_no_numbers_are_refused(bad: Any) -> None:
 
 @pytest.mark.parametrize(("name", "size"), [("user_offset", 2), ("item_offset", 4)])
 def test_an_offset_of_another_length_is_refused(name: str, size: int) -> None:
-    with pytest.raises(UsageError, match=re.escape(f"{name} has shape (9,); it must have shape ({size},)")):
+    with pytest.raises(
+        UsageError, match=re.escape(f"{name} has shape (9,); it must have shape ({size},)")
+    ):
         Factors(np.ones((2, 3)), np.ones((4, 3)), **{name: np.ones(9)})
 
 
 def test_a_user_without_factors_is_named() -> None:
-    with pytest.raises(BadPredictionError, match=r"user code 2 has no factors, which end at code 1\. Fit the factors"):
+    with pytest.raises(
+        BadPredictionError,
+        match=r"user code 2 has no factors, which end at code 1\. Fit the factors",
+    ):
         Factors(np.ones((2, 1)), np.ones((4, 1)))(np.array([0, 2], np.int32))
     with pytest.raises(BadPredictionError, match="user code -1 has no factors"):
         Factors(np.ones((2, 1)), np.ones((4, 1)))(np.array([0, -1], np.int32))

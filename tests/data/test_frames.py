@@ -14,7 +14,14 @@ import pytest
 from frame_engines import ENGINES, columns_of, each_engine
 from unskew.data import frames
 from unskew.data.frames import id_column, is_frame, make_frame, number_column, open_frame
-from unskew.errors import BadRatingError, ColumnError, DataError, MissingExtraError, UnknownNameError, UsageError
+from unskew.errors import (
+    BadRatingError,
+    ColumnError,
+    DataError,
+    MissingExtraError,
+    UnknownNameError,
+    UsageError,
+)
 
 Make = Callable[..., Any]
 
@@ -28,7 +35,9 @@ def test_every_engine_opens(make: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [[1, 2], np.ones(2), {"a": [1]}, pl.LazyFrame({"a": [1]}), pd.Series([1]), None], ids=lambda v: type(v).__name__
+    "value",
+    [[1, 2], np.ones(2), {"a": [1]}, pl.LazyFrame({"a": [1]}), pd.Series([1]), None],
+    ids=lambda v: type(v).__name__,
 )
 def test_other_values_are_no_frames(value: Any) -> None:
     assert not is_frame(value)
@@ -36,7 +45,8 @@ def test_other_values_are_no_frames(value: Any) -> None:
 
 def test_a_lazy_frame_is_refused_with_the_way_out() -> None:
     with pytest.raises(
-        DataError, match=r"expected an eager data frame \(pandas, .*\), got polars.*LazyFrame\. Call \.collect\(\) on it first"
+        DataError,
+        match=r"expected an eager data frame \(pandas, .*\), got polars.*LazyFrame\. Call \.collect\(\) on it first",
     ):
         open_frame(pl.LazyFrame({"a": [1]}))
 
@@ -47,19 +57,27 @@ def test_a_lazy_frame_is_refused_with_the_way_out() -> None:
         ({"a": [1]}, r" Pass columns to Ratings\.from_arrays\(user, item, rating\)"),
         (np.ones((2, 2)), r" Pass columns .*, or a users x items matrix to Ratings\.from_dense"),
         ([1, 2], r" Pass columns to Ratings\.from_arrays"),
-        ("ratings.csv", r" Read the file into a frame first, with pandas\.read_csv\(path\), for example"),
+        (
+            "ratings.csv",
+            r" Read the file into a frame first, with pandas\.read_csv\(path\), for example",
+        ),
         (Path("ratings.csv"), r" Read the file into a frame first"),
         (None, r"$"),
     ],
     ids=["dict", "ndarray", "list", "str", "Path", "None"],
 )
 def test_what_is_no_frame_is_named_with_the_way_out(value: Any, way_out: str) -> None:
-    with pytest.raises(DataError, match=rf"expected an eager data frame .*, got .*{type(value).__name__}\.{way_out}"):
+    with pytest.raises(
+        DataError,
+        match=rf"expected an eager data frame .*, got .*{type(value).__name__}\.{way_out}",
+    ):
         open_frame(value)
 
 
 def test_two_columns_of_one_name_are_refused() -> None:
-    with pytest.raises(ColumnError, match=r"(?s)two columns of the frame have one name; rename one\..*'a' 2 times"):
+    with pytest.raises(
+        ColumnError, match=r"(?s)two columns of the frame have one name; rename one\..*'a' 2 times"
+    ):
         open_frame(pd.DataFrame([[1, 2]], columns=["a", "a"]))
 
 
@@ -77,7 +95,11 @@ def test_numbers_of_every_kind_become_float64(make: Make, values: list[Any]) -> 
 
 
 @each_engine
-@pytest.mark.parametrize("values", [[1, None], [1.0, None], [1.0, float("nan")], [True, None], [Decimal("1"), None]], ids=repr)
+@pytest.mark.parametrize(
+    "values",
+    [[1, None], [1.0, None], [1.0, float("nan")], [True, None], [Decimal("1"), None]],
+    ids=repr,
+)
 def test_missing_numbers_become_nan(make: Make, values: list[Any]) -> None:
     numbers = number_column(open_frame(make({"rating": values})), "rating")
 
@@ -109,17 +131,23 @@ def test_a_column_of_nulls_alone_is_missing_throughout(make: Make) -> None:
 
 @each_engine
 def test_text_is_no_number(make: Make) -> None:
-    with pytest.raises(BadRatingError, match=r"column 'rating' holds String, not numbers\. Convert it first"):
+    with pytest.raises(
+        BadRatingError, match=r"column 'rating' holds String, not numbers\. Convert it first"
+    ):
         number_column(open_frame(make({"rating": ["5", "3"]})), "rating")
 
 
 def test_objects_are_numbers_only_if_each_one_is() -> None:
     with pytest.raises(BadRatingError, match=r"column 'rating' holds Object, not numbers"):
-        number_column(open_frame(pd.DataFrame({"rating": pd.Series([5, "3"], dtype=object)})), "rating")
+        number_column(
+            open_frame(pd.DataFrame({"rating": pd.Series([5, "3"], dtype=object)})), "rating"
+        )
 
 
 @pytest.mark.parametrize(
-    "column", [pd.Series([1j, 2j]), pd.Series([1j, 2], dtype=object), pd.Series(np.array([1, 2], "M8[s]"))], ids=str
+    "column",
+    [pd.Series([1j, 2j]), pd.Series([1j, 2], dtype=object), pd.Series(np.array([1, 2], "M8[s]"))],
+    ids=str,
 )
 def test_complex_numbers_and_dates_are_no_ratings(column: Any) -> None:
     with pytest.raises(BadRatingError, match=r"column 'rating' holds .*, not numbers"):
@@ -127,10 +155,13 @@ def test_complex_numbers_and_dates_are_no_ratings(column: Any) -> None:
 
 
 @each_engine
-@pytest.mark.parametrize("ids", [[7, None], ["ann", None], [1.0, None], [1.0, float("nan")]], ids=repr)
+@pytest.mark.parametrize(
+    "ids", [[7, None], ["ann", None], [1.0, None], [1.0, float("nan")]], ids=repr
+)
 def test_a_missing_id_is_named(make: Make, ids: list[Any]) -> None:
     with pytest.raises(
-        BadRatingError, match=r"column 'user_id' has 1 missing ids; the first is at row 1\. Drop those rows first"
+        BadRatingError,
+        match=r"column 'user_id' has 1 missing ids; the first is at row 1\. Drop those rows first",
     ):
         id_column(open_frame(make({"user_id": ids})), "user_id")
 
@@ -168,7 +199,9 @@ def test_ids_of_awkward_types_come_out_plain(frame: Any, ids: list[Any]) -> None
 
 @pytest.mark.parametrize("backend", ENGINES)
 def test_a_frame_is_made_in_the_named_library(backend: str) -> None:
-    frame = make_frame({"user_id": np.array(["ann", "bob"]), "rating": np.array([1.0, 2.0])}, backend)
+    frame = make_frame(
+        {"user_id": np.array(["ann", "bob"]), "rating": np.array([1.0, 2.0])}, backend
+    )
 
     assert type(frame) is type(ENGINES[backend]({"a": [1]}))
     assert columns_of(frame) == {"user_id": ["ann", "bob"], "rating": [1.0, 2.0]}
@@ -178,16 +211,22 @@ def test_without_a_name_the_first_installed_library_is_taken() -> None:
     assert isinstance(make_frame({"a": [1]}), pl.DataFrame)
 
 
-def test_without_any_library_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_library_the_error_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(frames, "find_spec", lambda name: None)
 
-    with pytest.raises(MissingExtraError, match=r"to_frame\(\) needs a data frame library, .*pip install 'unskew\[io\]'"):
+    with pytest.raises(
+        MissingExtraError,
+        match=r"to_frame\(\) needs a data frame library, .*pip install 'unskew\[io\]'",
+    ):
         make_frame({"a": [1]})
 
 
 def test_an_unknown_library_lists_the_valid_ones() -> None:
     with pytest.raises(
-        UnknownNameError, match=r"unknown data frame library 'panda'; valid ones are: polars, pandas, .*mean 'pandas'\?"
+        UnknownNameError,
+        match=r"unknown data frame library 'panda'; valid ones are: polars, pandas, .*mean 'pandas'\?",
     ):
         make_frame({"a": [1]}, "panda")
 
@@ -195,13 +234,18 @@ def test_an_unknown_library_lists_the_valid_ones() -> None:
 def test_a_library_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames, "find_spec", lambda name: None)
 
-    with pytest.raises(UsageError, match=r"cudf is not installed\. Install it, or name another library: polars, pandas"):
+    with pytest.raises(
+        UsageError,
+        match=r"cudf is not installed\. Install it, or name another library: polars, pandas",
+    ):
         make_frame({"a": [1]}, "cudf")
 
 
 def test_columns_that_a_library_cannot_hold_are_refused_with_the_way_out() -> None:
     mixed = np.array(["up", 7], dtype=object)
 
-    with pytest.raises(DataError, match=r"(?s)pyarrow cannot hold these columns: .* such as to_frame\('pandas'\)"):
+    with pytest.raises(
+        DataError, match=r"(?s)pyarrow cannot hold these columns: .* such as to_frame\('pandas'\)"
+    ):
         make_frame({"item_id": mixed}, "pyarrow")
     assert make_frame({"item_id": mixed}, "pandas")["item_id"].tolist() == ["up", 7]

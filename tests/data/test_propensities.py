@@ -58,7 +58,9 @@ def test_take_is_in_step_with_the_log(log: Ratings) -> None:
     for rows in (np.array([2, 0]), np.array([-1, 0]), log.rating != 3):
         assert len(p.take(rows)) == len(log.take(rows)) == 2
     assert p.take(np.array([2, 0])).values.tolist() == [0.3, 0.1]
-    with pytest.raises(DuplicateCellError, match=r"row 1 is taken 2 times, but a log holds each cell once"):
+    with pytest.raises(
+        DuplicateCellError, match=r"row 1 is taken 2 times, but a log holds each cell once"
+    ):
         p.take(np.array([1, 1]))
 
 
@@ -69,7 +71,9 @@ def test_scaling_is_a_second_chance_to_be_dropped(values: Vector, share: float) 
 
 @pytest.mark.parametrize("share", [0.0, 1.1, -0.5, np.nan, "half", None])
 def test_a_share_outside_0_to_1_is_refused(share: Any) -> None:
-    with pytest.raises(UsageError, match=r"share must lie in \(0, 1\]: the part of the log that was kept; got"):
+    with pytest.raises(
+        UsageError, match=r"share must lie in \(0, 1\]: the part of the log that was kept; got"
+    ):
         Propensities(np.array([0.5])).scaled(share)
 
 
@@ -125,21 +129,42 @@ def test_a_matrix_may_hold_anything_at_cells_that_were_not_logged(log: Ratings) 
 @pytest.mark.parametrize(
     ("bad", "fault", "advice"),
     [
-        (1.5, r"lie outside \(0, 1\], above 1", r"Percentages\? Divide by 100\. Inverse weights\? Pass 1/w\."),
+        (
+            1.5,
+            r"lie outside \(0, 1\], above 1",
+            r"Percentages\? Divide by 100\. Inverse weights\? Pass 1/w\.",
+        ),
         (np.inf, r"lie outside \(0, 1\], above 1", "Percentages"),
         (np.nextafter(1, 2), r"lie outside \(0, 1\], above 1", "Percentages"),
-        (0.0, r"lie outside \(0, 1\], at 0 or less, or are too small to invert", r"Leave out .* transform=unskew\.Clip"),
-        (-0.5, r"lie outside \(0, 1\], at 0 or less, or are too small to invert", "Leave out cells that can never be observed"),
+        (
+            0.0,
+            r"lie outside \(0, 1\], at 0 or less, or are too small to invert",
+            r"Leave out .* transform=unskew\.Clip",
+        ),
+        (
+            -0.5,
+            r"lie outside \(0, 1\], at 0 or less, or are too small to invert",
+            "Leave out cells that can never be observed",
+        ),
         (
             1e-101,
             r"lie outside \(0, 1\], at 0 or less, or are too small to invert \(below 1e-100\)",
             "Leave out cells that can never be observed",
         ),
-        (np.nan, r"are missing \(NaN\)", r"Predict those too, or leave their rows out with log\.take\(rows\)"),
+        (
+            np.nan,
+            r"are missing \(NaN\)",
+            r"Predict those too, or leave their rows out with log\.take\(rows\)",
+        ),
     ],
 )
-def test_a_bad_value_is_named_exactly_by_its_kind_of_fault(bad: float, fault: str, advice: str) -> None:
-    with pytest.raises(BadPropensityError, match=rf"2 of 3 propensities {fault}.*; the first is {bad} at row 1\. {advice}"):
+def test_a_bad_value_is_named_exactly_by_its_kind_of_fault(
+    bad: float, fault: str, advice: str
+) -> None:
+    with pytest.raises(
+        BadPropensityError,
+        match=rf"2 of 3 propensities {fault}.*; the first is {bad} at row 1\. {advice}",
+    ):
         Propensities(np.array([0.5, bad, bad]))
 
 
@@ -153,7 +178,8 @@ class OfPairs:
 @pytest.mark.parametrize("given", [OfPairs(), Fitted], ids=["pairs", "class"])
 def test_a_model_that_does_not_predict_a_log_is_told_the_protocol(log: Ratings, given: Any) -> None:
     with pytest.raises(
-        BadPropensityError, match=r"cannot be called as predict\(log\): missing .*whose predict\(log\) gives one propensity"
+        BadPropensityError,
+        match=r"cannot be called as predict\(log\): missing .*whose predict\(log\) gives one propensity",
     ):
         propensities_of(log, given)
 
@@ -179,13 +205,19 @@ def test_a_data_frame_is_asked_for_one_column(log: Ratings, make: Any) -> None:
 
 
 def test_a_bad_value_is_named_with_its_cell(log: Ratings) -> None:
-    with pytest.raises(BadPropensityError, match=r"the first is 0\.0 at row 1 \(user 'ann', item 'up'\)"):
+    with pytest.raises(
+        BadPropensityError, match=r"the first is 0\.0 at row 1 \(user 'ann', item 'up'\)"
+    ):
         propensities_of(log, [0.5, 0.0, 0.5])
-    with pytest.raises(BadPropensityError, match=r"the first is nan at row 2 \(user 'ann', item 'heat'\)"):
+    with pytest.raises(
+        BadPropensityError, match=r"the first is nan at row 2 \(user 'ann', item 'heat'\)"
+    ):
         propensities_of(log, Fitted(pd.Series([0.5, 0.5, None], dtype="Float64")))
 
 
-@pytest.mark.parametrize("given", [[0.5, 0.5], 0.5, None, np.ones((3, 1)), np.ones((3, 3)), Fitted([0.5])], ids=range(6))
+@pytest.mark.parametrize(
+    "given", [[0.5, 0.5], 0.5, None, np.ones((3, 1)), np.ones((3, 3)), Fitted([0.5])], ids=range(6)
+)
 def test_misaligned_values_are_refused(log: Ratings, given: Any) -> None:
     with pytest.raises(
         BadPropensityError,
@@ -196,11 +228,17 @@ def test_misaligned_values_are_refused(log: Ratings, given: Any) -> None:
 
 @pytest.mark.parametrize("given", ["nb", ["a", "b", "c"], {"propensity": 0.5}])
 def test_what_is_not_a_number_is_refused(log: Ratings, given: Any) -> None:
-    with pytest.raises(BadPropensityError, match=r"propensities \(unless a fitted model gives them\) must be numbers"):
+    with pytest.raises(
+        BadPropensityError,
+        match=r"propensities \(unless a fitted model gives them\) must be numbers",
+    ):
         propensities_of(log, given)
 
 
 @pytest.mark.parametrize("values", [np.ones((2, 2)), np.zeros((2, 2)), np.float64(0.5)])
 def test_propensities_form_one_column(values: Any) -> None:
-    with pytest.raises(BadPropensityError, match=r"propensities must form one column, in the order of the log; got shape \("):
+    with pytest.raises(
+        BadPropensityError,
+        match=r"propensities must form one column, in the order of the log; got shape \(",
+    ):
         Propensities(values)

@@ -32,7 +32,9 @@ Row = tuple[str, int, float]
 
 USERS, ITEMS, RATINGS = ["bob", "ann", "ann"], [9, 9, 3], [5.0, 3.0, 1.0]
 COLUMNS = {"user_id": USERS, "item_id": ITEMS, "rating": RATINGS}
-rows = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2), st.integers(1, 5).map(float)), min_size=1)
+rows = st.lists(
+    st.tuples(st.sampled_from("abc"), st.integers(0, 2), st.integers(1, 5).map(float)), min_size=1
+)
 
 
 def build(log_rows: list[Row], **options: Any) -> Ratings:
@@ -41,7 +43,14 @@ def build(log_rows: list[Row], **options: Any) -> Ratings:
 
 
 def rows_of(log: Ratings) -> list[Row]:
-    return list(zip(log.users[log.user].tolist(), log.items[log.item].tolist(), log.rating.tolist(), strict=True))
+    return list(
+        zip(
+            log.users[log.user].tolist(),
+            log.items[log.item].tolist(),
+            log.rating.tolist(),
+            strict=True,
+        )
+    )
 
 
 def as_dense(log: Ratings) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -58,7 +67,11 @@ def test_a_frame_becomes_codes_vocabularies_and_values(make: Make) -> None:
     log = Ratings.from_frame(make(COLUMNS))
 
     assert (log.users.tolist(), log.items.tolist()) == (["ann", "bob"], [3, 9])
-    assert (log.user.tolist(), log.item.tolist(), log.rating.tolist()) == ([1, 0, 0], [1, 1, 0], RATINGS)
+    assert (log.user.tolist(), log.item.tolist(), log.rating.tolist()) == (
+        [1, 0, 0],
+        [1, 1, 0],
+        RATINGS,
+    )
     assert (log.n_users, log.n_items, log.n_cells, len(log), log.density) == (2, 2, 4, 3, 0.75)
     assert log.universe is None
 
@@ -101,7 +114,9 @@ def test_another_library_can_be_named_for_the_way_out() -> None:
 
 
 def test_a_pandas_index_of_any_kind_is_ignored() -> None:
-    assert rows_of(Ratings.from_frame(pd.DataFrame(COLUMNS, index=[7, 7, 0]))) == list(zip(USERS, ITEMS, RATINGS, strict=True))
+    assert rows_of(Ratings.from_frame(pd.DataFrame(COLUMNS, index=[7, 7, 0]))) == list(
+        zip(USERS, ITEMS, RATINGS, strict=True)
+    )
 
 
 def test_pandas_columns_named_by_numbers() -> None:
@@ -122,12 +137,18 @@ def test_universe_vocabulary_and_duplicates_reach_the_log(make: Make) -> None:
         duplicates="mean",
     )
 
-    assert (rows_of(log), log.users.tolist(), log.universe) == ([(1, 1, 2.0)], [2, 1], Universe(5, 5))
+    assert (rows_of(log), log.users.tolist(), log.universe) == (
+        [(1, 1, 2.0)],
+        [2, 1],
+        Universe(5, 5),
+    )
 
 
 @each_engine
 def test_a_frame_without_rows_is_an_empty_log(make: Make) -> None:
-    with pytest.raises(EmptyLogError, match=r"the log has no ratings\. Check the filter or the file it came from"):
+    with pytest.raises(
+        EmptyLogError, match=r"the log has no ratings\. Check the filter or the file it came from"
+    ):
         Ratings.from_frame(make({"user_id": [], "item_id": [], "rating": []}))
 
 
@@ -145,7 +166,9 @@ def test_a_rating_that_is_no_number_is_named_with_its_cell(make: Make, bad: floa
 
 @each_engine
 def test_a_missing_id_is_named_with_its_column(make: Make) -> None:
-    with pytest.raises(BadRatingError, match=r"column 'movie' has 1 missing ids; the first is at row 2"):
+    with pytest.raises(
+        BadRatingError, match=r"column 'movie' has 1 missing ids; the first is at row 2"
+    ):
         Ratings.from_frame(make({"user_id": USERS, "movie": [1, 2, None], "rating": RATINGS}))
 
 
@@ -158,11 +181,14 @@ def test_text_for_ratings_is_refused(make: Make) -> None:
 @each_engine
 def test_column_errors_reach_the_caller(make: Make) -> None:
     with pytest.raises(
-        ColumnError, match=r"there is no column 'reader' for user=; the columns are 'user_id', 'item_id', 'rating'"
+        ColumnError,
+        match=r"there is no column 'reader' for user=; the columns are 'user_id', 'item_id', 'rating'",
     ):
         Ratings.from_frame(make(COLUMNS), user="reader")
     with pytest.raises(ColumnError, match=r"several columns could be the user: 'uid', 'userId'"):
-        Ratings.from_frame(make({"uid": USERS, "userId": USERS, "item_id": ITEMS, "rating": RATINGS}))
+        Ratings.from_frame(
+            make({"uid": USERS, "userId": USERS, "item_id": ITEMS, "rating": RATINGS})
+        )
 
 
 # From columns
@@ -170,7 +196,9 @@ def test_column_errors_reach_the_caller(make: Make) -> None:
 
 @given(log_rows=rows)
 def test_rows_keep_their_order_and_values(log_rows: list[Row]) -> None:
-    distinct = list({(user, item): (user, item, rating) for user, item, rating in log_rows}.values())
+    distinct = list(
+        {(user, item): (user, item, rating) for user, item, rating in log_rows}.values()
+    )
 
     assert rows_of(build(distinct)) == distinct
 
@@ -184,7 +212,11 @@ def test_tuples_and_mixed_ids_stay_whole() -> None:
 def test_listed_ids_are_the_vocabulary_and_the_universe() -> None:
     log = Ratings.from_arrays(["b"], [1], [5], users=["c", "b", "a"], items=[0, 1])
 
-    assert (log.users.tolist(), log.user.tolist(), log.universe) == (["c", "b", "a"], [1], Universe(3, 2))
+    assert (log.users.tolist(), log.user.tolist(), log.universe) == (
+        ["c", "b", "a"],
+        [1],
+        Universe(3, 2),
+    )
 
 
 def test_one_listed_side_alone_does_not_settle_the_universe() -> None:
@@ -192,7 +224,10 @@ def test_one_listed_side_alone_does_not_settle_the_universe() -> None:
 
 
 def test_a_named_universe_must_hold_the_listed_ids() -> None:
-    with pytest.raises(UniverseError, match=r"the universe has 1 user x 9 items, but the log alone has 2 users and 1 item"):
+    with pytest.raises(
+        UniverseError,
+        match=r"the universe has 1 user x 9 items, but the log alone has 2 users and 1 item",
+    ):
         Ratings.from_arrays(["b"], [1], [5], users=["a", "b"], universe=(1, 9))
 
 
@@ -217,7 +252,9 @@ def test_arrays_handed_to_the_constructor_stay_writeable() -> None:
 
 @pytest.mark.parametrize("name", ["user", "item", "rating", "users", "items"])
 @pytest.mark.parametrize(
-    "log", [Ratings.from_arrays([0], [0], [5.0], users=[0], items=[0]), Ratings.from_dense([[5.0]])], ids=["arrays", "dense"]
+    "log",
+    [Ratings.from_arrays([0], [0], [5.0], users=[0], items=[0]), Ratings.from_dense([[5.0]])],
+    ids=["arrays", "dense"],
 )
 def test_the_arrays_of_a_log_are_read_only(log: Ratings, name: str) -> None:
     with pytest.raises(ValueError, match="read-only"):
@@ -225,19 +262,28 @@ def test_the_arrays_of_a_log_are_read_only(log: Ratings, name: str) -> None:
 
 
 def test_take_keeps_vocabulary_universe_and_names() -> None:
-    log = Ratings.from_frame(pd.DataFrame({"uid": USERS, "item_id": ITEMS, "rating": RATINGS}), universe=(10, 10))
+    log = Ratings.from_frame(
+        pd.DataFrame({"uid": USERS, "item_id": ITEMS, "rating": RATINGS}), universe=(10, 10)
+    )
 
     part = log.take(np.array([2, 0]))
 
     assert rows_of(part) == [("ann", 3, 1.0), ("bob", 9, 5.0)]
-    assert (part.users.tolist(), part.universe, part.columns["user"]) == (["ann", "bob"], Universe(10, 10), "uid")
+    assert (part.users.tolist(), part.universe, part.columns["user"]) == (
+        ["ann", "bob"],
+        Universe(10, 10),
+        "uid",
+    )
     assert rows_of(log.take(log.rating > 2)) == [("bob", 9, 5.0), ("ann", 9, 3.0)]
 
 
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (np.array([True, False]), r"the mask has shape \(2,\), but there are 3 rows; give True or False for each"),
+        (
+            np.array([True, False]),
+            r"the mask has shape \(2,\), but there are 3 rows; give True or False for each",
+        ),
         ([0, 3], "there is no row 3: rows are 0 to 2"),
         ([-4], "there is no row -4"),
         ([0.0, 1.0], r"rows must be a list of row numbers or a mask; got float64 of shape \(2,\)"),
@@ -254,7 +300,10 @@ def test_rows_to_take_must_be_there(rows: Any, message: str) -> None:
 
 @pytest.mark.parametrize("rows", [[0, 2, 2], [0, -1, 2]], ids=str)
 def test_a_row_is_taken_once(rows: list[int]) -> None:
-    with pytest.raises(DuplicateCellError, match=r"row 2 is taken 2 times, but a log holds each cell once\. .* pass bootstrap="):
+    with pytest.raises(
+        DuplicateCellError,
+        match=r"row 2 is taken 2 times, but a log holds each cell once\. .* pass bootstrap=",
+    ):
         Ratings.from_arrays(USERS, ITEMS, RATINGS).take(np.array(rows))
 
 
@@ -272,7 +321,10 @@ def test_taking_no_row_is_an_empty_log() -> None:
 def test_repr_tells_size_range_and_columns_that_were_recognised() -> None:
     log = Ratings.from_frame(pd.DataFrame({"userId": USERS, "item_id": ITEMS, "rating": RATINGS}))
 
-    assert repr(log) == "Ratings(3 ratings by 2 users on 2 items, 1 to 5, mean 3; density 0.75; columns user='userId')"
+    assert (
+        repr(log)
+        == "Ratings(3 ratings by 2 users on 2 items, 1 to 5, mean 3; density 0.75; columns user='userId')"
+    )
 
 
 def test_cells_are_named_by_the_callers_ids() -> None:
@@ -282,10 +334,15 @@ def test_cells_are_named_by_the_callers_ids() -> None:
 
 
 @pytest.mark.parametrize(
-    "users", [[None, "a"], [np.nan, 1.0], np.array([np.nan, 1.0]), pd.Series([None, 1], dtype="Int64")], ids=str
+    "users",
+    [[None, "a"], [np.nan, 1.0], np.array([np.nan, 1.0]), pd.Series([None, 1], dtype="Int64")],
+    ids=str,
 )
 def test_a_missing_id_in_a_column_is_refused(users: Any) -> None:
-    with pytest.raises(BadRatingError, match=r"1 of 2 user ids are missing; the first is at row 0\. Drop those rows first"):
+    with pytest.raises(
+        BadRatingError,
+        match=r"1 of 2 user ids are missing; the first is at row 0\. Drop those rows first",
+    ):
         Ratings.from_arrays(users, [1, 2], [5, 3])
 
 
@@ -296,20 +353,30 @@ def test_a_missing_timedelta_is_refused_too() -> None:
 
 def test_an_id_that_cannot_be_hashed_is_named() -> None:
     for options in ({}, {"users": ["a", (1, 2)]}):
-        with pytest.raises(BadRatingError, match=r"an id of type list cannot be looked up; the first is \[1\] at row 1\. Use"):
+        with pytest.raises(
+            BadRatingError,
+            match=r"an id of type list cannot be looked up; the first is \[1\] at row 1\. Use",
+        ):
             Ratings.from_arrays(["a", [1]], [1, 2], [5, 3], **options)  # type: ignore[arg-type]
-    with pytest.raises(BadRatingError, match=r"an id of type tuple cannot be looked up; the first is \(1, \[2\]\) at row 0"):
+    with pytest.raises(
+        BadRatingError,
+        match=r"an id of type tuple cannot be looked up; the first is \(1, \[2\]\) at row 0",
+    ):
         Ratings.from_arrays(["a"], [1], [5], users=[(1, [2])])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("ids", [None, 5, "ann", b"ann"], ids=repr)
 def test_ids_that_are_no_column_are_refused(ids: Any) -> None:
-    with pytest.raises(BadRatingError, match=rf"ids must form one column, such as a list; got {ids!r}"):
+    with pytest.raises(
+        BadRatingError, match=rf"ids must form one column, such as a list; got {ids!r}"
+    ):
         Ratings.from_arrays(ids, [1], [5])
 
 
 def test_columns_must_have_one_length() -> None:
-    with pytest.raises(BadRatingError, match=r"must be columns of one length; got \(2,\), \(2,\) and \(3,\)"):
+    with pytest.raises(
+        BadRatingError, match=r"must be columns of one length; got \(2,\), \(2,\) and \(3,\)"
+    ):
         Ratings.from_arrays([1, 2], [1, 2], [5, 3, 1])
 
 
@@ -340,7 +407,10 @@ def test_no_rows_are_an_empty_log() -> None:
 
 
 def test_an_id_that_is_not_listed_is_named() -> None:
-    with pytest.raises(BadRatingError, match=r"1 of 2 rows have a user that is not in users=\.\.\.; the first is 'eve' at row 1"):
+    with pytest.raises(
+        BadRatingError,
+        match=r"1 of 2 rows have a user that is not in users=\.\.\.; the first is 'eve' at row 1",
+    ):
         Ratings.from_arrays(["ann", "eve"], [1, 2], [5, 3], users=["ann"])
 
 
@@ -359,7 +429,9 @@ def test_last_is_what_a_dictionary_keeps(log_rows: list[Row]) -> None:
         twin.pop((user, item), None)
         twin[user, item] = rating
 
-    assert rows_of(build(log_rows, duplicates="last")) == [(*cell, rating) for cell, rating in twin.items()]
+    assert rows_of(build(log_rows, duplicates="last")) == [
+        (*cell, rating) for cell, rating in twin.items()
+    ]
 
 
 @given(log_rows=rows)
@@ -371,7 +443,9 @@ def test_mean_is_the_mean_of_each_cell_where_it_first_stood(log_rows: list[Row])
     found = rows_of(build(log_rows, duplicates="mean"))
 
     assert [row[:2] for row in found] == list(twin)
-    assert [row[2] for row in found] == pytest.approx([np.mean(ratings) for ratings in twin.values()])
+    assert [row[2] for row in found] == pytest.approx(
+        [np.mean(ratings) for ratings in twin.values()]
+    )
 
 
 @given(log_rows=rows)
@@ -393,17 +467,25 @@ def test_a_repeated_cell_is_named_with_both_rows() -> None:
 
 
 def test_an_unknown_rule_is_refused_even_without_duplicates() -> None:
-    with pytest.raises(UnknownNameError, match="unknown duplicates rule 'first'; valid ones are: raise, mean, last"):
+    with pytest.raises(
+        UnknownNameError, match="unknown duplicates rule 'first'; valid ones are: raise, mean, last"
+    ):
         build([("a", 1, 5.0)], duplicates="first")
 
 
 # From matrices
 
-matrices = arrays(np.float64, st.tuples(st.integers(1, 4), st.integers(1, 4)), elements=st.integers(0, 5).map(float))
+matrices = arrays(
+    np.float64,
+    st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    elements=st.integers(0, 5).map(float),
+)
 
 
 @given(matrix=matrices.filter(lambda matrix: bool(matrix.any())))
-def test_dense_sparse_and_nan_matrices_say_the_same(matrix: np.ndarray[Any, np.dtype[np.float64]]) -> None:
+def test_dense_sparse_and_nan_matrices_say_the_same(
+    matrix: np.ndarray[Any, np.dtype[np.float64]],
+) -> None:
     with_nan = np.where(matrix == 0, np.nan, matrix)
 
     logs = [
@@ -423,7 +505,10 @@ def test_with_nan_for_missing_a_zero_is_a_rating() -> None:
 
 
 def test_any_value_can_mark_the_unobserved_cells() -> None:
-    assert rows_of(Ratings.from_dense([[99, 1], [0, 99]], missing=99, users=["a", "b"])) == [("a", 1, 1.0), ("b", 0, 0.0)]
+    assert rows_of(Ratings.from_dense([[99, 1], [0, 99]], missing=99, users=["a", "b"])) == [
+        ("a", 1, 1.0),
+        ("b", 0, 0.0),
+    ]
 
 
 def test_the_callers_matrix_is_left_alone() -> None:
@@ -446,24 +531,31 @@ def test_duplicates_in_a_sparse_matrix_follow_the_rule_and_are_never_summed() ->
 
     assert rows_of(Ratings.from_sparse(stored, duplicates="mean")) == [(0, 1, 3.0)]
     assert rows_of(Ratings.from_sparse(stored, duplicates="last")) == [(0, 1, 5.0)]
-    with pytest.raises(DuplicateCellError, match=r"1 rows repeat .* row 1 \(user 0, item 1\), seen before at row 0"):
+    with pytest.raises(
+        DuplicateCellError, match=r"1 rows repeat .* row 1 \(user 0, item 1\), seen before at row 0"
+    ):
         Ratings.from_sparse(stored)
 
 
 @pytest.mark.parametrize("matrix", [[1.0, 2.0], np.ones((1, 1, 1)), 5.0], ids=["1-d", "3-d", "0-d"])
 def test_a_matrix_has_two_dimensions(matrix: Any) -> None:
-    with pytest.raises(BadRatingError, match=r"a rating matrix has two dimensions, users and items; got shape \("):
+    with pytest.raises(
+        BadRatingError, match=r"a rating matrix has two dimensions, users and items; got shape \("
+    ):
         Ratings.from_dense(matrix)
 
 
 def test_nan_in_a_matrix_asks_what_marks_missing_cells() -> None:
     with pytest.raises(
-        BadRatingError, match=r"1 cells of the matrix are NaN\. If that marks unobserved cells, pass missing=np\.nan"
+        BadRatingError,
+        match=r"1 cells of the matrix are NaN\. If that marks unobserved cells, pass missing=np\.nan",
     ):
         Ratings.from_dense([[np.nan, 1.0]])
 
 
-@pytest.mark.parametrize("matrix", [[["5", "3"]], [[1.0], [1.0, 2.0]], [[1j]]], ids=["text", "ragged", "complex"])
+@pytest.mark.parametrize(
+    "matrix", [[["5", "3"]], [[1.0], [1.0, 2.0]], [[1j]]], ids=["text", "ragged", "complex"]
+)
 def test_a_matrix_holds_numbers(matrix: Any) -> None:
     with pytest.raises(BadRatingError, match="the ratings of a matrix must be numbers"):
         Ratings.from_dense(matrix)
@@ -471,17 +563,26 @@ def test_a_matrix_holds_numbers(matrix: Any) -> None:
 
 @pytest.mark.parametrize("missing", [None, "0", [0]], ids=repr)
 def test_what_marks_missing_cells_is_a_number(missing: Any) -> None:
-    with pytest.raises(UsageError, match=r"missing must be the number that marks unobserved cells, such as 0 or np.nan; got"):
+    with pytest.raises(
+        UsageError,
+        match=r"missing must be the number that marks unobserved cells, such as 0 or np.nan; got",
+    ):
         Ratings.from_dense([[1.0]], missing=missing)
 
 
 def test_what_is_not_sparse_is_sent_to_from_dense() -> None:
-    with pytest.raises(DataError, match=r"expected a scipy sparse matrix, got numpy.ndarray\. .* goes to Ratings\.from_dense"):
+    with pytest.raises(
+        DataError,
+        match=r"expected a scipy sparse matrix, got numpy.ndarray\. .* goes to Ratings\.from_dense",
+    ):
         Ratings.from_sparse(np.ones((2, 2)))  # type: ignore[arg-type]
 
 
 def test_a_sparse_array_has_two_dimensions() -> None:
-    with pytest.raises(BadRatingError, match=r"a rating matrix has two dimensions, users and items; got shape \(3,\)"):
+    with pytest.raises(
+        BadRatingError,
+        match=r"a rating matrix has two dimensions, users and items; got shape \(3,\)",
+    ):
         Ratings.from_sparse(sparse.coo_array(np.ones(3)))
 
 
@@ -489,36 +590,55 @@ def test_a_sparse_array_has_two_dimensions() -> None:
 
 
 def test_codes_may_be_whole_floats() -> None:
-    assert rows_of(Ratings.from_codes([1.0, 0.0], [0, 1], [5, 3], shape=(2, 2))) == [(1, 0, 5.0), (0, 1, 3.0)]
+    assert rows_of(Ratings.from_codes([1.0, 0.0], [0, 1], [5, 3], shape=(2, 2))) == [
+        (1, 0, 5.0),
+        (0, 1, 3.0),
+    ]
 
 
 @pytest.mark.parametrize(
     ("codes", "named"),
-    [([0, 2], "2 at row 1"), ([-1, 0], "-1 at row 0"), ([0, 0.5], "0.5 at row 1"), ([0, np.nan], "nan at row 1")],
+    [
+        ([0, 2], "2 at row 1"),
+        ([-1, 0], "-1 at row 0"),
+        ([0, 0.5], "0.5 at row 1"),
+        ([0, np.nan], "nan at row 1"),
+    ],
 )
 def test_a_code_outside_the_matrix_is_named_with_its_row(codes: list[float], named: str) -> None:
-    with pytest.raises(UniverseError, match=f"user {named} is no place in the matrix, whose users are the whole numbers 0 to 1"):
+    with pytest.raises(
+        UniverseError,
+        match=f"user {named} is no place in the matrix, whose users are the whole numbers 0 to 1",
+    ):
         Ratings.from_codes(codes, [0, 1], [5, 3], shape=(2, 2))
-    with pytest.raises(UniverseError, match=f"item {named} is no place in the matrix, whose items are the whole numbers 0 to 1"):
+    with pytest.raises(
+        UniverseError,
+        match=f"item {named} is no place in the matrix, whose items are the whole numbers 0 to 1",
+    ):
         Ratings.from_codes([0, 1], codes, [5, 3], shape=(2, 2))
 
 
 @pytest.mark.parametrize("codes", [["a", "b"], [[0, 1]], 0, [True, False]], ids=str)
 def test_codes_are_one_column_of_whole_numbers(codes: Any) -> None:
     with pytest.raises(
-        BadRatingError, match=r"item codes must be one column of whole numbers; got .* go to Ratings\.from_arrays"
+        BadRatingError,
+        match=r"item codes must be one column of whole numbers; got .* go to Ratings\.from_arrays",
     ):
         Ratings.from_codes([0, 1], codes, [5, 3], shape=(2, 2))
 
 
 @pytest.mark.parametrize("rating", [[5.0], [[5.0, 3.0]], 5.0], ids=str)
 def test_codes_and_ratings_have_one_length(rating: Any) -> None:
-    with pytest.raises(BadRatingError, match=r"must be columns of one length; got \(2,\), \(2,\) and \("):
+    with pytest.raises(
+        BadRatingError, match=r"must be columns of one length; got \(2,\), \(2,\) and \("
+    ):
         Ratings.from_codes([0, 1], [0, 1], rating, shape=(2, 2))
 
 
 def test_codes_may_not_repeat_a_cell() -> None:
-    with pytest.raises(DuplicateCellError, match=r"1 rows repeat .* row 2 \(user 0, item 1\), seen before at row 0"):
+    with pytest.raises(
+        DuplicateCellError, match=r"1 rows repeat .* row 2 \(user 0, item 1\), seen before at row 0"
+    ):
         Ratings.from_codes([0, 1, 0], [1, 1, 1], [5, 3, 1], shape=(2, 2))
 
 

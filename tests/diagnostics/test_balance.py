@@ -14,7 +14,9 @@ LOG, WEIGHT = WORLD.log, WORLD.propensities.inverse
 RNG = np.random.default_rng(0)
 AGE, KIND = RNG.normal(40, 10, (30, 1)), RNG.integers(0, 3, 40)
 USERS = Covariates.of(AGE, LOG.users, "user")
-ITEMS = Covariates.of(pd.DataFrame({"kind": np.array(["coat", "hat", "shoe"])[KIND]}), LOG.items, "item")
+ITEMS = Covariates.of(
+    pd.DataFrame({"kind": np.array(["coat", "hat", "shoe"])[KIND]}), LOG.items, "item"
+)
 
 
 def dense(values: Matrix, weight: Vector) -> Vector:
@@ -25,10 +27,15 @@ def dense(values: Matrix, weight: Vector) -> Vector:
 
 def test_differences_are_those_over_every_cell() -> None:
     found = Balance.of(LOG, [USERS, ITEMS], WEIGHT)
-    columns = [np.repeat(AGE, 40, axis=1), *(np.tile(level == KIND, (30, 1)).astype(float) for level in range(3))]
+    columns = [
+        np.repeat(AGE, 40, axis=1),
+        *(np.tile(level == KIND, (30, 1)).astype(float) for level in range(3)),
+    ]
 
     assert found.names == ("user:0", "item:kind=coat", "item:kind=hat", "item:kind=shoe")
-    np.testing.assert_allclose(found.before, [dense(values, np.ones(len(LOG))) for values in columns])
+    np.testing.assert_allclose(
+        found.before, [dense(values, np.ones(len(LOG))) for values in columns]
+    )
     np.testing.assert_allclose(found.after, [dense(values, WEIGHT) for values in columns])
     assert found.asam == pytest.approx(np.abs(found.after).mean())
     assert found.asam_before == pytest.approx(np.abs(found.before).mean())
@@ -39,7 +46,9 @@ def test_the_worst_covariate_keeps_its_sign() -> None:
 
     assert (found.worst_covariate, found.worst_difference) == ("b", -0.4)
     (complaint,) = found.complaints()
-    assert complaint.startswith("after weighting, the covariates are off by 0.250 standard deviations on average (before: 0.150)")
+    assert complaint.startswith(
+        "after weighting, the covariates are off by 0.250 standard deviations on average (before: 0.150)"
+    )
     assert "'b' by -0.400" in complaint
 
 

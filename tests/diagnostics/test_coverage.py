@@ -12,7 +12,11 @@ LOG = Ratings.from_dense([[5, 1, 0], [2, 0, 0], [0, 0, 0]])
 
 def covariates(users: list[float] | None, items: list[float] | None) -> list[Covariates]:
     given = (("user", users, LOG.users), ("item", items, LOG.items))
-    return [Covariates.of(np.array(values), ids, kind) for kind, values, ids in given if values is not None]  # type: ignore[arg-type]
+    return [
+        Covariates.of(np.array(values), ids, kind)
+        for kind, values, ids in given
+        if values is not None
+    ]  # type: ignore[arg-type]
 
 
 def test_users_and_items_without_an_observation() -> None:
@@ -24,13 +28,19 @@ def test_users_and_items_without_an_observation() -> None:
 def test_profiles_by_hand() -> None:
     found = Coverage.of(LOG, LOG.universe, covariates([0, 0, 1], [0, 1, 1]))
 
-    assert (found.profiles, found.profiles_unseen) == (4, 2)  # the third user's profile, with either kind of item
+    assert (found.profiles, found.profiles_unseen) == (
+        4,
+        2,
+    )  # the third user's profile, with either kind of item
     assert found.share_unseen == pytest.approx(3 / 9)
     assert str(found) == "1 user, 1 item, 2 of 4 covariate profiles"
 
 
 def test_with_covariates_of_one_side_the_other_is_one_profile() -> None:
-    by_user, by_item = (Coverage.of(LOG, None, covariates(*given)) for given in (([0, 0, 1], None), (None, [0, 1, 2])))
+    by_user, by_item = (
+        Coverage.of(LOG, None, covariates(*given))
+        for given in (([0, 0, 1], None), (None, [0, 1, 2]))
+    )
 
     assert (by_user.profiles, by_user.profiles_unseen) == (2, 1)
     assert (by_item.profiles, by_item.profiles_unseen) == (3, 1)
@@ -42,7 +52,9 @@ def test_holes_are_large_profiles_that_were_never_observed() -> None:
     seen[:20, :25] = False  # 500 cells, 110 expected
     user, item = np.nonzero(seen)
     log = Ratings.from_codes(user, item, np.ones(user.size), shape=(40, 50))
-    sides = [Covariates.of(np.repeat([0.0, 1.0], n // 2), ids, kind) for kind, ids, n in _sides(log)]  # type: ignore[arg-type]
+    sides = [
+        Covariates.of(np.repeat([0.0, 1.0], n // 2), ids, kind) for kind, ids, n in _sides(log)
+    ]  # type: ignore[arg-type]
     found = Coverage.of(log, log.universe, sides)
 
     assert (found.profiles, found.profiles_unseen, found.holes) == (4, 1, 1)

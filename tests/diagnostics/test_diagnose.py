@@ -12,7 +12,16 @@ import pytest
 from sklearn.metrics import brier_score_loss, log_loss
 
 from frame_engines import columns_of, each_engine
-from unskew import ByCovariates, Diagnosis, Ratings, UniformPropensity, diagnose, evaluate, simulate, theory
+from unskew import (
+    ByCovariates,
+    Diagnosis,
+    Ratings,
+    UniformPropensity,
+    diagnose,
+    evaluate,
+    simulate,
+    theory,
+)
 from unskew.errors import (
     BadPropensityError,
     DataError,
@@ -26,7 +35,9 @@ from unskew.types import Vector
 
 RNG = np.random.default_rng(0)
 USERS, ITEMS = RNG.integers(0, 2, 80), RNG.integers(0, 2, 90)
-WORLD = simulate(80, 90, density=0.2, observation=ByCovariates(1.0 + USERS, 1.0 + 2 * ITEMS), random_state=3)
+WORLD = simulate(
+    80, 90, density=0.2, observation=ByCovariates(1.0 + USERS, 1.0 + 2 * ITEMS), random_state=3
+)
 LOG = WORLD.log
 TRUE = WORLD.observation.propensities(slice(None))
 WRONG = np.clip(TRUE * RNG.uniform(0.7, 1.4, TRUE.shape), 0.01, 1)
@@ -94,7 +105,11 @@ def test_true_propensities_balance_what_the_log_does_not(found: Diagnosis) -> No
     assert balance.asam < 0.3 * balance.asam_before
 
 
-@pytest.mark.parametrize("given", [OfPairs(), TRUE, pd.DataFrame(TRUE), TRUE.tolist()], ids=["pairs", "matrix", "frame", "lists"])
+@pytest.mark.parametrize(
+    "given",
+    [OfPairs(), TRUE, pd.DataFrame(TRUE), TRUE.tolist()],
+    ids=["pairs", "matrix", "frame", "lists"],
+)
 def test_a_model_of_pairs_and_its_matrix_are_the_same(found: Diagnosis, given: Any) -> None:
     other = diagnose(LOG, {"true": given}, user_features=USERS, item_features=ITEMS, true=TRUE)
 
@@ -107,7 +122,10 @@ def test_a_model_of_pairs_and_its_matrix_are_the_same(found: Diagnosis, given: A
         (TRUE[LOG.user, LOG.item], "values of the logged cells were given, and no others"),
         (WORLD.propensities, "values of the logged cells were given, and no others"),
         (OfLogs(), r"OfLogs has no predict_pairs(users, items)"),
-        (OfRatings(), "OfRatings needs the rating of a cell, which an unobserved one does not have"),
+        (
+            OfRatings(),
+            "OfRatings needs the rating of a cell, which an unobserved one does not have",
+        ),
     ],
     ids=["values", "Propensities", "model of logs", "sees ratings"],
 )
@@ -122,7 +140,9 @@ def test_what_only_knows_logged_cells_has_no_fit_and_says_why(given: Any, reason
 
 
 def test_a_sample_agrees_with_every_cell_within_its_error_bars() -> None:
-    exact, sampled = (diagnose(LOG, TRUE, max_cells=n, random_state=1)["model"] for n in (7200, 3000))
+    exact, sampled = (
+        diagnose(LOG, TRUE, max_cells=n, random_state=1)["model"] for n in (7200, 3000)
+    )
     assert exact.fit is not None
     assert sampled.fit is not None
     assert exact.calibration is not None
@@ -150,7 +170,11 @@ def test_a_fitted_model_is_asked_for_all_cells() -> None:
     assert found.fit is not None
     assert found.calibration is not None
     assert found.fit.mass == pytest.approx(len(LOG))
-    assert (found.calibration.slope, found.calibration.error, found.calibration.count.tolist()) == (None, 0.0, [7200])
+    assert (found.calibration.slope, found.calibration.error, found.calibration.count.tolist()) == (
+        None,
+        0.0,
+        [7200],
+    )
 
 
 # The universe
@@ -162,7 +186,9 @@ def test_without_a_universe_nothing_is_said_of_all_cells() -> None:
 
     assert found["model"].fit is None
     assert found["model"].weights.health.mass_ratio is None
-    assert found.notes == ("the universe is not known, so that nothing is said of all cells: pass universe=(n_users, n_items)",)
+    assert found.notes == (
+        "the universe is not known, so that nothing is said of all cells: pass universe=(n_users, n_items)",
+    )
 
 
 def test_a_universe_larger_than_what_the_log_lists() -> None:
@@ -170,7 +196,9 @@ def test_a_universe_larger_than_what_the_log_lists() -> None:
         found = diagnose(LOG, TRUE, universe=(100, 100))
 
     assert found.coverage.users_unseen == 20
-    assert found.notes == ("fit and calibration are over the 80 users x 90 items that the log lists",)
+    assert found.notes == (
+        "fit and calibration are over the 80 users x 90 items that the log lists",
+    )
 
 
 # Warnings
@@ -188,7 +216,11 @@ def test_one_warning_says_all_that_is_wrong() -> None:
     assert str(warning.message).splitlines() == list(found.warnings)
     assert [line.split(":")[0] for line in found.warnings] == ["flat"] * 3
     for place, said in enumerate(
-        ("the inverse propensities add up to", "the propensities of all cells add up to", "'item:0' by")
+        (
+            "the inverse propensities add up to",
+            "the propensities of all cells add up to",
+            "'item:0' by",
+        )
     ):
         assert said in found.warnings[place]
 
@@ -204,12 +236,16 @@ def test_good_propensities_are_not_warned_about(found: Diagnosis) -> None:
 def test_frames_come_in_the_callers_library(make: Callable[..., Any]) -> None:
     frame = make({"user_id": LOG.user, "item_id": LOG.item, "rating": LOG.rating})
     log = Ratings.from_frame(frame, users=np.arange(80), items=np.arange(90), universe="log")
-    found = diagnose(log, {"a": TRUE, "b": TRUE[LOG.user, LOG.item]}, user_features=make({"age": USERS}))
+    found = diagnose(
+        log, {"a": TRUE, "b": TRUE[LOG.user, LOG.item]}, user_features=make({"age": USERS})
+    )
 
     assert type(found.to_frame()) is type(found.calibration) is type(found.balance) is type(frame)
     assert columns_of(found.to_frame())["model"] == ["a", "b"]
     assert columns_of(found.balance)["covariate"] == ["user:age", "user:age"]
-    assert columns_of(found.calibration)["model"] == ["a"] * len(columns_of(found.calibration)["bin"])
+    assert columns_of(found.calibration)["model"] == ["a"] * len(
+        columns_of(found.calibration)["bin"]
+    )
 
 
 def test_a_row_a_model_and_a_column_a_measure(found: Diagnosis) -> None:
@@ -242,7 +278,9 @@ def test_json_has_everything_and_no_nan_or_infinity() -> None:
 
 
 def test_the_table_fits_a_page_whatever_the_number_of_models() -> None:
-    found = diagnose(LOG, {f"a model with a long name {k}": TRUE for k in range(7)}, user_features=USERS)
+    found = diagnose(
+        LOG, {f"a model with a long name {k}": TRUE for k in range(7)}, user_features=USERS
+    )
     lines = repr(found).splitlines()
 
     assert max(map(len, lines)) <= 80
@@ -271,15 +309,29 @@ def test_measures_that_no_model_has_are_left_out_of_the_table() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"floor": 0}, UsageError, r"floor must lie strictly between 0 and 1, such as 0\.001; got 0"),
+        (
+            {"floor": 0},
+            UsageError,
+            r"floor must lie strictly between 0 and 1, such as 0\.001; got 0",
+        ),
         ({"max_cells": 0}, UsageError, "max_cells must be a whole number, at least 1; got 0"),
         ({"random_state": -1}, UsageError, "random_state must be a whole number, at least 0"),
-        ({"universe": (3, 3)}, UniverseError, "the universe has 3 users x 3 items, but the log alone has 80 users"),
-        ({"user_features": np.ones((3, 2))}, DataError, "user_features has 3 rows, but the log lists 80 users"),
+        (
+            {"universe": (3, 3)},
+            UniverseError,
+            "the universe has 3 users x 3 items, but the log alone has 80 users",
+        ),
+        (
+            {"user_features": np.ones((3, 2))},
+            DataError,
+            "user_features has 3 rows, but the log lists 80 users",
+        ),
         ({"true": np.zeros(TRUE.shape)}, BadPropensityError, r"lie outside \(0, 1\]"),
     ],
 )
-def test_arguments_that_make_no_sense(options: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_arguments_that_make_no_sense(
+    options: dict[str, Any], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         diagnose(LOG, TRUE, **options)
 
@@ -307,16 +359,25 @@ def test_a_model_that_gives_too_few_is_named() -> None:
         def predict_pairs(self, users: npt.ArrayLike, items: npt.ArrayLike, /) -> Vector:
             return np.ones(3)
 
-    with pytest.raises(BadPropensityError, match=r"'short' gave propensities of shape \(3,\) for [\d,]+ pairs"):
+    with pytest.raises(
+        BadPropensityError, match=r"'short' gave propensities of shape \(3,\) for [\d,]+ pairs"
+    ):
         diagnose(LOG, {"short": Short()})
 
 
 def test_what_was_not_measured_cannot_be_had() -> None:
     found = diagnose(LOG, {"values": TRUE[LOG.user, LOG.item]})
 
-    with pytest.raises(UsageError, match=r"no calibration was measured: diagnose\(\) needs a model or a matrix"):
+    with pytest.raises(
+        UsageError, match=r"no calibration was measured: diagnose\(\) needs a model or a matrix"
+    ):
         _ = found.calibration
-    with pytest.raises(UsageError, match=r"no balance was measured: diagnose\(\) needs user_features"):
+    with pytest.raises(
+        UsageError, match=r"no balance was measured: diagnose\(\) needs user_features"
+    ):
         _ = found.balance
-    with pytest.raises(UnknownNameError, match=r"unknown model of this diagnosis 'value'; valid ones are: values\. Did you mean"):
+    with pytest.raises(
+        UnknownNameError,
+        match=r"unknown model of this diagnosis 'value'; valid ones are: values\. Did you mean",
+    ):
         found["value"]

@@ -30,14 +30,18 @@ def test_a_sample_weighs_unobserved_cells_as_scikit_learn_does() -> None:
     weight = np.where(SEEN, 1.0, 7.5)
     found = Fit.of(Chances(P[SEEN], P[~SEEN], 7.5, is_sample=True), floor=0.001)
 
-    assert found.log_loss == pytest.approx(log_loss(SEEN, P, sample_weight=weight), rel=1e-3)  # n_cells is a whole number
+    assert found.log_loss == pytest.approx(
+        log_loss(SEEN, P, sample_weight=weight), rel=1e-3
+    )  # n_cells is a whole number
     assert found.brier == pytest.approx(brier_score_loss(SEEN, P, sample_weight=weight), rel=1e-3)
     assert found.log_loss_error is not None
     assert found.log_loss_error > 0
 
 
 def test_a_certain_cell_that_was_not_observed() -> None:
-    found = Fit.of(Chances(np.array([0.5, 1.0]), np.array([0.0, 1.0]), 1.0, is_sample=False), floor=0.001)
+    found = Fit.of(
+        Chances(np.array([0.5, 1.0]), np.array([0.0, 1.0]), 1.0, is_sample=False), floor=0.001
+    )
 
     assert found.log_loss == np.inf
     assert "some unobserved cells have a propensity of 1" in " ".join(found.complaints())
@@ -47,11 +51,16 @@ def test_too_much_and_too_little_mass() -> None:
     doubled = Fit.of(Chances(np.full(10, 0.2), np.full(90, 0.2), 1.0, is_sample=False), floor=0.01)
     (complaint,) = doubled.complaints()
 
-    assert complaint.startswith("the propensities of all cells add up to 20, but 10 cells were observed (+100%)")
+    assert complaint.startswith(
+        "the propensities of all cells add up to 20, but 10 cells were observed (+100%)"
+    )
 
 
 def test_cells_with_next_to_no_chance() -> None:
-    found = Fit.of(Chances(np.full(10, 0.9), np.r_[np.full(10, 0.1), np.full(5, 1e-4)], 1.0, is_sample=False), floor=0.01)
+    found = Fit.of(
+        Chances(np.full(10, 0.9), np.r_[np.full(10, 0.1), np.full(5, 1e-4)], 1.0, is_sample=False),
+        floor=0.01,
+    )
     (complaint,) = found.complaints()
 
     assert complaint.startswith("20.0% of all cells have a propensity below 0.01")

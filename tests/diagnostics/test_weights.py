@@ -21,7 +21,10 @@ def test_the_curve_says_what_the_heaviest_rows_hold() -> None:
     found = Weights.of(WEIGHT, n_cells=None)
     heaviest_first = np.sort(WEIGHT)[::-1]
 
-    assert (found.rows[0], found.held[0]) == (pytest.approx(1 / 1000), pytest.approx(found.largest_share))
+    assert (found.rows[0], found.held[0]) == (
+        pytest.approx(1 / 1000),
+        pytest.approx(found.largest_share),
+    )
     assert (found.rows[-1], found.held[-1]) == (1.0, pytest.approx(1.0))
     for share, held in zip(found.rows, found.held, strict=True):
         assert held == pytest.approx(heaviest_first[: round(share * 1000)].sum() / WEIGHT.sum())

@@ -28,21 +28,31 @@ def executors(application: str) -> list[int]:
             words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
         except OSError:
             continue
-        if application in words and any(word.endswith("CoarseGrainedExecutorBackend") for word in words):
+        if application in words and any(
+            word.endswith("CoarseGrainedExecutorBackend") for word in words
+        ):
             found.append(int(folder.name))
     return sorted(found)
 
 
 def main() -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.ui.enabled", "false")
+    builder = SparkSession.builder.master("local-cluster[2,1,1024]").config(
+        "spark.ui.enabled", "false"
+    )
     builder = builder.config("spark.log.level", "OFF").config("spark.driver.host", "127.0.0.1")
-    builder = builder.config("spark.executor.memory", "1024m").config("spark.sql.shuffle.partitions", "2")
+    builder = builder.config("spark.executor.memory", "1024m").config(
+        "spark.sql.shuffle.partitions", "2"
+    )
     session = builder.getOrCreate()
     world = unskew.simulate(60, 45, density=0.15, alpha=0.4, random_state=2)
     columns = {"user_id": world.log.user, "item_id": world.log.item, "rating": world.log.rating}
-    frame = session.createDataFrame(pa.table({**columns, "propensity": np.asarray(world.propensities)}))
-    whole = unskew.MatrixFactorization(3, 2.0, max_iter=12, tol=0.0).fit(frame, "propensity", engine=SparkEngine(n_blocks=4))
+    frame = session.createDataFrame(
+        pa.table({**columns, "propensity": np.asarray(world.propensities)})
+    )
+    whole = unskew.MatrixFactorization(3, 2.0, max_iter=12, tol=0.0).fit(
+        frame, "propensity", engine=SparkEngine(n_blocks=4)
+    )
 
     advance, killed, steps = SparkReduced.advance, [], []
 
@@ -55,7 +65,9 @@ def main() -> None:
         return advance(solver, state)
 
     SparkReduced.advance = advance_and_kill  # type: ignore[method-assign]
-    again = unskew.MatrixFactorization(3, 2.0, max_iter=12, tol=0.0).fit(frame, "propensity", engine=SparkEngine(n_blocks=4))
+    again = unskew.MatrixFactorization(3, 2.0, max_iter=12, tol=0.0).fit(
+        frame, "propensity", engine=SparkEngine(n_blocks=4)
+    )
     alive = executors(session.sparkContext.applicationId)
     one, other = whole.parameters_, again.parameters_
     told = {

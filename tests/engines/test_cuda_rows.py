@@ -17,7 +17,9 @@ N_USERS, N_ITEMS, N = 305, 200, 20_000
 
 
 @pytest.mark.parametrize("offset", [None, 0.0, 3.0])
-@pytest.mark.parametrize("n_factors", [0, 1, 3, 8, 9, 16, 17, 20, 31, 32, 33, 47, 48, 63, 64, 65, 100])
+@pytest.mark.parametrize(
+    "n_factors", [0, 1, 3, 8, 9, 16, 17, 20, 31, 32, 33, 47, 48, 63, 64, 65, 100]
+)
 def test_rows_are_solved_to_the_precision_of_float32(n_factors: int, offset: float | None) -> None:
     rng = np.random.default_rng(n_factors)
 
@@ -27,19 +29,26 @@ def test_rows_are_solved_to_the_precision_of_float32(n_factors: int, offset: flo
     row = on_device((N_USERS - 5) * rng.random(N) ** 3, torch.int32)
     cells = (
         on_device(rng.integers(0, N_ITEMS, N), torch.int32),
-        *(on_device(values, torch.float32) for values in (rng.normal(3, 1, N), rng.uniform(0.05, 1, N))),
+        *(
+            on_device(values, torch.float32)
+            for values in (rng.normal(3, 1, N), rng.uniform(0.05, 1, N))
+        ),
     )
     block = next(iter(sides.DeviceSide.sorted_on_device(row, *cells, N_USERS).blocks()))
     partners = Rows(
         on_device(rng.normal(0, 0.5, (N_ITEMS, n_factors)), torch.float32),
         on_device(rng.normal(0, 0.5, N_ITEMS) * (offset is not None), torch.float32),
     )
-    exact = sides.Block(block.starts, block.partner, block.rating.double(), block.root_weight.double())
+    exact = sides.Block(
+        block.starts, block.partner, block.rating.double(), block.root_weight.double()
+    )
     expected, minima = torch_rows.solve_block(
         exact, Rows(partners.factors.double(), partners.offset.double()), 2.5, Penalty(7, offset)
     )
 
-    for kernel in (cuda_rows, fused_rows) if 0 < n_factors <= cuda_rows.MOST_FACTORS else (fused_rows,):
+    for kernel in (
+        (cuda_rows, fused_rows) if 0 < n_factors <= cuda_rows.MOST_FACTORS else (fused_rows,)
+    ):
         found, own = kernel.solve_block(block, partners, 2.5, Penalty(7.0, offset))
         torch.testing.assert_close(found.factors.double(), expected.factors, rtol=0, atol=2e-5)
         torch.testing.assert_close(found.offset.double(), expected.offset, rtol=0, atol=2e-5)

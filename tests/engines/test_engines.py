@@ -11,9 +11,9 @@ import pytest
 
 import unskew
 from unskew.data.ratings import Ratings
-from unskew.models import start
-from unskew.models.factorization import MatrixFactorization
-from unskew.models.parameters import Parameters
+from unskew.factorization import initialization
+from unskew.factorization.parameters import Parameters
+from unskew.models.matrix_factorization import MatrixFactorization
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning:pyspark", "ignore::ResourceWarning")
 
@@ -40,15 +40,32 @@ def fit(request: pytest.FixtureRequest) -> Fitted:
     session: Any = request.getfixturevalue("spark")
     from unskew import SparkEngine
 
-    columns = {"user_id": LOG.users[LOG.user], "item_id": LOG.items[LOG.item], "rating": LOG.rating, "propensity": P}
+    columns = {
+        "user_id": LOG.users[LOG.user],
+        "item_id": LOG.items[LOG.item],
+        "rating": LOG.rating,
+        "propensity": P,
+    }
     frame = session.createDataFrame(pa.table(columns))
-    return lambda model, begin: model.fit(frame, "propensity", warm_start=begin, engine=SparkEngine(n_blocks=2))
+    return lambda model, begin: model.fit(
+        frame, "propensity", warm_start=begin, engine=SparkEngine(n_blocks=2)
+    )
 
 
 @pytest.mark.parametrize("offsets", ["none", "free", "regularized"])
-def test_every_engine_reaches_the_same_optimum_from_the_same_start(fit: Fitted, offsets: Any) -> None:
-    settings: dict[str, Any] = {"n_factors": 3, "l2": 5.0, "offsets": offsets, "tol": 1e-10, "max_iter": 2000}
-    begin = start.small_random((LOG.n_users, LOG.n_items), 3.0, n_factors=3, has_offsets=offsets != "none", random_state=0)
+def test_every_engine_reaches_the_same_optimum_from_the_same_start(
+    fit: Fitted, offsets: Any
+) -> None:
+    settings: dict[str, Any] = {
+        "n_factors": 3,
+        "l2": 5.0,
+        "offsets": offsets,
+        "tol": 1e-10,
+        "max_iter": 2000,
+    }
+    begin = initialization.small_random(
+        (LOG.n_users, LOG.n_items), 3.0, n_factors=3, has_offsets=offsets != "none", random_state=0
+    )
     expected = here(MatrixFactorization(**settings | {"tol": 1e-12}), begin)
     found = fit(MatrixFactorization(**settings), begin)
 
@@ -56,4 +73,7 @@ def test_every_engine_reaches_the_same_optimum_from_the_same_start(fit: Fitted, 
     pairs = np.repeat(LOG.users, LOG.n_items), np.tile(LOG.items, LOG.n_users)
     np.testing.assert_allclose(found.predict(*pairs), expected.predict(*pairs), atol=1e-3)
     assert found.converged_
-    assert found.recommend(LOG.users, k=3).items.tolist() == expected.recommend(LOG.users, k=3).items.tolist()
+    assert (
+        found.recommend(LOG.users, k=3).items.tolist()
+        == expected.recommend(LOG.users, k=3).items.tolist()
+    )

@@ -13,7 +13,7 @@ import unskew
 from unskew import engine_homes as engines
 from unskew.data.ratings import Ratings
 from unskew.errors import MissingExtraError, UnknownNameError, UsageError
-from unskew.models.factorization import MatrixFactorization
+from unskew.models.matrix_factorization import MatrixFactorization
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'unskew[gpu]'")
 
@@ -28,28 +28,42 @@ each_offsets = pytest.mark.parametrize("offsets", ["none", "free", "regularized"
 
 def matrix_of(model: MatrixFactorization) -> np.ndarray:
     found = model.parameters_
-    return found.user_factors @ found.item_factors.T + found.user_offset[:, None] + found.item_offset + found.constant
+    return (
+        found.user_factors @ found.item_factors.T
+        + found.user_offset[:, None]
+        + found.item_offset
+        + found.constant
+    )
 
 
 @each_device
 @each_offsets
 @pytest.mark.parametrize("memory", [None, 20_000])
-def test_every_engine_reaches_the_same_optimum_from_the_same_start(device: str, offsets: Any, memory: int | None) -> None:
+def test_every_engine_reaches_the_same_optimum_from_the_same_start(
+    device: str, offsets: Any, memory: int | None
+) -> None:
     """20,000 bytes hold a part of the log only, so that it is copied in blocks."""
-    here = MatrixFactorization(4, 1.0, offsets=offsets, tol=1e-10, max_iter=3000).fit(WORLD.log, WORLD.propensities)
+    here = MatrixFactorization(4, 1.0, offsets=offsets, tol=1e-10, max_iter=3000).fit(
+        WORLD.log, WORLD.propensities
+    )
     there = MatrixFactorization(4, 1.0, offsets=offsets, tol=1e-10, max_iter=3000)
     there.fit(WORLD.log, WORLD.propensities, engine=GpuEngine(device, memory))
 
     assert there.objective_ == pytest.approx(here.objective_, rel=1e-9)
     np.testing.assert_allclose(matrix_of(there), matrix_of(here), atol=1e-6)
     assert there.converged_
-    assert there.recommend(WORLD.log.users, k=3).items.tolist() == here.recommend(WORLD.log.users, k=3).items.tolist()
+    assert (
+        there.recommend(WORLD.log.users, k=3).items.tolist()
+        == here.recommend(WORLD.log.users, k=3).items.tolist()
+    )
 
 
 @each_device
 def test_float32_agrees_with_float64(device: str) -> None:
     exact, rough = (
-        MatrixFactorization(4, 5.0, dtype=dtype, tol=1e-7).fit(WORLD.log, WORLD.propensities, engine=GpuEngine(device))
+        MatrixFactorization(4, 5.0, dtype=dtype, tol=1e-7).fit(
+            WORLD.log, WORLD.propensities, engine=GpuEngine(device)
+        )
         for dtype in ("float64", "float32")
     )
 
@@ -59,11 +73,17 @@ def test_float32_agrees_with_float64(device: str) -> None:
 
 @each_device
 @each_offsets
-def test_long_rows_are_added_up_in_pieces(device: str, offsets: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = MatrixFactorization(3, 1.0, offsets=offsets).fit(WORLD.log, WORLD.propensities, engine=GpuEngine(device))
+def test_long_rows_are_added_up_in_pieces(
+    device: str, offsets: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = MatrixFactorization(3, 1.0, offsets=offsets).fit(
+        WORLD.log, WORLD.propensities, engine=GpuEngine(device)
+    )
     monkeypatch.setattr(sides, "PIECE", 4)
     monkeypatch.setattr(torch_rows, "PIECE", 4)
-    pieces = MatrixFactorization(3, 1.0, offsets=offsets).fit(WORLD.log, WORLD.propensities, engine=GpuEngine(device))
+    pieces = MatrixFactorization(3, 1.0, offsets=offsets).fit(
+        WORLD.log, WORLD.propensities, engine=GpuEngine(device)
+    )
 
     assert pieces.objective_ == pytest.approx(whole.objective_, rel=1e-10)
 
@@ -71,7 +91,11 @@ def test_long_rows_are_added_up_in_pieces(device: str, offsets: Any, monkeypatch
 def test_pieces_cover_every_cell_once() -> None:
     starts = torch.tensor([0, 0, 3, 3 + 2 * sides.PIECE + 5, 4 + 2 * sides.PIECE + 5])
     pieces = sides.Pieces.of(starts)
-    covered = sorted(cell for first, end in zip(pieces.first, pieces.end, strict=True) for cell in range(int(first), int(end)))
+    covered = sorted(
+        cell
+        for first, end in zip(pieces.first, pieces.end, strict=True)
+        for cell in range(int(first), int(end))
+    )
 
     assert covered == list(range(int(starts[-1])))
     assert pieces.n_slots == 3
@@ -83,7 +107,10 @@ def test_pieces_cover_every_cell_once() -> None:
 @each_device
 def test_users_and_items_without_ratings_get_zeros(device: str) -> None:
     log = Ratings.from_codes([0, 0, 2], [0, 1, 1], [5.0, 3.0, 1.0], shape=(4, 3))
-    here, there = (MatrixFactorization(2, 1.0).fit(log, engine=engine) for engine in ("local", GpuEngine(device)))
+    here, there = (
+        MatrixFactorization(2, 1.0).fit(log, engine=engine)
+        for engine in ("local", GpuEngine(device))
+    )
 
     assert matrix_of(there) == pytest.approx(matrix_of(here), abs=1e-6)
     assert (there.parameters_.user_factors[[1, 3]] == 0).all()
@@ -92,7 +119,9 @@ def test_users_and_items_without_ratings_get_zeros(device: str) -> None:
 @each_device
 def test_a_checkpoint_goes_on_to_the_same_bits(device: str, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"n_factors": 3, "l2": 1.0, "tol": 0.0}
-    whole = MatrixFactorization(**settings, max_iter=12).fit(WORLD.log, WORLD.propensities, engine=GpuEngine(device))
+    whole = MatrixFactorization(**settings, max_iter=12).fit(
+        WORLD.log, WORLD.propensities, engine=GpuEngine(device)
+    )
     parts = {"checkpoint": tmp_path / "state", "checkpoint_every": 5, "engine": GpuEngine(device)}
     MatrixFactorization(**settings, max_iter=7).fit(WORLD.log, WORLD.propensities, **parts)
     again = MatrixFactorization(**settings, max_iter=12).fit(WORLD.log, WORLD.propensities, **parts)
@@ -107,7 +136,8 @@ def test_a_checkpoint_goes_on_to_the_same_bits(device: str, tmp_path: Path) -> N
 def test_no_device_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(
-        UsageError, match=r"engine='gpu' finds no CUDA device\. Leave engine=\.\.\. out to work on the processors"
+        UsageError,
+        match=r"engine='gpu' finds no CUDA device\. Leave engine=\.\.\. out to work on the processors",
     ):
         MatrixFactorization(2).fit(WORLD.log, engine="gpu")
 
@@ -115,20 +145,27 @@ def test_no_device_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     home = replace(engines.ENGINES["gpu"], package="no_such_package")
     monkeypatch.setattr(engines, "ENGINES", {"gpu": home})
-    with pytest.raises(MissingExtraError, match=r"engine='gpu' needs no_such_package.*pip install 'unskew\[gpu\]'"):
+    with pytest.raises(
+        MissingExtraError, match=r"engine='gpu' needs no_such_package.*pip install 'unskew\[gpu\]'"
+    ):
         MatrixFactorization(2).fit(WORLD.log, engine="gpu")
 
 
 def test_too_little_memory_is_said_in_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unskew.engines.gpu.fitting.HOST_MEMORY", 1000)
-    with pytest.raises(UsageError, match=r"the factors need 0\.0 GB on cpu, which has 0\.0 GB free. Take fewer factors"):
+    with pytest.raises(
+        UsageError,
+        match=r"the factors need 0\.0 GB on cpu, which has 0\.0 GB free. Take fewer factors",
+    ):
         MatrixFactorization(2).fit(WORLD.log, engine=GpuEngine("cpu"))
 
 
 def test_absolute_loss_and_unknown_engines_are_refused() -> None:
     with pytest.raises(UsageError, match="fits squared loss"):
         MatrixFactorization(2, loss="absolute").fit(WORLD.log, engine=GpuEngine("cpu"))
-    with pytest.raises(UnknownNameError, match="unknown engine 'tpu'; valid ones are: auto, local, gpu"):
+    with pytest.raises(
+        UnknownNameError, match="unknown engine 'tpu'; valid ones are: auto, local, gpu"
+    ):
         MatrixFactorization(2).fit(WORLD.log, engine="tpu")
 
 

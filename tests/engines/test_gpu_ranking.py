@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import unskew
 from unskew.data.factors import Factors
 from unskew.errors import BadPredictionError, UsageError
-from unskew.metrics.positions import positions
+from unskew.ranking.positions import positions
 
 pytest.importorskip("torch", reason="ranking by torch needs the extra 'gpu'")
 from unskew.engines.gpu.ranking import _best_columns as best_columns
@@ -30,7 +30,9 @@ class Counting(unskew.GpuEngine):
         return super(Counting, self).positions(factors, user, item)
 
 
-def factors_of(rng: np.random.Generator, n_users: int, n_items: int, dtype: str = "float64") -> Factors:
+def factors_of(
+    rng: np.random.Generator, n_users: int, n_items: int, dtype: str = "float64"
+) -> Factors:
     """Of few distinct scores, so that there are ties."""
     users, items = (rng.integers(-2, 3, (n, 2)).astype(dtype) for n in (n_users, n_items))
     return Factors(users, items, item_offset=rng.integers(0, 3, n_items).astype(dtype))
@@ -43,7 +45,9 @@ def factors_of(rng: np.random.Generator, n_users: int, n_items: int, dtype: str 
     n_items=st.integers(1, 40),
     dtype=st.sampled_from(["float32", "float64"]),
 )
-def test_positions_are_those_of_the_processors(seed: int, n_users: int, n_items: int, dtype: str) -> None:
+def test_positions_are_those_of_the_processors(
+    seed: int, n_users: int, n_items: int, dtype: str
+) -> None:
     rng = np.random.default_rng(seed)
     scorer = factors_of(rng, n_users, n_items, dtype)
     user, item = (rng.integers(0, n, 30).astype(np.int32) for n in (n_users, n_items))
@@ -57,7 +61,10 @@ def test_positions_are_those_of_the_processors(seed: int, n_users: int, n_items:
 
 def test_blocks_are_not_seen_in_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
-    scorer, cells = factors_of(rng, 50, 30), [rng.integers(0, n, 200).astype(np.int32) for n in (50, 30)]
+    scorer, cells = (
+        factors_of(rng, 50, 30),
+        [rng.integers(0, n, 200).astype(np.int32) for n in (50, 30)],
+    )
     whole = ENGINE.positions(scorer, *cells)
 
     monkeypatch.setattr("unskew.engines.gpu.ranking.SCORES_ON_HOST", 100)
@@ -74,7 +81,9 @@ def test_a_score_that_is_no_number_is_refused() -> None:
 
 @pytest.mark.parametrize("exclude_seen", [True, False])
 @pytest.mark.parametrize("k", [1, 3, 8, 100])
-def test_recommendations_are_those_of_the_processors(k: int, exclude_seen: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recommendations_are_those_of_the_processors(
+    k: int, exclude_seen: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = unskew.simulate(30, 8, density=0.3, alpha=0.9, random_state=0)
     log, propensities = world.log, world.propensities
     model = unskew.MatrixFactorization(2, 1.0).fit(log, propensities)
@@ -82,12 +91,20 @@ def test_recommendations_are_those_of_the_processors(k: int, exclude_seen: bool,
     monkeypatch.setattr("unskew.engines.gpu.ranking.SCORES_ON_HOST", 30)
 
     asked_for = []
-    monkeypatch.setattr("unskew.engines.gpu.ranking._best_columns", lambda *given: asked_for.append(1) or best_columns(*given))
-    here, there = (model.recommend(asked, k, exclude_seen=exclude_seen, engine=engine) for engine in ("local", ENGINE))
+    monkeypatch.setattr(
+        "unskew.engines.gpu.ranking._best_columns",
+        lambda *given: asked_for.append(1) or best_columns(*given),
+    )
+    here, there = (
+        model.recommend(asked, k, exclude_seen=exclude_seen, engine=engine)
+        for engine in ("local", ENGINE)
+    )
 
     assert len(asked_for) == 7
 
-    assert np.array_equal(here.items[np.isfinite(here.scores)], there.items[np.isfinite(there.scores)])
+    assert np.array_equal(
+        here.items[np.isfinite(here.scores)], there.items[np.isfinite(there.scores)]
+    )
     np.testing.assert_allclose(there.scores, here.scores, rtol=1e-12)
 
 
@@ -104,9 +121,16 @@ def test_an_evaluation_ranks_where_it_is_told() -> None:
     world = unskew.simulate(60, 40, density=0.2, alpha=0.6, random_state=0)
     log, propensities = world.log, world.propensities
     model = unskew.MatrixFactorization(2, 1.0).fit(log, propensities)
-    asked: dict[str, Any] = {"propensities": propensities, "metrics": ["dcg@5", "recall@5"], "relevant": 4, "universe": "log"}
+    asked: dict[str, Any] = {
+        "propensities": propensities,
+        "metrics": ["dcg@5", "recall@5"],
+        "relevant": 4,
+        "universe": "log",
+    }
 
-    here, there = (unskew.evaluate(log, model, engine=engine, **asked) for engine in ("local", Counting("cpu")))
+    here, there = (
+        unskew.evaluate(log, model, engine=engine, **asked) for engine in ("local", Counting("cpu"))
+    )
 
     assert Counting.n_calls == 1
     assert here.to_columns() == there.to_columns()
@@ -127,7 +151,10 @@ def test_a_score_that_is_no_number_has_no_place() -> None:
         ENGINE.best(scorer, 2, np.zeros(3, np.int64), np.empty(0, np.int32))
 
 
-@pytest.mark.parametrize(("device", "match"), [("cuda:99", "no CUDA device 'cuda:99'"), ("abacus", "knows no device 'abacus'")])
+@pytest.mark.parametrize(
+    ("device", "match"),
+    [("cuda:99", "no CUDA device 'cuda:99'"), ("abacus", "knows no device 'abacus'")],
+)
 def test_a_device_that_is_not_there_is_named(device: str, match: str) -> None:
     log = unskew.Ratings.from_dense([[5, 1], [4, 0]])
 

@@ -31,8 +31,8 @@ from unskew.errors import (
     UnknownNameError,
     UsageError,
 )
-from unskew.models.factorization import MatrixFactorization
-from unskew.selection.folds import Fold
+from unskew.model_selection.folds import Fold
+from unskew.models.matrix_factorization import MatrixFactorization
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'unskew[spark]'")
 
@@ -69,11 +69,20 @@ def frame(spark: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("normalize", "column"), [("none", None), ("self", "propensity"), ("user", None), ("item", "propensity")]
+    ("normalize", "column"),
+    [("none", None), ("self", "propensity"), ("user", None), ("item", "propensity")],
 )
-def test_weights_and_penalty_mean_what_they_mean_here(frame: Any, normalize: Any, column: str | None) -> None:
+def test_weights_and_penalty_mean_what_they_mean_here(
+    frame: Any, normalize: Any, column: str | None
+) -> None:
     """Offsets alone have one optimum, which both must find."""
-    settings: dict[str, Any] = {"n_factors": 0, "l2": 3.0, "normalize": normalize, "tol": 1e-12, "max_iter": 100}
+    settings: dict[str, Any] = {
+        "n_factors": 0,
+        "l2": 3.0,
+        "normalize": normalize,
+        "tol": 1e-12,
+        "max_iter": 100,
+    }
     here = MatrixFactorization(**settings).fit(LOG, None if column is None else COLUMNS[column])
     there = MatrixFactorization(**settings).fit(frame, column, engine="spark")
 
@@ -86,7 +95,14 @@ def test_weights_and_penalty_mean_what_they_mean_here(frame: Any, normalize: Any
 
 
 def test_clicks_are_made_of_ratings(frame: Any) -> None:
-    settings: dict[str, Any] = {"n_factors": 0, "l2": 3.0, "threshold": 4, "offsets": "free", "tol": 1e-12, "dtype": "float64"}
+    settings: dict[str, Any] = {
+        "n_factors": 0,
+        "l2": 3.0,
+        "threshold": 4,
+        "offsets": "free",
+        "tol": 1e-12,
+        "dtype": "float64",
+    }
     here = MatrixFactorization(**settings).fit(LOG, COLUMNS["propensity"])
     there = MatrixFactorization(**settings).fit(frame, "propensity", engine="spark")
 
@@ -95,26 +111,39 @@ def test_clicks_are_made_of_ratings(frame: Any) -> None:
         MatrixFactorization(2, threshold=9).fit(frame, "propensity", engine="spark")
 
 
-def test_the_result_is_the_same_to_the_bit_for_any_order_of_rows(frame: Any, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_result_is_the_same_to_the_bit_for_any_order_of_rows(
+    frame: Any, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Five blocks are added by two levels of tasks; float32 shows any other order of sums."""
     monkeypatch.setattr(spark_blocks, "FAN_IN", 2)
     shuffled = np.random.default_rng(0).permutation(len(LOG))
-    other = spark.createDataFrame(pa.table({name: column[shuffled] for name, column in COLUMNS.items()})).repartition(3)
+    other = spark.createDataFrame(
+        pa.table({name: column[shuffled] for name, column in COLUMNS.items()})
+    ).repartition(3)
     settings, engine = SHORT | {"max_iter": 2, "dtype": "float32"}, SparkEngine(n_blocks=5)
-    one, two = (MatrixFactorization(**settings).fit(log, "propensity", engine=engine) for log in (frame, other))
+    one, two = (
+        MatrixFactorization(**settings).fit(log, "propensity", engine=engine)
+        for log in (frame, other)
+    )
 
     assert one.history_ == two.history_
     assert (one.parameters_.user_factors == two.parameters_.user_factors).all()
 
 
-def test_users_come_back_as_a_frame_and_need_not_come_to_the_driver(frame: Any, tmp_path: Path) -> None:
+def test_users_come_back_as_a_frame_and_need_not_come_to_the_driver(
+    frame: Any, tmp_path: Path
+) -> None:
     held = MatrixFactorization(**SHORT).fit(frame, "propensity", engine="spark")
-    apart = MatrixFactorization(**SHORT).fit(frame, "propensity", engine=SparkEngine(collect_users=False))
+    apart = MatrixFactorization(**SHORT).fit(
+        frame, "propensity", engine=SparkEngine(collect_users=False)
+    )
     apart.user_factors_frame.write.parquet(str(tmp_path / "users"))
     users = pd.read_parquet(tmp_path / "users").sort_values("user_id")
 
     assert users["user_id"].tolist() == held.users_.tolist()
-    np.testing.assert_array_equal(np.stack(users["factors"].tolist()), held.parameters_.user_factors)
+    np.testing.assert_array_equal(
+        np.stack(users["factors"].tolist()), held.parameters_.user_factors
+    )
     np.testing.assert_array_equal(users["offset"], held.parameters_.user_offset)
     assert apart.parameters_.user_factors.shape == (0, 2)
     assert (apart.parameters_.item_factors == held.parameters_.item_factors).all()
@@ -129,10 +158,14 @@ def test_a_fitted_model_is_saved_without_the_frame(frame: Any, tmp_path: Path) -
 
 
 def test_a_log_may_be_a_path_of_parquet_with_names_of_its_own(spark: Any, tmp_path: Path) -> None:
-    table = pd.DataFrame(COLUMNS).rename(columns={"user_id": "who.is", "item_id": "what", "rating": "how"})
+    table = pd.DataFrame(COLUMNS).rename(
+        columns={"user_id": "who.is", "item_id": "what", "rating": "how"}
+    )
     table.to_parquet(tmp_path / "log.parquet")
     engine = SparkEngine(spark, user="who.is", item="what", rating="how")
-    model = MatrixFactorization(**SHORT).fit(str(tmp_path / "log.parquet"), "propensity", engine=engine)
+    model = MatrixFactorization(**SHORT).fit(
+        str(tmp_path / "log.parquet"), "propensity", engine=engine
+    )
 
     assert model.user_factors_frame.columns == ["who.is", "factors", "offset"]
 
@@ -162,7 +195,10 @@ def test_a_task_that_dies_is_run_again_and_changes_nothing(frame: Any) -> None:
         yield from batches
 
     shaky = frame.repartition(3).mapInArrow(dies_once, frame.schema)
-    calm, shaken = (MatrixFactorization(**SHORT).fit(log, "propensity", engine="spark") for log in (frame, shaky))
+    calm, shaken = (
+        MatrixFactorization(**SHORT).fit(log, "propensity", engine="spark")
+        for log in (frame, shaky)
+    )
 
     assert shaken.history_ == calm.history_
 
@@ -171,7 +207,9 @@ def test_a_task_that_dies_is_run_again_and_changes_nothing(frame: Any) -> None:
 def test_a_worker_killed_in_the_middle_of_a_fit_changes_nothing() -> None:
     """In a process of its own, since one process has one cluster."""
     script = Path(__file__).with_name("killed_worker.py")
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=600, check=False
+    )
 
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout.splitlines()[-1]) == {
@@ -189,7 +227,14 @@ def test_a_worker_killed_in_the_middle_of_a_fit_changes_nothing() -> None:
 
 
 def test_a_block_is_sorted_by_user_and_item_whatever_the_order_of_its_rows() -> None:
-    table = pa.table({"user": ["b", "a", "b"], "item": [9, 5, 5], "rating": [1.0, 2.0, 3.0], "propensity": [0.25, 1.0, 0.5]})
+    table = pa.table(
+        {
+            "user": ["b", "a", "b"],
+            "item": [9, 5, 5],
+            "rating": [1.0, 2.0, 3.0],
+            "propensity": [0.25, 1.0, 0.5],
+        }
+    )
     block = Block.of(table, np.array([5, 9]), "float64")
 
     assert block.users.tolist() == ["a", "b"]
@@ -198,13 +243,20 @@ def test_a_block_is_sorted_by_user_and_item_whatever_the_order_of_its_rows() -> 
     assert block.side.rating.tolist() == [2.0, 3.0, 1.0]
     assert block.weight == pytest.approx([1, 2, 4])
     assert block.n_repeats == 0
-    assert Block.of(pa.concat_tables([table, table.slice(1)]), np.array([5, 9]), "float64").n_repeats == 2
+    assert (
+        Block.of(pa.concat_tables([table, table.slice(1)]), np.array([5, 9]), "float64").n_repeats
+        == 2
+    )
 
 
-@pytest.mark.parametrize(("how", "expected"), [("self", [3 / 5] * 3), ("item", [1, 1, 1 / 2]), ("user", [3 / 5] * 3)])
+@pytest.mark.parametrize(
+    ("how", "expected"), [("self", [3 / 5] * 3), ("item", [1, 1, 1 / 2]), ("user", [3 / 5] * 3)]
+)
 def test_shares_by_hand(how: str, expected: list[float]) -> None:
     """One user rates three items, weights 1, 1 and 3; another block's user, like the first, rates the last with weight 1."""
-    table = pa.table({"user": [1, 1, 1], "item": [5, 6, 7], "rating": [1.0] * 3, "propensity": [1.0, 1.0, 1 / 3]})
+    table = pa.table(
+        {"user": [1, 1, 1], "item": [5, 6, 7], "rating": [1.0] * 3, "propensity": [1.0, 1.0, 1 / 3]}
+    )
     block = Block.of(table, np.array([5, 6, 7]), "float64")
     weight = np.array([2.0, 2.0, 4.0]) if how == "item" else np.array([1.0, 1.0, 8.0])
     totals = Totals(unskew.Universe(2, 3), 0, weight, weight)
@@ -214,7 +266,11 @@ def test_shares_by_hand(how: str, expected: list[float]) -> None:
 
 def test_sums_are_added_in_the_order_of_the_blocks() -> None:
     """1e16 + 1 - 1e16 is 0 in this order, and 1 in another."""
-    parts = [(2, (-1e16, np.array([-1e16]))), (0, (1e16, np.array([1e16]))), (1, (1.0, np.array([1.0])))]
+    parts = [
+        (2, (-1e16, np.array([-1e16]))),
+        (0, (1e16, np.array([1e16]))),
+        (1, (1.0, np.array([1.0]))),
+    ]
 
     assert _in_order(parts) == (0.0, np.array([0.0]))
     assert list(_add_group((5, part) for part in parts)) == [(5, (0.0, np.array([0.0])))]
@@ -228,18 +284,52 @@ def test_sums_are_added_in_the_order_of_the_blocks() -> None:
     ("table", "error", "message"),
     [
         (changed(user_id=[None, *USERS[1:]]), BadRatingError, "1 of [0-9]+ rows have no user"),
-        (changed(item_id=pa.array([None, *ITEMS[1:].tolist()])), BadRatingError, "1 of [0-9]+ rows have no item"),
-        (changed(rating=[np.nan, np.inf, *LOG.rating[2:]]), BadRatingError, "2 of [0-9]+ ratings are missing or not finite"),
-        (changed(propensity=[0.0, 1.5, None, np.nan, *[0.5] * (len(LOG) - 4)]), BadPropensityError, "4 of [0-9]+ propensities"),
-        (changed(rating=["good"] * len(LOG)), ColumnError, "'rating' holds string; the rating must be numbers"),
-        (changed(item_id=ITEMS / 2), ColumnError, "'item_id' holds double; the item must be text or integers"),
-        (changed().rename_columns(["person", "item_id", "rating", "propensity"]), ColumnError, "no column looks like the user"),
-        (changed().rename_columns(["user", "item", "rating", "p"]), ColumnError, "no column 'propensity' for propensity="),
-        (pa.concat_tables([changed(), changed().slice(0, 2)]), DuplicateCellError, "2 rows repeat a"),
+        (
+            changed(item_id=pa.array([None, *ITEMS[1:].tolist()])),
+            BadRatingError,
+            "1 of [0-9]+ rows have no item",
+        ),
+        (
+            changed(rating=[np.nan, np.inf, *LOG.rating[2:]]),
+            BadRatingError,
+            "2 of [0-9]+ ratings are missing or not finite",
+        ),
+        (
+            changed(propensity=[0.0, 1.5, None, np.nan, *[0.5] * (len(LOG) - 4)]),
+            BadPropensityError,
+            "4 of [0-9]+ propensities",
+        ),
+        (
+            changed(rating=["good"] * len(LOG)),
+            ColumnError,
+            "'rating' holds string; the rating must be numbers",
+        ),
+        (
+            changed(item_id=ITEMS / 2),
+            ColumnError,
+            "'item_id' holds double; the item must be text or integers",
+        ),
+        (
+            changed().rename_columns(["person", "item_id", "rating", "propensity"]),
+            ColumnError,
+            "no column looks like the user",
+        ),
+        (
+            changed().rename_columns(["user", "item", "rating", "p"]),
+            ColumnError,
+            "no column 'propensity' for propensity=",
+        ),
+        (
+            pa.concat_tables([changed(), changed().slice(0, 2)]),
+            DuplicateCellError,
+            "2 rows repeat a",
+        ),
         (changed().slice(0, 0), EmptyLogError, "no ratings"),
     ],
 )
-def test_a_log_that_cannot_be_used_is_refused_with_a_count(spark: Any, table: Any, error: Any, message: str) -> None:
+def test_a_log_that_cannot_be_used_is_refused_with_a_count(
+    spark: Any, table: Any, error: Any, message: str
+) -> None:
     with pytest.raises(error, match=message):
         MatrixFactorization(2).fit(spark.createDataFrame(table), "propensity", engine="spark")
 
@@ -249,7 +339,9 @@ def test_a_user_without_a_solution_is_refused(frame: Any) -> None:
         MatrixFactorization(40, 0.0, offsets="none").fit(frame, "propensity", engine="spark")
 
 
-def test_too_many_users_for_the_driver_are_refused_before_the_fit(frame: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_users_for_the_driver_are_refused_before_the_fit(
+    frame: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(spark_fitting, "MOST_COLLECTED", 100)
     with pytest.raises(UsageError, match=r"too many for the driver.*collect_users=False"):
         MatrixFactorization(2).fit(frame, "propensity", engine="spark")
@@ -257,18 +349,27 @@ def test_too_many_users_for_the_driver_are_refused_before_the_fit(frame: Any, mo
 
 @pytest.mark.parametrize("log", [LOG, pd.DataFrame(COLUMNS)], ids=["Ratings", "pandas"])
 def test_a_log_that_is_not_on_spark_is_refused(log: Any) -> None:
-    with pytest.raises(UsageError, match=r"fits a Spark data frame, or the path of Parquet files; got .*createDataFrame"):
+    with pytest.raises(
+        UsageError,
+        match=r"fits a Spark data frame, or the path of Parquet files; got .*createDataFrame",
+    ):
         MatrixFactorization(2).fit(log, "propensity", engine="spark")
 
 
-@pytest.mark.parametrize("settings", [{"loss": "absolute"}, {"solver": "als"}, {"weight_transform": unskew.Clip(30)}])
+@pytest.mark.parametrize(
+    "settings", [{"loss": "absolute"}, {"solver": "als"}, {"weight_transform": unskew.Clip(30)}]
+)
 def test_settings_that_need_the_log_at_hand_are_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="squared loss, solver 'auto' or 'reduced', and no weight_transform"):
+    with pytest.raises(
+        UsageError, match="squared loss, solver 'auto' or 'reduced', and no weight_transform"
+    ):
         MatrixFactorization(2, **settings).fit("nowhere", "propensity", engine="spark")
 
 
 def test_arguments_of_the_wrong_kind_are_refused(frame: Any) -> None:
-    with pytest.raises(UsageError, match="reads propensities from a column: pass its name; got ndarray"):
+    with pytest.raises(
+        UsageError, match="reads propensities from a column: pass its name; got ndarray"
+    ):
         MatrixFactorization(2).fit(frame, COLUMNS["propensity"], engine="spark")
     with pytest.raises(UnknownNameError, match="unknown normalize 'rows'"):
         MatrixFactorization(2, normalize="rows").fit(frame, engine="spark")  # type: ignore[arg-type]
@@ -282,42 +383,63 @@ def test_no_java_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr(spark_fitting.shutil, "which", lambda name: None)
     monkeypatch.setattr(spark_fitting.SparkSession, "getActiveSession", lambda: None)
-    with pytest.raises(UsageError, match=r"engine='spark' needs Java, and there is none\. Install a JDK"):
+    with pytest.raises(
+        UsageError, match=r"engine='spark' needs Java, and there is none\. Install a JDK"
+    ):
         MatrixFactorization(2).fit("log.parquet", "propensity", engine="spark")
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     home = replace(engines.ENGINES["spark"], package="no_such_package")
     monkeypatch.setattr(engines, "ENGINES", {"spark": home})
-    with pytest.raises(MissingExtraError, match=r"engine='spark' needs no_such_package.*pip install 'unskew\[spark\]'"):
+    with pytest.raises(
+        MissingExtraError,
+        match=r"engine='spark' needs no_such_package.*pip install 'unskew\[spark\]'",
+    ):
         MatrixFactorization(2).fit(LOG, engine="spark")
 
 
 # Cross-validation
 
 
-@pytest.mark.parametrize(("column", "estimator"), [("propensity", "ips"), ("propensity", "snips"), (None, "naive")])
-def test_folds_are_fitted_and_judged_as_here(frame: Any, column: str | None, estimator: str) -> None:
+@pytest.mark.parametrize(
+    ("column", "estimator"), [("propensity", "ips"), ("propensity", "snips"), (None, "naive")]
+)
+def test_folds_are_fitted_and_judged_as_here(
+    frame: Any, column: str | None, estimator: str
+) -> None:
     """The same cells, drawn on Spark, are brought here and judged by what is tested elsewhere."""
     model = MatrixFactorization(2, 20.0, tol=1e-9, max_iter=500)
     known = Propensities(COLUMNS["propensity"]) if column else None
     _, folds = SparkEngine(n_blocks=2).split(frame, column, n_folds=3, random_state=5)
 
-    scores = [fold.score(fold.fit(copy(model), clip=4.0), metric="mae", estimator=estimator) for fold in folds]
+    scores = [
+        fold.score(fold.fit(copy(model), clip=4.0), metric="mae", estimator=estimator)
+        for fold in folds
+    ]
 
     n_seen = 0
     for fold, score in zip(folds, scores, strict=True):
         held = pa.Table.from_batches(fold.validation.toArrow().to_batches()).to_pydict()
         cells = {*zip(held["user"], held["item"], strict=True)}
-        is_held = np.array([cell in cells for cell in zip(USERS.tolist(), ITEMS.tolist(), strict=True)])
+        is_held = np.array(
+            [cell in cells for cell in zip(USERS.tolist(), ITEMS.tolist(), strict=True)]
+        )
         n_seen += is_held.sum()
         twin = Fold(
             LOG.take(~is_held),
             LOG.take(is_held),
             None if known is None else Propensities(known.values[~is_held] * 2 / 3),
-            Propensities((np.full(len(LOG), len(LOG) / LOG.n_cells) if known is None else known.values)[is_held] / 3),
+            Propensities(
+                (np.full(len(LOG), len(LOG) / LOG.n_cells) if known is None else known.values)[
+                    is_held
+                ]
+                / 3
+            ),
         )
-        assert score == pytest.approx(twin.score(twin.fit(copy(model), clip=4.0), metric="mae", estimator=estimator), rel=1e-3)
+        assert score == pytest.approx(
+            twin.score(twin.fit(copy(model), clip=4.0), metric="mae", estimator=estimator), rel=1e-3
+        )
     assert n_seen == len(LOG)
 
 
@@ -325,7 +447,9 @@ def test_settings_are_chosen_on_spark(frame: Any) -> None:
     grid = {"l2": [0.5, 500.0], "clip": [None, 5.0]}
     settings: dict[str, Any] = {"grid": grid, "n_folds": 2, "engine": SparkEngine(n_blocks=2)}
 
-    found = unskew.cross_validate(MatrixFactorization(1, tol=1e-5, max_iter=50), frame, "propensity", **settings)
+    found = unskew.cross_validate(
+        MatrixFactorization(1, tol=1e-5, max_iter=50), frame, "propensity", **settings
+    )
 
     assert len(found.table) == 4
     assert found.best_score == min(row["score"] for row in found.table)
@@ -335,20 +459,34 @@ def test_settings_are_chosen_on_spark(frame: Any) -> None:
 
 
 def test_what_spark_cannot_judge_by_is_named(frame: Any) -> None:
-    settings: dict[str, Any] = {"grid": {"l2": [1.0]}, "n_folds": 2, "engine": SparkEngine(n_blocks=2)}
+    settings: dict[str, Any] = {
+        "grid": {"l2": [1.0]},
+        "n_folds": 2,
+        "engine": SparkEngine(n_blocks=2),
+    }
     with pytest.raises(UnknownNameError, match="metric on Spark"):
-        unskew.cross_validate(MatrixFactorization(1, max_iter=2), frame, "propensity", metric="dcg@5", **settings)
+        unskew.cross_validate(
+            MatrixFactorization(1, max_iter=2), frame, "propensity", metric="dcg@5", **settings
+        )
 
 
 def test_a_universe_larger_than_the_log_scales_the_penalty(frame: Any) -> None:
-    wide = MatrixFactorization(**SHORT).fit(frame, "propensity", engine=SparkEngine(n_blocks=2, universe=(4000, 3000)))
+    wide = MatrixFactorization(**SHORT).fit(
+        frame, "propensity", engine=SparkEngine(n_blocks=2, universe=(4000, 3000))
+    )
     plain = MatrixFactorization(**SHORT).fit(frame, "propensity", engine=SparkEngine(n_blocks=2))
 
-    assert np.linalg.norm(wide.parameters_.item_factors) < np.linalg.norm(plain.parameters_.item_factors)
+    assert np.linalg.norm(wide.parameters_.item_factors) < np.linalg.norm(
+        plain.parameters_.item_factors
+    )
 
 
 def test_a_model_that_spark_does_not_fit_is_named(frame: Any) -> None:
-    settings: dict[str, Any] = {"grid": {"l2": [1.0]}, "n_folds": 2, "engine": SparkEngine(n_blocks=2)}
+    settings: dict[str, Any] = {
+        "grid": {"l2": [1.0]},
+        "n_folds": 2,
+        "engine": SparkEngine(n_blocks=2),
+    }
     with pytest.raises(UsageError, match="DoublyRobustFactorization is not fitted on Spark"):
         unskew.cross_validate(unskew.DoublyRobustFactorization(1), frame, "propensity", **settings)
 

@@ -33,7 +33,10 @@ def sample(**changes: object) -> Sample:
     )
 
 
-DELTAS = Deltas(DELTA_ALL[SEEN][None], imputed=Imputed(IMPUTED_ALL[SEEN][None], IMPUTED_ALL.sum(axis=1)[:, None]))
+DELTAS = Deltas(
+    DELTA_ALL[SEEN][None],
+    imputed=Imputed(IMPUTED_ALL[SEEN][None], IMPUTED_ALL.sum(axis=1)[:, None]),
+)
 WEIGHT = 1 / P_ALL
 BY_HAND = {
     "naive": DELTA_ALL[SEEN].mean(),
@@ -60,7 +63,9 @@ def test_clustered_doubly_robust_counts_the_imputed_part_of_each_user() -> None:
 
     estimate = find_estimator("dr")(DELTAS, sample(cluster="user"))
 
-    assert estimate.covariance[0, 0] == pytest.approx(U / (U - 1) * ((totals - totals.mean()) ** 2).sum())
+    assert estimate.covariance[0, 0] == pytest.approx(
+        U / (U - 1) * ((totals - totals.mean()) ** 2).sum()
+    )
 
 
 def test_a_transform_replaces_the_weights() -> None:
@@ -76,7 +81,9 @@ def test_ips_of_a_ratio_metric_is_snips() -> None:
     base = (DELTA_ALL[SEEN] > 3).astype(float)
     ratio = Deltas(DELTAS.value * base, base)
 
-    assert find_estimator("ips")(ratio, sample()).value == pytest.approx(find_estimator("snips")(ratio, sample()).value)
+    assert find_estimator("ips")(ratio, sample()).value == pytest.approx(
+        find_estimator("snips")(ratio, sample()).value
+    )
 
 
 def test_a_mean_of_users_is_user_normalised_whatever_the_weights() -> None:
@@ -85,7 +92,9 @@ def test_a_mean_of_users_is_user_normalised_whatever_the_weights() -> None:
 
     by_hand = np.mean([DELTA_ALL[u][SEEN[u]].mean() for u in range(U)])
     assert naive.value[0] == pytest.approx(by_hand)
-    assert find_estimator("snips")(per_user, sample()).value[0] == pytest.approx(BY_HAND["user_normalized"])
+    assert find_estimator("snips")(per_user, sample()).value[0] == pytest.approx(
+        BY_HAND["user_normalized"]
+    )
 
 
 @pytest.mark.parametrize("name", ["ips", "dr", "eib"])
@@ -98,7 +107,9 @@ def test_doubly_robust_refuses_what_it_cannot_do() -> None:
     with pytest.raises(UsageError, match="needs imputed deltas"):
         find_estimator("dr")(Deltas(DELTAS.value), sample())
     with pytest.raises(UsageError, match="not for ratios"):
-        find_estimator("dr")(Deltas(DELTAS.value, np.ones(len(USER)), imputed=DELTAS.imputed), sample())
+        find_estimator("dr")(
+            Deltas(DELTAS.value, np.ones(len(USER)), imputed=DELTAS.imputed), sample()
+        )
     with pytest.raises(UsageError, match="clusters of users, not of items"):
         find_estimator("dr")(DELTAS, sample(cluster="item"))
 
@@ -114,7 +125,10 @@ def test_a_single_cell_has_no_standard_error() -> None:
         find_estimator("naive")(Deltas(np.ones((1, 1))), one)
 
 
-@pytest.mark.parametrize("transform", [lambda weight: -weight, lambda weight: weight[:-1], lambda weight: weight * np.inf])
+@pytest.mark.parametrize(
+    "transform",
+    [lambda weight: -weight, lambda weight: weight[:-1], lambda weight: weight * np.inf],
+)
 def test_weights_that_are_none_are_refused(transform: object) -> None:
     with pytest.raises(UsageError, match="one finite weight of at least 0 for each cell"):
         find_estimator("ips")(DELTAS, sample(transform=transform))

@@ -21,7 +21,9 @@ def corners(low: Vector, high: Vector) -> list[Vector]:
 def boxes(draw: st.DrawFn, most: int = 10) -> tuple[Vector, Vector, Vector, Vector]:
     """Deltas of either sign, with ties; bases, at least one of them positive; and the box of the weights."""
     n = draw(st.integers(1, most))
-    delta = np.array(draw(st.lists(st.sampled_from([-2.0, -1.0, 0.0, 0.5, 1.0, 3.0]), min_size=n, max_size=n)))
+    delta = np.array(
+        draw(st.lists(st.sampled_from([-2.0, -1.0, 0.0, 0.5, 1.0, 3.0]), min_size=n, max_size=n))
+    )
     weight = np.array(draw(st.lists(st.floats(1, 50), min_size=n, max_size=n)))
     base = np.array(draw(st.lists(st.sampled_from([0.0, 0.5, 1.0, 3.0]), min_size=n, max_size=n)))
     base[draw(st.integers(0, n - 1))] = 1.0
@@ -59,7 +61,9 @@ def test_by_hand() -> None:
 def test_no_corner_gives_a_larger_sum(box: tuple[Vector, Vector, Vector, Vector]) -> None:
     delta, _, low, high = box
 
-    assert largest_sum(delta, low, high) @ delta == pytest.approx(max(corner @ delta for corner in corners(low, high)))
+    assert largest_sum(delta, low, high) @ delta == pytest.approx(
+        max(corner @ delta for corner in corners(low, high))
+    )
 
 
 @given(box=boxes())
@@ -67,23 +71,33 @@ def test_no_corner_gives_a_larger_ratio(box: tuple[Vector, Vector, Vector, Vecto
     delta, _, low, high = box
     best = largest_ratio(delta, low, high)
 
-    assert best @ delta / best.sum() == pytest.approx(max(corner @ delta / corner.sum() for corner in corners(low, high)))
+    assert best @ delta / best.sum() == pytest.approx(
+        max(corner @ delta / corner.sum() for corner in corners(low, high))
+    )
     assert best @ delta / best.sum() == pytest.approx(by_sorting(delta, low, high))
 
 
 @given(box=boxes())
-def test_no_corner_gives_a_larger_ratio_to_a_base(box: tuple[Vector, Vector, Vector, Vector]) -> None:
+def test_no_corner_gives_a_larger_ratio_to_a_base(
+    box: tuple[Vector, Vector, Vector, Vector],
+) -> None:
     delta, base, low, high = box
     delta = delta * base  # what is not in the base is not counted either
     best = largest_ratio(delta, low, high, base=base)
 
-    assert best @ delta / (best @ base) == pytest.approx(max(corner @ delta / (corner @ base) for corner in corners(low, high)))
+    assert best @ delta / (best @ base) == pytest.approx(
+        max(corner @ delta / (corner @ base) for corner in corners(low, high))
+    )
 
 
 @given(box=boxes(8), n_groups=st.integers(1, 3), seed=st.integers(0, 99))
-def test_no_corner_gives_a_larger_mean_of_ratios(box: tuple[Vector, Vector, Vector, Vector], n_groups: int, seed: int) -> None:
+def test_no_corner_gives_a_larger_mean_of_ratios(
+    box: tuple[Vector, Vector, Vector, Vector], n_groups: int, seed: int
+) -> None:
     delta, _, low, high = box
-    groups = Clusters(np.random.default_rng(seed).integers(0, n_groups, delta.size).astype(np.int32), n_groups + 1)
+    groups = Clusters(
+        np.random.default_rng(seed).integers(0, n_groups, delta.size).astype(np.int32), n_groups + 1
+    )
 
     def mean_of_ratios(weight: Vector) -> float:
         sums = groups.add_up(np.stack([weight * delta, weight]))

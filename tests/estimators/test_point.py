@@ -26,7 +26,9 @@ def ips_of(delta: Vector, p: Vector) -> float:
     return float(ips(Sums.of(delta, Propensities(p)), n_cells=N_CELLS).value[0])
 
 
-def dr_of(delta: Vector, p: Vector, imputed: Vector, seen: np.ndarray, weight: Vector | None = None) -> float:
+def dr_of(
+    delta: Vector, p: Vector, imputed: Vector, seen: np.ndarray, weight: Vector | None = None
+) -> float:
     known = np.array([[imputed.sum()]])
     sums = Sums.of((delta - imputed)[seen], Propensities(p[seen]), weight=weight, known=known)
     return float(ips(sums, n_cells=N_CELLS).value[0])
@@ -40,29 +42,41 @@ def test_ips_is_unbiased_for_any_loss_and_any_propensities(delta: Vector, p: Vec
 
 
 @given(delta=losses, true=probabilities, assumed=probabilities)
-def test_bias_under_wrong_propensities_is_lemma_5_1(delta: Vector, true: Vector, assumed: Vector) -> None:
+def test_bias_under_wrong_propensities_is_lemma_5_1(
+    delta: Vector, true: Vector, assumed: Vector
+) -> None:
     mean = expectation(true, lambda seen: ips_of(delta[seen], assumed[seen]))
 
-    assert delta.mean() - mean == pytest.approx(ips_bias(delta, true=true, assumed=assumed), abs=1e-8)
+    assert delta.mean() - mean == pytest.approx(
+        ips_bias(delta, true=true, assumed=assumed), abs=1e-8
+    )
 
 
 @given(delta=losses, p=probabilities, imputed=losses)
-def test_doubly_robust_is_unbiased_when_the_propensities_are_right(delta: Vector, p: Vector, imputed: Vector) -> None:
+def test_doubly_robust_is_unbiased_when_the_propensities_are_right(
+    delta: Vector, p: Vector, imputed: Vector
+) -> None:
     mean = expectation(p, lambda seen: dr_of(delta, p, imputed, seen))
 
     assert mean == pytest.approx(delta.mean(), abs=1e-8)
 
 
 @given(delta=losses, true=probabilities, assumed=probabilities)
-def test_doubly_robust_is_exact_when_the_imputation_is_right(delta: Vector, true: Vector, assumed: Vector) -> None:
+def test_doubly_robust_is_exact_when_the_imputation_is_right(
+    delta: Vector, true: Vector, assumed: Vector
+) -> None:
     mean = expectation(true, lambda seen: dr_of(delta, assumed, delta, seen))
 
     assert mean == pytest.approx(delta.mean(), abs=1e-9)
-    assert variance(true, lambda seen: dr_of(delta, assumed, delta, seen)) == pytest.approx(0.0, abs=1e-12)
+    assert variance(true, lambda seen: dr_of(delta, assumed, delta, seen)) == pytest.approx(
+        0.0, abs=1e-12
+    )
 
 
 @given(delta=losses, true=probabilities, assumed=probabilities, imputed=losses)
-def test_doubly_robust_bias_is_a_product_of_two_errors(delta: Vector, true: Vector, assumed: Vector, imputed: Vector) -> None:
+def test_doubly_robust_bias_is_a_product_of_two_errors(
+    delta: Vector, true: Vector, assumed: Vector, imputed: Vector
+) -> None:
     mean = expectation(true, lambda seen: dr_of(delta, assumed, imputed, seen))
     product = estimator_bias(delta, true=true, weight=1 / assumed, imputed=imputed)
 
@@ -72,19 +86,31 @@ def test_doubly_robust_bias_is_a_product_of_two_errors(delta: Vector, true: Vect
 @given(delta=losses, p=probabilities)
 def test_the_standard_error_of_ips_is_unbiased_for_its_variance(delta: Vector, p: Vector) -> None:
     estimated = expectation(
-        p, lambda seen: float(ips(Sums.of(delta[seen], Propensities(p[seen])), n_cells=N_CELLS).covariance[0, 0])
+        p,
+        lambda seen: float(
+            ips(Sums.of(delta[seen], Propensities(p[seen])), n_cells=N_CELLS).covariance[0, 0]
+        ),
     )
 
     assert estimated == pytest.approx(ips_variance(delta, p), rel=1e-9, abs=1e-9)
 
 
 @given(delta=losses, imputed=losses, p=probabilities)
-def test_the_standard_error_of_dr_is_unbiased_for_its_variance(delta: Vector, imputed: Vector, p: Vector) -> None:
+def test_the_standard_error_of_dr_is_unbiased_for_its_variance(
+    delta: Vector, imputed: Vector, p: Vector
+) -> None:
     estimated = expectation(
-        p, lambda seen: float(ips(Sums.of((delta - imputed)[seen], Propensities(p[seen])), n_cells=N_CELLS).covariance[0, 0])
+        p,
+        lambda seen: float(
+            ips(
+                Sums.of((delta - imputed)[seen], Propensities(p[seen])), n_cells=N_CELLS
+            ).covariance[0, 0]
+        ),
     )
 
-    assert estimated == pytest.approx(variance(p, lambda seen: dr_of(delta, p, imputed, seen)), rel=1e-7, abs=1e-7)
+    assert estimated == pytest.approx(
+        variance(p, lambda seen: dr_of(delta, p, imputed, seen)), rel=1e-7, abs=1e-7
+    )
 
 
 @given(delta=losses, p=st.floats(0.05, 1))
@@ -124,7 +150,9 @@ def test_clustered_snips_agrees_with_weighted_least_squares(data: st.DataObject)
     rng = np.random.default_rng(seed)
     delta, p = rng.normal(size=40), rng.uniform(0.05, 1, 40)
     code = np.append(np.arange(7), rng.integers(0, 7, 33)).astype(np.int32)
-    fit = sm.WLS(delta, np.ones(40), weights=1 / p).fit(cov_type="cluster", cov_kwds={"groups": code})
+    fit = sm.WLS(delta, np.ones(40), weights=1 / p).fit(
+        cov_type="cluster", cov_kwds={"groups": code}
+    )
 
     estimate = self_normalized(Sums.of(delta, Propensities(p), clusters=Clusters(code, 7)))
 

@@ -20,7 +20,10 @@ USER = rng.integers(0, 50, N).astype(np.int32)
 
 @given(cut=st.integers(1, N - 1))
 def test_sums_of_parts_add_up(cut: int) -> None:
-    parts = [Sums.of(DELTA[:, rows], Propensities(P.values[rows])) for rows in (slice(0, cut), slice(cut, N))]
+    parts = [
+        Sums.of(DELTA[:, rows], Propensities(P.values[rows]))
+        for rows in (slice(0, cut), slice(cut, N))
+    ]
     whole = Sums.of(DELTA, P)
 
     together = parts[0] + parts[1]
@@ -32,7 +35,8 @@ def test_sums_of_parts_add_up(cut: int) -> None:
 def test_sums_of_disjoint_clusters_add_up() -> None:
     low = USER < 20
     parts = [
-        Sums.of(DELTA[:, rows], clusters=Clusters(USER[rows] - shift, n)) for rows, shift, n in ((low, 0, 20), (~low, 20, 30))
+        Sums.of(DELTA[:, rows], clusters=Clusters(USER[rows] - shift, n))
+        for rows, shift, n in ((low, 0, 20), (~low, 20, 30))
     ]
     whole = Sums.of(DELTA, clusters=Clusters(USER, 50))
 
@@ -73,9 +77,13 @@ def test_a_difference_has_the_variance_of_the_differences(clusters: Clusters | N
 
 
 def test_group_normalised_is_a_mean_of_ratios() -> None:
-    by_hand = [np.average(DELTA[0][u == USER], weights=P.inverse[u == USER]) for u in np.unique(USER)]
+    by_hand = [
+        np.average(DELTA[0][u == USER], weights=P.inverse[u == USER]) for u in np.unique(USER)
+    ]
 
-    estimate = self_normalized(sums_of_groups(DELTA, weight=P.inverse, base=None, groups=Clusters(USER, 50)))
+    estimate = self_normalized(
+        sums_of_groups(DELTA, weight=P.inverse, base=None, groups=Clusters(USER, 50))
+    )
 
     assert estimate.value[0] == pytest.approx(np.mean(by_hand))
     assert estimate.covariance[0, 0] == pytest.approx(np.var(by_hand, ddof=1) / len(by_hand))
@@ -93,7 +101,9 @@ def test_groups_of_one_cell_are_not_taken_for_certain() -> None:
 def test_groups_without_a_base_are_left_out_and_counted() -> None:
     base = (USER >= 10).astype(float)
 
-    estimate = self_normalized(sums_of_groups(DELTA * base, weight=P.inverse, base=base, groups=Clusters(USER, 5000)))
+    estimate = self_normalized(
+        sums_of_groups(DELTA * base, weight=P.inverse, base=base, groups=Clusters(USER, 5000))
+    )
 
     assert estimate.n_clusters == 40
     assert estimate.n_left_out == 10
@@ -115,7 +125,9 @@ def test_a_ratio_counts_only_clusters_with_data() -> None:
 def test_a_bootstrap_of_a_ratio_never_draws_only_silent_users() -> None:
     busy = Clusters(np.array([0, 0, 1, 1], dtype=np.int32), 1000, Resampling(500, seed=0))
 
-    estimate = self_normalized(Sums.of(np.array([1.0, 2.0, 3.0, 5.0]), clusters=busy, is_ratio=True))
+    estimate = self_normalized(
+        Sums.of(np.array([1.0, 2.0, 3.0, 5.0]), clusters=busy, is_ratio=True)
+    )
 
     assert np.isfinite(estimate.replicates).all()
 
@@ -128,7 +140,9 @@ def test_bootstrap_agrees_with_the_analytic_clustered_error(self_normalised: boo
     bootstrap = point(Sums.of(DELTA, P, clusters=Clusters(USER, 50, Resampling(2000, seed=3))))
 
     np.testing.assert_allclose(bootstrap.value, analytic.value)
-    np.testing.assert_allclose(np.sqrt(np.diag(bootstrap.covariance)), np.sqrt(np.diag(analytic.covariance)), rtol=0.08)
+    np.testing.assert_allclose(
+        np.sqrt(np.diag(bootstrap.covariance)), np.sqrt(np.diag(analytic.covariance)), rtol=0.08
+    )
     interval = bootstrap.of(0, level=0.95)
     assert interval.low < interval.value < interval.high
 

@@ -22,7 +22,9 @@ weights = arrays(np.float64, 5, elements=st.floats(1, 1e4))
 def test_by_hand() -> None:
     np.testing.assert_allclose(Clip(10)(WEIGHT), [1, 2, 10, 10])
     np.testing.assert_allclose(Switch(10)(WEIGHT), [1, 2, 10, 0])
-    np.testing.assert_allclose(Shrink(100)(WEIGHT), [100 / 101, 200 / 104, 1000 / 200, 20000 / 40100])
+    np.testing.assert_allclose(
+        Shrink(100)(WEIGHT), [100 / 101, 200 / 104, 1000 / 200, 20000 / 40100]
+    )
     np.testing.assert_allclose(SubGaussian(0.5)(WEIGHT), [1, 4 / 3, 20 / 11, 400 / 201])
 
 
@@ -54,8 +56,13 @@ def test_dynamic_weights_are_bounded_and_leave_sure_cells_alone() -> None:
     assert Dynamic(0.1)(np.array([2.0]))[0] == pytest.approx(1 / np.log2(1.5))
 
 
-@pytest.mark.parametrize("transform", [Clip(3), Switch(3), Shrink(5), SubGaussian(0.2), Dynamic(0.1)])
-@given(delta=arrays(np.float64, 4, elements=st.floats(-10, 10)), p=arrays(np.float64, 4, elements=st.floats(0.02, 1)))
+@pytest.mark.parametrize(
+    "transform", [Clip(3), Switch(3), Shrink(5), SubGaussian(0.2), Dynamic(0.1)]
+)
+@given(
+    delta=arrays(np.float64, 4, elements=st.floats(-10, 10)),
+    p=arrays(np.float64, 4, elements=st.floats(0.02, 1)),
+)
 def test_bias_is_the_one_formula(transform: WeightTransform, delta: Vector, p: Vector) -> None:
     """Eq. (2) of the family: mean of (1 - P h) delta, by enumeration."""
 

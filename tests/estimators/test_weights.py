@@ -40,10 +40,16 @@ def test_the_weighted_mean_of_deltas_is_snips_and_their_sum_is_ips(p: Vector) ->
     weight = inverse_weights(LOG, p)
     zero = np.zeros((2, 2))
 
-    result = unskew.evaluate(LOG, zero, propensities=p, metrics=["mae"], estimators=["ips", "snips"])
+    result = unskew.evaluate(
+        LOG, zero, propensities=p, metrics=["mae"], estimators=["ips", "snips"]
+    )
 
-    assert result.risk("model", metric="mae", estimator="snips").estimate == pytest.approx(np.average(LOG.rating, weights=weight))
-    assert result.risk("model", metric="mae", estimator="ips").estimate == pytest.approx(weight @ LOG.rating / 4)
+    assert result.risk("model", metric="mae", estimator="snips").estimate == pytest.approx(
+        np.average(LOG.rating, weights=weight)
+    )
+    assert result.risk("model", metric="mae", estimator="ips").estimate == pytest.approx(
+        weight @ LOG.rating / 4
+    )
 
 
 def test_as_sample_weight_it_brings_a_regressor_to_the_fit_of_all_cells() -> None:
@@ -52,7 +58,9 @@ def test_as_sample_weight_it_brings_a_regressor_to_the_fit_of_all_cells() -> Non
     constant = np.ones((len(world.log), 1))
 
     naive, weighted = (
-        LinearRegression(fit_intercept=False).fit(constant, world.log.rating, sample_weight=weight).coef_[0]
+        LinearRegression(fit_intercept=False)
+        .fit(constant, world.log.rating, sample_weight=weight)
+        .coef_[0]
         for weight in (None, inverse_weights(world.log, world.propensities))
     )
 
@@ -63,7 +71,9 @@ def test_as_sample_weight_it_brings_a_regressor_to_the_fit_of_all_cells() -> Non
 def test_what_are_no_propensities_or_no_weights_is_refused() -> None:
     with pytest.raises(BadPropensityError, match="lie outside"):
         inverse_weights(LOG, [0.5, 0, 1])
-    with pytest.raises(BadPropensityError, match=r"got propensities of shape \(2,\) for a log of 3 ratings"):
+    with pytest.raises(
+        BadPropensityError, match=r"got propensities of shape \(2,\) for a log of 3 ratings"
+    ):
         inverse_weights(LOG, [0.5, 1])
     with pytest.raises(UsageError, match="must give one finite weight of at least 0 for each cell"):
         inverse_weights(LOG, P, transform=lambda weight: -weight)

@@ -10,12 +10,28 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from unskew import Clip, Evaluation, Propensities, PropensityWarning, Ratings, Switch, Universe, evaluate, simulate
-from unskew.errors import BadPropensityError, UniverseError, UnknownNameError, UnskewWarning, UsageError
+from unskew import (
+    Clip,
+    Evaluation,
+    Propensities,
+    PropensityWarning,
+    Ratings,
+    Switch,
+    Universe,
+    evaluate,
+    simulate,
+)
+from unskew.errors import (
+    BadPropensityError,
+    UniverseError,
+    UnknownNameError,
+    UnskewWarning,
+    UsageError,
+)
 from unskew.estimators.family import ESTIMATORS
-from unskew.metrics.judged import Delta, Judged
+from unskew.metrics.metric import Delta, Judged
 from unskew.metrics.ranking import StratifiedRecall
-from unskew.models.factorization import MatrixFactorization
+from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.weighted import WeightedFactorization
 from unskew.types import Matrix, Vector
 
@@ -55,7 +71,10 @@ def test_naive_ips_and_snips_are_their_formulas(metric: str) -> None:
     delta = delta_of(metric, A)[LOG.user, LOG.item]
     snips = (delta / P).sum() / (1 / P).sum()
     expected = {
-        "naive": (delta.mean(), np.sqrt(((1 - P) * (delta - delta.mean()) ** 2).sum()) / delta.size),
+        "naive": (
+            delta.mean(),
+            np.sqrt(((1 - P) * (delta - delta.mean()) ** 2).sum()) / delta.size,
+        ),
         "ips": ((delta / P).sum() / N_CELLS, np.sqrt(((1 - P) * (delta / P) ** 2).sum()) / N_CELLS),
         "snips": (snips, np.sqrt(((1 - P) * ((delta - snips) / P) ** 2).sum()) / (1 / P).sum()),
     }
@@ -63,7 +82,9 @@ def test_naive_ips_and_snips_are_their_formulas(metric: str) -> None:
     for name, (value, std_error) in expected.items():
         risk = result.risk("a", metric=metric, estimator=name)
         assert (risk.estimate, risk.std_error) == pytest.approx((value, std_error))
-        assert (risk.ci_low, risk.ci_high) == pytest.approx(stats.norm.interval(0.95, value, std_error))
+        assert (risk.ci_low, risk.ci_high) == pytest.approx(
+            stats.norm.interval(0.95, value, std_error)
+        )
 
 
 @pytest.mark.parametrize("metric", MEANS)
@@ -82,12 +103,16 @@ def test_ratios_weight_relevant_cells_alone(metric: str) -> None:
     weight = relevant / P
     found = (place <= 5).astype(float)
     if metric == "recall@5":
-        by_user = [np.bincount(LOG.user, weights=each, minlength=40) for each in (weight * found, weight)]
+        by_user = [
+            np.bincount(LOG.user, weights=each, minlength=40) for each in (weight * found, weight)
+        ]
         expected = (by_user[0][by_user[1] > 0] / by_user[1][by_user[1] > 0]).mean()
     elif metric == "atop":
         expected = (weight * (1 - (place - 1) / 49)).sum() / weight.sum()
     else:
-        strata = np.maximum(np.bincount(LOG.item, weights=relevant, minlength=50), 1)[LOG.item] ** -0.5
+        strata = (
+            np.maximum(np.bincount(LOG.item, weights=relevant, minlength=50), 1)[LOG.item] ** -0.5
+        )
         expected = (weight * strata * found).sum() / (weight * strata).sum()
 
     result = judge(metrics=[metric])
@@ -95,12 +120,18 @@ def test_ratios_weight_relevant_cells_alone(metric: str) -> None:
     assert result.risk("a", metric=metric, estimator="ips").estimate == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("estimator", "codes"), [("user_normalized", LOG.user), ("item_normalized", LOG.item)])
+@pytest.mark.parametrize(
+    ("estimator", "codes"), [("user_normalized", LOG.user), ("item_normalized", LOG.item)]
+)
 def test_normalised_by_user_or_item(estimator: str, codes: Vector) -> None:
     delta = delta_of("mae", A)[LOG.user, LOG.item]
     weighted, weight = np.bincount(codes, weights=delta / P), np.bincount(codes, weights=1 / P)
 
-    found = judge(metrics=["mae"], estimators=[estimator]).risk("a", metric="mae", estimator=estimator).estimate
+    found = (
+        judge(metrics=["mae"], estimators=[estimator])
+        .risk("a", metric="mae", estimator=estimator)
+        .estimate
+    )
     assert found == pytest.approx((weighted[weight > 0] / weight[weight > 0]).mean())
 
 
@@ -110,7 +141,10 @@ def test_cuts_asked_for_together_are_what_each_is_alone() -> None:
     scores = wide.truth + np.random.default_rng(0).normal(0, 1, wide.truth.shape)
 
     def values(*metrics: str) -> list[float]:
-        return [risk.estimate for risk in evaluate(wide.log, scores, metrics=metrics, estimators="naive", relevant=4)]
+        return [
+            risk.estimate
+            for risk in evaluate(wide.log, scores, metrics=metrics, estimators="naive", relevant=4)
+        ]
 
     cut = ("dcg@2", "cg@9", "precision@30")
     alone = [values(metric)[0] for metric in (*cut, "atop", "dcg")]
@@ -123,7 +157,9 @@ def test_constant_propensities_make_snips_the_naive_average() -> None:
     result = judge(propensities=np.full(len(LOG), len(LOG) / N_CELLS), metrics=["mae", "dcg@5"])
 
     for metric in ("mae", "dcg@5"):
-        naive, ips, snips = (result.risk("a", metric=metric, estimator=name) for name in ("naive", "ips", "snips"))
+        naive, ips, snips = (
+            result.risk("a", metric=metric, estimator=name) for name in ("naive", "ips", "snips")
+        )
         assert snips.estimate == pytest.approx(naive.estimate)
         assert ips.estimate == pytest.approx(naive.estimate)
 
@@ -135,13 +171,17 @@ def test_a_cluster_of_users_is_the_unit_of_its_standard_error() -> None:
     snips = (delta / P).sum() / (1 / P).sum()
     z = np.bincount(LOG.user, weights=(delta - snips) / P, minlength=40) / (1 / P).sum()
 
-    found = {name: result.risk("a", metric="mae", estimator=name).std_error for name in ("ips", "snips")}
+    found = {
+        name: result.risk("a", metric="mae", estimator=name).std_error for name in ("ips", "snips")
+    }
     assert found["ips"] == pytest.approx(np.sqrt(40 / 39 * ((ips - ips.mean()) ** 2).sum()))
     assert found["snips"] == pytest.approx(np.sqrt(40 / 39 * (z**2).sum()))
 
 
 def test_a_wider_level_gives_a_wider_interval_around_the_same_value() -> None:
-    narrow, wide = (judge(level=level).risk("a", metric="mae", estimator="snips") for level in (0.5, 0.99))
+    narrow, wide = (
+        judge(level=level).risk("a", metric="mae", estimator="snips") for level in (0.5, 0.99)
+    )
 
     assert narrow.estimate == wide.estimate
     assert wide.ci_low < narrow.ci_low < narrow.estimate < narrow.ci_high < wide.ci_high
@@ -161,9 +201,13 @@ def test_the_bootstrap_is_seeded_and_near_the_clustered_interval() -> None:
 
 def test_the_order_of_rows_does_not_matter() -> None:
     order = np.random.default_rng(0).permutation(len(LOG))
-    shuffled = evaluate(LOG.take(order), {"a": A, "b": B}, propensities=P[order], relevant=4, metrics=list(MEANS))
+    shuffled = evaluate(
+        LOG.take(order), {"a": A, "b": B}, propensities=P[order], relevant=4, metrics=list(MEANS)
+    )
 
-    assert shuffled.to_columns()["estimate"] == pytest.approx(judge(metrics=list(MEANS)).to_columns()["estimate"])
+    assert shuffled.to_columns()["estimate"] == pytest.approx(
+        judge(metrics=list(MEANS)).to_columns()["estimate"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -189,7 +233,9 @@ def test_a_larger_universe_makes_ips_smaller_and_leaves_snips_alone() -> None:
     once = judge(metrics=["mae"])
 
     for name, factor in (("ips", 2), ("snips", 1), ("naive", 1)):
-        small, large = (result.risk("a", metric="mae", estimator=name).estimate for result in (once, twice))
+        small, large = (
+            result.risk("a", metric="mae", estimator=name).estimate for result in (once, twice)
+        )
         assert small == pytest.approx(factor * large)
 
 
@@ -197,11 +243,15 @@ def test_a_log_of_its_own_has_a_universe_when_the_caller_says_so() -> None:
     alone = Ratings.from_frame(LOG.to_frame("pandas"))
     scores = A[np.ix_(alone.users, alone.items)]
 
-    with pytest.raises(UniverseError, match=r"'ips' divides by the number of all cells.* Pass universe=\(n_users, n_items\)"):
+    with pytest.raises(
+        UniverseError,
+        match=r"'ips' divides by the number of all cells.* Pass universe=\(n_users, n_items\)",
+    ):
         evaluate(alone, scores, propensities=P)
     assert evaluate(alone, scores, propensities=P, estimators=["naive", "snips"]).universe is None
     by_name, by_size = (
-        evaluate(alone, scores, propensities=P, universe=universe) for universe in ("log", (alone.n_users, alone.n_items))
+        evaluate(alone, scores, propensities=P, universe=universe)
+        for universe in ("log", (alone.n_users, alone.n_items))
     )
     assert by_name.to_columns() == by_size.to_columns()
     assert by_name.universe == Universe(alone.n_users, alone.n_items)
@@ -210,7 +260,10 @@ def test_a_log_of_its_own_has_a_universe_when_the_caller_says_so() -> None:
 @pytest.mark.parametrize(
     ("universe", "message"),
     [
-        ((40, 49), "the universe has 40 users x 49 items, but the log alone has 40 users and 50 items"),
+        (
+            (40, 49),
+            "the universe has 40 users x 49 items, but the log alone has 40 users and 50 items",
+        ),
         ((-40, 50), "whole number of users, at least 1; got -40"),
         ((40, 50.5), r"whole number of items, at least 1; got 50\.5"),
         ("all", r"universe must be \(n_users, n_items\) or 'log'.*got 'all'"),
@@ -222,7 +275,10 @@ def test_a_universe_that_cannot_be(universe: Any, message: str) -> None:
 
 
 def test_one_name_alone_stands_for_a_list() -> None:
-    assert judge(metrics="mae", estimators="snips").to_columns() == judge(metrics=["mae"], estimators=["snips"]).to_columns()
+    assert (
+        judge(metrics="mae", estimators="snips").to_columns()
+        == judge(metrics=["mae"], estimators=["snips"]).to_columns()
+    )
 
 
 @dataclass(frozen=True)
@@ -242,7 +298,9 @@ def test_a_metric_of_the_callers_own() -> None:
     result = judge(metrics=[Overrated()], estimators=[ESTIMATORS["snips"]])
     over = (A > TRUTH + 1)[LOG.user, LOG.item]
 
-    assert result.risk("a", metric="overrated", estimator="snips").estimate == pytest.approx((over / P).sum() / (1 / P).sum())
+    assert result.risk("a", metric="overrated", estimator="snips").estimate == pytest.approx(
+        (over / P).sum() / (1 / P).sum()
+    )
 
 
 # Transforms
@@ -269,12 +327,18 @@ def test_no_transform_touches_nothing() -> None:
 def test_weights_that_are_all_switched_off() -> None:
     off = Switch(1.0)
 
-    with pytest.raises(UsageError, match="the weights add up to zero: no cell is left to average over"):
+    with pytest.raises(
+        UsageError, match="the weights add up to zero: no cell is left to average over"
+    ):
         judge(transform=off, estimators=["snips"])
-    with pytest.raises(UsageError, match="every weight is zero, so that 'ips' would say 0 whatever the data"):
+    with pytest.raises(
+        UsageError, match="every weight is zero, so that 'ips' would say 0 whatever the data"
+    ):
         judge(transform=off, estimators=["ips"])
     imputed = judge(transform=off, estimators=["dr"], imputation=TRUTH, metrics=["mae"])
-    assert imputed.risk("a", metric="mae", estimator="dr").estimate == pytest.approx(np.abs(A - TRUTH).mean())
+    assert imputed.risk("a", metric="mae", estimator="dr").estimate == pytest.approx(
+        np.abs(A - TRUTH).mean()
+    )
     assert imputed.health is None
 
 
@@ -282,8 +346,15 @@ def test_weights_that_are_all_switched_off() -> None:
 
 
 def judge_weights(chances: Vector, universe: tuple[int, int]) -> Evaluation:
-    log = Ratings.from_codes(np.arange(chances.size), np.zeros(chances.size), np.ones(chances.size), shape=(chances.size, 1))
-    return evaluate(log, np.zeros(chances.size), propensities=chances, universe=universe, metrics=["mae"])
+    log = Ratings.from_codes(
+        np.arange(chances.size),
+        np.zeros(chances.size),
+        np.ones(chances.size),
+        shape=(chances.size, 1),
+    )
+    return evaluate(
+        log, np.zeros(chances.size), propensities=chances, universe=universe, metrics=["mae"]
+    )
 
 
 def test_healthy_weights_bring_no_warning() -> None:
@@ -303,14 +374,20 @@ def test_a_small_effective_sample_and_a_heavy_top_are_told() -> None:
     with pytest.warns(PropensityWarning) as caught:
         judge_weights(chances, (2499, 1))
     texts = [str(each.message) for each in caught]
-    assert any(re.search(r"the effective sample size is 2 of 500 rows \(0\.3%\)", text) for text in texts)
+    assert any(
+        re.search(r"the effective sample size is 2 of 500 rows \(0\.3%\)", text) for text in texts
+    )
     assert any(re.search(r"the heaviest 1% of rows hold 80% of all weight", text) for text in texts)
     assert not any("add up to" in text for text in texts)
 
 
 @pytest.mark.parametrize(("universe", "share"), [((1500, 1), "-33%"), ((700, 1), "+43%")])
-def test_weights_that_do_not_add_up_to_the_universe_are_told(universe: tuple[int, int], share: str) -> None:
-    message = f"the inverse propensities add up to 1,000, but there are {universe[0]:,} cells ({share})"
+def test_weights_that_do_not_add_up_to_the_universe_are_told(
+    universe: tuple[int, int], share: str
+) -> None:
+    message = (
+        f"the inverse propensities add up to 1,000, but there are {universe[0]:,} cells ({share})"
+    )
     with pytest.warns(PropensityWarning, match=re.escape(message)) as caught:
         judge_weights(np.full(500, 0.5), universe)
 
@@ -334,13 +411,16 @@ def test_the_naive_average_alone_needs_no_propensities_and_warns_of_none() -> No
 
 @pytest.mark.parametrize("level", [0, 1, 1.5, -0.1, float("nan"), 95])
 def test_a_level_must_lie_between_0_and_1(level: float) -> None:
-    with pytest.raises(UsageError, match=r"level must lie strictly between 0 and 1, such as 0\.95; got"):
+    with pytest.raises(
+        UsageError, match=r"level must lie strictly between 0 and 1, such as 0\.95; got"
+    ):
         judge(level=level)
 
 
 def test_the_default_estimators_need_propensities() -> None:
     with pytest.raises(
-        UsageError, match=r"propensities=... is missing, which ips and snips weight by; .*say estimators=\['naive'\]"
+        UsageError,
+        match=r"propensities=... is missing, which ips and snips weight by; .*say estimators=\['naive'\]",
     ):
         judge(propensities=None)
 
@@ -348,8 +428,14 @@ def test_the_default_estimators_need_propensities() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"metrics": ["mape"]}, "unknown metric 'mape'; valid ones are: mse, mae, accuracy, dcg, atop, dcg@k"),
-        ({"estimators": ["naiv"]}, "unknown estimator 'naiv'; valid ones are: naive, ips, snips, user_normalized"),
+        (
+            {"metrics": ["mape"]},
+            "unknown metric 'mape'; valid ones are: mse, mae, accuracy, dcg, atop, dcg@k",
+        ),
+        (
+            {"estimators": ["naiv"]},
+            "unknown estimator 'naiv'; valid ones are: naive, ips, snips, user_normalized",
+        ),
         ({"cluster": "movie"}, "unknown cluster 'movie'; valid ones are: None, user, item"),
     ],
 )
@@ -371,7 +457,12 @@ def test_no_models() -> None:
 
 def test_two_metrics_of_one_name_would_hide_one_another() -> None:
     with pytest.raises(UsageError, match="several metrics are called 'stratified_recall@5'"):
-        judge(metrics=[StratifiedRecall(5, relevant=4, beta=0), StratifiedRecall(5, relevant=4, beta=1)])
+        judge(
+            metrics=[
+                StratifiedRecall(5, relevant=4, beta=0),
+                StratifiedRecall(5, relevant=4, beta=1),
+            ]
+        )
 
 
 def test_stars_do_not_say_what_is_relevant() -> None:
@@ -380,7 +471,10 @@ def test_stars_do_not_say_what_is_relevant() -> None:
 
 
 def test_propensities_that_are_not_one_for_each_cell() -> None:
-    with pytest.raises(BadPropensityError, match=rf"got propensities of shape \(3,\) for a log of {len(LOG)} ratings"):
+    with pytest.raises(
+        BadPropensityError,
+        match=rf"got propensities of shape \(3,\) for a log of {len(LOG)} ratings",
+    ):
         judge(propensities=[0.1, 0.2, 0.3])
 
 
@@ -388,7 +482,8 @@ def test_a_bad_propensity_is_named_by_its_cell() -> None:
     bad = P.copy()
     bad[2] = 1.5
     with pytest.raises(
-        BadPropensityError, match=rf"1 of {len(LOG)} propensities lie outside .* the first is 1\.5 at row 2 \(user"
+        BadPropensityError,
+        match=rf"1 of {len(LOG)} propensities lie outside .* the first is 1\.5 at row 2 \(user",
     ):
         judge(propensities=bad)
 
@@ -399,7 +494,9 @@ def test_the_bootstrap_needs_resamples() -> None:
 
 
 def test_a_frame_of_predictions_and_a_matrix_agree_in_one_call() -> None:
-    frame = pd.DataFrame({"user_id": LOG.user, "item_id": LOG.item, "prediction": A[LOG.user, LOG.item]})
+    frame = pd.DataFrame(
+        {"user_id": LOG.user, "item_id": LOG.item, "prediction": A[LOG.user, LOG.item]}
+    )
     result = evaluate(LOG, {"frame": frame, "matrix": A}, propensities=P)
 
     assert result.compare("frame", "matrix", metric="mae", estimator="snips").difference == 0.0
@@ -411,7 +508,9 @@ def test_a_frame_of_predictions_and_a_matrix_agree_in_one_call() -> None:
 def test_a_constant_error_has_no_spread_at_all(estimator: str, cluster: Any) -> None:
     models = {"off": TRUTH + 0.1, "far": TRUTH + 0.7}
     constant = Judging("constant")
-    found = evaluate(LOG, models, propensities=P, metrics=[constant], estimators=[estimator], cluster=cluster)
+    found = evaluate(
+        LOG, models, propensities=P, metrics=[constant], estimators=[estimator], cluster=cluster
+    )
 
     assert {risk.estimate for risk in found} == {0.1}
     assert {risk.std_error for risk in found} == {0.0}
@@ -437,7 +536,9 @@ def test_the_bootstrap_of_a_constant_error_is_that_constant() -> None:
 
 
 def test_errors_that_differ_by_rounding_alone_have_no_spread() -> None:
-    for found in evaluate(LOG, TRUTH + 0.1, propensities=P, metrics=["mae"], estimators=["naive", "snips"]):
+    for found in evaluate(
+        LOG, TRUTH + 0.1, propensities=P, metrics=["mae"], estimators=["naive", "snips"]
+    ):
         assert found.std_error == 0.0
 
 
@@ -447,13 +548,18 @@ def test_a_small_spread_that_is_real_stays_with_all_its_digits() -> None:
     delta = np.abs(off - TRUTH)[LOG.user, LOG.item]
     (found,) = evaluate(LOG, off, metrics=["mae"], estimators=["naive"])
 
-    assert found.std_error == pytest.approx(np.sqrt(np.square(delta - delta.mean()).sum()) / delta.size, rel=1e-6)
+    assert found.std_error == pytest.approx(
+        np.sqrt(np.square(delta - delta.mean()).sum()) / delta.size, rel=1e-6
+    )
 
 
 def test_scores_that_only_rank_are_not_compared_with_ratings_in_silence() -> None:
     model = WeightedFactorization(2, max_iter=3).fit(LOG)
 
-    with pytest.warns(UnskewWarning, match="the scores of 'w' rank items and are no ratings, yet mse and mae would") as caught:
+    with pytest.warns(
+        UnskewWarning,
+        match="the scores of 'w' rank items and are no ratings, yet mse and mae would",
+    ) as caught:
         evaluate(LOG, {"w": model, "a": A}, estimators=["naive"])
     assert caught[0].filename == __file__
     evaluate(LOG, {"w": model}, metrics=["dcg@5"], estimators=["naive"])
@@ -465,4 +571,9 @@ def test_a_model_of_clicks_is_not_compared_with_stars_in_silence() -> None:
 
     with pytest.warns(UnskewWarning, match="predicts how likely a rating of 3 or more is"):
         evaluate(log, model, metrics=["mse"], estimators=["naive"])
-    evaluate(replace(log, rating=(log.rating >= 3).astype(float)), model, metrics=["mse"], estimators=["naive"])
+    evaluate(
+        replace(log, rating=(log.rating >= 3).astype(float)),
+        model,
+        metrics=["mse"],
+        estimators=["naive"],
+    )

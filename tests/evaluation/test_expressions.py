@@ -30,11 +30,15 @@ FORMULAS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("make", [pl.DataFrame, pd.DataFrame, pa.table], ids=["polars", "pandas", "pyarrow"])
+@pytest.mark.parametrize(
+    "make", [pl.DataFrame, pd.DataFrame, pa.table], ids=["polars", "pandas", "pyarrow"]
+)
 @pytest.mark.parametrize("formula", FORMULAS)
 def test_a_formula_of_columns_is_that_of_arrays(make: Any, formula: str) -> None:
     rule = FORMULAS[formula]
-    table = Source(make({"x": X, "y": Y})).pick({"x": "x", "y": "y"}, numbers={"x": DataError, "y": DataError})
+    table = Source(make({"x": X, "y": Y})).pick(
+        {"x": "x", "y": "y"}, numbers={"x": DataError, "y": DataError}
+    )
     table.store({"found": as_column(rule(named("x"), named("y"))) * 1.0})
 
     assert sorted(table.distinct("found", most=9)) == pytest.approx(np.unique(rule(X, Y)))
@@ -58,13 +62,19 @@ def test_what_is_no_formula_of_one_row_is_refused(misuse: Callable[[Column], obj
 
 
 def test_numbers_are_told_from_what_is_none() -> None:
-    table = Source(pl.DataFrame({"x": [1.0, None, float("nan"), float("-inf")]})).pick({"x": "x"}, numbers={"x": DataError})
+    table = Source(pl.DataFrame({"x": [1.0, None, float("nan"), float("-inf")]})).pick(
+        {"x": "x"}, numbers={"x": DataError}
+    )
 
     assert table.where(named("x").is_number).distinct("x", most=9) == [1.0]
 
 
-@pytest.mark.parametrize("values", [[True, False, True], [1, 0, 1], np.array([1, 0, 1], np.float32)])
-@pytest.mark.parametrize("make", [pl.DataFrame, pd.DataFrame, pa.table], ids=["polars", "pandas", "pyarrow"])
+@pytest.mark.parametrize(
+    "values", [[True, False, True], [1, 0, 1], np.array([1, 0, 1], np.float32)]
+)
+@pytest.mark.parametrize(
+    "make", [pl.DataFrame, pd.DataFrame, pa.table], ids=["polars", "pandas", "pyarrow"]
+)
 def test_any_numbers_become_float64(make: Any, values: Any) -> None:
     table = Source(make({"x": values})).pick({"x": "x"}, numbers={"x": DataError})
 

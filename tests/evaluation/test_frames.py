@@ -47,7 +47,7 @@ from unskew.errors import (
 )
 from unskew.evaluation.expressions import Table
 from unskew.evaluation.groups import GroupedEvaluation
-from unskew.metrics.judged import Delta, Judged
+from unskew.metrics.metric import Delta, Judged
 from unskew.propensity.frames import fit_popularity_frame
 from unskew.types import Matrix, Vector
 
@@ -144,10 +144,15 @@ def from_arrays(rows: Vector | None = None, **options: Any) -> Evaluation:
     rows = np.ones(len(LOG), dtype=bool) if rows is None else rows
     ids = {name: COLUMNS[name][rows] for name in ("user_id", "item_id")}
     frames = {
-        name: pl.DataFrame(ids | {"prediction": COLUMNS[name][rows], "position": COLUMNS[f"place_{name}"][rows]}) for name in "ab"
+        name: pl.DataFrame(
+            ids | {"prediction": COLUMNS[name][rows], "position": COLUMNS[f"place_{name}"][rows]}
+        )
+        for name in "ab"
     }
     log = Ratings.from_arrays(LOG.user[rows], LOG.item[rows], LOG.rating[rows])
-    return evaluate(log, frames, **({"propensities": P[rows], "universe": SPACE, "relevant": 4} | options))
+    return evaluate(
+        log, frames, **({"propensities": P[rows], "universe": SPACE, "relevant": 4} | options)
+    )
 
 
 def from_frame(frame: Any, **options: Any) -> Any:
@@ -155,14 +160,26 @@ def from_frame(frame: Any, **options: Any) -> Any:
 
 
 def assert_same(found: Evaluation, expected: Evaluation) -> None:
-    assert (found.models, found.metrics, found.estimators) == (expected.models, expected.metrics, expected.estimators)
-    assert (found.n_observed, found.universe, found.n_touched) == (expected.n_observed, expected.universe, expected.n_touched)
+    assert (found.models, found.metrics, found.estimators) == (
+        expected.models,
+        expected.metrics,
+        expected.estimators,
+    )
+    assert (found.n_observed, found.universe, found.n_touched) == (
+        expected.n_observed,
+        expected.universe,
+        expected.n_touched,
+    )
     for ours, theirs in zip(found, expected, strict=True):
         numbers = [ours.estimate, ours.std_error, ours.ci_low, ours.ci_high]
-        assert numbers == pytest.approx([theirs.estimate, theirs.std_error, theirs.ci_low, theirs.ci_high], rel=1e-9), ours
+        assert numbers == pytest.approx(
+            [theirs.estimate, theirs.std_error, theirs.ci_low, theirs.ci_high], rel=1e-9
+        ), ours
     for (metric, estimator), estimate in expected.estimates.items():
         assert found.estimates[metric, estimator].n_left_out == estimate.n_left_out
-        ours, theirs = (each.compare("a", "b", metric=metric, estimator=estimator) for each in (found, expected))
+        ours, theirs = (
+            each.compare("a", "b", metric=metric, estimator=estimator) for each in (found, expected)
+        )
         assert [ours.difference, ours.std_error, ours.p_value] == pytest.approx(
             [theirs.difference, theirs.std_error, theirs.p_value], rel=1e-9
         )
@@ -176,23 +193,37 @@ def test_every_engine_says_what_numpy_says(make: Make, cluster: Any) -> None:
 
 
 def test_users_and_items_that_count_once_each(make: Make) -> None:
-    options = {"metrics": ["mae", "cg@5"], "estimators": ["user_normalized", "item_normalized", "snips"], "cluster": "user"}
+    options = {
+        "metrics": ["mae", "cg@5"],
+        "estimators": ["user_normalized", "item_normalized", "snips"],
+        "cluster": "user",
+    }
 
     assert_same(from_frame(make(COLUMNS), **options), from_arrays(**options))
 
 
 @pytest.mark.parametrize("transform", TRANSFORMS, ids=lambda each: type(each).__name__)
 def test_weight_transforms_are_the_same_formulas(make: Make, transform: Any) -> None:
-    options = {"metrics": ["mae"], "transform": transform, "estimators": ["ips", "snips", "user_normalized"]}
+    options = {
+        "metrics": ["mae"],
+        "transform": transform,
+        "estimators": ["ips", "snips", "user_normalized"],
+    }
     found, expected = from_frame(make(COLUMNS), **options), from_arrays(**options)
 
     assert_same(found, expected)
     assert found.n_touched > 0
-    assert found.health.effective_sample_size == pytest.approx(expected.health.effective_sample_size)
+    assert found.health.effective_sample_size == pytest.approx(
+        expected.health.effective_sample_size
+    )
 
 
 def test_groups_are_judged_in_one_pass_as_each_alone(make: Make) -> None:
-    options = {"metrics": ["mse", "recall@5"], "cluster": "user", "estimators": ["naive", "snips", "ips"]}
+    options = {
+        "metrics": ["mse", "recall@5"],
+        "cluster": "user",
+        "estimators": ["naive", "snips", "ips"],
+    }
     sizes = {"first": (15, 50), "second": (25, 50)}
     found = from_frame(make(COLUMNS), by="half", universe=sizes, **options)
 
@@ -203,7 +234,9 @@ def test_groups_are_judged_in_one_pass_as_each_alone(make: Make) -> None:
     assert len(found.to_columns()["half"]) == 2 * 2 * 2 * 3
 
 
-def test_rankings_from_a_frame_of_all_cells_share_tied_places(make: Make, request: pytest.FixtureRequest) -> None:
+def test_rankings_from_a_frame_of_all_cells_share_tied_places(
+    make: Make, request: pytest.FixtureRequest
+) -> None:
     """Scores in halves tie often; unobserved cells have no rating and no propensity."""
     rounded = np.round(2 * A) / 2
     observed = np.zeros(SPACE, dtype=bool)
@@ -214,11 +247,21 @@ def test_rankings_from_a_frame_of_all_cells_share_tied_places(make: Make, reques
     columns = {
         "user_id": user.ravel(),
         "item_id": item.ravel(),
-        "rating": [value if seen else None for value, seen in zip(TRUTH.ravel(), observed.ravel(), strict=True)],
+        "rating": [
+            value if seen else None
+            for value, seen in zip(TRUTH.ravel(), observed.ravel(), strict=True)
+        ],
         "model": rounded.ravel(),
-        "propensity": [value if seen else None for value, seen in zip(chance.ravel(), observed.ravel(), strict=True)],
+        "propensity": [
+            value if seen else None
+            for value, seen in zip(chance.ravel(), observed.ravel(), strict=True)
+        ],
     }
-    options: dict[str, Any] = {"metrics": ["mae", "dcg", "dcg@5", "recall@5", "atop"], "universe": SPACE, "relevant": 4}
+    options: dict[str, Any] = {
+        "metrics": ["mae", "dcg", "dcg@5", "recall@5", "atop"],
+        "universe": SPACE,
+        "relevant": 4,
+    }
     if "pyarrow" in request.node.callspec.id:
         with pytest.raises(DataError, match="pyarrow cannot rank rows within users"):
             evaluate_frame(make(columns), prediction="model", is_complete=True, **options)
@@ -226,8 +269,12 @@ def test_rankings_from_a_frame_of_all_cells_share_tied_places(make: Make, reques
     found = evaluate_frame(make(columns), prediction="model", is_complete=True, **options)
     expected = evaluate(LOG, {"model": rounded}, propensities=P, **options)
 
-    assert [risk.estimate for risk in found] == pytest.approx([risk.estimate for risk in expected], rel=1e-9)
-    assert [risk.std_error for risk in found] == pytest.approx([risk.std_error for risk in expected], rel=1e-9)
+    assert [risk.estimate for risk in found] == pytest.approx(
+        [risk.estimate for risk in expected], rel=1e-9
+    )
+    assert [risk.std_error for risk in found] == pytest.approx(
+        [risk.std_error for risk in expected], rel=1e-9
+    )
     assert found.n_observed == len(LOG)
 
 
@@ -240,21 +287,41 @@ def broken(column: str, *values: Any) -> dict[str, Any]:
 
 
 BAD = {
-    "rating null": ("rating", None, BadRatingError, r"1 of \d+ ratings are missing or not finite; one is (None|nan) at user"),
+    "rating null": (
+        "rating",
+        None,
+        BadRatingError,
+        r"1 of \d+ ratings are missing or not finite; one is (None|nan) at user",
+    ),
     "rating nan": ("rating", float("nan"), BadRatingError, "ratings are missing or not finite"),
     "rating infinite": ("rating", float("inf"), BadRatingError, "one is inf at user 0, item"),
     "prediction null": ("b", None, BadPredictionError, "predictions of 'b' are missing"),
     "prediction nan": ("a", float("nan"), BadPredictionError, "predictions of 'a' are missing"),
     "propensity null": ("propensity", None, BadPropensityError, "propensities are missing"),
     "propensity nan": ("propensity", float("nan"), BadPropensityError, "propensities are missing"),
-    "propensity zero": ("propensity", 0.0, BadPropensityError, r"at 0 or less.*one is 0.0 at user 0, item"),
+    "propensity zero": (
+        "propensity",
+        0.0,
+        BadPropensityError,
+        r"at 0 or less.*one is 0.0 at user 0, item",
+    ),
     "propensity negative": ("propensity", -0.1, BadPropensityError, "at 0 or less"),
     "propensity above one": ("propensity", 1.5, BadPropensityError, "above 1; one is 1.5"),
     "user null": ("user_id", None, BadRatingError, "1 of .* user ids are missing"),
     "position zero": ("place_a", 0, BadPredictionError, "positions of 'a' are not whole numbers"),
     "position half": ("place_a", 1.5, BadPredictionError, "positions of 'a' are not whole numbers"),
-    "position null": ("place_b", None, BadPredictionError, "positions of 'b' are not whole numbers"),
-    "position infinite": ("place_b", float("inf"), BadPredictionError, "positions of 'b' are not whole numbers"),
+    "position null": (
+        "place_b",
+        None,
+        BadPredictionError,
+        "positions of 'b' are not whole numbers",
+    ),
+    "position infinite": (
+        "place_b",
+        float("inf"),
+        BadPredictionError,
+        "positions of 'b' are not whole numbers",
+    ),
 }
 
 
@@ -280,32 +347,50 @@ def without_rows(make: Make) -> Any:
     frame = make(COLUMNS)
     if isinstance(frame, (pd.DataFrame, pa.Table)):
         return frame[:0]
-    return frame.filter(pl.col("rating") > 99 if isinstance(frame, (pl.DataFrame, pl.LazyFrame)) else "rating > 99")
+    return frame.filter(
+        pl.col("rating") > 99 if isinstance(frame, (pl.DataFrame, pl.LazyFrame)) else "rating > 99"
+    )
 
 
 def test_no_rows_is_an_error(make: Make) -> None:
     with pytest.raises(EmptyLogError, match="the frame has no ratings"):
         from_frame(without_rows(make))
     with pytest.raises(EmptyLogError):
-        from_frame(without_rows(make), metrics=["accuracy", "recall@5"], universe="log", cluster="user")
+        from_frame(
+            without_rows(make), metrics=["accuracy", "recall@5"], universe="log", cluster="user"
+        )
 
 
 def test_no_rows_left_is_an_error() -> None:
     columns = COLUMNS | {"rating": [None] * len(LOG)}
-    with pytest.raises(EmptyLogError, match=f"of {len(LOG)} rows none is left: {len(LOG)} ratings are missing"):
+    with pytest.raises(
+        EmptyLogError, match=f"of {len(LOG)} rows none is left: {len(LOG)} ratings are missing"
+    ):
         from_frame(pl.DataFrame(columns, schema_overrides={"rating": pl.Float64}), on_bad="drop")
 
 
 def test_repeated_cells_are_refused_on_request(make: Make) -> None:
     columns = {name: [*values, values[3]] for name, values in COLUMNS.items()}
-    with pytest.raises(DuplicateCellError, match=f"1 rows repeat .* user {LOG.user[3]}, item {LOG.item[3]}"):
+    with pytest.raises(
+        DuplicateCellError, match=f"1 rows repeat .* user {LOG.user[3]}, item {LOG.item[3]}"
+    ):
         from_frame(make(columns), check_duplicates=True)
     assert from_frame(make(COLUMNS), check_duplicates=True).n_observed == len(LOG)
 
 
 def test_any_name_of_a_column_will_do(make: Make) -> None:
-    odd = {"user_id": "the user.id", "rating": "ra`ting", "a": 'model "A".1', "b": "b' $[0]", "propensity": "é p%"}
-    columns = {odd.get(name, name): values for name, values in COLUMNS.items() if not name.startswith("place")}
+    odd = {
+        "user_id": "the user.id",
+        "rating": "ra`ting",
+        "a": 'model "A".1',
+        "b": "b' $[0]",
+        "propensity": "é p%",
+    }
+    columns = {
+        odd.get(name, name): values
+        for name, values in COLUMNS.items()
+        if not name.startswith("place")
+    }
     found = evaluate_frame(
         make(columns),
         prediction=[odd["a"], odd["b"]],
@@ -316,7 +401,9 @@ def test_any_name_of_a_column_will_do(make: Make) -> None:
         universe={"first": (15, 50), "second": (25, 50)},
         by="half",
     )["first"]
-    expected = from_arrays(COLUMNS["half"] == "first", cluster="user", universe=(15, 50), metrics=["mse", "mae"])
+    expected = from_arrays(
+        COLUMNS["half"] == "first", cluster="user", universe=(15, 50), metrics=["mse", "mae"]
+    )
     assert [risk.estimate for risk in found] == pytest.approx([risk.estimate for risk in expected])
 
 
@@ -338,7 +425,9 @@ def test_the_log_can_be_its_own_universe(make: Make) -> None:
         {"estimators": ["naive", "user_normalized"]},
     ],
 )
-def test_the_log_is_read_once_and_nothing_but_sums_is_fetched(monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]) -> None:
+def test_the_log_is_read_once_and_nothing_but_sums_is_fetched(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
     fetched: list[int] = []
     fetch = Table._fetch
 
@@ -348,7 +437,11 @@ def test_the_log_is_read_once_and_nothing_but_sums_is_fetched(monkeypatch: pytes
         return found
 
     monkeypatch.setattr(Table, "_fetch", counting)
-    from_frame(pl.LazyFrame(COLUMNS), metrics=["mse", "dcg@5", "recall@5"] if "estimators" not in options else ["mse"], **options)
+    from_frame(
+        pl.LazyFrame(COLUMNS),
+        metrics=["mse", "dcg@5", "recall@5"] if "estimators" not in options else ["mse"],
+        **options,
+    )
     assert len(fetched) == 1
     assert fetched[0] <= 4
 
@@ -356,9 +449,15 @@ def test_the_log_is_read_once_and_nothing_but_sums_is_fetched(monkeypatch: pytes
 def test_ids_are_read_only_where_they_matter() -> None:
     columns = broken("user_id", None)
     assert from_frame(pl.DataFrame(columns), metrics=["mse"]).n_observed == len(LOG)
-    without = {name: values for name, values in COLUMNS.items() if name not in ("user_id", "item_id")}
+    without = {
+        name: values for name, values in COLUMNS.items() if name not in ("user_id", "item_id")
+    }
     assert from_frame(pl.DataFrame(without), metrics=["mse", "dcg@5"]).n_observed == len(LOG)
-    for options in ({"cluster": "user"}, {"metrics": ["recall@5"]}, {"estimators": ["item_normalized"], "metrics": ["mse"]}):
+    for options in (
+        {"cluster": "user"},
+        {"metrics": ["recall@5"]},
+        {"estimators": ["item_normalized"], "metrics": ["mse"]},
+    ):
         with pytest.raises(ColumnError, match=r"no column looks like the (user|item)"):
             from_frame(pl.DataFrame(without), **options)
 
@@ -369,7 +468,9 @@ def test_the_naive_average_needs_no_propensity(make: Make) -> None:
     delta = np.abs(LOG.rating - COLUMNS["a"])
 
     risk = found.risk("a", metric="mae", estimator="naive")
-    assert (risk.estimate, risk.std_error) == pytest.approx((delta.mean(), delta.std() / np.sqrt(delta.size)))
+    assert (risk.estimate, risk.std_error) == pytest.approx(
+        (delta.mean(), delta.std() / np.sqrt(delta.size))
+    )
     assert found.health is None
 
 
@@ -413,16 +514,52 @@ def test_formulas_that_are_none_of_one_row_are_refused() -> None:
     ("options", "error", "match"),
     [
         ({"universe": None}, UniverseError, "'ips' divides by the number of all cells"),
-        ({"universe": None, "metrics": ["dcg"], "estimators": ["snips"]}, UniverseError, "needs the number of all items"),
-        ({"universe": (3, 4)}, UniverseError, r"the universe has 3 users x 4 items, but the log alone has \d+ rows"),
-        ({"universe": (39, 500), "cluster": "user"}, UniverseError, "the log alone has .* 40 users"),
+        (
+            {"universe": None, "metrics": ["dcg"], "estimators": ["snips"]},
+            UniverseError,
+            "needs the number of all items",
+        ),
+        (
+            {"universe": (3, 4)},
+            UniverseError,
+            r"the universe has 3 users x 4 items, but the log alone has \d+ rows",
+        ),
+        (
+            {"universe": (39, 500), "cluster": "user"},
+            UniverseError,
+            "the log alone has .* 40 users",
+        ),
         ({"universe": {"first": (40, 50)}}, UsageError, "needs groups: say by="),
-        ({"universe": {"first": (15, 50)}, "by": "half"}, UniverseError, "says nothing of the group 'second'"),
-        ({"universe": (40, 20), "metrics": ["dcg"]}, BadPredictionError, "positions of 'a' are beyond the 20 items"),
-        ({"metrics": ["precision@5"], "relevant": None}, UsageError, "ratings such as 5 do not say"),
-        ({"metrics": ["recall@5"], "relevant": 6}, UsageError, "no rating is relevant: the largest is 5"),
-        ({"metrics": ["mse"], "position": None, "prediction": ["a", "a"]}, UsageError, "names a column twice"),
-        ({"metrics": ["dcg"], "position": "place_a"}, UsageError, "there are 2 models, 'a', 'b', but 1 columns of positions"),
+        (
+            {"universe": {"first": (15, 50)}, "by": "half"},
+            UniverseError,
+            "says nothing of the group 'second'",
+        ),
+        (
+            {"universe": (40, 20), "metrics": ["dcg"]},
+            BadPredictionError,
+            "positions of 'a' are beyond the 20 items",
+        ),
+        (
+            {"metrics": ["precision@5"], "relevant": None},
+            UsageError,
+            "ratings such as 5 do not say",
+        ),
+        (
+            {"metrics": ["recall@5"], "relevant": 6},
+            UsageError,
+            "no rating is relevant: the largest is 5",
+        ),
+        (
+            {"metrics": ["mse"], "position": None, "prediction": ["a", "a"]},
+            UsageError,
+            "names a column twice",
+        ),
+        (
+            {"metrics": ["dcg"], "position": "place_a"},
+            UsageError,
+            "there are 2 models, 'a', 'b', but 1 columns of positions",
+        ),
         ({"prediction": "c"}, ColumnError, "there is no column 'c' for prediction="),
         ({"prediction": []}, UsageError, "names no column"),
         ({"prediction": 3}, UsageError, "must be the name of a column"),
@@ -431,12 +568,22 @@ def test_formulas_that_are_none_of_one_row_are_refused() -> None:
         ({"cluster": "country"}, UnknownNameError, "unknown cluster 'country'"),
         ({"on_bad": "ignore"}, UnknownNameError, "unknown on_bad 'ignore'"),
         ({"level": 95}, UsageError, "level must lie"),
-        ({"estimators": ["user_normalized"], "metrics": ["recall@5"]}, UsageError, "not for ratios such as recall"),
-        ({"transform": Switch(1), "estimators": ["snips"]}, UsageError, "the weights add up to zero"),
+        (
+            {"estimators": ["user_normalized"], "metrics": ["recall@5"]},
+            UsageError,
+            "not for ratios such as recall",
+        ),
+        (
+            {"transform": Switch(1), "estimators": ["snips"]},
+            UsageError,
+            "the weights add up to zero",
+        ),
         ({"transform": Switch(1), "estimators": ["ips"]}, UsageError, "every weight is zero"),
     ],
 )
-def test_what_makes_no_sense_is_refused(options: dict[str, Any], error: type[Exception], match: str) -> None:
+def test_what_makes_no_sense_is_refused(
+    options: dict[str, Any], error: type[Exception], match: str
+) -> None:
     with pytest.raises(error, match=match):
         from_frame(pl.DataFrame(COLUMNS), **({"metrics": ["mse"]} | options))
 
@@ -451,7 +598,9 @@ def test_what_is_no_frame_is_refused() -> None:
 
 def test_users_with_missing_items_have_no_full_ranking() -> None:
     with pytest.raises(BadPredictionError, match="users do not have 50 rows with a prediction"):
-        evaluate_frame(pl.DataFrame(COLUMNS), prediction="a", metrics=["dcg"], universe=SPACE, is_complete=True)
+        evaluate_frame(
+            pl.DataFrame(COLUMNS), prediction="a", metrics=["dcg"], universe=SPACE, is_complete=True
+        )
 
 
 def test_weak_weights_are_warned_about() -> None:
@@ -461,7 +610,9 @@ def test_weak_weights_are_warned_about() -> None:
 
 
 def test_groups_show_themselves() -> None:
-    found = from_frame(pl.DataFrame(COLUMNS), metrics=["mae"], estimators=["snips"], by="half", universe=None)
+    found = from_frame(
+        pl.DataFrame(COLUMNS), metrics=["mae"], estimators=["snips"], by="half", universe=None
+    )
 
     assert repr(found).splitlines()[0].split() == [
         "half",
@@ -482,17 +633,29 @@ def test_groups_show_themselves() -> None:
 
 # Never a silent NaN
 
-numbers = st.one_of(st.none(), st.floats(allow_subnormal=False), st.sampled_from([0.0, 0.5, 1.0, 4.0, 5.0]), st.integers(-3, 9))
+numbers = st.one_of(
+    st.none(),
+    st.floats(allow_subnormal=False),
+    st.sampled_from([0.0, 0.5, 1.0, 4.0, 5.0]),
+    st.integers(-3, 9),
+)
 anything = st.one_of(numbers, st.text(max_size=3), st.booleans(), st.dates())
 
 
 @st.composite
 def small_frames(draw: st.DrawFn) -> pd.DataFrame | pl.DataFrame | pa.Table:
     names = draw(
-        st.lists(st.sampled_from(["user_id", "item_id", "rating", "prediction", "propensity", "x"]), min_size=1, max_size=7)
+        st.lists(
+            st.sampled_from(["user_id", "item_id", "rating", "prediction", "propensity", "x"]),
+            min_size=1,
+            max_size=7,
+        )
     )
     n_rows = draw(st.integers(0, 6))
-    values = [draw(st.lists(draw(st.sampled_from([numbers, anything])), min_size=n_rows, max_size=n_rows)) for _ in names]
+    values = [
+        draw(st.lists(draw(st.sampled_from([numbers, anything])), min_size=n_rows, max_size=n_rows))
+        for _ in names
+    ]
     if draw(st.booleans()) or len(set(names)) < len(names):
         frame = pd.DataFrame(dict(enumerate(values)))
         frame.columns = names
@@ -505,7 +668,9 @@ def small_frames(draw: st.DrawFn) -> pd.DataFrame | pl.DataFrame | pa.Table:
     frame=small_frames(),
     on_bad=st.sampled_from(["raise", "drop"]),
     cluster=st.sampled_from([None, "user", "item"]),
-    estimators=st.sampled_from([["naive", "ips", "snips"], ["user_normalized"], ["item_normalized", "naive"]]),
+    estimators=st.sampled_from(
+        [["naive", "ips", "snips"], ["user_normalized"], ["item_normalized", "naive"]]
+    ),
     metrics=st.sampled_from([["mse", "mae"], ["accuracy"]]),
 )
 def test_a_frame_of_anything_gives_finite_numbers_or_an_error_of_ours(
@@ -525,7 +690,10 @@ def test_a_frame_of_anything_gives_finite_numbers_or_an_error_of_ours(
             )
         except UnskewError:
             return
-    assert all(np.isfinite([risk.estimate, risk.std_error, risk.ci_low, risk.ci_high]).all() for risk in found)
+    assert all(
+        np.isfinite([risk.estimate, risk.std_error, risk.ci_low, risk.ci_high]).all()
+        for risk in found
+    )
 
 
 # From a log to an estimate without fetching it
@@ -539,7 +707,9 @@ def test_propensities_of_counts_are_a_column_that_can_be_weighted_by(make: Make)
     model = PopularityPropensity("both", smoothing=1.0).fit(LOG, universe=SPACE)
     options = {"metrics": ["mae"], "estimators": ["snips"]}
 
-    assert_same(from_frame(weighted, **options), from_arrays(propensities=model.predict(LOG), **options))
+    assert_same(
+        from_frame(weighted, **options), from_arrays(propensities=model.predict(LOG), **options)
+    )
 
 
 # A cluster's troubles
@@ -562,7 +732,14 @@ def test_a_task_that_dies_is_run_again_and_changes_nothing(spark: Any) -> None:
 
 
 def test_a_cell_that_is_there_twice_counts_twice_unless_it_is_asked_about() -> None:
-    frame = pl.DataFrame({"user_id": [1, 1, 2], "item_id": [1, 1, 1], "rating": [5, 5, 1], "prediction": [4.0, 4.0, 1.0]})
+    frame = pl.DataFrame(
+        {
+            "user_id": [1, 1, 2],
+            "item_id": [1, 1, 1],
+            "rating": [5, 5, 1],
+            "prediction": [4.0, 4.0, 1.0],
+        }
+    )
     found = evaluate_frame(frame, metrics=["mae"], estimators=["naive"])
 
     assert found.to_columns()["estimate"] == [pytest.approx(2 / 3)]

@@ -29,7 +29,13 @@ PLACE = np.argsort(np.argsort(-SCORES, axis=1), axis=1) + 1
 
 def judge(estimator: str = "dr", imputation: object = IMPUTED, **options: Any) -> Evaluation:
     given: dict[str, Any] = {"propensities": P, "metrics": METRICS, "relevant": 4} | options
-    return evaluate(LOG, {"a": SCORES, "b": SCORES + 0.1}, estimators=[estimator], imputation=imputation, **given)
+    return evaluate(
+        LOG,
+        {"a": SCORES, "b": SCORES + 0.1},
+        estimators=[estimator],
+        imputation=imputation,
+        **given,
+    )
 
 
 def value(result: Evaluation, metric: str, estimator: str = "dr") -> float:
@@ -53,8 +59,12 @@ def delta_of(metric: str, rating: Matrix) -> Matrix:
 @pytest.mark.parametrize("estimator", ["dr", "eib"])
 @pytest.mark.parametrize("metric", METRICS)
 def test_perfect_imputation_is_the_truth_without_error(estimator: str, metric: str) -> None:
-    everything = evaluate(Ratings.from_dense(TRUTH), SCORES, metrics=[metric], estimators=["naive"], relevant=4)
-    risk = judge(estimator, imputation=TRUTH, metrics=[metric]).risk("a", metric=metric, estimator=estimator)
+    everything = evaluate(
+        Ratings.from_dense(TRUTH), SCORES, metrics=[metric], estimators=["naive"], relevant=4
+    )
+    risk = judge(estimator, imputation=TRUTH, metrics=[metric]).risk(
+        "a", metric=metric, estimator=estimator
+    )
 
     assert risk.estimate == pytest.approx(next(iter(everything)).estimate)
     assert risk.std_error == 0.0
@@ -73,14 +83,27 @@ def test_right_propensities_make_up_for_a_wrong_imputation(
     """The mean over all 64 observation patterns; a log without a cell has the imputed mean for its estimate."""
 
     def risk_of(rating: Matrix) -> float:
-        return next(iter(evaluate(Ratings.from_dense(rating), scores, metrics=[metric], estimators=["naive"]))).estimate
+        return next(
+            iter(
+                evaluate(Ratings.from_dense(rating), scores, metrics=[metric], estimators=["naive"])
+            )
+        ).estimate
 
     def doubly_robust(seen: Pattern) -> float:
         if not seen.any():
             return risk_of(imputed)
         log = Ratings.from_dense(np.where(seen, truth, 0))
         return next(
-            iter(evaluate(log, scores, propensities=chance, metrics=[metric], estimators=["dr"], imputation=imputed))
+            iter(
+                evaluate(
+                    log,
+                    scores,
+                    propensities=chance,
+                    metrics=[metric],
+                    estimators=["dr"],
+                    imputation=imputed,
+                )
+            )
         ).estimate
 
     with warnings.catch_warnings():
@@ -104,7 +127,9 @@ def test_dr_and_eib_are_their_formulas(metric: str) -> None:
     real, filled = delta_of(metric, TRUTH), delta_of(metric, IMPUTED)
     dr = np.mean(filled + SEEN / EVERYWHERE * (real - filled))
     eib = np.mean(np.where(SEEN, real, filled))
-    std_error = np.sqrt((SEEN * (1 - EVERYWHERE) * ((real - filled) / EVERYWHERE) ** 2).sum()) / TRUTH.size
+    std_error = (
+        np.sqrt((SEEN * (1 - EVERYWHERE) * ((real - filled) / EVERYWHERE) ** 2).sum()) / TRUTH.size
+    )
 
     found = judge("dr").risk("a", metric=metric, estimator="dr")
     assert (found.estimate, found.std_error) == pytest.approx((dr, std_error))
@@ -115,7 +140,10 @@ def test_dr_dcg_replaces_each_rating_by_its_corrected_imputation() -> None:
     """The mean over users of sum_k disc(k) [G + O h (Y - G)], user by user and place by place."""
     corrected = IMPUTED + SEEN / EVERYWHERE * (TRUTH - IMPUTED)
     best_first = np.take_along_axis(corrected, np.argsort(-SCORES, axis=1), axis=1)
-    gains = [sum(rating / np.log2(place + 1) for place, rating in enumerate(row, start=1)) for row in best_first]
+    gains = [
+        sum(rating / np.log2(place + 1) for place, rating in enumerate(row, start=1))
+        for row in best_first
+    ]
 
     assert value(judge(), "dcg") == pytest.approx(np.mean(gains))
 
@@ -125,7 +153,9 @@ def test_clusters_of_users_carry_their_imputed_part() -> None:
     by_user = (filled + SEEN / EVERYWHERE * (real - filled)).sum(axis=1) / TRUTH.size
     expected = np.sqrt(30 / 29 * ((by_user - by_user.mean()) ** 2).sum())
 
-    assert judge(cluster="user").risk("a", metric="mae", estimator="dr").std_error == pytest.approx(expected)
+    assert judge(cluster="user").risk("a", metric="mae", estimator="dr").std_error == pytest.approx(
+        expected
+    )
 
 
 def test_switch_and_shrinkage_put_their_weights_in_place_of_the_inverse() -> None:
@@ -152,14 +182,18 @@ def test_an_imputation_in_every_form(form: str) -> None:
             return IMPUTED[users, items]
 
     given = {"matrix": IMPUTED, "callable": lambda users: IMPUTED[users], "model": Model()}[form]
-    assert judge(imputation=given).to_columns()["estimate"] == pytest.approx(judge().to_columns()["estimate"])
+    assert judge(imputation=given).to_columns()["estimate"] == pytest.approx(
+        judge().to_columns()["estimate"]
+    )
 
 
 def test_a_comparison_is_paired_by_dr_too() -> None:
     compared = judge().compare("a", "b", metric="mae", estimator="dr")
     alone = judge().risk("a", metric="mae", estimator="dr")
 
-    assert compared.difference == pytest.approx(alone.estimate - judge().risk("b", metric="mae", estimator="dr").estimate)
+    assert compared.difference == pytest.approx(
+        alone.estimate - judge().risk("b", metric="mae", estimator="dr").estimate
+    )
     assert compared.std_error < alone.std_error
 
 
@@ -176,7 +210,10 @@ def test_what_covers_the_log_alone_imputes_nothing() -> None:
     frame = pd.DataFrame({"user_id": LOG.user, "item_id": LOG.item, "prediction": LOG.rating})
 
     for aligned in (LOG.rating, frame):
-        with pytest.raises(BadPredictionError, match="it needs predictions for every cell: pass a model, a users x items matrix"):
+        with pytest.raises(
+            BadPredictionError,
+            match="it needs predictions for every cell: pass a model, a users x items matrix",
+        ):
             judge(imputation=aligned)
     with pytest.raises(BadPredictionError, match="it needs predictions for every cell"):
         evaluate(LOG, frame, propensities=P, estimators=["dr"], imputation=IMPUTED)
@@ -188,15 +225,31 @@ def test_a_cell_outside_the_log_without_a_number_is_named(who: str) -> None:
     holed = {"model": SCORES.copy(), "imputation": IMPUTED.copy()}
     holed[who][user, item] = np.nan
 
-    with pytest.raises(BadPredictionError, match=rf"for 1 cells outside the log; the first is user {user}, item {item}\."):
-        evaluate(LOG, holed["model"], propensities=P, metrics=["mae"], estimators=["dr"], imputation=holed["imputation"])
+    with pytest.raises(
+        BadPredictionError,
+        match=rf"for 1 cells outside the log; the first is user {user}, item {item}\.",
+    ):
+        evaluate(
+            LOG,
+            holed["model"],
+            propensities=P,
+            metrics=["mae"],
+            estimators=["dr"],
+            imputation=holed["imputation"],
+        )
 
 
 def test_cells_without_ids_cannot_be_imputed() -> None:
-    with pytest.raises(UniverseError, match="the universe has 31 users x 40 items, but the log knows the ids of 30 users"):
+    with pytest.raises(
+        UniverseError,
+        match="the universe has 31 users x 40 items, but the log knows the ids of 30 users",
+    ):
         judge(universe=(31, 40), metrics=["mae"])
 
 
 def test_dr_has_no_standard_error_by_item() -> None:
-    with pytest.raises(UsageError, match="standard errors for independent cells and for clusters of users, not of items"):
+    with pytest.raises(
+        UsageError,
+        match="standard errors for independent cells and for clusters of users, not of items",
+    ):
         judge(cluster="item")

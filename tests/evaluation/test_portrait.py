@@ -7,14 +7,24 @@ import numpy as np
 import pytest
 
 from unskew import evaluate, sensitivity, simulate
-from unskew.evaluation.portrait import MOST_VALUES, MOST_WEIGHTS, WEIGHT_BINS, RatingShares, WeightShares
+from unskew.evaluation.portrait import (
+    MOST_VALUES,
+    MOST_WEIGHTS,
+    WEIGHT_BINS,
+    RatingShares,
+    WeightShares,
+)
 
 WORLD = simulate(40, 50, density=0.2, alpha=0.5, random_state=1)
 MODELS = {"a": WORLD.truth + 1.0, "b": WORLD.truth + np.random.default_rng(0).normal(size=(40, 50))}
 
 
 def judged(**changed: Any) -> Any:
-    return evaluate(WORLD.log, MODELS, **({"propensities": WORLD.propensities, "metrics": ["mae", "mse"]} | changed))
+    return evaluate(
+        WORLD.log,
+        MODELS,
+        **({"propensities": WORLD.propensities, "metrics": ["mae", "mse"]} | changed),
+    )
 
 
 def record(**changed: Any) -> dict[str, Any]:
@@ -39,7 +49,10 @@ def test_shares_of_ratings_are_what_a_loop_counts(n_values: int) -> None:
     assert len(found.low) == min(n_values, MOST_VALUES)
     for place, (low, high) in enumerate(zip(found.low, found.high, strict=True)):
         is_last = place == len(found.low) - 1
-        inside = [low <= each < high or (each == high and (low == high or is_last)) for each in rating.tolist()]
+        inside = [
+            low <= each < high or (each == high and (low == high or is_last))
+            for each in rating.tolist()
+        ]
         assert found.seen[place] == pytest.approx(np.mean(inside))
         assert found.corrected is not None
         assert found.corrected[place] == pytest.approx(weight[inside].sum() / weight.sum())
@@ -47,7 +60,13 @@ def test_shares_of_ratings_are_what_a_loop_counts(n_values: int) -> None:
 
 def test_few_weights_have_a_bin_each_and_many_share_bins() -> None:
     few = WeightShares.of(np.array([2.0, 2.0, 8.0]))
-    assert (few.low, few.high, few.rows, few.median, few.largest) == ((2.0, 8.0), (2.0, 8.0), (2 / 3, 1 / 3), 2.0, 8.0)
+    assert (few.low, few.high, few.rows, few.median, few.largest) == (
+        (2.0, 8.0),
+        (2.0, 8.0),
+        (2 / 3, 1 / 3),
+        2.0,
+        8.0,
+    )
     assert few.held == pytest.approx((1 / 3, 2 / 3))
 
     weight = np.random.default_rng(0).lognormal(size=1000)
@@ -85,7 +104,9 @@ def test_clipping_is_what_sensitivity_says_of_the_same_limits() -> None:
     by_place = {(row["model"], row["amount"]): row for row in found}
     for shift in expected:
         row = by_place[shift.model, shift.amount]
-        assert [row["low"], row["ci_low"], row["ci_high"]] == pytest.approx([shift.low, shift.ci_low, shift.ci_high])
+        assert [row["low"], row["ci_low"], row["ci_high"]] == pytest.approx(
+            [shift.low, shift.ci_low, shift.ci_high]
+        )
         assert row["share_clipped"] == shift.share_clipped
 
 
@@ -104,6 +125,9 @@ def test_differences_set_the_best_estimate_against_the_others() -> None:
 
     assert len(found) == 2 * 3 * (len(MODELS) - 1)
     for each in found:
-        value = {model: result.risk(model, metric=each.metric, estimator=each.estimator).estimate for model in MODELS}
+        value = {
+            model: result.risk(model, metric=each.metric, estimator=each.estimator).estimate
+            for model in MODELS
+        }
         assert each.first == best[each.metric](value, key=value.__getitem__)
         assert each.difference == pytest.approx(value[each.first] - value[each.second])

@@ -38,8 +38,15 @@ class Pairs:
     """Predicts pairs of ids, as a fitted model does."""
 
     def predict(self, users: np.ndarray, items: np.ndarray) -> Vector:
-        row, column = ({value: place for place, value in enumerate(ids.tolist())} for ids in (USERS, ITEMS))
-        return np.array([SCORES[row[user], column[item]] for user, item in zip(users.tolist(), items.tolist(), strict=True)])
+        row, column = (
+            {value: place for place, value in enumerate(ids.tolist())} for ids in (USERS, ITEMS)
+        )
+        return np.array(
+            [
+                SCORES[row[user], column[item]]
+                for user, item in zip(users.tolist(), items.tolist(), strict=True)
+            ]
+        )
 
 
 class Blocks(Pairs):
@@ -75,9 +82,13 @@ EVERYWHERE: Mapping[str, Callable[[], object]] = {
 each_kind = pytest.mark.parametrize("kind", EVERYWHERE)
 
 
-def judge(log: Ratings, predictions: object, metrics: tuple[str, ...] = RATING_METRICS, **options: Any) -> Evaluation:
+def judge(
+    log: Ratings, predictions: object, metrics: tuple[str, ...] = RATING_METRICS, **options: Any
+) -> Evaluation:
     chances = np.random.default_rng(3).uniform(0.4, 0.6, len(log))
-    return evaluate(log, {"a": predictions}, propensities=chances, metrics=metrics, relevant=4, **options)
+    return evaluate(
+        log, {"a": predictions}, propensities=chances, metrics=metrics, relevant=4, **options
+    )
 
 
 def numbers(result: Evaluation) -> list[float]:
@@ -91,22 +102,40 @@ def numbers(result: Evaluation) -> list[float]:
 def test_every_kind_that_knows_all_cells_gives_the_same_numbers(log: Ratings, kind: str) -> None:
     metrics = RATING_METRICS + RANKING_METRICS
 
-    assert numbers(judge(log, EVERYWHERE[kind](), metrics)) == pytest.approx(numbers(judge(log, SCORES, metrics)), rel=1e-12)
+    assert numbers(judge(log, EVERYWHERE[kind](), metrics)) == pytest.approx(
+        numbers(judge(log, SCORES, metrics)), rel=1e-12
+    )
 
 
-@pytest.mark.parametrize("convert", [np.asarray, list, pd.Series, pl.Series], ids=["array", "list", "pandas", "polars"])
-def test_aligned_values_give_the_same_numbers(log: Ratings, convert: Callable[[Vector], object]) -> None:
+@pytest.mark.parametrize(
+    "convert", [np.asarray, list, pd.Series, pl.Series], ids=["array", "list", "pandas", "polars"]
+)
+def test_aligned_values_give_the_same_numbers(
+    log: Ratings, convert: Callable[[Vector], object]
+) -> None:
     aligned = convert(SCORES[log.user, log.item])
 
     assert numbers(judge(log, aligned)) == pytest.approx(numbers(judge(log, SCORES)), rel=1e-12)
 
 
 @each_engine
-def test_a_frame_may_have_any_order_and_rows_of_cells_and_ids_that_the_log_lacks(log: Ratings, make: Make) -> None:
-    rows = {"user_id": USERS[log.user], "item_id": ITEMS[log.item], "prediction": SCORES[log.user, log.item]}
+def test_a_frame_may_have_any_order_and_rows_of_cells_and_ids_that_the_log_lacks(
+    log: Ratings, make: Make
+) -> None:
+    rows = {
+        "user_id": USERS[log.user],
+        "item_id": ITEMS[log.item],
+        "prediction": SCORES[log.user, log.item],
+    }
     order = np.random.default_rng(4).permutation(len(log))
-    more = {"user_id": ["stranger", USERS[0]], "item_id": [ITEMS[0], 12345], "prediction": [np.nan, 7.0]}
-    longer = {name: np.concatenate([values[order], np.array(more[name])]) for name, values in rows.items()}
+    more = {
+        "user_id": ["stranger", USERS[0]],
+        "item_id": [ITEMS[0], 12345],
+        "prediction": [np.nan, 7.0],
+    }
+    longer = {
+        name: np.concatenate([values[order], np.array(more[name])]) for name, values in rows.items()
+    }
 
     assert numbers(judge(log, make(longer))) == numbers(judge(log, make(rows)))
 
@@ -115,12 +144,22 @@ def test_a_frame_may_have_any_order_and_rows_of_cells_and_ids_that_the_log_lacks
 def test_a_frame_may_use_known_spellings_or_the_logs_own_names(log: Ratings, make: Make) -> None:
     expected = numbers(judge(log, SCORES))
     columns = as_columns()
-    spelled = make({"userId": columns["user_id"], "movieId": columns["item_id"], "pred": columns["prediction"]})
+    spelled = make(
+        {"userId": columns["user_id"], "movieId": columns["item_id"], "pred": columns["prediction"]}
+    )
     assert numbers(judge(log, spelled)) == pytest.approx(expected)
 
     own = make({"reader": USERS[log.user], "what": ITEMS[log.item], "stars": log.rating})
-    renamed = Ratings.from_frame(own, user="reader", item="what", rating="stars", users=USERS, items=ITEMS)
-    named = make({"reader": columns["user_id"], "what": columns["item_id"], "prediction": columns["prediction"]})
+    renamed = Ratings.from_frame(
+        own, user="reader", item="what", rating="stars", users=USERS, items=ITEMS
+    )
+    named = make(
+        {
+            "reader": columns["user_id"],
+            "what": columns["item_id"],
+            "prediction": columns["prediction"],
+        }
+    )
     assert numbers(judge(renamed, named)) == pytest.approx(expected)
 
 
@@ -142,14 +181,18 @@ def test_positions_of_a_frame_need_no_predictions(log: Ratings) -> None:
     )
 
 
-def test_users_in_small_blocks_give_the_same_numbers(log: Ratings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_users_in_small_blocks_give_the_same_numbers(
+    log: Ratings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     expected = numbers(judge(log, lambda users: SCORES[users]))
     monkeypatch.setattr("unskew.evaluation.predictions.BLOCK_CELLS", 2 * N_ITEMS)
 
     assert numbers(judge(log, lambda users: SCORES[users])) == expected
 
 
-def test_a_scorer_is_never_asked_for_all_users_at_once(log: Ratings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scorer_is_never_asked_for_all_users_at_once(
+    log: Ratings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[int] = []
     monkeypatch.setattr("unskew.evaluation.predictions.BLOCK_CELLS", 2 * N_ITEMS)
 
@@ -165,22 +208,37 @@ def test_a_scorer_is_never_asked_for_all_users_at_once(log: Ratings, monkeypatch
 
 
 def test_values_for_some_cells_only(log: Ratings) -> None:
-    with pytest.raises(BadPredictionError, match=rf"'a': got predictions of shape \(3,\) for a log of {len(log)} ratings"):
+    with pytest.raises(
+        BadPredictionError,
+        match=rf"'a': got predictions of shape \(3,\) for a log of {len(log)} ratings",
+    ):
         judge(log, [1.0, 2.0, 3.0])
 
 
 @each_engine
-def test_a_frame_that_misses_cells_names_their_number_and_the_first(log: Ratings, make: Make) -> None:
-    rows = {"user_id": USERS[log.user], "item_id": ITEMS[log.item], "prediction": SCORES[log.user, log.item]}
+def test_a_frame_that_misses_cells_names_their_number_and_the_first(
+    log: Ratings, make: Make
+) -> None:
+    rows = {
+        "user_id": USERS[log.user],
+        "item_id": ITEMS[log.item],
+        "prediction": SCORES[log.user, log.item],
+    }
     kept = np.ones(len(log), dtype=bool)
     kept[[4, 9]] = False
 
-    with pytest.raises(BadPredictionError, match=rf"missing for 2 of {len(log)} logged cells; the first is row 4 \(user 'u"):
+    with pytest.raises(
+        BadPredictionError,
+        match=rf"missing for 2 of {len(log)} logged cells; the first is row 4 \(user 'u",
+    ):
         judge(log, make({name: values[kept] for name, values in rows.items()}))
 
 
 def test_an_empty_frame_misses_every_cell(log: Ratings) -> None:
-    with pytest.raises(BadPredictionError, match=rf"missing for {len(log)} of {len(log)} logged cells; the first is row 0"):
+    with pytest.raises(
+        BadPredictionError,
+        match=rf"missing for {len(log)} of {len(log)} logged cells; the first is row 0",
+    ):
         judge(log, pd.DataFrame(as_columns()).iloc[:0])
 
 
@@ -189,7 +247,13 @@ def test_an_empty_frame_misses_every_cell(log: Ratings) -> None:
 def test_a_prediction_that_is_no_number_is_named(log: Ratings, kind: str, bad: float) -> None:
     scores = SCORES.copy()
     scores[log.user[5], log.item[5]] = bad
-    frame = pd.DataFrame({"user_id": USERS[log.user], "item_id": ITEMS[log.item], "prediction": scores[log.user, log.item]})
+    frame = pd.DataFrame(
+        {
+            "user_id": USERS[log.user],
+            "item_id": ITEMS[log.item],
+            "prediction": scores[log.user, log.item],
+        }
+    )
 
     class Model:
         def predict(self, users: object, items: object) -> Vector:
@@ -202,7 +266,10 @@ def test_a_prediction_that_is_no_number_is_named(log: Ratings, kind: str, bad: f
         "model": Model(),
         "frame": frame,
     }[kind]
-    with pytest.raises(BadPredictionError, match=rf"'a': predictions are missing for 1 of {len(log)} .* the first is row 5 "):
+    with pytest.raises(
+        BadPredictionError,
+        match=rf"'a': predictions are missing for 1 of {len(log)} .* the first is row 5 ",
+    ):
         judge(log, given)
 
 
@@ -211,7 +278,10 @@ def test_repeated_predictions_are_refused(log: Ratings, make: Make) -> None:
     columns = as_columns()
     repeated = {name: np.append(values, values[[3, 5]]) for name, values in columns.items()}
 
-    with pytest.raises(BadPredictionError, match=r"2 cells have more than one prediction; the first is repeated at row 63 of"):
+    with pytest.raises(
+        BadPredictionError,
+        match=r"2 cells have more than one prediction; the first is repeated at row 63 of",
+    ):
         judge(log, make(repeated))
 
 
@@ -232,24 +302,37 @@ def test_positions_that_cannot_be(log: Ratings, position: float, message: str) -
 
 
 def test_positions_of_aligned_values_are_not_to_be_had(log: Ratings) -> None:
-    with pytest.raises(BadPredictionError, match="'a': ranking metrics need each cell's place among all items"):
+    with pytest.raises(
+        BadPredictionError, match="'a': ranking metrics need each cell's place among all items"
+    ):
         judge(log, SCORES[log.user, log.item], ("dcg@3",))
 
 
 def test_a_frame_without_the_column_says_what_to_rename(log: Ratings) -> None:
     frame = pd.DataFrame(as_columns())
 
-    with pytest.raises(ColumnError, match=r"'a': which column of its frame is the position\? Rename it to 'position'"):
+    with pytest.raises(
+        ColumnError,
+        match=r"'a': which column of its frame is the position\? Rename it to 'position'",
+    ):
         judge(log, frame.drop(columns="position"), ("dcg@3",))
-    with pytest.raises(ColumnError, match=r"of its frame is the prediction\?.* the columns are 'user_id', 'item_id'"):
+    with pytest.raises(
+        ColumnError,
+        match=r"of its frame is the prediction\?.* the columns are 'user_id', 'item_id'",
+    ):
         judge(log, frame.rename(columns={"prediction": "svd"}))
 
 
 @pytest.mark.parametrize(
-    "given", ["file.csv", object(), [[1.0], [2.0, 3.0]], pl.LazyFrame(as_columns())], ids=lambda each: type(each).__name__
+    "given",
+    ["file.csv", object(), [[1.0], [2.0, 3.0]], pl.LazyFrame(as_columns())],
+    ids=lambda each: type(each).__name__,
 )
 def test_what_is_no_prediction_at_all(log: Ratings, given: object) -> None:
-    with pytest.raises(BadPredictionError, match=r"'a': a .* cannot be read as predictions .*Pass an array of numbers"):
+    with pytest.raises(
+        BadPredictionError,
+        match=r"'a': a .* cannot be read as predictions .*Pass an array of numbers",
+    ):
         judge(log, given)
 
 
@@ -259,7 +342,9 @@ def test_a_model_that_predicts_too_few_pairs(log: Ratings, metric: str) -> None:
         def predict(self, users: object, items: object) -> list[float]:
             return [1.0]
 
-    with pytest.raises(BadPredictionError, match=r"'a': (got predictions of|predict gave) shape \(1,\) for"):
+    with pytest.raises(
+        BadPredictionError, match=r"'a': (got predictions of|predict gave) shape \(1,\) for"
+    ):
         judge(log, Short(), (metric,))
 
 
@@ -273,7 +358,9 @@ def test_a_scorer_of_the_wrong_shape(log: Ratings, metric: str) -> None:
 
 
 def test_a_scorer_cannot_rank_items_without_ids(log: Ratings) -> None:
-    with pytest.raises(BadPredictionError, match="the universe has 12 items, but the log knows the ids of only 9"):
+    with pytest.raises(
+        BadPredictionError, match="the universe has 12 items, but the log knows the ids of only 9"
+    ):
         judge(log, SCORES, ("dcg@3",), universe=(N_USERS, 12), estimators=["snips"])
 
 
@@ -282,12 +369,16 @@ def test_a_frame_of_positions_can(log: Ratings) -> None:
     result = judge(log, frame, ("dcg",), universe=(N_USERS, 12), estimators=["naive"])
 
     gain = 12 * TRUTH / np.log2(POSITIONS + 4)
-    assert result.risk("a", metric="dcg", estimator="naive").estimate == pytest.approx(gain[log.user, log.item].mean())
+    assert result.risk("a", metric="dcg", estimator="naive").estimate == pytest.approx(
+        gain[log.user, log.item].mean()
+    )
 
 
 @pytest.mark.parametrize("kind", ["matrix", "callable", "pandas frame"])
 def test_without_a_universe_nothing_can_be_ranked(log: Ratings, kind: str) -> None:
     alone = Ratings.from_frame(log.to_frame("pandas"))
 
-    with pytest.raises(UniverseError, match=r"a ranking metric needs the number of all items\. Pass universe="):
+    with pytest.raises(
+        UniverseError, match=r"a ranking metric needs the number of all items\. Pass universe="
+    ):
         judge(alone, EVERYWHERE[kind](), ("dcg@3",), estimators=["snips"])

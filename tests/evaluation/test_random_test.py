@@ -14,8 +14,17 @@ from hypothesis.extra.numpy import arrays
 import unskew
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPredictionError, UnknownNameError, UsageError
-from unskew.evaluation.random_test import Judgement, auc, estimate_of, mean_of, ndcg, ranking_on_test, relevant_cells, user_auc
-from unskew.models.factorization import MatrixFactorization
+from unskew.evaluation.random_test import (
+    Judgement,
+    auc,
+    estimate_of,
+    mean_of,
+    ndcg,
+    ranking_on_test,
+    relevant_cells,
+    user_auc,
+)
+from unskew.models.matrix_factorization import MatrixFactorization
 
 USER = [0, 0, 0, 0, 1, 1, 1, 2, 2, 4, 4, 4]
 ITEM = [0, 1, 2, 3, 0, 1, 2, 3, 4, 0, 1, 4]
@@ -34,8 +43,14 @@ def mean_ndcg_over_orders(score: np.ndarray, is_relevant: np.ndarray, k: int) ->
     """NDCG@k of every order that the scores allow, averaged."""
     discount = 1 / np.log2(np.arange(2, score.size + 2))
     best = discount[: min(k, int(is_relevant.sum()))].sum()
-    orders = [list(order) for order in permutations(range(score.size)) if (np.diff(score[list(order)]) <= 0).all()]
-    return float(np.mean([(is_relevant[order][:k] * discount[:k]).sum() / best for order in orders]))
+    orders = [
+        list(order)
+        for order in permutations(range(score.size))
+        if (np.diff(score[list(order)]) <= 0).all()
+    ]
+    return float(
+        np.mean([(is_relevant[order][:k] * discount[:k]).sum() / best for order in orders])
+    )
 
 
 @given(score=scores)
@@ -56,9 +71,14 @@ def test_user_auc_is_its_mean_over_users_with_both(score: np.ndarray) -> None:
 @pytest.mark.parametrize(("empty", "filler"), [("drop", []), ("one", [1.0]), ("zero", [0.0])])
 @pytest.mark.parametrize("k", [1, 2, 10])
 @given(score=scores)
-def test_ndcg_is_the_mean_over_the_orders_of_ties(empty: str, filler: list[float], k: int, score: np.ndarray) -> None:
+def test_ndcg_is_the_mean_over_the_orders_of_ties(
+    empty: str, filler: list[float], k: int, score: np.ndarray
+) -> None:
     mine = {user: TEST.user == user for user in (0, 1, 4)}
-    own = [mean_ndcg_over_orders(score[cells], RELEVANT[cells], min(k, int(cells.sum()))) for cells in mine.values()]
+    own = [
+        mean_ndcg_over_orders(score[cells], RELEVANT[cells], min(k, int(cells.sum())))
+        for cells in mine.values()
+    ]
 
     found = ndcg(TEST, score, RELEVANT, k=k, empty_users=empty)  # type: ignore[arg-type]
 
@@ -77,26 +97,36 @@ def test_influences_add_up_to_nothing(judge: object, score: np.ndarray) -> None:
 
 def test_the_interval_of_a_mean_is_that_of_evaluate() -> None:
     predictions = {"a": np.linspace(1, 5, len(TEST)), "b": np.full(len(TEST), 3.0)}
-    expected = unskew.evaluate(TEST, predictions, metrics=["mae"], estimators=["naive"], cluster="user")
-    found = estimate_of([mean_of(TEST, np.abs(TEST.rating - values)) for values in predictions.values()])
+    expected = unskew.evaluate(
+        TEST, predictions, metrics=["mae"], estimators=["naive"], cluster="user"
+    )
+    found = estimate_of(
+        [mean_of(TEST, np.abs(TEST.rating - values)) for values in predictions.values()]
+    )
 
     risk = expected.risk("a", metric="mae", estimator="naive")
     difference = expected.compare("a", "b", metric="mae", estimator="naive")
-    assert (found.of(0, level=0.95).low, found.of(0, level=0.95).high) == pytest.approx((risk.ci_low, risk.ci_high))
+    assert (found.of(0, level=0.95).low, found.of(0, level=0.95).high) == pytest.approx(
+        (risk.ci_low, risk.ci_high)
+    )
     assert found.difference(0, 1, level=0.95).p_value == pytest.approx(difference.p_value)
 
 
 def test_the_standard_error_of_auc_is_about_that_of_leaving_users_out() -> None:
     rng = np.random.default_rng(0)
     user = np.repeat(np.arange(60), 8)
-    test = Ratings.from_codes(user, np.tile(np.arange(8), 60), rng.integers(1, 6, user.size), shape=(60, 8))
+    test = Ratings.from_codes(
+        user, np.tile(np.arange(8), 60), rng.integers(1, 6, user.size), shape=(60, 8)
+    )
     score = test.rating + rng.normal(0, 2, user.size) + rng.normal(0, 1, 60)[user]
     is_relevant = relevant_cells(test, 4)
 
     without = [pairs(score[user != left], is_relevant[user != left]) for left in range(60)]
     jackknife = np.sqrt(59 / 60 * np.square(without - np.mean(without)).sum())
 
-    assert estimate_of([auc(test, score, is_relevant)]).of(0, level=0.95).std_error == pytest.approx(jackknife, rel=0.05)
+    assert estimate_of([auc(test, score, is_relevant)]).of(
+        0, level=0.95
+    ).std_error == pytest.approx(jackknife, rel=0.05)
 
 
 def test_a_model_or_its_scores_and_every_convention() -> None:
@@ -108,7 +138,9 @@ def test_a_model_or_its_scores_and_every_convention() -> None:
     assert found == ranking_on_test(score, TEST, 4, k=2)
     assert (found.n_users, found.n_empty) == (3, 1)
     assert found.ndcg == pytest.approx(ndcg(TEST, score, RELEVANT, k=2).value)
-    assert ranking_on_test(score, TEST, 4, k=2, empty_users="one").ndcg == pytest.approx((3 * found.ndcg + 1) / 4)
+    assert ranking_on_test(score, TEST, 4, k=2, empty_users="one").ndcg == pytest.approx(
+        (3 * found.ndcg + 1) / 4
+    )
     assert json.loads(found.to_json())["empty_users"] == "drop"
     assert "user_auc" in repr(found)
     assert "<table>" in found._repr_html_()
@@ -125,7 +157,9 @@ def test_refusals() -> None:
         ndcg(TEST, score, np.zeros(len(TEST), bool), k=2)
     with pytest.raises(UsageError, match="threshold must be the least rating"):
         ranking_on_test(score, TEST, float("nan"))
-    with pytest.raises(BadPredictionError, match=r"needs a finite prediction for each; got shape \(2,\)"):
+    with pytest.raises(
+        BadPredictionError, match=r"needs a finite prediction for each; got shape \(2,\)"
+    ):
         ranking_on_test([1.0, 2.0], TEST, 4)
     with pytest.raises(UsageError, match="k must be a whole number"):
         ranking_on_test(score, TEST, 4, k=0)

@@ -12,7 +12,7 @@ import pytest
 from frame_engines import columns_of, each_engine
 from unskew import Comparison, Evaluation, Ratings, evaluate, simulate
 from unskew.errors import UnknownNameError
-from unskew.metrics.judged import Delta, Judged
+from unskew.metrics.metric import Delta, Judged
 from unskew.types import Vector
 
 WORLD = simulate(40, 50, density=0.2, alpha=0.6, random_state=1)
@@ -24,7 +24,11 @@ each_estimator = pytest.mark.parametrize("estimator", ESTIMATORS)
 
 
 def judge(**options: Any) -> Evaluation:
-    given: dict[str, Any] = {"propensities": P, "metrics": ["mae", "dcg@5"], "estimators": ESTIMATORS} | options
+    given: dict[str, Any] = {
+        "propensities": P,
+        "metrics": ["mae", "dcg@5"],
+        "estimators": ESTIMATORS,
+    } | options
     return evaluate(LOG, {"a": A, "b": B}, **given)
 
 
@@ -55,7 +59,13 @@ class AbsoluteErrorAgainst:
 def test_a_comparison_is_the_evaluation_of_the_difference(estimator: str, cluster: Any) -> None:
     compared = judge(cluster=cluster).compare("a", "b", metric="mae", estimator=estimator)
     metric = AbsoluteErrorAgainst(B[LOG.user, LOG.item])
-    directly = next(iter(evaluate(LOG, A, propensities=P, metrics=[metric], estimators=[estimator], cluster=cluster)))
+    directly = next(
+        iter(
+            evaluate(
+                LOG, A, propensities=P, metrics=[metric], estimators=[estimator], cluster=cluster
+            )
+        )
+    )
 
     assert compared.difference == pytest.approx(directly.estimate)
     assert compared.std_error == pytest.approx(directly.std_error)
@@ -64,9 +74,14 @@ def test_a_comparison_is_the_evaluation_of_the_difference(estimator: str, cluste
 
 @each_estimator
 def test_turning_a_comparison_around_turns_its_signs(result: Evaluation, estimator: str) -> None:
-    one, other = (result.compare(*pair, metric="mae", estimator=estimator) for pair in (("a", "b"), ("b", "a")))
+    one, other = (
+        result.compare(*pair, metric="mae", estimator=estimator)
+        for pair in (("a", "b"), ("b", "a"))
+    )
 
-    assert (one.difference, one.ci_low, one.ci_high) == pytest.approx((-other.difference, -other.ci_high, -other.ci_low))
+    assert (one.difference, one.ci_low, one.ci_high) == pytest.approx(
+        (-other.difference, -other.ci_high, -other.ci_low)
+    )
     assert (one.std_error, one.p_value) == pytest.approx((other.std_error, other.p_value))
     assert one.better == other.better == "b"
 
@@ -76,7 +91,12 @@ def test_turning_a_comparison_around_turns_its_signs(result: Evaluation, estimat
 def test_a_model_does_not_beat_itself(result: Evaluation, metric: str, estimator: str) -> None:
     compared = result.compare("a", "a", metric=metric, estimator=estimator)
 
-    assert (compared.difference, compared.std_error, compared.p_value, compared.better) == (0.0, 0.0, 1.0, None)
+    assert (compared.difference, compared.std_error, compared.p_value, compared.better) == (
+        0.0,
+        0.0,
+        1.0,
+        None,
+    )
 
 
 def test_a_paired_interval_is_narrower_than_two_separate_ones(result: Evaluation) -> None:
@@ -88,13 +108,20 @@ def test_a_paired_interval_is_narrower_than_two_separate_ones(result: Evaluation
 
 def comparison(difference: float, *, higher_is_better: bool) -> Comparison:
     low, high = difference - 0.1, difference + 0.1
-    return Comparison("a", "b", "mae", "snips", difference, 0.05, low, high, 0.01, 0.95, higher_is_better)
+    return Comparison(
+        "a", "b", "mae", "snips", difference, 0.05, low, high, 0.01, 0.95, higher_is_better
+    )
 
 
 @pytest.mark.parametrize(
     ("difference", "higher_is_better", "better", "verdict"),
     [
-        (0.5, True, "a", "a beats b on mae by snips: difference +0.5 [+0.4, +0.6] at 95%, p = 0.01"),
+        (
+            0.5,
+            True,
+            "a",
+            "a beats b on mae by snips: difference +0.5 [+0.4, +0.6] at 95%, p = 0.01",
+        ),
         (0.5, False, "b", "a loses to b on mae by snips"),
         (-0.5, False, "a", "a beats b on mae by snips: difference -0.5 [-0.6, -0.4]"),
         (-0.5, True, "b", "a loses to b"),
@@ -102,7 +129,9 @@ def comparison(difference: float, *, higher_is_better: bool) -> Comparison:
         (-0.05, False, None, "a cannot be told apart from b"),
     ],
 )
-def test_who_is_better(difference: float, higher_is_better: bool, better: str | None, verdict: str) -> None:
+def test_who_is_better(
+    difference: float, higher_is_better: bool, better: str | None, verdict: str
+) -> None:
     compared = comparison(difference, higher_is_better=higher_is_better)
 
     assert compared.better == better
@@ -113,7 +142,18 @@ def test_who_is_better(difference: float, higher_is_better: bool, better: str | 
 def test_a_comparison_as_json_has_every_field() -> None:
     assert json.loads(comparison(0.5, higher_is_better=True).to_json()).keys() == {
         *("kind", "version"),
-        *("first", "second", "metric", "estimator", "difference", "std_error", "ci_low", "ci_high", "p_value", "level"),
+        *(
+            "first",
+            "second",
+            "metric",
+            "estimator",
+            "difference",
+            "std_error",
+            "ci_low",
+            "ci_high",
+            "p_value",
+            "level",
+        ),
         *("higher_is_better", "better"),
     }
 
@@ -124,7 +164,12 @@ def test_a_comparison_as_json_has_every_field() -> None:
 def test_rows_come_by_metric_then_model_then_estimator(result: Evaluation) -> None:
     keys = [(risk.metric, risk.model, risk.estimator) for risk in result]
 
-    assert keys == [(metric, model, name) for metric in ("mae", "dcg@5") for model in ("a", "b") for name in ESTIMATORS]
+    assert keys == [
+        (metric, model, name)
+        for metric in ("mae", "dcg@5")
+        for model in ("a", "b")
+        for name in ESTIMATORS
+    ]
 
 
 @each_engine
@@ -135,7 +180,15 @@ def test_to_frame_answers_in_the_callers_library(make: Callable[..., Any]) -> No
 
     assert type(table) is type(frame)
     columns = columns_of(table)
-    assert list(columns) == ["model", "metric", "estimator", "estimate", "std_error", "ci_low", "ci_high"]
+    assert list(columns) == [
+        "model",
+        "metric",
+        "estimator",
+        "estimate",
+        "std_error",
+        "ci_low",
+        "ci_high",
+    ]
     assert columns["metric"] == ["mse", "mae"]
     assert columns["estimate"] == pytest.approx([1.0, 1.0])
 
@@ -147,7 +200,10 @@ def test_to_frame_answers_in_the_named_library(result: Evaluation) -> None:
     assert table.to_dict("list") == result.to_columns()
 
 
-@pytest.mark.parametrize("options", [{}, {"cluster": "user"}, {"bootstrap": 20}, {"estimators": ["naive"], "propensities": None}])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"cluster": "user"}, {"bootstrap": 20}, {"estimators": ["naive"], "propensities": None}],
+)
 def test_json_holds_the_table_and_what_it_came_from_and_no_nan(options: dict[str, Any]) -> None:
     def refuse(constant: str) -> float:
         raise AssertionError(constant)
@@ -174,8 +230,21 @@ def test_json_of_an_unknown_universe() -> None:
 def test_repr_is_a_table_with_a_footer() -> None:
     shown = repr(judge(metrics=["mae"], estimators=["naive", "snips"])).splitlines()
 
-    assert shown[0].split() == ["model", "metric", "estimator", "estimate", "std_error", "ci_low", "ci_high"]
-    assert [line.split()[0] + " " + line.split()[2] for line in shown[1:5]] == ["a naive", "a snips", "b naive", "b snips"]
+    assert shown[0].split() == [
+        "model",
+        "metric",
+        "estimator",
+        "estimate",
+        "std_error",
+        "ci_low",
+        "ci_high",
+    ]
+    assert [line.split()[0] + " " + line.split()[2] for line in shown[1:5]] == [
+        "a naive",
+        "a snips",
+        "b naive",
+        "b snips",
+    ]
     assert shown[-1].startswith(
         f"{len(LOG)} observed cells of 40 users x 50 items; 95% intervals, cells independent; effective sample size "
     )
@@ -197,11 +266,19 @@ def test_html_escapes_names() -> None:
     ("asked", "message"),
     [
         (("c", "mae", "ips"), "unknown model of this evaluation 'c'; valid ones are: a, b"),
-        (("a", "mse", "ips"), "unknown metric of this evaluation 'mse'; valid ones are: mae, dcg@5"),
-        (("a", "mae", "dr"), "unknown estimator of this evaluation 'dr'; valid ones are: naive, ips, snips"),
+        (
+            ("a", "mse", "ips"),
+            "unknown metric of this evaluation 'mse'; valid ones are: mae, dcg@5",
+        ),
+        (
+            ("a", "mae", "dr"),
+            "unknown estimator of this evaluation 'dr'; valid ones are: naive, ips, snips",
+        ),
     ],
 )
-def test_what_was_not_evaluated_cannot_be_asked_for(result: Evaluation, asked: tuple[str, str, str], message: str) -> None:
+def test_what_was_not_evaluated_cannot_be_asked_for(
+    result: Evaluation, asked: tuple[str, str, str], message: str
+) -> None:
     model, metric, estimator = asked
 
     with pytest.raises(UnknownNameError, match=message):

@@ -27,7 +27,12 @@ each_estimator = pytest.mark.parametrize("estimator", WEIGHTED)
 
 
 def judge(**options: Any) -> Evaluation:
-    given: dict[str, Any] = {"propensities": P, "metrics": ["mae"], "estimators": WEIGHTED, "imputation": B + 0.3}
+    given: dict[str, Any] = {
+        "propensities": P,
+        "metrics": ["mae"],
+        "estimators": WEIGHTED,
+        "imputation": B + 0.3,
+    }
     return evaluate(LOG, {"a": A, "b": B}, **(given | options))
 
 
@@ -49,7 +54,11 @@ def test_clipping_here_is_evaluating_with_a_clip(found: Sensitivity, estimator: 
     clipped = judge(transform=Clip(10))
     for model in ("a", "b"):
         expected = clipped.risk(model, metric="mae", estimator=estimator)
-        (shift,) = (s for s in found.shifts if (s.model, s.estimator, s.change, s.amount) == (model, estimator, "clip", 10))
+        (shift,) = (
+            s
+            for s in found.shifts
+            if (s.model, s.estimator, s.change, s.amount) == (model, estimator, "clip", 10)
+        )
 
         assert shift.low == shift.high == pytest.approx(expected.estimate)
         assert (shift.ci_low, shift.ci_high) == pytest.approx((expected.ci_low, expected.ci_high))
@@ -57,11 +66,17 @@ def test_clipping_here_is_evaluating_with_a_clip(found: Sensitivity, estimator: 
 
 
 def test_by_default_the_last_clip_clips_nothing(result: Evaluation) -> None:
-    clips = [s for s in sensitivity(result, odds_error=[]).shifts if (s.model, s.estimator) == ("a", "snips")]
+    clips = [
+        s
+        for s in sensitivity(result, odds_error=[]).shifts
+        if (s.model, s.estimator) == ("a", "snips")
+    ]
 
     assert [s.change for s in clips] == ["clip"] * len(clips)
     assert clips[-1].amount == (1 / P.values).max()
-    assert clips[-1].low == pytest.approx(result.risk("a", metric="mae", estimator="snips").estimate)
+    assert clips[-1].low == pytest.approx(
+        result.risk("a", metric="mae", estimator="snips").estimate
+    )
 
 
 # Odds errors
@@ -71,7 +86,9 @@ def test_by_default_the_last_clip_clips_nothing(result: Evaluation) -> None:
 @pytest.mark.parametrize("cluster", [None, "user"])
 def test_without_an_odds_error_nothing_moves(estimator: str, cluster: Any) -> None:
     evaluation = judge(cluster=cluster, estimators=[estimator])
-    (shift,) = (s for s in sensitivity(evaluation, clip=[], odds_error=[1]).shifts if s.model == "a")
+    (shift,) = (
+        s for s in sensitivity(evaluation, clip=[], odds_error=[1]).shifts if s.model == "a"
+    )
     risk = evaluation.risk("a", metric="mae", estimator=estimator)
 
     assert (shift.low, shift.high) == pytest.approx((risk.estimate, risk.estimate))
@@ -80,36 +97,67 @@ def test_without_an_odds_error_nothing_moves(estimator: str, cluster: Any) -> No
 
 @each_estimator
 def test_ranges_hold_one_another_as_the_error_grows(found: Sensitivity, estimator: str) -> None:
-    fan = [s for s in found.shifts if (s.model, s.estimator, s.change) == ("a", estimator, "odds_error")]
+    fan = [
+        s
+        for s in found.shifts
+        if (s.model, s.estimator, s.change) == ("a", estimator, "odds_error")
+    ]
 
     assert [s.amount for s in fan] == [1, 1.2, 2]
     assert all(wider.low < s.low <= s.high < wider.high for s, wider in pairwise(fan))
     assert all(s.ci_low < s.low and s.high < s.ci_high for s in fan)
 
 
-SMALL = Ratings.from_codes([0, 0, 0, 1, 1, 2, 2, 2], [0, 1, 2, 1, 3, 0, 2, 3], [5, 1, 4, 2, 3, 1, 5, 4], shape=(3, 4))
+SMALL = Ratings.from_codes(
+    [0, 0, 0, 1, 1, 2, 2, 2], [0, 1, 2, 1, 3, 0, 2, 3], [5, 1, 4, 2, 3, 1, 5, 4], shape=(3, 4)
+)
 TRUE_RANGE = st.lists(st.floats(0.05, 0.95), min_size=8, max_size=8)
 
 
-small_weights = pytest.mark.filterwarnings("ignore:the inverse propensities add up:unskew.errors.PropensityWarning")
+small_weights = pytest.mark.filterwarnings(
+    "ignore:the inverse propensities add up:unskew.errors.PropensityWarning"
+)
 
 
 def every_corner(p: Vector, odds_error: float) -> list[Vector]:
     odds = p / (1 - p)
     ends = (odds / odds_error, odds * odds_error)
-    return [np.where(bits, *(end / (1 + end) for end in ends)) for bits in product([False, True], repeat=p.size)]
+    return [
+        np.where(bits, *(end / (1 + end) for end in ends))
+        for bits in product([False, True], repeat=p.size)
+    ]
 
 
 @small_weights
 @pytest.mark.parametrize(
-    ("metric", "estimator"), [*(("mae", name) for name in WEIGHTED), ("recall@2", "snips"), ("atop", "snips"), ("dcg@2", "ips")]
+    ("metric", "estimator"),
+    [
+        *(("mae", name) for name in WEIGHTED),
+        ("recall@2", "snips"),
+        ("atop", "snips"),
+        ("dcg@2", "ips"),
+    ],
 )
 def test_the_range_is_that_of_every_corner_of_the_box(metric: str, estimator: str) -> None:
     rng = np.random.default_rng(3)
-    p, scores, imputed = rng.uniform(0.05, 0.9, len(SMALL)), rng.normal(3, 1, (3, 4)), rng.normal(3, 1, (3, 4))
-    options: dict[str, Any] = {"metrics": [metric], "estimators": [estimator], "relevant": 3, "imputation": imputed}
-    (shift,) = sensitivity(evaluate(SMALL, scores, propensities=p, **options), clip=[], odds_error=[1.6]).shifts
-    values = [next(iter(evaluate(SMALL, scores, propensities=corner, **options))).estimate for corner in every_corner(p, 1.6)]
+    p, scores, imputed = (
+        rng.uniform(0.05, 0.9, len(SMALL)),
+        rng.normal(3, 1, (3, 4)),
+        rng.normal(3, 1, (3, 4)),
+    )
+    options: dict[str, Any] = {
+        "metrics": [metric],
+        "estimators": [estimator],
+        "relevant": 3,
+        "imputation": imputed,
+    }
+    (shift,) = sensitivity(
+        evaluate(SMALL, scores, propensities=p, **options), clip=[], odds_error=[1.6]
+    ).shifts
+    values = [
+        next(iter(evaluate(SMALL, scores, propensities=corner, **options))).estimate
+        for corner in every_corner(p, 1.6)
+    ]
 
     assert shift.low == pytest.approx(min(values))
     assert shift.high == pytest.approx(max(values))
@@ -118,12 +166,24 @@ def test_the_range_is_that_of_every_corner_of_the_box(metric: str, estimator: st
 @small_weights
 @pytest.mark.parametrize(
     ("metric", "estimator"),
-    [("mse", "ips"), ("mse", "snips"), ("mse", "user_normalized"), ("recall@2", "snips"), ("stratified_recall@2", "snips")],
+    [
+        ("mse", "ips"),
+        ("mse", "snips"),
+        ("mse", "user_normalized"),
+        ("recall@2", "snips"),
+        ("stratified_recall@2", "snips"),
+    ],
 )
 @pytest.mark.parametrize("seed", range(3))
-def test_the_range_of_a_difference_is_that_of_every_corner(metric: str, estimator: str, seed: int) -> None:
+def test_the_range_of_a_difference_is_that_of_every_corner(
+    metric: str, estimator: str, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
-    p, one, other = rng.uniform(0.05, 0.9, len(SMALL)), rng.normal(3, 1, (3, 4)), rng.normal(3, 1, (3, 4))
+    p, one, other = (
+        rng.uniform(0.05, 0.9, len(SMALL)),
+        rng.normal(3, 1, (3, 4)),
+        rng.normal(3, 1, (3, 4)),
+    )
 
     def judged(propensities: Vector) -> Evaluation:
         options: dict[str, Any] = {"metrics": [metric], "estimators": [estimator], "relevant": 1}
@@ -132,7 +192,9 @@ def test_the_range_of_a_difference_is_that_of_every_corner(metric: str, estimato
     def compared(propensities: Vector) -> float:
         return judged(propensities).compare("a", "b", metric=metric, estimator=estimator).difference
 
-    robust = sensitivity(judged(p), clip=[], odds_error=[1.6]).compare("a", "b", metric=metric, estimator=estimator)
+    robust = sensitivity(judged(p), clip=[], odds_error=[1.6]).compare(
+        "a", "b", metric=metric, estimator=estimator
+    )
     values = [compared(corner) for corner in every_corner(p, 1.6)]
     (shift,) = robust.shifts
 
@@ -142,13 +204,17 @@ def test_the_range_of_a_difference_is_that_of_every_corner(metric: str, estimato
 
 @small_weights
 @given(p=TRUE_RANGE, seed=st.integers(0, 99), factor=st.floats(1.01, 3))
-def test_any_propensities_within_the_odds_give_an_estimate_within_the_range(p: list[float], seed: int, factor: float) -> None:
+def test_any_propensities_within_the_odds_give_an_estimate_within_the_range(
+    p: list[float], seed: int, factor: float
+) -> None:
     rng = np.random.default_rng(seed)
     scores = rng.normal(3, 1, (3, 4))
     options: dict[str, Any] = {"metrics": ["mse"], "estimators": ["ips", "snips"]}
     odds = np.array(p) / (1 - np.array(p)) * factor ** rng.uniform(-1, 1, len(p))
     within = evaluate(SMALL, scores, propensities=odds / (1 + odds), **options)
-    shifts = sensitivity(evaluate(SMALL, scores, propensities=p, **options), clip=[], odds_error=[factor]).shifts
+    shifts = sensitivity(
+        evaluate(SMALL, scores, propensities=p, **options), clip=[], odds_error=[factor]
+    ).shifts
 
     for risk, shift in zip(within, shifts, strict=True):
         assert shift.low - 1e-9 <= risk.estimate <= shift.high + 1e-9
@@ -172,8 +238,12 @@ def test_the_order_turns_where_the_closed_form_says(result: Evaluation) -> None:
 
 
 @each_estimator
-def test_before_it_turns_the_range_keeps_off_zero_and_after_it_does_not(result: Evaluation, estimator: str) -> None:
-    flips_at = sensitivity(result, clip=[]).compare("a", "b", metric="mae", estimator=estimator).flips_at
+def test_before_it_turns_the_range_keeps_off_zero_and_after_it_does_not(
+    result: Evaluation, estimator: str
+) -> None:
+    flips_at = (
+        sensitivity(result, clip=[]).compare("a", "b", metric="mae", estimator=estimator).flips_at
+    )
     around = sensitivity(result, clip=[], odds_error=[0.999 * flips_at, 1.001 * flips_at])
     before, after = around.compare("a", "b", metric="mae", estimator=estimator).shifts
 
@@ -182,15 +252,21 @@ def test_before_it_turns_the_range_keeps_off_zero_and_after_it_does_not(result: 
 
 
 def test_turning_a_comparison_around_changes_signs_only(found: Sensitivity) -> None:
-    one, other = (found.compare(*pair, metric="mae", estimator="snips") for pair in (("a", "b"), ("b", "a")))
+    one, other = (
+        found.compare(*pair, metric="mae", estimator="snips") for pair in (("a", "b"), ("b", "a"))
+    )
 
     assert (one.difference, one.better) == (pytest.approx(-other.difference), other.better)
     assert (one.flips_at, one.unsure_at) == pytest.approx((other.flips_at, other.unsure_at))
-    assert [(s.low, s.high) for s in one.shifts] == [pytest.approx((-s.high, -s.low)) for s in other.shifts]
+    assert [(s.low, s.high) for s in one.shifts] == [
+        pytest.approx((-s.high, -s.low)) for s in other.shifts
+    ]
 
 
 def test_who_is_better_in_every_cell_is_better_at_any_odds_error() -> None:
-    evaluation = evaluate(LOG, {"a": LOG.rating + 1.0, "b": LOG.rating + 2.0}, propensities=P, metrics=["mae"])
+    evaluation = evaluate(
+        LOG, {"a": LOG.rating + 1.0, "b": LOG.rating + 2.0}, propensities=P, metrics=["mae"]
+    )
     robust = sensitivity(evaluation).compare("a", "b", metric="mae", estimator="snips")
 
     assert math.isinf(robust.flips_at)
@@ -203,35 +279,56 @@ def test_who_is_better_in_every_cell_is_better_at_any_odds_error() -> None:
 def test_a_model_is_not_ahead_of_itself(found: Sensitivity) -> None:
     robust = found.compare("a", "a", metric="mae", estimator="snips")
 
-    assert (robust.difference, robust.better, robust.flips_at, robust.unsure_at) == (0.0, None, 1.0, 1.0)
+    assert (robust.difference, robust.better, robust.flips_at, robust.unsure_at) == (
+        0.0,
+        None,
+        1.0,
+        1.0,
+    )
     assert str(robust) == "a and a are equal on mae by snips"
 
 
 def test_a_verdict_in_words() -> None:
-    close = evaluate(LOG, {"a": A, "b": A + 0.01}, propensities=P, metrics=["dcg@5"], estimators=["snips"])
-    clear = evaluate(LOG, {"a": A, "b": LOG.rating}, propensities=P, metrics=["mae"], estimators=["snips"])
+    close = evaluate(
+        LOG, {"a": A, "b": A + 0.01}, propensities=P, metrics=["dcg@5"], estimators=["snips"]
+    )
+    clear = evaluate(
+        LOG, {"a": A, "b": LOG.rating}, propensities=P, metrics=["mae"], estimators=["snips"]
+    )
     shown = str(sensitivity(clear).compare("a", "b", metric="mae", estimator="snips"))
 
     assert shown.startswith("b is ahead of a on mae by snips ")
-    assert "are equal on dcg@5" in str(sensitivity(close).compare("a", "b", metric="dcg@5", estimator="snips"))
+    assert "are equal on dcg@5" in str(
+        sensitivity(close).compare("a", "b", metric="dcg@5", estimator="snips")
+    )
 
 
 def test_an_interval_that_holds_zero_is_unsure_from_the_start() -> None:
     near = A + np.random.default_rng(2).normal(0, 0.05, A.shape)
-    evaluation = evaluate(LOG, {"a": A, "b": near}, propensities=P, metrics=["mae"], estimators=["snips"])
+    evaluation = evaluate(
+        LOG, {"a": A, "b": near}, propensities=P, metrics=["mae"], estimators=["snips"]
+    )
     robust = sensitivity(evaluation).compare("a", "b", metric="mae", estimator="snips")
 
     assert evaluation.compare("a", "b", metric="mae", estimator="snips").better is None
     assert robust.unsure_at == 1 < robust.flips_at
-    assert str(robust).endswith("the 95% interval of the difference holds zero even with right propensities")
+    assert str(robust).endswith(
+        "the 95% interval of the difference holds zero even with right propensities"
+    )
 
 
 @each_estimator
 def test_at_the_last_sure_odds_error_the_interval_touches_zero(estimator: str) -> None:
     better = WORLD.truth + np.random.default_rng(1).normal(0, 0.5, A.shape)
-    options: dict[str, Any] = {"metrics": ["mse"], "estimators": [estimator], "imputation": better + 0.3}
+    options: dict[str, Any] = {
+        "metrics": ["mse"],
+        "estimators": [estimator],
+        "imputation": better + 0.3,
+    }
     evaluation = evaluate(LOG, {"a": A, "b": better}, propensities=P, **options)
-    unsure_at = sensitivity(evaluation).compare("a", "b", metric="mse", estimator=estimator).unsure_at
+    unsure_at = (
+        sensitivity(evaluation).compare("a", "b", metric="mse", estimator=estimator).unsure_at
+    )
     there = sensitivity(evaluation, clip=[], odds_error=[unsure_at])
     (shift,) = there.compare("a", "b", metric="mse", estimator=estimator).shifts
 
@@ -257,7 +354,9 @@ def test_repr_fits_a_page_and_html_escapes() -> None:
     shown = sensitivity(evaluate(LOG, {"<b>": A}, propensities=P, metrics=["mae"]))
 
     assert max(map(len, repr(shown).splitlines())) <= 80
-    assert repr(shown).endswith("95% intervals, cells independent\nnaive uses no weights, so that nothing moves it")
+    assert repr(shown).endswith(
+        "95% intervals, cells independent\nnaive uses no weights, so that nothing moves it"
+    )
     assert "&lt;b&gt;" in shown._repr_html_()
     assert "<b>" not in shown._repr_html_()
     assert "<b>" not in shown.compare("<b>", "<b>", metric="mae", estimator="ips")._repr_html_()
@@ -273,7 +372,14 @@ def test_a_comparison_as_a_frame(found: Sensitivity) -> None:
 def test_the_evaluation_keeps_references_and_its_json_is_as_before(result: Evaluation) -> None:
     assert result.cells is not None
     assert result.cells.sample.propensities is not None
-    assert set(json.loads(result.to_json())) >= {"level", "intervals", "n_observed", "universe", "weights", "rows"}
+    assert set(json.loads(result.to_json())) >= {
+        "level",
+        "intervals",
+        "n_observed",
+        "universe",
+        "weights",
+        "rows",
+    }
     assert set(json.loads(result.to_json())["weights"]) == {
         *("n_observed", "effective_sample_size", "mass", "top_share", "n_cells", "n_touched")
     }
@@ -299,27 +405,44 @@ def test_an_estimator_of_ones_own_is_clipped_only() -> None:
 
     assert {s.change for s in found.shifts if s.estimator == "median"} == {"clip"}
     assert "the worst case of median under an odds error is not known: clipping only" in found.notes
-    with pytest.raises(UsageError, match="the worst case of 'median' under an odds error is not known; compare by 'ips'"):
+    with pytest.raises(
+        UsageError,
+        match="the worst case of 'median' under an odds error is not known; compare by 'ips'",
+    ):
         found.compare("a", "b", metric="mae", estimator="median")
 
 
 def test_what_cannot_be_asked_again(result: Evaluation) -> None:
-    with pytest.raises(UsageError, match=r"asks an Evaluation, the result of evaluate\(\); got dict"):
+    with pytest.raises(
+        UsageError, match=r"asks an Evaluation, the result of evaluate\(\); got dict"
+    ):
         sensitivity({})  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match=r"does not hold the cells it was computed from.*Run unskew.evaluate"):
+    with pytest.raises(
+        UsageError, match=r"does not hold the cells it was computed from.*Run unskew.evaluate"
+    ):
         sensitivity(replace(result, cells=None))
-    with pytest.raises(UsageError, match=r"transformed already, by Shrink\(strength=5\)\. Evaluate without transform"):
+    with pytest.raises(
+        UsageError,
+        match=r"transformed already, by Shrink\(strength=5\)\. Evaluate without transform",
+    ):
         sensitivity(judge(transform=Shrink(5)))
-    with pytest.raises(UsageError, match=r"nothing to vary: naive do not weight\. Evaluate with estimators=\['snips'\]"):
+    with pytest.raises(
+        UsageError,
+        match=r"nothing to vary: naive do not weight\. Evaluate with estimators=\['snips'\]",
+    ):
         sensitivity(judge(estimators=["naive"]))
-    with pytest.raises(UsageError, match=r"does not hold the cells it was computed from\. Run unskew.sensitivity"):
+    with pytest.raises(
+        UsageError, match=r"does not hold the cells it was computed from\. Run unskew.sensitivity"
+    ):
         replace(sensitivity(result), cells=None).compare("a", "b", metric="mae", estimator="ips")
 
 
 @pytest.mark.parametrize("name", ["clip", "odds_error"])
 @pytest.mark.parametrize("bad", [[0.5], [2, float("nan")], [math.inf], "two", ["2"], 0])
 def test_amounts_are_finite_and_at_least_one(result: Evaluation, name: str, bad: Any) -> None:
-    with pytest.raises(UsageError, match=f"{name} must be a list of finite numbers of at least 1, such as {name}="):
+    with pytest.raises(
+        UsageError, match=f"{name} must be a list of finite numbers of at least 1, such as {name}="
+    ):
         sensitivity(result, **{name: bad})
 
 
@@ -339,7 +462,9 @@ def test_amounts_come_in_order_each_once(result: Evaluation) -> None:
         (("a", "b", "mae", "naive"), "unknown estimator of this sensitivity 'naive'"),
     ],
 )
-def test_what_was_not_evaluated_cannot_be_compared(found: Sensitivity, asked: tuple[str, ...], message: str) -> None:
+def test_what_was_not_evaluated_cannot_be_compared(
+    found: Sensitivity, asked: tuple[str, ...], message: str
+) -> None:
     first, second, metric, estimator = asked
     with pytest.raises(UnknownNameError, match=message):
         found.compare(first, second, metric=metric, estimator=estimator)

@@ -17,7 +17,12 @@ line_of(1, 2, 3), line_of(1.0, 2, 3)
 
 def on_a_terminal(cache: Path) -> str:
     leader, follower = pty.openpty()
-    subprocess.run([sys.executable, "-c", CODE], stderr=follower, env=os.environ | {"NUMBA_CACHE_DIR": str(cache)}, check=True)
+    subprocess.run(
+        [sys.executable, "-c", CODE],
+        stderr=follower,
+        env=os.environ | {"NUMBA_CACHE_DIR": str(cache)},
+        check=True,
+    )
     os.close(follower)
     return read_all(leader)
 
@@ -33,7 +38,9 @@ def read_all(leader: int) -> str:
     return text.decode()
 
 
-def test_the_first_call_says_that_it_compiles_and_the_next_process_starts_warm(tmp_path: Path) -> None:
+def test_the_first_call_says_that_it_compiles_and_the_next_process_starts_warm(
+    tmp_path: Path,
+) -> None:
     assert on_a_terminal(tmp_path).count("compiling for this processor, this once") == 1
     assert on_a_terminal(tmp_path) == ""
 
@@ -41,4 +48,9 @@ def test_the_first_call_says_that_it_compiles_and_the_next_process_starts_warm(t
 def test_nothing_is_said_to_a_file(tmp_path: Path) -> None:
     env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
 
-    assert subprocess.run([sys.executable, "-c", CODE], env=env, check=True, capture_output=True).stderr == b""
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", CODE], env=env, check=True, capture_output=True
+        ).stderr
+        == b""
+    )

@@ -16,7 +16,18 @@ from unskew.kernels.rows import IN_CACHE, entry_type, padded_width
 from unskew.kernels.vectors import leave
 
 CELLS_A_ROW = (0, 1, 3, 95, 96, 97, 250, 2, 7, 40, 8)
-SIZES = [(1, False), (0, True), (5, True), (7, False), (16, False), (20, True), (63, True), (64, False), (64, True), (130, True)]
+SIZES = [
+    (1, False),
+    (0, True),
+    (5, True),
+    (7, False),
+    (16, False),
+    (20, True),
+    (63, True),
+    (64, False),
+    (64, True),
+    (130, True),
+]
 N_PARTNERS = 300
 
 
@@ -27,14 +38,22 @@ class Rows:
         rng, n_solved = np.random.default_rng(n_factors), n_factors + has_offset
         self.n_solved, self.has_offset, self.constant = n_solved, has_offset, 1.25
         self.partners = np.zeros((N_PARTNERS, padded_width(n_solved + 1)), dtype)
-        self.partners[:, :n_factors] = rng.normal(size=(N_PARTNERS, n_factors)) * rng.uniform(0.1, 2, n_factors)
+        self.partners[:, :n_factors] = rng.normal(size=(N_PARTNERS, n_factors)) * rng.uniform(
+            0.1, 2, n_factors
+        )
         if has_offset:
-            self.partners[:, n_factors], self.partners[:, n_factors + 1] = 1, rng.normal(size=N_PARTNERS)
+            self.partners[:, n_factors], self.partners[:, n_factors + 1] = (
+                1,
+                rng.normal(size=N_PARTNERS),
+            )
         self.starts = np.concatenate([[0], np.cumsum(CELLS_A_ROW)]).astype(np.int64)
         n = self.starts[-1]
         self.entries = np.empty(n, entry_type(dtype, N_PARTNERS))
         self.entries["partner"] = rng.integers(0, N_PARTNERS, n)
-        self.entries["root_weight"], self.entries["rating"] = rng.uniform(0.5, 3, n), rng.integers(1, 6, n)
+        self.entries["root_weight"], self.entries["rating"] = (
+            rng.uniform(0.5, 3, n),
+            rng.integers(1, 6, n),
+        )
         self.ridge, self.row_ridge = (
             rng.uniform(0.5, 2, n_solved).astype(dtype),
             rng.uniform(0.5, 2, len(CELLS_A_ROW)).astype(dtype),
@@ -47,7 +66,16 @@ class Rows:
         cells, number = (self.starts, self.entries), self.partners.dtype.type
         ridge = self.ridge, self.row_ridge
         rows = 0, len(CELLS_A_ROW)
-        given = cells, number(self.constant), self.partners, self.spread, *ridge, self.has_offset, n_steps, longest
+        given = (
+            cells,
+            number(self.constant),
+            self.partners,
+            self.spread,
+            *ridge,
+            self.has_offset,
+            n_steps,
+            longest,
+        )
         improve_rows(rows, *given, solutions, minima)
         return solutions[:, : self.n_solved], minima
 
@@ -58,7 +86,12 @@ class Rows:
         x, weight = lines[:, : self.n_solved], cells["root_weight"].astype(np.float64) ** 2
         t = cells["rating"] - self.constant - (lines[:, self.n_solved] if self.has_offset else 0)
         penalty = np.diag(self.row_ridge[row] * self.ridge.astype(np.float64))
-        return (x * weight[:, None]).T @ x + penalty, (x * weight[:, None]).T @ t, weight, float(weight @ t**2)
+        return (
+            (x * weight[:, None]).T @ x + penalty,
+            (x * weight[:, None]).T @ t,
+            weight,
+            float(weight @ t**2),
+        )
 
     def improved_slowly(self, row: int, n_steps: int) -> tuple[np.ndarray, float]:
         """Textbook conjugate gradients, scaled unknown by unknown; the last unknown by its own equation."""
@@ -111,7 +144,11 @@ def test_vectors_of_256_bits_do_the_same(tmp_path: Path) -> None:
     """As on processors that have no wider ones."""
     command = [sys.executable, "-c", NARROW, str(Path(__file__).parent)]
     done = subprocess.run(
-        command, env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}, capture_output=True, text=True, check=False
+        command,
+        env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
     assert done.returncode == 0, done.stderr
@@ -183,7 +220,9 @@ def test_what_a_direction_leaves(n_vectors: int, dtype: Any) -> None:
 
     left = compiled(lambda panel, targets, lines: leave(panel, 8, 24, targets, lines, 0, 1))
     rng, width = np.random.default_rng(0), n_vectors * line_width(1, np.dtype(dtype).itemsize)
-    panel, targets, lines = (rng.normal(size=size).astype(dtype) for size in ((32, width), 32, (3, width)))
+    panel, targets, lines = (
+        rng.normal(size=size).astype(dtype) for size in ((32, width), 32, (3, width))
+    )
     error = targets[8:24] - panel[8:24].astype(np.float64) @ lines[0]
     expected = lines.astype(np.float64)
     expected[1] += error @ panel[8:24]

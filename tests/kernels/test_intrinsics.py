@@ -29,7 +29,9 @@ def slow_counts(values: Scores, score: float) -> tuple[int, int]:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @given(
-    values=st.lists(st.sampled_from(LEVELS), min_size=LANES, max_size=3 * LANES), score=st.sampled_from(LEVELS), data=st.data()
+    values=st.lists(st.sampled_from(LEVELS), min_size=LANES, max_size=3 * LANES),
+    score=st.sampled_from(LEVELS),
+    data=st.data(),
 )
 def test_equals_its_twin_wherever_the_lanes_start(
     dtype: type[np.floating], values: list[float], score: float, data: st.DataObject

@@ -27,7 +27,11 @@ def test_shares_are_the_softmax_of_a_users_scores() -> None:
 
 
 def test_counts_add_up_the_shares_of_raters() -> None:
-    user, shares, counts = RNG.integers(0, 5, 6).astype(np.int32), RNG.random((5, 3)), np.full((4, 3), np.nan)
+    user, shares, counts = (
+        RNG.integers(0, 5, 6).astype(np.int32),
+        RNG.random((5, 3)),
+        np.full((4, 3), np.nan),
+    )
 
     for first, last in ((0, 1), (1, 4)):
         count_clusters(STARTS, user, shares, first, last, counts)
@@ -46,7 +50,9 @@ positive = st.floats(1e-6, 1e6)
     unlogged=arrays(np.float64, 4, elements=st.floats(1e-3, 1 - 1e-6)),
     smoothing=st.floats(1e-3, 10),
 )
-def test_levels_are_stationary(counts: Vector, missing: float, unlogged: Vector, smoothing: float) -> None:
+def test_levels_are_stationary(
+    counts: Vector, missing: float, unlogged: Vector, smoothing: float
+) -> None:
     """At the best B the derivative (A_r + smoothing) / B_r + M unlogged_r / m is the same for all r: N + M."""
     found = np.empty(4)
 
@@ -76,7 +82,11 @@ def test_a_single_level_has_it_all() -> None:
 
 
 def test_items_are_solved_one_by_one_for_each_cluster() -> None:
-    counts, sizes, unlogged = RNG.random((3 * 4, 2)), np.array([20.0, 30.0]), RNG.uniform(0.1, 0.9, (3, 4))
+    counts, sizes, unlogged = (
+        RNG.random((3 * 4, 2)),
+        np.array([20.0, 30.0]),
+        RNG.uniform(0.1, 0.9, (3, 4)),
+    )
     found, one = np.full((12, 2), np.nan), np.empty(4)
 
     for first, last in ((1, 3), (0, 1)):

@@ -21,8 +21,17 @@ def lines(n_levels: int, n_factors: int, n_exposure: int, seed: int = 0) -> tupl
     rng = np.random.default_rng(seed)
 
     def side(n: int) -> list[np.ndarray]:
-        factors, exposure, effect = (rng.normal(size=(n, width)) for width in (n_factors, n_exposure, n_levels))
-        return [factors, rng.normal(size=n), 0.3 * rng.normal(size=n), rng.normal(size=n), exposure, effect]
+        factors, exposure, effect = (
+            rng.normal(size=(n, width)) for width in (n_factors, n_exposure, n_levels)
+        )
+        return [
+            factors,
+            rng.normal(size=n),
+            0.3 * rng.normal(size=n),
+            rng.normal(size=n),
+            exposure,
+            effect,
+        ]
 
     cuts = np.cumsum(rng.uniform(0.3, 1.5, (N_ITEMS, n_levels - 1)), axis=1) - 1.5
     return Users(*side(N_USERS)), Items(*side(N_ITEMS), cuts)
@@ -36,14 +45,18 @@ def some_log(n_levels: int) -> LevelLog:
 
 
 def all_unlogged() -> Draws:
-    return Draws(np.array([N_ITEMS - len(items) for items in SEEN], np.int64), np.linspace(0, 0.9, N_USERS))
+    return Draws(
+        np.array([N_ITEMS - len(items) for items in SEEN], np.int64), np.linspace(0, 0.9, N_USERS)
+    )
 
 
 def zeros_like(each: Users | Items) -> Users | Items:
     return type(each)(*(np.zeros_like(part) for part in each))
 
 
-def evaluate(users: Users, items: Items, log: LevelLog, draws: Draws, *, selects: bool = True) -> tuple[float, Users, Items]:
+def evaluate(
+    users: Users, items: Items, log: LevelLog, draws: Draws, *, selects: bool = True
+) -> tuple[float, Users, Items]:
     by = zeros_like(users), zeros_like(items)
     known = Exponentials.of(users, items)
     return kernel.add_likelihood((0, N_USERS), log, draws, users, items, known, selects, by), *by
@@ -68,7 +81,9 @@ def logged_chances(users: Users, items: Items, u: int, i: int) -> np.ndarray:
 
 def levels_by_cell(log: LevelLog) -> dict[tuple[int, int], int]:
     user = np.repeat(np.arange(N_USERS), np.diff(log.starts))
-    return {(int(u), int(i)): int(level) for u, i, level in zip(user, log.item, log.level, strict=True)}
+    return {
+        (int(u), int(i)): int(level) for u, i, level in zip(user, log.item, log.level, strict=True)
+    }
 
 
 def likelihood_by_cell(users: Users, items: Items, log: LevelLog, *, selects: bool = True) -> float:
@@ -85,13 +100,17 @@ def likelihood_by_cell(users: Users, items: Items, log: LevelLog, *, selects: bo
 
 @pytest.mark.parametrize("selects", [False, True])
 @pytest.mark.parametrize(("n_levels", "n_factors", "n_exposure"), SIZES)
-def test_the_likelihood_is_that_of_every_cell(n_levels: int, n_factors: int, n_exposure: int, selects: bool) -> None:
+def test_the_likelihood_is_that_of_every_cell(
+    n_levels: int, n_factors: int, n_exposure: int, selects: bool
+) -> None:
     users, items = lines(n_levels, n_factors, n_exposure)
     log = some_log(n_levels)
 
     value, _, _ = evaluate(users, items, log, all_unlogged(), selects=selects)
 
-    assert value == pytest.approx(likelihood_by_cell(users, items, log, selects=selects), rel=1e-12, abs=1e-12)
+    assert value == pytest.approx(
+        likelihood_by_cell(users, items, log, selects=selects), rel=1e-12, abs=1e-12
+    )
 
 
 def test_the_likelihood_is_the_sum_over_all_complete_matrices() -> None:
@@ -104,20 +123,27 @@ def test_the_likelihood_is_the_sum_over_all_complete_matrices() -> None:
     for matrix in product(range(3), repeat=4):
         worth = 1.0
         for (u, i), level in zip(cells, matrix, strict=True):
-            chance, logged = level_chances(users, items, u, i)[level], logged_chances(users, items, u, i)[level]
+            chance, logged = (
+                level_chances(users, items, u, i)[level],
+                logged_chances(users, items, u, i)[level],
+            )
             worth *= chance * ((logged if level == 2 else 0.0) if (u, i) == (0, 1) else 1 - logged)
         total += worth
 
     by = zeros_like(users), zeros_like(items)
     draws = Draws(np.array([1, 2], np.int64), np.zeros(2))
-    value = kernel.add_likelihood((0, 2), log, draws, users, items, Exponentials.of(users, items), True, by)
+    value = kernel.add_likelihood(
+        (0, 2), log, draws, users, items, Exponentials.of(users, items), True, by
+    )
 
     assert value == pytest.approx(np.log(total), rel=1e-12)
 
 
 @pytest.mark.parametrize("selects", [False, True])
 @pytest.mark.parametrize(("n_levels", "n_factors", "n_exposure"), SIZES)
-def test_slopes_are_those_of_finite_differences(n_levels: int, n_factors: int, n_exposure: int, selects: bool) -> None:
+def test_slopes_are_those_of_finite_differences(
+    n_levels: int, n_factors: int, n_exposure: int, selects: bool
+) -> None:
     sides = lines(n_levels, n_factors, n_exposure, seed=3)
     log, draws = some_log(n_levels), all_unlogged()
     _, *slopes = evaluate(*sides, log, draws, selects=selects)
@@ -140,12 +166,18 @@ def test_a_sample_of_unlogged_cells_is_right_on_average() -> None:
     n_drawn = np.minimum(exact.n_drawn, [1, 2, 0, 3])
     places = [(k + 0.5) / 60 for k in range(60)]
 
-    found = [evaluate(users, items, log, Draws(n_drawn, np.full(N_USERS, place))) for place in places]
+    found = [
+        evaluate(users, items, log, Draws(n_drawn, np.full(N_USERS, place))) for place in places
+    ]
 
     value, by_user, by_item = evaluate(users, items, log, exact)
     assert np.mean([each[0] for each in found]) == pytest.approx(value, rel=1e-12)
-    np.testing.assert_allclose(np.mean([each[1].effect for each in found], axis=0), by_user.effect, atol=1e-12)
-    np.testing.assert_allclose(np.mean([each[2].cuts for each in found], axis=0), by_item.cuts, atol=1e-12)
+    np.testing.assert_allclose(
+        np.mean([each[1].effect for each in found], axis=0), by_user.effect, atol=1e-12
+    )
+    np.testing.assert_allclose(
+        np.mean([each[2].cuts for each in found], axis=0), by_item.cuts, atol=1e-12
+    )
 
 
 def test_levels_that_are_far_off_have_finite_logarithms_and_slopes() -> None:
@@ -165,11 +197,16 @@ def test_levels_that_are_far_off_have_finite_logarithms_and_slopes() -> None:
 @pytest.mark.parametrize("n_levels", [1, 2, 5])
 def test_distributions_are_those_of_unlogged_cells(n_levels: int) -> None:
     users, items = lines(n_levels, 2, 1)
-    pairs = [np.array(codes, np.int32) for codes in zip(*product(range(N_USERS), range(N_ITEMS)), strict=True)]
+    pairs = [
+        np.array(codes, np.int32)
+        for codes in zip(*product(range(N_USERS), range(N_ITEMS)), strict=True)
+    ]
     plain, unlogged = np.empty((20, n_levels)), np.empty((20, n_levels))
 
     for selects, shares in ((False, plain), (True, unlogged)):
-        kernel.fill_distribution(*pairs, users, items, Exponentials.of(users, items), selects, shares)
+        kernel.fill_distribution(
+            *pairs, users, items, Exponentials.of(users, items), selects, shares
+        )
 
     for row, (u, i) in enumerate(zip(*pairs, strict=True)):
         level = level_chances(users, items, u, i)

@@ -15,14 +15,18 @@ UNTOUCHED = 10**6
 DTYPES = [np.float32, np.float64]
 
 
-def slow_positions(scores: Scores, rows: IntVector, items: IntVector) -> tuple[IntVector, IntVector]:
+def slow_positions(
+    scores: Scores, rows: IntVector, items: IntVector
+) -> tuple[IntVector, IntVector]:
     """The twin: compare every logged cell with its whole row."""
     own = scores[rows, items][:, None]
     above, equal = (scores[rows] > own).sum(axis=1), (scores[rows] == own).sum(axis=1)
     return above.astype(np.int32), equal.astype(np.int32)
 
 
-def run(scores: Scores, rows: IntVector, items: IntVector, top: int | None = None) -> tuple[int, IntVector, IntVector]:
+def run(
+    scores: Scores, rows: IntVector, items: IntVector, top: int | None = None
+) -> tuple[int, IntVector, IntVector]:
     """The kernel on cells given in any order; results in that order."""
     cells = np.argsort(rows, kind="stable").astype(np.int32)
     starts = np.searchsorted(rows[cells], np.arange(len(scores) + 1))
@@ -67,7 +71,11 @@ def blocks(draw: st.DrawFn) -> tuple[Scores, IntVector, IntVector]:
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     n_rows, n_items = draw(st.integers(1, 5)), draw(st.integers(1, 300))
     level = rng.choice(
-        [rng.standard_normal, rng.standard_cauchy, lambda size: rng.choice([-np.inf, np.inf, 1e300, -1e300, 0, 1e-310], size)]
+        [
+            rng.standard_normal,
+            rng.standard_cauchy,
+            lambda size: rng.choice([-np.inf, np.inf, 1e300, -1e300, 0, 1e-310], size),
+        ]
     )(draw(st.integers(1, 400)))
     with np.errstate(over="ignore", under="ignore"):
         scores = rng.choice(level, (n_rows, n_items)).astype(draw(st.sampled_from(DTYPES)))
@@ -79,7 +87,9 @@ def blocks(draw: st.DrawFn) -> tuple[Scores, IntVector, IntVector]:
 def test_positions_by_hand() -> None:
     scores = np.array([[0.5, 2.0, 0.5, -1.0], [1.0, 1.0, 1.0, 1.0]], np.float32)
 
-    bad, above, equal = run(scores, np.array([1, 0, 0, 0], np.int32), np.array([3, 1, 2, 3], np.int32))
+    bad, above, equal = run(
+        scores, np.array([1, 0, 0, 0], np.int32), np.array([3, 1, 2, 3], np.int32)
+    )
 
     assert bad == -1
     assert above.tolist() == [0, 0, 1, 3]
@@ -99,7 +109,9 @@ def test_a_tie_that_straddles_the_last_place_is_counted_whole() -> None:
 @pytest.mark.parametrize("n_items", [3, 40, 41, 43, 257])
 @pytest.mark.parametrize("top", [1, 2, 10])
 @pytest.mark.parametrize("level", [-np.inf, 0.0, np.inf])
-def test_a_row_of_one_level_ties_everything_at_the_bound(n_items: int, top: int, level: float) -> None:
+def test_a_row_of_one_level_ties_everything_at_the_bound(
+    n_items: int, top: int, level: float
+) -> None:
     scores = np.full((2, n_items), level, np.float32)
 
     _, above, equal = run(scores, *everything(scores), top)
@@ -139,7 +151,9 @@ def test_exact_kernel_equals_its_twin(block: tuple[Scores, IntVector, IntVector]
 
 @given(blocks(), st.integers(1, 320))
 @settings(max_examples=300, deadline=None)
-def test_top_kernel_equals_its_twin_in_the_top(block: tuple[Scores, IntVector, IntVector], top: int) -> None:
+def test_top_kernel_equals_its_twin_in_the_top(
+    block: tuple[Scores, IntVector, IntVector], top: int
+) -> None:
     assert_exact_in_top(*block, top)
 
 
@@ -148,7 +162,10 @@ def test_top_kernel_equals_its_twin_in_the_top(block: tuple[Scores, IntVector, I
 def test_few_many_and_very_many_items(n_items: int, dtype: npt.DTypeLike) -> None:
     rng = np.random.default_rng(1)
     scores = np.round(rng.standard_normal((3, n_items)), 3).astype(dtype)
-    rows, items = rng.integers(3, size=200, dtype=np.int32), rng.integers(n_items, size=200, dtype=np.int32)
+    rows, items = (
+        rng.integers(3, size=200, dtype=np.int32),
+        rng.integers(n_items, size=200, dtype=np.int32),
+    )
 
     assert_exact(scores, rows, items)
     assert_exact_in_top(scores, rows, items, 10)

@@ -11,7 +11,17 @@ from unskew.kernels import rows as kernel
 
 CELLS_A_ROW = (0, 1, 3, 95, 96, 97, 250, 2, 7, 40, 5)
 ROWS = (0, len(CELLS_A_ROW))
-SIZES = [(1, False), (0, True), (5, True), (7, False), (16, False), (20, True), (22, True), (64, False), (64, True)]
+SIZES = [
+    (1, False),
+    (0, True),
+    (5, True),
+    (7, False),
+    (16, False),
+    (20, True),
+    (22, True),
+    (64, False),
+    (64, True),
+]
 
 
 def problem(n_factors: int, dtype: str, seed: int, *, has_offsets: bool) -> dict[str, np.ndarray]:
@@ -37,7 +47,9 @@ def problem(n_factors: int, dtype: str, seed: int, *, has_offsets: bool) -> dict
 
 def cells_of(given: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """As the kernels take them."""
-    entries = np.empty(given["partner"].size, kernel.entry_type(given["rating"].dtype, len(given["partners"])))
+    entries = np.empty(
+        given["partner"].size, kernel.entry_type(given["rating"].dtype, len(given["partners"]))
+    )
     for name in ("partner", "root_weight", "rating"):
         entries[name] = given[name]
     return given["starts"], entries
@@ -49,10 +61,16 @@ def with_a_shared_matrix(given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     shared = np.zeros((given["partners"].shape[1],) * 2, dtype)
     x = given["partners"][:, :n_solved].astype(np.float64)
     shared[:n_solved, :n_solved] = 0.3 * np.triu(x.T @ x)
-    return {**given, "shared": shared, "row_ridge": rng.uniform(0.1, 5, len(CELLS_A_ROW)).astype(dtype)}
+    return {
+        **given,
+        "shared": shared,
+        "row_ridge": rng.uniform(0.1, 5, len(CELLS_A_ROW)).astype(dtype),
+    }
 
 
-def solve_slowly(given: dict[str, np.ndarray], constant: float, row: int) -> tuple[np.ndarray, float]:
+def solve_slowly(
+    given: dict[str, np.ndarray], constant: float, row: int
+) -> tuple[np.ndarray, float]:
     """min_z sum w (t - x . z)^2 + z' C z + s sum ridge z^2 by the normal equations, in float64."""
     cells = slice(given["starts"][row], given["starts"][row + 1])
     lines = given["partners"][given["partner"][cells]].astype(np.float64)
@@ -62,12 +80,18 @@ def solve_slowly(given: dict[str, np.ndarray], constant: float, row: int) -> tup
     upper = np.zeros((n_solved, n_solved))
     if given["shared"].size:
         upper += given["shared"][:n_solved, :n_solved]
-    penalty = upper + np.triu(upper, 1).T + np.diag(given["row_ridge"][row] * given["ridge"].astype(np.float64))
+    penalty = (
+        upper
+        + np.triu(upper, 1).T
+        + np.diag(given["row_ridge"][row] * given["ridge"].astype(np.float64))
+    )
     z = np.linalg.solve((x * weight[:, None]).T @ x + penalty, (x * weight[:, None]).T @ t)
     return z, float((weight * (t - x @ z) ** 2).sum() + z @ penalty @ z)
 
 
-def solve(given: dict[str, np.ndarray], constant: float, longest: int = 1000) -> tuple[np.ndarray, np.ndarray, int]:
+def solve(
+    given: dict[str, np.ndarray], constant: float, longest: int = 1000
+) -> tuple[np.ndarray, np.ndarray, int]:
     solutions, minima = (
         np.zeros((len(CELLS_A_ROW), given["partners"].shape[1]), given["partners"].dtype),
         np.zeros(len(CELLS_A_ROW)),
@@ -75,14 +99,18 @@ def solve(given: dict[str, np.ndarray], constant: float, longest: int = 1000) ->
     cells = cells_of(given)
     number, lanes = given["partners"].dtype.type, 32 // given["partners"].itemsize
     parts = (given[name] for name in ("partners", "shared", "ridge", "row_ridge"))
-    bad = kernel.solve_rows(ROWS, cells, number(constant), *parts, lanes, (0, longest), solutions, minima)
+    bad = kernel.solve_rows(
+        ROWS, cells, number(constant), *parts, lanes, (0, longest), solutions, minima
+    )
     return solutions, minima, bad
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("is_shared", [False, True])
 @pytest.mark.parametrize(("n_factors", "has_offsets"), SIZES)
-def test_rows_are_solved_as_by_the_normal_equations(n_factors: int, has_offsets: bool, is_shared: bool, dtype: str) -> None:
+def test_rows_are_solved_as_by_the_normal_equations(
+    n_factors: int, has_offsets: bool, is_shared: bool, dtype: str
+) -> None:
     given = problem(n_factors, dtype, seed=n_factors, has_offsets=has_offsets)
     if is_shared:
         given = with_a_shared_matrix(given)
@@ -99,7 +127,10 @@ def test_rows_are_solved_as_by_the_normal_equations(n_factors: int, has_offsets:
 
 def test_rows_of_other_sizes_are_left_alone() -> None:
     given = problem(7, "float64", seed=0, has_offsets=True)
-    solutions, minima = np.full((len(CELLS_A_ROW), given["partners"].shape[1]), 9.0), np.full(len(CELLS_A_ROW), 9.0)
+    solutions, minima = (
+        np.full((len(CELLS_A_ROW), given["partners"].shape[1]), 9.0),
+        np.full(len(CELLS_A_ROW), 9.0),
+    )
     parts = (given[name] for name in ("partners", "shared", "ridge", "row_ridge"))
 
     bad = kernel.solve_rows(ROWS, cells_of(given), 1.25, *parts, 4, (90, 100), solutions, minima)
@@ -132,19 +163,26 @@ def test_lines_are_zeros_that_begin_a_line_of_the_cache(n: int) -> None:
 def test_tiles_of_any_width_make_the_gram_matrix(is_wide: bool, width: int, dtype: str) -> None:
     """Vectors of 512 bits are split where the processor has none, so that both kinds run anywhere."""
     panel = np.random.default_rng(width).normal(size=(kernel.PANEL, width)).astype(dtype)
-    gram, add = np.zeros((width, width), dtype), kernel.add_wide_tiles if is_wide else kernel.add_tiles
+    gram, add = (
+        np.zeros((width, width), dtype),
+        kernel.add_wide_tiles if is_wide else kernel.add_tiles,
+    )
 
     for top in range(0, width, 8):
         add(panel, 50, 32 // panel.itemsize, top, width, gram)
 
     expected = panel[:50].astype(np.float64).T @ panel[:50]
     upper = np.triu_indices(width)
-    np.testing.assert_allclose(gram[upper], expected[upper], rtol=1e-3 if dtype == "float32" else 1e-9, atol=1e-4)
+    np.testing.assert_allclose(
+        gram[upper], expected[upper], rtol=1e-3 if dtype == "float32" else 1e-9, atol=1e-4
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("n_columns", range(1, 83))
-def test_columns_beyond_the_last_block_belong_to_the_gram_matrix(n_columns: int, dtype: str) -> None:
+def test_columns_beyond_the_last_block_belong_to_the_gram_matrix(
+    n_columns: int, dtype: str
+) -> None:
     width, rng = kernel.padded_width(n_columns), np.random.default_rng(n_columns)
     panel, gram = np.zeros((kernel.PANEL, width), dtype), np.zeros((width, width), dtype)
     panel[:, :n_columns] = rng.normal(size=(kernel.PANEL, n_columns))
@@ -156,7 +194,9 @@ def test_columns_beyond_the_last_block_belong_to_the_gram_matrix(n_columns: int,
 
     expected = 2 * panel[:50].astype(np.float64).T @ panel[:50]
     upper = np.triu_indices(n_columns)
-    np.testing.assert_allclose(gram[upper], expected[upper], rtol=1e-3 if dtype == "float32" else 1e-9, atol=1e-4)
+    np.testing.assert_allclose(
+        gram[upper], expected[upper], rtol=1e-3 if dtype == "float32" else 1e-9, atol=1e-4
+    )
     assert tiled in (width, width - 8)
 
 
@@ -218,8 +258,14 @@ def test_rows_times_lines_are_a_sparse_product(dtype: str) -> None:
 
     row = np.repeat(np.arange(len(CELLS_A_ROW)), CELLS_A_ROW)
     expected = np.zeros(products.shape)
-    np.add.at(expected, row, given["rating"][:, None].astype(np.float64) * given["partners"][given["partner"]])
-    np.testing.assert_allclose(products, expected, rtol=1e-3 if dtype == "float32" else 1e-12, atol=1e-4)
+    np.add.at(
+        expected,
+        row,
+        given["rating"][:, None].astype(np.float64) * given["partners"][given["partner"]],
+    )
+    np.testing.assert_allclose(
+        products, expected, rtol=1e-3 if dtype == "float32" else 1e-12, atol=1e-4
+    )
 
 
 def test_a_long_row_of_float32_keeps_its_digits() -> None:
@@ -243,11 +289,15 @@ def test_gradient_and_loss_are_those_of_the_definition(seed: int, is_absolute: b
     gradient = np.zeros_like(given["partners"])
     cells = cells_of(given)
 
-    loss = kernel.add_gradient(ROWS, cells, 0.5, given["partners"], solutions, is_absolute, gradient)
+    loss = kernel.add_gradient(
+        ROWS, cells, 0.5, given["partners"], solutions, is_absolute, gradient
+    )
 
     row = np.repeat(np.arange(len(CELLS_A_ROW)), CELLS_A_ROW)
     weight = given["root_weight"] ** 2
-    error = given["rating"] - 0.5 - (solutions[row] * given["partners"][given["partner"]]).sum(axis=1)
+    error = (
+        given["rating"] - 0.5 - (solutions[row] * given["partners"][given["partner"]]).sum(axis=1)
+    )
     slope = weight * (np.sign(error) if is_absolute else 2 * error)
     expected = np.zeros_like(gradient)
     np.add.at(expected, given["partner"], -slope[:, None] * solutions[row])
@@ -265,4 +315,6 @@ def test_reweighing_makes_parabolas_that_touch_the_absolute_error() -> None:
     kernel.reweigh(ROWS, cells, 0.0, given["partners"], solutions, 0.5, new)
 
     error = np.abs(given["rating"] - given["partners"][given["partner"], 7])
-    np.testing.assert_allclose(new["root_weight"] ** 2, given["root_weight"] ** 2 / (2 * np.maximum(error, 0.5)))
+    np.testing.assert_allclose(
+        new["root_weight"] ** 2, given["root_weight"] ** 2 / (2 * np.maximum(error, 0.5))
+    )

@@ -35,22 +35,34 @@ def test_a_metric_passes_through() -> None:
     assert find_metric(metric, relevant=1) is metric
 
 
-@pytest.mark.parametrize("name", ["ndcg@10", "cg", "precision", "dcg@0", "dcg@-1", "dcg@1.5", "dcg@", "mse@5", "MSE", ""])
+@pytest.mark.parametrize(
+    "name", ["ndcg@10", "cg", "precision", "dcg@0", "dcg@-1", "dcg@1.5", "dcg@", "mse@5", "MSE", ""]
+)
 def test_an_unknown_name_lists_the_valid_ones(name: str) -> None:
-    listed = re.escape("mse, mae, accuracy, dcg, atop, dcg@k, cg@k, precision@k, recall@k, stratified_recall@k.")
-    with pytest.raises(UnknownNameError, match=f"unknown metric {re.escape(repr(name))}; valid ones are: {listed}"):
+    listed = re.escape(
+        "mse, mae, accuracy, dcg, atop, dcg@k, cg@k, precision@k, recall@k, stratified_recall@k."
+    )
+    with pytest.raises(
+        UnknownNameError, match=f"unknown metric {re.escape(repr(name))}; valid ones are: {listed}"
+    ):
         find_metric(name)
 
 
 @pytest.mark.parametrize("k", ["2147483648", "99999999999999999999", "9" * 5000], ids=len)
 def test_a_k_beyond_all_counting_is_refused(k: str) -> None:
-    with pytest.raises(UsageError, match=r"metric 'cg@.* looks at more places than can be counted; k is at most 2,147,483,647"):
+    with pytest.raises(
+        UsageError,
+        match=r"metric 'cg@.* looks at more places than can be counted; k is at most 2,147,483,647",
+    ):
         find_metric(f"cg@{k}")
 
 
 @pytest.mark.parametrize("relevant", [float("nan"), float("inf"), "4", [4]], ids=repr)
 def test_relevance_from_no_number_on_is_refused(relevant: Any) -> None:
-    with pytest.raises(UsageError, match="relevant must be the least rating that counts as relevant, such as 4; got"):
+    with pytest.raises(
+        UsageError,
+        match="relevant must be the least rating that counts as relevant, such as 4; got",
+    ):
         find_metric("precision@5", relevant=relevant)
 
 

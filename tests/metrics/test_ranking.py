@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from unskew.errors import BadPredictionError, UniverseError, UsageError
-from unskew.metrics.judged import Delta, Judged, Metric
-from unskew.metrics.positions import Positions
+from unskew.metrics.metric import Delta, Judged, Metric
 from unskew.metrics.ranking import (
     AreaAboveTop,
     CumulativeGain,
@@ -22,6 +21,7 @@ from unskew.metrics.ranking import (
     relevance,
     share_in_top,
 )
+from unskew.ranking.positions import Positions
 from unskew.types import Matrix, Vector
 
 EVERY_METRIC = (
@@ -35,10 +35,14 @@ EVERY_METRIC = (
 )
 each_metric = pytest.mark.parametrize("metric", EVERY_METRIC, ids=lambda metric: metric.name)
 N_USERS, N_ITEMS = 3, 5
-stars = arrays(np.float64, (N_USERS, N_ITEMS), elements=st.integers(1, 5).map(float)).filter(lambda each: each.max() >= 4)
+stars = arrays(np.float64, (N_USERS, N_ITEMS), elements=st.integers(1, 5).map(float)).filter(
+    lambda each: each.max() >= 4
+)
 few_scores = arrays(np.float64, (N_USERS, N_ITEMS), elements=st.integers(0, 2).map(float))
 row_of_scores = arrays(np.float64, 5, elements=st.integers(0, 2).map(float))
-row_of_stars = arrays(np.float64, 5, elements=st.integers(1, 5).map(float)).filter(lambda each: each.max() >= 4)
+row_of_stars = arrays(np.float64, 5, elements=st.integers(1, 5).map(float)).filter(
+    lambda each: each.max() >= 4
+)
 
 
 def places(scores: Matrix) -> Positions:
@@ -115,7 +119,9 @@ def test_stratified_recall_by_hand() -> None:
     rating = np.array([[5.0, 1.0], [5.0, 5.0]])
     scores = np.array([[2.0, 1.0], [2.0, 1.0]])
 
-    assert risk(StratifiedRecall(1, relevant=4, beta=0.5), rating, scores) == pytest.approx(2**0.5 / (2**0.5 + 1))
+    assert risk(StratifiedRecall(1, relevant=4, beta=0.5), rating, scores) == pytest.approx(
+        2**0.5 / (2**0.5 + 1)
+    )
 
 
 def test_rotate_is_12_898() -> None:
@@ -131,7 +137,9 @@ def test_rotate_is_12_898() -> None:
 
 @each_metric
 @given(scores=row_of_scores, rating=row_of_stars)
-def test_a_tie_is_worth_the_average_over_its_orders(metric: Metric, scores: Vector, rating: Vector) -> None:
+def test_a_tie_is_worth_the_average_over_its_orders(
+    metric: Metric, scores: Vector, rating: Vector
+) -> None:
     """All 120 orders of five items, each sorted stably, go through every order of every tie equally often."""
     strict = []
     for order in permutations(range(scores.size)):
@@ -139,7 +147,9 @@ def test_a_tie_is_worth_the_average_over_its_orders(metric: Metric, scores: Vect
         above = np.argsort(ranked).astype(np.int32)
         strict.append(metric(judge(rating[None], Positions(above, np.ones_like(above)))).value)
 
-    assert on_all_cells(metric, rating[None], scores[None]).value == pytest.approx(np.mean(strict, axis=0))
+    assert on_all_cells(metric, rating[None], scores[None]).value == pytest.approx(
+        np.mean(strict, axis=0)
+    )
 
 
 @given(scores=few_scores, top=st.integers(1, 7))
@@ -151,7 +161,9 @@ def test_ties_share_the_weight_of_their_places_and_lose_none(scores: Matrix, top
 
 
 @given(scores=few_scores, top=st.integers(1, 7))
-def test_the_share_in_the_top_is_the_share_of_the_ties_places_that_are(scores: Matrix, top: int) -> None:
+def test_the_share_in_the_top_is_the_share_of_the_ties_places_that_are(
+    scores: Matrix, top: int
+) -> None:
     found = places(scores)
     n_in_top = np.minimum(found.above + found.equal, top) - np.minimum(found.above, top)
 
@@ -160,10 +172,14 @@ def test_the_share_in_the_top_is_the_share_of_the_ties_places_that_are(scores: M
 
 @each_metric
 @given(scores=few_scores, rating=stars, order=st.permutations(range(N_ITEMS)))
-def test_renumbering_the_items_changes_nothing(metric: Metric, scores: Matrix, rating: Matrix, order: list[int]) -> None:
+def test_renumbering_the_items_changes_nothing(
+    metric: Metric, scores: Matrix, rating: Matrix, order: list[int]
+) -> None:
     delta = on_all_cells(metric, rating, scores).value.reshape(rating.shape)
 
-    assert on_all_cells(metric, rating[:, order], scores[:, order]).value == pytest.approx(delta[:, order].ravel())
+    assert on_all_cells(metric, rating[:, order], scores[:, order]).value == pytest.approx(
+        delta[:, order].ravel()
+    )
 
 
 @given(scores=few_scores, rating=stars)
@@ -179,7 +195,13 @@ def test_scores_matter_by_their_order_alone(scores: Matrix, rating: Matrix) -> N
 @given(scores=few_scores, rating=stars)
 def test_no_ranking_beats_the_ranking_by_true_ratings(scores: Matrix, rating: Matrix) -> None:
     rating[:, 0] = 5  # so that recall has something to find
-    for metric in (DiscountedGain(), DiscountedGain(2), CumulativeGain(2), Precision(2, relevant=4), AreaAboveTop(relevant=4)):
+    for metric in (
+        DiscountedGain(),
+        DiscountedGain(2),
+        CumulativeGain(2),
+        Precision(2, relevant=4),
+        AreaAboveTop(relevant=4),
+    ):
         best, worst = risk(metric, rating, rating), risk(metric, rating, -rating)
         assert worst - 1e-12 <= risk(metric, rating, scores) <= best + 1e-12
 
@@ -189,39 +211,66 @@ def test_a_perfect_ranking_has_the_precision_and_recall_that_numbers_allow(ratin
     rating[:, 0] = 5
     n_relevant = (rating >= 4).sum(axis=1)
 
-    assert risk(Precision(2, relevant=4), rating, rating) == pytest.approx((np.minimum(n_relevant, 2) / 2).mean())
-    assert risk(Recall(2, relevant=4), rating, rating) == pytest.approx((np.minimum(n_relevant, 2) / n_relevant).mean())
+    assert risk(Precision(2, relevant=4), rating, rating) == pytest.approx(
+        (np.minimum(n_relevant, 2) / 2).mean()
+    )
+    assert risk(Recall(2, relevant=4), rating, rating) == pytest.approx(
+        (np.minimum(n_relevant, 2) / n_relevant).mean()
+    )
 
 
 @given(scores=few_scores, rating=stars)
-def test_atop_is_the_mean_of_pooled_recall_over_all_cuts_but_the_last(scores: Matrix, rating: Matrix) -> None:
+def test_atop_is_the_mean_of_pooled_recall_over_all_cuts_but_the_last(
+    scores: Matrix, rating: Matrix
+) -> None:
     rating[0, 0] = 5
-    recalls = [risk(StratifiedRecall(top, relevant=4, beta=0), rating, scores) for top in range(1, N_ITEMS)]
+    recalls = [
+        risk(StratifiedRecall(top, relevant=4, beta=0), rating, scores) for top in range(1, N_ITEMS)
+    ]
 
     assert risk(AreaAboveTop(relevant=4), rating, scores) == pytest.approx(np.mean(recalls))
 
 
 @given(scores=few_scores, rating=stars)
-def test_stratified_recall_pools_cells_at_beta_0_and_averages_items_at_beta_1(scores: Matrix, rating: Matrix) -> None:
+def test_stratified_recall_pools_cells_at_beta_0_and_averages_items_at_beta_1(
+    scores: Matrix, rating: Matrix
+) -> None:
     rating[0, 0] = 5
     relevant, found = rating >= 4, share_in_top(places(scores), 2).reshape(rating.shape)
-    by_item = [found[relevant[:, item], item].mean() for item in range(N_ITEMS) if relevant[:, item].any()]
+    by_item = [
+        found[relevant[:, item], item].mean() for item in range(N_ITEMS) if relevant[:, item].any()
+    ]
 
-    assert risk(StratifiedRecall(2, relevant=4, beta=0), rating, scores) == pytest.approx(found[relevant].mean())
-    assert risk(StratifiedRecall(2, relevant=4, beta=1), rating, scores) == pytest.approx(np.mean(by_item))
+    assert risk(StratifiedRecall(2, relevant=4, beta=0), rating, scores) == pytest.approx(
+        found[relevant].mean()
+    )
+    assert risk(StratifiedRecall(2, relevant=4, beta=1), rating, scores) == pytest.approx(
+        np.mean(by_item)
+    )
 
 
 @given(scores=few_scores, rating=stars)
-def test_precision_is_the_cumulative_gain_of_ratings_of_zero_and_one(scores: Matrix, rating: Matrix) -> None:
+def test_precision_is_the_cumulative_gain_of_ratings_of_zero_and_one(
+    scores: Matrix, rating: Matrix
+) -> None:
     binary = (rating >= 4).astype(float)
 
-    assert risk(Precision(2), binary, scores) == pytest.approx(risk(CumulativeGain(2), binary, scores))
-    assert risk(Precision(2), binary, scores) == pytest.approx(risk(Precision(2, relevant=4), rating, scores))
+    assert risk(Precision(2), binary, scores) == pytest.approx(
+        risk(CumulativeGain(2), binary, scores)
+    )
+    assert risk(Precision(2), binary, scores) == pytest.approx(
+        risk(Precision(2, relevant=4), rating, scores)
+    )
 
 
 @given(scores=few_scores, rating=stars)
 def test_the_value_is_the_mean_over_users(scores: Matrix, rating: Matrix) -> None:
-    for metric in (DiscountedGain(), DiscountedGain(2), CumulativeGain(2), Precision(2, relevant=4)):
+    for metric in (
+        DiscountedGain(),
+        DiscountedGain(2),
+        CumulativeGain(2),
+        Precision(2, relevant=4),
+    ):
         alone = [risk(metric, rating[[user]], scores[[user]]) for user in range(N_USERS)]
         assert risk(metric, rating, scores) == pytest.approx(np.mean(alone))
 
@@ -233,7 +282,11 @@ def test_a_huge_cut_costs_no_memory() -> None:
 # Errors
 
 
-@pytest.mark.parametrize("metric", [Precision(2), Recall(2), StratifiedRecall(2), AreaAboveTop()], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "metric",
+    [Precision(2), Recall(2), StratifiedRecall(2), AreaAboveTop()],
+    ids=lambda each: each.name,
+)
 def test_stars_do_not_say_what_is_relevant(metric: Metric) -> None:
     with pytest.raises(UsageError, match=r"ratings such as 5 do not say\. Pass relevant=4"):
         on_all_cells(metric, RATING, SCORES)
@@ -245,7 +298,9 @@ def test_relevance_from_a_threshold_on() -> None:
 
 
 def rated(rating: list[float], *, scale: list[float]) -> Judged:
-    return Judged(np.array(rating), np.arange(len(rating), dtype=np.int32), np.array(scale, dtype=float))
+    return Judged(
+        np.array(rating), np.arange(len(rating), dtype=np.int32), np.array(scale, dtype=float)
+    )
 
 
 def test_imputed_probabilities_of_relevance_pass() -> None:
@@ -254,7 +309,10 @@ def test_imputed_probabilities_of_relevance_pass() -> None:
 
 @pytest.mark.parametrize("bad", [-0.1, 1.5])
 def test_imputed_ratings_beyond_0_and_1_are_no_probabilities(bad: float) -> None:
-    with pytest.raises(BadPredictionError, match=rf"ratings are 0 and 1, but an imputed one is {bad}\. Impute the probability"):
+    with pytest.raises(
+        BadPredictionError,
+        match=rf"ratings are 0 and 1, but an imputed one is {bad}\. Impute the probability",
+    ):
         relevance(rated([0.5, bad], scale=[0, 1]), None)
 
 
@@ -263,9 +321,16 @@ def test_stars_do_not_say_what_is_relevant_even_where_the_imputed_ones_are_0_and
         relevance(rated([0.0, 1.0], scale=[1, 5]), None)
 
 
-@pytest.mark.parametrize("metric", [Recall(2, 6), StratifiedRecall(2, 6), AreaAboveTop(6)], ids=lambda each: each.name)
-def test_a_threshold_that_no_rating_reaches_is_named_with_the_largest_rating(metric: Metric) -> None:
-    with pytest.raises(UsageError, match=r"no rating is relevant: the largest is 5, and relevant=6 asks for more\. Lower it"):
+@pytest.mark.parametrize(
+    "metric", [Recall(2, 6), StratifiedRecall(2, 6), AreaAboveTop(6)], ids=lambda each: each.name
+)
+def test_a_threshold_that_no_rating_reaches_is_named_with_the_largest_rating(
+    metric: Metric,
+) -> None:
+    with pytest.raises(
+        UsageError,
+        match=r"no rating is relevant: the largest is 5, and relevant=6 asks for more\. Lower it",
+    ):
         on_all_cells(metric, RATING, SCORES)
 
 
@@ -277,7 +342,9 @@ def test_precision_of_nothing_relevant_is_zero() -> None:
 def test_a_ranking_metric_without_positions_or_items_says_so(metric: Metric) -> None:
     cells = judge(RATING, places(SCORES))
     without_items = Judged(cells.rating, cells.item, cells.scale, positions=cells.positions)
-    without_positions = Judged(cells.rating, cells.item, cells.scale, prediction=cells.rating, n_items=4)
+    without_positions = Judged(
+        cells.rating, cells.item, cells.scale, prediction=cells.rating, n_items=4
+    )
 
     with pytest.raises(UniverseError, match=r"needs the number of all items\. Pass universe="):
         metric(without_items)

@@ -7,8 +7,16 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from unskew.errors import BadPredictionError
-from unskew.metrics.judged import Judged, Metric
-from unskew.metrics.rating import AbsoluteError, Accuracy, SquaredError, absolute_error, hit, rating_levels, squared_error
+from unskew.metrics.metric import Judged, Metric
+from unskew.metrics.rating import (
+    AbsoluteError,
+    Accuracy,
+    SquaredError,
+    absolute_error,
+    hit,
+    rating_levels,
+    squared_error,
+)
 from unskew.types import Vector
 
 LEVELS = np.arange(1.0, 6.0)
@@ -18,7 +26,10 @@ predictions = arrays(np.float64, 6, elements=st.floats(-10, 10))
 
 def judged(rating: list[float], prediction: list[float] | None, scale: Vector = LEVELS) -> Judged:
     return Judged(
-        np.array(rating), np.arange(len(rating), dtype=np.int32), scale, None if prediction is None else np.array(prediction)
+        np.array(rating),
+        np.arange(len(rating), dtype=np.int32),
+        scale,
+        None if prediction is None else np.array(prediction),
     )
 
 
@@ -39,18 +50,24 @@ def test_deltas_by_hand(metric: Metric, delta: list[float]) -> None:
 
 
 def test_errors_are_losses_and_accuracy_is_a_gain() -> None:
-    assert [metric.higher_is_better for metric in (SquaredError(), AbsoluteError(), Accuracy())] == [False, False, True]
+    assert [
+        metric.higher_is_better for metric in (SquaredError(), AbsoluteError(), Accuracy())
+    ] == [False, False, True]
     assert not any(metric.ranks for metric in (SquaredError(), AbsoluteError(), Accuracy()))
 
 
 @given(rating=ratings, prediction=predictions)
 def test_squared_error_is_the_square_of_absolute_error(rating: Vector, prediction: Vector) -> None:
-    assert squared_error(rating, prediction) == pytest.approx(absolute_error(rating, prediction) ** 2)
+    assert squared_error(rating, prediction) == pytest.approx(
+        absolute_error(rating, prediction) ** 2
+    )
 
 
 @given(rating=ratings, prediction=predictions, shift=st.floats(-5, 5))
 def test_errors_see_only_the_difference(rating: Vector, prediction: Vector, shift: float) -> None:
-    assert absolute_error(rating + shift, prediction + shift) == pytest.approx(absolute_error(rating, prediction), abs=1e-9)
+    assert absolute_error(rating + shift, prediction + shift) == pytest.approx(
+        absolute_error(rating, prediction), abs=1e-9
+    )
     assert absolute_error(prediction, rating) == pytest.approx(absolute_error(rating, prediction))
 
 
@@ -61,8 +78,13 @@ def test_errors_see_only_the_difference(rating: Vector, prediction: Vector, shif
     ("prediction", "level"),
     [(-7.0, 1.0), (1.4, 1.0), (1.5, 1.0), (1.6, 2.0), (4.5, 4.0), (4.51, 5.0), (99.0, 5.0)],
 )
-def test_a_prediction_goes_to_the_nearest_level_and_to_the_lower_one_of_two(prediction: float, level: float) -> None:
-    assert hit(LEVELS, np.full(5, prediction), LEVELS).tolist() == (level == LEVELS).astype(float).tolist()
+def test_a_prediction_goes_to_the_nearest_level_and_to_the_lower_one_of_two(
+    prediction: float, level: float
+) -> None:
+    assert (
+        hit(LEVELS, np.full(5, prediction), LEVELS).tolist()
+        == (level == LEVELS).astype(float).tolist()
+    )
 
 
 def test_an_imputed_rating_goes_to_the_nearest_level_too() -> None:
@@ -81,7 +103,9 @@ def test_an_imputed_rating_goes_to_the_nearest_level_too() -> None:
     ],
     ids=["whole", "percent", "too many", "halves", "one", "signs"],
 )
-def test_levels_are_the_whole_numbers_between_or_else_the_distinct_ratings(scale: list[float], levels: list[float]) -> None:
+def test_levels_are_the_whole_numbers_between_or_else_the_distinct_ratings(
+    scale: list[float], levels: list[float]
+) -> None:
     assert rating_levels(np.array(scale, dtype=float)).tolist() == levels
 
 
@@ -97,13 +121,19 @@ def test_with_a_single_level_every_prediction_is_right() -> None:
 
 
 @given(rating=ratings, prediction=predictions)
-def test_accuracy_is_the_absolute_error_of_the_nearest_level_being_zero(rating: Vector, prediction: Vector) -> None:
-    nearest = np.array([min(LEVELS, key=lambda level: (abs(level - each), level)) for each in prediction])
+def test_accuracy_is_the_absolute_error_of_the_nearest_level_being_zero(
+    rating: Vector, prediction: Vector
+) -> None:
+    nearest = np.array(
+        [min(LEVELS, key=lambda level: (abs(level - each), level)) for each in prediction]
+    )
 
     assert hit(rating, prediction, LEVELS).tolist() == (nearest == rating).tolist()
 
 
 @pytest.mark.parametrize("metric", [SquaredError(), AbsoluteError(), Accuracy()])
 def test_a_rating_metric_without_predictions_says_so(metric: Metric) -> None:
-    with pytest.raises(BadPredictionError, match="needs predicted ratings, and only positions were given"):
+    with pytest.raises(
+        BadPredictionError, match="needs predicted ratings, and only positions were given"
+    ):
         metric(judged([1], None))

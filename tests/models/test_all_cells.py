@@ -11,11 +11,11 @@ import pytest
 
 from unskew.data.ratings import Ratings
 from unskew.errors import DataError, UsageError
-from unskew.models import problem
-from unskew.models.all_cells import AllCellsRecommender
+from unskew.factorization import objective as problem
+from unskew.factorization.all_cells import AllCellsRecommender
+from unskew.factorization.parameters import Parameters
 from unskew.models.all_rank import AllRank
-from unskew.models.factorization import MatrixFactorization
-from unskew.models.parameters import Parameters
+from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.weighted import WeightedFactorization
 
 
@@ -31,7 +31,9 @@ class Dense:
 
     def objective(self, users: np.ndarray, items: np.ndarray) -> float:
         loss = (self.weight * np.square(self.target - self.fill - users @ items.T)).sum()
-        penalty = self.user_ridge @ np.square(users).sum(axis=1) + self.item_ridge @ np.square(items).sum(axis=1)
+        penalty = self.user_ridge @ np.square(users).sum(axis=1) + self.item_ridge @ np.square(
+            items
+        ).sum(axis=1)
         return float(loss + penalty)
 
     def sweep(self, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -54,7 +56,13 @@ def all_rank(log: Ratings, model: AllRank, propensities: np.ndarray | None) -> D
     target, weight = np.full(shape, model.missing_rating), np.full(shape, model.missing_weight)
     target[cells] = log.rating
     weight[cells] = 1 if propensities is None else 1 / propensities
-    return Dense(target, weight, model.missing_rating, model.l2 * weight.sum(axis=1), model.l2 * weight.sum(axis=0))
+    return Dense(
+        target,
+        weight,
+        model.missing_rating,
+        model.l2 * weight.sum(axis=1),
+        model.l2 * weight.sum(axis=0),
+    )
 
 
 def weighted(log: Ratings, model: WeightedFactorization, propensities: np.ndarray | None) -> Dense:
@@ -87,7 +95,9 @@ def some_log(seed: int = 0, *, least: int = 1) -> Ratings:
 
 LOG = some_log()
 P = np.random.default_rng(1).uniform(0.1, 1, len(LOG))
-with_twins = pytest.mark.parametrize(("kind", "settings", "propensities"), [(*s, p) for s, p in product(SETTINGS, (None, P))])
+with_twins = pytest.mark.parametrize(
+    ("kind", "settings", "propensities"), [(*s, p) for s, p in product(SETTINGS, (None, P))]
+)
 
 
 def factors(found: Parameters) -> tuple[np.ndarray, np.ndarray]:
@@ -95,7 +105,9 @@ def factors(found: Parameters) -> tuple[np.ndarray, np.ndarray]:
 
 
 @with_twins
-def test_the_first_sweep_solves_the_normal_equations_of_every_row(kind: Any, settings: dict[str, Any], propensities: Any) -> None:
+def test_the_first_sweep_solves_the_normal_equations_of_every_row(
+    kind: Any, settings: dict[str, Any], propensities: Any
+) -> None:
     model = kind(3, **settings, max_iter=1)
     twin = TWINS[kind](LOG, model, propensities)
     users, items = twin.sweep(model._begin(LOG, None).item_factors)
@@ -120,7 +132,9 @@ def test_the_fit_is_a_stationary_point_that_dense_alternation_does_not_improve(
     rng, step = np.random.default_rng(0), 1e-5
     for _ in range(10):
         to_users, to_items = rng.normal(size=users.shape), rng.normal(size=items.shape)
-        ahead, behind = (twin.objective(users + h * to_users, items + h * to_items) for h in (step, -step))
+        ahead, behind = (
+            twin.objective(users + h * to_users, items + h * to_items) for h in (step, -step)
+        )
         assert (ahead - behind) / (2 * step) == pytest.approx(0, abs=1e-5 * model.objective_)
 
 
@@ -142,11 +156,15 @@ def test_without_missing_weight_all_rank_is_the_factorisation_of_the_log() -> No
     user = np.repeat(np.arange(20), 4)
     item = (user + np.tile(np.arange(4), 20)) % 20
     log = Ratings.from_codes(user, item, rng.normal(3, 1, user.size), shape=(20, 20))
-    l2 = 0.3 * 4 / (400 / 40 / 3) * 400 / user.size  # so that effective_l2, on weights that add up to U I, is the same
+    l2 = (
+        0.3 * 4 / (400 / 40 / 3) * 400 / user.size
+    )  # so that effective_l2, on weights that add up to U I, is the same
     moved = Ratings.from_codes(user, item, log.rating - 2.0, shape=(20, 20))
 
     plain = MatrixFactorization(3, l2, offsets="none", tol=1e-14, max_iter=20_000).fit(moved)
-    model = AllRank(3, 0.3, missing_weight=0.0, missing_rating=2.0, max_iter=5).fit(log, warm_start=plain.parameters_)
+    model = AllRank(3, 0.3, missing_weight=0.0, missing_rating=2.0, max_iter=5).fit(
+        log, warm_start=plain.parameters_
+    )
 
     assert model.objective_ == pytest.approx(plain.objective_ * user.size / 400, rel=1e-9)
     np.testing.assert_allclose(matrix_of(model), 2.0 + matrix_of(plain), atol=1e-5)
@@ -157,26 +175,37 @@ def test_signals_of_zero_are_as_good_as_no_signal() -> None:
     heard = log.take(log.rating > 0)
     assert len(heard) < len(log)
 
-    one, other = WeightedFactorization(3, max_iter=5).fit(log), WeightedFactorization(3, max_iter=5).fit(heard)
+    one, other = (
+        WeightedFactorization(3, max_iter=5).fit(log),
+        WeightedFactorization(3, max_iter=5).fit(heard),
+    )
 
     assert one.history_ == other.history_
     assert len(one.seen_items_) == len(log)
 
 
 @pytest.mark.parametrize(
-    ("model", "rating"), [(AllRank(missing_weight=1 - 1e-9), 3.0), (WeightedFactorization(alpha=1e-3), 1e-9)]
+    ("model", "rating"),
+    [(AllRank(missing_weight=1 - 1e-9), 3.0), (WeightedFactorization(alpha=1e-3), 1e-9)],
 )
-def test_cells_that_weigh_hardly_more_than_silence_are_refused(model: AllCellsRecommender, rating: float) -> None:
+def test_cells_that_weigh_hardly_more_than_silence_are_refused(
+    model: AllCellsRecommender, rating: float
+) -> None:
     log = Ratings.from_codes([0, 1], [0, 1], [5000.0, rating], shape=(2, 2))
 
-    with pytest.raises(UsageError, match=r"of 2 cells weigh no more than silence does, or hardly so; the first is row \d"):
+    with pytest.raises(
+        UsageError,
+        match=r"of 2 cells weigh no more than silence does, or hardly so; the first is row \d",
+    ):
         model.fit(log)
 
 
 def test_negative_signals_and_all_zeros_are_refused() -> None:
     log = Ratings.from_codes([0, 1], [0, 1], [1.0, -2.0], shape=(2, 2))
 
-    with pytest.raises(DataError, match=r"1 of 2 signals are negative; the first is -2 at row 1 \(user 1, item 1\)"):
+    with pytest.raises(
+        DataError, match=r"1 of 2 signals are negative; the first is -2 at row 1 \(user 1, item 1\)"
+    ):
         WeightedFactorization().fit(log)
     with pytest.raises(DataError, match="every signal is 0"):
         WeightedFactorization().fit(Ratings.from_codes([0], [0], [0.0], shape=(2, 2)))
@@ -198,7 +227,12 @@ def ndcg_of_unlogged(scores: np.ndarray, worth: np.ndarray, log: Ratings, top: i
 
 def matrix_of(model: Any) -> np.ndarray:
     found = model.parameters_
-    return found.user_factors @ found.item_factors.T + found.user_offset[:, None] + found.item_offset + found.constant
+    return (
+        found.user_factors @ found.item_factors.T
+        + found.user_offset[:, None]
+        + found.item_offset
+        + found.constant
+    )
 
 
 def rivals(log: Ratings, propensities: np.ndarray) -> list[np.ndarray]:

@@ -12,13 +12,13 @@ from hypothesis.extra.numpy import arrays
 
 import unskew
 from enumeration import patterns
-from unskew.data.archive import read_model
 from unskew.data.ratings import Ratings
 from unskew.errors import UnknownNameError, UsageError
+from unskew.factorization.balancing import Features, balanced
+from unskew.factorization.parameters import Parameters
+from unskew.io.model_files import read_model
 from unskew.models.balanced import IPSV2, StableDR
-from unskew.models.balancing import Features, balanced
-from unskew.models.factorization import MatrixFactorization
-from unskew.models.parameters import Parameters
+from unskew.models.matrix_factorization import MatrixFactorization
 
 WORLD = unskew.simulate(n_users=70, n_items=50, density=0.2, alpha=0.5, random_state=5)
 LOG, P = WORLD.log, WORLD.propensities
@@ -48,7 +48,9 @@ def can_be_balanced(phi: np.ndarray, seen: np.ndarray) -> bool:
     p=arrays(np.float64, (2, 4), elements=st.floats(0.05, 0.95)),
     slope=st.floats(-3, 3),
 )
-def test_ips_has_no_error_for_losses_linear_in_what_is_balanced(phi: np.ndarray, p: np.ndarray, slope: float) -> None:
+def test_ips_has_no_error_for_losses_linear_in_what_is_balanced(
+    phi: np.ndarray, p: np.ndarray, slope: float
+) -> None:
     """Whatever the propensities were, on every pattern where balance is possible; StableDR's case is the loss phi itself."""
     delta = 1.5 + slope * phi
     for seen, _ in patterns(p):
@@ -56,8 +58,12 @@ def test_ips_has_no_error_for_losses_linear_in_what_is_balanced(phi: np.ndarray,
             found = balanced(p[seen], Features(phi[seen][:, None], np.array([phi.sum()]), 8))
             assert ((found > 0) & (found <= 1)).all()
             assert (1 / found).sum() == pytest.approx(8, rel=1e-6)
-            assert (delta[seen] / found).sum() / 8 == pytest.approx(delta.mean(), rel=1e-6, abs=1e-6)
-            assert (delta[seen] / found).sum() / (1 / found).sum() == pytest.approx(delta.mean(), rel=1e-6, abs=1e-6)
+            assert (delta[seen] / found).sum() / 8 == pytest.approx(
+                delta.mean(), rel=1e-6, abs=1e-6
+            )
+            assert (delta[seen] / found).sum() / (1 / found).sum() == pytest.approx(
+                delta.mean(), rel=1e-6, abs=1e-6
+            )
 
 
 def test_balance_shifts_logits_by_a_linear_function_of_the_features() -> None:
@@ -82,7 +88,10 @@ def test_features_are_added_up_over_all_cells() -> None:
     prediction, imputed = some_parameters(0), some_parameters(1)
     error = np.square(dense(prediction) - dense(imputed))
 
-    of_predictions, of_errors = Features.of_predictions(LOG, prediction), Features.of_errors(LOG, prediction, imputed)
+    of_predictions, of_errors = (
+        Features.of_predictions(LOG, prediction),
+        Features.of_errors(LOG, prediction, imputed),
+    )
 
     assert of_predictions.totals[0] == pytest.approx(dense(prediction).sum())
     assert of_errors.totals[0] == pytest.approx(error.sum())
@@ -104,7 +113,9 @@ def test_what_lies_beyond_the_log_cannot_be_balanced() -> None:
 
 
 @pytest.mark.parametrize("kind", [IPSV2, StableDR])
-def test_the_fit_is_a_weighted_factorisation_with_balanced_propensities(kind: type, tmp_path: Path) -> None:
+def test_the_fit_is_a_weighted_factorisation_with_balanced_propensities(
+    kind: type, tmp_path: Path
+) -> None:
     model = kind(3, 5.0, n_rounds=2).fit(LOG, P)
     one_round = kind(3, 5.0, n_rounds=1).fit(LOG, P)
 
@@ -117,7 +128,9 @@ def test_the_fit_is_a_weighted_factorisation_with_balanced_propensities(kind: ty
     np.testing.assert_allclose(model.propensities_, balanced(P.values, features), rtol=1e-9)
     balance = (features.on_log[:, 0] - features.totals[0] / LOG.n_cells) / model.propensities_
     assert balance.sum() == pytest.approx(0, abs=1e-4)
-    twin = MatrixFactorization(3, 5.0).fit(LOG, model.propensities_, warm_start=one_round.parameters_)
+    twin = MatrixFactorization(3, 5.0).fit(
+        LOG, model.propensities_, warm_start=one_round.parameters_
+    )
     assert np.array_equal(dense(model.parameters_), dense(twin.parameters_))
     model.save(tmp_path / "model")
     again = read_model(tmp_path / "model", {kind.__name__: kind})
@@ -125,7 +138,9 @@ def test_the_fit_is_a_weighted_factorisation_with_balanced_propensities(kind: ty
 
 
 def test_balance_starts_from_propensities() -> None:
-    with pytest.raises(UsageError, match=r"IPSV2 needs propensities to balance: pass fit\(log, propensities\)"):
+    with pytest.raises(
+        UsageError, match=r"IPSV2 needs propensities to balance: pass fit\(log, propensities\)"
+    ):
         IPSV2(3).fit(LOG)
     with pytest.raises(UsageError, match="n_rounds must be a whole number"):
         IPSV2(3, n_rounds=0).fit(LOG, P)

@@ -10,12 +10,15 @@ from sklearn.base import clone
 import unskew
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPropensityError, NotFittedError, UsageError
+from unskew.factorization.weights import effective_l2, training_propensities
 from unskew.models.baselines import GlobalMean, OffsetsOnly, Popularity
-from unskew.models.factorization import MatrixFactorization
-from unskew.models.weights import effective_l2, training_propensities
+from unskew.models.matrix_factorization import MatrixFactorization
 
 LOG = Ratings.from_arrays(
-    ["ann", "ann", "bob", "cat"], ["up", "heat", "up", "jaws"], [5, 1, 3, 2], items=["heat", "jaws", "up", "zodiac"]
+    ["ann", "ann", "bob", "cat"],
+    ["up", "heat", "up", "jaws"],
+    [5, 1, 3, 2],
+    items=["heat", "jaws", "up", "zodiac"],
 )
 P = np.array([0.5, 0.25, 1.0, 0.1])
 WORLD = unskew.simulate(n_users=40, n_items=30, density=0.2, alpha=0.6, random_state=3)
@@ -41,12 +44,16 @@ def test_the_global_mean_is_the_snips_estimate_of_the_mean_rating() -> None:
     log, propensities = WORLD.log, WORLD.propensities
     zero = np.zeros((log.n_users, log.n_items))
 
-    result = unskew.evaluate(log, zero, propensities=propensities, metrics=["mae"], estimators=["ips", "snips"])
+    result = unskew.evaluate(
+        log, zero, propensities=propensities, metrics=["mae"], estimators=["ips", "snips"]
+    )
     mean = GlobalMean().fit(log, propensities).parameters_.constant
 
     assert mean == pytest.approx(result.risk("model", metric="mae", estimator="snips").estimate)
     whole = propensities.inverse.sum() / log.n_cells
-    assert mean * whole == pytest.approx(result.risk("model", metric="mae", estimator="ips").estimate)
+    assert mean * whole == pytest.approx(
+        result.risk("model", metric="mae", estimator="ips").estimate
+    )
 
 
 def test_no_constant_has_a_smaller_weighted_squared_error() -> None:
@@ -60,7 +67,9 @@ def test_no_constant_has_a_smaller_weighted_squared_error() -> None:
 
 def test_popularity_by_hand() -> None:
     assert Popularity().fit(LOG).predict(["ann"] * 4, LOG.items).tolist() == [1, 1, 2, 0]
-    np.testing.assert_allclose(Popularity().fit(LOG, P).predict(["ann"] * 4, LOG.items), [4, 10, 3, 0])
+    np.testing.assert_allclose(
+        Popularity().fit(LOG, P).predict(["ann"] * 4, LOG.items), [4, 10, 3, 0]
+    )
 
 
 def test_popularity_without_the_user_is_the_same_and_unknown_items_count_nothing() -> None:
@@ -70,7 +79,9 @@ def test_popularity_without_the_user_is_the_same_and_unknown_items_count_nothing
     assert model.recommend(["zoe"], k=2).items.tolist() == [["jaws", "heat"]]
 
 
-def test_popularity_recommends_the_most_rated_unseen_items_and_ties_in_the_order_of_the_items() -> None:
+def test_popularity_recommends_the_most_rated_unseen_items_and_ties_in_the_order_of_the_items() -> (
+    None
+):
     found = Popularity().fit(LOG).recommend(["ann", "bob", "cat"], k=2)
 
     assert found.items.tolist() == [["jaws", "zodiac"], ["heat", "jaws"], ["up", "heat"]]
@@ -80,7 +91,10 @@ def test_popularity_recommends_the_most_rated_unseen_items_and_ties_in_the_order
 @pytest.mark.parametrize("k", [1, 3, 7, 30])
 def test_equal_scores_keep_the_order_of_the_items(k: int) -> None:
     log = WORLD.log
-    unseen = [np.setdiff1d(np.arange(log.n_items), log.item[log.user == user])[:k] for user in range(log.n_users)]
+    unseen = [
+        np.setdiff1d(np.arange(log.n_items), log.item[log.user == user])[:k]
+        for user in range(log.n_users)
+    ]
 
     found = GlobalMean().fit(log).recommend(log.users, k=k)
 
@@ -118,7 +132,9 @@ def test_constant_propensities_rank_and_rate_as_none_do(model: Any) -> None:
     users, items = log.users[log.user], log.items[log.item]
 
     naive = clone(model).fit(log).predict(users, items)
-    weighted = clone(model).fit(log, np.full(len(log), len(log) / log.n_cells)).predict(users, items)
+    weighted = (
+        clone(model).fit(log, np.full(len(log), len(log) / log.n_cells)).predict(users, items)
+    )
 
     scale = log.n_cells / len(log) if isinstance(model, Popularity) else 1.0
     np.testing.assert_allclose(weighted, scale * naive, rtol=1e-6)
@@ -134,7 +150,10 @@ def test_a_saved_baseline_comes_back(tmp_path: Path, model: Any) -> None:
     assert back.get_params() == model.get_params()
     pairs = ["ann", "bob", "zoe"], ["heat", "zodiac", "up"]
     assert back.predict(*pairs).tolist() == model.predict(*pairs).tolist()
-    assert back.recommend(LOG.users, k=3).items.tolist() == model.recommend(LOG.users, k=3).items.tolist()
+    assert (
+        back.recommend(LOG.users, k=3).items.tolist()
+        == model.recommend(LOG.users, k=3).items.tolist()
+    )
 
 
 @pytest.mark.parametrize("model", [GlobalMean(), OffsetsOnly(3.0), Popularity()])
@@ -143,7 +162,9 @@ def test_evaluate_takes_baselines(model: Any) -> None:
     model = model.fit(log)
 
     metric = "mse" if model.predicts_ratings else "dcg@5"
-    result = unskew.evaluate(log, model, propensities=WORLD.propensities, metrics=[metric], estimators=["snips"])
+    result = unskew.evaluate(
+        log, model, propensities=WORLD.propensities, metrics=[metric], estimators=["snips"]
+    )
 
     assert np.isfinite(result.risk("model", metric=metric, estimator="snips").estimate)
 

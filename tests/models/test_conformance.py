@@ -17,17 +17,17 @@ import unskew
 from unskew.data.ratings import Ratings
 from unskew.errors import NotFittedError, UnknownIdError, UnskewWarning, UsageError
 from unskew.estimators.transforms import Clip
+from unskew.factorization.solution import Iterative
 from unskew.models.all_rank import AllRank
 from unskew.models.balanced import IPSV2, StableDR
 from unskew.models.doubly_robust import DoublyRobustFactorization
-from unskew.models.estimator import Recommender
-from unskew.models.factorization import MatrixFactorization
 from unskew.models.logistic import LogisticFactorization
+from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.mixture import MultinomialMixture
 from unskew.models.ordinal import OrdinalFactorization
+from unskew.models.recommender import Recommender
 from unskew.models.registry import MODELS
 from unskew.models.robust_variants import DRV2, EIB, TDR
-from unskew.models.run import Iterative
 from unskew.models.tri_training import TriTraining
 from unskew.models.weighted import WeightedFactorization
 
@@ -41,7 +41,12 @@ class Case:
     is_weighted: bool = False
 
     def __str__(self) -> str:
-        return "-".join([self.kind.__name__, *(str(value) for value in self.settings.values() if isinstance(value, str))])
+        return "-".join(
+            [
+                self.kind.__name__,
+                *(str(value) for value in self.settings.values() if isinstance(value, str)),
+            ]
+        )
 
     def fit(self, log: Ratings, **more: Any) -> Any:
         known = inspect.signature(self.kind).parameters
@@ -62,14 +67,29 @@ SPECIAL = (
         for each in ("mar", "cpt-v", "logit-vd")
     ),
     Case(MatrixFactorization, {"weight_transform": Clip(3), "offsets": "free"}, is_weighted=True),
-    Case(DoublyRobustFactorization, {"weighting": "mrdr", "imputer": MatrixFactorization(2)}, is_weighted=True),
-    Case(DoublyRobustFactorization, {"imputation": "error", "weighting": "dr-jl", "n_rounds": 2}, is_weighted=True),
+    Case(
+        DoublyRobustFactorization,
+        {"weighting": "mrdr", "imputer": MatrixFactorization(2)},
+        is_weighted=True,
+    ),
+    Case(
+        DoublyRobustFactorization,
+        {"imputation": "error", "weighting": "dr-jl", "n_rounds": 2},
+        is_weighted=True,
+    ),
     Case(EIB),
     Case(TriTraining, {"model": MatrixFactorization(2, max_iter=10)}, is_weighted=True),
-    *(Case(OrdinalFactorization, {"mechanism": each}, is_weighted=each == "mnar") for each in ("mar", "mnar")),
+    *(
+        Case(OrdinalFactorization, {"mechanism": each}, is_weighted=each == "mnar")
+        for each in ("mar", "mnar")
+    ),
 )
 CASES = (
-    *(Case(kind) for kind in MODELS if kind not in {each.kind for each in SPECIAL} | {MatrixFactorization, *APART}),
+    *(
+        Case(kind)
+        for kind in MODELS
+        if kind not in {each.kind for each in SPECIAL} | {MatrixFactorization, *APART}
+    ),
     Case(MatrixFactorization),
     *SPECIAL,
 )
@@ -78,7 +98,10 @@ CASES = (
 def some_log(n_users: int = 25, n_items: int = 18, *, levels: int = 5, seed: int = 0) -> Ratings:
     """Ids that are not codes; the last user and the last item of the vocabulary have no rating, where there are several."""
     rng = np.random.default_rng(seed)
-    users, items = np.array([f"u{k}" for k in range(n_users)]), np.array([f"i{k}" for k in range(n_items)])
+    users, items = (
+        np.array([f"u{k}" for k in range(n_users)]),
+        np.array([f"i{k}" for k in range(n_items)]),
+    )
     seen = rng.random((n_users, n_items)) < 0.4
     seen[0, 0] = True
     if n_users > 2:
@@ -127,7 +150,12 @@ def test_unknown_ids_fall_back_become_nan_or_are_refused(case: Case, fits: Fit) 
     users, items = ["u0", "nobody", "u1", "nobody"], ["i0", "i1", "nothing", "nothing"]
 
     assert np.isfinite(model.predict(users, items)).all()
-    assert np.isnan(model.predict(users, items, on_unknown="nan")).tolist() == [False, True, True, True]
+    assert np.isnan(model.predict(users, items, on_unknown="nan")).tolist() == [
+        False,
+        True,
+        True,
+        True,
+    ]
     with pytest.raises(UnknownIdError, match="'nobody' at place 1"):
         model.predict(users, items, on_unknown="raise")
 
@@ -136,7 +164,9 @@ def test_unknown_ids_fall_back_become_nan_or_are_refused(case: Case, fits: Fit) 
 def test_recommendations_are_unseen_items_from_best_to_worst(case: Case, fits: Fit) -> None:
     model = fits(case)
     found = model.recommend(LOG.users, k=5)
-    rated = {user: set(LOG.items[LOG.item[LOG.user == code]]) for code, user in enumerate(LOG.users)}
+    rated = {
+        user: set(LOG.items[LOG.item[LOG.user == code]]) for code, user in enumerate(LOG.users)
+    }
 
     for user, items, scores in zip(found.users, found.items, found.scores, strict=True):
         held = np.isfinite(scores)
@@ -155,7 +185,9 @@ def test_a_file_brings_it_back_bit_for_bit(case: Case, fits: Fit, tmp_path: Path
     assert type(again) is case.kind
     assert repr(again) == repr(model)
     assert (grid(again) == grid(model)).all()
-    assert again.recommend(["u3"], k=3).items.tolist() == model.recommend(["u3"], k=3).items.tolist()
+    assert (
+        again.recommend(["u3"], k=3).items.tolist() == model.recommend(["u3"], k=3).items.tolist()
+    )
 
 
 @every_model
@@ -203,21 +235,31 @@ def test_evaluate_takes_it(case: Case, fits: Fit) -> None:
 def test_what_is_no_log_is_refused_in_words(kind: type[Any]) -> None:
     model = kind(MatrixFactorization()) if kind is TriTraining else kind()
     for log in (np.ones((3, 3)), [[1, 2]], None):
-        with pytest.raises(UsageError, match=f"the log must be unskew.Ratings, not {type(log).__name__}: build one"):
+        with pytest.raises(
+            UsageError, match=f"the log must be unskew.Ratings, not {type(log).__name__}: build one"
+        ):
             model.fit(log)
         with pytest.raises(UsageError, match="the log must be"):
             model.fit(log=log)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in MODELS if "warm_start" in inspect.signature(kind.fit).parameters])  # type: ignore[attr-defined]
+@pytest.mark.parametrize(
+    "kind", [kind for kind in MODELS if "warm_start" in inspect.signature(kind.fit).parameters]
+)  # type: ignore[attr-defined]
 def test_a_model_is_no_start_but_its_parameters_are(kind: type[Any]) -> None:
-    with pytest.raises(UsageError, match=r"not MatrixFactorization: pass warm_start=model\.parameters_"):
+    with pytest.raises(
+        UsageError, match=r"not MatrixFactorization: pass warm_start=model\.parameters_"
+    ):
         kind().fit(LOG, warm_start=MatrixFactorization(1, max_iter=2).fit(LOG))
-    with pytest.raises(UsageError, match="not ndarray: pass the parameters_ of a fitted factorisation"):
+    with pytest.raises(
+        UsageError, match="not ndarray: pass the parameters_ of a fitted factorisation"
+    ):
         kind().fit(LOG, warm_start=np.ones(3))
 
 
-@pytest.mark.parametrize("kind", [kind for kind in MODELS if "warm_start" in inspect.signature(kind.fit).parameters])  # type: ignore[attr-defined]
+@pytest.mark.parametrize(
+    "kind", [kind for kind in MODELS if "warm_start" in inspect.signature(kind.fit).parameters]
+)  # type: ignore[attr-defined]
 def test_a_warm_start_of_another_shape_is_refused(kind: type) -> None:
     start = MatrixFactorization(2, max_iter=2).fit(LOG).parameters_
     fewer = replace(start, user_factors=start.user_factors[:3], user_offset=start.user_offset[:3])
@@ -250,7 +292,9 @@ def test_an_iterative_fit_tells_how_it_went(case: Case, fits: Fit) -> None:
 
 
 @every_model
-def test_only_the_start_may_have_no_objective_and_the_documentation_says_so(case: Case, fits: Fit) -> None:
+def test_only_the_start_may_have_no_objective_and_the_documentation_says_so(
+    case: Case, fits: Fit
+) -> None:
     model = fits(case)
     if not hasattr(model, "history_"):
         pytest.skip(f"{case} is fitted in one step")
@@ -261,9 +305,16 @@ def test_only_the_start_may_have_no_objective_and_the_documentation_says_so(case
         assert "inf" in (Iterative.__doc__ or "")
 
 
-@pytest.mark.parametrize("case", [Case(kind) for kind in MODELS if kind in (AllRank, WeightedFactorization)], ids=str)
-def test_a_stranger_gets_what_the_mean_user_would_where_items_have_no_offsets(case: Case, fits: Fit) -> None:
+@pytest.mark.parametrize(
+    "case", [Case(kind) for kind in MODELS if kind in (AllRank, WeightedFactorization)], ids=str
+)
+def test_a_stranger_gets_what_the_mean_user_would_where_items_have_no_offsets(
+    case: Case, fits: Fit
+) -> None:
     model = fits(case)
     mean = model.parameters_.user_factors.mean(axis=0) @ model.parameters_.item_factors.T
 
-    assert model.recommend(["nobody"], k=3).items[0].tolist() == LOG.items[np.argsort(-mean)[:3]].tolist()
+    assert (
+        model.recommend(["nobody"], k=3).items[0].tolist()
+        == LOG.items[np.argsort(-mean)[:3]].tolist()
+    )

@@ -15,18 +15,18 @@ from hypothesis.extra.numpy import arrays
 
 import unskew
 from enumeration import expectation, patterns
-from unskew.data.archive import read_model
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPropensityError, PropensityWarning, UnknownNameError, UsageError
 from unskew.estimators.transforms import Clip, Dynamic, Switch
-from unskew.models.absolute_differences import AbsoluteDifferences
+from unskew.factorization.absolute_differences import AbsoluteDifferences
+from unskew.factorization.parameters import Parameters
+from unskew.factorization.weights import effective_l2
+from unskew.io.model_files import read_model
 from unskew.models.doubly_robust import DoublyRobustFactorization, pseudo_outcome
-from unskew.models.factorization import MatrixFactorization
 from unskew.models.imputation import WEIGHTINGS, error_doubt, imputation_weight, values_on
-from unskew.models.parameters import Parameters
+from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.robust_variants import DRV2, EIB, TDR
 from unskew.models.targeting import targeted_weight
-from unskew.models.weights import effective_l2
 from unskew.theory import estimator_bias
 
 WORLD = unskew.simulate(n_users=70, n_items=50, density=0.2, alpha=0.5, random_state=5)
@@ -44,7 +44,9 @@ def dense(found: Parameters) -> np.ndarray:
 
 def as_parameters(matrix: np.ndarray) -> Parameters:
     """The matrix itself, as factors: its rows times unit vectors."""
-    return Parameters(matrix, np.eye(matrix.shape[1]), np.zeros(len(matrix)), np.zeros(matrix.shape[1]), 0.0)
+    return Parameters(
+        matrix, np.eye(matrix.shape[1]), np.zeros(len(matrix)), np.zeros(matrix.shape[1]), 0.0
+    )
 
 
 def log_of(truth: np.ndarray, seen: np.ndarray) -> Ratings:
@@ -52,7 +54,13 @@ def log_of(truth: np.ndarray, seen: np.ndarray) -> Ratings:
     return Ratings.from_codes(user, item, truth[seen], shape=truth.shape)
 
 
-def squared_risk(prediction: np.ndarray, truth: np.ndarray, guess: np.ndarray, weight: np.ndarray, seen: np.ndarray) -> float:
+def squared_risk(
+    prediction: np.ndarray,
+    truth: np.ndarray,
+    guess: np.ndarray,
+    weight: np.ndarray,
+    seen: np.ndarray,
+) -> float:
     """What training minimises, over U I: built from the pseudo-outcome that training factorises."""
     if not seen.any():
         return float(np.square(prediction - guess).mean())
@@ -64,11 +72,19 @@ def squared_risk(prediction: np.ndarray, truth: np.ndarray, guess: np.ndarray, w
     return float((np.square(prediction - outcome).sum() + fixed) / truth.size)
 
 
-def absolute_risk(prediction: np.ndarray, truth: np.ndarray, guess: np.ndarray, weight: np.ndarray, seen: np.ndarray) -> float:
+def absolute_risk(
+    prediction: np.ndarray,
+    truth: np.ndarray,
+    guess: np.ndarray,
+    weight: np.ndarray,
+    seen: np.ndarray,
+) -> float:
     if not seen.any():
         return float(np.abs(prediction - guess).mean())
     log = log_of(truth, seen)
-    loss = AbsoluteDifferences.of(log, weight[seen], guess[seen], as_parameters(guess), random_state=0)
+    loss = AbsoluteDifferences.of(
+        log, weight[seen], guess[seen], as_parameters(guess), random_state=0
+    )
     return loss.loss(prediction[loss.user, loss.item]) / truth.size
 
 
@@ -83,12 +99,19 @@ few = settings(max_examples=10)
 @few
 @given(truth=small, prediction=small, guess=small, true=chances, assumed=chances)
 def test_the_training_objective_is_unbiased_if_the_propensities_or_the_imputation_are_right(
-    metric: str, truth: np.ndarray, prediction: np.ndarray, guess: np.ndarray, true: np.ndarray, assumed: np.ndarray
+    metric: str,
+    truth: np.ndarray,
+    prediction: np.ndarray,
+    guess: np.ndarray,
+    true: np.ndarray,
+    assumed: np.ndarray,
 ) -> None:
     risk, loss = RISKS[metric]
     wanted = float(loss(prediction - truth).mean())
 
-    right_propensities = expectation(true, lambda seen: risk(prediction, truth, guess, 1 / true, seen))
+    right_propensities = expectation(
+        true, lambda seen: risk(prediction, truth, guess, 1 / true, seen)
+    )
     assert right_propensities == pytest.approx(wanted, abs=1e-9)
     for seen, _ in patterns(true):
         assert risk(prediction, truth, truth, 1 / assumed, seen) == pytest.approx(wanted, abs=1e-9)
@@ -111,20 +134,34 @@ def test_the_training_objective_is_the_estimators_dr_on_every_pattern(metric: st
                 imputation=guess, universe="log",
             )  # fmt: skip
             value = result.risk("model", metric=metric, estimator="dr").estimate
-            assert RISKS[metric][0](prediction, truth, guess, 1 / true, seen) == pytest.approx(value, abs=1e-9)
+            assert RISKS[metric][0](prediction, truth, guess, 1 / true, seen) == pytest.approx(
+                value, abs=1e-9
+            )
 
 
 MODES = ("none", "free", "regularized")
 
 
 @pytest.mark.filterwarnings("ignore::unskew.errors.PropensityWarning")
-@pytest.mark.parametrize(("offsets", "loss", "transform"), list(product(MODES, ("squared", "absolute"), (None, Clip(8)))))
-def test_the_fitted_objective_is_the_dr_estimate_and_the_penalty(offsets: Any, loss: Any, transform: Any) -> None:
-    model = DoublyRobustFactorization(3, 5.0, offsets=offsets, loss=loss, weight_transform=transform, tol=1e-4).fit(LOG, P)
+@pytest.mark.parametrize(
+    ("offsets", "loss", "transform"), list(product(MODES, ("squared", "absolute"), (None, Clip(8))))
+)
+def test_the_fitted_objective_is_the_dr_estimate_and_the_penalty(
+    offsets: Any, loss: Any, transform: Any
+) -> None:
+    model = DoublyRobustFactorization(
+        3, 5.0, offsets=offsets, loss=loss, weight_transform=transform, tol=1e-4
+    ).fit(LOG, P)
     metric = {"squared": "mse", "absolute": "mae"}[loss]
 
     result = unskew.evaluate(
-        LOG, model, propensities=P, metrics=[metric], estimators=["dr"], imputation=dense(model.imputed_), transform=transform
+        LOG,
+        model,
+        propensities=P,
+        metrics=[metric],
+        estimators=["dr"],
+        imputation=dense(model.imputed_),
+        transform=transform,
     )
 
     dr = result.risk("model", metric=metric, estimator="dr").estimate
@@ -137,16 +174,22 @@ def test_the_fitted_objective_is_the_dr_estimate_and_the_penalty(offsets: Any, l
 def test_error_imputation_is_the_estimators_eib_and_reads_no_propensities() -> None:
     model = EIB(3, 5.0).fit(LOG)
 
-    result = unskew.evaluate(LOG, model, metrics=["mse"], estimators=["eib"], imputation=dense(model.imputed_))
+    result = unskew.evaluate(
+        LOG, model, metrics=["mse"], estimators=["eib"], imputation=dense(model.imputed_)
+    )
 
-    assert model.risk_ == pytest.approx(result.risk("model", metric="mse", estimator="eib").estimate, rel=1e-9)
+    assert model.risk_ == pytest.approx(
+        result.risk("model", metric="mse", estimator="eib").estimate, rel=1e-9
+    )
     twin = DoublyRobustFactorization(3, 5.0, weighting="eib").fit(LOG, P)
     assert np.array_equal(dense(twin.parameters_), dense(model.parameters_))
 
 
 def test_the_prediction_is_the_soft_thresholded_svd_of_the_pseudo_outcome() -> None:
     """Without offsets, and with the penalty as the threshold, no factorisation of three factors has a smaller DR risk."""
-    model = DoublyRobustFactorization(3, 5.0, offsets="none", tol=1e-13, max_iter=3000, **SETTINGS).fit(LOG, P)
+    model = DoublyRobustFactorization(
+        3, 5.0, offsets="none", tol=1e-13, max_iter=3000, **SETTINGS
+    ).fit(LOG, P)
     target, weight = dense(model.imputed_), Clip(15)(P.inverse)
     target[LOG.user, LOG.item] += weight * (LOG.rating - target[LOG.user, LOG.item])
 
@@ -154,12 +197,16 @@ def test_the_prediction_is_the_soft_thresholded_svd_of_the_pseudo_outcome() -> N
     kept = np.maximum(values[:3] - effective_l2(5.0, LOG, n_factors=3, penalizes_offsets=False), 0)
     fixed = (weight * (1 - weight)) @ np.square(LOG.rating - values_on(model.imputed_, LOG))
     assert kept[0] > 0
-    assert model.objective_ - fixed == pytest.approx(np.square(values).sum() - np.square(kept).sum(), rel=1e-9)
+    assert model.objective_ - fixed == pytest.approx(
+        np.square(values).sum() - np.square(kept).sum(), rel=1e-9
+    )
 
 
 def test_the_imputation_is_a_weighted_factorisation_of_the_log() -> None:
     imputer = MatrixFactorization(2, 3.0, offsets="regularized")
-    model = DoublyRobustFactorization(3, 5.0, imputer=imputer, weighting="dr-jl", **SETTINGS).fit(LOG, P)
+    model = DoublyRobustFactorization(3, 5.0, imputer=imputer, weighting="dr-jl", **SETTINGS).fit(
+        LOG, P
+    )
 
     weight = np.minimum(P.inverse, np.quantile(P.inverse, 0.99))
     weight *= LOG.n_cells / weight.sum()
@@ -187,7 +234,9 @@ def test_weightings_estimate_variance_and_squared_bias_without_error(
         "dr-mse": (odds + odds**2) / 2 * square,
     }
     for name, cells in wanted.items():
-        mean = expectation(true, lambda seen, name=name: float(WEIGHTINGS[name](true[seen]) @ square[seen]))
+        mean = expectation(
+            true, lambda seen, name=name: float(WEIGHTINGS[name](true[seen]) @ square[seen])
+        )
         assert mean == pytest.approx(cells.sum(), rel=1e-9, abs=1e-9)
 
 
@@ -201,8 +250,13 @@ def test_weights_of_the_imputation_add_up_and_large_ones_are_lowered() -> None:
     np.testing.assert_allclose(imputation_weight("mrdr", np.ones(4), 20), 5.0)
 
 
-@given(y=arrays(np.float64, 5, elements=st.floats(-5, 5)), g=arrays(np.float64, 5, elements=st.floats(-5, 5)))
-def test_doubt_turns_errors_of_the_label_into_errors_of_the_loss(y: np.ndarray, g: np.ndarray) -> None:
+@given(
+    y=arrays(np.float64, 5, elements=st.floats(-5, 5)),
+    g=arrays(np.float64, 5, elements=st.floats(-5, 5)),
+)
+def test_doubt_turns_errors_of_the_label_into_errors_of_the_loss(
+    y: np.ndarray, g: np.ndarray
+) -> None:
     f = np.array([0.0, 1.0, -2.0, 3.0, 0.5])
 
     wanted = np.square((y - f) ** 2 - (g - f) ** 2)
@@ -212,7 +266,10 @@ def test_doubt_turns_errors_of_the_label_into_errors_of_the_loss(y: np.ndarray, 
 
 def test_label_imputation_needs_one_round_and_error_imputation_moves_on() -> None:
     label = [DoublyRobustFactorization(3, 5.0, n_rounds=n, **SETTINGS).fit(LOG, P) for n in (1, 4)]
-    error = [DoublyRobustFactorization(3, 5.0, imputation="error", n_rounds=n, **SETTINGS).fit(LOG, P) for n in (1, 2)]
+    error = [
+        DoublyRobustFactorization(3, 5.0, imputation="error", n_rounds=n, **SETTINGS).fit(LOG, P)
+        for n in (1, 2)
+    ]
 
     assert np.array_equal(dense(label[0].parameters_), dense(label[1].parameters_))
     assert np.array_equal(dense(label[0].parameters_), dense(error[0].parameters_))
@@ -220,7 +277,9 @@ def test_label_imputation_needs_one_round_and_error_imputation_moves_on() -> Non
         "mrdr",
         P.values,
         LOG.n_cells,
-        error_doubt(LOG.rating, values_on(error[0].imputed_, LOG), values_on(error[0].parameters_, LOG)),
+        error_doubt(
+            LOG.rating, values_on(error[0].imputed_, LOG), values_on(error[0].parameters_, LOG)
+        ),
     )
     change = dense(error[1].imputed_) - dense(error[0].imputed_)
     residual = LOG.rating - values_on(error[1].imputed_, LOG)
@@ -254,7 +313,9 @@ def test_targeting_makes_doubly_robust_and_error_imputation_agree(
         fast = squared_risk(prediction, truth, guess, weight, seen) * truth.size
         assert dr == pytest.approx(eib, rel=1e-6, abs=1e-6)
         assert fast == pytest.approx(dr, rel=1e-6, abs=1e-6)
-        assert squared_risk(prediction, truth, truth, weight, seen) == pytest.approx(delta.mean(), abs=1e-9)
+        assert squared_risk(prediction, truth, truth, weight, seen) == pytest.approx(
+            delta.mean(), abs=1e-9
+        )
 
 
 def test_targeted_learning_minimises_the_targeted_estimate() -> None:
@@ -272,13 +333,18 @@ def test_targeted_learning_minimises_the_targeted_estimate() -> None:
 
 
 def test_targeting_asks_for_the_propensities_of_all_cells() -> None:
-    with pytest.raises(BadPropensityError, match=r"adds up the weights of all cells: pass a matrix of shape \(70, 50\)"):
+    with pytest.raises(
+        BadPropensityError,
+        match=r"adds up the weights of all cells: pass a matrix of shape \(70, 50\)",
+    ):
         TDR(3).fit(LOG, P)
 
 
 def test_sure_cells_need_no_targeting() -> None:
     log = log_of(np.ones(SHAPE), np.ones(SHAPE, bool))
-    np.testing.assert_array_equal(targeted_weight(np.ones(6), np.ones(SHAPE), log, None), np.ones(6))
+    np.testing.assert_array_equal(
+        targeted_weight(np.ones(6), np.ones(SHAPE), log, None), np.ones(6)
+    )
 
 
 # Settings
@@ -288,13 +354,18 @@ def test_balanced_learning_balances_the_predictions_of_the_round_before() -> Non
     once, twice = (DRV2(3, 5.0, n_rounds=n, **SETTINGS).fit(LOG, P) for n in (1, 2))
 
     assert np.array_equal(
-        dense(once.parameters_), dense(DoublyRobustFactorization(3, 5.0, weighting="dr-jl", **SETTINGS).fit(LOG, P).parameters_)
+        dense(once.parameters_),
+        dense(
+            DoublyRobustFactorization(3, 5.0, weighting="dr-jl", **SETTINGS).fit(LOG, P).parameters_
+        ),
     )
     assert np.abs(dense(once.parameters_) - dense(twice.parameters_)).max() > 1e-4
 
 
 def test_clicks_are_a_log_of_zeros_and_ones() -> None:
-    clicks = Ratings.from_codes(LOG.user, LOG.item, (LOG.rating >= 4).astype(float), shape=(LOG.n_users, LOG.n_items))
+    clicks = Ratings.from_codes(
+        LOG.user, LOG.item, (LOG.rating >= 4).astype(float), shape=(LOG.n_users, LOG.n_items)
+    )
     model = DoublyRobustFactorization(3, 5.0, threshold=4).fit(LOG, P)
     twin = DoublyRobustFactorization(3, 5.0).fit(clicks, P)
 
@@ -317,7 +388,10 @@ def test_clicks_are_a_log_of_zeros_and_ones() -> None:
         ({"dtype": "float16"}, "unknown dtype"),
         ({"n_rounds": 0}, "n_rounds must be a whole number, at least 1"),
         ({"l2": -1.0}, "l2 must be a finite number"),
-        ({"weighting": "eib", "targeted": True}, "targeted changes what is made of propensities, and weighting='eib' reads none"),
+        (
+            {"weighting": "eib", "targeted": True},
+            "targeted changes what is made of propensities, and weighting='eib' reads none",
+        ),
         ({"targeted": True, "is_balanced": True}, "in two ways: choose one"),
     ],
 )
@@ -339,19 +413,25 @@ def test_large_weights_that_meet_a_poor_imputation_are_told() -> None:
 
 
 def test_threads_are_not_seen_and_float32_is_close(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unskew.models.problem.CELLS_A_TASK", 50)
+    monkeypatch.setattr("unskew.factorization.objective.CELLS_A_TASK", 50)
     for loss in ("squared", "absolute"):
         fits = [
-            DoublyRobustFactorization(3, 5.0, loss=loss, n_threads=n, max_iter=20, **SETTINGS).fit(LOG, P)  # type: ignore[arg-type]
+            DoublyRobustFactorization(3, 5.0, loss=loss, n_threads=n, max_iter=20, **SETTINGS).fit(
+                LOG, P
+            )  # type: ignore[arg-type]
             for n in (1, 2, 3)
         ]
-        assert all(np.array_equal(dense(each.parameters_), dense(fits[0].parameters_)) for each in fits)
+        assert all(
+            np.array_equal(dense(each.parameters_), dense(fits[0].parameters_)) for each in fits
+        )
     single = DoublyRobustFactorization(3, 5.0, dtype="float32", **SETTINGS).fit(LOG, P)
     double = DoublyRobustFactorization(3, 5.0, **SETTINGS).fit(LOG, P)
     assert single.risk_ == pytest.approx(double.risk_, rel=1e-3)
 
 
-@pytest.mark.parametrize("model", [EIB(3), DRV2(3), DoublyRobustFactorization(3, imputer=MatrixFactorization(2, 3.0))])
+@pytest.mark.parametrize(
+    "model", [EIB(3), DRV2(3), DoublyRobustFactorization(3, imputer=MatrixFactorization(2, 3.0))]
+)
 def test_a_saved_model_comes_back(model: DoublyRobustFactorization, tmp_path: Path) -> None:
     model.set_params(l2=20.0).fit(LOG, np.maximum(P.values, 0.1))
     model.save(tmp_path / "model")
@@ -363,28 +443,39 @@ def test_a_saved_model_comes_back(model: DoublyRobustFactorization, tmp_path: Pa
     assert repr(again) == repr(model)
     assert again.risk_ == model.risk_
     assert np.array_equal(dense(again.imputed_), dense(model.imputed_))
-    assert np.array_equal(again.predict(LOG.users, LOG.items[:1].repeat(70)), model.predict(LOG.users, LOG.items[:1].repeat(70)))
+    assert np.array_equal(
+        again.predict(LOG.users, LOG.items[:1].repeat(70)),
+        model.predict(LOG.users, LOG.items[:1].repeat(70)),
+    )
 
 
 def test_unknown_pairs_without_offsets_fall_back_on_the_doubly_robust_mean() -> None:
     model = DoublyRobustFactorization(3, 5.0, offsets="none", **SETTINGS).fit(LOG, P)
     guess = dense(model.imputed_)
 
-    mean = (guess.sum() + Clip(15)(P.inverse) @ (LOG.rating - guess[LOG.user, LOG.item])) / LOG.n_cells
+    mean = (
+        guess.sum() + Clip(15)(P.inverse) @ (LOG.rating - guess[LOG.user, LOG.item])
+    ) / LOG.n_cells
 
     assert model.predict([-1], [-1])[0] == pytest.approx(mean)
 
 
 def test_a_warm_start_goes_on() -> None:
     model = DoublyRobustFactorization(3, 5.0, tol=1e-9, **SETTINGS).fit(LOG, P)
-    again = DoublyRobustFactorization(3, 5.0, tol=1e-9, **SETTINGS).fit(LOG, P, warm_start=model.parameters_)
+    again = DoublyRobustFactorization(3, 5.0, tol=1e-9, **SETTINGS).fit(
+        LOG, P, warm_start=model.parameters_
+    )
 
     assert again.n_iter_ < model.n_iter_
     assert again.objective_ == pytest.approx(model.objective_, rel=1e-6)
 
 
 def test_cross_validation_chooses_an_imputer_and_a_transform() -> None:
-    grid = {"l2": [5.0, 20.0], "imputer": [MatrixFactorization(2, 1.0, offsets="none")], "weight_transform": [Clip(5), Clip(20)]}
+    grid = {
+        "l2": [5.0, 20.0],
+        "imputer": [MatrixFactorization(2, 1.0, offsets="none")],
+        "weight_transform": [Clip(5), Clip(20)],
+    }
     found = unskew.cross_validate(DoublyRobustFactorization(3), LOG, P, grid=grid, n_threads=1)
 
     assert found.best_params["weight_transform"] in grid["weight_transform"]
@@ -393,7 +484,9 @@ def test_cross_validation_chooses_an_imputer_and_a_transform() -> None:
 
 def test_no_matrix_of_users_by_items_is_ever_built() -> None:
     shape, rng = (3000, 3000), np.random.default_rng(0)
-    log = Ratings.from_codes(rng.permutation(3000), rng.permutation(3000), rng.normal(size=3000), shape=shape)
+    log = Ratings.from_codes(
+        rng.permutation(3000), rng.permutation(3000), rng.normal(size=3000), shape=shape
+    )
     tracemalloc.start()
     DoublyRobustFactorization(3, 1.0, max_iter=3, n_threads=1).fit(log, np.full(3000, 0.5))
     _, peak = tracemalloc.get_traced_memory()
@@ -408,7 +501,9 @@ def test_no_matrix_of_users_by_items_is_ever_built() -> None:
 def test_squares_lie_above_the_absolute_loss_and_touch_it() -> None:
     rng = np.random.default_rng(0)
     guess = rng.normal(3, 1, (LOG.n_users, LOG.n_items))
-    loss = AbsoluteDifferences.of(LOG, P.inverse, guess[LOG.user, LOG.item], as_parameters(guess), random_state=0)
+    loss = AbsoluteDifferences.of(
+        LOG, P.inverse, guess[LOG.user, LOG.item], as_parameters(guess), random_state=0
+    )
     now = rng.normal(3, 1, loss.user.size)
     now[: len(LOG)] = now[len(LOG) :].reshape(guess.shape)[LOG.user, LOG.item]
     target, weight = loss.above(now, 30)
@@ -420,7 +515,9 @@ def test_squares_lie_above_the_absolute_loss_and_touch_it() -> None:
         other = now + rng.normal(0, scale, guess.shape)[loss.user, loss.item]
         assert squares(other) - squares(now) >= loss.loss(other) - loss.loss(now) - 1e-6
     step = 1e-7 * rng.normal(0, 1, guess.shape)[loss.user, loss.item]
-    assert squares(now + step) - squares(now) == pytest.approx(loss.loss(now + step) - loss.loss(now), rel=1e-3)
+    assert squares(now + step) - squares(now) == pytest.approx(
+        loss.loss(now + step) - loss.loss(now), rel=1e-3
+    )
 
 
 def test_absolute_loss_beats_squared_on_its_own_ground() -> None:
@@ -440,11 +537,13 @@ def test_absolute_loss_beats_squared_on_its_own_ground() -> None:
 
 
 def test_many_cells_are_stood_for_by_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unskew.models.absolute_differences.MOST_CELLS", 1000)
+    monkeypatch.setattr("unskew.factorization.absolute_differences.MOST_CELLS", 1000)
     guess = np.full((LOG.n_users, LOG.n_items), 3.0)
 
     losses = [
-        AbsoluteDifferences.of(LOG, P.inverse, np.full(len(LOG), 3.0), as_parameters(guess), random_state=seed)
+        AbsoluteDifferences.of(
+            LOG, P.inverse, np.full(len(LOG), 3.0), as_parameters(guess), random_state=seed
+        )
         for seed in (0, 0, 1)
     ]
 
@@ -471,9 +570,13 @@ def test_ratings_that_a_switch_drops_are_as_if_never_seen(normalize: Any, offset
     kept = P.inverse <= 10
     rest = LOG.take(kept)
 
-    switched = MatrixFactorization(3, 5.0, offsets=offsets, normalize=normalize, weight_transform=Switch(10)).fit(LOG, P)
+    switched = MatrixFactorization(
+        3, 5.0, offsets=offsets, normalize=normalize, weight_transform=Switch(10)
+    ).fit(LOG, P)
 
-    twin = MatrixFactorization(3, 5.0, offsets=offsets, normalize=normalize).fit(rest, P.values[kept])
+    twin = MatrixFactorization(3, 5.0, offsets=offsets, normalize=normalize).fit(
+        rest, P.values[kept]
+    )
     np.testing.assert_allclose(dense(switched.parameters_), dense(twin.parameters_), atol=1e-8)
     assert switched.n_seen(LOG) == len(LOG)
 

@@ -13,12 +13,12 @@ from scipy.stats import norm
 
 from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
+from unskew.factorization import exposure as steps
+from unskew.factorization.exposure import Exposed, ExposureSteps
+from unskew.factorization.objective import Side
+from unskew.factorization.parameters import Parameters
 from unskew.models.exposure import ExposureFactorization
-from unskew.models.factorization import MatrixFactorization
-from unskew.models.parameters import Parameters
-from unskew.models.problem import Side
-from unskew.models.solvers import exposure as steps
-from unskew.models.solvers.exposure import Exposed, ExposureSteps
+from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.threads import Workers
 
 
@@ -52,15 +52,21 @@ class Dense:
             chance[u, i] = seen / (seen + 1 - exposure[i])
         return chance
 
-    def step(self, users: np.ndarray, items: np.ndarray, exposure: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        chance, ridge = self.chance(users, items, exposure), self.l2 / self.precision * np.eye(items.shape[1])
+    def step(
+        self, users: np.ndarray, items: np.ndarray, exposure: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        chance, ridge = (
+            self.chance(users, items, exposure),
+            self.l2 / self.precision * np.eye(items.shape[1]),
+        )
         new_users = [
             np.linalg.solve((items * p[:, None]).T @ items + ridge, items.T @ (p * y))
             for p, y in zip(chance, self.clicked, strict=True)
         ]
         x = np.array(new_users)
         new_items = [
-            np.linalg.solve((x * p[:, None]).T @ x + ridge, x.T @ (p * y)) for p, y in zip(chance.T, self.clicked.T, strict=True)
+            np.linalg.solve((x * p[:, None]).T @ x + ridge, x.T @ (p * y))
+            for p, y in zip(chance.T, self.clicked.T, strict=True)
         ]
         a, b = self.prior
         return x, np.array(new_items), (a - 1 + chance.sum(axis=0)) / (a + b - 2 + len(x))
@@ -88,16 +94,27 @@ SETTINGS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("precision", [0.5, 1.0, 9.0])
-def test_the_chance_of_exposure_is_bayes_rule_with_a_density_that_integrates_to_one(precision: float) -> None:
+def test_the_chance_of_exposure_is_bayes_rule_with_a_density_that_integrates_to_one(
+    precision: float,
+) -> None:
     """p(y | A = 1) is recovered from the chances at many scores: chance / (1 - chance) * (1 - mu) / mu, integrated over v . w."""
-    one = Side.of(np.zeros(1, np.int32), np.zeros(1, np.int32), np.ones(1), np.ones(1), shape=(2, 2), dtype="float64")
+    one = Side.of(
+        np.zeros(1, np.int32),
+        np.zeros(1, np.int32),
+        np.ones(1),
+        np.ones(1),
+        shape=(2, 2),
+        dtype="float64",
+    )
     mu = np.array([0.3, 0.3])
     with Workers(1) as workers:
         solver = ExposureSteps(one, one, precision, 0.1, (1.0, 1.0), workers)
 
         def density(score: float) -> float:
             users, items = np.array([[0.0], [score]]), np.ones((2, 1))
-            chance = float(solver._chances(solver._scores(users, items), solver._log_odds(mu))[1, 1])
+            chance = float(
+                solver._chances(solver._scores(users, items), solver._log_odds(mu))[1, 1]
+            )
             return chance / (1 - chance) * 0.7 / 0.3
 
         assert quad(density, -10, 10)[0] == pytest.approx(1, abs=1e-8)
@@ -105,7 +122,14 @@ def test_the_chance_of_exposure_is_bayes_rule_with_a_density_that_integrates_to_
 
 
 def test_a_click_was_seen_for_certain() -> None:
-    one = Side.of(np.zeros(1, np.int32), np.ones(1, np.int32), np.ones(1), np.ones(1), shape=(2, 2), dtype="float64")
+    one = Side.of(
+        np.zeros(1, np.int32),
+        np.ones(1, np.int32),
+        np.ones(1),
+        np.ones(1),
+        shape=(2, 2),
+        dtype="float64",
+    )
     users, items = np.ones((2, 1)), np.ones((2, 1))
     with Workers(1) as workers:
         solver = ExposureSteps(one, one, 1.0, 0.1, (1.0, 1.0), workers)
@@ -119,9 +143,16 @@ def test_a_click_was_seen_for_certain() -> None:
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
-@pytest.mark.parametrize(("rows", "partners", "products"), [(64, 256, 1 << 20), (5, 4, 1 << 20), (64, 256, 12), (64, 256, 1)])
+@pytest.mark.parametrize(
+    ("rows", "partners", "products"),
+    [(64, 256, 1 << 20), (5, 4, 1 << 20), (64, 256, 12), (64, 256, 1)],
+)
 def test_every_step_is_that_of_the_dense_twin(
-    settings: dict[str, Any], rows: int, partners: int, products: int, monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, Any],
+    rows: int,
+    partners: int,
+    products: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(steps, "LEAST_ROWS", rows)
     monkeypatch.setattr(steps, "BLOCK_PARTNERS", partners)
@@ -142,7 +173,9 @@ def test_every_step_is_that_of_the_dense_twin(
 
 
 @pytest.mark.parametrize(("n_users", "n_items"), [(6000, 8), (8, 6000)])
-def test_memory_stays_bounded_where_partners_are_few_and_factors_many(n_users: int, n_items: int) -> None:
+def test_memory_stays_bounded_where_partners_are_few_and_factors_many(
+    n_users: int, n_items: int
+) -> None:
     """The normal matrices of 6,000 rows are 77 MB; those of a block, with all else, are a few."""
     log = some_clicks(shape=(n_users, n_items))
     model = ExposureFactorization(40, max_iter=1, n_threads=1)
@@ -158,7 +191,9 @@ def test_memory_stays_bounded_where_partners_are_few_and_factors_many(n_users: i
 
 
 @pytest.mark.parametrize(("n_users", "n_blocks"), [(50, 1), (1000, 16), (9000, 18)])
-def test_products_of_factors_are_made_once_for_many_rows(n_users: int, n_blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_products_of_factors_are_made_once_for_many_rows(
+    n_users: int, n_blocks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """For each block of 64 to 512 users once for every item, and for each of the two of 100 items once for every user."""
     made, products = [], steps._products
 
@@ -173,17 +208,23 @@ def test_products_of_factors_are_made_once_for_many_rows(n_users: int, n_blocks:
 
 
 @pytest.mark.parametrize("precision", [1.0, 900.0])
-def test_the_likelihood_keeps_its_digits_at_far_scores_and_certain_exposure(precision: float) -> None:
+def test_the_likelihood_keeps_its_digits_at_far_scores_and_certain_exposure(
+    precision: float,
+) -> None:
     """With mu = 1 the density of silence at a far score is below the smallest number, and its logarithm is not."""
     log = Ratings.from_dense(np.array([[1.0, 0.0], [0.0, 0.0]]))
     model = ExposureFactorization(1, precision=precision)
     with Workers(1) as workers:
         solver = model._solver(log, None, workers)
-        at = Parameters(np.array([[1.0], [50.0]]), np.array([[1.0], [-1.0]]), np.zeros(2), np.zeros(2), 0.0)
+        at = Parameters(
+            np.array([[1.0], [50.0]]), np.array([[1.0], [-1.0]]), np.zeros(2), np.zeros(2), 0.0
+        )
         value = solver.start(Exposed(at, np.array([1.0, 1.0]))).value
 
     squares = 0.5 * precision * (1 + 2 * 50**2)
-    assert value == pytest.approx(squares - 2 * np.log(precision / (2 * np.pi)) + 0.5 * model.l2 * (2 + 1 + 50**2), rel=1e-12)
+    assert value == pytest.approx(
+        squares - 2 * np.log(precision / (2 * np.pi)) + 0.5 * model.l2 * (2 + 1 + 50**2), rel=1e-12
+    )
 
 
 def test_the_fit_is_a_stationary_point_of_the_posterior() -> None:
@@ -192,9 +233,16 @@ def test_the_fit_is_a_stationary_point_of_the_posterior() -> None:
     twin, found, rng = dense(LOG, model), model.parameters_, np.random.default_rng(0)
 
     for _ in range(6):
-        to = [rng.normal(size=part.shape) for part in (found.user_factors, found.item_factors, model.exposure_)]
+        to = [
+            rng.normal(size=part.shape)
+            for part in (found.user_factors, found.item_factors, model.exposure_)
+        ]
         values = [
-            twin.objective(found.user_factors + h * to[0], found.item_factors + h * to[1], model.exposure_ + 0.01 * h * to[2])
+            twin.objective(
+                found.user_factors + h * to[0],
+                found.item_factors + h * to[1],
+                model.exposure_ + 0.01 * h * to[2],
+            )
             for h in (1e-4, -1e-4)
         ]
         assert (values[0] - values[1]) / 2e-4 == pytest.approx(0, abs=1e-4)
@@ -215,10 +263,26 @@ def test_exposure_at_its_limits_is_no_trouble() -> None:
     assert model.exposure_[2] == 0
     assert np.isfinite(model.history_).all()
     found = Exposed(model.parameters_, np.array([1.0, 0.5, 0.0]))
-    side = Side.of(np.arange(6, dtype=np.int32), np.zeros(6, np.int32), np.ones(6), np.ones(6), shape=(6, 3), dtype="float64")
-    other = Side.of(np.zeros(6, np.int32), np.arange(6, dtype=np.int32), np.ones(6), np.ones(6), shape=(3, 6), dtype="float64")
+    side = Side.of(
+        np.arange(6, dtype=np.int32),
+        np.zeros(6, np.int32),
+        np.ones(6),
+        np.ones(6),
+        shape=(6, 3),
+        dtype="float64",
+    )
+    other = Side.of(
+        np.zeros(6, np.int32),
+        np.arange(6, dtype=np.int32),
+        np.ones(6),
+        np.ones(6),
+        shape=(3, 6),
+        dtype="float64",
+    )
     with Workers(1) as workers:
-        assert np.isfinite(ExposureSteps(side, other, 1.0, 0.1, (1.0, 1.0), workers).start(found).value)
+        assert np.isfinite(
+            ExposureSteps(side, other, 1.0, 0.1, (1.0, 1.0), workers).start(found).value
+        )
 
 
 def test_silence_of_those_who_did_not_see_is_not_held_against_an_item() -> None:
@@ -233,7 +297,11 @@ def test_silence_of_those_who_did_not_see_is_not_held_against_an_item() -> None:
     def hits(fitted: Any) -> float:
         """Precision at 10 over the cells that were not clicked."""
         found = fitted.parameters_
-        scores = found.user_factors @ found.item_factors.T + found.user_offset[:, None] + found.item_offset
+        scores = (
+            found.user_factors @ found.item_factors.T
+            + found.user_offset[:, None]
+            + found.item_offset
+        )
         best = np.argsort(-np.where(clicked, -np.inf, scores), axis=1, kind="stable")[:, :10]
         return float(np.take_along_axis(score, best, axis=1).mean())
 

@@ -10,8 +10,8 @@ from scipy.optimize import minimize
 import unskew
 from unskew.data.ratings import Ratings
 from unskew.errors import BadRatingError
+from unskew.factorization.weights import effective_l2
 from unskew.models.logistic import LogisticFactorization, LogLoss
-from unskew.models.weights import effective_l2
 from unskew.threads import Workers
 
 WORLD = unskew.simulate(n_users=30, n_items=20, density=0.25, alpha=0.5, random_state=5)
@@ -20,9 +20,14 @@ CLICK = (LOG.rating >= 4).astype(float)
 
 
 def objective(model: LogisticFactorization, logit: np.ndarray) -> float:
-    l2 = effective_l2(model.l2, LOG, n_factors=model.n_factors, penalizes_offsets=model.offsets == "regularized")
+    l2 = effective_l2(
+        model.l2, LOG, n_factors=model.n_factors, penalizes_offsets=model.offsets == "regularized"
+    )
     loss = np.logaddexp(0, logit) - CLICK * logit
-    return float(P.inverse @ loss + l2 * model.parameters_.penalty(with_offsets=model.offsets == "regularized"))
+    return float(
+        P.inverse @ loss
+        + l2 * model.parameters_.penalty(with_offsets=model.offsets == "regularized")
+    )
 
 
 @pytest.mark.parametrize("offsets", ["none", "free", "regularized"])
@@ -33,7 +38,10 @@ def test_the_objective_is_the_weighted_log_loss_and_never_rises(offsets: Any) ->
 
     assert ((probability > 0) & (probability < 1)).all()
     assert model.objective_ == pytest.approx(objective(model, special.logit(probability)), rel=1e-9)
-    assert all(later <= earlier * (1 + 1e-12) for earlier, later in zip(model.history_, model.history_[1:], strict=False))
+    assert all(
+        later <= earlier * (1 + 1e-12)
+        for earlier, later in zip(model.history_, model.history_[1:], strict=False)
+    )
 
 
 def test_brute_force_finds_nothing_better() -> None:
@@ -43,7 +51,9 @@ def test_brute_force_finds_nothing_better() -> None:
     def dense(point: np.ndarray) -> float:
         a, b, c = np.split(point, [30, 50])
         logit = a[LOG.user] + b[LOG.item] + c[0]
-        return float(P.inverse @ (np.logaddexp(0, logit) - CLICK * logit) + l2 * np.square(point).sum())
+        return float(
+            P.inverse @ (np.logaddexp(0, logit) - CLICK * logit) + l2 * np.square(point).sum()
+        )
 
     best = minimize(dense, np.zeros(51), method="BFGS")
 
@@ -69,7 +79,9 @@ def test_scores_are_the_predicted_probabilities() -> None:
 
     block = model.scorer(LOG.users, LOG.items)(np.arange(30, dtype=np.int32))
 
-    np.testing.assert_allclose(block[LOG.user, LOG.item], model.predict(LOG.users[LOG.user], LOG.items[LOG.item]))
+    np.testing.assert_allclose(
+        block[LOG.user, LOG.item], model.predict(LOG.users[LOG.user], LOG.items[LOG.item])
+    )
 
 
 def test_unknown_pairs_get_the_weighted_share_of_clicks_without_offsets() -> None:
@@ -79,7 +91,9 @@ def test_unknown_pairs_get_the_weighted_share_of_clicks_without_offsets() -> Non
 
 
 def test_ratings_that_are_no_clicks_are_refused() -> None:
-    with pytest.raises(BadRatingError, match=r"log loss needs ratings of 0 and of 1; there is .* Pass threshold=4"):
+    with pytest.raises(
+        BadRatingError, match=r"log loss needs ratings of 0 and of 1; there is .* Pass threshold=4"
+    ):
         LogisticFactorization(2).fit(LOG, P)
 
 

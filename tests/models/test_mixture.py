@@ -16,16 +16,23 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.base import clone
 
 import unskew
-from unskew.data.archive import read_model
 from unskew.data.ratings import Ratings
-from unskew.errors import BadPropensityError, NotFittedError, PropensityWarning, UniverseError, UnknownNameError, UsageError
-from unskew.models.factorization import MatrixFactorization
-from unskew.models.mechanisms import AtRandom, ByValue, ByValueAndItem, Effects, PseudoCells
+from unskew.errors import (
+    BadPropensityError,
+    NotFittedError,
+    PropensityWarning,
+    UniverseError,
+    UnknownNameError,
+    UsageError,
+)
+from unskew.factorization.solution import run
+from unskew.io.model_files import read_model
+from unskew.latent.mechanisms import AtRandom, ByValue, ByValueAndItem, Effects, PseudoCells
+from unskew.latent.mixture import Cells, Expectation
+from unskew.latent.mixture import draw as draw_clusters
+from unskew.latent.value_effects import log_odds
+from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.mixture import MultinomialMixture
-from unskew.models.run import run
-from unskew.models.solvers.clusters import Cells, Expectation
-from unskew.models.solvers.clusters import draw as draw_clusters
-from unskew.models.value_effects import log_odds
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
 from unskew.threads import Workers
 from unskew.types import Matrix, Vector
@@ -54,7 +61,9 @@ class World:
     """Clusters x items x levels."""
 
 
-def draw(n_users: int, n_items: int, n_clusters: int, seed: int = 0, mu: dict[int, float] = MU) -> World:
+def draw(
+    n_users: int, n_items: int, n_clusters: int, seed: int = 0, mu: dict[int, float] = MU
+) -> World:
     rng = np.random.default_rng(seed)
     cluster = rng.integers(n_clusters, size=n_users)
     shares = rng.dirichlet(np.full(len(mu), 0.5), size=(n_clusters, n_items))
@@ -68,7 +77,9 @@ WORLD = draw(80, 20, 3)
 LOG = WORLD.log
 
 
-def fitted(mechanism: Any, value_effect: Any = "fixed", log: Ratings = LOG, **settings: Any) -> MultinomialMixture:
+def fitted(
+    mechanism: Any, value_effect: Any = "fixed", log: Ratings = LOG, **settings: Any
+) -> MultinomialMixture:
     defaults = {"n_clusters": 3, "n_restarts": 2, "max_iter": 60}
     model = MultinomialMixture(mechanism, value_effect=value_effect, **(defaults | settings))
     levels = np.unique(log.rating)
@@ -106,7 +117,9 @@ def log_likelihood(model: MultinomialMixture, log: Ratings) -> float:
 
 def log_prior(model: MultinomialMixture, log: Ratings) -> float:
     """Up to constants."""
-    total = model.smoothing * float(np.log(model.rating_shares_).sum() + np.log(model.cluster_shares_).sum())
+    total = model.smoothing * float(
+        np.log(model.rating_shares_).sum() + np.log(model.cluster_shares_).sum()
+    )
     if model.mechanism == "mar":
         return total
     odds = np.log(model.value_propensities_ / (1 - model.value_propensities_))
@@ -116,7 +129,9 @@ def log_prior(model: MultinomialMixture, log: Ratings) -> float:
         if model.value_effect != "fixed":
             return np.nan  # s and t are not told apart by their sum
         total -= float(((odds - value).mean(axis=1) ** 2).sum()) / 20
-    strength = {"fixed": 0.0, "prior": model.prior_strength * log.n_cells, "free": 2.0}[model.value_effect]
+    strength = {"fixed": 0.0, "prior": model.prior_strength * log.n_cells, "free": 2.0}[
+        model.value_effect
+    ]
     share = known if model.value_effect == "prior" else 0.5
     mu = model.value_propensities_[0]
     if model.mechanism == "cpt-v":
@@ -126,13 +141,16 @@ def log_prior(model: MultinomialMixture, log: Ratings) -> float:
 
 @ignoring_freedom
 @pytest.mark.parametrize(
-    ("mechanism", "value_effect"), [pair for pair in SETTINGS if pair[0] != "logit-vd" or pair[1] == "fixed"]
+    ("mechanism", "value_effect"),
+    [pair for pair in SETTINGS if pair[0] != "logit-vd" or pair[1] == "fixed"],
 )
 def test_the_objective_is_the_dense_posterior(mechanism: str, value_effect: str) -> None:
     for max_iter in (1, 20):
         model = fitted(mechanism, value_effect, max_iter=max_iter)
 
-        assert model.objective_ == pytest.approx(-log_likelihood(model, LOG) - log_prior(model, LOG), rel=1e-10)
+        assert model.objective_ == pytest.approx(
+            -log_likelihood(model, LOG) - log_prior(model, LOG), rel=1e-10
+        )
 
 
 PRIOR = PseudoCells(np.arange(1.0, 6.0), np.full(5, 3.0))
@@ -140,9 +158,16 @@ PRIOR = PseudoCells(np.arange(1.0, 6.0), np.full(5, 3.0))
 
 @pytest.mark.parametrize(
     ("name", "mechanism"),
-    [("mar", AtRandom()), ("cpt-v", ByValue(PRIOR)), ("logit-vd", ByValueAndItem(None)), ("logit-vd", ByValueAndItem(PRIOR))],
+    [
+        ("mar", AtRandom()),
+        ("cpt-v", ByValue(PRIOR)),
+        ("logit-vd", ByValueAndItem(None)),
+        ("logit-vd", ByValueAndItem(PRIOR)),
+    ],
 )
-def test_the_sparse_likelihood_is_the_dense_one_at_any_parameters(name: Any, mechanism: Any) -> None:
+def test_the_sparse_likelihood_is_the_dense_one_at_any_parameters(
+    name: Any, mechanism: Any
+) -> None:
     rng = np.random.default_rng(0)
     cells = Cells.of(LOG, np.searchsorted(list(MU), LOG.rating).astype(np.uint8), 5)
     effects = Effects(rng.normal(size=5), rng.normal(size=LOG.n_items) * (name == "logit-vd"))
@@ -155,16 +180,25 @@ def test_the_sparse_likelihood_is_the_dense_one_at_any_parameters(name: Any, mec
         solver = Expectation(cells, mechanism, 0.7, 0.0, workers)
         found = -solver.value(solver.start((clusters,)))
 
-    prior = 0.7 * float(np.log(clusters.levels).sum() + np.log(clusters.sizes).sum()) + mechanism.log_prior(effects)
+    prior = 0.7 * float(
+        np.log(clusters.levels).sum() + np.log(clusters.sizes).sum()
+    ) + mechanism.log_prior(effects)
     assert found == pytest.approx(log_likelihood(model, LOG) + prior, rel=1e-12)
 
 
 @pytest.mark.parametrize("mechanism", ["cpt-v", "logit-vd"])
-def test_the_likelihood_is_the_sum_over_all_clusters_and_all_unlogged_ratings(mechanism: str) -> None:
+def test_the_likelihood_is_the_sum_over_all_clusters_and_all_unlogged_ratings(
+    mechanism: str,
+) -> None:
     """2^3 ways to put three users into two clusters, times every way to fill in the unlogged cells."""
     log = Ratings.from_dense([[1, 2], [0, 2], [0, 0]])
     model = fitted(mechanism, log=log, n_clusters=2, max_iter=2)
-    theta, b, mu, seen = model.cluster_shares_, model.rating_shares_, model.value_propensities_, level_matrix(log)
+    theta, b, mu, seen = (
+        model.cluster_shares_,
+        model.rating_shares_,
+        model.value_propensities_,
+        level_matrix(log),
+    )
 
     total = 0.0
     for z in product(range(2), repeat=3):
@@ -172,7 +206,9 @@ def test_the_likelihood_is_the_sum_over_all_clusters_and_all_unlogged_ratings(me
             y = np.array(filled).reshape(3, 2)
             if (y == seen)[seen >= 0].all():
                 chances = [
-                    b[z[u], i, y[u, i]] * (mu[i, y[u, i]] if seen[u, i] >= 0 else 1 - mu[i, y[u, i]]) for u, i in np.ndindex(3, 2)
+                    b[z[u], i, y[u, i]]
+                    * (mu[i, y[u, i]] if seen[u, i] >= 0 else 1 - mu[i, y[u, i]])
+                    for u, i in np.ndindex(3, 2)
                 ]
                 total += float(np.prod(theta[list(z)]) * np.prod(chances))
 
@@ -193,7 +229,12 @@ def test_no_sweep_makes_the_posterior_worse(mechanism: str, value_effect: str) -
 
 def textbook_step(model: MultinomialMixture, log: Ratings) -> tuple[Vector, Matrix, Vector]:
     """theta, B and mu after one sweep that imputes the ratings of unlogged cells, on dense arrays."""
-    theta, b, mu, seen = model.cluster_shares_, model.rating_shares_, model.value_propensities_, level_matrix(log)
+    theta, b, mu, seen = (
+        model.cluster_shares_,
+        model.rating_shares_,
+        model.value_propensities_,
+        level_matrix(log),
+    )
     left = (1 - mu) * b
     m = left.sum(axis=2)
     q = np.empty((log.n_users, theta.size))
@@ -222,7 +263,11 @@ def test_the_textbooks_step_does_not_move_what_was_found(value_effect: str) -> N
     assert model.converged_
     np.testing.assert_allclose(theta, model.cluster_shares_, atol=1e-5)
     np.testing.assert_allclose(b, model.rating_shares_, atol=1e-5)
-    np.testing.assert_allclose(mu if value_effect == "prior" else list(MU.values()), model.value_propensities_[0], atol=1e-5)
+    np.testing.assert_allclose(
+        mu if value_effect == "prior" else list(MU.values()),
+        model.value_propensities_[0],
+        atol=1e-5,
+    )
 
 
 def test_ratings_at_random_alone_are_counted_once_the_clusters_are_known() -> None:
@@ -230,7 +275,9 @@ def test_ratings_at_random_alone_are_counted_once_the_clusters_are_known() -> No
     model = fitted("mar", n_clusters=1, smoothing=0.5)
 
     seen = level_matrix(LOG)
-    counts = np.array([[(seen[:, i] == r).sum() for r in range(5)] for i in range(LOG.n_items)]) + 0.5
+    counts = (
+        np.array([[(seen[:, i] == r).sum() for r in range(5)] for i in range(LOG.n_items)]) + 0.5
+    )
     np.testing.assert_allclose(model.rating_shares_[0], counts / counts.sum(axis=1, keepdims=True))
     assert model.n_iter_ <= 5
 
@@ -242,7 +289,10 @@ def test_the_best_start_is_kept() -> None:
     model = fitted("cpt-v", n_restarts=4, max_iter=8, tol=0.0, random_state=1)
     with Workers(1) as workers:
         solver = Expectation(cells, ByValue(None), model.smoothing, 0.0, workers)
-        alone = [run(solver, lambda start=start: (start,), max_iter=8, tol=-1.0) for start in model._starts(cells, effects)]
+        alone = [
+            run(solver, lambda start=start: (start,), max_iter=8, tol=-1.0)
+            for start in model._starts(cells, effects)
+        ]
 
     ends = [each.history[-1] for each in alone]
     best = int(np.argmin(ends))
@@ -262,7 +312,9 @@ def test_predictions_are_of_unlogged_cells() -> None:
     model = fitted("logit-vd")
 
     for u, i in ((0, 0), (7, 3)):
-        chance = model.user_shares_[u] @ model.rating_shares_[:, i] * (1 - model.value_propensities_[i])
+        chance = (
+            model.user_shares_[u] @ model.rating_shares_[:, i] * (1 - model.value_propensities_[i])
+        )
         np.testing.assert_allclose(model.predict_distribution([u], [i])[0], chance / chance.sum())
         assert model.predict([u], [i])[0] == pytest.approx(chance @ model.levels_ / chance.sum())
 
@@ -303,10 +355,14 @@ def test_scores_are_the_predicted_means_unknown_ids_included() -> None:
 
 def test_a_silent_user_is_judged_by_silence() -> None:
     """P(cluster | nothing logged) ~ theta_k prod_i m_ki."""
-    log = Ratings.from_dense(np.vstack([np.where(level_matrix(LOG) >= 0, WORLD.truth, 0), np.zeros((2, LOG.n_items))]))
+    log = Ratings.from_dense(
+        np.vstack([np.where(level_matrix(LOG) >= 0, WORLD.truth, 0), np.zeros((2, LOG.n_items))])
+    )
     model = fitted("cpt-v", log=log)
 
-    silence = model.cluster_shares_ * (model.rating_shares_ * (1 - model.value_propensities_)).sum(axis=2).prod(axis=1)
+    silence = model.cluster_shares_ * (model.rating_shares_ * (1 - model.value_propensities_)).sum(
+        axis=2
+    ).prod(axis=1)
     np.testing.assert_allclose(model.user_shares_[-1], silence / silence.sum())
     assert np.isfinite(model.predict([81], [0])).all()
 
@@ -323,7 +379,9 @@ def test_a_silent_user_is_judged_by_silence() -> None:
         pytest.param([[1, 5], [3, 4]], id="nothing missing"),
     ],
 )
-def test_small_logs_give_finite_ratings_in_range(mechanism: str, value_effect: str, matrix: Any) -> None:
+def test_small_logs_give_finite_ratings_in_range(
+    mechanism: str, value_effect: str, matrix: Any
+) -> None:
     log = Ratings.from_dense(matrix)
     model = fitted(mechanism, value_effect, log=log)
 
@@ -347,14 +405,18 @@ def test_threads_are_not_seen_in_the_result(mechanism: str) -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["mar", "logit-vd"])
-def test_a_checkpoint_of_the_same_run_goes_on_to_the_same_bits(tmp_path: Path, mechanism: Any) -> None:
+def test_a_checkpoint_of_the_same_run_goes_on_to_the_same_bits(
+    tmp_path: Path, mechanism: Any
+) -> None:
     known = None if mechanism == "mar" else MU
     settings: dict[str, Any] = {"n_clusters": 3, "n_restarts": 3, "tol": 0.0}
     first = MultinomialMixture(mechanism, **settings, max_iter=13)
     first.fit(LOG, value_propensities=known, checkpoint=tmp_path / "run", checkpoint_every=5)
 
     whole = MultinomialMixture(mechanism, **settings, max_iter=30)
-    resumed = clone(whole).fit(LOG, value_propensities=known, checkpoint=tmp_path / "run", checkpoint_every=5)
+    resumed = clone(whole).fit(
+        LOG, value_propensities=known, checkpoint=tmp_path / "run", checkpoint_every=5
+    )
     straight = whole.fit(LOG, value_propensities=known)
 
     assert resumed.history_ == straight.history_
@@ -406,7 +468,9 @@ def test_a_model_comes_back_from_its_file(tmp_path: Path, mechanism: str) -> Non
 
     again: Any = read_model(tmp_path / "model.unskew", {"MultinomialMixture": MultinomialMixture})
 
-    assert np.array_equal(again.predict([1, 2, -7], [3, -7, 4]), model.predict([1, 2, -7], [3, -7, 4]))
+    assert np.array_equal(
+        again.predict([1, 2, -7], [3, -7, 4]), model.predict([1, 2, -7], [3, -7, 4])
+    )
     assert (again.history_, again.get_params()) == (model.history_, model.get_params())
     again.user_shares_ = again.user_shares_[:, 1:]
     assert again.check_restored() == "user_shares has shape (80, 2) where the ids call for (80, 3)."
@@ -415,7 +479,9 @@ def test_a_model_comes_back_from_its_file(tmp_path: Path, mechanism: str) -> Non
 def test_scikit_learn_can_clone_it() -> None:
     copy = clone(fitted("cpt-v", smoothing=2.0))
 
-    assert repr(copy) == "MultinomialMixture(n_clusters=3, smoothing=2.0, n_restarts=2, max_iter=60)"
+    assert (
+        repr(copy) == "MultinomialMixture(n_clusters=3, smoothing=2.0, n_restarts=2, max_iter=60)"
+    )
     assert not hasattr(copy, "levels_")
 
 
@@ -453,12 +519,16 @@ def test_cross_validation_scales_the_propensities_to_its_folds() -> None:
 def test_a_prior_lies_between_fixed_and_free() -> None:
     wrong = MU | {5: 0.3}
     fits = {
-        strength: MultinomialMixture("cpt-v", 3, value_effect="prior", prior_strength=strength, n_restarts=1)
+        strength: MultinomialMixture(
+            "cpt-v", 3, value_effect="prior", prior_strength=strength, n_restarts=1
+        )
         .fit(LOG, value_propensities=wrong)
         .value_propensities_[0]
         for strength in (1e-12, 1.0, 1e6)
     }
-    free = MultinomialMixture("cpt-v", 3, value_effect="free", n_restarts=1).fit(LOG, value_propensities=wrong)
+    free = MultinomialMixture("cpt-v", 3, value_effect="free", n_restarts=1).fit(
+        LOG, value_propensities=wrong
+    )
 
     np.testing.assert_allclose(fits[1e6], list(wrong.values()), rtol=1e-4)
     np.testing.assert_allclose(fits[1e-12], free.value_propensities_[0], rtol=0.1)
@@ -466,7 +536,9 @@ def test_a_prior_lies_between_fixed_and_free() -> None:
 
 
 def test_a_free_effect_is_warned_about() -> None:
-    with pytest.warns(PropensityWarning, match="value_effect='free' learns from the log alone .* not identified"):
+    with pytest.warns(
+        PropensityWarning, match="value_effect='free' learns from the log alone .* not identified"
+    ):
         MultinomialMixture(value_effect="free", max_iter=2).fit(LOG)
 
 
@@ -483,7 +555,10 @@ def test_a_free_effect_is_warned_about() -> None:
         ({"smoothing": 0}, "smoothing must be a finite number above 0; got 0"),
         ({"prior_strength": np.inf}, "prior_strength must be a finite number above 0"),
         ({"tol": -1e-3}, "tol must be a finite number, at least 0"),
-        ({}, "value_effect='fixed' needs to know how likely each rating is to be logged.*mechanism='mar'"),
+        (
+            {},
+            "value_effect='fixed' needs to know how likely each rating is to be logged.*mechanism='mar'",
+        ),
         ({"value_effect": "prior", "mechanism": "logit-vd"}, "value_effect='prior' needs to know"),
     ],
 )
@@ -496,7 +571,10 @@ def test_value_propensities_and_the_log_are_checked() -> None:
     with pytest.raises(BadPropensityError, match="lack rating 5, which the log has"):
         MultinomialMixture().fit(LOG, value_propensities={1: 0.1, 2: 0.1, 3: 0.1, 4: 0.1})
     with pytest.raises(UniverseError, match="looks at the unlogged cells of each"):
-        MultinomialMixture().fit(Ratings.from_arrays([1, 2], [3, 4], [5, 5], universe=(10, 10)), value_propensities={5: 0.1})
+        MultinomialMixture().fit(
+            Ratings.from_arrays([1, 2], [3, 4], [5, 5], universe=(10, 10)),
+            value_propensities={5: 0.1},
+        )
 
 
 def test_an_unfitted_model_says_so() -> None:
@@ -519,7 +597,9 @@ def test_what_generated_the_log_is_recovered_up_to_the_names_of_clusters(mechani
     named = np.empty(3, int)
     named[mine] = theirs
     assert (named[model.user_shares_.argmax(axis=1)] == world.cluster).mean() > 0.95
-    np.testing.assert_allclose(model.cluster_shares_[mine], np.bincount(world.cluster)[theirs] / 4000, atol=0.03)
+    np.testing.assert_allclose(
+        model.cluster_shares_[mine], np.bincount(world.cluster)[theirs] / 4000, atol=0.03
+    )
 
 
 @pytest.mark.slow
@@ -531,7 +611,9 @@ def test_on_its_own_ground_it_beats_factorisations_naive_and_weighted() -> None:
         return float(((every_cell(model, log) - world.truth) ** 2).mean())
 
     grid = {"n_factors": [2, 5], "l2": [0.2, 1.0, 5.0, 25.0]}
-    naive = unskew.cross_validate(MatrixFactorization(), log, grid=grid, estimator="naive").best_model
+    naive = unskew.cross_validate(
+        MatrixFactorization(), log, grid=grid, estimator="naive"
+    ).best_model
     weighted = unskew.cross_validate(MatrixFactorization(), log, p, grid=grid).best_model
     random, by_value = fitted("mar", log=log, n_restarts=5), fitted("cpt-v", log=log, n_restarts=5)
 

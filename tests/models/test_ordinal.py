@@ -12,15 +12,22 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from unskew.data.archive import read_model
-from unskew.data.datasets.coat import load_coat
 from unskew.data.ratings import Ratings
-from unskew.errors import BadPropensityError, ModelFileError, PropensityWarning, UniverseError, UnknownNameError, UsageError
+from unskew.datasets.coat import load_coat
+from unskew.errors import (
+    BadPropensityError,
+    ModelFileError,
+    PropensityWarning,
+    UniverseError,
+    UnknownNameError,
+    UsageError,
+)
+from unskew.io.model_files import read_model
+from unskew.latent.ordinal_likelihood import OrdinalLikelihood, draw_unlogged, even_ranges
+from unskew.latent.ordinal_parameters import OrdinalParameters, item_cuts
 from unskew.models import discrete, ordinal
-from unskew.models.factorization import MatrixFactorization
+from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.ordinal import EFFECTS, OrdinalFactorization
-from unskew.models.ordinal_likelihood import OrdinalLikelihood, draw_unlogged, even_ranges
-from unskew.models.ordinal_parameters import OrdinalParameters, item_cuts
 from unskew.threads import Workers
 
 
@@ -48,18 +55,36 @@ def shares(at: OrdinalParameters) -> np.ndarray:
     """P_r of every cell, users x items x levels, by the definition."""
     score = score_of(at)
     scale = np.exp(at.user_noise[:, None] + at.item_noise)
-    cuts = np.cumsum(np.hstack([np.full((len(at.item_gaps), 1), at.cuts[0]), np.exp(at.cuts[1:] + at.item_gaps)]), axis=1)
+    cuts = np.cumsum(
+        np.hstack(
+            [np.full((len(at.item_gaps), 1), at.cuts[0]), np.exp(at.cuts[1:] + at.item_gaps)]
+        ),
+        axis=1,
+    )
     up_to = sigma((cuts[None] - score[:, :, None]) / scale[:, :, None])
     return np.diff(up_to, axis=2, prepend=0.0, append=1.0)
 
 
 def logged(at: OrdinalParameters) -> np.ndarray:
     """P(O = 1 | r) of every cell, users x items x levels, by the definition."""
-    shared = at.constant + at.user_activity[:, None] + at.item_popularity + at.user_exposure @ at.item_exposure.T
+    shared = (
+        at.constant
+        + at.user_activity[:, None]
+        + at.item_popularity
+        + at.user_exposure @ at.item_exposure.T
+    )
     return sigma(shared[:, :, None] + at.value_effect + at.user_effect[:, None] + at.item_effect)
 
 
-def world(n_users: int, n_items: int, *, n_factors: int = 2, value: float = 0.8, constant: float = -2.5, seed: int = 0) -> World:
+def world(
+    n_users: int,
+    n_items: int,
+    *,
+    n_factors: int = 2,
+    value: float = 0.8,
+    constant: float = -2.5,
+    seed: int = 0,
+) -> World:
     rng = np.random.default_rng(seed)
     zeros = OrdinalParameters.zeros(n_users, n_items, 5, n_factors=n_factors, n_exposure_factors=0)
     at = replace(
@@ -83,7 +108,14 @@ def world(n_users: int, n_items: int, *, n_factors: int = 2, value: float = 0.8,
 SMALL = world(30, 25, seed=1)
 LOG = SMALL.log
 VALUES = np.array([0.03, 0.05, 0.1, 0.2, 0.35])
-QUICK: dict[str, Any] = {"n_factors": 2, "l2": 2.0, "noise_l2": 10.0, "n_exposure_factors": 2, "max_iter": 15, "n_threads": 1}
+QUICK: dict[str, Any] = {
+    "n_factors": 2,
+    "l2": 2.0,
+    "noise_l2": 10.0,
+    "n_exposure_factors": 2,
+    "max_iter": 15,
+    "n_threads": 1,
+}
 KINDS: list[dict[str, Any]] = [
     {"mechanism": "mar"},
     {"mechanism": "mnar"},
@@ -150,7 +182,9 @@ def test_slopes_are_those_of_finite_differences(effect: Any) -> None:
     rng = np.random.default_rng(0)
     with Workers(1) as workers:
         solver = likelihood(model, log, workers)
-        point = solver.start(solver.centre).point + 0.3 * rng.normal(size=solver.start(solver.centre).point.size)
+        point = solver.start(solver.centre).point + 0.3 * rng.normal(
+            size=solver.start(solver.centre).point.size
+        )
         _, slope = solver.evaluate(point)
 
         for place in range(point.size):
@@ -173,14 +207,18 @@ def test_without_factors_or_differences_the_cut_points_are_those_of_the_log() ->
     model = OrdinalFactorization(0, **strong, tol=1e-14).fit(LOG)
 
     shares_of_log = np.bincount(np.searchsorted(model.levels_, LOG.rating)) / len(LOG)
-    np.testing.assert_allclose(model.predict_distribution([0, -1], [3, -1]), [shares_of_log] * 2, atol=1e-4)
+    np.testing.assert_allclose(
+        model.predict_distribution([0, -1], [3, -1]), [shares_of_log] * 2, atol=1e-4
+    )
 
 
 def test_an_equal_chance_for_every_rating_is_missing_at_random() -> None:
     """The two likelihoods then separate, whatever else the log odds are made of."""
     tight: dict[str, Any] = {"n_factors": 2, "l2": 2.0, "tol": 1e-13, "max_iter": 2000}
     at_random = OrdinalFactorization(**tight).fit(LOG)
-    selected = OrdinalFactorization(**tight, mechanism="mnar").fit(LOG, value_propensities=np.full(5, 0.1))
+    selected = OrdinalFactorization(**tight, mechanism="mnar").fit(
+        LOG, value_propensities=np.full(5, 0.1)
+    )
 
     pairs = np.repeat(np.arange(30), 25), np.tile(np.arange(25), 30)
     np.testing.assert_allclose(selected.predict(*pairs), at_random.predict(*pairs), atol=2e-3)
@@ -202,8 +240,12 @@ def test_a_prior_that_is_strong_enough_is_a_fixed_value_effect() -> None:
     fixed = fit(mechanism="mnar", max_iter=300, tol=1e-12)
     prior = fit(mechanism="mnar", max_iter=300, tol=1e-12, value_effect="prior", value_l2=1e5)
 
-    np.testing.assert_allclose(prior.parameters_.value_effect, fixed.parameters_.value_effect, atol=1e-3)
-    np.testing.assert_allclose(prior.predict([0, 1, 2], [3, 4, 5]), fixed.predict([0, 1, 2], [3, 4, 5]), atol=1e-2)
+    np.testing.assert_allclose(
+        prior.parameters_.value_effect, fixed.parameters_.value_effect, atol=1e-3
+    )
+    np.testing.assert_allclose(
+        prior.predict([0, 1, 2], [3, 4, 5]), fixed.predict([0, 1, 2], [3, 4, 5]), atol=1e-2
+    )
 
 
 def test_a_weaker_prior_goes_further_from_what_was_given() -> None:
@@ -217,7 +259,9 @@ def test_a_weaker_prior_goes_further_from_what_was_given() -> None:
 def test_a_free_value_effect_warns() -> None:
     model = OrdinalFactorization(**QUICK, mechanism="mnar", value_effect="free")
 
-    with pytest.warns(PropensityWarning, match="asks the log alone which ratings go unlogged, and it cannot tell"):
+    with pytest.warns(
+        PropensityWarning, match="asks the log alone which ratings go unlogged, and it cannot tell"
+    ):
         model.fit(LOG)
 
     assert np.ptp(model.parameters_.value_effect) > 0
@@ -225,7 +269,10 @@ def test_a_free_value_effect_warns() -> None:
 
 @pytest.mark.parametrize("effect", ["fixed", "prior"])
 def test_a_value_effect_that_is_not_free_has_to_be_told(effect: Any) -> None:
-    with pytest.raises(UsageError, match=f"value_effect='{effect}' needs to be told how likely each rating is to be logged"):
+    with pytest.raises(
+        UsageError,
+        match=f"value_effect='{effect}' needs to be told how likely each rating is to be logged",
+    ):
         OrdinalFactorization(mechanism="mnar", value_effect=effect).fit(LOG)
 
 
@@ -272,7 +319,9 @@ def test_a_sample_of_unlogged_cells_comes_close() -> None:
     """Ten a rating add a tenth to the variance of what the log itself says of the selection."""
     given = world(150, 120, constant=-4.5, seed=4)
     n_unlogged = 10 * len(given.log)
-    whole, part = (fit(given.log, mechanism="mnar", max_iter=100, n_unlogged=n) for n in (None, n_unlogged))
+    whole, part = (
+        fit(given.log, mechanism="mnar", max_iter=100, n_unlogged=n) for n in (None, n_unlogged)
+    )
 
     users, items = (codes.ravel() for codes in np.indices(given.truth.shape))
     assert len(given.log) + n_unlogged < given.log.n_cells / 2
@@ -284,7 +333,12 @@ def test_samples_are_in_proportion_to_what_there_is() -> None:
 
     assert drawn.n_drawn.tolist() == [20, 10, 0, 1]
     assert ((drawn.place >= 0) & (drawn.place < 1)).all()
-    assert draw_unlogged(np.array([100, 50, 0, 1]), 151, random_state=0).n_drawn.tolist() == [100, 50, 0, 1]
+    assert draw_unlogged(np.array([100, 50, 0, 1]), 151, random_state=0).n_drawn.tolist() == [
+        100,
+        50,
+        0,
+        1,
+    ]
 
 
 def test_users_are_shared_out_by_their_cells() -> None:
@@ -293,7 +347,9 @@ def test_users_are_shared_out_by_their_cells() -> None:
 
 
 def test_cut_points_rise_by_gaps_of_their_own() -> None:
-    found = item_cuts(np.array([-1.0, 0.0, np.log(2.0)]), np.array([[0.0, 0.0], [np.log(3.0), 0.0]]))
+    found = item_cuts(
+        np.array([-1.0, 0.0, np.log(2.0)]), np.array([[0.0, 0.0], [np.log(3.0), 0.0]])
+    )
 
     np.testing.assert_allclose(found, [[-1, 0, 2], [-1, 2, 4]])
 
@@ -326,7 +382,11 @@ def test_drawn_from_itself_it_beats_factorisations_with_and_without_the_true_pro
     model.fit(given.log, value_propensities=true_values(given))
     at_random = OrdinalFactorization(2, 1.0).fit(given.log)
 
-    errors = [true_error(model, given), best_factorization_error(given, own), best_factorization_error(given, None)]
+    errors = [
+        true_error(model, given),
+        best_factorization_error(given, own),
+        best_factorization_error(given, None),
+    ]
     assert errors[0] < 0.97 * errors[1] < errors[1] < errors[2]
     assert errors[0] < 0.8 * true_error(at_random, given)
 
@@ -364,13 +424,19 @@ def test_coat_comes_out_as_published() -> None:
     order = np.random.default_rng(0).permutation(len(coat.test))
     sample, rest = coat.test.take(np.sort(order[:232])), coat.test.take(np.sort(order[232:]))
     marginal = np.bincount(sample.rating.astype(int), minlength=6)[1:] + 1
-    values = np.bincount(coat.train.rating.astype(int))[1:] / (coat.train.n_cells * marginal / marginal.sum())
+    values = np.bincount(coat.train.rating.astype(int))[1:] / (
+        coat.train.n_cells * marginal / marginal.sum()
+    )
 
     at_random = OrdinalFactorization().fit(coat.train)
     selected = OrdinalFactorization(mechanism="mnar").fit(coat.train, value_propensities=values)
 
     def error(model: OrdinalFactorization, test: Ratings) -> float:
-        return float(np.mean((model.predict(test.users[test.user], test.items[test.item]) - test.rating) ** 2))
+        return float(
+            np.mean(
+                (model.predict(test.users[test.user], test.items[test.item]) - test.rating) ** 2
+            )
+        )
 
     assert error(at_random, coat.test) == pytest.approx(1.220, abs=0.05)
     assert error(selected, rest) < 1.214
@@ -389,20 +455,26 @@ def test_threads_are_not_seen_in_the_result(kind: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_a_checkpoint_of_the_same_run_goes_on_to_the_same_bits(kind: dict[str, Any], tmp_path: Path) -> None:
+def test_a_checkpoint_of_the_same_run_goes_on_to_the_same_bits(
+    kind: dict[str, Any], tmp_path: Path
+) -> None:
     values = VALUES if kind["mechanism"] == "mnar" else None
     settings = {**QUICK, **kind, "tol": 0.0}
     OrdinalFactorization(**settings | {"max_iter": 7}).fit(
         LOG, value_propensities=values, checkpoint=tmp_path / "run", checkpoint_every=5
     )
 
-    resumed = OrdinalFactorization(**settings).fit(LOG, value_propensities=values, checkpoint=tmp_path / "run")
+    resumed = OrdinalFactorization(**settings).fit(
+        LOG, value_propensities=values, checkpoint=tmp_path / "run"
+    )
     straight = OrdinalFactorization(**settings).fit(LOG, value_propensities=values)
 
     assert resumed.history_ == straight.history_
     assert np.array_equal(resumed.parameters_.item_factors, straight.parameters_.item_factors)
     with pytest.raises(UsageError, match="belongs to another log"):
-        OrdinalFactorization(**settings | {"l2": 3.0}).fit(LOG, value_propensities=values, checkpoint=tmp_path / "run")
+        OrdinalFactorization(**settings | {"l2": 3.0}).fit(
+            LOG, value_propensities=values, checkpoint=tmp_path / "run"
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -440,17 +512,29 @@ def test_predictions_are_those_of_unlogged_cells(kind: dict[str, Any]) -> None:
     np.testing.assert_allclose(model.predict_distribution(users, items), flat, atol=1e-12)
     np.testing.assert_allclose(model.predict(users, items), flat @ model.levels_, atol=1e-12)
     model.statistic = "median"
-    assert np.array_equal(model.predict(users, items), 1.0 + (np.cumsum(flat, axis=1) < 0.5).sum(axis=1))
+    assert np.array_equal(
+        model.predict(users, items), 1.0 + (np.cumsum(flat, axis=1) < 0.5).sum(axis=1)
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_who_is_unknown_does_not_differ(kind: dict[str, Any]) -> None:
     model = fit(**kind)
     names = [field.name for field in fields(OrdinalParameters)]
-    nobody = {name: np.zeros_like(getattr(model.parameters_, name)) for name in names if name.startswith("user_")}
-    nothing = {name: np.zeros_like(getattr(model.parameters_, name)) for name in names if name.startswith("item_")}
+    nobody = {
+        name: np.zeros_like(getattr(model.parameters_, name))
+        for name in names
+        if name.startswith("user_")
+    }
+    nothing = {
+        name: np.zeros_like(getattr(model.parameters_, name))
+        for name in names
+        if name.startswith("item_")
+    }
     fitted = model.parameters_
-    unknown = [model.predict_distribution(*pair) for pair in (([-7], [4]), ([4], [-7]), ([-7], [-7]))]
+    unknown = [
+        model.predict_distribution(*pair) for pair in (([-7], [4]), ([4], [-7]), ([-7], [-7]))
+    ]
 
     for found, changes in zip(unknown, (nobody, nothing, nobody | nothing), strict=True):
         model.parameters_ = replace(fitted, **changes)
@@ -478,7 +562,10 @@ def test_logs_of_any_shape_are_fitted(matrix: list[list[int]], kind: dict[str, A
     predicted = model.predict(users, items)
     assert np.isfinite(predicted).all()
     assert ((predicted > 1) & (predicted < 5)).all()
-    assert all(np.isfinite(getattr(model.parameters_, field.name)).all() for field in fields(OrdinalParameters))
+    assert all(
+        np.isfinite(getattr(model.parameters_, field.name)).all()
+        for field in fields(OrdinalParameters)
+    )
 
 
 @pytest.mark.parametrize(("n_levels", "kind"), list(product([1, 2], KINDS)))
@@ -555,11 +642,16 @@ def test_settings_out_of_range_are_refused(settings: dict[str, Any], match: str)
 
 
 @pytest.mark.parametrize("mechanism", ["mar", "mnar"])
-def test_predictions_do_not_depend_on_blocks_or_threads(mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_predictions_do_not_depend_on_blocks_or_threads(
+    mechanism: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Few pairs and many, strangers among them: lines are those of the different codes, or of all."""
     model = fit(mechanism=mechanism)
     rng = np.random.default_rng(0)
-    ids = [np.append(names, "nobody" if names.dtype.kind in "US" else -7) for names in (LOG.users, LOG.items)]
+    ids = [
+        np.append(names, "nobody" if names.dtype.kind in "US" else -7)
+        for names in (LOG.users, LOG.items)
+    ]
     users, items = (rng.choice(names, 3000) for names in ids)
     one_by_one = np.concatenate([model.predict(users[[k]], items[[k]]) for k in range(40)])
     whole, scores = model.predict(users, items), model.recommend(ids[0], k=5).scores

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from unskew.data.archive import read_model
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPropensityError, NotFittedError, UnknownIdError, UsageError
-from unskew.models.all_cells import AllCellsRecommender
+from unskew.factorization.all_cells import AllCellsRecommender
+from unskew.io.model_files import read_model
 from unskew.models.all_rank import AllRank
 from unskew.models.exposure import ExposureFactorization
-from unskew.models.factorization import MatrixFactorization
+from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.relevance import RelevanceFactorization
 from unskew.models.weighted import WeightedFactorization
 
@@ -39,7 +39,12 @@ LOG = some_log()
 
 def matrix_of(model: AllCellsRecommender) -> np.ndarray:
     found = model.parameters_
-    return found.user_factors @ found.item_factors.T + found.user_offset[:, None] + found.item_offset + found.constant
+    return (
+        found.user_factors @ found.item_factors.T
+        + found.user_offset[:, None]
+        + found.item_offset
+        + found.constant
+    )
 
 
 @every_model
@@ -47,7 +52,9 @@ def test_the_objective_never_rises(kind: Any) -> None:
     model = kind(4, random_state=3, tol=0.0, max_iter=40).fit(LOG)
 
     assert len(model.history_) == 41
-    assert all(later <= earlier + 1e-12 * abs(earlier) for earlier, later in pairwise(model.history_))
+    assert all(
+        later <= earlier + 1e-12 * abs(earlier) for earlier, later in pairwise(model.history_)
+    )
 
 
 @every_model
@@ -61,9 +68,11 @@ def test_a_fit_converges_and_says_so(kind: Any) -> None:
 
 @every_model
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_threads_are_not_seen_in_the_result(kind: Any, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unskew.models.problem.CELLS_A_TASK", 20)
-    monkeypatch.setattr("unskew.models.solvers.exposure.LEAST_ROWS", 5)
+def test_threads_are_not_seen_in_the_result(
+    kind: Any, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unskew.factorization.objective.CELLS_A_TASK", 20)
+    monkeypatch.setattr("unskew.factorization.exposure.LEAST_ROWS", 5)
     fits = [kind(3, max_iter=6, dtype=dtype, n_threads=n).fit(LOG) for n in (1, 2, 3)]
 
     for other in fits[1:]:
@@ -75,7 +84,9 @@ def test_threads_are_not_seen_in_the_result(kind: Any, dtype: str, monkeypatch: 
 
 @every_model
 def test_float32_agrees_with_float64(kind: Any) -> None:
-    one, other = (kind(3, max_iter=30, tol=0.0, dtype=dtype).fit(LOG) for dtype in ("float32", "float64"))
+    one, other = (
+        kind(3, max_iter=30, tol=0.0, dtype=dtype).fit(LOG) for dtype in ("float32", "float64")
+    )
 
     assert one.objective_ == pytest.approx(other.objective_, rel=1e-3)
     np.testing.assert_allclose(matrix_of(one), matrix_of(other), atol=0.02)
@@ -84,7 +95,9 @@ def test_float32_agrees_with_float64(kind: Any) -> None:
 @every_model
 def test_a_checkpoint_goes_on_to_the_same_bits(kind: Any, tmp_path: Path) -> None:
     def fit(max_iter: int, checkpoint: Path | None) -> AllCellsRecommender:
-        fitted: AllCellsRecommender = kind(3, tol=0.0, max_iter=max_iter).fit(LOG, checkpoint=checkpoint, checkpoint_every=4)
+        fitted: AllCellsRecommender = kind(3, tol=0.0, max_iter=max_iter).fit(
+            LOG, checkpoint=checkpoint, checkpoint_every=4
+        )
         return fitted
 
     fit(9, tmp_path / "run")
@@ -106,7 +119,9 @@ def test_a_saved_model_is_the_same(kind: Any, tmp_path: Path) -> None:
 
     assert isinstance(read, kind)
     assert read.get_params() == model.get_params()
-    assert np.array_equal(read.predict(LOG.users[LOG.user], LOG.items[LOG.item]), model.predict(LOG.user, LOG.item))
+    assert np.array_equal(
+        read.predict(LOG.users[LOG.user], LOG.items[LOG.item]), model.predict(LOG.user, LOG.item)
+    )
     assert np.array_equal(read.recommend([1, 2], k=3).items, model.recommend([1, 2], k=3).items)
     assert read.history_ == model.history_
 
@@ -125,7 +140,9 @@ def test_users_and_items_without_a_rating_and_unknown_ones_get_the_fallback(kind
     model = kind(3, tol=1e-5).fit(LOG)
     fallback = getattr(model, "missing_rating", 0.0)
 
-    assert model.predict([0, 3, -7, 3, -7], [3, 29, 3, -7, -7]) == pytest.approx([fallback] * 5, abs=1e-10)
+    assert model.predict([0, 3, -7, 3, -7], [3, 29, 3, -7, -7]) == pytest.approx(
+        [fallback] * 5, abs=1e-10
+    )
     assert np.isnan(model.predict([-7], [3], on_unknown="nan")[0])
     with pytest.raises(UnknownIdError, match="1 of 1 users were not in the log"):
         model.predict([-7], [3], on_unknown="raise")
@@ -146,13 +163,17 @@ def test_recommendations_are_the_best_items_that_the_log_does_not_have(kind: Any
 @every_model
 @pytest.mark.parametrize("shape", [(1, 12), (12, 1), (1, 1), (2, 2)])
 def test_tiny_logs_are_fitted(kind: Any, shape: tuple[int, int]) -> None:
-    log = Ratings.from_dense(np.where(np.arange(shape[0] * shape[1]).reshape(shape) % 3 < 2, 4.0, 0.0))
+    log = Ratings.from_dense(
+        np.where(np.arange(shape[0] * shape[1]).reshape(shape) % 3 < 2, 4.0, 0.0)
+    )
 
     model = kind(2, tol=1e-5, max_iter=300).fit(log)
 
     assert np.isfinite(matrix_of(model)).all()
     assert np.isfinite(model.objective_)
-    assert all(later <= earlier + 1e-9 * abs(earlier) for earlier, later in pairwise(model.history_))
+    assert all(
+        later <= earlier + 1e-9 * abs(earlier) for earlier, later in pairwise(model.history_)
+    )
 
 
 @every_model
@@ -182,7 +203,8 @@ def test_a_warm_start_goes_on(kind: Any) -> None:
     if kind is not ExposureFactorization:  # whose exposure starts anew
         assert warm.n_iter_ <= 5
     with pytest.raises(
-        UsageError, match=r"warm_start has \(users, items, factors\) \(40, 30, 3\), but this fit has \(40, 30, 4\)"
+        UsageError,
+        match=r"warm_start has \(users, items, factors\) \(40, 30, 3\), but this fit has \(40, 30, 4\)",
     ):
         kind(4).fit(LOG, warm_start=cold.parameters_)
 
@@ -221,25 +243,65 @@ def test_propensities_matter_and_are_checked(kind: Any) -> None:
 @pytest.mark.parametrize(
     ("kind", "settings", "match"),
     [
-        *((kind, {"n_factors": 0}, "n_factors must be a whole number, at least 1") for kind in MODELS),
-        *((kind, {"max_iter": 0}, "max_iter must be a whole number, at least 1") for kind in MODELS),
+        *(
+            (kind, {"n_factors": 0}, "n_factors must be a whole number, at least 1")
+            for kind in MODELS
+        ),
+        *(
+            (kind, {"max_iter": 0}, "max_iter must be a whole number, at least 1")
+            for kind in MODELS
+        ),
         *((kind, {"dtype": "float16"}, "unknown dtype 'float16'") for kind in MODELS),
-        *((kind, {"l2": -1.0}, r"l2 must be a finite number(, at least| above) 0; got -1\.0") for kind in MODELS),
-        *((kind, {"l2": "much"}, r"l2 must be a finite number(, at least| above) 0; got 'much'") for kind in MODELS),
+        *(
+            (kind, {"l2": -1.0}, r"l2 must be a finite number(, at least| above) 0; got -1\.0")
+            for kind in MODELS
+        ),
+        *(
+            (kind, {"l2": "much"}, r"l2 must be a finite number(, at least| above) 0; got 'much'")
+            for kind in MODELS
+        ),
         (AllRank, {"missing_weight": 1.0}, "missing_weight must be below 1"),
         (AllRank, {"missing_weight": -0.1}, "missing_weight must be a finite number, at least 0"),
-        (AllRank, {"missing_rating": np.nan}, "missing_rating must be the rating that silence stands for; got nan"),
+        (
+            AllRank,
+            {"missing_rating": np.nan},
+            "missing_rating must be the rating that silence stands for; got nan",
+        ),
         (WeightedFactorization, {"alpha": 0.0}, r"alpha must be a finite number above 0; got 0\.0"),
         (WeightedFactorization, {"unit": np.inf}, "unit must be a finite number"),
-        (WeightedFactorization, {"confidence": "square"}, "unknown confidence 'square'; valid ones are: linear, log"),
+        (
+            WeightedFactorization,
+            {"confidence": "square"},
+            "unknown confidence 'square'; valid ones are: linear, log",
+        ),
         (ExposureFactorization, {"l2": 0.0}, "l2 must be a finite number above 0"),
         (ExposureFactorization, {"exposure": 1.0}, "exposure must lie between 0 and 1"),
-        (ExposureFactorization, {"prior": (0.5, 1.0)}, "prior must be the two numbers a and b, each at least 1"),
-        (ExposureFactorization, {"prior": 2.0}, r"prior must be the two numbers a and b, each at least 1; got 2\.0"),
-        (ExposureFactorization, {"precision": np.nan}, "precision must be a finite number above 0; got nan"),
+        (
+            ExposureFactorization,
+            {"prior": (0.5, 1.0)},
+            "prior must be the two numbers a and b, each at least 1",
+        ),
+        (
+            ExposureFactorization,
+            {"prior": 2.0},
+            r"prior must be the two numbers a and b, each at least 1; got 2\.0",
+        ),
+        (
+            ExposureFactorization,
+            {"precision": np.nan},
+            "precision must be a finite number above 0; got nan",
+        ),
         (RelevanceFactorization, {"power": -1.0}, "power must be a finite number, at least 0"),
-        (ExposureFactorization, {"threshold": 6.0}, "no rating reaches threshold=6; the highest is 5. Lower it"),
-        (RelevanceFactorization, {"threshold": "high"}, "threshold must be the least rating that counts as a click"),
+        (
+            ExposureFactorization,
+            {"threshold": 6.0},
+            "no rating reaches threshold=6; the highest is 5. Lower it",
+        ),
+        (
+            RelevanceFactorization,
+            {"threshold": "high"},
+            "threshold must be the least rating that counts as a click",
+        ),
         (RelevanceFactorization, {"floor": 0.0}, r"floor must lie in \(0, 1\]"),
         (RelevanceFactorization, {"offsets": "some"}, "unknown offsets 'some'"),
     ],

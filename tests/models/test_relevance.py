@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from unskew.data.ratings import Ratings
-from unskew.models.factorization import MatrixFactorization
+from unskew.factorization.weights import effective_l2
+from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.relevance import RelevanceFactorization, popularity
-from unskew.models.weights import effective_l2
 
 
 def clicks(shape: tuple[int, int] = (25, 18), seed: int = 0) -> Ratings:
@@ -21,7 +21,12 @@ def clicks(shape: tuple[int, int] = (25, 18), seed: int = 0) -> Ratings:
 
 def matrix_of(model: Any) -> np.ndarray:
     found = model.parameters_
-    return found.user_factors @ found.item_factors.T + found.user_offset[:, None] + found.item_offset + found.constant
+    return (
+        found.user_factors @ found.item_factors.T
+        + found.user_offset[:, None]
+        + found.item_offset
+        + found.constant
+    )
 
 
 LOG = clicks()
@@ -49,9 +54,15 @@ def test_the_fit_minimises_the_two_weighted_terms(offsets: Any) -> None:
     two_terms = float((inverse * (1 - f) ** 2 + (1 - inverse) * f**2).sum()) + penalty
     slope = 2 * (inverse * (f - 1) + (1 - inverse) * f)
 
-    assert model.objective_ == pytest.approx(two_terms + float((inverse**2 - inverse).sum()), rel=1e-10)
-    np.testing.assert_allclose(slope @ found.item_factors + 2 * l2 * found.user_factors, 0, atol=1e-3)
-    np.testing.assert_allclose(slope.T @ found.user_factors + 2 * l2 * found.item_factors, 0, atol=1e-3)
+    assert model.objective_ == pytest.approx(
+        two_terms + float((inverse**2 - inverse).sum()), rel=1e-10
+    )
+    np.testing.assert_allclose(
+        slope @ found.item_factors + 2 * l2 * found.user_factors, 0, atol=1e-3
+    )
+    np.testing.assert_allclose(
+        slope.T @ found.user_factors + 2 * l2 * found.item_factors, 0, atol=1e-3
+    )
 
 
 def test_exposure_is_the_popularity_of_items_by_hand() -> None:
@@ -64,7 +75,10 @@ def test_exposure_is_the_popularity_of_items_by_hand() -> None:
 def test_popularity_is_what_is_used_without_propensities() -> None:
     assumed = popularity(LOG, power=0.7, floor=0.2)
 
-    one, other = (RelevanceFactorization(3, power=0.7, floor=0.2, max_iter=5).fit(LOG, p) for p in (None, assumed))
+    one, other = (
+        RelevanceFactorization(3, power=0.7, floor=0.2, max_iter=5).fit(LOG, p)
+        for p in (None, assumed)
+    )
 
     assert one.history_ == other.history_
 
@@ -94,7 +108,9 @@ def test_relevance_is_recovered_where_clicks_are_relevance_times_exposure() -> N
 
     ours = RelevanceFactorization(2, 0.3).fit(log, theta)
 
-    rivals = [MatrixFactorization(2, l2).fit(log, given) for l2 in (0.3, 3.0) for given in (None, theta)]
+    rivals = [
+        MatrixFactorization(2, l2).fit(log, given) for l2 in (0.3, 3.0) for given in (None, theta)
+    ]
     blind = RelevanceFactorization(2, 0.3).fit(log, np.ones(len(log)))
     assert risk(ours) < 0.5 * min(map(risk, [*rivals, blind]))
     assert risk(ours) < 0.5 * relevance.var()

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import unskew
-from unskew.data.archive import read_model
 from unskew.errors import UsageError
-from unskew.models.factorization import MatrixFactorization
-from unskew.models.parameters import Parameters
+from unskew.factorization.parameters import Parameters
+from unskew.io.model_files import read_model
+from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.tri_training import TriTraining
 
 WORLD = unskew.simulate(n_users=40, n_items=30, density=0.25, alpha=0.5, random_state=5)
@@ -23,7 +23,10 @@ def dense(found: Parameters) -> np.ndarray:
 
 
 def test_labelled_cells_are_those_agreed_on_and_have_the_first_model_s_label() -> None:
-    first, second = (MatrixFactorization(3, 1.0, random_state=seed, max_iter=2).fit(LOG, P).parameters_ for seed in (0, 1))
+    first, second = (
+        MatrixFactorization(3, 1.0, random_state=seed, max_iter=2).fit(LOG, P).parameters_
+        for seed in (0, 1)
+    )
     gap = np.abs(dense(first) - dense(second))
     model = TriTraining(epsilon=float(np.median(gap)), candidates=1e9)
 
@@ -47,13 +50,18 @@ def test_where_two_models_agree_everywhere_the_third_is_a_factorisation_of_their
 
 
 def test_seeds_threads_and_files(tmp_path: Path) -> None:
-    fits = [TriTraining(MatrixFactorization(3, 5.0), n_rounds=2, n_threads=n).fit(LOG, P) for n in (1, 2)]
+    fits = [
+        TriTraining(MatrixFactorization(3, 5.0), n_rounds=2, n_threads=n).fit(LOG, P)
+        for n in (1, 2)
+    ]
     other = TriTraining(MatrixFactorization(3, 5.0), n_rounds=2, random_state=9).fit(LOG, P)
 
     assert np.array_equal(dense(fits[0].parameters_), dense(fits[1].parameters_))
     assert not np.array_equal(dense(fits[0].parameters_), dense(other.parameters_))
     fits[0].save(tmp_path / "model")
-    again: Any = read_model(tmp_path / "model", {kind.__name__: kind for kind in (TriTraining, MatrixFactorization)})
+    again: Any = read_model(
+        tmp_path / "model", {kind.__name__: kind for kind in (TriTraining, MatrixFactorization)}
+    )
     assert again.agreed_ == fits[0].agreed_
     assert np.array_equal(dense(again.parameters_), dense(fits[0].parameters_))
 

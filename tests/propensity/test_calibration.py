@@ -37,9 +37,13 @@ def observed(log: Ratings) -> Matrix:
 
 def test_platt_by_hand() -> None:
     """Two bins, two parameters: the line goes through the logits of the observed shares, 1/4 at x = -1 and 2/3 at x = 2."""
-    curve = _platt(_Points(np.array([-1.0, 2.0]), ones=np.array([2.0, 4.0]), zeros=np.array([6.0, 2.0])))
+    curve = _platt(
+        _Points(np.array([-1.0, 2.0]), ones=np.array([2.0, 4.0]), zeros=np.array([6.0, 2.0]))
+    )
 
-    assert np.interp([-1, 2], curve.knots, curve.levels) == pytest.approx([np.log(1 / 3), np.log(2)], rel=1e-5)
+    assert np.interp([-1, 2], curve.knots, curve.levels) == pytest.approx(
+        [np.log(1 / 3), np.log(2)], rel=1e-5
+    )
 
 
 def test_isotonic_by_hand() -> None:
@@ -48,13 +52,17 @@ def test_isotonic_by_hand() -> None:
 
     curve = _isotonic(_Points(x, ones=np.array([0, 2, 1, 5.0]), zeros=np.array([50, 2, 3, 0.0])))
 
-    assert expit(np.interp(x, curve.knots, curve.levels)) == pytest.approx([1 / 100, 3 / 8, 3 / 8, 1])
+    assert expit(np.interp(x, curve.knots, curve.levels)) == pytest.approx(
+        [1 / 100, 3 / 8, 3 / 8, 1]
+    )
     assert curve.floor == 1 / 100
 
 
 def test_the_floor_does_not_pass_the_next_level() -> None:
     """One cell without a rating would give 1/2, but cells of higher P have only 1/10."""
-    curve = _isotonic(_Points(np.array([-4.0, 0.0]), ones=np.array([0.0, 1.0]), zeros=np.array([1.0, 9.0])))
+    curve = _isotonic(
+        _Points(np.array([-4.0, 0.0]), ones=np.array([0.0, 1.0]), zeros=np.array([1.0, 9.0]))
+    )
 
     assert expit(curve.levels) == pytest.approx([1 / 10, 1 / 10])
 
@@ -69,10 +77,14 @@ def test_each_user_gets_the_regression_over_the_cells_of_the_other_folds(method:
     for fold in range(3):
         own = model.fold_of_user_ == fold
         if method == "platt":
-            line = LogisticRegression(C=np.inf, tol=1e-10).fit(x[~own].reshape(-1, 1), seen[~own].ravel())
+            line = LogisticRegression(C=np.inf, tol=1e-10).fit(
+                x[~own].reshape(-1, 1), seen[~own].ravel()
+            )
             expected[own] = line.predict_proba(x[own].reshape(-1, 1))[:, 1].reshape(x[own].shape)
         else:
-            steps = IsotonicRegression(out_of_bounds="clip").fit(x[~own].ravel(), seen[~own].ravel())
+            steps = IsotonicRegression(out_of_bounds="clip").fit(
+                x[~own].ravel(), seen[~own].ravel()
+            )
             expected[own] = steps.predict(x[own].ravel()).reshape(x[own].shape)
 
     error = np.abs(every_cell(model) - expected)
@@ -87,7 +99,9 @@ def test_what_was_fitted_to_adds_up_to_the_ratings(method: Any) -> None:
     for fold in range(5):
         others = model.fold_of_user_ != fold
         value = expit(np.interp(logit(WRONG[others]), model.knots_[fold], model.levels_[fold]))
-        assert value.sum() == pytest.approx(observed(LOG)[others].sum(), rel=2e-5 if method == "platt" else 0.01)
+        assert value.sum() == pytest.approx(
+            observed(LOG)[others].sum(), rel=2e-5 if method == "platt" else 0.01
+        )
 
 
 @settings(max_examples=10)
@@ -96,17 +110,25 @@ def test_platt_undoes_any_line_in_logits(shift: float, slope: float) -> None:
     """Calibrating a + b logit P, b > 0, gives what calibrating P gives."""
     plain = every_cell(CalibratedPropensity(KnownPropensity(TRUE)).fit(LOG))
 
-    twisted = every_cell(CalibratedPropensity(KnownPropensity(expit(shift + slope * logit(TRUE)))).fit(LOG))
+    twisted = every_cell(
+        CalibratedPropensity(KnownPropensity(expit(shift + slope * logit(TRUE)))).fit(LOG)
+    )
 
     np.testing.assert_allclose(twisted, plain, rtol=1e-2)
 
 
 @pytest.mark.parametrize(("method", "limit"), [("platt", 0.03), ("isotonic", 0.12)])
-def test_it_recovers_propensities_that_were_distorted_the_better_the_larger_the_log_is(method: Any, limit: float) -> None:
+def test_it_recovers_propensities_that_were_distorted_the_better_the_larger_the_log_is(
+    method: Any, limit: float
+) -> None:
     def mean_error(n: int) -> float:
         true = expit(np.random.default_rng(n).normal(-1.5, 1, (n, n)))
         wrong = KnownPropensity(expit(2 + 0.5 * logit(true)))
-        return float(np.abs(every_cell(CalibratedPropensity(wrong, method=method).fit(draw(true))) / true - 1).mean())
+        return float(
+            np.abs(
+                every_cell(CalibratedPropensity(wrong, method=method).fit(draw(true))) / true - 1
+            ).mean()
+        )
 
     errors = [mean_error(n) for n in (50, 600)]
 
@@ -118,7 +140,9 @@ def test_a_constant_becomes_the_density() -> None:
     model = CalibratedPropensity(KnownPropensity(np.full(TRUE.shape, 0.9))).fit(LOG)
 
     rates = [observed(LOG)[model.fold_of_user_ != fold].mean() for fold in range(5)]
-    np.testing.assert_allclose(every_cell(model)[:, 0], np.array(rates)[model.fold_of_user_], rtol=1e-6)
+    np.testing.assert_allclose(
+        every_cell(model)[:, 0], np.array(rates)[model.fold_of_user_], rtol=1e-6
+    )
 
 
 def test_isotonic_zeros_get_a_floor_that_is_reported() -> None:
@@ -136,7 +160,12 @@ def test_isotonic_zeros_get_a_floor_that_is_reported() -> None:
 def test_beyond_max_cells_a_sample_is_near() -> None:
     exact = every_cell(CalibratedPropensity(KnownPropensity(WRONG)).fit(LOG))
 
-    drawn = [every_cell(CalibratedPropensity(KnownPropensity(WRONG), max_cells=4_000, random_state=s).fit(LOG)) for s in (0, 1)]
+    drawn = [
+        every_cell(
+            CalibratedPropensity(KnownPropensity(WRONG), max_cells=4_000, random_state=s).fit(LOG)
+        )
+        for s in (0, 1)
+    ]
 
     assert (drawn[0] != drawn[1]).any()
     for each in drawn:
@@ -150,7 +179,11 @@ def test_around_cross_fitting_it_sees_that_a_model_is_too_sure_of_itself() -> No
     log = draw(np.full((15, 400), 0.3))
 
     in_sample = every_cell(CalibratedPropensity(PopularityPropensity(smoothing=0.5)).fit(log))
-    held_out = every_cell(CalibratedPropensity(CrossFittedPropensity(PopularityPropensity(smoothing=0.5), n_folds=15)).fit(log))
+    held_out = every_cell(
+        CalibratedPropensity(
+            CrossFittedPropensity(PopularityPropensity(smoothing=0.5), n_folds=15)
+        ).fit(log)
+    )
 
     assert in_sample.std() > 0.08
     assert held_out.std() < 0.05
@@ -171,11 +204,15 @@ def test_a_model_comes_back_from_its_file(tmp_path: Path, method: Any) -> None:
     assert (every_cell(again) == every_cell(model)).all()
     assert repr(again) == repr(model)
     again.fold_of_user_ = again.fold_of_user_[:5]
-    assert again.check_restored() == "it does not have a curve for each fold and a fold for each user."
+    assert (
+        again.check_restored() == "it does not have a curve for each fold and a fold for each user."
+    )
 
 
 def test_a_model_that_ranks_cells_the_wrong_way_round_is_warned_about() -> None:
-    with pytest.warns(PropensityWarning, match="takes for likelier are not observed more often in 5 of 5 folds"):
+    with pytest.warns(
+        PropensityWarning, match="takes for likelier are not observed more often in 5 of 5 folds"
+    ):
         CalibratedPropensity(KnownPropensity(1 - TRUE)).fit(LOG)
 
 
@@ -187,14 +224,36 @@ def test_a_model_that_ranks_cells_the_wrong_way_round_is_warned_about() -> None:
             UnknownNameError,
             "unknown method 'spline'; .*platt, isotonic",
         ),  # type: ignore[arg-type]
-        (CalibratedPropensity(UniformPropensity(), n_folds=1), UsageError, "n_folds must be a whole number, at least 2; got 1"),
-        (CalibratedPropensity(UniformPropensity(), n_folds=121), UsageError, "at most the number of users, 120; got 121"),
-        (CalibratedPropensity(UniformPropensity(), max_cells=-1), UsageError, "max_cells must be a whole number"),
-        (CalibratedPropensity(NaiveBayesPropensity()), UsageError, "but NaiveBayesPropensity needs the rating of a cell"),
-        (CalibratedPropensity("popularity"), UsageError, "CalibratedPropensity wraps a propensity model.*got 'popularity'"),  # type: ignore[arg-type]
+        (
+            CalibratedPropensity(UniformPropensity(), n_folds=1),
+            UsageError,
+            "n_folds must be a whole number, at least 2; got 1",
+        ),
+        (
+            CalibratedPropensity(UniformPropensity(), n_folds=121),
+            UsageError,
+            "at most the number of users, 120; got 121",
+        ),
+        (
+            CalibratedPropensity(UniformPropensity(), max_cells=-1),
+            UsageError,
+            "max_cells must be a whole number",
+        ),
+        (
+            CalibratedPropensity(NaiveBayesPropensity()),
+            UsageError,
+            "but NaiveBayesPropensity needs the rating of a cell",
+        ),
+        (
+            CalibratedPropensity("popularity"),
+            UsageError,
+            "CalibratedPropensity wraps a propensity model.*got 'popularity'",
+        ),  # type: ignore[arg-type]
     ],
 )
-def test_settings_are_checked(model: CalibratedPropensity, error: type[Exception], match: str) -> None:
+def test_settings_are_checked(
+    model: CalibratedPropensity, error: type[Exception], match: str
+) -> None:
     with pytest.raises(error, match=match):
         model.fit(LOG)
 
@@ -202,5 +261,9 @@ def test_settings_are_checked(model: CalibratedPropensity, error: type[Exception
 def test_logs_that_cannot_calibrate_are_refused() -> None:
     with pytest.raises(UniverseError, match="but the log lists 120 users and 80 items"):
         CalibratedPropensity(UniformPropensity()).fit(LOG, universe=(121, 80))
-    with pytest.raises(UsageError, match="there are 6 observed and 0 unobserved cells, and calibration needs both"):
-        CalibratedPropensity(UniformPropensity(), n_folds=2).fit(Ratings.from_dense(np.ones((4, 3))))
+    with pytest.raises(
+        UsageError, match="there are 6 observed and 0 unobserved cells, and calibration needs both"
+    ):
+        CalibratedPropensity(UniformPropensity(), n_folds=2).fit(
+            Ratings.from_dense(np.ones((4, 3)))
+        )

@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 
 from unskew.data.ratings import Ratings
 from unskew.errors import UniverseError
-from unskew.propensity.covariate.cells import count_cells, count_sample, draw_cells, draw_unobserved, labelled_rows
+from unskew.propensity.covariate.cells import (
+    count_cells,
+    count_sample,
+    draw_cells,
+    draw_unobserved,
+    labelled_rows,
+)
 from unskew.propensity.covariate.covariates import Covariates
 
 LOG = Ratings.from_dense([[5, 0, 1], [4, 0, 0], [0, 3, 0], [2, 4, 0]])
@@ -69,15 +75,22 @@ def test_every_unobserved_cell_is_as_likely_and_the_number_is_as_asked() -> None
         count[sample.user, sample.item] += 1
 
     assert np.mean([sample.user.size for sample in samples]) == pytest.approx(50, rel=0.01)
-    assert count[np.eye(10, 20) == 0] / 2000 == pytest.approx(50 / 190, abs=0.05)  # five standard errors
+    assert count[np.eye(10, 20) == 0] / 2000 == pytest.approx(
+        50 / 190, abs=0.05
+    )  # five standard errors
 
 
 def test_drawn_cells_cover_all() -> None:
     user, item = draw_cells(LOG, 2000, np.random.default_rng(0))
 
-    assert {*zip(user.tolist(), item.tolist(), strict=True)} == {(u, i) for u in range(4) for i in range(3)}
+    assert {*zip(user.tolist(), item.tolist(), strict=True)} == {
+        (u, i) for u in range(4) for i in range(3)
+    }
 
 
 def test_a_full_log_is_refused() -> None:
-    with pytest.raises(UniverseError, match=r"every one of the 4 cells \(2 users x 2 items\) was observed, so that P = 1"):
+    with pytest.raises(
+        UniverseError,
+        match=r"every one of the 4 cells \(2 users x 2 items\) was observed, so that P = 1",
+    ):
         draw_unobserved(Ratings.from_dense(np.ones((2, 2))), 3, np.random.default_rng(0))

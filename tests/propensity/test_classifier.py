@@ -24,7 +24,10 @@ from unskew.propensity.covariate.logistic import LogisticPropensity
 
 def world(n_users: int, n_items: int, *, intercept: float = -2.0, seed: int = 0) -> tuple[Any, ...]:
     rng = np.random.default_rng(seed)
-    x, z = rng.integers(0, 2, (n_users, 2)).astype(float), rng.integers(0, 2, (n_items, 1)).astype(float)
+    x, z = (
+        rng.integers(0, 2, (n_users, 2)).astype(float),
+        rng.integers(0, 2, (n_items, 1)).astype(float),
+    )
     chance = expit(intercept + x @ [[0.5], [-0.5]] + z @ [1.0] + x[:, :1] * z[:, 0])
     return x, z, chance, Ratings.from_dense((rng.random(chance.shape) < chance).astype(float))
 
@@ -51,20 +54,26 @@ def test_grouped_rows_give_the_fit_to_all_rows() -> None:
     observed[log.user, log.item] = 1
     twin = LogisticRegression(C=0.5, tol=1e-10).fit(np.hstack([x[u], z[i]]), observed.ravel())
 
-    assert all_pairs(model, log).ravel() == pytest.approx(twin.predict_proba(np.hstack([x[u], z[i]]))[:, 1], abs=1e-6)
+    assert all_pairs(model, log).ravel() == pytest.approx(
+        twin.predict_proba(np.hstack([x[u], z[i]]))[:, 1], abs=1e-6
+    )
 
 
 def test_it_is_our_logistic_model_where_it_can_be() -> None:
     x, z, _, log = world(40, 30)
     model = ClassifierPropensity(LogisticRegression(C=0.5, tol=1e-10), x, z).fit(log)
-    ours = LogisticPropensity(x, z, interactions="none", item_offsets=False, l2=2.0, tol=1e-8).fit(log)
+    ours = LogisticPropensity(x, z, interactions="none", item_offsets=False, l2=2.0, tol=1e-8).fit(
+        log
+    )
 
     assert model.predict(log) == pytest.approx(ours.predict(log), abs=1e-6)
 
 
 def test_a_classifier_without_weights_is_given_every_cell() -> None:
     x, z, _, log = world(20, 15)
-    pipeline = make_pipeline(PolynomialFeatures(2), LogisticRegression(C=1e6, max_iter=1000))  # takes no sample_weight
+    pipeline = make_pipeline(
+        PolynomialFeatures(2), LogisticRegression(C=1e6, max_iter=1000)
+    )  # takes no sample_weight
     model = ClassifierPropensity(pipeline, x, z).fit(log)
     weighted = ClassifierPropensity(DecisionTreeClassifier(), x, z).fit(log)
 
@@ -108,7 +117,8 @@ def test_it_cannot_be_saved(tmp_path: Path) -> None:
     model = ClassifierPropensity(DecisionTreeClassifier(), x, z).fit(log)
 
     with pytest.raises(
-        UsageError, match=r"holds a DecisionTreeClassifier, which cannot be saved without code. Save what it predicts"
+        UsageError,
+        match=r"holds a DecisionTreeClassifier, which cannot be saved without code. Save what it predicts",
     ):
         model.save(tmp_path / "model.unskew")
 
@@ -116,7 +126,10 @@ def test_it_cannot_be_saved(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
-        ({"estimator": DecisionTreeClassifier}, r"classifier with fit and predict_proba, .*; got <class"),
+        (
+            {"estimator": DecisionTreeClassifier},
+            r"classifier with fit and predict_proba, .*; got <class",
+        ),
         ({"estimator": object()}, r"classifier with fit and predict_proba"),
         ({"negatives": -1}, r"negatives must be None or .* above 0; got -1"),
         ({"user_features": None, "item_features": None}, r"nothing to tell cells apart by"),
@@ -125,9 +138,14 @@ def test_it_cannot_be_saved(tmp_path: Path) -> None:
 def test_what_cannot_be_fitted_is_named(settings: dict[str, Any], match: str) -> None:
     x, z, _, log = world(10, 10)
     with pytest.raises(UsageError, match=match):
-        ClassifierPropensity(**{"estimator": DecisionTreeClassifier(), "user_features": x, "item_features": z, **settings}).fit(
-            log
-        )
+        ClassifierPropensity(
+            **{
+                "estimator": DecisionTreeClassifier(),
+                "user_features": x,
+                "item_features": z,
+                **settings,
+            }
+        ).fit(log)
 
 
 def test_too_many_rows_for_a_classifier_without_weights(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,6 +153,7 @@ def test_too_many_rows_for_a_classifier_without_weights(monkeypatch: pytest.Monk
     monkeypatch.setattr(classifier, "MOST_REPEATS", 50)
 
     with pytest.raises(
-        UsageError, match=r"KNeighborsClassifier.fit takes no sample_weight, .* each of 100 cells. Give negatives=4"
+        UsageError,
+        match=r"KNeighborsClassifier.fit takes no sample_weight, .* each of 100 cells. Give negatives=4",
     ):
         ClassifierPropensity(KNeighborsClassifier(), x, z).fit(log)

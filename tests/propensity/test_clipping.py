@@ -60,7 +60,9 @@ def test_a_fitted_model_is_used_as_it_is_and_an_unfitted_one_stays_unfitted() ->
 
 
 def test_around_naive_bayes_it_needs_ratings_too() -> None:
-    model = ClippedPropensity(NaiveBayesPropensity(), low=0.2).fit(LOG, mcar=dict.fromkeys(range(1, 6), 0.2))
+    model = ClippedPropensity(NaiveBayesPropensity(), low=0.2).fit(
+        LOG, mcar=dict.fromkeys(range(1, 6), 0.2)
+    )
 
     np.testing.assert_allclose(model.predict(LOG), max(0.2, 1 / (12 * 0.2)))
     assert model.sees_ratings
@@ -71,7 +73,9 @@ def test_around_naive_bayes_it_needs_ratings_too() -> None:
 @pytest.mark.parametrize("is_fitted", [False, True])
 def test_a_model_comes_back_from_its_file(tmp_path: Path, is_fitted: bool) -> None:
     inner = PopularityPropensity("both", smoothing=1)
-    model = ClippedPropensity(ClippedPropensity(inner.fit(LOG) if is_fitted else inner, low=0.2), low=0.3).fit(LOG)
+    model = ClippedPropensity(
+        ClippedPropensity(inner.fit(LOG) if is_fitted else inner, low=0.2), low=0.3
+    ).fit(LOG)
     model.save(tmp_path / "model.unskew")
 
     again = unskew.load(tmp_path / "model.unskew")
@@ -88,13 +92,23 @@ def test_the_floor_is_a_propensity(low: Any) -> None:
 
 
 def test_what_cannot_be_wrapped_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"wraps a propensity model, such as ClippedPropensity\(PopularityPropensity\(\)\); got"):
+    with pytest.raises(
+        UsageError,
+        match=r"wraps a propensity model, such as ClippedPropensity\(PopularityPropensity\(\)\); got",
+    ):
         ClippedPropensity(PopularityPropensity, low=0.1).fit(LOG)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="PopularityPropensity does not learn from a sample of random ratings"):
+    with pytest.raises(
+        UsageError, match="PopularityPropensity does not learn from a sample of random ratings"
+    ):
         ClippedPropensity(PopularityPropensity(), low=0.1).fit(LOG, mcar=[1, 2])
-    with pytest.raises(UsageError, match=r"PopularityPropensity\(\) is fitted already, and mcar=... would change nothing"):
+    with pytest.raises(
+        UsageError,
+        match=r"PopularityPropensity\(\) is fitted already, and mcar=... would change nothing",
+    ):
         ClippedPropensity(PopularityPropensity().fit(LOG), low=0.1).fit(LOG, mcar=[1, 2])
-    with pytest.raises(UsageError, match="was fitted to 4 users, which are not the 6 of this log in their order"):
+    with pytest.raises(
+        UsageError, match="was fitted to 4 users, which are not the 6 of this log in their order"
+    ):
         ClippedPropensity(PopularityPropensity().fit(LOG), low=0.1).fit(draw(np.full((6, 3), 0.5)))
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from frame_engines import each_engine
-from unskew.data.vocabulary import as_ids
+from unskew.data.ids import as_ids
 from unskew.errors import DataError, PropensityWarning, UsageError
 from unskew.propensity.covariate.covariates import Covariates, within_pairs
 
@@ -45,21 +45,30 @@ def test_a_frame_has_numbers_and_categories(make: Any) -> None:
 
 @each_engine
 def test_a_column_of_ids_puts_rows_in_order(make: Any) -> None:
-    found = Covariates.of(make({"age": [1, 2, 3, 4], "user_id": ["cy", "bob", "ann", "dan"]}), IDS, "user")
+    found = Covariates.of(
+        make({"age": [1, 2, 3, 4], "user_id": ["cy", "bob", "ann", "dan"]}), IDS, "user"
+    )
 
     assert found.names == ("user:age",)
     assert found.complete[:, 0].tolist() == [3, 2, 1]
 
 
 def test_text_in_an_array_is_a_category() -> None:
-    found = Covariates.of(np.array([["red", 1], ["blue", 2], ["red", 2]], dtype=object), IDS, "item")
+    found = Covariates.of(
+        np.array([["red", 1], ["blue", 2], ["red", 2]], dtype=object), IDS, "item"
+    )
 
     assert found.names == ("item:0=blue", "item:0=red", "item:1")
     assert found.complete.tolist() == [[0, 1, 1], [1, 0, 2], [0, 1, 2]]
 
 
 def test_booleans_and_categoricals_of_pandas_are_read() -> None:
-    frame = pd.DataFrame({"new": [True, False, True], "kind": pd.Categorical(["a", "b", "a"], categories=["a", "b", "never"])})
+    frame = pd.DataFrame(
+        {
+            "new": [True, False, True],
+            "kind": pd.Categorical(["a", "b", "a"], categories=["a", "b", "never"]),
+        }
+    )
 
     assert Covariates.of(frame, IDS, "item").complete.tolist() == [[1, 1, 0], [0, 0, 1], [1, 1, 0]]
 
@@ -79,7 +88,9 @@ def test_two_levels_of_one_category_form_no_pair() -> None:
 
 @given(arrays(np.int64, (6, 3), elements=st.integers(0, 2)))
 def test_profiles_put_together_are_the_table(table: np.ndarray) -> None:
-    table = np.vstack([table, np.eye(3, dtype=int), 2 * np.eye(3, dtype=int)])  # no column is constant
+    table = np.vstack(
+        [table, np.eye(3, dtype=int), 2 * np.eye(3, dtype=int)]
+    )  # no column is constant
 
     found = Covariates.of(table, np.arange(len(table)), "user")
 
@@ -108,7 +119,10 @@ def test_what_is_wrong_is_named(given: object, error: type[Exception], match: st
 def test_a_name_is_no_category() -> None:
     ids = np.arange(1001)
 
-    with pytest.raises(UsageError, match=r"'item:0' has 1,001 levels, more than 1,000; group them, or .* item_offsets=True"):
+    with pytest.raises(
+        UsageError,
+        match=r"'item:0' has 1,001 levels, more than 1,000; group them, or .* item_offsets=True",
+    ):
         Covariates.of(np.array([f"title {place}" for place in ids]), ids, "item")
 
 
@@ -123,22 +137,33 @@ def test_an_index_of_ids_puts_rows_in_order() -> None:
 def test_an_index_that_counts_rows_says_nothing() -> None:
     frame = pd.DataFrame({"age": [30.0, 10.0, 20.0]})
 
-    with pytest.warns(PropensityWarning, match=r"rows are taken in the order of log\.users, which is sorted"):
+    with pytest.warns(
+        PropensityWarning, match=r"rows are taken in the order of log\.users, which is sorted"
+    ):
         Covariates.of(frame, as_ids(["a", "b", "c"]), "user")
-    assert Covariates.of(frame, as_ids(["a", "b", "c"]), "user").complete.ravel().tolist() == [30.0, 10.0, 20.0]
+    assert Covariates.of(frame, as_ids(["a", "b", "c"]), "user").complete.ravel().tolist() == [
+        30.0,
+        10.0,
+        20.0,
+    ]
 
 
 def test_an_index_that_lacks_ids_is_refused() -> None:
     frame = pd.DataFrame({"age": [30.0, 10.0, 20.0]}, index=[2, 3, 4])
 
-    with pytest.raises(DataError, match=r"the index of user_features lacks 2 of the log's 3 users; the first is 0\."):
+    with pytest.raises(
+        DataError,
+        match=r"the index of user_features lacks 2 of the log's 3 users; the first is 0\.",
+    ):
         Covariates.of(frame, as_ids([0, 1, 2]), "user")
 
 
 def test_numbers_for_text_are_pointed_out() -> None:
     frame = pd.DataFrame({"user_id": ["0", "1"], "age": [30.0, 10.0]})
 
-    with pytest.raises(DataError, match=r"the first is 0 \(a number, where text such as '0' is known\)"):
+    with pytest.raises(
+        DataError, match=r"the first is 0 \(a number, where text such as '0' is known\)"
+    ):
         Covariates.of(frame, as_ids([0, 1]), "user")
 
 
@@ -152,7 +177,10 @@ def test_dates_are_refused() -> None:
 def test_a_column_like_ids_draws_a_warning() -> None:
     frame = pd.DataFrame({"account": np.arange(100, 140), "age": np.arange(40) % 5})
 
-    with pytest.warns(PropensityWarning, match="'user:account' is another whole number for each of 40 users, as ids are"):
+    with pytest.warns(
+        PropensityWarning,
+        match="'user:account' is another whole number for each of 40 users, as ids are",
+    ):
         Covariates.of(frame, as_ids(list(range(40))), "user")
 
 
@@ -168,6 +196,9 @@ def test_text_with_a_value_for_nearly_every_row_looks_like_ids() -> None:
     ids = np.arange(30)
     names = [f"name {place}" for place in range(28)] + ["name 0", "name 1"]
 
-    with pytest.warns(PropensityWarning, match=r"'user:nick' is text with 28 values for 30 users, as ids have.* call it user_id"):
+    with pytest.warns(
+        PropensityWarning,
+        match=r"'user:nick' is text with 28 values for 30 users, as ids have.* call it user_id",
+    ):
         Covariates.of(pd.DataFrame({"user_id": ids, "nick": names}), ids, "user")
     Covariates.of(pd.DataFrame({"user_id": ids, "town": names[:15] * 2}), ids, "user")

@@ -23,7 +23,9 @@ LOG = Ratings.from_dense(SEEN.astype(float))
 WORKERS = Workers(1)
 
 
-def cells_of(interactions: Interactions, *, offsets: bool, negatives: float | None = None) -> Observations:
+def cells_of(
+    interactions: Interactions, *, offsets: bool, negatives: float | None = None
+) -> Observations:
     user = Side.of(Covariates.of(X, LOG.users, "user"), interactions, has_offset=offsets)
     item = Side.of(Covariates.of(Z, LOG.items, "item"), interactions, has_offset=offsets)
     return Observations.of(LOG, user, item, negatives, np.random.default_rng(0))
@@ -35,8 +37,16 @@ def dense_logits(cells: Observations, problem: Problem, flat: np.ndarray) -> np.
     eta = np.zeros((N_USERS, N_ITEMS))
     for u in range(N_USERS):
         for i in range(N_ITEMS):
-            x, z = (side.design[side.covariates.profile[code]] for side, code in ((cells.user, u), (cells.item, i)))
-            eta[u, i] = at.intercept + x @ at.user + z @ at.item + x[: len(at.crossed)] @ at.crossed @ z[: at.crossed.shape[1]]
+            x, z = (
+                side.design[side.covariates.profile[code]]
+                for side, code in ((cells.user, u), (cells.item, i))
+            )
+            eta[u, i] = (
+                at.intercept
+                + x @ at.user
+                + z @ at.item
+                + x[: len(at.crossed)] @ at.crossed @ z[: at.crossed.shape[1]]
+            )
             eta[u, i] += at.user_offset[problem.user.member[u]] if at.user_offset.size else 0
             eta[u, i] += at.item_offset[problem.item.member[i]] if at.item_offset.size else 0
     return eta
@@ -57,12 +67,21 @@ def test_grouped_cells_are_all_cells(interactions: Interactions, offsets: bool) 
     problem = cells.problem(WORKERS)
     flat = RNG.normal(0, 0.5, problem.start().size)
 
-    assert problem.log_likelihood(flat)[0] == pytest.approx(dense_value(dense_logits(cells, problem, flat), np.ones_like(SEEN)))
-    assert check_grad(lambda at: problem.log_likelihood(at)[0], lambda at: problem.log_likelihood(at)[1], flat) < 1e-4
+    assert problem.log_likelihood(flat)[0] == pytest.approx(
+        dense_value(dense_logits(cells, problem, flat), np.ones_like(SEEN))
+    )
+    assert (
+        check_grad(
+            lambda at: problem.log_likelihood(at)[0], lambda at: problem.log_likelihood(at)[1], flat
+        )
+        < 1e-4
+    )
 
 
 @every_model
-def test_the_slope_by_the_intercept_is_what_was_observed_less_what_is_expected(offsets: bool) -> None:
+def test_the_slope_by_the_intercept_is_what_was_observed_less_what_is_expected(
+    offsets: bool,
+) -> None:
     cells = cells_of("all", offsets=offsets)
     problem = cells.problem(WORKERS)
     flat = RNG.normal(0, 0.5, problem.start().size)
@@ -85,8 +104,15 @@ def test_sampled_cells_are_those_of_the_sample(
     assert isinstance(problem.cells, Sample)
     flat = RNG.normal(0, 0.5, problem.start().size)
 
-    assert problem.log_likelihood(flat)[0] == pytest.approx(dense_value(dense_logits(cells, problem, flat), which))
-    assert check_grad(lambda at: problem.log_likelihood(at)[0], lambda at: problem.log_likelihood(at)[1], flat) < 1e-4
+    assert problem.log_likelihood(flat)[0] == pytest.approx(
+        dense_value(dense_logits(cells, problem, flat), which)
+    )
+    assert (
+        check_grad(
+            lambda at: problem.log_likelihood(at)[0], lambda at: problem.log_likelihood(at)[1], flat
+        )
+        < 1e-4
+    )
 
 
 @pytest.mark.parametrize("negatives", [None, 0.7])
@@ -141,4 +167,6 @@ def test_many_users_are_few_units() -> None:
     problem = cells_of("all", offsets=False).problem(WORKERS)
 
     assert isinstance(problem.cells, Grid)
-    assert problem.cells.n_pairs == len(np.unique(X, axis=0)) * len(np.unique(Z, axis=0)) < LOG.n_cells
+    assert (
+        problem.cells.n_pairs == len(np.unique(X, axis=0)) * len(np.unique(Z, axis=0)) < LOG.n_cells
+    )

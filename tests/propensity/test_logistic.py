@@ -19,7 +19,14 @@ from sklearn.linear_model import LogisticRegression
 
 import unskew
 from unskew.data.ratings import Ratings
-from unskew.errors import DataError, ModelFileError, PropensityWarning, UniverseError, UnknownNameError, UsageError
+from unskew.errors import (
+    DataError,
+    ModelFileError,
+    PropensityWarning,
+    UniverseError,
+    UnknownNameError,
+    UsageError,
+)
 from unskew.propensity.covariate import observations
 from unskew.propensity.covariate.logistic import LogisticPropensity, shift_to_mean
 
@@ -27,11 +34,21 @@ N_USERS, N_ITEMS = 30, 24
 without_offsets = partial(LogisticPropensity, item_offsets=False)
 
 
-def world(seed: int = 0, *, n_users: int = N_USERS, n_items: int = N_ITEMS, intercept: float = -1.0) -> tuple[Any, ...]:
+def world(
+    seed: int = 0, *, n_users: int = N_USERS, n_items: int = N_ITEMS, intercept: float = -1.0
+) -> tuple[Any, ...]:
     """Covariates, true propensities with user x item pairs, and a log."""
     rng = np.random.default_rng(seed)
-    x, z = rng.integers(0, 2, (n_users, 2)).astype(float), rng.integers(0, 2, (n_items, 2)).astype(float)
-    chance = expit(intercept + x @ [[0.5], [-0.5]] + z @ [1.0, 0.0] + x @ np.array([[0.8, 0.0], [0.0, -0.8]]) @ z.T)
+    x, z = (
+        rng.integers(0, 2, (n_users, 2)).astype(float),
+        rng.integers(0, 2, (n_items, 2)).astype(float),
+    )
+    chance = expit(
+        intercept
+        + x @ [[0.5], [-0.5]]
+        + z @ [1.0, 0.0]
+        + x @ np.array([[0.8, 0.0], [0.0, -0.8]]) @ z.T
+    )
     log = Ratings.from_dense((rng.random((n_users, n_items)) < chance).astype(float))
     return x, z, chance, log
 
@@ -65,7 +82,9 @@ def test_without_a_penalty_the_chance_of_a_profile_is_its_share() -> None:
     model = without_offsets(item_features=[[1], [1], [0]], l2=0, tol=1e-9).fit(log)
 
     assert all_pairs(model, log)[0] == pytest.approx([5 / 8, 5 / 8, 1 / 4])
-    assert model.coefficients_ == pytest.approx({"intercept": logit(1 / 4), "item:0": logit(5 / 8) - logit(1 / 4)}, abs=1e-6)
+    assert model.coefficients_ == pytest.approx(
+        {"intercept": logit(1 / 4), "item:0": logit(5 / 8) - logit(1 / 4)}, abs=1e-6
+    )
 
 
 def test_item_offsets_alone_give_every_item_its_share() -> None:
@@ -73,7 +92,9 @@ def test_item_offsets_alone_give_every_item_its_share() -> None:
     model = LogisticPropensity(item_offsets=True, l2=0, tol=1e-9).fit(log)
 
     assert all_pairs(model, log)[0] == pytest.approx([3 / 4, 3 / 4, 1 / 4], abs=1e-6)
-    assert model.item_offset_ == pytest.approx(np.array([1, 1, -2]) * (logit(3 / 4) - logit(1 / 4)) / 3, abs=1e-5)
+    assert model.item_offset_ == pytest.approx(
+        np.array([1, 1, -2]) * (logit(3 / 4) - logit(1 / 4)) / 3, abs=1e-5
+    )
     assert (model.user_offset_ == 0).all()
 
 
@@ -81,7 +102,9 @@ def test_a_strong_penalty_leaves_the_density() -> None:
     x, z, _, log = world()
     model = LogisticPropensity(x, z, user_offsets=True, item_offsets=True, l2=1e9).fit(log)
 
-    assert all_pairs(model, log) == pytest.approx(np.full((N_USERS, N_ITEMS), log.density), rel=1e-4)
+    assert all_pairs(model, log) == pytest.approx(
+        np.full((N_USERS, N_ITEMS), log.density), rel=1e-4
+    )
 
 
 def test_log_likelihood_is_that_of_all_cells() -> None:
@@ -89,7 +112,9 @@ def test_log_likelihood_is_that_of_all_cells() -> None:
     model = without_offsets(x, z, l2=1.0).fit(log)
     chance, observed = all_pairs(model, log), seen(log)
 
-    assert model.log_likelihood_ == pytest.approx(np.sum(np.where(observed, np.log(chance), np.log1p(-chance))))
+    assert model.log_likelihood_ == pytest.approx(
+        np.sum(np.where(observed, np.log(chance), np.log1p(-chance)))
+    )
 
 
 # The same as other programs that are given all rows
@@ -103,7 +128,9 @@ def test_the_fit_is_that_of_scikit_learn_to_all_rows(interactions: Any, l2: floa
     features = rows(x, z, within=interactions == "all")
     twin = LogisticRegression(C=1 / l2, tol=1e-12, max_iter=10000).fit(features, seen(log).ravel())
 
-    assert all_pairs(model, log).ravel() == pytest.approx(twin.predict_proba(features)[:, 1], abs=1e-6)
+    assert all_pairs(model, log).ravel() == pytest.approx(
+        twin.predict_proba(features)[:, 1], abs=1e-6
+    )
     assert model.coefficients_["intercept"] == pytest.approx(twin.intercept_[0], abs=1e-4)
     crossed = [model.coefficients_[f"user:{j} x item:{k}"] for j in range(2) for k in range(2)]
     assert crossed == pytest.approx(twin.coef_[0, 4:8], abs=1e-4)
@@ -117,15 +144,21 @@ def test_offsets_are_penalised_marks_of_every_user_and_item(l2: float) -> None:
     features = np.hstack([rows(x, z, within=True), np.eye(N_USERS)[u], np.eye(N_ITEMS)[i]])
     twin = LogisticRegression(C=1 / l2, tol=1e-12, max_iter=10000).fit(features, seen(log).ravel())
 
-    assert all_pairs(model, log).ravel() == pytest.approx(twin.predict_proba(features)[:, 1], abs=1e-6)
-    assert model.user_offset_ == pytest.approx(twin.coef_[0, -N_USERS - N_ITEMS : -N_ITEMS], abs=1e-4)
+    assert all_pairs(model, log).ravel() == pytest.approx(
+        twin.predict_proba(features)[:, 1], abs=1e-6
+    )
+    assert model.user_offset_ == pytest.approx(
+        twin.coef_[0, -N_USERS - N_ITEMS : -N_ITEMS], abs=1e-4
+    )
     assert model.item_offset_ == pytest.approx(twin.coef_[0, -N_ITEMS:], abs=1e-4)
 
 
 def test_without_a_penalty_the_fit_is_that_of_statsmodels() -> None:
     x, z, _, log = world()
     model = without_offsets(x, z, interactions="user-item", l2=0, tol=1e-9).fit(log)
-    twin = sm.GLM(seen(log).ravel(), sm.add_constant(rows(x, z, within=False)), family=sm.families.Binomial()).fit(tol=1e-12)
+    twin = sm.GLM(
+        seen(log).ravel(), sm.add_constant(rows(x, z, within=False)), family=sm.families.Binomial()
+    ).fit(tol=1e-12)
 
     assert list(model.coefficients_.values()) == pytest.approx(twin.params, abs=1e-5)
     assert model.log_likelihood_ == pytest.approx(twin.llf)
@@ -155,9 +188,16 @@ def test_numbers_come_back_in_their_own_units() -> None:
 
 
 @pytest.mark.parametrize("has_offset", [(False, False), (False, True), (True, False), (True, True)])
-def test_the_held_out_likelihood_is_that_of_fits_without_the_fold(has_offset: tuple[bool, bool]) -> None:
+def test_the_held_out_likelihood_is_that_of_fits_without_the_fold(
+    has_offset: tuple[bool, bool],
+) -> None:
     x, z, _, log = world()
-    options = {"user_offsets": has_offset[0], "item_offsets": has_offset[1], "interactions": "none", "n_folds": 3}
+    options = {
+        "user_offsets": has_offset[0],
+        "item_offsets": has_offset[1],
+        "interactions": "none",
+        "n_folds": 3,
+    }
     model = LogisticPropensity(x, z, l2=[1.0, 10.0], tol=1e-7, **options).fit(log)
     fold_rng = np.random.default_rng(0).spawn(3)[1]
     user, item = (log.n_users, log.n_items)
@@ -165,15 +205,21 @@ def test_the_held_out_likelihood_is_that_of_fits_without_the_fold(has_offset: tu
     of_user = fold_rng.permutation(user) % 3 if splits_users else np.zeros(user, int)
     of_item = fold_rng.permutation(item) % 3 if splits_items else np.zeros(item, int)
     u, i = np.divmod(np.arange(log.n_cells), log.n_items)
-    features = np.hstack([x[u], z[i], np.eye(user)[u] * has_offset[0], np.eye(item)[i] * has_offset[1]])
+    features = np.hstack(
+        [x[u], z[i], np.eye(user)[u] * has_offset[0], np.eye(item)[i] * has_offset[1]]
+    )
     label, fold = seen(log).ravel(), (of_user[u] + of_item[i]) % 3
     expected = []
     for l2 in (10.0, 1.0):
         total = 0.0
         for each in range(3):
             kept = fold != each
-            twin = LogisticRegression(C=1 / l2, tol=1e-10, max_iter=10000).fit(features[kept], label[kept])
-            total += twin.predict_log_proba(features[~kept])[np.arange((~kept).sum()), label[~kept].astype(int)].sum()
+            twin = LogisticRegression(C=1 / l2, tol=1e-10, max_iter=10000).fit(
+                features[kept], label[kept]
+            )
+            total += twin.predict_log_proba(features[~kept])[
+                np.arange((~kept).sum()), label[~kept].astype(int)
+            ].sum()
         expected.append(total)
 
     assert model.tried_l2_.tolist() == [10.0, 1.0]
@@ -199,7 +245,10 @@ def test_a_sample_finds_the_exact_coefficients_within_its_error_and_adds_up() ->
     x, z, _, log = world(n_users=400, n_items=300, intercept=-4.0)
     exact = without_offsets(x, z, interactions="user-item", l2=0).fit(log)
     sampled = [
-        without_offsets(x, z, interactions="user-item", l2=0, negatives=2, random_state=seed).fit(log) for seed in range(8)
+        without_offsets(x, z, interactions="user-item", l2=0, negatives=2, random_state=seed).fit(
+            log
+        )
+        for seed in range(8)
     ]
     found = np.array([list(model.coefficients_.values()) for model in sampled])
     truth = np.array(list(exact.coefficients_.values()))
@@ -213,7 +262,9 @@ def test_a_sample_finds_the_exact_coefficients_within_its_error_and_adds_up() ->
         assert model.log_likelihood_ == pytest.approx(exact.log_likelihood_, rel=0.02)
 
 
-def test_too_many_pairs_are_sampled_and_the_sum_is_right_within_a_percent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_pairs_are_sampled_and_the_sum_is_right_within_a_percent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     x, z, _, log = world(n_users=300, n_items=200, intercept=-4.0)
     monkeypatch.setattr(observations, "MOST_PAIRS", 100)
     monkeypatch.setattr("unskew.propensity.covariate.logistic.CHECKED_CELLS", 40_000)
@@ -235,11 +286,25 @@ def test_a_shift_gives_the_mean_asked_for(seed: int, mean: float) -> None:
 
 
 @settings(max_examples=25)
-@given(st.integers(0, 10**6), st.sampled_from(["all", "user-item", "none"]), st.booleans(), st.booleans(), st.floats(0.01, 100))
-def test_propensities_add_up_to_the_log(seed: int, interactions: Any, user_offsets: bool, item_offsets: bool, l2: float) -> None:
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from(["all", "user-item", "none"]),
+    st.booleans(),
+    st.booleans(),
+    st.floats(0.01, 100),
+)
+def test_propensities_add_up_to_the_log(
+    seed: int, interactions: Any, user_offsets: bool, item_offsets: bool, l2: float
+) -> None:
     x, z, _, log = world(seed)
     model = LogisticPropensity(
-        x, z, interactions=interactions, user_offsets=user_offsets, item_offsets=item_offsets, l2=l2, tol=1e-6
+        x,
+        z,
+        interactions=interactions,
+        user_offsets=user_offsets,
+        item_offsets=item_offsets,
+        l2=l2,
+        tol=1e-6,
     ).fit(log)
 
     assert all_pairs(model, log).sum() == pytest.approx(len(log), rel=1e-6)
@@ -253,7 +318,10 @@ def test_the_order_of_users_never_shows() -> None:
     shuffled = Ratings.from_dense(seen(log)[order])
     options = {"user_offsets": True, "item_offsets": True, "l2": 0.5, "tol": 1e-8}
 
-    one, other = LogisticPropensity(x, z, **options).fit(log), LogisticPropensity(x[order], z, **options).fit(shuffled)
+    one, other = (
+        LogisticPropensity(x, z, **options).fit(log),
+        LogisticPropensity(x[order], z, **options).fit(shuffled),
+    )
     assert all_pairs(other, shuffled) == pytest.approx(all_pairs(one, log)[order], abs=1e-7)
 
 
@@ -261,7 +329,10 @@ def test_the_same_seed_gives_the_same_bits_for_any_number_of_threads() -> None:
     x, z, _, log = world(n_users=200, n_items=100)
     for negatives in (None, 2):
         models = [
-            LogisticPropensity(x, z, item_offsets=True, l2=[1, 10], negatives=negatives, n_threads=n).fit(log) for n in (1, 2)
+            LogisticPropensity(
+                x, z, item_offsets=True, l2=[1, 10], negatives=negatives, n_threads=n
+            ).fit(log)
+            for n in (1, 2)
         ]
         assert (models[0].predict(log) == models[1].predict(log)).all()
 
@@ -294,18 +365,37 @@ def test_known_offsets_are_found() -> None:
 
 def test_frames_align_by_id_and_name_coefficients() -> None:
     x, z, _, log = world()
-    frame = pd.DataFrame({"user_id": np.arange(N_USERS), "young": x[:, 0], "city": np.where(x[:, 1] == 1, "rome", "oslo")})
-    model = without_offsets(frame.sample(frac=1, random_state=0), z, interactions="none", l2=1.0, tol=1e-8).fit(log)
-    twin = without_offsets(np.column_stack([x, 1 - x[:, 1]]), z, interactions="none", l2=1.0, tol=1e-8).fit(log)
+    frame = pd.DataFrame(
+        {
+            "user_id": np.arange(N_USERS),
+            "young": x[:, 0],
+            "city": np.where(x[:, 1] == 1, "rome", "oslo"),
+        }
+    )
+    model = without_offsets(
+        frame.sample(frac=1, random_state=0), z, interactions="none", l2=1.0, tol=1e-8
+    ).fit(log)
+    twin = without_offsets(
+        np.column_stack([x, 1 - x[:, 1]]), z, interactions="none", l2=1.0, tol=1e-8
+    ).fit(log)
 
     assert model.predict(log) == pytest.approx(twin.predict(log))
-    assert list(model.coefficients_) == ["intercept", "user:young", "user:city=oslo", "user:city=rome", "item:0", "item:1"]
+    assert list(model.coefficients_) == [
+        "intercept",
+        "user:young",
+        "user:city=oslo",
+        "user:city=rome",
+        "item:0",
+        "item:1",
+    ]
 
 
 @pytest.mark.parametrize("as_frame", [False, True])
 def test_a_saved_model_predicts_the_same(tmp_path: Path, as_frame: bool) -> None:
     x, z, _, log = world()
-    users = pd.DataFrame({"a": x[:, 0], "b": np.where(x[:, 1] == 1, "yes", "no")}) if as_frame else x
+    users = (
+        pd.DataFrame({"a": x[:, 0], "b": np.where(x[:, 1] == 1, "yes", "no")}) if as_frame else x
+    )
     model = LogisticPropensity(users, z, item_offsets=True, l2=[1.0, 10.0]).fit(log)
     model.save(tmp_path / "model.unskew")
     loaded = unskew.load(tmp_path / "model.unskew")
@@ -313,7 +403,11 @@ def test_a_saved_model_predicts_the_same(tmp_path: Path, as_frame: bool) -> None
     assert (loaded.predict(log) == model.predict(log)).all()
     assert (all_pairs(loaded, log) == all_pairs(model, log)).all()
     assert loaded.coefficients_ == model.coefficients_
-    assert (loaded.l2_, loaded.converged_, loaded.log_likelihood_) == (model.l2_, model.converged_, model.log_likelihood_)
+    assert (loaded.l2_, loaded.converged_, loaded.log_likelihood_) == (
+        model.l2_,
+        model.converged_,
+        model.log_likelihood_,
+    )
     assert loaded.fit(log).predict(log) == pytest.approx(model.predict(log))
 
 
@@ -328,7 +422,10 @@ def test_a_file_whose_parts_do_not_belong_together_is_refused(tmp_path: Path) ->
 
 
 def test_the_representation_shows_sizes() -> None:
-    assert repr(LogisticPropensity(np.ones((3, 2)), l2=1.0)) == "LogisticPropensity(user_features=<3 x 2>, l2=1.0)"
+    assert (
+        repr(LogisticPropensity(np.ones((3, 2)), l2=1.0))
+        == "LogisticPropensity(user_features=<3 x 2>, l2=1.0)"
+    )
 
 
 # What it refuses
@@ -337,19 +434,45 @@ def test_the_representation_shows_sizes() -> None:
 @pytest.mark.parametrize(
     ("settings", "error", "match"),
     [
-        ({"user_features": None, "item_features": None}, UsageError, r"nothing to tell cells apart by: give user_features"),
-        ({"interactions": "some"}, UnknownNameError, r"unknown interactions 'some'; valid ones are: all, user-item, none"),
-        ({"l2": -1.0}, UsageError, r"l2 must be a finite number, at least 0, several of them, or 'cv'; got -1.0"),
+        (
+            {"user_features": None, "item_features": None},
+            UsageError,
+            r"nothing to tell cells apart by: give user_features",
+        ),
+        (
+            {"interactions": "some"},
+            UnknownNameError,
+            r"unknown interactions 'some'; valid ones are: all, user-item, none",
+        ),
+        (
+            {"l2": -1.0},
+            UsageError,
+            r"l2 must be a finite number, at least 0, several of them, or 'cv'; got -1.0",
+        ),
         ({"l2": "best"}, UnknownNameError, r"unknown l2 'best'"),
         ({"l2": []}, UsageError, r"l2 lists no penalty to try"),
         ({"n_folds": 1}, UsageError, r"n_folds must be a whole number, at least 2"),
-        ({"n_folds": 31, "l2": "cv"}, UsageError, r"n_folds=31 parts need as many users; there are 30"),
-        ({"negatives": 0}, UsageError, r"negatives must be None or the sampled cells for each observed one, above 0; got 0"),
+        (
+            {"n_folds": 31, "l2": "cv"},
+            UsageError,
+            r"n_folds=31 parts need as many users; there are 30",
+        ),
+        (
+            {"negatives": 0},
+            UsageError,
+            r"negatives must be None or the sampled cells for each observed one, above 0; got 0",
+        ),
         ({"tol": 0}, UsageError, r"tol must be a positive number; got 0"),
-        ({"user_features": np.ones((5, 1))}, DataError, r"user_features has 5 rows, but the log lists 30 users"),
+        (
+            {"user_features": np.ones((5, 1))},
+            DataError,
+            r"user_features has 5 rows, but the log lists 30 users",
+        ),
     ],
 )
-def test_what_cannot_be_fitted_is_named(settings: dict[str, Any], error: type[Exception], match: str) -> None:
+def test_what_cannot_be_fitted_is_named(
+    settings: dict[str, Any], error: type[Exception], match: str
+) -> None:
     x, z, _, log = world()
     with pytest.raises(error, match=match):
         without_offsets(**{"user_features": x, "item_features": z, "l2": 1.0, **settings}).fit(log)
@@ -358,7 +481,10 @@ def test_what_cannot_be_fitted_is_named(settings: dict[str, Any], error: type[Ex
 def test_an_item_never_observed_needs_a_penalty() -> None:
     log = Ratings.from_dense([[5, 1, 0], [4, 0, 0], [0, 3, 0]], items=["a", "b", "c"])
 
-    with pytest.raises(DataError, match=r"item 'c' was observed 0 times of 3, so that its offset is infinite without a penalty"):
+    with pytest.raises(
+        DataError,
+        match=r"item 'c' was observed 0 times of 3, so that its offset is infinite without a penalty",
+    ):
         LogisticPropensity(item_offsets=True, l2=0).fit(log)
     assert all_pairs(LogisticPropensity(item_offsets=True, l2=1.0).fit(log), log)[0, 2] > 0
 
@@ -375,7 +501,8 @@ def test_a_pair_of_covariates_never_observed_needs_a_penalty() -> None:
     features = {"user_features": [[1], [1], [0], [0]], "item_features": [[1], [1], [0], [0]]}
 
     with pytest.raises(
-        DataError, match=r"none of the 4 cells with 'user:0 x item:0' were observed, so that its coefficient is inf"
+        DataError,
+        match=r"none of the 4 cells with 'user:0 x item:0' were observed, so that its coefficient is inf",
     ):
         without_offsets(**features, l2=0).fit(log)
 
@@ -389,14 +516,20 @@ def test_separation_by_a_number_is_warned_of() -> None:
 
 def test_a_fit_that_ends_too_early_is_warned_of() -> None:
     x, z, _, log = world()
-    with pytest.warns(PropensityWarning, match=r"had not converged after 1 step; raise max_iter \(now 1\) or l2 \(now 0.1\)"):
+    with pytest.warns(
+        PropensityWarning,
+        match=r"had not converged after 1 step; raise max_iter \(now 1\) or l2 \(now 0.1\)",
+    ):
         model = without_offsets(x, z, l2=0.1, max_iter=1, tol=1e-9).fit(log)
     assert not model.converged_
 
 
 def test_a_universe_that_the_log_does_not_list_is_refused() -> None:
     x, z, _, log = world()
-    with pytest.raises(UniverseError, match=r"the log lists 30 users and 24 items, and this model looks at each of them"):
+    with pytest.raises(
+        UniverseError,
+        match=r"the log lists 30 users and 24 items, and this model looks at each of them",
+    ):
         without_offsets(x, z, l2=1.0).fit(log, universe=(100, 100))
 
 
@@ -407,11 +540,21 @@ def test_a_universe_that_the_log_does_not_list_is_refused() -> None:
 def test_coat_is_fitted_as_well_as_the_published_propensities() -> None:
     coat = unskew.load_coat(os.environ["UNSKEW_DATA"])
     start = time.perf_counter()
-    model = LogisticPropensity(coat.user_features, coat.item_features, item_offsets=True).fit(coat.train)
+    model = LogisticPropensity(coat.user_features, coat.item_features, item_offsets=True).fit(
+        coat.train
+    )
     taken = time.perf_counter() - start
-    chance, observed, published = all_pairs(model, coat.train), seen(coat.train), coat.propensity_matrix
-    loss, loss_of_published = (-np.mean(np.where(observed, np.log(p), np.log1p(-p))) for p in (chance, published))
-    trained = unskew.MatrixFactorization(n_factors=40, l2=25, offsets="regularized", loss="squared").fit(coat.train, model)
+    chance, observed, published = (
+        all_pairs(model, coat.train),
+        seen(coat.train),
+        coat.propensity_matrix,
+    )
+    loss, loss_of_published = (
+        -np.mean(np.where(observed, np.log(p), np.log1p(-p))) for p in (chance, published)
+    )
+    trained = unskew.MatrixFactorization(
+        n_factors=40, l2=25, offsets="regularized", loss="squared"
+    ).fit(coat.train, model)
     error = np.mean(np.square(trained.predict(coat.test.user, coat.test.item) - coat.test.rating))
 
     assert chance.sum() == pytest.approx(len(coat.train), rel=0.01)

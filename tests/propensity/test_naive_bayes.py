@@ -13,7 +13,14 @@ from hypothesis.extra.numpy import arrays
 
 import unskew
 from unskew.data.ratings import Ratings
-from unskew.errors import BadPropensityError, BadRatingError, NotFittedError, PropensityWarning, UniverseError, UsageError
+from unskew.errors import (
+    BadPropensityError,
+    BadRatingError,
+    NotFittedError,
+    PropensityWarning,
+    UniverseError,
+    UsageError,
+)
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
 from unskew.types import Vector
 
@@ -23,7 +30,12 @@ SHARES = {1: 0.5, 5: 0.5}
 
 def column(rating: Any) -> Ratings:
     """A log of one user with the given ratings, in a universe of 1,000 users."""
-    return Ratings.from_arrays(np.zeros(len(rating), dtype=int), np.arange(len(rating)), rating, universe=(1000, len(rating)))
+    return Ratings.from_arrays(
+        np.zeros(len(rating), dtype=int),
+        np.arange(len(rating)),
+        rating,
+        universe=(1000, len(rating)),
+    )
 
 
 def test_by_hand_from_shares() -> None:
@@ -55,7 +67,9 @@ def test_a_log_a_column_and_counts_are_the_same_sample(smoothing: float) -> None
         pd.DataFrame({"user_id": [7, 8, 7, 8], "rating": ratings}),
     ]
 
-    found = [NaiveBayesPropensity(smoothing=smoothing).fit(LOG, mcar=form).predict(LOG) for form in forms]
+    found = [
+        NaiveBayesPropensity(smoothing=smoothing).fit(LOG, mcar=form).predict(LOG) for form in forms
+    ]
 
     for each in found[1:]:
         np.testing.assert_array_equal(each, found[0])
@@ -68,7 +82,9 @@ def test_a_rating_that_the_sample_lacks_gets_its_share_by_smoothing() -> None:
 
 
 @given(
-    rating=arrays(np.float64, 30, elements=st.sampled_from([1.0, 2.0, 3.0])).filter(lambda values: np.unique(values).size == 3),
+    rating=arrays(np.float64, 30, elements=st.sampled_from([1.0, 2.0, 3.0])).filter(
+        lambda values: np.unique(values).size == 3
+    ),
     counts=st.tuples(*[st.integers(0, 50)] * 3).filter(lambda counts: sum(counts) > 1),
 )
 def test_inverses_add_up_to_all_cells(rating: Vector, counts: tuple[int, ...]) -> None:
@@ -80,7 +96,10 @@ def test_inverses_add_up_to_all_cells(rating: Vector, counts: tuple[int, ...]) -
     assert (1 / model.predict(log)).sum() == pytest.approx(30 * 1000)
 
 
-@given(rating=arrays(np.float64, 30, elements=st.integers(1, 5)), sample=arrays(np.float64, 40, elements=st.integers(1, 5)))
+@given(
+    rating=arrays(np.float64, 30, elements=st.integers(1, 5)),
+    sample=arrays(np.float64, 40, elements=st.integers(1, 5)),
+)
 @pytest.mark.filterwarnings("ignore::unskew.errors.PropensityWarning")
 def test_it_is_equation_18_cell_by_cell(rating: Vector, sample: Vector) -> None:
     log = column(rating)
@@ -92,7 +111,9 @@ def test_it_is_equation_18_cell_by_cell(rating: Vector, sample: Vector) -> None:
         of_all = ((sample == r).sum() + 1) / (sample.size + len(levels))
         return min(1, of_observed * observed / of_all)
 
-    np.testing.assert_allclose(NaiveBayesPropensity().fit(log, mcar=sample).predict(log), [slow(r) for r in rating])
+    np.testing.assert_allclose(
+        NaiveBayesPropensity().fit(log, mcar=sample).predict(log), [slow(r) for r in rating]
+    )
 
 
 def test_ips_is_post_stratification() -> None:
@@ -101,12 +122,19 @@ def test_ips_is_post_stratification() -> None:
     log, predicted = world.log, np.full(world.truth.shape, 3.0)
     model = NaiveBayesPropensity().fit(log, mcar=world.truth[:5].ravel())
 
-    result = unskew.evaluate(log, predicted, propensities=model, metrics=["mse"], estimators=["ips", "snips"])
+    result = unskew.evaluate(
+        log, predicted, propensities=model, metrics=["mse"], estimators=["ips", "snips"]
+    )
 
     delta = (log.rating - 3) ** 2
-    strata = sum(share * delta[log.rating == r].mean() for r, share in zip(model.levels_, model.marginal_, strict=True))
+    strata = sum(
+        share * delta[log.rating == r].mean()
+        for r, share in zip(model.levels_, model.marginal_, strict=True)
+    )
     for estimator in ("ips", "snips"):
-        assert result.risk("model", metric="mse", estimator=estimator).estimate == pytest.approx(strata)
+        assert result.risk("model", metric="mse", estimator=estimator).estimate == pytest.approx(
+            strata
+        )
 
 
 def test_it_recovers_propensities_the_better_the_larger_log_and_sample_are() -> None:
@@ -144,11 +172,16 @@ def test_bins_by_cut_points_are_levels_of_what_lies_between_them() -> None:
 
 
 def test_bins_of_a_lumpy_sample_are_cut_beside_the_lump() -> None:
-    assert NaiveBayesPropensity(bins=4).fit(column([1.0, 2.0]), mcar=[1] * 90 + [2] * 10).cuts_.tolist() == [2]
+    assert NaiveBayesPropensity(bins=4).fit(
+        column([1.0, 2.0]), mcar=[1] * 90 + [2] * 10
+    ).cuts_.tolist() == [2]
     assert NaiveBayesPropensity(bins=4).fit(column([1.0, 2.0]), mcar=[1] * 100).cuts_.tolist() == []
 
 
-@given(sample=arrays(np.float64, 60, elements=st.floats(-5, 5), unique=True), n_bins=st.sampled_from([2, 3, 4, 5, 6, 10]))
+@given(
+    sample=arrays(np.float64, 60, elements=st.floats(-5, 5), unique=True),
+    n_bins=st.sampled_from([2, 3, 4, 5, 6, 10]),
+)
 def test_bins_hold_equal_counts(sample: Vector, n_bins: int) -> None:
     model = NaiveBayesPropensity(bins=n_bins, smoothing=0).fit(column(sample), mcar=sample)
 
@@ -158,14 +191,19 @@ def test_bins_hold_equal_counts(sample: Vector, n_bins: int) -> None:
 def test_propensities_above_1_are_capped_with_a_warning() -> None:
     log = Ratings.from_dense([[5, 5], [5, 1]])
 
-    with pytest.warns(PropensityWarning, match="1 of 2 propensities would be above 1 and are taken as 1.* more ratings 5 than"):
+    with pytest.warns(
+        PropensityWarning,
+        match="1 of 2 propensities would be above 1 and are taken as 1.* more ratings 5 than",
+    ):
         model = NaiveBayesPropensity().fit(log, mcar=SHARES)
 
     assert model.propensity_by_level_.tolist() == [0.5, 1]
 
 
 def test_a_rating_that_the_log_lacks_loses_its_share_with_a_warning() -> None:
-    with pytest.warns(PropensityWarning, match="ratings 2, 3 are 0.4 of all cells, but the log has none of them"):
+    with pytest.warns(
+        PropensityWarning, match="ratings 2, 3 are 0.4 of all cells, but the log has none of them"
+    ):
         model = NaiveBayesPropensity().fit(LOG, mcar={1: 0.2, 2: 0.1, 3: 0.3, 5: 0.4})
 
     assert (1 / model.predict(LOG)).sum() == pytest.approx(0.6 * LOG.n_cells)
@@ -197,7 +235,10 @@ def test_a_file_whose_parts_do_not_belong_together_is_refused() -> None:
         (None, "pass them as mcar=.*LogisticPropensity or OneBitPropensity"),
         ([], r"mcar must hold at least one rating, in one column; got shape \(0,\)"),
         ([[1, 2]], r"got shape \(1, 2\)"),
-        ({1: 0.3, 5: 0.3}, "adds up to 0.6: shares of all cells must add up to 1, and counts be whole numbers"),
+        (
+            {1: 0.3, 5: 0.3},
+            "adds up to 0.6: shares of all cells must add up to 1, and counts be whole numbers",
+        ),
         ({1: -1, 5: 2}, "a count or a share of at least 0, not all of them 0"),
         ({}, "not all of them 0"),
         ({5: 1.0}, "1 ratings of the log are 1, to which the mcar sample gives no share at all"),
@@ -212,7 +253,10 @@ def test_samples_are_checked(mcar: Any, match: str) -> None:
 @pytest.mark.parametrize(
     ("mcar", "match"),
     [
-        ([1, np.nan, 5], "1 of 3 mcar ratings are missing or not finite; the first is nan at place 1"),
+        (
+            [1, np.nan, 5],
+            "1 of 3 mcar ratings are missing or not finite; the first is nan at place 1",
+        ),
         ({np.inf: 1.0}, "the first is inf at place 0"),
         (["five"], "mcar ratings must be numbers; got text"),
     ],
@@ -250,7 +294,8 @@ def test_a_rating_never_seen_before_is_refused() -> None:
     model = NaiveBayesPropensity().fit(LOG, mcar=SHARES)
 
     with pytest.raises(
-        BadRatingError, match=r"1 of 2 ratings were neither in the log nor.*the first is 4, and the known ones are 1, 5"
+        BadRatingError,
+        match=r"1 of 2 ratings were neither in the log nor.*the first is 4, and the known ones are 1, 5",
     ):
         model.predict(Ratings.from_codes([0, 1], [0, 1], [5, 4], shape=(4, 5)))
 

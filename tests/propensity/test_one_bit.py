@@ -32,7 +32,9 @@ def log_of(seen: np.ndarray) -> Ratings:
 def random_bits(n_users: int, n_items: int, *, seed: int = 0, density: float = 0.3) -> np.ndarray:
     """Bits with some structure: each user and item has a propensity of its own."""
     rng = np.random.default_rng(seed)
-    return rng.random((n_users, n_items)) < expit(logit(density) + rng.normal(size=(n_users, 1)) + rng.normal(size=n_items))
+    return rng.random((n_users, n_items)) < expit(
+        logit(density) + rng.normal(size=(n_users, 1)) + rng.normal(size=n_items)
+    )
 
 
 def all_pairs(model: OneBitPropensity, log: Ratings) -> np.ndarray:
@@ -40,7 +42,9 @@ def all_pairs(model: OneBitPropensity, log: Ratings) -> np.ndarray:
     return model.predict_pairs(user.ravel(), item.ravel()).reshape(user.shape)
 
 
-def low_rank_logits(n_users: int, n_items: int, *, density: float = 0.2, seed: int = 0) -> tuple[np.ndarray, Ratings]:
+def low_rank_logits(
+    n_users: int, n_items: int, *, density: float = 0.2, seed: int = 0
+) -> tuple[np.ndarray, Ratings]:
     """True propensities of the model's own kind, rank 3, and a log drawn from them."""
     rng = np.random.default_rng(seed)
     deviation = rng.normal(size=(n_users, 3)) @ rng.normal(size=(n_items, 3)).T * 1.5 / np.sqrt(3)
@@ -56,7 +60,9 @@ def dense_loss(seen: np.ndarray, x: np.ndarray) -> float:
     return float((np.logaddexp(0, x) - seen * x).sum())
 
 
-def problem_of(bits: Bits, *, l2: float = 0.7, n_factors: int = 2, part: Part | None = None) -> Penalized:
+def problem_of(
+    bits: Bits, *, l2: float = 0.7, n_factors: int = 2, part: Part | None = None
+) -> Penalized:
     return Penalized(part or Part(bits), l2, n_factors, Workers(1))
 
 
@@ -91,7 +97,9 @@ def test_dykstra_finds_the_nearest_matrix_of_both_sets() -> None:
 
     assert nuclear_norm(found) <= 3 + 1e-8
     assert np.abs(found).max() <= 0.5
-    for seed in range(200):  # <Z - X, Y - X> <= 0 for every Y of both sets, and only the projection X has that
+    for seed in range(
+        200
+    ):  # <Z - X, Y - X> <= 0 for every Y of both sets, and only the projection X has that
         other = np.clip(np.random.default_rng(seed).normal(size=(5, 4)), -0.5, 0.5)
         other *= min(1, 3 / nuclear_norm(other))
         assert np.vdot(matrix - found, other - found) <= 1e-7
@@ -110,14 +118,20 @@ def test_the_convex_solver_agrees_with_a_general_one() -> None:
         constraints={"type": "ineq", "fun": lambda x: 1.5**2 - x[1:] @ x[1:]},
         tol=1e-12,
     )
-    np.testing.assert_allclose(found.intercept + found.deviation[0], other.x[0] + other.x[1:], atol=1e-4)
+    np.testing.assert_allclose(
+        found.intercept + found.deviation[0], other.x[0] + other.x[1:], atol=1e-4
+    )
     assert found.history[-1] == pytest.approx(other.fun, rel=1e-8)
 
 
 @pytest.mark.parametrize("max_logit", [None, 0.6])
-def test_the_convex_solution_obeys_its_bounds_and_adds_up_to_the_log(max_logit: float | None) -> None:
+def test_the_convex_solution_obeys_its_bounds_and_adds_up_to_the_log(
+    max_logit: float | None,
+) -> None:
     seen = random_bits(10, 8)
-    model = OneBitPropensity(solver="convex", max_nuclear=0.8, max_logit=max_logit).fit(log_of(seen))
+    model = OneBitPropensity(solver="convex", max_nuclear=0.8, max_logit=max_logit).fit(
+        log_of(seen)
+    )
     deviation = model.user_factors_ @ model.item_factors_.T
 
     assert nuclear_norm(deviation) <= 0.8 * np.sqrt(80) * (1 + 1e-6)
@@ -135,8 +149,12 @@ def test_the_low_rank_solution_is_the_convex_one_with_its_own_nuclear_norm() -> 
     convex = OneBitPropensity(solver="convex", max_nuclear=norm / np.sqrt(280), **CLOSE).fit(log)
 
     np.testing.assert_allclose(all_pairs(factors, log), all_pairs(convex, log), atol=1e-5)
-    assert norm == pytest.approx(((factors.user_factors_**2).sum() + (factors.item_factors_**2).sum()) / 2, rel=1e-6)
-    assert factors.history_[-1] == pytest.approx(convex.history_[-1] + 0.5 * noise(Bits.of(log, Universe(20, 14))) * norm)
+    assert norm == pytest.approx(
+        ((factors.user_factors_**2).sum() + (factors.item_factors_**2).sum()) / 2, rel=1e-6
+    )
+    assert factors.history_[-1] == pytest.approx(
+        convex.history_[-1] + 0.5 * noise(Bits.of(log, Universe(20, 14))) * norm
+    )
 
 
 def test_the_slope_at_the_optimum_has_the_strength_as_its_largest_singular_value() -> None:
@@ -160,7 +178,9 @@ def test_blocks_add_up_to_the_dense_sums(monkeypatch: pytest.MonkeyPatch) -> Non
         sums = all_sums(Part(Bits.of(log_of(seen), Universe(11, 7))), logits, workers)
 
     assert sums.loss == pytest.approx(dense_loss(seen, x))
-    assert (sums.chance, sums.spread) == pytest.approx((expit(x).sum(), (expit(x) * expit(-x)).sum()))
+    assert (sums.chance, sums.spread) == pytest.approx(
+        (expit(x).sum(), (expit(x) * expit(-x)).sum())
+    )
     assert sums.by_intercept == pytest.approx((expit(x) - seen).sum())
     np.testing.assert_allclose(sums.by_user, (expit(x) - seen) @ logits.item)
     np.testing.assert_allclose(sums.by_item, (expit(x) - seen).T @ logits.user)
@@ -192,9 +212,13 @@ def test_users_and_items_that_are_not_listed_count_like_listed_ones() -> None:
     seen = random_bits(12, 9)
     listed, short = log_of(np.pad(seen, ((0, 4), (0, 3)))), log_of(seen)
 
-    whole, part = (OneBitPropensity(9, 0.5, **CLOSE).fit(log, universe=(16, 12)) for log in (listed, short))
+    whole, part = (
+        OneBitPropensity(9, 0.5, **CLOSE).fit(log, universe=(16, 12)) for log in (listed, short)
+    )
     convex = OneBitPropensity(
-        solver="convex", max_nuclear=nuclear_norm(whole.user_factors_ @ whole.item_factors_.T) / np.sqrt(192), **CLOSE
+        solver="convex",
+        max_nuclear=nuclear_norm(whole.user_factors_ @ whole.item_factors_.T) / np.sqrt(192),
+        **CLOSE,
     ).fit(short, universe=(16, 12))
 
     np.testing.assert_allclose(all_pairs(part, short), all_pairs(whole, listed)[:12, :9], atol=1e-5)
@@ -202,8 +226,14 @@ def test_users_and_items_that_are_not_listed_count_like_listed_ones() -> None:
 
 
 @settings(max_examples=30)
-@given(seed=st.integers(0, 10**6), sizes=st.tuples(st.integers(1, 9), st.integers(2, 9)), l2=st.floats(0.05, 3))
-def test_chances_add_up_to_the_log_and_the_objective_falls(seed: int, sizes: tuple[int, int], l2: float) -> None:
+@given(
+    seed=st.integers(0, 10**6),
+    sizes=st.tuples(st.integers(1, 9), st.integers(2, 9)),
+    l2=st.floats(0.05, 3),
+)
+def test_chances_add_up_to_the_log_and_the_objective_falls(
+    seed: int, sizes: tuple[int, int], l2: float
+) -> None:
     seen = random_bits(*sizes, seed=seed)
     seen[0, 0], seen[-1, -1] = True, False
     log = log_of(seen)
@@ -222,10 +252,15 @@ def test_the_answer_depends_on_the_seed_alone(monkeypatch: pytest.MonkeyPatch) -
     log = log_of(random_bits(40, 30))
     shuffled = log.take(np.random.default_rng(0).permutation(len(log)))
 
-    one, two = OneBitPropensity(4, n_threads=1).fit(log), OneBitPropensity(4, n_threads=3).fit(shuffled)
+    one, two = (
+        OneBitPropensity(4, n_threads=1).fit(log),
+        OneBitPropensity(4, n_threads=3).fit(shuffled),
+    )
 
     np.testing.assert_array_equal(one.user_factors_, two.user_factors_)
-    assert not np.array_equal(one.user_factors_, OneBitPropensity(4, random_state=1).fit(log).user_factors_)
+    assert not np.array_equal(
+        one.user_factors_, OneBitPropensity(4, random_state=1).fit(log).user_factors_
+    )
 
 
 def test_a_split_gives_each_cell_to_one_part_and_each_user_the_same_share() -> None:
@@ -245,19 +280,26 @@ def test_a_split_gives_each_cell_to_one_part_and_each_user_the_same_share() -> N
 def test_the_held_out_likelihood_chooses_a_strength_near_the_best() -> None:
     true, log = low_rank_logits(150, 120)
     chosen = OneBitPropensity(8, "cv").fit(log)
-    errors = {l2: np.abs(all_pairs(OneBitPropensity(8, l2).fit(log), log) - true).sum() for l2 in (1.4, 1.0, 0.7, 0.5, 0.35)}
+    errors = {
+        l2: np.abs(all_pairs(OneBitPropensity(8, l2).fit(log), log) - true).sum()
+        for l2 in (1.4, 1.0, 0.7, 0.5, 0.35)
+    }
 
     assert errors[chosen.l2_] <= 1.1 * min(errors.values())
     assert chosen.l2_ == chosen.tried_l2_[int(np.argmin(chosen.held_out_loss_))]
     assert chosen.tried_l2_[-1] < chosen.l2_ < chosen.tried_l2_[0]
-    np.testing.assert_array_equal(chosen.user_factors_, OneBitPropensity(8, chosen.l2_).fit(log).user_factors_)
+    np.testing.assert_array_equal(
+        chosen.user_factors_, OneBitPropensity(8, chosen.l2_).fit(log).user_factors_
+    )
 
 
 def test_known_propensities_are_recovered_the_better_the_more_data() -> None:
     errors = []
     for n_users, n_items in ((60, 50), (150, 120), (400, 320)):
         true, log = low_rank_logits(n_users, n_items)
-        errors.append(np.abs(all_pairs(OneBitPropensity(8, tol=1e-6).fit(log), log) - true).sum() / true.sum())
+        errors.append(
+            np.abs(all_pairs(OneBitPropensity(8, tol=1e-6).fit(log), log) - true).sum() / true.sum()
+        )
 
     uniform = np.abs(log.density - true).sum() / true.sum()
     assert errors[0] > 1.2 * errors[1] > 1.2**2 * errors[2]
@@ -267,10 +309,15 @@ def test_known_propensities_are_recovered_the_better_the_more_data() -> None:
 def test_pure_noise_is_left_alone() -> None:
     log = log_of(np.random.default_rng(0).random((120, 100)) < 0.1)
 
-    np.testing.assert_allclose(all_pairs(OneBitPropensity(5, 1.1).fit(log), log), log.density, rtol=0.02)
+    np.testing.assert_allclose(
+        all_pairs(OneBitPropensity(5, 1.1).fit(log), log), log.density, rtol=0.02
+    )
 
 
-@pytest.mark.parametrize("model", [OneBitPropensity(3, "cv"), OneBitPropensity(solver="convex", max_nuclear=0.5, max_logit=2.0)])
+@pytest.mark.parametrize(
+    "model",
+    [OneBitPropensity(3, "cv"), OneBitPropensity(solver="convex", max_nuclear=0.5, max_logit=2.0)],
+)
 def test_it_is_saved_and_loaded(model: OneBitPropensity, tmp_path: Path) -> None:
     log = log_of(random_bits(30, 20))
     model.fit(log).save(tmp_path / "model")
@@ -289,12 +336,19 @@ def test_a_file_with_factors_of_another_size_is_refused(tmp_path: Path) -> None:
     model.item_factors_ = model.item_factors_[:, 1:]
     model.save(tmp_path / "model")
 
-    with pytest.raises(ModelFileError, match=r"its factors have shapes \(12, 3\) and \(9, 2\), which its 12 users and 9 items"):
+    with pytest.raises(
+        ModelFileError,
+        match=r"its factors have shapes \(12, 3\) and \(9, 2\), which its 12 users and 9 items",
+    ):
         unskew.load(tmp_path / "model")
 
 
-@pytest.mark.parametrize("given", [{"l2": 0.5}, {"l2": "cv"}, {"solver": "convex", "max_nuclear": 0.5}])
-def test_progress_is_shown_on_request(given: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "given", [{"l2": 0.5}, {"l2": "cv"}, {"solver": "convex", "max_nuclear": 0.5}]
+)
+def test_progress_is_shown_on_request(
+    given: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
     lines: list[str] = []
     home = "unskew.propensity.low_rank.one_bit.live_line"
     monkeypatch.setattr(home, lambda wanted: nullcontext(lines.append if wanted else len))
@@ -309,7 +363,10 @@ def test_progress_is_shown_on_request(given: dict[str, object], monkeypatch: pyt
 def test_too_few_steps_are_no_convergence() -> None:
     log = log_of(random_bits(20, 15))
 
-    for model in (OneBitPropensity(max_iter=2), OneBitPropensity(solver="convex", max_nuclear=1.0, max_iter=2)):
+    for model in (
+        OneBitPropensity(max_iter=2),
+        OneBitPropensity(solver="convex", max_nuclear=1.0, max_iter=2),
+    ):
         assert (model.fit(log).n_iter_, model.converged_) == (2, False)
 
 
@@ -319,13 +376,28 @@ def test_too_few_steps_are_no_convergence() -> None:
         ({"n_factors": 0}, "n_factors must be a whole number, at least 1; got 0"),
         ({"max_iter": 0}, "max_iter must be a whole number, at least 1; got 0"),
         ({"random_state": -1}, "random_state must be a whole number, at least 0; got -1"),
-        ({"l2": 0.0}, "l2 must be a positive number or 'cv'; got 0.0. Without a penalty logits grow without bound"),
+        (
+            {"l2": 0.0},
+            "l2 must be a positive number or 'cv'; got 0.0. Without a penalty logits grow without bound",
+        ),
         ({"l2": "best"}, "l2 must be a positive number or 'cv'; got 'best'"),
         ({"tol": np.nan}, "tol must be a number, at least 0; got nan"),
-        ({"max_logit": 3.0}, "max_logit belongs to solver='convex'; this is solver='low_rank'. Leave one of them out"),
-        ({"solver": "convex", "max_nuclear": 1.0, "l2": 0.1}, "l2 belongs to solver='low_rank'; this is solver='convex'"),
-        ({"solver": "convex"}, "solver='convex' needs max_nuclear, a positive number, such as 1; got None"),
-        ({"solver": "convex", "max_nuclear": 1.0, "max_logit": 0.0}, "max_logit must be a positive number, such as 3, or None"),
+        (
+            {"max_logit": 3.0},
+            "max_logit belongs to solver='convex'; this is solver='low_rank'. Leave one of them out",
+        ),
+        (
+            {"solver": "convex", "max_nuclear": 1.0, "l2": 0.1},
+            "l2 belongs to solver='low_rank'; this is solver='convex'",
+        ),
+        (
+            {"solver": "convex"},
+            "solver='convex' needs max_nuclear, a positive number, such as 1; got None",
+        ),
+        (
+            {"solver": "convex", "max_nuclear": 1.0, "max_logit": 0.0},
+            "max_logit must be a positive number, such as 3, or None",
+        ),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(given: dict[str, object], message: str) -> None:
@@ -335,23 +407,35 @@ def test_settings_that_make_no_sense_are_refused(given: dict[str, object], messa
 
 def test_an_unknown_solver_is_refused() -> None:
     with pytest.raises(
-        UnknownNameError, match=r"unknown solver 'lowrank'; valid ones are: low_rank, convex. Did you mean 'low_rank'"
+        UnknownNameError,
+        match=r"unknown solver 'lowrank'; valid ones are: low_rank, convex. Did you mean 'low_rank'",
     ):
         OneBitPropensity(solver="lowrank").fit(log_of(random_bits(6, 5)))
 
 
 def test_a_matrix_too_large_to_hold_is_refused_by_the_convex_solver() -> None:
-    with pytest.raises(UsageError, match=r"holds all cells, at most 4,194,304; there are 10,000,000. Use solver='low_rank'"):
-        OneBitPropensity(solver="convex", max_nuclear=1.0).fit(log_of(random_bits(6, 5)), universe=(10_000, 1_000))
+    with pytest.raises(
+        UsageError,
+        match=r"holds all cells, at most 4,194,304; there are 10,000,000. Use solver='low_rank'",
+    ):
+        OneBitPropensity(solver="convex", max_nuclear=1.0).fit(
+            log_of(random_bits(6, 5)), universe=(10_000, 1_000)
+        )
 
 
 def test_a_log_of_every_cell_is_refused() -> None:
-    with pytest.raises(UniverseError, match=r"every one of the 12 cells \(3 users x 4 items\) was observed, so that P = 1"):
+    with pytest.raises(
+        UniverseError,
+        match=r"every one of the 12 cells \(3 users x 4 items\) was observed, so that P = 1",
+    ):
         OneBitPropensity().fit(log_of(np.ones((3, 4))))
 
 
 def test_a_log_too_small_to_judge_by_is_refused() -> None:
-    with pytest.raises(UsageError, match="one part has 0 observed of 1: the log is too small or too full to judge by"):
+    with pytest.raises(
+        UsageError,
+        match="one part has 0 observed of 1: the log is too small or too full to judge by",
+    ):
         OneBitPropensity(l2="cv").fit(log_of([[1, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]))
 
 

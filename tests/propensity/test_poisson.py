@@ -17,7 +17,15 @@ from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.errors import ModelFileError, UniverseError, UnknownNameError, UsageError
 from unskew.propensity.low_rank.bits import Bits
-from unskew.propensity.low_rank.poisson import Gammas, PoissonPropensity, explain, penalty, prior_rate, start, sweep
+from unskew.propensity.low_rank.poisson import (
+    Gammas,
+    PoissonPropensity,
+    explain,
+    penalty,
+    prior_rate,
+    start,
+    sweep,
+)
 
 LIKELIHOODS = ["bernoulli", "poisson"]
 
@@ -35,7 +43,9 @@ def all_pairs(model: PoissonPropensity, log: Ratings) -> np.ndarray:
     return model.predict_pairs(user.ravel(), item.ravel()).reshape(user.shape)
 
 
-def gamma_poisson(n_users: int, n_items: int, *, density: float = 0.2, seed: int = 0) -> tuple[np.ndarray, Ratings]:
+def gamma_poisson(
+    n_users: int, n_items: int, *, density: float = 0.2, seed: int = 0
+) -> tuple[np.ndarray, Ratings]:
     """True propensities 1 - exp(-s.t) of the model's own kind, and a log drawn from them."""
     rng = np.random.default_rng(seed)
     level = rng.gamma(0.3, 1, (n_users, 5)) @ rng.gamma(0.3, 1, (n_items, 5)).T
@@ -44,22 +54,33 @@ def gamma_poisson(n_users: int, n_items: int, *, density: float = 0.2, seed: int
     return true, log_of(rng.random(true.shape) < true)
 
 
-def dense_bound(seen: np.ndarray, users: Gammas, items: Gammas, likelihood: str, shape: float, rate: float) -> float:
+def dense_bound(
+    seen: np.ndarray, users: Gammas, items: Gammas, likelihood: str, shape: float, rate: float
+) -> float:
     """The bound cell by cell and entry by entry, divergences by quadrature."""
     total = 0.0
     for u, i in np.ndindex(seen.shape):
         total -= float((users.shape[u] / users.rate[0]) @ (items.shape[i] / items.rate[0]))
         if seen[u, i]:
-            logs = digamma(users.shape[u]) - np.log(users.rate[0]) + digamma(items.shape[i]) - np.log(items.rate[0])
+            logs = (
+                digamma(users.shape[u])
+                - np.log(users.rate[0])
+                + digamma(items.shape[i])
+                - np.log(items.rate[0])
+            )
             level = np.exp(logs).sum()
             total += np.log(np.expm1(level)) if likelihood == "bernoulli" else np.log(level)
     prior = gamma(shape, scale=1 / rate)
     for side in (users, items):
         for (_, k), each in np.ndenumerate(side.shape):
             q = gamma(each, scale=1 / side.rate[0, k])
-            total -= quad(lambda z, q=q: np.exp(z) * q.pdf(np.exp(z)) * (q.logpdf(np.exp(z)) - prior.logpdf(np.exp(z))), -40, 6)[
-                0
-            ]
+            total -= quad(
+                lambda z, q=q: (
+                    np.exp(z) * q.pdf(np.exp(z)) * (q.logpdf(np.exp(z)) - prior.logpdf(np.exp(z)))
+                ),
+                -40,
+                6,
+            )[0]
     return total
 
 
@@ -79,7 +100,10 @@ def test_one_factor_sweep_by_hand() -> None:
 
 def test_a_count_of_at_least_one_has_the_mean_of_a_truncated_poisson() -> None:
     bits = Bits.of(log_of([[1, 0]]), Universe(1, 2))
-    users, items = Gammas(np.array([[2.0]]), np.array([[0.5]])), Gammas(np.array([[3.0], [1.0]]), np.array([[2.0]]))
+    users, items = (
+        Gammas(np.array([[2.0]]), np.array([[0.5]])),
+        Gammas(np.array([[3.0], [1.0]]), np.array([[2.0]])),
+    )
     level = np.exp(digamma(2) - np.log(0.5) + digamma(3) - np.log(2))
 
     expected, evidence = explain(bits, users, items, "bernoulli")
@@ -94,7 +118,9 @@ def test_chances_are_those_of_the_mean_factors() -> None:
     log = random_log(12, 9)
     model = PoissonPropensity(3).fit(log)
 
-    np.testing.assert_allclose(all_pairs(model, log), 1 - np.exp(-model.user_factors_ @ model.item_factors_.T))
+    np.testing.assert_allclose(
+        all_pairs(model, log), 1 - np.exp(-model.user_factors_ @ model.item_factors_.T)
+    )
     np.testing.assert_allclose(model.predict(log), all_pairs(model, log)[log.user, log.item])
 
 
@@ -102,7 +128,9 @@ def test_the_default_rate_gives_the_prior_the_density_of_the_log() -> None:
     rate = prior_rate(7, 0.3, 0.12)
 
     assert 1 - np.exp(-7 * (0.3 / rate) ** 2) == pytest.approx(0.12)
-    assert PoissonPropensity(7).fit(random_log(5, 4)).rate_ == pytest.approx(prior_rate(7, 0.3, random_log(5, 4).density))
+    assert PoissonPropensity(7).fit(random_log(5, 4)).rate_ == pytest.approx(
+        prior_rate(7, 0.3, random_log(5, 4).density)
+    )
 
 
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
@@ -129,16 +157,22 @@ def test_the_sparse_bound_is_the_dense_one(likelihood: str) -> None:
     unlisted=st.integers(0, 5),
 )
 def test_the_bound_rises_every_sweep_and_chances_are_chances(
-    seed: int, sizes: tuple[int, int], n_factors: int, shape: float, rate: float | None, likelihood: str, unlisted: int
+    seed: int,
+    sizes: tuple[int, int],
+    n_factors: int,
+    shape: float,
+    rate: float | None,
+    likelihood: str,
+    unlisted: int,
 ) -> None:
     seen = np.random.default_rng(seed).random(sizes) < 0.4
     seen[0, 0], seen[-1, -1] = True, False
     log = log_of(seen)
     universe = (log.n_users + unlisted, log.n_items)
 
-    model = PoissonPropensity(n_factors, shape, rate, likelihood=likelihood, max_iter=60, random_state=seed).fit(
-        log, universe=universe
-    )
+    model = PoissonPropensity(
+        n_factors, shape, rate, likelihood=likelihood, max_iter=60, random_state=seed
+    ).fit(log, universe=universe)
 
     assert (np.diff(model.history_) >= -1e-9 * np.abs(model.history_[1:])).all()
     assert len(model.history_) == model.n_iter_ + 1
@@ -153,16 +187,27 @@ def test_no_posterior_nearby_has_a_higher_bound(likelihood: str) -> None:
     bits = Bits.of(log, Universe(6, 5))
     users, items = start(bits, 2, np.random.default_rng(0))
     for _ in range(1000):
-        users, items = sweep(bits, users, items, explain(bits, users, items, likelihood)[0], 0.3, 0.5)
+        users, items = sweep(
+            bits, users, items, explain(bits, users, items, likelihood)[0], 0.3, 0.5
+        )
 
     def bound(users: Gammas, items: Gammas) -> float:
         return explain(bits, users, items, likelihood)[1] + penalty(bits, users, items, 0.3, 0.5)
 
     rng, step = np.random.default_rng(1), 1e-4
     for _ in range(10):
-        turns = [np.exp(step * rng.standard_normal(part.shape)) for part in (users.shape, users.rate, items.shape, items.rate)]
-        up = bound(Gammas(users.shape * turns[0], users.rate * turns[1]), Gammas(items.shape * turns[2], items.rate * turns[3]))
-        down = bound(Gammas(users.shape / turns[0], users.rate / turns[1]), Gammas(items.shape / turns[2], items.rate / turns[3]))
+        turns = [
+            np.exp(step * rng.standard_normal(part.shape))
+            for part in (users.shape, users.rate, items.shape, items.rate)
+        ]
+        up = bound(
+            Gammas(users.shape * turns[0], users.rate * turns[1]),
+            Gammas(items.shape * turns[2], items.rate * turns[3]),
+        )
+        down = bound(
+            Gammas(users.shape / turns[0], users.rate / turns[1]),
+            Gammas(items.shape / turns[2], items.rate / turns[3]),
+        )
         assert abs(up - down) / (2 * step) < 1e-4
 
 
@@ -172,7 +217,10 @@ def test_users_and_items_that_are_not_listed_count_like_listed_ones() -> None:
     short = log_of(seen)
     known = {"max_iter": 3000, "tol": 0.0}
 
-    whole, part = PoissonPropensity(1, **known).fit(listed), PoissonPropensity(1, **known).fit(short, universe=(11, 8))
+    whole, part = (
+        PoissonPropensity(1, **known).fit(listed),
+        PoissonPropensity(1, **known).fit(short, universe=(11, 8)),
+    )
 
     np.testing.assert_allclose(all_pairs(part, short), all_pairs(whole, listed)[:8, :6], rtol=1e-6)
     assert part.history_[-1] == pytest.approx(whole.history_[-1])
@@ -183,7 +231,9 @@ def test_a_silent_user_has_the_prior_and_the_rate_of_all_items() -> None:
     seen[2] = False
     model = PoissonPropensity(2, 0.4, 1.5, tol=0.0, max_iter=500).fit(log_of(seen))
 
-    np.testing.assert_allclose(model.user_factors_[2], 0.4 / (1.5 + model.item_factors_.sum(axis=0)), rtol=1e-4)
+    np.testing.assert_allclose(
+        model.user_factors_[2], 0.4 / (1.5 + model.item_factors_.sum(axis=0)), rtol=1e-4
+    )
     assert (model.predict_pairs([2] * 6, range(6)) > 0).all()
 
 
@@ -194,7 +244,9 @@ def test_the_order_of_the_log_does_not_matter_and_the_seed_decides() -> None:
     first, second = PoissonPropensity(4).fit(log), PoissonPropensity(4).fit(shuffled)
 
     np.testing.assert_array_equal(first.user_factors_, second.user_factors_)
-    assert not np.allclose(first.user_factors_, PoissonPropensity(4, random_state=1).fit(log).user_factors_)
+    assert not np.allclose(
+        first.user_factors_, PoissonPropensity(4, random_state=1).fit(log).user_factors_
+    )
 
 
 def test_known_propensities_are_recovered_the_better_the_more_data() -> None:
@@ -211,7 +263,10 @@ def test_known_propensities_are_recovered_the_better_the_more_data() -> None:
 
 def test_a_bit_that_is_taken_for_a_count_gives_too_small_propensities() -> None:
     _, log = gamma_poisson(200, 160)
-    totals = [all_pairs(PoissonPropensity(5, likelihood=each).fit(log), log).sum() / len(log) for each in LIKELIHOODS]
+    totals = [
+        all_pairs(PoissonPropensity(5, likelihood=each).fit(log), log).sum() / len(log)
+        for each in LIKELIHOODS
+    ]
 
     assert totals[0] == pytest.approx(1, abs=0.02)
     assert totals[1] < 0.9
@@ -233,7 +288,9 @@ def test_a_file_with_factors_of_another_size_is_refused(tmp_path: Path) -> None:
     model.user_factors_ = model.user_factors_[1:]
     model.save(tmp_path / "model")
 
-    with pytest.raises(ModelFileError, match=r"its factors have shapes \(11, 3\) and \(9, 3\), which its ids"):
+    with pytest.raises(
+        ModelFileError, match=r"its factors have shapes \(11, 3\) and \(9, 3\), which its ids"
+    ):
         unskew.load(tmp_path / "model")
 
 
@@ -245,7 +302,9 @@ def test_progress_is_shown_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     PoissonPropensity(2, max_iter=3).fit(random_log(6, 5))
     assert lines == []
     model = PoissonPropensity(2, verbose=True, max_iter=3, tol=0.0).fit(random_log(6, 5))
-    assert lines == [f"sweep {step}, bound {value:.6g}" for step, value in enumerate(model.history_)]
+    assert lines == [
+        f"sweep {step}, bound {value:.6g}" for step, value in enumerate(model.history_)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -256,7 +315,10 @@ def test_progress_is_shown_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"random_state": -1}, "random_state must be a whole number, at least 0; got -1"),
         ({"shape": 0.0}, r"shape must be a number, at least 0.01; got 0.0. About 0.3 is usual"),
         ({"shape": np.nan}, "shape must be a number"),
-        ({"rate": 0.0}, "rate must be a positive number, or None for one that fits the density; got 0.0"),
+        (
+            {"rate": 0.0},
+            "rate must be a positive number, or None for one that fits the density; got 0.0",
+        ),
         ({"tol": -1.0}, "tol must be a number, at least 0; got -1.0"),
     ],
 )
@@ -266,12 +328,18 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, float], mes
 
 
 def test_an_unknown_likelihood_is_refused() -> None:
-    with pytest.raises(UnknownNameError, match=r"unknown likelihood 'poison'; valid ones are: bernoulli, poisson. Did you mean"):
+    with pytest.raises(
+        UnknownNameError,
+        match=r"unknown likelihood 'poison'; valid ones are: bernoulli, poisson. Did you mean",
+    ):
         PoissonPropensity(likelihood="poison").fit(random_log(6, 5))
 
 
 def test_a_log_of_every_cell_is_refused() -> None:
-    with pytest.raises(UniverseError, match=r"every one of the 12 cells \(3 users x 4 items\) was observed, so that P = 1"):
+    with pytest.raises(
+        UniverseError,
+        match=r"every one of the 12 cells \(3 users x 4 items\) was observed, so that P = 1",
+    ):
         PoissonPropensity().fit(log_of(np.ones((3, 4))))
 
 

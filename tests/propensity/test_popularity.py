@@ -12,22 +12,28 @@ from scipy.optimize import brentq
 
 import unskew
 from known_propensity import every_cell
-from unskew.data.observation import ByCovariates
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPropensityError, UniverseError, UnknownNameError, UsageError
 from unskew.propensity.density import Capped, scale_to_total
 from unskew.propensity.popularity import PopularityPropensity, UniformPropensity
+from unskew.simulation.observation import ByCovariates
 from unskew.types import Matrix, Vector
 
 LOG = Ratings.from_arrays(
-    ["ann", "ann", "bob", "cat"], ["up", "heat", "up", "up"], [5, 1, 3, 2], items=["heat", "jaws", "up"], universe="log"
+    ["ann", "ann", "bob", "cat"],
+    ["up", "heat", "up", "up"],
+    [5, 1, 3, 2],
+    items=["heat", "jaws", "up"],
+    universe="log",
 )
 masks = arrays(np.bool_, (5, 4)).filter(lambda seen: seen.any())
 powers = st.floats(0.1, 4)
 smoothings = st.just(0.0) | st.floats(0.01, 10)
 
 
-def slow_twin(seen: np.ndarray, shape: tuple[int, int], by: str, power: float, smoothing: float) -> Matrix:
+def slow_twin(
+    seen: np.ndarray, shape: tuple[int, int], by: str, power: float, smoothing: float
+) -> Matrix:
     """min(1, k score) on a dense matrix of the whole universe, k by a root finder."""
     whole = np.zeros(shape)
     whole[: seen.shape[0], : seen.shape[1]] = seen
@@ -41,7 +47,14 @@ def slow_twin(seen: np.ndarray, shape: tuple[int, int], by: str, power: float, s
         return (score > 0).astype(float)
     score = score / score.max()
     largest = 1 / score[score > 0].min()
-    scale = brentq(lambda k: np.minimum(1, k * score).sum() - n, 0, largest, xtol=1e-14, rtol=1e-14, maxiter=1000)
+    scale = brentq(
+        lambda k: np.minimum(1, k * score).sum() - n,
+        0,
+        largest,
+        xtol=1e-14,
+        rtol=1e-14,
+        maxiter=1000,
+    )
     return np.minimum(1, scale * score)[: seen.shape[0], : seen.shape[1]]
 
 
@@ -58,7 +71,9 @@ def test_items_by_hand() -> None:
 
 
 def test_users_by_hand() -> None:
-    np.testing.assert_allclose(every_cell(PopularityPropensity("user").fit(LOG)), [[2 / 3] * 3, [1 / 3] * 3, [1 / 3] * 3])
+    np.testing.assert_allclose(
+        every_cell(PopularityPropensity("user").fit(LOG)), [[2 / 3] * 3, [1 / 3] * 3, [1 / 3] * 3]
+    )
 
 
 def test_both_by_hand() -> None:
@@ -88,8 +103,15 @@ def test_silent_users_and_items_of_the_universe_take_their_part_when_smoothed() 
 
 
 @pytest.mark.parametrize("by", ["item", "user", "both"])
-@given(seen=masks, power=powers, smoothing=smoothings, more=st.tuples(st.integers(0, 3), st.integers(0, 3)))
-def test_it_is_the_dense_solution(by: str, seen: np.ndarray, power: float, smoothing: float, more: tuple[int, int]) -> None:
+@given(
+    seen=masks,
+    power=powers,
+    smoothing=smoothings,
+    more=st.tuples(st.integers(0, 3), st.integers(0, 3)),
+)
+def test_it_is_the_dense_solution(
+    by: str, seen: np.ndarray, power: float, smoothing: float, more: tuple[int, int]
+) -> None:
     log = Ratings.from_dense(seen.astype(float))
     shape = (seen.shape[0] + more[0], seen.shape[1] + more[1])
 
@@ -101,7 +123,9 @@ def test_it_is_the_dense_solution(by: str, seen: np.ndarray, power: float, smoot
 
 @pytest.mark.parametrize("by", ["item", "user", "both"])
 @given(seen=masks, power=powers, smoothing=smoothings)
-def test_propensities_of_all_cells_add_up_to_the_ratings(by: Any, seen: np.ndarray, power: float, smoothing: float) -> None:
+def test_propensities_of_all_cells_add_up_to_the_ratings(
+    by: Any, seen: np.ndarray, power: float, smoothing: float
+) -> None:
     log = Ratings.from_dense(seen.astype(float))
 
     values = every_cell(PopularityPropensity(by, power=power, smoothing=smoothing).fit(log))
@@ -125,7 +149,9 @@ def test_the_scale_is_the_root(score: Vector, share: float) -> None:
 
 
 def test_a_total_that_cannot_be_had_is_refused() -> None:
-    with pytest.raises(BadPropensityError, match="cannot add up to 3 ratings: only 2 cells have a chance above 0"):
+    with pytest.raises(
+        BadPropensityError, match="cannot add up to 3 ratings: only 2 cells have a chance above 0"
+    ):
         scale_to_total(3, lambda k: Capped(0, 2) if k < 1 else Capped(2, 0))
 
 
@@ -173,9 +199,21 @@ def test_a_file_whose_parts_do_not_belong_together_is_refused() -> None:
 @pytest.mark.parametrize(
     ("model", "error", "match"),
     [
-        (PopularityPropensity("genre"), UnknownNameError, "unknown by 'genre'; valid ones are: item, user, both"),  # type: ignore[arg-type]
-        (PopularityPropensity(power=0), UsageError, "power must be positive.*got 0. UniformPropensity ignores counts"),
-        (PopularityPropensity(smoothing=-1), UsageError, "smoothing must be a number of ratings, at least 0; got -1"),
+        (
+            PopularityPropensity("genre"),
+            UnknownNameError,
+            "unknown by 'genre'; valid ones are: item, user, both",
+        ),  # type: ignore[arg-type]
+        (
+            PopularityPropensity(power=0),
+            UsageError,
+            "power must be positive.*got 0. UniformPropensity ignores counts",
+        ),
+        (
+            PopularityPropensity(smoothing=-1),
+            UsageError,
+            "smoothing must be a number of ratings, at least 0; got -1",
+        ),
     ],
 )
 def test_settings_are_checked(model: Any, error: type[Exception], match: str) -> None:
@@ -192,5 +230,7 @@ def test_a_rating_of_an_item_that_had_none_is_refused() -> None:
     model = PopularityPropensity().fit(LOG)
     later = Ratings.from_arrays(["bob"], ["jaws"], [4])
 
-    with pytest.raises(BadPropensityError, match=r"the first is 0.0 at row 0 \(user 'bob', item 'jaws'\)"):
+    with pytest.raises(
+        BadPropensityError, match=r"the first is 0.0 at row 0 \(user 'bob', item 'jaws'\)"
+    ):
         model.predict(later)

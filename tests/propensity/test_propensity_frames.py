@@ -12,12 +12,24 @@ import pyarrow as pa
 import pytest
 
 from unskew import NaiveBayesPropensity, PopularityPropensity, simulate
-from unskew.errors import BadRatingError, ColumnError, EmptyLogError, UniverseError, UnknownNameError, UsageError
+from unskew.errors import (
+    BadRatingError,
+    ColumnError,
+    EmptyLogError,
+    UniverseError,
+    UnknownNameError,
+    UsageError,
+)
 from unskew.propensity.frames import fit_naive_bayes_frame, fit_popularity_frame
 
 WORLD = simulate(40, 50, density=0.2, alpha=0.6, random_state=0)
 LOG = WORLD.log
-COLUMNS: dict[str, Any] = {"user_id": LOG.user, "item_id": LOG.item, "rating": LOG.rating, "row": np.arange(len(LOG))}
+COLUMNS: dict[str, Any] = {
+    "user_id": LOG.user,
+    "item_id": LOG.item,
+    "rating": LOG.rating,
+    "row": np.arange(len(LOG)),
+}
 ENGINES: dict[str, Any] = {
     "pandas": pd.DataFrame,
     "polars": pl.DataFrame,
@@ -27,7 +39,9 @@ ENGINES: dict[str, Any] = {
 }
 MCAR = {1.0: 300, 2.0: 250, 3.0: 200, 4.0: 150, 5.0: 100}
 
-each_engine = pytest.mark.parametrize("make", [pytest.param(make, id=name) for name, make in ENGINES.items()])
+each_engine = pytest.mark.parametrize(
+    "make", [pytest.param(make, id=name) for name, make in ENGINES.items()]
+)
 
 
 def column(frame: Any, name: str = "propensity") -> np.ndarray:
@@ -52,7 +66,9 @@ def test_naive_bayes_is_that_of_arrays(make: Any) -> None:
 @each_engine
 def test_popularity_is_that_of_arrays(make: Any, by: Any, power: float, smoothing: float) -> None:
     model = PopularityPropensity(by, power=power, smoothing=smoothing).fit(LOG, universe=(50, 60))
-    fitted = fit_popularity_frame(make(COLUMNS), universe=(50, 60), by=by, power=power, smoothing=smoothing)
+    fitted = fit_popularity_frame(
+        make(COLUMNS), universe=(50, 60), by=by, power=power, smoothing=smoothing
+    )
 
     assert fitted.scale == pytest.approx(model.scale_, rel=1e-9)
     assert column(fitted.apply(make(COLUMNS))) == pytest.approx(model.predict(LOG), rel=1e-9)
@@ -88,4 +104,6 @@ def test_what_cannot_be_fitted_is_refused() -> None:
     with pytest.raises(BadRatingError, match="must be numbers"):
         fit_naive_bayes_frame(frame.with_columns(rating=pl.lit("x")), mcar=MCAR, universe=(40, 50))
     with pytest.raises(UsageError, match="look continuous"):
-        fit_naive_bayes_frame(frame.with_columns(rating=pl.col("row") / 7), mcar=MCAR, universe=(40, 50))
+        fit_naive_bayes_frame(
+            frame.with_columns(rating=pl.col("row") / 7), mcar=MCAR, universe=(40, 50)
+        )

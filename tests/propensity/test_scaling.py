@@ -39,16 +39,22 @@ def test_it_is_the_root_of_the_dense_sum(chance: Matrix, seen: np.ndarray) -> No
 
     values = every_cell(ScaledPropensity(KnownPropensity(chance)).fit(log))
 
-    root = brentq(lambda k: np.minimum(1, k * chance).sum() - len(log), 0, 1 / chance.min(), xtol=1e-13)
+    root = brentq(
+        lambda k: np.minimum(1, k * chance).sum() - len(log), 0, 1 / chance.min(), xtol=1e-13
+    )
     np.testing.assert_allclose(values, np.minimum(1, root * chance), rtol=1e-6)
     assert values.sum() == pytest.approx(len(log))
 
 
 @given(chance=chances, seen=masks, factor=st.floats(0.01, 1))
-def test_the_scale_of_the_inner_model_does_not_matter(chance: Matrix, seen: np.ndarray, factor: float) -> None:
+def test_the_scale_of_the_inner_model_does_not_matter(
+    chance: Matrix, seen: np.ndarray, factor: float
+) -> None:
     log = Ratings.from_dense(seen.astype(float))
 
-    one, other = (every_cell(ScaledPropensity(KnownPropensity(c * chance)).fit(log)) for c in (1, factor))
+    one, other = (
+        every_cell(ScaledPropensity(KnownPropensity(c * chance)).fit(log)) for c in (1, factor)
+    )
 
     np.testing.assert_allclose(one, other, rtol=1e-6)
 
@@ -67,7 +73,9 @@ def test_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(cell_blocks, "BLOCK_CELLS", 20)
 
-    assert ScaledPropensity(ClippedPropensity(inner, low=0.45)).fit(log).scale_ == pytest.approx(whole)
+    assert ScaledPropensity(ClippedPropensity(inner, low=0.45)).fit(log).scale_ == pytest.approx(
+        whole
+    )
 
 
 def test_beyond_max_cells_a_sample_is_near() -> None:
@@ -76,17 +84,26 @@ def test_beyond_max_cells_a_sample_is_near() -> None:
     log, inner = draw(true), KnownPropensity(0.3 * true)
 
     exact = ScaledPropensity(inner).fit(log).scale_
-    drawn = [ScaledPropensity(inner, max_cells=10_000, random_state=seed).fit(log).scale_ / exact - 1 for seed in range(20)]
+    drawn = [
+        ScaledPropensity(inner, max_cells=10_000, random_state=seed).fit(log).scale_ / exact - 1
+        for seed in range(20)
+    ]
 
     assert len(set(drawn)) == 20
     assert np.std(drawn) == pytest.approx(0.0058, rel=0.5)
     assert ScaledPropensity(inner, max_cells=10_000).fit(log).scale_ / exact - 1 == drawn[0]
 
 
-def test_it_recovers_propensities_that_were_known_up_to_a_factor_the_better_the_larger_the_log_is() -> None:
+def test_it_recovers_propensities_that_were_known_up_to_a_factor_the_better_the_larger_the_log_is() -> (
+    None
+):
     def error(n: int) -> float:
         true = np.random.default_rng(n).uniform(0.02, 0.2, (n, n))
-        return float(np.abs(every_cell(ScaledPropensity(KnownPropensity(5 * true)).fit(draw(true))) / true - 1).max())
+        return float(
+            np.abs(
+                every_cell(ScaledPropensity(KnownPropensity(5 * true)).fit(draw(true))) / true - 1
+            ).max()
+        )
 
     errors = [np.mean([error(n + each) for each in range(10)]) for n in (30, 300)]
 
@@ -106,14 +123,25 @@ def test_a_model_comes_back_from_its_file(tmp_path: Path) -> None:
 
 def test_what_it_cannot_add_up_is_refused() -> None:
     with pytest.raises(
-        UsageError, match=r"adds up the propensities of all cells, but NaiveBayesPropensity needs the rating.*snips"
+        UsageError,
+        match=r"adds up the propensities of all cells, but NaiveBayesPropensity needs the rating.*snips",
     ):
         ScaledPropensity(NaiveBayesPropensity()).fit(LOG, mcar=[1, 3, 5])
-    with pytest.raises(UsageError, match="adds up the propensities of all cells, but ClippedPropensity needs the rating"):
-        ScaledPropensity(ClippedPropensity(NaiveBayesPropensity(), low=0.1)).fit(LOG, mcar=[1, 3, 5])
-    with pytest.raises(UniverseError, match="the universe has 9 users x 9 items, but the log lists 2 users and 2 items"):
+    with pytest.raises(
+        UsageError,
+        match="adds up the propensities of all cells, but ClippedPropensity needs the rating",
+    ):
+        ScaledPropensity(ClippedPropensity(NaiveBayesPropensity(), low=0.1)).fit(
+            LOG, mcar=[1, 3, 5]
+        )
+    with pytest.raises(
+        UniverseError,
+        match="the universe has 9 users x 9 items, but the log lists 2 users and 2 items",
+    ):
         ScaledPropensity(PopularityPropensity()).fit(LOG, universe=(9, 9))
-    with pytest.raises(BadPropensityError, match="cannot add up to 3 ratings: only 2 cells have a chance above 0"):
+    with pytest.raises(
+        BadPropensityError, match="cannot add up to 3 ratings: only 2 cells have a chance above 0"
+    ):
         ScaledPropensity(KnownPropensity(np.array([[0.1, 0.1], [0, 0]]))).fit(LOG)
     with pytest.raises(UsageError, match="ScaledPropensity wraps a propensity model"):
         ScaledPropensity(np.ones((2, 2))).fit(LOG)  # type: ignore[arg-type]

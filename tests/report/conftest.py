@@ -9,10 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unskew import GlobalMean, MatrixFactorization, cross_validate, diagnose, evaluate, evaluate_frame, sensitivity, simulate
-from unskew.experiments.demo import demo
-from unskew.experiments.toy import toy
-from unskew.selection.comparison import compare_learners
+from unskew import (
+    GlobalMean,
+    MatrixFactorization,
+    cross_validate,
+    diagnose,
+    evaluate,
+    evaluate_frame,
+    sensitivity,
+    simulate,
+)
+from unskew.model_selection.comparison import compare_learners
+from unskew.paper.demo import demo
+from unskew.paper.toy import toy
 
 SCRIPT = "<script>alert(1)</script>"
 
@@ -42,7 +51,9 @@ def results() -> dict[str, Any]:
         warnings.simplefilter("ignore")
         return {
             "evaluation": evaluation,
-            "grouped_evaluation": evaluate_frame(frame, prediction=[SCRIPT, "plain"], by="group", universe=(20, 50)),
+            "grouped_evaluation": evaluate_frame(
+                frame, prediction=[SCRIPT, "plain"], by="group", universe=(20, 50)
+            ),
             "comparison": evaluation.compare(**pair),
             "sensitivity": moved,
             "robustness": moved.compare(**pair),
@@ -52,9 +63,18 @@ def results() -> dict[str, Any]:
                 item_features=pl.DataFrame({"item_id": log.items.tolist(), **features}),
             ),
             "cross_validation": cross_validate(
-                MatrixFactorization(max_iter=5), log, propensities, grid={"l2": [1.0, 5.0], "n_factors": [1, 2]}, n_folds=2
+                MatrixFactorization(max_iter=5),
+                log,
+                propensities,
+                grid={"l2": [1.0, 5.0], "n_factors": [1, 2]},
+                n_folds=2,
             ),
-            "learners": compare_learners(log, log, {"plain": MatrixFactorization(1, max_iter=5), SCRIPT: GlobalMean()}, seeds=2),
+            "learners": compare_learners(
+                log,
+                log,
+                {"plain": MatrixFactorization(1, max_iter=5), SCRIPT: GlobalMean()},
+                seeds=2,
+            ),
             "reproduction": toy(trials=3),
             "demo": demo(world),
         }

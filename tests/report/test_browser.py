@@ -11,23 +11,28 @@ from typing import Any
 
 import pytest
 
-from unskew.experiments.demo import demo, demo_world
+from unskew.paper.demo import demo, demo_world
 from unskew.report.kinds import PAGES
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install selenium")
-waiting = pytest.importorskip("selenium.webdriver.support.wait", reason="selenium is not installed: pip install selenium")
+webdriver = pytest.importorskip(
+    "selenium.webdriver", reason="selenium is not installed: pip install selenium"
+)
+waiting = pytest.importorskip(
+    "selenium.webdriver.support.wait", reason="selenium is not installed: pip install selenium"
+)
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 DRIVER = shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(
-    CHROMIUM is None or DRIVER is None, reason="no Chromium here: apt-get install chromium chromium-driver"
+    CHROMIUM is None or DRIVER is None,
+    reason="no Chromium here: apt-get install chromium chromium-driver",
 )
 PICTURES = Path(__file__).parents[2] / "build" / "screenshots"
 PHONE, DESKTOP = 390, 1280
 SCRIPT = "<script>alert(1)</script>"
-FLAGS = (
-    "--headless=new --no-sandbox --disable-gpu --hide-scrollbars --disable-dev-shm-usage --disable-background-networking".split()
-)
+FLAGS = "--headless=new --no-sandbox --disable-gpu --hide-scrollbars --disable-dev-shm-usage --disable-background-networking".split()
 
 
 class Browser:
@@ -41,12 +46,21 @@ class Browser:
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         self.driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
 
-    def open(self, path: Path, *, width: int = DESKTOP, theme: str = "light", media: str = "screen") -> None:
+    def open(
+        self, path: Path, *, width: int = DESKTOP, theme: str = "light", media: str = "screen"
+    ) -> None:
         """A file, as wide and as dark as that; what was logged before is forgotten."""
-        size = {"width": width, "height": 900, "deviceScaleFactor": 2 if width == PHONE else 1, "mobile": width == PHONE}
+        size = {
+            "width": width,
+            "height": 900,
+            "deviceScaleFactor": 2 if width == PHONE else 1,
+            "mobile": width == PHONE,
+        }
         features = [{"name": "prefers-color-scheme", "value": theme}]
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
+        self.driver.execute_cdp_cmd(
+            "Emulation.setEmulatedMedia", {"media": media, "features": features}
+        )
         self.driver.get("about:blank")
         for kind in ("browser", "performance"):
             self.driver.get_log(kind)
@@ -58,18 +72,30 @@ class Browser:
 
     def find(self, selector: str) -> list[Any]:
         """Elements that are shown."""
-        return [each for each in self.driver.find_elements("css selector", selector) if each.is_displayed()]
+        return [
+            each
+            for each in self.driver.find_elements("css selector", selector)
+            if each.is_displayed()
+        ]
 
     def requests(self) -> list[str]:
         """Addresses that were asked for."""
-        messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
-        return [each["params"]["request"]["url"] for each in messages if each["method"] == "Network.requestWillBeSent"]
+        messages = [
+            json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")
+        ]
+        return [
+            each["params"]["request"]["url"]
+            for each in messages
+            if each["method"] == "Network.requestWillBeSent"
+        ]
 
     def picture(self, name: str) -> Path:
         """The whole page, to look at."""
         width, height = self.ask("[innerWidth, document.documentElement.scrollHeight]")
         clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
-        shot = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
+        shot = self.driver.execute_cdp_cmd(
+            "Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip}
+        )
         PICTURES.mkdir(parents=True, exist_ok=True)
         path = PICTURES / f"{name}.png"
         path.write_bytes(base64.b64decode(shot["data"]))
@@ -103,7 +129,9 @@ BOXES = """[...document.querySelectorAll('.drawing')].filter(each => each.checkV
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [PHONE, DESKTOP])
-def test_the_demo_is_drawn_at_every_width_and_photographed(browser: Browser, report: Path, width: int, theme: str) -> None:
+def test_the_demo_is_drawn_at_every_width_and_photographed(
+    browser: Browser, report: Path, width: int, theme: str
+) -> None:
     browser.open(report, width=width, theme=theme)
     boxes = browser.ask(BOXES)
 
@@ -123,16 +151,19 @@ def test_every_kind_is_drawn_without_a_complaint_or_a_request(
 ) -> None:
     browser.open(pages[kind], width=width)
 
-    assert all(box["width"] > 100 and box["height"] > 60 and box["empty"] == 0 for box in browser.ask(BOXES))
+    assert all(
+        box["width"] > 100 and box["height"] > 60 and box["empty"] == 0
+        for box in browser.ask(BOXES)
+    )
     assert browser.ask("document.documentElement.scrollWidth <= innerWidth")
     assert browser.driver.get_log("browser") == []
-    assert [url for url in browser.requests() if not url.startswith("data:")] == [pages[kind].as_uri()]
+    assert [url for url in browser.requests() if not url.startswith("data:")] == [
+        pages[kind].as_uri()
+    ]
     browser.picture(f"{kind}-{width}")
 
 
-PAINTED = (
-    "new PerformanceObserver(seen => arguments[0](seen.getEntries().at(-1).startTime)).observe({type: 'paint', buffered: true})"
-)
+PAINTED = "new PerformanceObserver(seen => arguments[0](seen.getEntries().at(-1).startTime)).observe({type: 'paint', buffered: true})"
 
 
 def test_the_demo_is_small_and_drawn_in_two_seconds(browser: Browser, report: Path) -> None:
@@ -142,7 +173,9 @@ def test_the_demo_is_small_and_drawn_in_two_seconds(browser: Browser, report: Pa
 
     assert report.stat().st_size < 1_500_000
     assert 0 < max(drawn, painted) < 2000
-    print(f"{report.stat().st_size:,} bytes, loaded after {drawn:.0f} ms, painted after {painted:.0f} ms")
+    print(
+        f"{report.stat().st_size:,} bytes, loaded after {drawn:.0f} ms, painted after {painted:.0f} ms"
+    )
 
 
 def column(browser: Browser, place: int) -> list[str]:
@@ -153,7 +186,9 @@ def column(browser: Browser, place: int) -> list[str]:
     return cells
 
 
-def test_a_click_on_a_head_sorts_the_table_and_another_turns_it_round(browser: Browser, report: Path) -> None:
+def test_a_click_on_a_head_sorts_the_table_and_another_turns_it_round(
+    browser: Browser, report: Path
+) -> None:
     browser.open(report)
     heads = browser.find("table th")
     before = column(browser, 3)
@@ -174,7 +209,9 @@ def brightness(browser: Browser) -> float:
     return sum(map(float, color.removeprefix("rgb(").removesuffix(")").split(","))) / 3
 
 
-def test_the_page_is_dark_where_the_reader_is_and_the_button_turns_that_round(browser: Browser, report: Path) -> None:
+def test_the_page_is_dark_where_the_reader_is_and_the_button_turns_that_round(
+    browser: Browser, report: Path
+) -> None:
     browser.open(report, theme="dark")
     (button,) = browser.find("#theme")
     assert brightness(browser) < 40
@@ -216,7 +253,9 @@ def test_values_are_told_to_the_mouse_and_to_the_keyboard(browser: Browser, repo
     browser.open(report)
     drawing = browser.find(".drawing")[0]
     browser.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", drawing)
-    webdriver.ActionChains(browser.driver).move_to_element(browser.find(".drawing .point")[2]).perform()
+    webdriver.ActionChains(browser.driver).move_to_element(
+        browser.find(".drawing .point")[2]
+    ).perform()
     (tip,) = browser.find("#tip")
     assert tip.text == "optimist minus realist, SNIPS: +0.902 [+0.889, +0.915]"
 
@@ -235,16 +274,27 @@ def test_a_screen_reader_is_told_what_a_drawing_shows(browser: Browser, report: 
     def told_now(driver: Any) -> dict[str, str] | None:
         """All drawings, once they are there: the tree grows for a while after the page has come."""
         nodes = driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
-        told = {node["name"]["value"]: node["description"]["value"] for node in nodes if node["role"]["value"] == "image"}
+        told = {
+            node["name"]["value"]: node["description"]["value"]
+            for node in nodes
+            if node["role"]["value"] == "image"
+        }
         return told if len(told) == 9 else None
 
     told = waiting.WebDriverWait(browser.driver, 20).until(told_now)
 
-    assert told["MAE: optimist minus realist"].startswith("optimist minus realist, Naive: −0.128 [−0.133, −0.123]; ")
+    assert told["MAE: optimist minus realist"].startswith(
+        "optimist minus realist, Naive: −0.128 [−0.133, −0.123]; "
+    )
 
 
-@pytest.mark.parametrize("kind", ["evaluation", "grouped_evaluation", "comparison", "sensitivity", "robustness", "diagnosis"])
-def test_a_name_that_is_a_script_stays_text(browser: Browser, pages: dict[str, Path], kind: str) -> None:
+@pytest.mark.parametrize(
+    "kind",
+    ["evaluation", "grouped_evaluation", "comparison", "sensitivity", "robustness", "diagnosis"],
+)
+def test_a_name_that_is_a_script_stays_text(
+    browser: Browser, pages: dict[str, Path], kind: str
+) -> None:
     browser.open(pages[kind])
 
     assert SCRIPT in browser.ask("document.querySelector('main').textContent")
@@ -252,7 +302,9 @@ def test_a_name_that_is_a_script_stays_text(browser: Browser, pages: dict[str, P
     assert browser.driver.get_log("browser") == []
 
 
-def test_a_long_table_is_closed_until_it_is_wanted_or_printed(browser: Browser, pages: dict[str, Path]) -> None:
+def test_a_long_table_is_closed_until_it_is_wanted_or_printed(
+    browser: Browser, pages: dict[str, Path]
+) -> None:
     browser.open(pages["sensitivity"])
     assert browser.find("details table") == []
 
@@ -268,8 +320,12 @@ def test_a_phones_page_prints_as_the_wide_one_and_light(browser: Browser, report
 
     assert brightness(browser) == 255
     assert browser.find("#theme") == []
-    assert browser.ask("[...document.querySelectorAll('.wide')].every(each => each.checkVisibility())")
-    pdf = base64.b64decode(browser.driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})["data"])
+    assert browser.ask(
+        "[...document.querySelectorAll('.wide')].every(each => each.checkVisibility())"
+    )
+    pdf = base64.b64decode(
+        browser.driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})["data"]
+    )
     assert pdf.startswith(b"%PDF")
     PICTURES.mkdir(parents=True, exist_ok=True)
     (PICTURES / "demo.pdf").write_bytes(pdf)

@@ -34,11 +34,15 @@ def numbers(pattern: str, drawing: Drawing) -> list[float]:
 
 def test_a_scale_is_linear_or_logarithmic_and_cuts_off() -> None:
     assert [Scale(0, 10, 100, 200)(value) for value in (0, 5, 10, 99)] == [100, 150, 200, 200]
-    assert [Scale(1, 100, 0, 200, is_log=True)(value) for value in (1, 10, 100, 0)] == pytest.approx([0, 100, 200, 0])
+    assert [
+        Scale(1, 100, 0, 200, is_log=True)(value) for value in (1, 10, 100, 0)
+    ] == pytest.approx([0, 100, 200, 0])
 
 
 @given(low=finite, reach=st.floats(1e-3, 1e6), most=st.integers(2, 12))
-def test_ticks_are_evenly_spaced_inside_and_no_more_than_asked_for(low: float, reach: float, most: int) -> None:
+def test_ticks_are_evenly_spaced_inside_and_no_more_than_asked_for(
+    low: float, reach: float, most: int
+) -> None:
     scale = Scale(low, low + reach, 0, 1)
     ticks = scale.ticks(most)
     steps = [after - before for before, after in pairwise(ticks)]
@@ -78,7 +82,9 @@ def test_no_text_gets_out_of_its_element(text: str) -> None:
     drawn = element("g", {"class": text}, words(text), mark(text))
 
     assert drawn.count("<") == drawn.count(">") == 6
-    assert re.fullmatch(r'<g class="[^"<>]*">[^<>]*<g class="mark"><title>[^<>]*</title></g></g>', drawn, re.DOTALL)
+    assert re.fullmatch(
+        r'<g class="[^"<>]*">[^<>]*<g class="mark"><title>[^<>]*</title></g></g>', drawn, re.DOTALL
+    )
 
 
 def test_a_chart_is_drawn_for_wide_and_narrow_pages_and_described_by_its_marks() -> None:
@@ -109,7 +115,10 @@ def forest(width: float) -> Drawing:
 def test_an_estimate_lies_amid_its_interval_and_on_the_truth(width: float) -> None:
     drawing = forest(width)
     (point,) = numbers(r'<circle cx="([\d.]+)"', drawing)
-    whisker = re.search(r'<line x1="([\d.]+)" y1="[\d.]+" x2="([\d.]+)" y2="[\d.]+" class="accent whisker"', text_of(drawing))
+    whisker = re.search(
+        r'<line x1="([\d.]+)" y1="[\d.]+" x2="([\d.]+)" y2="[\d.]+" class="accent whisker"',
+        text_of(drawing),
+    )
     truth = re.search(r'<line x1="([\d.]+)"[^>]*class="truth rule"', text_of(drawing))
 
     assert whisker is not None
@@ -139,7 +148,9 @@ def test_on_a_narrow_page_numbers_lie_above_their_marks() -> None:
 
 def curves(n: int, *, is_log: bool = False) -> Drawing:
     points = tuple(Point(float(k), float(k), f"p{k}", k - 0.5, k + 0.5) for k in range(n))
-    return Curves([Curve(look_of(0), points)], Axis("x", is_log=is_log), Axis("y", is_log=is_log)).draw(WIDE)
+    return Curves(
+        [Curve(look_of(0), points)], Axis("x", is_log=is_log), Axis("y", is_log=is_log)
+    ).draw(WIDE)
 
 
 def test_a_long_line_has_few_points_to_point_at() -> None:
@@ -152,12 +163,17 @@ def test_a_logarithmic_axis_leaves_out_what_it_cannot_show() -> None:
 
 
 def test_a_curve_without_points_is_no_error() -> None:
-    assert 'class="mark"' not in text_of(Curves([Curve(SEEN, ())], Axis("x"), Axis("y")).draw(NARROW))
+    assert 'class="mark"' not in text_of(
+        Curves([Curve(SEEN, ())], Axis("x"), Axis("y")).draw(NARROW)
+    )
 
 
 def test_bars_are_as_high_as_their_shares() -> None:
     bins = [Bin("1", (0.2, 0.4), "t"), Bin("2", (0.8, 0.6), "u")]
-    heights = numbers(r'height="([\d.]+)" rx="[\d.]+" class="\w+ bar"', Bars(bins, ("seen", "accent"), "x", "y").draw(WIDE))
+    heights = numbers(
+        r'height="([\d.]+)" rx="[\d.]+" class="\w+ bar"',
+        Bars(bins, ("seen", "accent"), "x", "y").draw(WIDE),
+    )
 
     assert [height / heights[0] for height in heights] == pytest.approx([1, 2, 4, 3], abs=0.01)
 
@@ -165,7 +181,9 @@ def test_bars_are_as_high_as_their_shares() -> None:
 def test_shades_go_by_rank_and_the_best_is_outlined() -> None:
     values = [[1.0, 100.0], [2.0, 3.0]]
     names = [["", ""], ["", ""]]
-    drawn = text_of(Heat(["a", "b"], ["c", "d"], values, names, names, "x", "y", False, (0, 0)).draw(WIDE))
+    drawn = text_of(
+        Heat(["a", "b"], ["c", "d"], values, names, names, "x", "y", False, (0, 0)).draw(WIDE)
+    )
 
     assert re.findall(r'class="heat (h\d+)"', drawn) == ["h10", "h2", "h8", "h5"]
     assert drawn.count('class="best"') == 1

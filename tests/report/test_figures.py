@@ -5,33 +5,68 @@ from typing import Any
 
 import pytest
 
-from unskew.experiments.reproduction import Reproduction
-from unskew.experiments.toy import toy
+from unskew.paper.reproduction import Reproduction
+from unskew.paper.toy import toy
 from unskew.report.figures import draw
 from unskew.report.kinds import page_of
 
 SPREAD = {"mean": 1.0, "std": 0.1}
 ROWS: dict[str, list[dict[str, Any]]] = {
     "table1": [
-        {"prediction": "ROTATE", "metric": metric, "true": 1.0, "naive": SPREAD, "ips": SPREAD, "snips": SPREAD}
+        {
+            "prediction": "ROTATE",
+            "metric": metric,
+            "true": 1.0,
+            "naive": SPREAD,
+            "ips": SPREAD,
+            "snips": SPREAD,
+        }
         for metric in ("mae", "dcg@50")
     ],
     "figure2": [
-        {"metric": metric, "alpha": alpha, "estimator": name, "ours": 1.0, "ci_low": 0.5, "ci_high": 2.0}
+        {
+            "metric": metric,
+            "alpha": alpha,
+            "estimator": name,
+            "ours": 1.0,
+            "ci_low": 0.5,
+            "ci_high": 2.0,
+        }
         for metric in ("mse", "dcg@50")
         for alpha in (1.0, 0.5)
         for name in ("naive", "ips", "snips")
     ],
     "figure3": [
-        {"panel": "left", "alpha": alpha, "model": model, "ours": 1.0, "ci_low": 0.5, "ci_high": 2.0, **variant}
+        {
+            "panel": "left",
+            "alpha": alpha,
+            "model": model,
+            "ours": 1.0,
+            "ci_low": 0.5,
+            "ci_high": 2.0,
+            **variant,
+        }
         for alpha in (1.0, 0.5)
-        for model, variant in (("MF-IPS", {}), ("MF-Naive", {}), ("MF-IPS", {"variant": "cross-validated", "ours": 9.0}))
+        for model, variant in (
+            ("MF-IPS", {}),
+            ("MF-Naive", {}),
+            ("MF-IPS", {"variant": "cross-validated", "ours": 9.0}),
+        )
     ],
     "figure4": [
-        {"metric": metric, "sample_size": size, "estimator": name, "ours": value, "ci_low": value / 2, "ci_high": value * 2}
+        {
+            "metric": metric,
+            "sample_size": size,
+            "estimator": name,
+            "ours": value,
+            "ci_low": value / 2,
+            "ci_high": value * 2,
+        }
         for metric in ("mse", "dcg@50")
         for size in (100, 30_000)
-        for value, name in enumerate(("naive", "ips-nb", "snips-nb", "ips-known", "snips-known"), start=1)
+        for value, name in enumerate(
+            ("naive", "ips-nb", "snips-nb", "ips-known", "snips-known"), start=1
+        )
     ],
     "table2": [
         {"data": "coat", "model": "MF-IPS", "metric": "mse", "ours": 1.1, "paper": 1.0},
@@ -55,10 +90,15 @@ def test_a_figure_has_a_title_that_says_what_is_shown(name: str, title: str) -> 
     assert draw(Reproduction(name, 2, 0, ROWS[name], {}, "")).get_suptitle() == title
 
 
-@pytest.mark.parametrize(("name", "n_charts"), [("table1", 2), ("figure2", 2), ("figure3", 1), ("figure4", 2), ("table2", 2)])
+@pytest.mark.parametrize(
+    ("name", "n_charts"),
+    [("table1", 2), ("figure2", 2), ("figure3", 1), ("figure4", 2), ("table2", 2)],
+)
 def test_a_page_has_the_charts_of_its_experiment(name: str, n_charts: int) -> None:
     summary = "What is seen at alpha = 0.25. The rest."
-    page = page_of(json.loads(Reproduction(name, 2, 0, ROWS[name], {"n": ["1"]}, summary).to_json()))
+    page = page_of(
+        json.loads(Reproduction(name, 2, 0, ROWS[name], {"n": ["1"]}, summary).to_json())
+    )
 
     assert page.title == "What is seen at alpha = 0.25."
     assert page.lead == "The rest."
@@ -75,7 +115,15 @@ def test_figure3_draws_the_two_curves_of_the_paper_and_no_more() -> None:
 
 
 RIGHT = [
-    {"panel": "right", "alpha": 0.25, "sample_size": size, "model": model, "ours": 1.0, "ci_low": 0.5, "ci_high": 2.0}
+    {
+        "panel": "right",
+        "alpha": 0.25,
+        "sample_size": size,
+        "model": model,
+        "ours": 1.0,
+        "ci_low": 0.5,
+        "ci_high": 2.0,
+    }
     for size in (100, 1000)
     for model in ("MF-IPS-NB", "MF-IPS", "MF-Naive")
 ]
@@ -85,7 +133,10 @@ def test_the_right_panel_of_figure3_is_over_the_sample() -> None:
     figure = draw(Reproduction("figure3", 2, 0, RIGHT, {}, ""))
     (axes,) = figure.axes
 
-    assert figure.get_suptitle() == "Error of factorisation as the random sample grows (bands: 95 % over trials)"
+    assert (
+        figure.get_suptitle()
+        == "Error of factorisation as the random sample grows (bands: 95 % over trials)"
+    )
     assert [line.get_label() for line in axes.get_lines()] == ["MF-Naive", "MF-IPS", "MF-IPS-NB"]
     assert all(list(line.get_xdata()) == [100, 1000] for line in axes.get_lines())
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
@@ -94,20 +145,32 @@ def test_the_right_panel_of_figure3_is_over_the_sample() -> None:
 def test_both_panels_of_figure3_stand_side_by_side_with_one_legend() -> None:
     figure = draw(Reproduction("figure3", 2, 0, [*ROWS["figure3"], *RIGHT], {}, ""))
 
-    assert [axes.get_xlabel() for axes in figure.axes] == ["alpha (1: missing at random)", "random ratings for naive Bayes"]
+    assert [axes.get_xlabel() for axes in figure.axes] == [
+        "alpha (1: missing at random)",
+        "random ratings for naive Bayes",
+    ]
     assert [len(axes.get_lines()) for axes in figure.axes] == [2, 3]
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["MF-Naive", "MF-IPS", "MF-IPS-NB"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        "MF-Naive",
+        "MF-IPS",
+        "MF-IPS-NB",
+    ]
 
 
 def test_figure4_draws_every_estimator_over_the_sample_in_both_metrics() -> None:
     figure = draw(Reproduction("figure4", 2, 0, ROWS["figure4"], {}, ""))
 
-    assert [axes.get_ylabel() for axes in figure.axes] == ["RMSE of the MSE estimate", "RMSE of the DCG@50 estimate"]
+    assert [axes.get_ylabel() for axes in figure.axes] == [
+        "RMSE of the MSE estimate",
+        "RMSE of the DCG@50 estimate",
+    ]
     for axes in figure.axes:
         values = {line.get_label(): list(line.get_ydata()) for line in axes.get_lines()}
         assert values == {
             name: [value, value]
-            for value, name in enumerate(("Naive", "IPS-NB", "SNIPS-NB", "IPS-KNOWN", "SNIPS-KNOWN"), start=1)
+            for value, name in enumerate(
+                ("Naive", "IPS-NB", "SNIPS-NB", "IPS-KNOWN", "SNIPS-KNOWN"), start=1
+            )
         }
         assert [label.get_text() for label in axes.get_xticklabels()] == ["100", "30k"]
         assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
@@ -116,7 +179,10 @@ def test_figure4_draws_every_estimator_over_the_sample_in_both_metrics() -> None
 def test_colour_bars_of_ratings_show_the_whole_scale() -> None:
     figure = draw(toy(trials=2))
     panels, bars = figure.axes[:6], figure.axes[6:]
-    ticks = {panel.get_title().split(":")[0]: bar.get_yticks().tolist() for panel, bar in zip(panels, bars, strict=True)}
+    ticks = {
+        panel.get_title().split(":")[0]: bar.get_yticks().tolist()
+        for panel, bar in zip(panels, bars, strict=True)
+    }
 
     assert ticks["Y"] == ticks["Y1"] == ticks["Y2"] == [1, 2, 3, 4, 5]
     assert ticks["P"] == pytest.approx([0.05, 0.25, 0.5])

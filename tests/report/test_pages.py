@@ -57,7 +57,9 @@ def test_every_result_names_its_kind_and_version(kind: str, made: dict[str, Any]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_result_and_its_json_make_the_same_page(kind: str, made: dict[str, Any], pages: dict[str, Path]) -> None:
+def test_a_result_and_its_json_make_the_same_page(
+    kind: str, made: dict[str, Any], pages: dict[str, Path]
+) -> None:
     def shorn(text: str) -> str:
         return re.sub(r"\d\d \w+ \d{4}, \d\d:\d\d UTC", "", text)
 
@@ -67,23 +69,35 @@ def test_a_result_and_its_json_make_the_same_page(kind: str, made: dict[str, Any
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_page_fetches_nothing_and_runs_nothing_but_its_own_script(kind: str, pages: dict[str, Path]) -> None:
+def test_a_page_fetches_nothing_and_runs_nothing_but_its_own_script(
+    kind: str, pages: dict[str, Path]
+) -> None:
     text = pages[kind].read_text()
     seen = Seen(text)
 
-    assert seen.count("script") == seen.count("style") == seen.count("main") == seen.count("h1") == 1
+    assert (
+        seen.count("script") == seen.count("style") == seen.count("main") == seen.count("h1") == 1
+    )
     assert {attributes.get("href") for tag, attributes in seen.tags if tag == "link"} == {"data:,"}
-    assert not [tag for tag, attributes in seen.tags if {"src", "style", "onclick", "onload"} & set(attributes)]
+    assert not [
+        tag
+        for tag, attributes in seen.tags
+        if {"src", "style", "onclick", "onload"} & set(attributes)
+    ]
     assert "http://" not in text
     assert "https://" not in text
-    (policy,) = [a["content"] for tag, a in seen.tags if a.get("http-equiv") == "Content-Security-Policy"]
+    (policy,) = [
+        a["content"] for tag, a in seen.tags if a.get("http-equiv") == "Content-Security-Policy"
+    ]
     assert policy is not None
     assert policy.startswith("default-src 'none'; style-src 'sha256-")
     assert "unsafe" not in policy
     assert pages[kind].stat().st_size < 1_500_000
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("reproduction", "demo", "cross_validation")])
+@pytest.mark.parametrize(
+    "kind", [kind for kind in KINDS if kind not in ("reproduction", "demo", "cross_validation")]
+)
 def test_a_name_that_is_markup_stays_text(kind: str, pages: dict[str, Path]) -> None:
     text = pages[kind].read_text()
 
@@ -97,9 +111,13 @@ def test_every_drawing_is_told_in_words(kind: str, pages: dict[str, Path]) -> No
 
     assert drawings
     for drawing in drawings:
-        assert re.match(r'<svg [^>]*role="img"[^>]*><title>[^<]+</title><desc>[^<]+</desc>', drawing)
+        assert re.match(
+            r'<svg [^>]*role="img"[^>]*><title>[^<]+</title><desc>[^<]+</desc>', drawing
+        )
         assert "nan" not in drawing.lower().replace("nanc", "")
-        assert "inf" not in re.sub(r"<(title|desc)[^>]*>.*?</\1>|<text.*?</text>", "", drawing, flags=re.DOTALL)
+        assert "inf" not in re.sub(
+            r"<(title|desc)[^>]*>.*?</\1>|<text.*?</text>", "", drawing, flags=re.DOTALL
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -119,18 +137,33 @@ def test_what_is_typed_is_told(made: dict[str, Any]) -> None:
 # The headline
 
 
-def row(first: str, second: str, difference: float, reach: float, better: str | None, estimator: str = "snips") -> dict[str, Any]:
+def row(
+    first: str,
+    second: str,
+    difference: float,
+    reach: float,
+    better: str | None,
+    estimator: str = "snips",
+) -> dict[str, Any]:
     ends = {"ci_low": difference - reach, "ci_high": difference + reach}
-    return {"first": first, "second": second, "metric": "mae", "estimator": estimator, "difference": difference, **ends} | {
-        "better": better
-    }
+    return {
+        "first": first,
+        "second": second,
+        "metric": "mae",
+        "estimator": estimator,
+        "difference": difference,
+        **ends,
+    } | {"better": better}
 
 
 def test_a_comparison_is_told_as_who_beats_whom_by_how_much() -> None:
     assert told(row("a", "b", 0.31, 0.09, "a")) == "a beats b by 0.31 [0.22, 0.40]"
     assert told(row("a", "b", -0.31, 0.09, "a")) == "a beats b by 0.31 [0.22, 0.40]"
     assert told(row("a", "b", 0.31, 0.09, "b"), with_interval=False) == "b beats a by 0.31"
-    assert told(row("a", "b", 0.01, 0.09, None)) == "a and b cannot be told apart (+0.01 [−0.08, 0.10])"
+    assert (
+        told(row("a", "b", 0.01, 0.09, None))
+        == "a and b cannot be told apart (+0.01 [−0.08, 0.10])"
+    )
 
 
 def headline(record: dict[str, Any]) -> str:
@@ -138,7 +171,7 @@ def headline(record: dict[str, Any]) -> str:
 
 
 def test_the_naive_favourite_is_set_against_the_corrected_one() -> None:
-    from unskew.experiments.demo import demo, demo_world
+    from unskew.paper.demo import demo, demo_world
 
     story = demo(demo_world(seed=0))
     assert headline(record_of(story.evaluation)) == (
@@ -150,20 +183,28 @@ WORLD = simulate(30, 40, density=0.2, alpha=0.5, random_state=2)
 
 
 def judged(models: dict[str, Any], **settings: Any) -> Evaluation:
-    return evaluate(WORLD.log, models, propensities=WORLD.propensities, **({"metrics": ["mae"]} | settings))
+    return evaluate(
+        WORLD.log, models, propensities=WORLD.propensities, **({"metrics": ["mae"]} | settings)
+    )
 
 
 def test_one_model_alone_has_its_value_told() -> None:
     found = judged({"m": WORLD.truth + 1.0})
 
-    assert headline(record_of(found)) == ("Naive says m has MAE 1.000; corrected for selection, it is 1.000 [1.000, 1.000].")
+    assert headline(record_of(found)) == (
+        "Naive says m has MAE 1.000; corrected for selection, it is 1.000 [1.000, 1.000]."
+    )
 
 
 def test_without_weights_it_is_said_that_selection_stays() -> None:
     models = {"m": WORLD.truth + 1.0, "n": WORLD.truth + 2.0}
 
-    assert headline(record_of(judged(models, estimators=["naive"]))).endswith("; selection is not corrected for.")
-    assert headline(record_of(judged(models, estimators=["ips"]))).startswith("Corrected for selection, m beats n by 1.0")
+    assert headline(record_of(judged(models, estimators=["naive"]))).endswith(
+        "; selection is not corrected for."
+    )
+    assert headline(record_of(judged(models, estimators=["ips"]))).startswith(
+        "Corrected for selection, m beats n by 1.0"
+    )
 
 
 def test_of_several_models_the_leader_meets_the_runner_up() -> None:
@@ -203,7 +244,9 @@ def test_an_evaluation_shows_all_that_it_rests_on(made: dict[str, Any]) -> None:
 def test_the_demo_adds_the_truth_and_its_propensities(made: dict[str, Any]) -> None:
     page = page_of(record_of(made["demo"]))
 
-    assert {"What happened", "Who holds the weight", "Calibration"} <= {section.title for section in page.sections}
+    assert {"What happened", "Who holds the weight", "Calibration"} <= {
+        section.title for section in page.sections
+    }
     assert any("Truth" in [key.label for key in chart.legend] for chart in charts_of(page))
 
 
@@ -227,14 +270,24 @@ def test_an_end_of_the_grid_is_pointed_out(made: dict[str, Any]) -> None:
     rows = [dict(record["rows"][0], l2=value, score=value) for value in (1.0, 5.0, 9.0)]
     changed = record | {"rows": rows, "best_params": record["best_params"] | {"l2": 1.0}}
 
-    assert page_of(changed).warnings == ("The best l2, 1, is at the end of what was tried: try further values there.",)
+    assert page_of(changed).warnings == (
+        "The best l2, 1, is at the end of what was tried: try further values there.",
+    )
 
 
 def test_cells_of_a_table_know_what_they_are_sorted_by() -> None:
     shown = table("", {"n": [1234, 0.5, None, "0.31 ± 0.02", "5 of 10", "45%", "−2"]})
     cells = [cells[0] for cells in shown.rows]
 
-    assert [cell.text for cell in cells] == ["1,234", "0.500", "–", "0.31 ± 0.02", "5 of 10", "45%", "−2"]
+    assert [cell.text for cell in cells] == [
+        "1,234",
+        "0.500",
+        "–",
+        "0.31 ± 0.02",
+        "5 of 10",
+        "45%",
+        "−2",
+    ]
     assert [cell.value for cell in cells] == [1234, 0.5, "", 0.31, "5 of 10", 45.0, -2.0]
 
 
@@ -245,10 +298,16 @@ def test_cells_of_a_table_know_what_they_are_sorted_by() -> None:
     ("text", "message"),
     [
         ("", r"x.json is not JSON .*Write a result with --json"),
-        ("[]", r"x.json holds no result that has a page: it names no kind; the kinds are evaluation, grouped_evaluation"),
+        (
+            "[]",
+            r"x.json holds no result that has a page: it names no kind; the kinds are evaluation, grouped_evaluation",
+        ),
         ('{"kind": "poem"}', "x.json holds no result that has a page: its kind is 'poem'"),
         ('{"kind": ["evaluation"]}', "its kind is"),
-        ('{"kind": "evaluation"}', r"x.json is not a whole evaluation \(KeyError: 'metrics'\). Write it again"),
+        (
+            '{"kind": "evaluation"}',
+            r"x.json is not a whole evaluation \(KeyError: 'metrics'\). Write it again",
+        ),
         ('{"kind": "cross_validation", "rows": []}', "x.json is not a whole cross validation"),
     ],
 )
@@ -264,15 +323,21 @@ def test_a_record_that_lacks_a_part_is_refused_in_words(kind: str, made: dict[st
         damaged = json.dumps({key: value for key, value in record.items() if key != name})
         wrong = json.dumps(record | {name: {"x": "y"}})
         for text in (damaged, wrong):
-            with suppress(BadFileError):  # or it can do without that part; anything else is a traceback
+            with suppress(
+                BadFileError
+            ):  # or it can do without that part; anything else is a traceback
                 render(read_page(text, "x.json"))
 
 
-def test_without_jinja2_the_way_to_get_it_is_said(monkeypatch: pytest.MonkeyPatch, made: dict[str, Any], tmp_path: Path) -> None:
+def test_without_jinja2_the_way_to_get_it_is_said(
+    monkeypatch: pytest.MonkeyPatch, made: dict[str, Any], tmp_path: Path
+) -> None:
     page_module._environment.cache_clear()
     monkeypatch.setitem(sys.modules, "jinja2", None)
 
-    with pytest.raises(MissingExtraError, match=r"writing a page needs jinja2, .*pip install 'unskew\[report\]'"):
+    with pytest.raises(
+        MissingExtraError, match=r"writing a page needs jinja2, .*pip install 'unskew\[report\]'"
+    ):
         made["comparison"].to_html(tmp_path / "x.html")
     page_module._environment.cache_clear()
 
@@ -287,7 +352,9 @@ def test_a_million_rows_are_judged_and_reported_in_ten_seconds(tmp_path: Path) -
     propensities = np.clip(rng.beta(1, 8, n), 0.005, 1)
 
     began = time.perf_counter()
-    evaluate(log, models, propensities=propensities, estimators=["naive", "snips"]).to_html(tmp_path / "page.html")
+    evaluate(log, models, propensities=propensities, estimators=["naive", "snips"]).to_html(
+        tmp_path / "page.html"
+    )
 
     assert time.perf_counter() - began < 10
 
@@ -300,7 +367,10 @@ def test_the_headline_of_a_diagnosis_does_not_take_even_weights_for_right_ones()
     said = headline(record_of(found))
 
     assert said.startswith("Weighting leaves ")
-    assert "% (true) to 100% (even) of the log as effective sample size, which does not say whose are right; " in said
+    assert (
+        "% (true) to 100% (even) of the log as effective sample size, which does not say whose are right; "
+        in said
+    )
 
 
 def test_a_forest_shows_the_best_models_and_says_how_many_it_left_out() -> None:
@@ -308,10 +378,16 @@ def test_a_forest_shows_the_best_models_and_says_how_many_it_left_out() -> None:
     page = page_of(record_of(judged(models)))
     ahead, estimates, *_, numbers = page.sections
 
-    assert estimates.charts[0].caption == "The 16 best models of 40; 24 left out here, all of them in the table."
+    assert (
+        estimates.charts[0].caption
+        == "The 16 best models of 40; 24 left out here, all of them in the table."
+    )
     assert "m16, SNIPS" in estimates.charts[0].drawings[0][1]
     assert "m17, SNIPS" not in estimates.charts[0].drawings[0][1]
-    assert ahead.charts[0].caption == "The 16 nearest models of 39; 23 left out here, all of them in the table."
+    assert (
+        ahead.charts[0].caption
+        == "The 16 nearest models of 39; 23 left out here, all of them in the table."
+    )
     assert len(ahead.tables[0].rows) == 39 * 3
     assert len(numbers.tables[0].rows) == 40 * 3
 
@@ -326,10 +402,15 @@ def test_a_forest_with_room_for_all_leaves_none_out() -> None:
 def test_of_many_groups_the_largest_are_drawn() -> None:
     group = [place % 50 if place % 7 else 0 for place in range(len(WORLD.log))]
     columns = {"rating": WORLD.log.rating, "m": WORLD.log.rating + 1.0, "group": group}
-    found = evaluate_frame(pd.DataFrame(columns), prediction="m", by="group", metrics=["mae"], estimators=["naive"])
+    found = evaluate_frame(
+        pd.DataFrame(columns), prediction="m", by="group", metrics=["mae"], estimators=["naive"]
+    )
     page = page_of(record_of(found))
 
-    assert page.sections[0].charts[0].caption == "The 48 largest groups of 50; 2 left out here, all of them in the table."
+    assert (
+        page.sections[0].charts[0].caption
+        == "The 48 largest groups of 50; 2 left out here, all of them in the table."
+    )
     assert len(page.sections[-1].tables[0].rows) == 50
 
 

@@ -10,7 +10,9 @@ from matplotlib.figure import Figure
 from unskew import Diagnosis, Evaluation, Sensitivity, diagnose, evaluate, sensitivity, simulate
 from unskew.errors import UnknownNameError, UsageError
 
-pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.PropensityWarning")  # made-up features balance nothing
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::unskew.errors.PropensityWarning"
+)  # made-up features balance nothing
 WORLD = simulate(40, 50, density=0.2, alpha=0.6, random_state=1)
 LOG, P = WORLD.log, WORLD.propensities
 TRUE = WORLD.observation.propensities(slice(None))
@@ -46,14 +48,25 @@ def rendered(figure: Figure) -> Figure:
 def test_a_diagnosis_has_a_panel_for_what_was_measured(found: Diagnosis) -> None:
     assert titles(rendered(found.plot())) == ["Weights", "Calibration", "Balance"]
     assert titles(rendered(diagnose(LOG, P).plot())) == ["Weights"]
-    assert titles(found.plot(panels=["balance"])) == titles(found.plot(panels="balance")) == ["Balance"]
+    assert (
+        titles(found.plot(panels=["balance"]))
+        == titles(found.plot(panels="balance"))
+        == ["Balance"]
+    )
 
 
 def test_legends_name_the_models(found: Diagnosis) -> None:
     weights, calibration, balance = found.plot().axes
-    names = [[text.get_text() for text in axes.get_legend().get_texts()] for axes in (weights, calibration, balance)]
+    names = [
+        [text.get_text() for text in axes.get_legend().get_texts()]
+        for axes in (weights, calibration, balance)
+    ]
 
-    assert names[0] == ["equal weights", f"true (ESS {found['true'].weights.health.sample_share:.0%})", names[0][2]]
+    assert names[0] == [
+        "equal weights",
+        f"true (ESS {found['true'].weights.health.sample_share:.0%})",
+        names[0][2],
+    ]
     assert names[1][0] == "perfect"
     assert names[1][1].startswith("true (slope ")
     assert names[2] == ["before", "true", "values"]
@@ -65,7 +78,9 @@ def test_only_the_worst_covariates_are_drawn() -> None:
     before = np.abs(found["model"].balance.before)  # type: ignore[union-attr]
 
     assert axes.get_title() == "Balance: worst 20 of 30 covariates"
-    assert [label.get_text() for label in axes.get_yticklabels()] == [f"item:{k}" for k in np.argsort(-before)[:20]]
+    assert [label.get_text() for label in axes.get_yticklabels()] == [
+        f"item:{k}" for k in np.argsort(-before)[:20]
+    ]
 
 
 def test_a_sensitivity_has_a_curve_and_a_fan(moved: Sensitivity, evaluation: Evaluation) -> None:
@@ -75,15 +90,25 @@ def test_a_sensitivity_has_a_curve_and_a_fan(moved: Sensitivity, evaluation: Eva
     assert {axes.get_ylabel() for axes in figure.axes} == {"mae by snips"}
     assert titles(sensitivity(evaluation, clip=[]).plot()) == ["Propensities wrong"]
     drawn = [line.get_ydata() for line in figure.axes[1].get_lines()][:2]
-    shifts = [s for s in moved.shifts if (s.model, s.metric, s.estimator, s.change) == ("a", "mae", "snips", "odds_error")]
+    shifts = [
+        s
+        for s in moved.shifts
+        if (s.model, s.metric, s.estimator, s.change) == ("a", "mae", "snips", "odds_error")
+    ]
     np.testing.assert_allclose(drawn, [[s.low for s in shifts], [s.high for s in shifts]])
 
 
 def test_an_evaluation_has_a_panel_a_metric(evaluation: Evaluation) -> None:
     figure = rendered(evaluation.plot())
 
-    assert [axes.get_xlabel() for axes in figure.axes] == [f"{name} (lower is better; bars: 95%)" for name in ("mse", "mae")]
-    assert [text.get_text() for text in figure.axes[1].get_legend().get_texts()] == ["naive", "ips", "snips"]
+    assert [axes.get_xlabel() for axes in figure.axes] == [
+        f"{name} (lower is better; bars: 95%)" for name in ("mse", "mae")
+    ]
+    assert [text.get_text() for text in figure.axes[1].get_legend().get_texts()] == [
+        "naive",
+        "ips",
+        "snips",
+    ]
 
 
 @pytest.mark.parametrize("kind", ["evaluation", "moved", "found"])
@@ -94,14 +119,22 @@ def test_a_result_draws_into_the_callers_axes(kind: str, request: pytest.Fixture
 
     assert result.plot(axes) is own
     assert all(panel.has_data() for panel in axes)
-    with pytest.raises(UsageError, match=r"this picture has \d panels; give ax=... as many matplotlib axes, got 1 objects"):
+    with pytest.raises(
+        UsageError,
+        match=r"this picture has \d panels; give ax=... as many matplotlib axes, got 1 objects",
+    ):
         result.plot(axes[0])
 
 
 def test_what_was_not_measured_cannot_be_drawn(moved: Sensitivity) -> None:
-    with pytest.raises(UnknownNameError, match="unknown panel 'weight'; valid ones are: weights, calibration, balance"):
+    with pytest.raises(
+        UnknownNameError,
+        match="unknown panel 'weight'; valid ones are: weights, calibration, balance",
+    ):
         diagnose(LOG, P).plot(panels=["weight"])
-    with pytest.raises(UsageError, match="there is no calibration to draw: it was not measured for any model"):
+    with pytest.raises(
+        UsageError, match="there is no calibration to draw: it was not measured for any model"
+    ):
         diagnose(LOG, P).plot(panels=["calibration"])
     with pytest.raises(UnknownNameError, match="unknown estimator of this sensitivity 'naive'"):
         moved.plot(estimator="naive")

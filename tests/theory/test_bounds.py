@@ -41,19 +41,30 @@ def test_tail_bound_by_hand() -> None:
 
 @given(delta=losses, p=probabilities, eta=failures)
 @example(delta=np.ones(SHAPE), p=np.ones(SHAPE), eta=0.5)
-def test_ips_leaves_the_tail_bound_with_at_most_the_stated_probability(delta: Cells, p: Cells, eta: float) -> None:
+def test_ips_leaves_the_tail_bound_with_at_most_the_stated_probability(
+    delta: Cells, p: Cells, eta: float
+) -> None:
     bound = tail_bound(delta, p, failure_probability=eta)
 
-    assert probability_that(p, lambda seen: abs(ips(delta, p, seen) - delta.mean()) > bound + ROUNDING) <= eta + ROUNDING
+    assert (
+        probability_that(p, lambda seen: abs(ips(delta, p, seen) - delta.mean()) > bound + ROUNDING)
+        <= eta + ROUNDING
+    )
 
 
-@given(p=st.floats(0.01, 0.99), n_users=st.integers(1, 30), n_items=st.integers(1, 30), eta=failures)
+@given(
+    p=st.floats(0.01, 0.99), n_users=st.integers(1, 30), n_items=st.integers(1, 30), eta=failures
+)
 def test_for_uniform_propensities_the_tail_bound_is_of_order_one_over_p_root_cells(
     p: float, n_users: int, n_items: int, eta: float
 ) -> None:
-    bound = tail_bound(np.ones((n_users, n_items)), np.full((n_users, n_items), p), failure_probability=eta)
+    bound = tail_bound(
+        np.ones((n_users, n_items)), np.full((n_users, n_items), p), failure_probability=eta
+    )
 
-    assert bound * p * math.sqrt(n_users * n_items) == pytest.approx(math.sqrt(math.log(2 / eta) / 2))
+    assert bound * p * math.sqrt(n_users * n_items) == pytest.approx(
+        math.sqrt(math.log(2 / eta) / 2)
+    )
 
 
 def test_uneven_propensities_with_the_same_expected_count_have_the_larger_tail_bound() -> None:
@@ -63,15 +74,24 @@ def test_uneven_propensities_with_the_same_expected_count_have_the_larger_tail_b
 def test_erm_bound_by_hand() -> None:
     bound = erm_bound(0.7, [[0.5, 0.25]], max_delta=4.0, n_hypotheses=10, failure_probability=0.2)
 
-    assert bound == pytest.approx(0.7 + 4 / 2 * math.sqrt(math.log(2 * 10 / 0.2) / 2) * math.sqrt(4 + 16))
+    assert bound == pytest.approx(
+        0.7 + 4 / 2 * math.sqrt(math.log(2 * 10 / 0.2) / 2) * math.sqrt(4 + 16)
+    )
 
 
 def test_erm_bound_estimated_by_hand() -> None:
     bound = erm_bound_estimated(
-        0.7, true=[[0.5, 0.5]], assumed=[[0.25, 1.0]], max_delta=4.0, n_hypotheses=10, failure_probability=0.2
+        0.7,
+        true=[[0.5, 0.5]],
+        assumed=[[0.25, 1.0]],
+        max_delta=4.0,
+        n_hypotheses=10,
+        failure_probability=0.2,
     )
 
-    assert bound == pytest.approx(0.7 + 4 / 2 * (1 + 0.5) + 4 / 2 * math.sqrt(math.log(2 * 10 / 0.2) / 2) * math.sqrt(16 + 1))
+    assert bound == pytest.approx(
+        0.7 + 4 / 2 * (1 + 0.5) + 4 / 2 * math.sqrt(math.log(2 * 10 / 0.2) / 2) * math.sqrt(16 + 1)
+    )
 
 
 @given(deltas=hypotheses, p=probabilities, eta=failures)
@@ -80,7 +100,9 @@ def test_the_risk_of_the_minimiser_exceeds_the_erm_bound_with_at_most_the_stated
 ) -> None:
     def fails(seen: Pattern) -> bool:
         risk, empirical = chosen(deltas, p, seen)
-        bound = erm_bound(empirical, p, max_delta=1.0, n_hypotheses=len(deltas), failure_probability=eta)
+        bound = erm_bound(
+            empirical, p, max_delta=1.0, n_hypotheses=len(deltas), failure_probability=eta
+        )
         return risk > bound + ROUNDING
 
     assert probability_that(p, fails) <= eta + ROUNDING
@@ -94,41 +116,71 @@ def test_the_estimated_bound_keeps_its_promise_under_wrong_propensities(
     def fails(seen: Pattern) -> bool:
         risk, empirical = chosen(deltas, assumed, seen)
         bound = erm_bound_estimated(
-            empirical, true=true, assumed=assumed, max_delta=1.0, n_hypotheses=len(deltas), failure_probability=eta
+            empirical,
+            true=true,
+            assumed=assumed,
+            max_delta=1.0,
+            n_hypotheses=len(deltas),
+            failure_probability=eta,
         )
         return risk > bound + ROUNDING
 
     assert probability_that(true, fails) <= eta + ROUNDING
 
 
-@given(p=probabilities, risk=st.floats(0, 5), max_delta=st.floats(0, 5), n_hypotheses=st.integers(1, 10**6), eta=failures)
+@given(
+    p=probabilities,
+    risk=st.floats(0, 5),
+    max_delta=st.floats(0, 5),
+    n_hypotheses=st.integers(1, 10**6),
+    eta=failures,
+)
 def test_theorem_5_2_is_theorem_4_2_when_the_assumed_propensities_are_true(
     p: Cells, risk: float, max_delta: float, n_hypotheses: int, eta: float
 ) -> None:
-    rest: dict[str, Any] = {"max_delta": max_delta, "n_hypotheses": n_hypotheses, "failure_probability": eta}
+    rest: dict[str, Any] = {
+        "max_delta": max_delta,
+        "n_hypotheses": n_hypotheses,
+        "failure_probability": eta,
+    }
 
     assert erm_bound_estimated(risk, true=p, assumed=p, **rest) == erm_bound(risk, p, **rest)
 
 
 @given(p=arrays(np.float64, SHAPE, elements=st.floats(0.05, 0.99)), eta=failures)
-def test_for_one_hypothesis_with_the_largest_loss_everywhere_the_erm_bound_is_the_tail_bound(p: Cells, eta: float) -> None:
+def test_for_one_hypothesis_with_the_largest_loss_everywhere_the_erm_bound_is_the_tail_bound(
+    p: Cells, eta: float
+) -> None:
     widest = tail_bound(np.full(SHAPE, 4.0), p, failure_probability=eta)
 
-    assert erm_bound(0.0, p, max_delta=4.0, n_hypotheses=1, failure_probability=eta) == pytest.approx(widest)
+    assert erm_bound(
+        0.0, p, max_delta=4.0, n_hypotheses=1, failure_probability=eta
+    ) == pytest.approx(widest)
 
 
 def test_bias_bound_by_hand() -> None:
-    assert bias_bound(true=[0.2, 0.5], assumed=[0.4, 0.25], max_delta=3) == pytest.approx(3 * (0.5 + 1) / 2)
-    assert bias_bound(true=[0.2, 0.5], assumed=[0.4, 0.25], weight=[3, 1]) == pytest.approx((3 * 0.5 + 1) / 4)
+    assert bias_bound(true=[0.2, 0.5], assumed=[0.4, 0.25], max_delta=3) == pytest.approx(
+        3 * (0.5 + 1) / 2
+    )
+    assert bias_bound(true=[0.2, 0.5], assumed=[0.4, 0.25], weight=[3, 1]) == pytest.approx(
+        (3 * 0.5 + 1) / 4
+    )
 
 
-@given(delta=arrays(np.float64, SHAPE, elements=st.floats(0, 2)), p=probabilities, p_hat=probabilities)
+@given(
+    delta=arrays(np.float64, SHAPE, elements=st.floats(0, 2)), p=probabilities, p_hat=probabilities
+)
 def test_no_loss_is_more_biased_than_the_bias_bound(delta: Cells, p: Cells, p_hat: Cells) -> None:
-    assert abs(ips_bias(delta, true=p, assumed=p_hat)) <= bias_bound(true=p, assumed=p_hat, max_delta=2) + ROUNDING
+    assert (
+        abs(ips_bias(delta, true=p, assumed=p_hat))
+        <= bias_bound(true=p, assumed=p_hat, max_delta=2) + ROUNDING
+    )
 
 
 @given(p=probabilities, p_hat=probabilities)
-def test_theorem_5_2_is_the_bias_bound_beside_the_bound_for_right_propensities(p: Cells, p_hat: Cells) -> None:
+def test_theorem_5_2_is_the_bias_bound_beside_the_bound_for_right_propensities(
+    p: Cells, p_hat: Cells
+) -> None:
     rest: dict[str, Any] = {"max_delta": 2.0, "n_hypotheses": 7}
     beside = erm_bound(1.0, p_hat, **rest) + bias_bound(true=p, assumed=p_hat, max_delta=2)
 
@@ -140,9 +192,9 @@ def test_raising_a_small_assumed_propensity_can_lower_the_estimated_bound() -> N
     true[0] = 0.001
     raised = np.maximum(true, 0.1)
 
-    assert erm_bound_estimated(0.0, true=true, assumed=raised, max_delta=1, n_hypotheses=10) < erm_bound(
-        0.0, true, max_delta=1, n_hypotheses=10
-    )
+    assert erm_bound_estimated(
+        0.0, true=true, assumed=raised, max_delta=1, n_hypotheses=10
+    ) < erm_bound(0.0, true, max_delta=1, n_hypotheses=10)
 
 
 def test_the_number_of_hypotheses_may_be_larger_than_any_float() -> None:
@@ -153,13 +205,17 @@ def test_the_number_of_hypotheses_may_be_larger_than_any_float() -> None:
 
 @pytest.mark.parametrize("eta", [0.0, 1.0, -0.1, math.nan, None])
 def test_failure_probability_must_be_a_proper_probability(eta: Any) -> None:
-    with pytest.raises(UsageError, match=f"failure_probability must lie strictly between 0 and 1; got {eta}"):
+    with pytest.raises(
+        UsageError, match=f"failure_probability must lie strictly between 0 and 1; got {eta}"
+    ):
         tail_bound([1.0], [0.5], failure_probability=eta)
 
 
 @pytest.mark.parametrize("max_delta", [-1.0, math.nan, math.inf, None])
 def test_max_delta_must_be_a_number_of_at_least_zero(max_delta: Any) -> None:
-    with pytest.raises(UsageError, match=f"max_delta must be a finite number, at least 0.*got {max_delta}"):
+    with pytest.raises(
+        UsageError, match=f"max_delta must be a finite number, at least 0.*got {max_delta}"
+    ):
         erm_bound(0.0, [0.5], max_delta=max_delta, n_hypotheses=1)
 
 
@@ -179,17 +235,21 @@ def test_the_empirical_risk_must_be_finite() -> None:
 
 def test_bad_propensities_are_named_as_the_caller_named_them() -> None:
     with pytest.raises(
-        BadPropensityError, match=r"1 of 2 values of propensities are outside \(0, 1\]; the first is 0.0 at cell \(1,\)"
+        BadPropensityError,
+        match=r"1 of 2 values of propensities are outside \(0, 1\]; the first is 0.0 at cell \(1,\)",
     ):
         erm_bound(0.0, [0.5, 0.0], max_delta=1.0, n_hypotheses=1)
     with pytest.raises(
-        BadPropensityError, match=r"1 of 1 values of assumed are outside \(0, 1\]; the first is 2.0 at cell \(0,\)"
+        BadPropensityError,
+        match=r"1 of 1 values of assumed are outside \(0, 1\]; the first is 2.0 at cell \(0,\)",
     ):
         erm_bound_estimated(0.0, true=[0.5], assumed=[2.0], max_delta=1.0, n_hypotheses=1)
 
 
 def test_shapes_must_agree() -> None:
-    with pytest.raises(UsageError, match=r"delta has shape \(2,\), but propensities has shape \(2, 1\)"):
+    with pytest.raises(
+        UsageError, match=r"delta has shape \(2,\), but propensities has shape \(2, 1\)"
+    ):
         tail_bound([1.0, 1.0], [[0.5], [0.5]])
     with pytest.raises(UsageError, match=r"true has shape \(2,\), but assumed has shape \(1,\)"):
         erm_bound_estimated(0.0, true=[0.5, 0.5], assumed=[0.5], max_delta=1.0, n_hypotheses=1)

@@ -25,7 +25,9 @@ def estimate(delta: Cells, weight: Cells, imputed: Cells | float = 0.0) -> Calla
 
 
 def test_bias_by_hand() -> None:
-    assert ips_bias([[4.0, 1.0]], true=[[0.5, 0.1]], assumed=[[1.0, 0.2]]) == pytest.approx((4 * 0.5 + 1 * 0.5) / 2)
+    assert ips_bias([[4.0, 1.0]], true=[[0.5, 0.1]], assumed=[[1.0, 0.2]]) == pytest.approx(
+        (4 * 0.5 + 1 * 0.5) / 2
+    )
 
 
 def test_bias_is_positive_where_propensities_are_assumed_too_high() -> None:
@@ -37,7 +39,9 @@ def test_bias_is_positive_where_propensities_are_assumed_too_high() -> None:
 def test_ips_bias_is_truth_minus_expectation(delta: Cells, true: Cells, assumed: Cells) -> None:
     mean = expectation(true, estimate(delta, 1 / assumed))
 
-    assert ips_bias(delta, true=true, assumed=assumed) == pytest.approx(delta.mean() - mean, abs=1e-9)
+    assert ips_bias(delta, true=true, assumed=assumed) == pytest.approx(
+        delta.mean() - mean, abs=1e-9
+    )
 
 
 @given(delta=losses, true=probabilities)
@@ -46,14 +50,20 @@ def test_ips_with_the_true_propensities_has_no_bias(delta: Cells, true: Cells) -
 
 
 @given(delta=losses, true=probabilities, weight=weights, imputed=losses)
-def test_estimator_bias_is_truth_minus_expectation(delta: Cells, true: Cells, weight: Cells, imputed: Cells) -> None:
+def test_estimator_bias_is_truth_minus_expectation(
+    delta: Cells, true: Cells, weight: Cells, imputed: Cells
+) -> None:
     mean = expectation(true, estimate(delta, weight, imputed))
 
-    assert estimator_bias(delta, true=true, weight=weight, imputed=imputed) == pytest.approx(delta.mean() - mean, abs=1e-9)
+    assert estimator_bias(delta, true=true, weight=weight, imputed=imputed) == pytest.approx(
+        delta.mean() - mean, abs=1e-9
+    )
 
 
 @given(delta=losses, true=probabilities, weight=weights)
-def test_right_imputation_leaves_no_bias_whatever_the_weights(delta: Cells, true: Cells, weight: Cells) -> None:
+def test_right_imputation_leaves_no_bias_whatever_the_weights(
+    delta: Cells, true: Cells, weight: Cells
+) -> None:
     assert estimator_bias(delta, true=true, weight=weight, imputed=delta) == 0.0
 
 
@@ -84,9 +94,18 @@ def test_cells_that_are_always_observed_add_no_variance() -> None:
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        ([[0.5, 0.0], [0.5, -0.1]], r"2 of 4 values of assumed are outside \(0, 1\]; the first is 0.0 at cell \(0, 1\)"),
-        ([[0.5, 0.5], [1.5, 0.5]], r"1 of 4 values of assumed are outside \(0, 1\]; the first is 1.5 at cell \(1, 0\)"),
-        ([[0.5, 0.5], [0.5, np.nan]], r"the first is nan at cell \(1, 1\)\. Give one for every cell"),
+        (
+            [[0.5, 0.0], [0.5, -0.1]],
+            r"2 of 4 values of assumed are outside \(0, 1\]; the first is 0.0 at cell \(0, 1\)",
+        ),
+        (
+            [[0.5, 0.5], [1.5, 0.5]],
+            r"1 of 4 values of assumed are outside \(0, 1\]; the first is 1.5 at cell \(1, 0\)",
+        ),
+        (
+            [[0.5, 0.5], [0.5, np.nan]],
+            r"the first is nan at cell \(1, 1\)\. Give one for every cell",
+        ),
         ([], r"assumed is empty"),
     ],
 )
@@ -95,7 +114,9 @@ def test_bad_propensities_are_named(bad: list[list[float]], message: str) -> Non
         ips_bias(np.ones(SHAPE), true=np.full(SHAPE, 0.5), assumed=bad)
 
 
-@pytest.mark.parametrize("bad", [["0.5", "0.5"], [[0.5], [0.5, 0.5]], [0.5, 1j]], ids=["text", "ragged", "complex"])
+@pytest.mark.parametrize(
+    "bad", [["0.5", "0.5"], [[0.5], [0.5, 0.5]], [0.5, 1j]], ids=["text", "ragged", "complex"]
+)
 def test_what_is_no_array_of_numbers_is_refused(bad: Any) -> None:
     with pytest.raises(BadPropensityError, match="propensities must be numbers"):
         ips_variance([1.0, 1.0], bad)
@@ -119,7 +140,8 @@ def test_bad_true_propensities_are_named() -> None:
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_delta_that_is_not_finite_is_named(bad: float) -> None:
     with pytest.raises(
-        UsageError, match=rf"1 of 2 values of delta are not finite; the first is {bad} at cell \(1,\)\. Give a number"
+        UsageError,
+        match=rf"1 of 2 values of delta are not finite; the first is {bad} at cell \(1,\)\. Give a number",
     ):
         ips_variance([1.0, bad], [0.5, 0.5])
 
@@ -131,16 +153,21 @@ def test_no_cells_at_all_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["true", "weight", "imputed"])
 def test_shapes_must_agree(name: str) -> None:
-    given_cells = {"true": [0.5, 0.5], "weight": [1.0, 1.0], "imputed": [0.0, 0.0]} | {name: [1.0, 1.0, 1.0]}
+    given_cells = {"true": [0.5, 0.5], "weight": [1.0, 1.0], "imputed": [0.0, 0.0]} | {
+        name: [1.0, 1.0, 1.0]
+    }
 
     with pytest.raises(
-        UsageError, match=rf"delta has shape \(2,\), but {name} has shape \(3,\); both need one value for each cell"
+        UsageError,
+        match=rf"delta has shape \(2,\), but {name} has shape \(3,\); both need one value for each cell",
     ):
         estimator_bias([1.0, 1.0], **given_cells)
 
 
 def test_the_shape_of_assumed_and_of_propensities_must_agree_too() -> None:
-    with pytest.raises(UsageError, match=r"delta has shape \(2,\), but propensities has shape \(1, 2\)"):
+    with pytest.raises(
+        UsageError, match=r"delta has shape \(2,\), but propensities has shape \(1, 2\)"
+    ):
         ips_variance([1.0, 1.0], [[0.5, 0.5]])
 
 

@@ -35,7 +35,7 @@ def list_(folder: str | None, as_json: bool) -> None:
     """  # noqa: D301
     import json
 
-    from unskew.data.datasets.registry import DATASETS, looked_in
+    from unskew.datasets.registry import DATASETS, looked_in
 
     rows = [
         {
@@ -69,11 +69,13 @@ def fetch(name: str) -> None:
     Example:
       unskew data fetch coat
     """  # noqa: D301
-    from unskew.data.datasets.registry import find_dataset
+    from unskew.datasets.registry import find_dataset
 
     known = find_dataset(name)
     known.load(None)
-    print_prose(console(), f"{known.source.name} is there: {known.folder() or 'in the cache folder'}.")
+    print_prose(
+        console(), f"{known.source.name} is there: {known.folder() or 'in the cache folder'}."
+    )
 
 
 @data.command(short_help="Read what is there, and compare it with what was published.")
@@ -86,9 +88,11 @@ def check(names: tuple[str, ...], folder: str | None) -> None:
     Example:
       unskew data check coat
     """  # noqa: D301
-    from unskew.data.datasets.registry import DATASETS, find_dataset, looked_in
+    from unskew.datasets.registry import DATASETS, find_dataset, looked_in
 
-    chosen = [find_dataset(name) for name in names] or [known for known in DATASETS.values() if known.folder(folder)]
+    chosen = [find_dataset(name) for name in names] or [
+        known for known in DATASETS.values() if known.folder(folder)
+    ]
     out = console()
     if not chosen:
         print_prose(out, f"No data set was found. Looked in {looked_in(folder)}.")

@@ -23,7 +23,7 @@ def doctor(context: click.Context, as_json: bool) -> None:
     Example:
       unskew doctor
     """  # noqa: D301
-    from unskew.jobs.health import findings
+    from unskew.workflows.health import findings
 
     found = list(findings())
     if as_json:
@@ -32,5 +32,8 @@ def doctor(context: click.Context, as_json: bool) -> None:
         width = max(len(each.what) for each in found) + 2
         for each in found:
             remedy = f"   -> {each.remedy}" if each.remedy else ""
-            print_lines(console(), f"{'  ' if each.is_fine else '! '}{each.what:<{width}}{each.found}{remedy}")
+            print_lines(
+                console(),
+                f"{'  ' if each.is_fine else '! '}{each.what:<{width}}{each.found}{remedy}",
+            )
     context.exit(0 if all(each.is_fine for each in found) else 1)

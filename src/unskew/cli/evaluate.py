@@ -31,11 +31,11 @@ from unskew.cli.options import (
 from unskew.cli.printing import console, print_table, progress_line, write_columns
 
 if TYPE_CHECKING:
-    from unskew.data.duckdb_files import Engine
-    from unskew.data.formats import Source
-    from unskew.data.log_files import OnBad, Repeats
     from unskew.data.universe import UniverseLike
-    from unskew.jobs.evaluating import Judgement
+    from unskew.io.duckdb_files import Engine
+    from unskew.io.formats import Source
+    from unskew.io.log_files import OnBad, Repeats
+    from unskew.workflows.evaluating import Judgement
 
 LEFT_OUT = ("first", "second", "std_error", "level", "higher_is_better")
 """What the table of a comparison does not show."""
@@ -45,14 +45,27 @@ ESTIMATORS = ("naive", "ips", "snips", "user_normalized", "item_normalized")
 @click.command(cls=Careful, short_help="Which model is better, really? Judge predictions on a log.")
 @log_options
 @click.option(
-    "--predictions", multiple=True, metavar="[NAME=]FILE", help="A model: a file of user, item, prediction; or MODEL.unskew."
+    "--predictions",
+    multiple=True,
+    metavar="[NAME=]FILE",
+    help="A model: a file of user, item, prediction; or MODEL.unskew.",
 )
-@click.option("--prediction", multiple=True, metavar="COL", help="A model: a column of LOG that holds its predictions.")
 @click.option(
-    "--position", multiple=True, metavar="COL", help="For ranking metrics: the place among all items, one for each --prediction."
+    "--prediction",
+    multiple=True,
+    metavar="COL",
+    help="A model: a column of LOG that holds its predictions.",
 )
 @click.option(
-    "--propensity", metavar="COL|FILE", help="A column of LOG, a .unskew file, or nb, popularity, uniform to fit one now."
+    "--position",
+    multiple=True,
+    metavar="COL",
+    help="For ranking metrics: the place among all items, one for each --prediction.",
+)
+@click.option(
+    "--propensity",
+    metavar="COL|FILE",
+    help="A column of LOG, a .unskew file, or nb, popularity, uniform to fit one now.",
 )
 @click.option("--mcar", type=FILE, help="Ratings of cells picked at random, for nb.")
 @universe_option
@@ -74,10 +87,27 @@ ESTIMATORS = ("naive", "ips", "snips", "user_normalized", "item_normalized")
     callback=split_commas,
     help="naive ips snips user_normalized item_normalized.",
 )
-@click.option("--cluster", type=click.Choice(["user", "item"]), help="Let the cells of a user depend on one another.")
-@click.option("--level", type=float, default=0.95, show_default=True, help="Confidence level of the intervals.")
-@click.option("--clip", type=float, metavar="W", help="Largest weight 1/P; larger ones are cut to it.")
-@click.option("--relevant", type=float, metavar="R", help="Ratings from here on are relevant, for precision, recall and atop.")
+@click.option(
+    "--cluster",
+    type=click.Choice(["user", "item"]),
+    help="Let the cells of a user depend on one another.",
+)
+@click.option(
+    "--level",
+    type=float,
+    default=0.95,
+    show_default=True,
+    help="Confidence level of the intervals.",
+)
+@click.option(
+    "--clip", type=float, metavar="W", help="Largest weight 1/P; larger ones are cut to it."
+)
+@click.option(
+    "--relevant",
+    type=float,
+    metavar="R",
+    help="Ratings from here on are relevant, for precision, recall and atop.",
+)
 @click.option("--by", metavar="COL", help="Judge the values of a column apart.")
 @bad_row_options
 @click.option("--compare", nargs=2, metavar="A B", help="Compare two models, paired cell by cell.")
@@ -88,9 +118,16 @@ ESTIMATORS = ("naive", "ips", "snips", "user_normalized", "item_normalized")
     show_default=True,
     help="auto takes DuckDB for a LOG that memory cannot hold.",
 )
-@click.option("--fail-if", multiple=True, metavar="EXPR", help="Exit with 4 if so: snips.mae.ci_high>0.9, ess<1000.")
+@click.option(
+    "--fail-if",
+    multiple=True,
+    metavar="EXPR",
+    help="Exit with 4 if so: snips.mae.ci_high>0.9, ess<1000.",
+)
 @json_option
-@result_option("Also write .html, a page to look at; or the table: .csv, .tsv, .json, .jsonl, .parquet, .arrow; - is CSV.")
+@result_option(
+    "Also write .html, a page to look at; or the table: .csv, .tsv, .json, .jsonl, .parquet, .arrow; - is CSV."
+)
 @seed_option
 @talk_options
 def evaluate(
@@ -138,8 +175,8 @@ def evaluate(
       unskew evaluate log.csv --predictions model.unskew --propensity p.unskew
       unskew evaluate log.parquet --fail-if 'snips.mae.ci_high>0.9' --json
     """  # noqa: D301
-    from unskew.jobs.evaluating import Task, evaluate_log, evaluation_numbers
-    from unskew.jobs.gates import Gate, check_gates, refuse_tripped
+    from unskew.workflows.evaluating import Task, evaluate_log, evaluation_numbers
+    from unskew.workflows.gates import Gate, check_gates, refuse_tripped
 
     gates = [Gate.parse(text) for text in fail_if]
     task = Task(
@@ -178,17 +215,27 @@ def _models(texts: Sequence[str]) -> dict[str, Source | str]:
             raise click.BadParameter(f"there is no file {path!r}.", param_hint="'--predictions'")
     named = {name: path if path.endswith(".unskew") else source_of(path) for name, path in files}
     if len(named) < len(files):
-        raise click.UsageError("two files of --predictions have one name; name them apart: --predictions NAME=FILE.")
+        raise click.UsageError(
+            "two files of --predictions have one name; name them apart: --predictions NAME=FILE."
+        )
     return named
 
 
-def _print(result: Judgement, compare: tuple[str, str] | None, *, as_json: bool, is_silent: bool) -> None:
-    from unskew.jobs.evaluating import comparisons, footer
+def _print(
+    result: Judgement, compare: tuple[str, str] | None, *, as_json: bool, is_silent: bool
+) -> None:
+    from unskew.workflows.evaluating import comparisons, footer
 
     compared = comparisons(result, *compare) if compare else None
     if as_json:
-        rows = [dict(zip(compared, row, strict=True)) for row in zip(*compared.values(), strict=True)] if compared else None
-        click.echo(json.dumps(json.loads(result.to_json()) | ({"comparisons": rows} if compare else {})))
+        rows = (
+            [dict(zip(compared, row, strict=True)) for row in zip(*compared.values(), strict=True)]
+            if compared
+            else None
+        )
+        click.echo(
+            json.dumps(json.loads(result.to_json()) | ({"comparisons": rows} if compare else {}))
+        )
     elif not is_silent:
         out = console()
         print_table(out, result.to_columns(), title="Estimates", caption=footer(result))

@@ -50,7 +50,9 @@ class Commands(click.Group):
                 traceback.print_exception(error, file=sys.stderr)
             kind = "gate tripped" if isinstance(error, GateError) else "error"
             click.echo(f"{kind}: {as_options(str(error))}", err=True)
-            sys.exit(next((code for each, code in EXIT_CODES.items() if isinstance(error, each)), 1))
+            sys.exit(
+                next((code for each, code in EXIT_CODES.items() if isinstance(error, each)), 1)
+            )
 
     def list_commands(self, context: click.Context) -> list[str]:  # noqa: ARG002
         """In the order in which they are used."""
@@ -67,13 +69,17 @@ def _show_warning(
 ) -> None:
     """A line for each thing that is said."""
     if not issubclass(category, UnskewWarning):
-        return click.echo(warnings.formatwarning(message, category, filename, lineno, line), err=True, nl=False)
+        return click.echo(
+            warnings.formatwarning(message, category, filename, lineno, line), err=True, nl=False
+        )
     for said in str(message).splitlines():
         click.echo(f"warning: {as_options(said)}", err=True, file=file)
     return None
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(__version__, prog_name="unskew")
 def main(verbose: bool) -> None:  # noqa: ARG001
@@ -97,5 +103,16 @@ def main(verbose: bool) -> None:  # noqa: ARG001
             stream.reconfigure(errors="replace")  # so that "±" fails on no terminal
 
 
-for command in (demo, validate, evaluate, propensity, train, recommend, report, reproduce, data, doctor):
+for command in (
+    demo,
+    validate,
+    evaluate,
+    propensity,
+    train,
+    recommend,
+    report,
+    reproduce,
+    data,
+    doctor,
+):
     main.add_command(command)

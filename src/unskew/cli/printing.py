@@ -23,7 +23,12 @@ def console() -> Console:
     """Standard output, as wide as the terminal; prose for a pipe or a file wraps at 100."""
     from rich.console import Console
 
-    return Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
+    return Console(
+        highlight=False,
+        markup=False,
+        emoji=False,
+        width=None if sys.stdout.isatty() else PIPED_WIDTH,
+    )
 
 
 def print_prose(out: Console, text: str) -> None:
@@ -31,7 +36,9 @@ def print_prose(out: Console, text: str) -> None:
     _print_lines(out, textwrap.wrap(text, out.width))
 
 
-def print_table(out: Console, columns: Mapping[str, Sequence[object]], *, title: str, caption: str = "") -> None:
+def print_table(
+    out: Console, columns: Mapping[str, Sequence[object]], *, title: str, caption: str = ""
+) -> None:
     """A title, columns side by side under a rule, and what the numbers are. Lines are never cut or wrapped."""
     from unskew.tables import text_table
 
@@ -49,13 +56,17 @@ def print_lines(out: Console, text: str) -> None:
 
 
 def write_columns(
-    columns: Mapping[str, Sequence[Any]], path: str, *, quiet: bool, as_json: Callable[[], str] | None = None
+    columns: Mapping[str, Sequence[Any]],
+    path: str,
+    *,
+    quiet: bool,
+    as_json: Callable[[], str] | None = None,
 ) -> None:
     """Columns to a file in the format of its extension; ``.json`` and ``.html`` are the whole result where there is one."""
     from pathlib import Path
 
-    from unskew.data.archive import replace_file
-    from unskew.data.files import write_table
+    from unskew.io.files import write_table
+    from unskew.io.model_files import replace_file
 
     if as_json is not None and path.endswith(PAGE):
         return write_page(as_json(), path, quiet=quiet)

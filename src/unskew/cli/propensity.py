@@ -23,11 +23,18 @@ from unskew.cli.options import (
     talk_options,
     universe_option,
 )
-from unskew.cli.printing import console, print_lines, progress_line, shows_progress, write_columns, wrote
+from unskew.cli.printing import (
+    console,
+    print_lines,
+    progress_line,
+    shows_progress,
+    write_columns,
+    wrote,
+)
 
 if TYPE_CHECKING:
-    from unskew.data.log_files import OnBad, Repeats
     from unskew.data.universe import UniverseLike
+    from unskew.io.log_files import OnBad, Repeats
 
 MODELS = ("nb", "popularity", "uniform", "logistic", "onebit", "poisson")
 
@@ -46,9 +53,18 @@ def propensity() -> None:
 
 @propensity.command(cls=Careful, short_help="Fit a model of what was observed.")
 @log_options
-@click.option("--model", type=click.Choice(MODELS), required=True, help="nb needs --mcar; logistic takes features.")
+@click.option(
+    "--model",
+    type=click.Choice(MODELS),
+    required=True,
+    help="nb needs --mcar; logistic takes features.",
+)
 @click.option("--mcar", type=FILE, help="Ratings of cells picked at random, for nb.")
-@click.option("--user-features", type=FILE, help="A row for each user: a column of ids, and what is known of them.")
+@click.option(
+    "--user-features",
+    type=FILE,
+    help="A row for each user: a column of ids, and what is known of them.",
+)
 @click.option("--item-features", type=FILE, help="The same for items.")
 @universe_option
 @bad_row_options
@@ -82,7 +98,7 @@ def fit(
       unskew propensity fit log.csv --model nb --mcar random.csv -o p.unskew
       unskew propensity fit log.csv --model onebit --universe log -o p.unskew
     """  # noqa: D301
-    from unskew.jobs.propensities import Covariates, fit_propensity, read_logged
+    from unskew.workflows.propensities import Covariates, fit_propensity, read_logged
 
     covariates = Covariates.of(optional_source(user_features), optional_source(item_features))
     logged = read_logged(
@@ -94,7 +110,12 @@ def fit(
         covariates=covariates,
     )
     fitted = fit_propensity(
-        model, logged.ratings, mcar=optional_source(mcar), covariates=covariates, seed=seed, verbose=shows_progress(quiet)
+        model,
+        logged.ratings,
+        mcar=optional_source(mcar),
+        covariates=covariates,
+        seed=seed,
+        verbose=shows_progress(quiet),
     )
     fitted.save(output)
     wrote(output, quiet=quiet)
@@ -104,8 +125,17 @@ def fit(
 @click.argument("model", type=click.Path(exists=True, dir_okay=False))
 @log_options
 @bad_row_options
-@click.option("--column", default="propensity", show_default=True, metavar="NAME", help="What the new column is called.")
-@table_option("LOG with a column of propensities: .csv, .tsv, .jsonl, .parquet, .arrow; - is standard output.", required=True)
+@click.option(
+    "--column",
+    default="propensity",
+    show_default=True,
+    metavar="NAME",
+    help="What the new column is called.",
+)
+@table_option(
+    "LOG with a column of propensities: .csv, .tsv, .jsonl, .parquet, .arrow; - is standard output.",
+    required=True,
+)
 @talk_options
 def apply(
     model: str,
@@ -127,11 +157,16 @@ def apply(
     Example:
       unskew propensity apply p.unskew log.csv -o weighted.csv
     """  # noqa: D301
-    from unskew.jobs.propensities import apply_propensity, read_logged
+    from unskew.workflows.propensities import apply_propensity, read_logged
 
     with progress_line(quiet) as line:
         line(f"reading {log}")
-        logged = read_logged(source_of(log, form, names), columns_of(user, item, rating), on_bad=on_bad, repeats=duplicates)
+        logged = read_logged(
+            source_of(log, form, names),
+            columns_of(user, item, rating),
+            on_bad=on_bad,
+            repeats=duplicates,
+        )
         columns = apply_propensity(model, logged, column)
     write_columns(columns, output, quiet=quiet)
 
@@ -141,14 +176,23 @@ def apply(
 @click.argument("propensities", nargs=-1, required=True, metavar="P.unskew|COL...")
 @universe_option
 @click.option("--mcar", type=FILE, help="Ratings of cells picked at random, where nb is diagnosed.")
-@click.option("--user-features", type=FILE, help="A row for each user, to compare the weighted log with all users.")
+@click.option(
+    "--user-features",
+    type=FILE,
+    help="A row for each user, to compare the weighted log with all users.",
+)
 @click.option("--item-features", type=FILE, help="The same for items.")
 @bad_row_options
 @click.option(
-    "--fail-if", multiple=True, metavar="EXPR", help="Exit with 4 if so: ess<1000, calibration_error>0.01, asam.MODEL>0.1."
+    "--fail-if",
+    multiple=True,
+    metavar="EXPR",
+    help="Exit with 4 if so: ess<1000, calibration_error>0.01, asam.MODEL>0.1.",
 )
 @json_option
-@result_option("Also write .html, a page to look at; or a row a model: .csv, .tsv, .json, .jsonl, .parquet, .arrow.")
+@result_option(
+    "Also write .html, a page to look at; or a row a model: .csv, .tsv, .json, .jsonl, .parquet, .arrow."
+)
 @seed_option
 @talk_options
 def diagnose(
@@ -178,8 +222,14 @@ def diagnose(
       unskew propensity diagnose log.csv p.unskew propensity --universe log
       unskew propensity diagnose log.csv p.unskew --fail-if 'ess<1000'
     """  # noqa: D301
-    from unskew.jobs.gates import Gate, check_gates, refuse_tripped
-    from unskew.jobs.propensities import Covariates, diagnose_log, diagnosis_numbers, listed_for, read_logged
+    from unskew.workflows.gates import Gate, check_gates, refuse_tripped
+    from unskew.workflows.propensities import (
+        Covariates,
+        diagnose_log,
+        diagnosis_numbers,
+        listed_for,
+        read_logged,
+    )
 
     gates = [Gate.parse(text) for text in fail_if]
     covariates = Covariates.of(optional_source(user_features), optional_source(item_features))
@@ -193,7 +243,9 @@ def diagnose(
             repeats=duplicates,
             covariates=listed_for(covariates, propensities),
         )
-        found = diagnose_log(logged, propensities, covariates=covariates, mcar=optional_source(mcar), seed=seed)
+        found = diagnose_log(
+            logged, propensities, covariates=covariates, mcar=optional_source(mcar), seed=seed
+        )
     tripped = check_gates(gates, diagnosis_numbers(found))
     if as_json:
         click.echo(found.to_json())

@@ -23,7 +23,7 @@ def report(result: str, output: str | None, quiet: bool) -> None:
       unskew evaluate log.csv --universe 943x1682 -o result.json
       unskew report result.json -o report.html
     """  # noqa: D301
-    from unskew.data.archive import replace_file
+    from unskew.io.model_files import replace_file
     from unskew.report.kinds import read_page
     from unskew.report.page import render
 
@@ -35,7 +35,9 @@ def report(result: str, output: str | None, quiet: bool) -> None:
         return
     path = output or str(Path(result).with_suffix(".html"))
     if output is None and path == result:
-        raise click.UsageError(f"the page of {result} would be written over it; name another: -o report.html.")
+        raise click.UsageError(
+            f"the page of {result} would be written over it; name another: -o report.html."
+        )
     replace_file(Path(path), page.encode())
     wrote(path, quiet=quiet)
 

@@ -13,8 +13,8 @@ import click
 from unskew.cli.printing import PAGE, console, print_prose, print_table, write_page
 
 if TYPE_CHECKING:
-    from unskew.data.datasets.location import Source
-    from unskew.experiments.reproduction import Reproduction
+    from unskew.datasets.location import Source
+    from unskew.paper.reproduction import Reproduction
     from unskew.progress import Track
 
 TRIALS = {"toy": 50, "table1": 50, "figure2": 50, "figure3": 30, "figure4": 50, "table2": 1}
@@ -27,16 +27,30 @@ PANELS = ("left", "right", "both")
 @click.command(short_help="Run a table or figure of the paper again.")
 @click.argument("name", type=click.Choice([*TRIALS, "all"]))
 @click.option(
-    "--trials", type=click.IntRange(min=1), help="Draws of the log (50; 30 for figure3, each fitted), or seeds for table2 (1)."
+    "--trials",
+    type=click.IntRange(min=1),
+    help="Draws of the log (50; 30 for figure3, each fitted), or seeds for table2 (1).",
 )
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Seed of everything random.")
+@click.option(
+    "--seed",
+    default=0,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Seed of everything random.",
+)
 @click.option(
     "--data",
     type=click.Path(path_type=Path),
     help="Folder of the data sets; else $UNSKEW_DATA. table2 runs on Coat, or downloads it; table1 and the figures run on "
     "MovieLens 100K, completed, or without it on a simulation.",
 )
-@click.option("--panel", default="left", show_default=True, type=click.Choice(PANELS), help="Panel of figure3.")
+@click.option(
+    "--panel",
+    default="left",
+    show_default=True,
+    type=click.Choice(PANELS),
+    help="Panel of figure3.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 @click.option(
     "-o",
@@ -68,7 +82,10 @@ def reproduce(
     from unskew.progress import bar, silent
 
     if trials == 1 and name not in ON_COAT:
-        raise click.BadParameter("a spread over draws needs at least 2 of them; table2 can do with 1.", param_hint="--trials")
+        raise click.BadParameter(
+            "a spread over draws needs at least 2 of them; table2 can do with 1.",
+            param_hint="--trials",
+        )
     _require_output(name, output)
     track = silent if quiet else bar
     folders = _folders(data) if name == "all" else {name: data}
@@ -77,7 +94,11 @@ def reproduce(
         for result in results:
             _write(result, output, quiet=quiet)
     if as_json:
-        click.echo(results[0].to_json() if name != "all" else _joined(results, trials or TRIALS["toy"], seed))
+        click.echo(
+            results[0].to_json()
+            if name != "all"
+            else _joined(results, trials or TRIALS["toy"], seed)
+        )
         return
     for place, result in enumerate(results):
         out = console()
@@ -86,28 +107,36 @@ def reproduce(
         if result.setting:
             print_table(out, result.setting, title="The movie lovers of Figure 1")
         count = f"{result.trials} {result.unit}{'s' if result.trials > 1 else ''}"
-        print_table(out, result.table, title=f"{result.name}, {count}, seed {result.seed}", caption=result.caption)
+        print_table(
+            out,
+            result.table,
+            title=f"{result.name}, {count}, seed {result.seed}",
+            caption=result.caption,
+        )
         print_prose(out, result.summary)
 
 
 def _folders(data: Path | None) -> dict[str, Path | None]:
     """Everything with the folder of its data. What cannot do without and has none is left out, aloud; nothing is downloaded."""
-    from unskew.data.datasets.coat import COAT
-    from unskew.data.datasets.movielens import MOVIELENS_100K
+    from unskew.datasets.coat import COAT
+    from unskew.datasets.movielens import MOVIELENS_100K
 
     folders: dict[str, Path | None] = dict.fromkeys(TRIALS, data)
     if (lack := _lack(COAT, data)) is not None:
         click.echo(f"{' and '.join(ON_COAT)} left out: {lack}", err=True)
         folders = {name: folder for name, folder in folders.items() if name not in ON_COAT}
     if data is not None and _lack(MOVIELENS_100K, data) is not None:
-        click.echo(f"{', '.join(ON_MOVIELENS)} run as without --data: {data} has no MovieLens 100K.", err=True)
+        click.echo(
+            f"{', '.join(ON_MOVIELENS)} run as without --data: {data} has no MovieLens 100K.",
+            err=True,
+        )
         folders.update(dict.fromkeys(ON_MOVIELENS, None))
     return folders
 
 
 def _lack(source: Source, data: Path | None) -> str | None:
     """Why a data set is not there, if it is not."""
-    from unskew.data.datasets.location import find
+    from unskew.datasets.location import find
     from unskew.errors import DatasetNotFoundError
 
     try:
@@ -117,13 +146,15 @@ def _lack(source: Source, data: Path | None) -> str | None:
     return None
 
 
-def _run(name: str, trials: int | None, seed: int, data: Path | None, panel: str, track: Track) -> Reproduction:
-    from unskew.experiments.figure2 import figure2
-    from unskew.experiments.figure3 import figure3
-    from unskew.experiments.figure4 import figure4
-    from unskew.experiments.table1 import table1
-    from unskew.experiments.table2 import table2
-    from unskew.experiments.toy import toy
+def _run(
+    name: str, trials: int | None, seed: int, data: Path | None, panel: str, track: Track
+) -> Reproduction:
+    from unskew.paper.figure2 import figure2
+    from unskew.paper.figure3 import figure3
+    from unskew.paper.figure4 import figure4
+    from unskew.paper.table1 import table1
+    from unskew.paper.table2 import table2
+    from unskew.paper.toy import toy
 
     experiments: dict[str, Callable[..., Reproduction]] = {
         "toy": toy,
@@ -145,9 +176,13 @@ def _require_output(name: str, output: Path | None) -> None:
     if output is None:
         return
     if output.suffix == PAGE and name == "all":
-        raise click.BadParameter("a page has one table or figure; name one, or a folder.", param_hint="--output")
+        raise click.BadParameter(
+            "a page has one table or figure; name one, or a folder.", param_hint="--output"
+        )
     if output.suffix != PAGE and output.is_file():
-        raise click.BadParameter(f"{str(output)!r} is a file; name a folder, or a file in {PAGE}.", param_hint="--output")
+        raise click.BadParameter(
+            f"{str(output)!r} is a file; name a folder, or a file in {PAGE}.", param_hint="--output"
+        )
 
 
 def _write(result: Reproduction, directory: Path, *, quiet: bool) -> None:

@@ -15,7 +15,7 @@ from unskew.cli.wording import as_options
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from unskew.jobs.validating import Validation
+    from unskew.workflows.validating import Validation
 
 WIDEST_BAR = 40
 
@@ -46,7 +46,7 @@ def validate(
       unskew validate u.data --format tsv --names user_id,item_id,rating,time
       unskew validate - --format jsonl --json
     """  # noqa: D301
-    from unskew.jobs.validating import validate_log
+    from unskew.workflows.validating import validate_log
 
     found = validate_log(source_of(log, form, names), columns_of(user, item, rating))
     if as_json:
@@ -59,7 +59,9 @@ def validate(
 
 
 def _print(out: Console, found: Validation) -> None:
-    facts = {"rows": f"{found.n_rows:,}"} | {f"{role} column": name for role, name in found.columns.items()}
+    facts = {"rows": f"{found.n_rows:,}"} | {
+        f"{role} column": name for role, name in found.columns.items()
+    }
     if found.other_columns:
         facts["other columns"] = ", ".join(found.other_columns)
     if found.n_users:
@@ -74,7 +76,13 @@ def _print(out: Console, found: Validation) -> None:
     width = max(map(len, facts)) + 2
     for name, value in facts.items():
         lines = textwrap.wrap(value, out.width - width)
-        print_lines(out, "\n".join(f"{label:<{width}}{line}" for label, line in zip_longest([name], lines, fillvalue="")))
+        print_lines(
+            out,
+            "\n".join(
+                f"{label:<{width}}{line}"
+                for label, line in zip_longest([name], lines, fillvalue="")
+            ),
+        )
     out.print()
     if found.histogram:
         print_table(out, _bars(found), title="Ratings")

@@ -17,11 +17,15 @@ def float_array(
     """``values`` as float64. Text, dates, complex numbers and ragged lists are refused, even where NumPy would convert them."""
     try:
         found = np.asarray(values)
-        if found.dtype.kind in "biuf" or (found.dtype.kind == "O" and not any(isinstance(each, str) for each in found.flat)):
+        if found.dtype.kind in "biuf" or (
+            found.dtype.kind == "O" and not any(isinstance(each, str) for each in found.flat)
+        ):
             return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as cause:
         raise error(f"{what} must be numbers: {cause}.") from cause
-    raise error(f"{what} must be numbers; got {'text' if found.dtype.kind in 'OUST' else found.dtype}. Convert them first.")
+    raise error(
+        f"{what} must be numbers; got {'text' if found.dtype.kind in 'OUST' else found.dtype}. Convert them first."
+    )
 
 
 def whole_number(name: str, value: object, *, least: int) -> int:
@@ -45,9 +49,13 @@ def row_numbers(rows: npt.ArrayLike, size: int) -> npt.NDArray[np.intp]:
     if given.dtype == bool and given.shape == (size,):
         return np.flatnonzero(given)
     if given.dtype == bool:
-        raise UsageError(f"the mask has shape {given.shape}, but there are {size} rows; give True or False for each.")
+        raise UsageError(
+            f"the mask has shape {given.shape}, but there are {size} rows; give True or False for each."
+        )
     if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
-        raise UsageError(f"rows must be a list of row numbers or a mask; got {given.dtype} of shape {given.shape}.")
+        raise UsageError(
+            f"rows must be a list of row numbers or a mask; got {given.dtype} of shape {given.shape}."
+        )
     outside = (given < -size) | (given >= size)
     if outside.any():
         raise UsageError(f"there is no row {given[outside.argmax()]}: rows are 0 to {size - 1}.")

@@ -34,7 +34,9 @@ def find_column(role: str, given: str | None, columns: Sequence[str]) -> str:
     """The column that plays ``role``: ``given`` if named, else our default, else the one known spelling among ``columns``."""
     if given is not None:
         if given not in columns:
-            raise ColumnError(f"there is no column {given!r} for {role}=; the columns are {_listed(columns)}.")
+            raise ColumnError(
+                f"there is no column {given!r} for {role}=; the columns are {_listed(columns)}."
+            )
         return given
     if DEFAULTS[role] in columns:
         return DEFAULTS[role]

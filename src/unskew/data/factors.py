@@ -34,9 +34,14 @@ class Factors:
         for name in ("user_factors", "item_factors", "user_offset", "item_offset"):
             given = getattr(self, name)
             object.__setattr__(self, name, None if given is None else _floats(name, given))
-        for name, factors in (("user_factors", self.user_factors), ("item_factors", self.item_factors)):
+        for name, factors in (
+            ("user_factors", self.user_factors),
+            ("item_factors", self.item_factors),
+        ):
             if factors.ndim != 2:
-                raise UsageError(f"{name} has shape {factors.shape}; it must be a matrix with one row for each.")
+                raise UsageError(
+                    f"{name} has shape {factors.shape}; it must be a matrix with one row for each."
+                )
         if self.user_factors.shape[1] != self.item_factors.shape[1]:
             raise UsageError(
                 f"users have {self.user_factors.shape[1]} factors and items {self.item_factors.shape[1]}; "
@@ -47,7 +52,9 @@ class Factors:
             ("item_offset", self.item_offset, self.n_items),
         ):
             if offset is not None and offset.shape != (size,):
-                raise UsageError(f"{name} has shape {offset.shape}; it must have shape ({size},), one for each row of factors.")
+                raise UsageError(
+                    f"{name} has shape {offset.shape}; it must have shape ({size},), one for each row of factors."
+                )
         object.__setattr__(self, "_item_side", self._stack_items())
 
     @property
@@ -82,12 +89,16 @@ class Factors:
     def _user_side(self, users: IntVector) -> Scores:
         user_side = self.user_factors[users]
         if self._has_offsets:
-            user_side = np.column_stack([user_side, self._user_constant(users), np.ones(users.size)])
+            user_side = np.column_stack(
+                [user_side, self._user_constant(users), np.ones(users.size)]
+            )
         return user_side.astype(self.dtype, copy=False)
 
     @property
     def _has_offsets(self) -> bool:
-        return self.user_offset is not None or self.item_offset is not None or self.global_offset != 0
+        return (
+            self.user_offset is not None or self.item_offset is not None or self.global_offset != 0
+        )
 
     def _user_constant(self, users: IntVector) -> Scores:
         """a_u + c."""

@@ -13,8 +13,15 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from narwhals.exceptions import DuplicateError
 
-from unskew.data.vocabulary import Ids, as_ids
-from unskew.errors import BadRatingError, ColumnError, DataError, MissingExtraError, UnknownNameError, UsageError
+from unskew.data.ids import Ids, as_ids
+from unskew.errors import (
+    BadRatingError,
+    ColumnError,
+    DataError,
+    MissingExtraError,
+    UnknownNameError,
+    UsageError,
+)
 from unskew.types import Vector
 
 EagerFrame = nw.DataFrame[Any]
@@ -61,7 +68,9 @@ def _numbered(frame: LazyFrame) -> tuple[LazyFrame, dict[str, str]]:
     native = frame.to_native()
     names = list(native.columns)
     if len(set(names)) < len(names):
-        raise ColumnError(f"two columns of the frame have one name; rename one: {', '.join(map(repr, names))}.")
+        raise ColumnError(
+            f"two columns of the frame have one name; rename one: {', '.join(map(repr, names))}."
+        )
     numbered = {name: f"column_{place}" for place, name in enumerate(names)}
     return nw.from_native(native.toDF(*numbered.values())), numbered
 
@@ -110,9 +119,13 @@ def number_column(frame: EagerFrame, name: str) -> Vector:
     column = frame.get_column(name)
     present = column.drop_nulls()
     if not _are_numbers(present):
-        raise BadRatingError(f"column {name!r} holds {column.dtype}, not numbers. Convert it first.")
+        raise BadRatingError(
+            f"column {name!r} holds {column.dtype}, not numbers. Convert it first."
+        )
     numbers = np.full(len(column), np.nan)
-    numbers[~column.is_null().to_numpy()] = (present if present.dtype == nw.Object else present.cast(nw.Float64)).to_numpy()
+    numbers[~column.is_null().to_numpy()] = (
+        present if present.dtype == nw.Object else present.cast(nw.Float64)
+    ).to_numpy()
     return numbers
 
 
@@ -131,7 +144,9 @@ def make_frame(columns: Mapping[str, Any], backend: str | None = None) -> Any:
     if chosen not in LIBRARIES:
         raise UnknownNameError("data frame library", chosen, LIBRARIES)
     if find_spec(chosen) is None:
-        raise UsageError(f"{chosen} is not installed. Install it, or name another library: {', '.join(LIBRARIES)}.")
+        raise UsageError(
+            f"{chosen} is not installed. Install it, or name another library: {', '.join(LIBRARIES)}."
+        )
     try:
         return nw.from_dict(dict(columns), backend=chosen).to_native()  # type: ignore[arg-type]
     except Exception as error:  # each library has errors of its own
@@ -141,11 +156,15 @@ def make_frame(columns: Mapping[str, Any], backend: str | None = None) -> Any:
         ) from error
 
 
-def add_column(frame: object, name: str, build: Callable[[LazyFrame, Mapping[str, str]], LazyFrame]) -> Any:
+def add_column(
+    frame: object, name: str, build: Callable[[LazyFrame, Mapping[str, str]], LazyFrame]
+) -> Any:
     """The caller's frame, lazy if it was, with one more column. ``build`` is given what its columns are called in the view."""
     opened, names = open_lazily(frame)
     if name in names:
-        raise ColumnError(f"the frame has a column {name!r} already. Choose another name=..., or drop it first.")
+        raise ColumnError(
+            f"the frame has a column {name!r} already. Choose another name=..., or drop it first."
+        )
     built = build(opened, names).select(*names.values(), name)
     if is_frame(frame):
         return built.collect().to_native()
@@ -156,14 +175,25 @@ def add_column(frame: object, name: str, build: Callable[[LazyFrame, Mapping[str
 def count_values(frame: LazyFrame, column: str, *, most: int) -> dict[Any, int]:
     """How often each value of a column occurs, up to ``most`` values; null is left out."""
     rows = frame.filter(~nw.col(column).is_null()).select(nw.col(column).alias("value"))
-    found = rows.group_by("value").agg(nw.len().alias("number")).head(most).collect().to_dict(as_series=False)
+    found = (
+        rows.group_by("value")
+        .agg(nw.len().alias("number"))
+        .head(most)
+        .collect()
+        .to_dict(as_series=False)
+    )
     return dict(zip(found["value"], map(int, found["number"]), strict=True))
 
 
 def count_sizes(frame: LazyFrame, column: str) -> dict[int, int]:
     """How many values of a column occur once, how many twice, ...: at most sqrt(2 n) numbers for n rows; null is left out."""
     rows = frame.filter(~nw.col(column).is_null()).select(nw.col(column).alias("value"))
-    sizes = rows.group_by("value").agg(nw.len().alias("size")).group_by("size").agg(nw.len().alias("number"))
+    sizes = (
+        rows.group_by("value")
+        .agg(nw.len().alias("size"))
+        .group_by("size")
+        .agg(nw.len().alias("number"))
+    )
     found = sizes.collect().to_dict(as_series=False)
     return dict(zip(map(int, found["size"]), map(int, found["number"]), strict=True))
 
@@ -177,18 +207,26 @@ def look_up(frame: LazyFrame, column: str, table: Mapping[float, float], name: s
     return frame.with_columns(found.alias(name))
 
 
-def count_occurrences(frame: LazyFrame, column: str, of: LazyFrame, key: str, name: str) -> LazyFrame:
+def count_occurrences(
+    frame: LazyFrame, column: str, of: LazyFrame, key: str, name: str
+) -> LazyFrame:
     """One more column: how often the value of ``column`` occurs as the ``key`` of another frame; 0 where it does not."""
     counts = (
-        of.group_by(key).agg(nw.len().alias(name)).select(nw.col(key).alias("value_to_join_on"), nw.col(name).cast(nw.Float64))
+        of.group_by(key)
+        .agg(nw.len().alias(name))
+        .select(nw.col(key).alias("value_to_join_on"), nw.col(name).cast(nw.Float64))
     )
     joined = frame.join(counts, how="left", left_on=column, right_on="value_to_join_on")
     return joined.with_columns(nw.col(name).fill_null(0.0))
 
 
-def capped_product(frame: LazyFrame, factors: Sequence[tuple[str, float, float, float]], scale: float, name: str) -> LazyFrame:
+def capped_product(
+    frame: LazyFrame, factors: Sequence[tuple[str, float, float, float]], scale: float, name: str
+) -> LazyFrame:
     """One more column: min(1, scale * product of ((count + smoothing) / largest) ** power), with a tuple of these a factor."""
     product = nw.lit(scale)
     for count, smoothing, largest, power in factors:
         product = product * ((nw.col(count) + smoothing) / largest) ** power
-    return frame.with_columns(nw.when(product > 1.0).then(nw.lit(1.0)).otherwise(product).alias(name))
+    return frame.with_columns(
+        nw.when(product > 1.0).then(nw.lit(1.0)).otherwise(product).alias(name)
+    )

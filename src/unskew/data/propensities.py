@@ -31,7 +31,9 @@ class Propensities:
     def __post_init__(self) -> None:
         values = float_array(self.values, "propensities", BadPropensityError).copy()
         if values.ndim != 1:
-            raise BadPropensityError(f"propensities must form one column, in the order of the log; got shape {values.shape}.")
+            raise BadPropensityError(
+                f"propensities must form one column, in the order of the log; got shape {values.shape}."
+            )
         _check(values, lambda row: f"row {row}")
         values.setflags(write=False)
         object.__setattr__(self, "values", values)
@@ -39,7 +41,9 @@ class Propensities:
     def __len__(self) -> int:
         return self.values.size
 
-    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[np.generic]:
+    def __array__(
+        self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
+    ) -> npt.NDArray[np.generic]:
         return np.array(self.values, dtype=dtype, copy=copy)
 
     def __repr__(self) -> str:
@@ -58,7 +62,9 @@ class Propensities:
     def scaled(self, share: float) -> Propensities:
         """``share`` * P: those of a log of which only this share, drawn at random, was kept for judging."""
         if not (is_finite_number(share) and 0 < share <= 1):
-            raise UsageError(f"share must lie in (0, 1]: the part of the log that was kept; got {share!r}.")
+            raise UsageError(
+                f"share must lie in (0, 1]: the part of the log that was kept; got {share!r}."
+            )
         return Propensities(share * self.values)
 
 
@@ -86,7 +92,9 @@ def propensities_of(log: Ratings, given: PropensitiesLike) -> Propensities:
             f"a data frame of {open_frame(given).shape[1]} columns does not say which one holds the propensities. "
             "Pass that column alone, such as frame['propensity'], in the order of the log."
         )
-    values = float_array(given, "propensities (unless a fitted model gives them)", BadPropensityError)
+    values = float_array(
+        given, "propensities (unless a fitted model gives them)", BadPropensityError
+    )
     if values.ndim == 2 and values.shape == (log.n_users, log.n_items):
         values = values[log.user, log.item]
     if values.shape != (len(log),):
@@ -112,8 +120,16 @@ def _require_protocol(model: PropensityModel, log: Ratings) -> None:
 
 def _check(values: Vector, name_cell: Callable[[int], str]) -> None:
     for bad, fault, advice in (
-        (np.isnan(values), "are missing (NaN)", "Predict those too, or leave their rows out with log.take(rows)."),
-        (values > 1, "lie outside (0, 1], above 1", "Percentages? Divide by 100. Inverse weights? Pass 1/w."),
+        (
+            np.isnan(values),
+            "are missing (NaN)",
+            "Predict those too, or leave their rows out with log.take(rows).",
+        ),
+        (
+            values > 1,
+            "lie outside (0, 1], above 1",
+            "Percentages? Divide by 100. Inverse weights? Pass 1/w.",
+        ),
         (
             values < SMALLEST,
             f"lie outside (0, 1], at 0 or less, or are too small to invert (below {SMALLEST:g})",

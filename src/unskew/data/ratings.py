@@ -13,8 +13,8 @@ import numpy.typing as npt
 from unskew.data.checks import float_array, row_numbers
 from unskew.data.columns import DEFAULTS, find_column
 from unskew.data.frames import id_column, make_frame, number_column, open_frame
+from unskew.data.ids import Ids, as_ids, encode, encode_with, listed_ids, missing_ids, shown
 from unskew.data.universe import Universe, UniverseLike, universe_of
-from unskew.data.vocabulary import Ids, as_ids, encode, encode_with, listed_ids, missing_ids, shown
 from unskew.errors import (
     BadRatingError,
     DataError,
@@ -60,14 +60,18 @@ class Ratings:
     items: Ids
     universe: Universe | None = None
     """All users and items that could have been logged, where that is known."""
-    columns: Mapping[str, str] = field(default_factory=lambda: {role: DEFAULTS[role] for role in ("user", "item", "rating")})
+    columns: Mapping[str, str] = field(
+        default_factory=lambda: {role: DEFAULTS[role] for role in ("user", "item", "rating")}
+    )
     """Which column of the caller's frame was taken for which role."""
     backend: str | None = None
     """The data frame library that :meth:`to_frame` answers in."""
 
     def __post_init__(self) -> None:
         if self.rating.size == 0:
-            raise EmptyLogError("the log has no ratings. Check the filter or the file it came from.")
+            raise EmptyLogError(
+                "the log has no ratings. Check the filter or the file it came from."
+            )
         bad = ~np.isfinite(self.rating)
         if bad.any():
             row = int(bad.argmax())
@@ -77,7 +81,9 @@ class Ratings:
                 "Drop those rows: a cell without a rating is an unobserved cell."
             )
         for name in ("user", "item", "rating", "users", "items"):
-            column = getattr(self, name).view()  # a view, so that the caller's own array stays writeable
+            column = getattr(
+                self, name
+            ).view()  # a view, so that the caller's own array stays writeable
             column.setflags(write=False)
             object.__setattr__(self, name, column)
 
@@ -146,12 +152,18 @@ class Ratings:
         user_ids, item_ids = as_ids(user), as_ids(item)
         _require_columns(user_ids, item_ids, ratings)
         if ratings.size == 0:
-            raise EmptyLogError("the log has no ratings. Check the filter or the file it came from.")
+            raise EmptyLogError(
+                "the log has no ratings. Check the filter or the file it came from."
+            )
         user_codes, user_vocabulary = _codes(user_ids, users, kind="user")
         item_codes, item_vocabulary = _codes(item_ids, items, kind="item")
-        log = _settle_duplicates(cls(user_codes, item_codes, ratings, user_vocabulary, item_vocabulary), duplicates)
+        log = _settle_duplicates(
+            cls(user_codes, item_codes, ratings, user_vocabulary, item_vocabulary), duplicates
+        )
         both_listed = users is not None and items is not None
-        return replace(log, universe=universe_of(log, "log" if universe is None and both_listed else universe))
+        return replace(
+            log, universe=universe_of(log, "log" if universe is None and both_listed else universe)
+        )
 
     @classmethod
     def from_dense(
@@ -166,7 +178,9 @@ class Ratings:
         dense = float_array(matrix, "the ratings of a matrix", BadRatingError)
         _require_matrix(dense.shape)
         if not isinstance(missing, Real):
-            raise UsageError(f"missing must be the number that marks unobserved cells, such as 0 or np.nan; got {missing!r}.")
+            raise UsageError(
+                f"missing must be the number that marks unobserved cells, such as 0 or np.nan; got {missing!r}."
+            )
         holes = np.isnan(dense)
         if holes.any() and not np.isnan(missing):
             raise BadRatingError(
@@ -174,7 +188,9 @@ class Ratings:
             )
         seen = ~holes if np.isnan(missing) else dense != missing
         rows, columns = np.nonzero(seen)
-        return cls.from_codes(rows, columns, dense[rows, columns], shape=dense.shape, users=users, items=items)
+        return cls.from_codes(
+            rows, columns, dense[rows, columns], shape=dense.shape, users=users, items=items
+        )
 
     @classmethod
     def from_sparse(
@@ -194,7 +210,13 @@ class Ratings:
         entries = matrix.tocoo()
         _require_matrix(entries.shape)
         return cls.from_codes(
-            entries.row, entries.col, entries.data, shape=entries.shape, users=users, items=items, duplicates=duplicates
+            entries.row,
+            entries.col,
+            entries.data,
+            shape=entries.shape,
+            users=users,
+            items=items,
+            duplicates=duplicates,
         )
 
     @classmethod
@@ -246,7 +268,9 @@ class Ratings:
 
     def __repr__(self) -> str:
         low, high, mean = self.rating.min(), self.rating.max(), self.rating.mean()
-        renamed = [f"{role}={name!r}" for role, name in self.columns.items() if name != DEFAULTS[role]]
+        renamed = [
+            f"{role}={name!r}" for role, name in self.columns.items() if name != DEFAULTS[role]
+        ]
         spelled = f"; columns {', '.join(renamed)}" if renamed else ""
         return (
             f"Ratings({counted(len(self), 'rating')} by {counted(self.n_users, 'user')} on {counted(self.n_items, 'item')}, "
@@ -264,8 +288,14 @@ class Ratings:
 
     def to_frame(self, backend: str | None = None) -> Any:
         """The log as a data frame of the caller's own library (or the named one), with the caller's column names."""
-        values = {"user": self.users[self.user], "item": self.items[self.item], "rating": self.rating}
-        return make_frame({self.columns[role]: column for role, column in values.items()}, backend or self.backend)
+        values = {
+            "user": self.users[self.user],
+            "item": self.items[self.item],
+            "rating": self.rating,
+        }
+        return make_frame(
+            {self.columns[role]: column for role, column in values.items()}, backend or self.backend
+        )
 
 
 def _require_columns(user: Ids, item: Ids, rating: Vector) -> None:
@@ -277,7 +307,9 @@ def _require_columns(user: Ids, item: Ids, rating: Vector) -> None:
 
 def _require_matrix(shape: tuple[int, ...]) -> None:
     if np.shape(shape) != (2,):
-        raise BadRatingError(f"a rating matrix has two dimensions, users and items; got shape {shape}.")
+        raise BadRatingError(
+            f"a rating matrix has two dimensions, users and items; got shape {shape}."
+        )
 
 
 def _codes(ids: Ids, listed: npt.ArrayLike | None, *, kind: str) -> tuple[IntVector, Ids]:
@@ -346,4 +378,6 @@ def _settle_duplicates(log: Ratings, rule: Duplicates) -> Ratings:
 def require_log(log: object) -> None:
     """Refuse what is no log: an array or a frame has to become one first."""
     if not isinstance(log, Ratings):
-        raise UsageError(f"the log must be unskew.Ratings, not {type(log).__name__}: build one with Ratings.from_frame(frame).")
+        raise UsageError(
+            f"the log must be unskew.Ratings, not {type(log).__name__}: build one with Ratings.from_frame(frame)."
+        )

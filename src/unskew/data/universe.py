@@ -25,7 +25,9 @@ class Universe:
     def __post_init__(self) -> None:
         for name, size in (("users", self.n_users), ("items", self.n_items)):
             if not isinstance(size, Integral) or isinstance(size, bool) or size < 1:
-                raise UniverseError(f"the universe needs a whole number of {name}, at least 1; got {size!r}.")
+                raise UniverseError(
+                    f"the universe needs a whole number of {name}, at least 1; got {size!r}."
+                )
         object.__setattr__(self, "n_users", int(self.n_users))
         object.__setattr__(self, "n_items", int(self.n_items))
 
@@ -67,4 +69,6 @@ def named_universe(given: object) -> Universe:
         return given
     if isinstance(given, (tuple, list, np.ndarray)) and len(given) == 2:
         return Universe(given[0], given[1])
-    raise UniverseError(f"universe must be (n_users, n_items) or 'log' (the log's own users and items); got {given!r}.")
+    raise UniverseError(
+        f"universe must be (n_users, n_items) or 'log' (the log's own users and items); got {given!r}."
+    )

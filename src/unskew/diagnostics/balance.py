@@ -31,7 +31,8 @@ class Balance:
         """Compare the covariates of users and of items."""
         codes = {"user": log.user, "item": log.item}
         before, after = (
-            np.concatenate([differences(each, codes[each.kind], by) for each in covariates]) for by in (np.ones(len(log)), weight)
+            np.concatenate([differences(each, codes[each.kind], by) for each in covariates])
+            for by in (np.ones(len(log)), weight)
         )
         return cls(tuple(name for each in covariates for name in each.names), before, after)
 
@@ -58,7 +59,11 @@ class Balance:
     def complaints(self) -> Iterator[str]:
         """What is wrong, with the number and what to do."""
         name, off = self.worst_covariate, self.worst_difference
-        if abs(off) > MAX_WORST or self.asam > MAX_MEAN or self.asam > max(self.asam_before, MIN_MEAN):
+        if (
+            abs(off) > MAX_WORST
+            or self.asam > MAX_MEAN
+            or self.asam > max(self.asam_before, MIN_MEAN)
+        ):
             yield (
                 f"after weighting, the covariates are off by {self.asam:.3f} standard deviations on average (before: "
                 f"{self.asam_before:.3f}), and {name!r} by {off:+.3f}: the propensities miss what it tells. "
@@ -72,7 +77,9 @@ def differences(covariates: Covariates, code: IntVector, weight: Vector) -> Vect
     A user has as many cells as any other, so that means over all cells are means over users; of items likewise.
     """
     held = np.bincount(covariates.profile[code], weights=weight, minlength=covariates.n_profiles)
-    there = np.bincount(covariates.profile, minlength=covariates.n_profiles) / covariates.profile.size
+    there = (
+        np.bincount(covariates.profile, minlength=covariates.n_profiles) / covariates.profile.size
+    )
     mean = there @ covariates.values
     deviation = np.sqrt(there @ np.square(covariates.values - mean))
     difference: Vector = (held @ covariates.values / held.sum() - mean) / deviation

@@ -44,9 +44,20 @@ class Calibration:
         p, seen, weight = chances.all, chances.is_observed, chances.weight
         intercept, slope = logistic_line(p, seen, weight) or (None, None)
         bins = equal_count_bins(p, weight)
-        count, predicted, observed = Clusters(bins, int(bins.max()) + 1).add_up(weight * np.stack([np.ones_like(p), p, seen])).T
+        count, predicted, observed = (
+            Clusters(bins, int(bins.max()) + 1)
+            .add_up(weight * np.stack([np.ones_like(p), p, seen]))
+            .T
+        )
         gap = np.abs(predicted - observed).sum() / count.sum()
-        return cls(slope, intercept, float(gap) if gap > ROUNDING else 0.0, predicted / count, observed / count, count)
+        return cls(
+            slope,
+            intercept,
+            float(gap) if gap > ROUNDING else 0.0,
+            predicted / count,
+            observed / count,
+            count,
+        )
 
     def complaints(self) -> Iterator[str]:
         """What is wrong, with the number and what to do."""
@@ -99,4 +110,6 @@ def _slopes(line: Vector, x: Vector, seen: Vector, weight: Vector) -> tuple[Vect
     miss, spread = weight * (seen - p), weight * p * (1 - p)
     cross = float((spread * x).sum())
     gradient = np.array([miss.sum(), (miss * x).sum()])
-    return gradient, np.array([[float(spread.sum()), cross], [cross, float((spread * x * x).sum())]])
+    return gradient, np.array(
+        [[float(spread.sum()), cross], [cross, float((spread * x * x).sum())]]
+    )

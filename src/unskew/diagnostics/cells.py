@@ -27,7 +27,11 @@ class Unobserved:
         """All, where the log has at most ``max_cells`` cells; else what is unobserved of that many, drawn with replacement."""
         logged = observed_cells(log)
         is_sample = log.n_cells > max_cells
-        cell = _drawn(logged, log.n_cells, max_cells, random_state) if is_sample else _others(logged, log.n_cells)
+        cell = (
+            _drawn(logged, log.n_cells, max_cells, random_state)
+            if is_sample
+            else _others(logged, log.n_cells)
+        )
         user, item = (part.astype(np.int32) for part in np.divmod(cell, log.n_items))
         return cls(user, item, (log.n_cells - len(log)) / max(cell.size, 1), is_sample)
 
@@ -67,7 +71,9 @@ class Chances:
         if not self.is_sample:
             return total / self.n_cells, None
         spread = float(unobserved.std(ddof=1)) if unobserved.size > 1 else 0.0
-        return total / self.n_cells, self.stands_for * math.sqrt(unobserved.size) * spread / self.n_cells
+        return total / self.n_cells, self.stands_for * math.sqrt(
+            unobserved.size
+        ) * spread / self.n_cells
 
 
 def _others(logged: Cells, n_cells: int) -> Cells:

@@ -38,7 +38,9 @@ class Coverage:
     """Profiles never observed that at the log's density should have had 10 observations or more."""
 
     @classmethod
-    def of(cls, log: Ratings, universe: Universe | None, covariates: Sequence[Covariates]) -> Coverage:
+    def of(
+        cls, log: Ratings, universe: Universe | None, covariates: Sequence[Covariates]
+    ) -> Coverage:
         """Count what is missing."""
         size = universe or Universe(log.n_users, log.n_items)
         unseen = size.n_users - np.unique(log.user).size, size.n_items - np.unique(log.item).size
@@ -61,12 +63,21 @@ class Coverage:
         )
 
     def __str__(self) -> str:
-        profiles = "" if self.profiles is None else f", {self.profiles_unseen:,} of {self.profiles:,} covariate profiles"
-        return f"{counted(self.users_unseen, 'user')}, {counted(self.items_unseen, 'item')}{profiles}"
+        profiles = (
+            ""
+            if self.profiles is None
+            else f", {self.profiles_unseen:,} of {self.profiles:,} covariate profiles"
+        )
+        return (
+            f"{counted(self.users_unseen, 'user')}, {counted(self.items_unseen, 'item')}{profiles}"
+        )
 
     def complaints(self) -> Iterator[str]:
         """What is wrong, with the number and what to do."""
-        for kind, unseen, there in (("users", self.users_unseen, self.n_users), ("items", self.items_unseen, self.n_items)):
+        for kind, unseen, there in (
+            ("users", self.users_unseen, self.n_users),
+            ("items", self.items_unseen, self.n_items),
+        ):
             if unseen > MAX_SHARE_UNSEEN * there:
                 yield (
                     f"{unseen:,} of {there:,} {kind} have no observation ({unseen / there:.0%}): what is said of all {kind} "
@@ -81,7 +92,11 @@ class Coverage:
 
 def _profiles(covariates: Covariates | None, size: int) -> tuple[Codes, Codes]:
     """The profile of each user or item, and how many have each; one for all where there are no covariates."""
-    profile = np.zeros(size, dtype=np.int64) if covariates is None else covariates.profile.astype(np.int64)
+    profile = (
+        np.zeros(size, dtype=np.int64)
+        if covariates is None
+        else covariates.profile.astype(np.int64)
+    )
     return profile, np.bincount(profile)
 
 
@@ -89,5 +104,6 @@ def _pairs_of_at_least(first: Codes, second: Codes, least: float) -> int:
     """How many pairs have a product of ``least`` or more, without forming them all."""
     counts, times = np.unique(first, return_counts=True)
     return sum(
-        int(number * (count * second >= least).sum()) for count, number in zip(counts.tolist(), times.tolist(), strict=True)
+        int(number * (count * second >= least).sum())
+        for count, number in zip(counts.tolist(), times.tolist(), strict=True)
     )

@@ -66,7 +66,7 @@ def diagnose(
 
     Examples
     --------
-    >>> from unskew.data.simulation import simulate
+    >>> from unskew.simulation.simulate import simulate
     >>> world = simulate(100, 200, random_state=1)
     >>> found = diagnose(world.log, {"true": world.propensities, "uniform": [0.05] * len(world.log)})
     >>> found["uniform"].weights.health.sample_share
@@ -77,7 +77,10 @@ def diagnose(
     named = {str(name): each for name, each in given.items()}
     if not named:
         raise UsageError("there are no propensities to diagnose.")
-    seed, most = whole_number("random_state", random_state, least=0), whole_number("max_cells", max_cells, least=1)
+    seed, most = (
+        whole_number("random_state", random_state, least=0),
+        whole_number("max_cells", max_cells, least=1),
+    )
     size = universe_of(log, universe)
     covariates = _covariates(log, user_features, item_features)
     ward = Ward(
@@ -93,7 +96,9 @@ def diagnose(
     found = tuple(_complaints(checkups, coverage))
     if found:
         warnings.warn("\n".join(found), PropensityWarning, stacklevel=2)
-    return Diagnosis(checkups, coverage, size, tuple(ward.notes()) + _notes(checkups), found, log.backend)
+    return Diagnosis(
+        checkups, coverage, size, tuple(ward.notes()) + _notes(checkups), found, log.backend
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,7 +155,11 @@ class Ward:
 
 def _covariates(log: Ratings, user_features: object, item_features: object) -> list[Covariates]:
     given = (("user", user_features, log.users), ("item", item_features, log.items))
-    return [Covariates.of(features, ids, kind, constants="drop") for kind, features, ids in given if features is not None]  # type: ignore[arg-type]
+    return [
+        Covariates.of(features, ids, kind, constants="drop")
+        for kind, features, ids in given
+        if features is not None
+    ]  # type: ignore[arg-type]
 
 
 def _floor(given: float | None, log: Ratings) -> float:
@@ -162,9 +171,15 @@ def _floor(given: float | None, log: Ratings) -> float:
 
 
 def _complaints(checkups: Sequence[Checkup], coverage: Coverage) -> Iterator[str]:
-    yield from (f"{checkup.name}: {complaint}" for checkup in checkups for complaint in checkup.complaints())
+    yield from (
+        f"{checkup.name}: {complaint}" for checkup in checkups for complaint in checkup.complaints()
+    )
     yield from coverage.complaints()
 
 
 def _notes(checkups: Sequence[Checkup]) -> tuple[str, ...]:
-    return tuple(f"{each.name}: no fit over all cells, since {note}" for each in checkups for note in each.notes)
+    return tuple(
+        f"{each.name}: no fit over all cells, since {note}"
+        for each in checkups
+        for note in each.notes
+    )

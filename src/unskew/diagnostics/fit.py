@@ -38,10 +38,16 @@ class Fit:
         """Measure over all cells."""
         seen, unseen = chances.observed, chances.unobserved
         with np.errstate(divide="ignore"):
-            log_loss, log_loss_error = chances.mean(-np.log(seen), -np.log1p(-unseen)) if (unseen < 1).all() else (np.inf, None)
+            log_loss, log_loss_error = (
+                chances.mean(-np.log(seen), -np.log1p(-unseen))
+                if (unseen < 1).all()
+                else (np.inf, None)
+            )
         brier, brier_error = chances.mean(np.square(1 - seen), np.square(unseen))
         mean, mean_error = chances.mean(seen, unseen)
-        below, _ = chances.mean((seen < floor).astype(np.float64), (unseen < floor).astype(np.float64))
+        below, _ = chances.mean(
+            (seen < floor).astype(np.float64), (unseen < floor).astype(np.float64)
+        )
         return cls(
             seen.size,
             log_loss,

@@ -78,16 +78,34 @@ def _quantile(place: int) -> Callable[[Checkup], Value]:
 
 MEASURES = (
     Measure("n_observed", "observed cells", lambda checkup: checkup.weights.health.n_observed),
-    Measure("effective_sample_size", "effective sample size", lambda checkup: checkup.weights.health.effective_sample_size),
-    Measure("sample_share", "  as a share of the log", lambda checkup: checkup.weights.health.sample_share),
-    Measure("mass_of_weights", "sum of 1/P / number of cells (1)", lambda checkup: checkup.weights.health.mass_ratio),
+    Measure(
+        "effective_sample_size",
+        "effective sample size",
+        lambda checkup: checkup.weights.health.effective_sample_size,
+    ),
+    Measure(
+        "sample_share",
+        "  as a share of the log",
+        lambda checkup: checkup.weights.health.sample_share,
+    ),
+    Measure(
+        "mass_of_weights",
+        "sum of 1/P / number of cells (1)",
+        lambda checkup: checkup.weights.health.mass_ratio,
+    ),
     Measure("weight_min", "weight 1/P: smallest", _quantile(0)),
     Measure("weight_median", "  median", _quantile(1)),
     Measure("weight_90", "  90 %", _quantile(2)),
     Measure("weight_99", "  99 %", _quantile(3)),
     Measure("weight_max", "  largest", _quantile(4)),
-    Measure("top_share", "  held by the heaviest 1 %", lambda checkup: checkup.weights.health.top_share),
-    Measure("largest_share", "  held by the heaviest cell", lambda checkup: checkup.weights.largest_share),
+    Measure(
+        "top_share", "  held by the heaviest 1 %", lambda checkup: checkup.weights.health.top_share
+    ),
+    Measure(
+        "largest_share",
+        "  held by the heaviest cell",
+        lambda checkup: checkup.weights.largest_share,
+    ),
     Measure("log_loss", "log-loss", _part("fit", "log_loss")),
     Measure("log_loss_error", "  standard error", _part("fit", "log_loss_error")),
     Measure("brier", "Brier score", _part("fit", "brier")),
@@ -136,8 +154,14 @@ class Diagnosis:
     @property
     def calibration(self) -> Any:
         """A frame of the calibration curves: model, bin, predicted, observed, count."""
-        rows = [(each.name, each.calibration) for each in self.checkups if each.calibration is not None]
-        _require(rows, "calibration", "a model or a matrix that tells the propensities of all cells, and universe=...")
+        rows = [
+            (each.name, each.calibration) for each in self.checkups if each.calibration is not None
+        ]
+        _require(
+            rows,
+            "calibration",
+            "a model or a matrix that tells the propensities of all cells, and universe=...",
+        )
         bins = [(name, place, curve) for name, curve in rows for place in range(curve.count.size)]
         return make_frame(
             {
@@ -169,7 +193,9 @@ class Diagnosis:
     def to_columns(self) -> dict[str, list[Any]]:
         """One row a model: its name and every measure, None where it is not defined."""
         rows = [checkup.measures() for checkup in self.checkups]
-        return {"model": list(self.models)} | {name: [row[name] for row in rows] for name in rows[0]}
+        return {"model": list(self.models)} | {
+            name: [row[name] for row in rows] for name in rows[0]
+        }
 
     def to_frame(self, backend: str | None = None) -> Any:
         """One row a model, one column a measure, as a data frame of the caller's own library, or of the named one."""
@@ -180,7 +206,9 @@ class Diagnosis:
         return json.dumps(
             signed("diagnosis")
             | {
-                "universe": None if self.universe is None else [self.universe.n_users, self.universe.n_items],
+                "universe": None
+                if self.universe is None
+                else [self.universe.n_users, self.universe.n_items],
                 "coverage": asdict(self.coverage),
                 "models": [_as_json(checkup) for checkup in self.checkups],
                 "notes": list(self.notes),
@@ -197,13 +225,23 @@ class Diagnosis:
 
         ``ax`` takes an axes for each panel, to draw into a figure of your own.
         """
-        there = {"weights": True, "calibration": any(each.calibration for each in self.checkups), "balance": self._has_balance}
-        asked = (panels,) if isinstance(panels, str) else tuple(panels or (name for name, is_there in there.items() if is_there))
+        there = {
+            "weights": True,
+            "calibration": any(each.calibration for each in self.checkups),
+            "balance": self._has_balance,
+        }
+        asked = (
+            (panels,)
+            if isinstance(panels, str)
+            else tuple(panels or (name for name, is_there in there.items() if is_there))
+        )
         for panel in asked:
             if panel not in there:
                 raise UnknownNameError("panel", panel, there)
             if not there[panel]:
-                raise UsageError(f"there is no {panel} to draw: it was not measured for any model. The table says why.")
+                raise UsageError(
+                    f"there is no {panel} to draw: it was not measured for any model. The table says why."
+                )
         return drawing("diagnosis")(self, ax, panels=asked)
 
     @property
@@ -212,7 +250,10 @@ class Diagnosis:
 
     def __repr__(self) -> str:
         tables = (text_table(columns) for columns in self._shown(PAGE))
-        footer = (fill(line, PAGE, subsequent_indent="  ", break_on_hyphens=False) for line in self._footer())
+        footer = (
+            fill(line, PAGE, subsequent_indent="  ", break_on_hyphens=False)
+            for line in self._footer()
+        )
         return "\n\n".join(tables) + "\n" + "\n".join(footer)
 
     def _repr_html_(self) -> str:
@@ -222,7 +263,11 @@ class Diagnosis:
     def _shown(self, width: int | None) -> Iterator[dict[str, list[object]]]:
         """Measures down, models across; those that no model has are left out, and models go on below where the page ends."""
         found = [checkup.measures() for checkup in self.checkups]
-        rows = [measure for measure in MEASURES if measure.label and any(each[measure.name] is not None for each in found)]
+        rows = [
+            measure
+            for measure in MEASURES
+            if measure.label and any(each[measure.name] is not None for each in found)
+        ]
         labels: dict[str, list[object]] = {"": [measure.label for measure in rows]}
         columns = {
             checkup.name: [_shown_value(each[measure.name]) for measure in rows]
@@ -279,11 +324,22 @@ def _as_json(checkup: Checkup) -> dict[str, Any]:
         "measures": {name: _finite(value) for name, value in checkup.measures().items()},
         "calibration": None
         if curve is None
-        else {"predicted": curve.predicted.tolist(), "observed": curve.observed.tolist(), "count": curve.count.tolist()},
+        else {
+            "predicted": curve.predicted.tolist(),
+            "observed": curve.observed.tolist(),
+            "count": curve.count.tolist(),
+        },
         "balance": None
         if balance is None
-        else {"covariate": list(balance.names), "before": balance.before.tolist(), "after": balance.after.tolist()},
-        "weight_curve": {"rows": checkup.weights.rows.tolist(), "held": checkup.weights.held.tolist()},
+        else {
+            "covariate": list(balance.names),
+            "before": balance.before.tolist(),
+            "after": balance.after.tolist(),
+        },
+        "weight_curve": {
+            "rows": checkup.weights.rows.tolist(),
+            "held": checkup.weights.held.tolist(),
+        },
         "notes": list(checkup.notes),
     }
 

@@ -9,9 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.frames import is_frame
-from unskew.data.propensities import Propensities, PropensitiesLike, PropensityModel, propensities_of
+from unskew.data.ids import shown
+from unskew.data.propensities import (
+    Propensities,
+    PropensitiesLike,
+    PropensityModel,
+    propensities_of,
+)
 from unskew.data.ratings import Ratings
-from unskew.data.vocabulary import shown
 from unskew.errors import BadPropensityError
 from unskew.types import IntVector, Vector
 
@@ -60,7 +65,9 @@ class Paired(Source):
 
     def chances(self, log: Ratings, user: IntVector, item: IntVector) -> Vector:
         """P(O = 1) of cells given by codes of the log."""
-        return _checked(self, self.model.predict_pairs(log.users[user], log.items[item]), log, user, item)
+        return _checked(
+            self, self.model.predict_pairs(log.users[user], log.items[item]), log, user, item
+        )
 
 
 def read_source(name: str, given: PropensitiesLike, log: Ratings) -> LoggedOnly | Gridded | Paired:
@@ -69,7 +76,11 @@ def read_source(name: str, given: PropensitiesLike, log: Ratings) -> LoggedOnly 
     if isinstance(given, PropensityModel):
         kind = type(given).__name__
         if getattr(given, "sees_ratings", False):
-            return LoggedOnly(name, observed, f"{kind} needs the rating of a cell, which an unobserved one does not have")
+            return LoggedOnly(
+                name,
+                observed,
+                f"{kind} needs the rating of a cell, which an unobserved one does not have",
+            )
         if not isinstance(given, PairModel):
             return LoggedOnly(name, observed, f"{kind} has no predict_pairs(users, items)")
         return Paired(name, observed, given)
@@ -78,10 +89,14 @@ def read_source(name: str, given: PropensitiesLike, log: Ratings) -> LoggedOnly 
     return LoggedOnly(name, observed, "values of the logged cells were given, and no others")
 
 
-def _checked(source: Source, given: npt.ArrayLike, log: Ratings, user: IntVector, item: IntVector) -> Vector:
+def _checked(
+    source: Source, given: npt.ArrayLike, log: Ratings, user: IntVector, item: IntVector
+) -> Vector:
     values = np.asarray(given, dtype=np.float64)
     if values.shape != user.shape:
-        raise BadPropensityError(f"{source.name!r} gave propensities of shape {values.shape} for {user.size:,} pairs.")
+        raise BadPropensityError(
+            f"{source.name!r} gave propensities of shape {values.shape} for {user.size:,} pairs."
+        )
     good = (values >= 0) & (values <= 1)
     if not good.all():
         place = int(good.argmin())

@@ -37,6 +37,12 @@ class Accuracy:
 
     @classmethod
     def _of(cls, assumed: Vector, true: Vector, weight: Vector, is_estimated: bool) -> Accuracy:
-        error = float(np.average(np.abs(assumed / propensity_cells("true", true) - 1.0), weights=weight))
-        bound = math.inf if assumed.min() < SMALLEST else bias_bound(true=true, assumed=assumed, weight=weight)
+        error = float(
+            np.average(np.abs(assumed / propensity_cells("true", true) - 1.0), weights=weight)
+        )
+        bound = (
+            math.inf
+            if assumed.min() < SMALLEST
+            else bias_bound(true=true, assumed=assumed, weight=weight)
+        )
         return cls(error, bound, is_estimated)

@@ -31,7 +31,9 @@ class Weights:
     @classmethod
     def of(cls, weight: Vector, *, n_cells: int | None) -> Weights:
         """Measure weights."""
-        least, median, most, nearly_all, largest = (float(value) for value in np.quantile(weight, QUANTILES))
+        least, median, most, nearly_all, largest = (
+            float(value) for value in np.quantile(weight, QUANTILES)
+        )
         held = np.cumsum(np.sort(weight)[::-1])
         places = np.unique(np.geomspace(1, weight.size, CURVE_POINTS).round().astype(np.int64))
         return cls(

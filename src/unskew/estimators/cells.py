@@ -52,8 +52,12 @@ class Sample:
         if self.transform is None:
             return inverse
         changed = np.asarray(self.transform(inverse), dtype=np.float64)
-        if changed.shape != inverse.shape or not (np.isfinite(changed).all() and (changed >= 0).all()):
-            raise UsageError(f"the transform {self.transform!r} must give one finite weight of at least 0 for each cell.")
+        if changed.shape != inverse.shape or not (
+            np.isfinite(changed).all() and (changed >= 0).all()
+        ):
+            raise UsageError(
+                f"the transform {self.transform!r} must give one finite weight of at least 0 for each cell."
+            )
         return changed
 
     @property

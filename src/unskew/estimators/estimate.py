@@ -58,11 +58,15 @@ class Estimate:
 
     def _interval(self, contrast: Vector, level: float) -> Interval:
         value = self._unless_rounding(float(contrast @ self.value))
-        std_error = self._unless_rounding(math.sqrt(max(float(contrast @ self.covariance @ contrast), 0.0)))
+        std_error = self._unless_rounding(
+            math.sqrt(max(float(contrast @ self.covariance @ contrast), 0.0))
+        )
         if self.replicates is not None:
             return _from_replicates(self.replicates @ contrast, value, std_error, level)
         reach = self._quantile((1 + level) / 2) * std_error
-        return Interval(value, std_error, value - reach, value + reach, self._p_value(value, std_error))
+        return Interval(
+            value, std_error, value - reach, value + reach, self._p_value(value, std_error)
+        )
 
     def _unless_rounding(self, number: float) -> float:
         return 0.0 if abs(number) <= ROUNDING * float(np.abs(self.value).max()) else number
@@ -76,7 +80,11 @@ class Estimate:
         if std_error == 0.0:
             return float(value == 0.0)
         score = -abs(value) / std_error
-        tail = special.ndtr(score) if self.n_clusters is None else special.stdtr(self.n_clusters - 1, score)
+        tail = (
+            special.ndtr(score)
+            if self.n_clusters is None
+            else special.stdtr(self.n_clusters - 1, score)
+        )
         return float(2 * tail)
 
 
@@ -84,4 +92,6 @@ def _from_replicates(replicates: Vector, value: float, std_error: float, level: 
     """Percentiles, and twice the share of replicates on the rarer side of zero."""
     low, high = np.quantile(replicates, [(1 - level) / 2, (1 + level) / 2])
     rarer = min(int((replicates <= 0).sum()), int((replicates >= 0).sum()))
-    return Interval(value, std_error, float(low), float(high), min(1.0, 2 * (1 + rarer) / (1 + replicates.size)))
+    return Interval(
+        value, std_error, float(low), float(high), min(1.0, 2 * (1 + rarer) / (1 + replicates.size))
+    )

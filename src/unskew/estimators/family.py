@@ -75,7 +75,9 @@ class SelfNormalized:
     def estimate(self, wanted: Wanted, sums: Sums, scope: Scope) -> Estimate:  # noqa: ARG002
         """The ratio."""
         if sums.n_clusters is None and scope.n_observed < 2:
-            raise UsageError(f"{self.name!r} has no standard error on a single cell. Judge on a longer log.")
+            raise UsageError(
+                f"{self.name!r} has no standard error on a single cell. Judge on a longer log."
+            )
         return self_normalized(sums)
 
 
@@ -95,7 +97,9 @@ class FixedNormalizer:
         """Sums, whose base is known: the number of all cells."""
         if is_ratio:
             ratio = SelfNormalized(self.name, self.is_weighted)
-            return ratio.wants(is_ratio=is_ratio, is_mean_of_users=is_mean_of_users, cluster=cluster)
+            return ratio.wants(
+                is_ratio=is_ratio, is_mean_of_users=is_mean_of_users, cluster=cluster
+            )
         return Wanted(self.is_weighted, cluster)
 
     def estimate(self, wanted: Wanted, sums: Sums, scope: Scope) -> Estimate:
@@ -103,7 +107,9 @@ class FixedNormalizer:
         if wanted.divides_by_base:
             return SelfNormalized(self.name, self.is_weighted).estimate(wanted, sums, scope)
         if sums.weight == 0:
-            raise UsageError(f"every weight is zero, so that {self.name!r} would say 0 whatever the data. Loosen the transform.")
+            raise UsageError(
+                f"every weight is zero, so that {self.name!r} would say 0 whatever the data. Loosen the transform."
+            )
         return ips(sums, n_cells=_universe(self, scope).n_cells)
 
 
@@ -126,7 +132,9 @@ class GroupNormalized:
     def wants(self, *, is_ratio: bool, is_mean_of_users: bool, cluster: Unit | None) -> Wanted:  # noqa: ARG002
         """Sums of the groups' ratios."""
         if is_ratio:
-            raise UsageError(f"{self.name!r} is for metrics that are means over all cells, not for ratios such as recall.")
+            raise UsageError(
+                f"{self.name!r} is for metrics that are means over all cells, not for ratios such as recall."
+            )
         return Wanted(self.is_weighted, "user" if self.by == "users" else "item", of_ratios=True)
 
     def estimate(self, wanted: Wanted, sums: Sums, scope: Scope) -> Estimate:  # noqa: ARG002
@@ -148,11 +156,17 @@ class DoublyRobust:
     def __call__(self, deltas: Deltas, sample: Sample, /) -> Estimate:
         """IPS of the residuals, the imputed deltas being the known part."""
         if deltas.base is not None:
-            raise UsageError(f"{self.name!r} is for metrics that are means over all cells, not for ratios such as recall.")
+            raise UsageError(
+                f"{self.name!r} is for metrics that are means over all cells, not for ratios such as recall."
+            )
         if deltas.imputed is None:
-            raise UsageError(f"{self.name!r} needs imputed deltas: pass imputation=..., a model of the ratings themselves.")
+            raise UsageError(
+                f"{self.name!r} needs imputed deltas: pass imputation=..., a model of the ratings themselves."
+            )
         if sample.clusters is sample.items:
-            raise UsageError(f"{self.name!r} has standard errors for independent cells and for clusters of users, not of items.")
+            raise UsageError(
+                f"{self.name!r} has standard errors for independent cells and for clusters of users, not of items."
+            )
         sums = Sums.of(
             deltas.value - deltas.imputed.observed,
             sample.propensities,
@@ -188,7 +202,9 @@ def find_estimator(name: str | Estimator) -> Estimator:
 
 def _by_sums(estimator: AddsUp, deltas: Deltas, sample: Sample) -> Estimate:
     wanted = estimator.wants(
-        is_ratio=deltas.base is not None, is_mean_of_users=deltas.is_mean_of_users, cluster=sample.clustered_by
+        is_ratio=deltas.base is not None,
+        is_mean_of_users=deltas.is_mean_of_users,
+        cluster=sample.clustered_by,
     )
     return estimator.estimate(wanted, _add_up(wanted, deltas, sample), sample)
 

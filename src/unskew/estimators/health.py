@@ -61,7 +61,11 @@ class WeightHealth:
                 f"the inverse propensities add up to {self.mass:,.0f}, but there are {self.n_cells:,} cells "
                 f"({self.mass_ratio - 1:+.0%}): the propensities or the universe are off. 'snips' rescales."
             )
-        if self.n_observed >= 1 / TOP_ROWS and self.top_share is not None and self.top_share > MAX_TOP_SHARE:
+        if (
+            self.n_observed >= 1 / TOP_ROWS
+            and self.top_share is not None
+            and self.top_share > MAX_TOP_SHARE
+        ):
             yield (
                 f"the heaviest {TOP_ROWS:.0%} of rows hold {self.top_share:.0%} of all weight: "
                 "the estimate is an average over very few cells. Clip the weights, or read the interval with care."

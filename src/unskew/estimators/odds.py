@@ -27,7 +27,12 @@ def largest_sum(delta: Vector, low: Vector, high: Vector) -> Vector:
 
 
 def largest_ratio(
-    delta: Vector, low: Vector, high: Vector, *, base: Vector | None = None, groups: Clusters | None = None
+    delta: Vector,
+    low: Vector,
+    high: Vector,
+    *,
+    base: Vector | None = None,
+    groups: Clusters | None = None,
 ) -> Vector:
     """The weights within [low, high] that make sum w delta / sum w base largest; with groups, the ratio of each group.
 

@@ -16,10 +16,16 @@ def self_normalized(sums: Sums) -> Estimate:
     By the delta method its error is the sum over cells of h (delta - R) / sum h.
     """
     if sums.weight == 0:
-        raise UsageError("the weights add up to zero: no cell is left to average over. Loosen the transform or the threshold.")
+        raise UsageError(
+            "the weights add up to zero: no cell is left to average over. Loosen the transform or the threshold."
+        )
     risk = sums.weighted_delta / sums.weight
     influence = np.column_stack([np.eye(risk.size), -risk]) / sums.weight
-    replicates = None if sums.replicates is None else sums.replicates[:, :-1] / sums.replicates[:, -1:] + sums.shift
+    replicates = (
+        None
+        if sums.replicates is None
+        else sums.replicates[:, :-1] / sums.replicates[:, -1:] + sums.shift
+    )
     return _estimate(risk + sums.shift, sums, influence, replicates)
 
 
@@ -35,5 +41,7 @@ def ips(sums: Sums, *, n_cells: int) -> Estimate:
 
 
 def _estimate(risk: Vector, sums: Sums, influence: Matrix, replicates: Matrix | None) -> Estimate:
-    covariance = sums.covariance(influence) if replicates is None else np.atleast_2d(np.cov(replicates.T))
+    covariance = (
+        sums.covariance(influence) if replicates is None else np.atleast_2d(np.cov(replicates.T))
+    )
     return Estimate(risk, covariance, sums.n_clusters, sums.n_left_out, replicates)

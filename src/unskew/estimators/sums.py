@@ -32,7 +32,9 @@ class Resampling:
 
     def __post_init__(self) -> None:
         if self.n_resamples < 2:
-            raise UsageError(f"the bootstrap needs at least 2 resamples, better 1000; got {self.n_resamples}.")
+            raise UsageError(
+                f"the bootstrap needs at least 2 resamples, better 1000; got {self.n_resamples}."
+            )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,9 +111,19 @@ class Sums:
             raise UsageError("bootstrap replicates of parts cannot be added; resample the whole.")
         if not np.array_equal(self.shift, other.shift):
             raise UsageError("sums of deltas that were shifted differently cannot be added.")
-        n_clusters = None if self.n_clusters is None or other.n_clusters is None else self.n_clusters + other.n_clusters
+        n_clusters = (
+            None
+            if self.n_clusters is None or other.n_clusters is None
+            else self.n_clusters + other.n_clusters
+        )
         n_left_out = self.n_left_out + other.n_left_out
-        return Sums(self.total + other.total, self.moment + other.moment, n_clusters, n_left_out, shift=self.shift)
+        return Sums(
+            self.total + other.total,
+            self.moment + other.moment,
+            n_clusters,
+            n_left_out,
+            shift=self.shift,
+        )
 
     @property
     def weighted_delta(self) -> Vector:
@@ -129,7 +141,11 @@ class Sums:
         if self.n_clusters is None:
             return spread
         mean = influence @ self.total
-        return self.n_clusters / (self.n_clusters - 1) * (spread - np.outer(mean, mean) / self.n_clusters)
+        return (
+            self.n_clusters
+            / (self.n_clusters - 1)
+            * (spread - np.outer(mean, mean) / self.n_clusters)
+        )
 
 
 def sums_of_clusters(by_cluster: Matrix, clusters: Clusters) -> Sums:
@@ -158,7 +174,9 @@ def sums_of_groups(
     filled = by_group[:, -1] > 0
     require_groups(int(filled.sum()))
     rates = by_group[filled, :-1] / by_group[filled, -1:]
-    sums = sums_of_clusters(np.column_stack([rates, np.ones(len(rates))]), replace(groups, n=len(rates)))
+    sums = sums_of_clusters(
+        np.column_stack([rates, np.ones(len(rates))]), replace(groups, n=len(rates))
+    )
     return replace(sums, n_left_out=int((np.bincount(groups.code) > 0).sum()) - len(rates))
 
 
@@ -192,7 +210,11 @@ def weights_of(propensities: Propensities | None, n_observed: int) -> Vector:
 
 
 def _of_cells(
-    deltas: Matrix, propensities: Propensities | None, weight: Vector, base: Vector | None, known: Matrix | None
+    deltas: Matrix,
+    propensities: Propensities | None,
+    weight: Vector,
+    base: Vector | None,
+    known: Matrix | None,
 ) -> Sums:
     """In chunks, so that memory stays flat; no BLAS, whose order of addition depends on its threads."""
     n_models, n_observed = deltas.shape

@@ -26,7 +26,9 @@ class Clip:
     max_weight: float
 
     def __post_init__(self) -> None:
-        _require(self.max_weight >= 1, f"Clip(max_weight=...) must be at least 1; got {self.max_weight}.")
+        _require(
+            self.max_weight >= 1, f"Clip(max_weight=...) must be at least 1; got {self.max_weight}."
+        )
 
     def __call__(self, weight: Vector, /) -> Vector:
         """The clipped weights."""
@@ -40,7 +42,10 @@ class Switch:
     max_weight: float
 
     def __post_init__(self) -> None:
-        _require(self.max_weight >= 1, f"Switch(max_weight=...) must be at least 1; got {self.max_weight}.")
+        _require(
+            self.max_weight >= 1,
+            f"Switch(max_weight=...) must be at least 1; got {self.max_weight}.",
+        )
 
     def __call__(self, weight: Vector, /) -> Vector:
         """The weights, zero where they are too large."""
@@ -87,12 +92,16 @@ class Dynamic:
     rho: float = 0.1
 
     def __post_init__(self) -> None:
-        _require(0 < self.rho < 0.5, f"Dynamic(rho=...) must lie between 0 and 0.5; got {self.rho}.")
+        _require(
+            0 < self.rho < 0.5, f"Dynamic(rho=...) must lie between 0 and 0.5; got {self.rho}."
+        )
 
     def __call__(self, weight: Vector, /) -> Vector:
         """The dynamic weights."""
         propensity = 1.0 / weight
-        raised: Vector = 1.0 / np.maximum(np.log2(1.0 + propensity), 2 * self.rho * (1.0 - propensity))
+        raised: Vector = 1.0 / np.maximum(
+            np.log2(1.0 + propensity), 2 * self.rho * (1.0 - propensity)
+        )
         return raised
 
 

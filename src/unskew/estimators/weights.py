@@ -10,7 +10,9 @@ from unskew.estimators.transforms import WeightTransform
 from unskew.types import Vector
 
 
-def inverse_weights(log: Ratings, propensities: PropensitiesLike, *, transform: WeightTransform | None = None) -> Vector:
+def inverse_weights(
+    log: Ratings, propensities: PropensitiesLike, *, transform: WeightTransform | None = None
+) -> Vector:
     """1 / P of each rating, in the order of the log: how many cells of all U I it stands for.
 
     As ``sample_weight`` it makes the training loss of any model the IPS estimate of its loss over all cells, Eq. (12). Nothing is

@@ -13,7 +13,7 @@ from unskew.data.ratings import Ratings
 from unskew.errors import UnknownNameError, UnskewWarning, UsageError
 from unskew.estimators.family import Estimator, find_estimator
 from unskew.estimators.wanted import Unit
-from unskew.metrics.judged import Metric
+from unskew.metrics.metric import Metric
 from unskew.metrics.names import find_metric
 
 
@@ -70,7 +70,11 @@ SCORES = "rank items and are no ratings"
 
 def warn_of_scores(models: Mapping[str, object], metrics: Sequence[Metric]) -> None:
     """Say so where scores that only rank are compared with ratings."""
-    scored = [repr(name) for name, model in models.items() if getattr(model, "predicts_ratings", True) is False]
+    scored = [
+        repr(name)
+        for name, model in models.items()
+        if getattr(model, "predicts_ratings", True) is False
+    ]
     rating = [metric.name for metric in metrics if not metric.ranks]
     if scored and rating:
         warnings.warn(
@@ -83,8 +87,16 @@ def warn_of_scores(models: Mapping[str, object], metrics: Sequence[Metric]) -> N
 
 def warn_of_clicks(models: Mapping[str, Any], metrics: Sequence[Metric], log: Ratings) -> None:
     """Say so where a model that was fitted to clicks is compared with stars."""
-    rate = {name: model for name, model in models.items() if getattr(model, "predicts_ratings", None) is True}
-    cut = {name: model.threshold for name, model in rate.items() if is_finite_number(getattr(model, "threshold", None))}
+    rate = {
+        name: model
+        for name, model in models.items()
+        if getattr(model, "predicts_ratings", None) is True
+    }
+    cut = {
+        name: model.threshold
+        for name, model in rate.items()
+        if is_finite_number(getattr(model, "threshold", None))
+    }
     rating = [metric.name for metric in metrics if not metric.ranks]
     if cut and rating and not np.isin(log.rating, (0.0, 1.0)).all():
         name, threshold = next(iter(cut.items()))
@@ -101,4 +113,6 @@ def _require_names(what: str, names: Sequence[str]) -> None:
         raise UsageError(f"there are no {what} to evaluate by.")
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
-        raise UsageError(f"several {what} are called {', '.join(map(repr, repeated))}; the table could show only one of each.")
+        raise UsageError(
+            f"several {what} are called {', '.join(map(repr, repeated))}; the table could show only one of each."
+        )

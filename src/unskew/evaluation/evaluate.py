@@ -33,8 +33,8 @@ from unskew.evaluation.evidence import Evidence
 from unskew.evaluation.imputation import impute, scored
 from unskew.evaluation.predictions import Predictions, PredictionsLike, read_predictions
 from unskew.evaluation.result import Evaluation
-from unskew.metrics.judged import Judged, Metric
-from unskew.metrics.positions import Ranker, ranker_named
+from unskew.metrics.metric import Judged, Metric
+from unskew.ranking.positions import Ranker, ranker_named
 from unskew.types import Vector
 
 
@@ -124,7 +124,9 @@ def evaluate(
     fill = _fill(imputation, models, judged, log, asked_estimators)
     deltas = {metric.name: _deltas(metric, judged, fill, log) for metric in asked_metrics}
     estimates = {
-        (metric, estimator.name): estimator(found, sample) for metric, found in deltas.items() for estimator in asked_estimators
+        (metric, estimator.name): estimator(found, sample)
+        for metric, found in deltas.items()
+        for estimator in asked_estimators
     }
     health = _check_weights(sample, asked_estimators)
     return Evaluation(
@@ -139,15 +141,26 @@ def evaluate(
         health=health,
         n_touched=0 if health is None or transform is None else sample.n_touched,
         backend=log.backend,
-        cells=Evidence(deltas, sample, {estimator.name: estimator for estimator in asked_estimators}, log.rating),
+        cells=Evidence(
+            deltas,
+            sample,
+            {estimator.name: estimator for estimator in asked_estimators},
+            log.rating,
+        ),
     )
 
 
 def named_models(given: Any) -> dict[str, Any]:
     """By name, which is text; one alone is called "model"."""
-    named = {str(name): each for name, each in given.items()} if isinstance(given, Mapping) else {"model": given}
+    named = (
+        {str(name): each for name, each in given.items()}
+        if isinstance(given, Mapping)
+        else {"model": given}
+    )
     if isinstance(given, Mapping) and len(named) < len(given):
-        raise UsageError(f"two models have one name: {', '.join(map(repr, given))}. Name them apart.")
+        raise UsageError(
+            f"two models have one name: {', '.join(map(repr, given))}. Name them apart."
+        )
     return named
 
 
@@ -185,14 +198,18 @@ def _sample(
 def _judge(model: Predictions, log: Ratings, metrics: Sequence[Metric]) -> Judged:
     """Ask a model once for whatever the metrics read."""
     ranking = [metric.top for metric in metrics if metric.ranks]
-    top = None if None in ranking else max((top for top in ranking if top is not None), default=None)
+    top = (
+        None if None in ranking else max((top for top in ranking if top is not None), default=None)
+    )
     n_items = None if log.universe is None else log.universe.n_items
     return Judged(
         log.rating,
         log.item,
         log.rating,
         prediction=None if all(metric.ranks for metric in metrics) else model.values(log),
-        positions=model.positions(log, n_items=n_items, top=top) if ranking and n_items is not None else None,
+        positions=model.positions(log, n_items=n_items, top=top)
+        if ranking and n_items is not None
+        else None,
         n_items=n_items,
     )
 
@@ -211,7 +228,9 @@ def _fill(
     return lambda metric: impute(metric, models, judged, rating_model, log)
 
 
-def _deltas(metric: Metric, judged: Sequence[Judged], fill: Callable[[Metric], Imputed] | None, log: Ratings) -> Deltas:
+def _deltas(
+    metric: Metric, judged: Sequence[Judged], fill: Callable[[Metric], Imputed] | None, log: Ratings
+) -> Deltas:
     deltas = [metric(cells) for cells in judged]
     for delta in deltas:
         _refuse_infinite(metric, delta.value, log)
@@ -239,7 +258,9 @@ def _check_weights(sample: Sample, estimators: Sequence[Estimator]) -> WeightHea
     if not any(estimator.is_weighted for estimator in estimators) or not sample.weight.any():
         return None
     compare_mass = sample.universe is not None and sample.transform is None
-    health = WeightHealth.of(sample.weight, n_cells=sample.universe.n_cells if sample.universe and compare_mass else None)
+    health = WeightHealth.of(
+        sample.weight, n_cells=sample.universe.n_cells if sample.universe and compare_mass else None
+    )
     for complaint in health.complaints():
         warnings.warn(complaint, PropensityWarning, stacklevel=3)
     return health

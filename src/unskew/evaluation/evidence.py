@@ -10,7 +10,13 @@ import numpy as np
 from unskew.data.propensities import Propensities
 from unskew.estimators.cells import Deltas, Imputed, Sample
 from unskew.estimators.estimate import Estimate
-from unskew.estimators.family import DoublyRobust, Estimator, FixedNormalizer, GroupNormalized, SelfNormalized
+from unskew.estimators.family import (
+    DoublyRobust,
+    Estimator,
+    FixedNormalizer,
+    GroupNormalized,
+    SelfNormalized,
+)
 from unskew.estimators.odds import largest_ratio, largest_sum, weight_range
 from unskew.estimators.transforms import WeightTransform
 from unskew.types import Matrix, Vector
@@ -30,7 +36,9 @@ class Evidence:
 
     def question(self, metric: str, estimator: str, contrast: Vector) -> Question:
         """One number: the risk of a model, or the difference of two, as a contrast of the models."""
-        return Question(_contrasted(self.deltas[metric], contrast), self.sample, self.estimators[estimator])
+        return Question(
+            _contrasted(self.deltas[metric], contrast), self.sample, self.estimators[estimator]
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -52,8 +60,12 @@ class Question:
 
     def extreme(self, odds_error: float, *, is_largest: bool) -> Estimate:
         """The least or the largest estimate that propensities within the odds error allow, with its covariance there."""
-        worst = self._largest(1.0 if is_largest else -1.0, *weight_range(self.sample.weight, odds_error))
-        return self.estimator(self.deltas, replace(self.sample, propensities=Propensities(1.0 / worst)))
+        worst = self._largest(
+            1.0 if is_largest else -1.0, *weight_range(self.sample.weight, odds_error)
+        )
+        return self.estimator(
+            self.deltas, replace(self.sample, propensities=Propensities(1.0 / worst))
+        )
 
     def _largest(self, sign: float, low: Vector, high: Vector) -> Vector:
         """The weights at which ``sign`` times the estimate is largest."""
@@ -64,8 +76,19 @@ class Question:
             case FixedNormalizer() if base is None:
                 return largest_sum(delta, low, high)
             case GroupNormalized(by=by):
-                return largest_ratio(delta, low, high, groups=self.sample.users if by == "users" else self.sample.items)
-        return largest_ratio(delta, low, high, base=base, groups=self.sample.users if self.deltas.is_mean_of_users else None)
+                return largest_ratio(
+                    delta,
+                    low,
+                    high,
+                    groups=self.sample.users if by == "users" else self.sample.items,
+                )
+        return largest_ratio(
+            delta,
+            low,
+            high,
+            base=base,
+            groups=self.sample.users if self.deltas.is_mean_of_users else None,
+        )
 
 
 def _contrasted(deltas: Deltas, contrast: Vector) -> Deltas:

@@ -67,14 +67,18 @@ class Column(NDArrayOperatorsMixin):
     def __init__(self, expression: nw.Expr) -> None:
         self.expression = expression
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: object, **options: object) -> Column:
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *inputs: object, **options: object
+    ) -> Column:
         if ufunc is np.power and inputs[1] == 2:
             ufunc, inputs = np.square, inputs[:1]
         if method != "__call__" or options or ufunc not in ELEMENTWISE:
             raise _unknown(ufunc.__name__)
         return Column(ELEMENTWISE[ufunc](*(_expression(each) for each in inputs)))
 
-    def __array_function__(self, function: Any, types: object, inputs: tuple[Any, ...], options: dict[str, Any]) -> Column:
+    def __array_function__(
+        self, function: Any, types: object, inputs: tuple[Any, ...], options: dict[str, Any]
+    ) -> Column:
         if function not in FUNCTIONS or options:
             raise _unknown(function.__name__)
         return FUNCTIONS[function](*inputs)
@@ -88,7 +92,9 @@ class Column(NDArrayOperatorsMixin):
     @property
     def is_number(self) -> Column:
         """Where the value is neither null nor NaN nor infinite."""
-        return Column(~self.expression.is_null() & self.expression.is_finite().fill_null(value=False))
+        return Column(
+            ~self.expression.is_null() & self.expression.is_finite().fill_null(value=False)
+        )
 
     @property
     def as_vector(self) -> Vector:
@@ -122,7 +128,10 @@ def choose(condition: Column, then: Column | float, otherwise: Column | float) -
 
 def _count_below(limits: Vector, values: Column) -> Column:
     """How many of ``limits`` are less than each value: ``np.searchsorted``, for a handful of limits."""
-    passed = [choose(values > limit, 1.0, 0.0).expression for limit in np.asarray(limits, dtype=np.float64)]
+    passed = [
+        choose(values > limit, 1.0, 0.0).expression
+        for limit in np.asarray(limits, dtype=np.float64)
+    ]
     return Column(nw.sum_horizontal(*passed)) if passed else constant(0.0)
 
 
@@ -168,12 +177,15 @@ class Source:
         for name, error in numbers.items():
             dtype = self._schema[self._names[columns[name]]]
             if not (dtype.is_numeric() or dtype == nw.Boolean):
-                raise error(f"column {columns[name]!r} holds {dtype}, not numbers. Convert it first.")
+                raise error(
+                    f"column {columns[name]!r} holds {dtype}, not numbers. Convert it first."
+                )
         picked = {name: nw.col(self._names[column]) for name, column in columns.items()}
         with engine_errors(self._frame):
             return Table(
                 self._frame.select(
-                    (column.cast(nw.Float64) if name in numbers else column).alias(name) for name, column in picked.items()
+                    (column.cast(nw.Float64) if name in numbers else column).alias(name)
+                    for name, column in picked.items()
                 )
             )
 
@@ -199,12 +211,18 @@ class Table:
         """Where an id is null, or NaN among numbers."""
         column = nw.col(name)
         is_float = self._frame.collect_schema()[name].is_float()
-        return Column(column.is_null() | column.is_nan().fill_null(value=True) if is_float else column.is_null())
+        return Column(
+            column.is_null() | column.is_nan().fill_null(value=True)
+            if is_float
+            else column.is_null()
+        )
 
     def store(self, columns: Mapping[str, Column]) -> None:
         """Add columns, or put new ones in place of old ones."""
         with engine_errors(self._frame):
-            self._frame = self._frame.with_columns(column.expression.alias(name) for name, column in columns.items())
+            self._frame = self._frame.with_columns(
+                column.expression.alias(name) for name, column in columns.items()
+            )
 
     def sum_over(self, column: Column, keys: Sequence[str]) -> Column:
         """The sum of ``column`` over all rows that agree in ``keys``."""
@@ -244,32 +262,49 @@ class Table:
         """How many different values there are of each, in all or in each group."""
         with engine_errors(self._frame):
             counts = [nw.col(name).n_unique() for name in names]
-            counted = self._frame.group_by(GROUP).agg(counts) if by_group else self._frame.select(counts)
+            counted = (
+                self._frame.group_by(GROUP).agg(counts) if by_group else self._frame.select(counts)
+            )
             return self._fetch_totals(counted, names, by_group=by_group)
 
     def count_repeats(self, keys: Sequence[str]) -> int:
         """How many rows repeat the ``keys`` of another."""
         with engine_errors(self._frame):
             again = (nw.col("again") - 1).cast(nw.Float64)
-            counted = self._frame.group_by(*keys).agg(nw.len().alias("again")).with_columns(again).select(nw.col("again").sum())
+            counted = (
+                self._frame.group_by(*keys)
+                .agg(nw.len().alias("again"))
+                .with_columns(again)
+                .select(nw.col("again").sum())
+            )
             return round(self._fetch_totals(counted, ["again"], by_group=False)[None]["again"])
 
     def repeated(self, keys: Sequence[str]) -> dict[str, Any] | None:
         """Keys that more than one row has."""
         with engine_errors(self._frame):
-            return Table(self._frame.group_by(*keys).agg(nw.len().alias("again")).filter(nw.col("again") > 1)).example()
+            return Table(
+                self._frame.group_by(*keys).agg(nw.len().alias("again")).filter(nw.col("again") > 1)
+            ).example()
 
     def example(self) -> dict[str, Any] | None:
         """One row."""
         rows = self._fetch(self._frame.head(1))
-        return {name: values[0] for name, values in rows.items()} if next(iter(rows.values())) else None
+        return (
+            {name: values[0] for name, values in rows.items()}
+            if next(iter(rows.values()))
+            else None
+        )
 
     def largest(self, name: str) -> float:
         """The largest number in a column."""
         return float(self._fetch(self._frame.select(nw.col(name).max()))[name][0])
 
     def add_up(
-        self, rows: Mapping[str, Column], units: Mapping[str, Mapping[str, Column]], *, by_group: bool
+        self,
+        rows: Mapping[str, Column],
+        units: Mapping[str, Mapping[str, Column]],
+        *,
+        by_group: bool,
     ) -> dict[Any, Totals]:
         """Sums of ``rows`` over all rows, and of ``units[key]`` over all values of the column ``key``; of each group or in all.
 
@@ -278,7 +313,9 @@ class Table:
         """
         names = [*rows, *(name for terms in units.values() for name in terms)]
         with engine_errors(self._frame):
-            staged = self._frame.with_columns(column.expression.alias(name) for name, column in rows.items())
+            staged = self._frame.with_columns(
+                column.expression.alias(name) for name, column in rows.items()
+            )
             parts: list[LazyFrame] = []
             wanted = list(rows)
             for key, terms in units.items() or [(None, {})]:
@@ -288,7 +325,9 @@ class Table:
             stacked = nw.concat([_padded(part, names, by_group) for part in parts], how="vertical")
             return self._fetch_totals(stacked, names, by_group=by_group)
 
-    def _fetch_totals(self, frame: LazyFrame, names: Sequence[str], *, by_group: bool) -> dict[Any, Totals]:
+    def _fetch_totals(
+        self, frame: LazyFrame, names: Sequence[str], *, by_group: bool
+    ) -> dict[Any, Totals]:
         """Sums by group (None where there are no groups); parts of one group add up, and the sum of nothing is 0."""
         found = self._fetch(frame)
         n_rows = len(found[names[0]])
@@ -316,16 +355,22 @@ def engine_errors(frame: LazyFrame) -> Iterator[None]:
     except UnskewError:
         raise
     except Exception as error:
-        first, *_, last = [line.strip() for line in str(error).splitlines() if line.strip()] * 2 or [type(error).__name__] * 2
+        first, *_, last = [
+            line.strip() for line in str(error).splitlines() if line.strip()
+        ] * 2 or [type(error).__name__] * 2
         reason = f"{first} {last}" if first.endswith(":") else first
         raise DataError(
             f"{frame.implementation.value} could not evaluate this frame: {reason} (Are its columns of the types they should be?)"
         ) from error
 
 
-def _by_unit(staged: LazyFrame, rows: Sequence[str], key: str, terms: Mapping[str, Column], by_group: bool) -> LazyFrame:
+def _by_unit(
+    staged: LazyFrame, rows: Sequence[str], key: str, terms: Mapping[str, Column], by_group: bool
+) -> LazyFrame:
     """Rows to units: sums over the rows of each value of ``key``, and the terms that are formulas of them."""
-    summed = staged.group_by(*([GROUP, key] if by_group else [key])).agg(nw.col(name).sum() for name in rows)
+    summed = staged.group_by(*([GROUP, key] if by_group else [key])).agg(
+        nw.col(name).sum() for name in rows
+    )
     return summed.with_columns(column.expression.alias(name) for name, column in terms.items())
 
 

@@ -11,9 +11,9 @@ from unskew.errors import UsageError
 from unskew.evaluation.expressions import Column, Table, Totals, as_column, choose, named
 from unskew.evaluation.frame_log import FrameLog, position, prediction
 from unskew.evaluation.frame_sums import KEPT, Ledger
-from unskew.metrics.judged import Judged, nothing_relevant, unclear_relevance
-from unskew.metrics.positions import Positions
+from unskew.metrics.metric import Judged, nothing_relevant, unclear_relevance
 from unskew.metrics.rating import MAX_LEVELS
+from unskew.ranking.positions import Positions
 from unskew.types import Vector
 
 NOT_BINARY = "n_not_binary"
@@ -50,7 +50,9 @@ class Checks:
         """Have ratings counted that are at least so large."""
         if least not in self.least:
             self.least.append(least)
-            self.ledger.count(_count_name(len(self.least) - 1), self._is_kept & (named("rating") >= least))
+            self.ledger.count(
+                _count_name(len(self.least) - 1), self._is_kept & (named("rating") >= least)
+            )
 
     def distinct(self) -> Vector:
         """The distinct ratings, rising, which takes a query of its own."""
@@ -142,7 +144,9 @@ class Specimen(Judged):
         """Ratings 0 and 1, predicted right and ranked."""
         value = np.array([0.0, 1.0])
         places = Positions(np.array([1, 0], np.int32), np.ones(2, np.int32))
-        return cls(value, np.array([0, 1], np.int32), value, prediction=value, positions=places, n_items=2)
+        return cls(
+            value, np.array([0, 1], np.int32), value, prediction=value, positions=places, n_items=2
+        )
 
     def total_of_item(self, value: Vector) -> Vector:
         """``value``, and a note that items matter."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, TypeAlias
 
 from unskew.data.columns import find_column
+from unskew.data.ids import shown
 from unskew.data.propensities import SMALLEST
-from unskew.data.vocabulary import shown
 from unskew.errors import (
     BadPredictionError,
     BadPropensityError,
@@ -23,7 +23,17 @@ from unskew.errors import (
     UsageError,
 )
 from unskew.estimators.transforms import WeightTransform
-from unskew.evaluation.expressions import GROUP, Column, Source, Table, Totals, as_column, choose, constant, named
+from unskew.evaluation.expressions import (
+    GROUP,
+    Column,
+    Source,
+    Table,
+    Totals,
+    as_column,
+    choose,
+    constant,
+    named,
+)
 from unskew.evaluation.frame_sums import KEPT, UNCERTAINTY, WEIGHT, Ledger
 
 OnBad: TypeAlias = Literal["raise", "drop"]
@@ -72,7 +82,9 @@ def position(model: int) -> str:
     return f"position_{model}"
 
 
-def find_names(role: str, given: str | Sequence[str] | None, columns: Sequence[str]) -> tuple[str, ...]:
+def find_names(
+    role: str, given: str | Sequence[str] | None, columns: Sequence[str]
+) -> tuple[str, ...]:
     """One name or several, each of them once; or the one column that plays the role."""
     if given is not None and not isinstance(given, str) and not isinstance(given, Sequence):
         raise UsageError(f"{role} must be the name of a column, or a list of names; got {given!r}.")
@@ -84,7 +96,9 @@ def find_names(role: str, given: str | Sequence[str] | None, columns: Sequence[s
     return tuple(find_column(role, name, columns) for name in names)
 
 
-def find_ids(given: Mapping[str, str | None], needed: Sequence[str], columns: Sequence[str]) -> dict[str, str]:
+def find_ids(
+    given: Mapping[str, str | None], needed: Sequence[str], columns: Sequence[str]
+) -> dict[str, str]:
     """Columns of users and items: those that are needed or named, and the others where they are easily found."""
     found = {}
     for role, name in given.items():
@@ -109,34 +123,69 @@ class Fault:
     advice: str
 
 
-def faults_of(table: Table, columns: Columns, *, ids: Sequence[str], is_complete: bool) -> Iterator[Fault]:
+def faults_of(
+    table: Table, columns: Columns, *, ids: Sequence[str], is_complete: bool
+) -> Iterator[Fault]:
     """All that can be wrong with a row; ``ids`` are those that the evaluation reads."""
     observed, rating = named(OBSERVED), named("rating")
     missing = "Leave such rows out with on_bad='drop'"
     for role in ids:
         what = f"{role} ids are missing"
-        yield Fault(f"no_{role}", table.missing(role), role, BadRatingError, what, f"{missing}, or find out who they were.")
+        yield Fault(
+            f"no_{role}",
+            table.missing(role),
+            role,
+            BadRatingError,
+            what,
+            f"{missing}, or find out who they were.",
+        )
     advice = f"{missing}: a cell without a rating is an unobserved cell."
-    yield Fault("no_rating", observed & ~rating.is_number, "rating", BadRatingError, "ratings are missing or not finite", advice)
+    yield Fault(
+        "no_rating",
+        observed & ~rating.is_number,
+        "rating",
+        BadRatingError,
+        "ratings are missing or not finite",
+        advice,
+    )
     if columns.propensity is not None:
         yield from _propensity_faults(observed, missing)
     for model in range(len(columns.predictions)):
         bad, name = ~named(prediction(model)).is_number, columns.models[model]
         what = f"predictions of {name!r} are missing or not finite"
         where = bad if is_complete else observed & bad
-        yield Fault(f"no_{prediction(model)}", where, prediction(model), BadPredictionError, what, f"{missing}, or predict them.")
+        yield Fault(
+            f"no_{prediction(model)}",
+            where,
+            prediction(model),
+            BadPredictionError,
+            what,
+            f"{missing}, or predict them.",
+        )
     for model in range(len(columns.positions)):
         place, name = named(position(model)), columns.models[model]
         what = f"positions of {name!r} are not whole numbers from 1 on"
         advice = "Position 1 is the user's best item among all items."
-        yield Fault(f"no_{position(model)}", observed & ~_is_place(place), position(model), BadPredictionError, what, advice)
+        yield Fault(
+            f"no_{position(model)}",
+            observed & ~_is_place(place),
+            position(model),
+            BadPredictionError,
+            what,
+            advice,
+        )
 
 
 def _propensity_faults(observed: Column, missing: str) -> Iterator[Fault]:
     value = named("propensity")
     known = observed & value.is_number
     for name, where, what, advice in (
-        ("no_propensity", observed & ~value.is_number, "are missing or not finite", f"{missing}, or predict those too."),
+        (
+            "no_propensity",
+            observed & ~value.is_number,
+            "are missing or not finite",
+            f"{missing}, or predict those too.",
+        ),
         (
             "large_propensity",
             known & (value > 1.0),
@@ -162,11 +211,15 @@ def _is_place(value: Column) -> Column:
 class FrameLog:
     """The rows that count, with good numbers in them; where a row does not count, harmless ones."""
 
-    def __init__(self, source: Source, columns: Columns, *, ids: Sequence[str], is_complete: bool) -> None:
+    def __init__(
+        self, source: Source, columns: Columns, *, ids: Sequence[str], is_complete: bool
+    ) -> None:
         self.columns = columns
         self.is_complete = is_complete
         self.table = source.pick(columns.sources(), numbers=columns.numbers())
-        self.table.store({OBSERVED: ~self.table.missing("rating") if is_complete else constant(1.0) > 0.0})
+        self.table.store(
+            {OBSERVED: ~self.table.missing("rating") if is_complete else constant(1.0) > 0.0}
+        )
         self.faults = list(faults_of(self.table, columns, ids=ids, is_complete=is_complete))
         self.table.store({fault.name: fault.where for fault in self.faults})
         self.table.store({KEPT: choose(self._is_kept(), 1.0, 0.0)})
@@ -186,20 +239,31 @@ class FrameLog:
         for model in range(len(self.columns.predictions)):
             good = ~named(f"no_{prediction(model)}") if self.is_complete else counts
             safe[prediction(model)] = choose(good, named(prediction(model)), 0.0)
-        safe |= {position(model): choose(counts, named(position(model)), 1.0) for model in range(len(self.columns.positions))}
-        return safe if self.columns.propensity is None else safe | {"propensity": choose(counts, named("propensity"), 1.0)}
+        safe |= {
+            position(model): choose(counts, named(position(model)), 1.0)
+            for model in range(len(self.columns.positions))
+        }
+        return (
+            safe
+            if self.columns.propensity is None
+            else safe | {"propensity": choose(counts, named("propensity"), 1.0)}
+        )
 
     def kept(self) -> Table:
         """The rows that count, alone."""
         return self.table.where(named(KEPT) > 0.0)
 
-    def weigh(self, transform: WeightTransform | None, ledger: Ledger, *, is_weighted: bool) -> None:
+    def weigh(
+        self, transform: WeightTransform | None, ledger: Ledger, *, is_weighted: bool
+    ) -> None:
         """Store h and 1 - P, and have rows and weights counted."""
         ledger.count(OBSERVED_ROWS, named(OBSERVED))
         if self.columns.propensity is None:
             self.table.store({UNCERTAINTY: constant(1.0)})
             return
-        self.table.store({UNCERTAINTY: 1.0 - named("propensity"), INVERSE: 1.0 / named("propensity")})
+        self.table.store(
+            {UNCERTAINTY: 1.0 - named("propensity"), INVERSE: 1.0 / named("propensity")}
+        )
         if not is_weighted:
             return
         changed = named(INVERSE) if transform is None else transformed(transform)
@@ -209,7 +273,9 @@ class FrameLog:
         ledger.add(WEIGHT_SQUARES, named(WEIGHT) * named(WEIGHT))
         if transform is not None:
             ledger.count(TOUCHED, (named(KEPT) > 0.0) & (named("transformed") != named(INVERSE)))
-            ledger.count(BAD_WEIGHTS, ~(named("transformed").is_number & (named("transformed") >= 0.0)))
+            ledger.count(
+                BAD_WEIGHTS, ~(named("transformed").is_number & (named("transformed") >= 0.0))
+            )
 
     def check(self, totals: Totals, on_bad: OnBad) -> None:
         """Name what is wrong, or say how much was left out for it. Only then are the faults told apart, by one more query."""
@@ -218,12 +284,18 @@ class FrameLog:
             return
         counts = self._count_faults()
         if not any(counts.values()):
-            raise EmptyLogError("the frame has no ratings. Check the filter or the file it came from.")
+            raise EmptyLogError(
+                "the frame has no ratings. Check the filter or the file it came from."
+            )
         if on_bad == "raise":
             self._refuse(next(fault for fault in self.faults if counts[fault.name]), counts, n_rows)
-        tally = ", ".join(f"{counts[fault.name]:,} {fault.what}" for fault in self.faults if counts[fault.name])
+        tally = ", ".join(
+            f"{counts[fault.name]:,} {fault.what}" for fault in self.faults if counts[fault.name]
+        )
         if n_kept == 0:
-            raise EmptyLogError(f"of {n_rows:,} rows none is left: {tally}. Find out what went wrong before.")
+            raise EmptyLogError(
+                f"of {n_rows:,} rows none is left: {tally}. Find out what went wrong before."
+            )
         warnings.warn(
             f"{n_rows - n_kept:,} of {n_rows:,} rows are left out: {tally}. The estimates are of a log without them.",
             UnskewWarning,
@@ -238,7 +310,9 @@ class FrameLog:
     def _refuse(self, fault: Fault, counts: Mapping[str, int], n_rows: int) -> NoReturn:
         row = self._as_given.where(named(fault.name)).example() or {}
         example = f"{row.get(fault.column)}{self.name_cell(row)}"
-        raise fault.error(f"{counts[fault.name]:,} of {n_rows:,} {fault.what}; one is {example}. {fault.advice}")
+        raise fault.error(
+            f"{counts[fault.name]:,} of {n_rows:,} {fault.what}; one is {example}. {fault.advice}"
+        )
 
     def name_cell(self, row: Mapping[str, Any]) -> str:
         """`` at user 'ann', item 7``: how errors point at a row, where it can be told from others."""
@@ -256,7 +330,12 @@ class FrameLog:
             )
 
 
-OBSERVED_ROWS, WEIGHT_SQUARES, TOUCHED, BAD_WEIGHTS = "n_observed", "weight_squares", "n_touched", "n_bad_weights"
+OBSERVED_ROWS, WEIGHT_SQUARES, TOUCHED, BAD_WEIGHTS = (
+    "n_observed",
+    "weight_squares",
+    "n_touched",
+    "n_bad_weights",
+)
 """Sums of the query."""
 
 

@@ -16,10 +16,18 @@ from unskew.estimators.wanted import AddsUp, Unit, Wanted
 from unskew.evaluation.arguments import describe_intervals
 from unskew.evaluation.expressions import Column, Totals, as_column, choose, named
 from unskew.evaluation.frame_cells import Checks, JudgedColumns, Specimen
-from unskew.evaluation.frame_log import BAD_WEIGHTS, OBSERVED_ROWS, TOUCHED, WEIGHT_SQUARES, FrameLog, position, prediction
+from unskew.evaluation.frame_log import (
+    BAD_WEIGHTS,
+    OBSERVED_ROWS,
+    TOUCHED,
+    WEIGHT_SQUARES,
+    FrameLog,
+    position,
+    prediction,
+)
 from unskew.evaluation.frame_sums import KEPT, WEIGHT, Ledger, Reader, present
 from unskew.evaluation.result import Evaluation
-from unskew.metrics.judged import Delta, Metric
+from unskew.metrics.metric import Delta, Metric
 
 FrameUniverse: TypeAlias = UniverseLike | Mapping[Any, UniverseLike]
 RANKED, INCOMPLETE = "n_ranked", "n_incomplete"
@@ -38,7 +46,9 @@ class Asked:
     """``"user"`` and ``"item"``, where anything depends on them."""
 
     @classmethod
-    def of(cls, metrics: Sequence[Metric], estimators: Sequence[Estimator], cluster: Unit | None) -> Asked:
+    def of(
+        cls, metrics: Sequence[Metric], estimators: Sequence[Estimator], cluster: Unit | None
+    ) -> Asked:
         """Look at what each metric gives for two made-up cells."""
         wanted: dict[tuple[str, str], Wanted] = {}
         ids: set[str] = set()
@@ -46,7 +56,9 @@ class Asked:
             specimen = Specimen.new()
             shape = metric(specimen)
             ids |= specimen.reads
-            wanted |= {(metric.name, each.name): _wanted(each, shape, cluster) for each in estimators}
+            wanted |= {
+                (metric.name, each.name): _wanted(each, shape, cluster) for each in estimators
+            }
         ids |= {each.unit for each in wanted.values() if each.unit is not None}
         return cls(metrics, estimators, cluster, wanted, frozenset(ids))
 
@@ -72,7 +84,9 @@ def _wanted(estimator: Estimator, shape: Delta, cluster: Unit | None) -> Wanted:
             f"{estimator.name!r} is not made of sums over logged cells alone, which is all that a frame can give. "
             "Build a log with Ratings.from_frame and call evaluate()."
         )
-    return estimator.wants(is_ratio=shape.base is not None, is_mean_of_users=shape.is_mean_of_users, cluster=cluster)
+    return estimator.wants(
+        is_ratio=shape.base is not None, is_mean_of_users=shape.is_mean_of_users, cluster=cluster
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +111,15 @@ class Sizes:
         if isinstance(given, str) and given == "log":
             counts = log.kept().count_distinct(["user", "item"], by_group=has_groups)
             found = {
-                group: Universe(max(1, round(count["user"])), max(1, round(count["item"]))) for group, count in counts.items()
+                group: Universe(max(1, round(count["user"])), max(1, round(count["item"])))
+                for group, count in counts.items()
             }
             return cls(None, found) if has_groups else cls(found[None])
         if isinstance(given, Mapping):
             if not has_groups:
-                raise UsageError("a universe for each group needs groups: say by=..., or pass universe=(n_users, n_items).")
+                raise UsageError(
+                    "a universe for each group needs groups: say by=..., or pass universe=(n_users, n_items)."
+                )
             return cls(None, {group: named_universe(universe) for group, universe in given.items()})
         return cls(None if given is None else named_universe(given))
 
@@ -146,7 +163,9 @@ class Query:
     n_items: int | None
 
     @classmethod
-    def of(cls, log: FrameLog, asked: Asked, sizes: Sizes, transform: WeightTransform | None) -> Query:
+    def of(
+        cls, log: FrameLog, asked: Asked, sizes: Sizes, transform: WeightTransform | None
+    ) -> Query:
         """Put the formulas of metrics, weights and estimators together; nothing is read yet."""
         for (_, estimator), wanted in asked.wanted.items():
             if not (wanted.divides_by_base or sizes.is_known):
@@ -161,18 +180,25 @@ class Query:
 
     def run(self) -> dict[Any, Totals]:
         """The sums of each group; of all rows under None where there are no groups."""
-        return self.log.table.add_up(self.ledger.rows, self.ledger.units, by_group=self.log.columns.group is not None)
+        return self.log.table.add_up(
+            self.ledger.rows, self.ledger.units, by_group=self.log.columns.group is not None
+        )
 
     def whole(self, totals: Mapping[Any, Totals]) -> Totals:
         """The sums of all groups together."""
-        names = [*self.ledger.rows, *(name for terms in self.ledger.units.values() for name in terms)]
+        names = [
+            *self.ledger.rows,
+            *(name for terms in self.ledger.units.values() for name in terms),
+        ]
         return {name: sum(each[name] for each in totals.values()) for name in names}
 
     def verify(self, totals: Totals) -> None:
         """Refuse what the sums show to be wrong with the log as a whole."""
         self.checks.verify(totals)
         if totals.get(BAD_WEIGHTS):
-            raise UsageError(f"the transform {self.transform!r} must give one finite weight of at least 0 for each cell.")
+            raise UsageError(
+                f"the transform {self.transform!r} must give one finite weight of at least 0 for each cell."
+            )
         if totals.get(INCOMPLETE):
             raise BadPredictionError(
                 f"{round(totals[INCOMPLETE]):,} users do not have {self.n_items:,} rows with a prediction, one for each item, "
@@ -181,18 +207,26 @@ class Query:
         for model, name in enumerate(self.log.columns.models):
             n_beyond = round(totals.get(f"n_beyond_{model}", 0.0))
             if n_beyond:
-                raise BadPredictionError(f"{n_beyond:,} positions of {name!r} are beyond the {self.n_items:,} items there are.")
+                raise BadPredictionError(
+                    f"{n_beyond:,} positions of {name!r} are beyond the {self.n_items:,} items there are."
+                )
 
-    def result(self, totals: Totals, universe: Universe | None, *, level: float, backend: str | None) -> Evaluation:
+    def result(
+        self, totals: Totals, universe: Universe | None, *, level: float, backend: str | None
+    ) -> Evaluation:
         """The evaluation of a group, from its sums."""
         extent = Extent(round(totals[KEPT]), universe)
         _require_room(extent, totals)
         estimates = {
             (metric, estimator.name): estimator.estimate(
-                self.asked.wanted[metric, estimator.name], self.readers[metric, estimator.name].read(totals, extent), extent
+                self.asked.wanted[metric, estimator.name],
+                self.readers[metric, estimator.name].read(totals, extent),
+                extent,
             )
             for metric, estimator in (
-                (metric.name, estimator) for metric in self.asked.metrics for estimator in self.asked.estimators
+                (metric.name, estimator)
+                for metric in self.asked.metrics
+                for estimator in self.asked.estimators
             )
             if isinstance(estimator, AddsUp)
         }
@@ -216,8 +250,14 @@ class Query:
         mass = totals.get(WEIGHT, 0.0)
         if mass == 0:
             return None
-        n_cells = extent.universe.n_cells if extent.universe is not None and self.transform is None else None
-        health = WeightHealth(extent.n_observed, mass * mass / totals[WEIGHT_SQUARES], mass, None, n_cells)
+        n_cells = (
+            extent.universe.n_cells
+            if extent.universe is not None and self.transform is None
+            else None
+        )
+        health = WeightHealth(
+            extent.n_observed, mass * mass / totals[WEIGHT_SQUARES], mass, None, n_cells
+        )
         for complaint in health.complaints():
             warnings.warn(complaint, PropensityWarning, stacklevel=4)
         return health
@@ -225,17 +265,24 @@ class Query:
 
 def _readers(asked: Asked, checks: Checks, n_items: int | None) -> dict[tuple[str, str], Reader]:
     """Store the deltas of every metric and model, and have their sums added up."""
-    judged = [JudgedColumns.of(model, checks, n_items=n_items) for model in range(len(checks.log.columns.models))]
+    judged = [
+        JudgedColumns.of(model, checks, n_items=n_items)
+        for model in range(len(checks.log.columns.models))
+    ]
     columns: dict[str, Column] = {}
     readers = {}
     for number, metric in enumerate(asked.metrics):
         found = [metric(cells) for cells in judged]
-        deltas = {f"delta_{number}_{model}": as_column(delta.value) for model, delta in enumerate(found)}
+        deltas = {
+            f"delta_{number}_{model}": as_column(delta.value) for model, delta in enumerate(found)
+        }
         base = {} if found[0].base is None else {f"base_{number}": as_column(found[0].base)}
         columns |= deltas | base
         for estimator in asked.estimators:
             names = metric.name, estimator.name
-            readers[names] = checks.ledger.want(asked.wanted[names], list(deltas), next(iter(base), None))
+            readers[names] = checks.ledger.want(
+                asked.wanted[names], list(deltas), next(iter(base), None)
+            )
     checks.log.table.store(columns)
     return readers
 
@@ -245,7 +292,9 @@ def _count_places(log: FrameLog, ledger: Ledger, n_items: int | None) -> None:
     if n_items is None:
         return
     for model in range(len(log.columns.positions)):
-        ledger.count(f"n_beyond_{model}", (named(KEPT) > 0.0) & (named(position(model)) > float(n_items)))
+        ledger.count(
+            f"n_beyond_{model}", (named(KEPT) > 0.0) & (named(position(model)) > float(n_items))
+        )
     if log.is_complete:
         ledger.count(RANKED, _is_ranked(log))
         ledger.add_unit("user", INCOMPLETE, choose(named(RANKED) != float(n_items), 1.0, 0.0))
@@ -265,7 +314,11 @@ def _require_room(extent: Extent, totals: Totals) -> None:
     n_users, n_items = (round(totals.get(present(unit), 0.0)) for unit in ("user", "item"))
     room = extent.universe
     if extent.n_observed > room.n_cells or n_users > room.n_users or n_items > room.n_items:
-        counted = [f"{n:,} {what}" for n, what in ((extent.n_observed, "rows"), (n_users, "users"), (n_items, "items")) if n]
+        counted = [
+            f"{n:,} {what}"
+            for n, what in ((extent.n_observed, "rows"), (n_users, "users"), (n_items, "items"))
+            if n
+        ]
         raise UniverseError(
             f"the universe has {room}, but the log alone has {', '.join(counted)}. "
             "Count every user and every item that could have been in the log."

@@ -106,7 +106,11 @@ class Reader:
         """What one unit adds: its sum, or its ratio; nothing where it counts only with a base and has none."""
         total = named(self.row(name))
         if self.wanted.of_ratios:
-            return choose(self.is_filled, total / choose(self.is_filled, named(self.row(self.columns[-1])), 1.0), 0.0)
+            return choose(
+                self.is_filled,
+                total / choose(self.is_filled, named(self.row(self.columns[-1])), 1.0),
+                0.0,
+            )
         return choose(self.is_filled, total, 0.0) if self.wanted.is_ratio else total
 
     def read(self, totals: Totals, scope: Scope) -> Sums:
@@ -115,18 +119,36 @@ class Reader:
             return self._sums(self.row, totals, None)
         n_filled = round(totals[self.filled])
         if not self.wanted.of_ratios:
-            return self._sums(self.unit, totals, n_filled if self.wanted.is_ratio else _size(self.wanted.unit, scope))
+            return self._sums(
+                self.unit,
+                totals,
+                n_filled if self.wanted.is_ratio else _size(self.wanted.unit, scope),
+            )
         require_groups(n_filled)
-        return self._sums(self.unit, totals, n_filled, n_left_out=round(totals[present(self.wanted.unit)]) - n_filled)
+        return self._sums(
+            self.unit,
+            totals,
+            n_filled,
+            n_left_out=round(totals[present(self.wanted.unit)]) - n_filled,
+        )
 
-    def _sums(self, name: Callable[..., str], totals: Totals, n_clusters: int | None, n_left_out: int = 0) -> Sums:
+    def _sums(
+        self, name: Callable[..., str], totals: Totals, n_clusters: int | None, n_left_out: int = 0
+    ) -> Sums:
         if n_clusters is not None:
             require_clusters(n_clusters)
         place = {column: at for at, column in enumerate(self.columns)}
         moment = np.empty((len(place), len(place)))
         for first, second in self.pairs:
-            moment[[place[first], place[second]], [place[second], place[first]]] = totals[name(first, second)]
-        return Sums(np.array([totals[name(column)] for column in self.columns]), moment, n_clusters, n_left_out)
+            moment[[place[first], place[second]], [place[second], place[first]]] = totals[
+                name(first, second)
+            ]
+        return Sums(
+            np.array([totals[name(column)] for column in self.columns]),
+            moment,
+            n_clusters,
+            n_left_out,
+        )
 
 
 def present(unit: Unit) -> str:

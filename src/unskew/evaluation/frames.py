@@ -9,14 +9,27 @@ from unskew.data.columns import DEFAULTS, find_column
 from unskew.errors import ColumnError, UsageError
 from unskew.estimators.family import Estimator
 from unskew.estimators.transforms import WeightTransform
-from unskew.evaluation.arguments import chosen_estimators, chosen_metrics, require_cluster, require_level, require_transform
+from unskew.evaluation.arguments import (
+    chosen_estimators,
+    chosen_metrics,
+    require_cluster,
+    require_level,
+    require_transform,
+)
 from unskew.evaluation.expressions import Source
-from unskew.evaluation.frame_log import Columns, FrameLog, OnBad, find_ids, find_names, require_on_bad
+from unskew.evaluation.frame_log import (
+    Columns,
+    FrameLog,
+    OnBad,
+    find_ids,
+    find_names,
+    require_on_bad,
+)
 from unskew.evaluation.frame_query import Asked, FrameUniverse, Query, Sizes
 from unskew.evaluation.frame_sums import KEPT
 from unskew.evaluation.groups import GroupedEvaluation
 from unskew.evaluation.result import Evaluation
-from unskew.metrics.judged import Metric
+from unskew.metrics.metric import Metric
 
 
 def evaluate_frame(
@@ -90,9 +103,15 @@ def evaluate_frame(
     require_transform(transform)
     require_cluster(cluster)
     require_on_bad(on_bad)
-    asked = Asked.of(chosen_metrics(metrics, relevant=relevant), chosen_estimators(estimators), cluster)
+    asked = Asked.of(
+        chosen_metrics(metrics, relevant=relevant), chosen_estimators(estimators), cluster
+    )
     counts_ids = check_duplicates or (isinstance(universe, str) and universe == "log")
-    ids = sorted(asked.ids | ({"user", "item"} if counts_ids else set()) | ({"user"} if is_complete else set()))
+    ids = sorted(
+        asked.ids
+        | ({"user", "item"} if counts_ids else set())
+        | ({"user"} if is_complete else set())
+    )
     source = Source(frame)
     columns = _columns(
         asked,
@@ -115,13 +134,20 @@ def evaluate_frame(
     results = {}
     for group, found in totals.items():
         if found[KEPT]:
-            results[group] = query.result(found, sizes.of_group(group), level=level, backend=source.backend)
-    return results[None] if by is None else GroupedEvaluation(by, _in_order(results), source.backend)
+            results[group] = query.result(
+                found, sizes.of_group(group), level=level, backend=source.backend
+            )
+    return (
+        results[None] if by is None else GroupedEvaluation(by, _in_order(results), source.backend)
+    )
 
 
 def _in_order(results: Mapping[Any, Evaluation]) -> dict[Any, Evaluation]:
     """Groups as they sort, since an engine gives them in any order; None is the last."""
-    order = sorted(results, key=lambda group: (group is None, str(type(group)), group if group is not None else 0))
+    order = sorted(
+        results,
+        key=lambda group: (group is None, str(type(group)), group if group is not None else 0),
+    )
     return {group: results[group] for group in order}
 
 
@@ -138,7 +164,11 @@ def _columns(
     """Which columns to read, as the caller says or as they are spelled."""
     reads_predictions = asked.rates or is_complete
     reads_positions = asked.ranks and not is_complete
-    models = find_names("prediction", prediction, there) if reads_predictions else _model_names(prediction)
+    models = (
+        find_names("prediction", prediction, there)
+        if reads_predictions
+        else _model_names(prediction)
+    )
     positions = find_names("position", position, there) if reads_positions else ()
     if positions and len(positions) != len(models):
         raise UsageError(
@@ -151,7 +181,9 @@ def _columns(
         models=models,
         predictions=models if reads_predictions else (),
         positions=positions,
-        propensity=find_column("propensity", given["propensity"], there) if reads_propensity else None,
+        propensity=find_column("propensity", given["propensity"], there)
+        if reads_propensity
+        else None,
         ids=find_ids({"user": given["user"], "item": given["item"]}, ids, there),
         group=_group(given["by"], there),
     )
@@ -166,5 +198,7 @@ def _model_names(prediction: str | Sequence[str] | None) -> tuple[str, ...]:
 
 def _group(by: str | None, there: Sequence[str]) -> str | None:
     if by is not None and by not in there:
-        raise ColumnError(f"there is no column {by!r} for by=; the columns are {', '.join(map(repr, there))}.")
+        raise ColumnError(
+            f"there is no column {by!r} for by=; the columns are {', '.join(map(repr, there))}."
+        )
     return by

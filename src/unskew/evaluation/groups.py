@@ -40,7 +40,9 @@ class GroupedEvaluation(Mapping[Any, Evaluation]):
         tables = {group: found.to_columns() for group, found in self.groups.items()}
         names = next(iter(tables.values()))
         group = [group for group, table in tables.items() for _ in table["model"]]
-        found = {name: [value for table in tables.values() for value in table[name]] for name in names}
+        found = {
+            name: [value for table in tables.values() for value in table[name]] for name in names
+        }
         return {f"group: {self.by}" if self.by in found else self.by: group} | found
 
     def to_frame(self, backend: str | None = None) -> Any:
@@ -49,8 +51,12 @@ class GroupedEvaluation(Mapping[Any, Evaluation]):
 
     def to_json(self) -> str:
         """The evaluations, each with its group."""
-        groups = [{"group": group, **json.loads(found.to_json())} for group, found in self.groups.items()]
-        return json.dumps(signed("grouped_evaluation") | {"by": self.by, "groups": groups}, default=str)
+        groups = [
+            {"group": group, **json.loads(found.to_json())} for group, found in self.groups.items()
+        ]
+        return json.dumps(
+            signed("grouped_evaluation") | {"by": self.by, "groups": groups}, default=str
+        )
 
     def to_html(self, path: str | Path) -> Path:
         """The groups beside one another, as one HTML file that needs nothing else. Returns its path."""

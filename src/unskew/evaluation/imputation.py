@@ -7,18 +7,24 @@ from dataclasses import replace
 
 import numpy as np
 
+from unskew.data.ids import shown
 from unskew.data.ratings import Ratings
-from unskew.data.vocabulary import shown
 from unskew.errors import BadPredictionError, UniverseError
 from unskew.estimators.cells import Imputed
 from unskew.evaluation.predictions import BLOCK_CELLS, Predictions, Scored
-from unskew.metrics.judged import Judged, Metric
-from unskew.metrics.positions import positions
+from unskew.metrics.metric import Judged, Metric
+from unskew.ranking.positions import positions
 from unskew.tables import counted
 from unskew.types import IntVector, Matrix, Scores, Vector
 
 
-def impute(metric: Metric, models: Sequence[Predictions], judged: Sequence[Judged], imputation: Scored, log: Ratings) -> Imputed:
+def impute(
+    metric: Metric,
+    models: Sequence[Predictions],
+    judged: Sequence[Judged],
+    imputation: Scored,
+    log: Ratings,
+) -> Imputed:
     """Deltas of each model against the imputed ratings, on the log and summed over all items of every user."""
     imputed_rating = imputation.values(log)
     observed = np.stack([metric(replace(cells, rating=imputed_rating)).value for cells in judged])
@@ -38,13 +44,17 @@ def _by_user(metric: Metric, models: Sequence[Scored], imputation: Scored, log: 
         users = np.arange(first, min(first + size, log.n_users), dtype=np.int32)
         imputed = imputation.block(log, users)
         for column, model in enumerate(models):
-            delta = metric(_judge_block(metric, model.block(log, users), imputed, log.rating)).value.reshape(imputed.shape)
+            delta = metric(
+                _judge_block(metric, model.block(log, users), imputed, log.rating)
+            ).value.reshape(imputed.shape)
             _check_finite(delta, model, imputation, log, users)
             sums[users, column] = delta.sum(axis=1)
     return sums
 
 
-def _check_finite(delta: Matrix, model: Scored, imputation: Scored, log: Ratings, users: IntVector) -> None:
+def _check_finite(
+    delta: Matrix, model: Scored, imputation: Scored, log: Ratings, users: IntVector
+) -> None:
     bad = np.argwhere(~np.isfinite(delta))
     if bad.size:
         user, item = shown(log.users[users[bad[0, 0]]]), shown(log.items[bad[0, 1]])
@@ -59,7 +69,9 @@ def _judge_block(metric: Metric, scores: Scores, imputed: Scores, scale: Vector)
     item = np.tile(np.arange(n_items, dtype=np.int32), n_users)
     rating = imputed.astype(np.float64).ravel()
     if not metric.ranks:
-        return Judged(rating, item, scale, prediction=scores.astype(np.float64).ravel(), n_items=n_items)
+        return Judged(
+            rating, item, scale, prediction=scores.astype(np.float64).ravel(), n_items=n_items
+        )
     user = np.repeat(np.arange(n_users, dtype=np.int32), n_items)
 
     def scorer(users: IntVector, /) -> Scores:

@@ -43,7 +43,11 @@ class RatingShares:
                 edges[1:],
             )
         seen = np.bincount(place, minlength=low.size) / rating.size
-        held = None if weight is None else np.bincount(place, weights=weight, minlength=low.size) / weight.sum()
+        held = (
+            None
+            if weight is None
+            else np.bincount(place, weights=weight, minlength=low.size) / weight.sum()
+        )
         corrected = None if held is None else tuple(held.tolist())
         return cls(tuple(low.tolist()), tuple(high.tolist()), tuple(seen.tolist()), corrected)
 
@@ -65,7 +69,11 @@ class WeightShares:
         """Measure weights; what has none lies in the first bin."""
         values = np.unique(weight[weight > 0])
         if values.size <= MOST_WEIGHTS:
-            place, low, high = np.clip(np.searchsorted(values, weight), 0, values.size - 1), values, values
+            place, low, high = (
+                np.clip(np.searchsorted(values, weight), 0, values.size - 1),
+                values,
+                values,
+            )
         else:
             edges = np.geomspace(values[0], values[-1], WEIGHT_BINS + 1)
             place = np.clip(np.searchsorted(edges, weight, side="right") - 1, 0, WEIGHT_BINS - 1)
@@ -80,12 +88,16 @@ def portrait(cells: Evidence | None, models: Sequence[str], *, level: float) -> 
     """The three as they stand in JSON; null where the cells were not kept, or do not tell."""
     if cells is None:
         return {"ratings": None, "weight_shares": None, "clipping": None}
-    is_weighted = any(each.is_weighted for each in cells.estimators.values()) and bool(cells.sample.weight.any())
+    is_weighted = any(each.is_weighted for each in cells.estimators.values()) and bool(
+        cells.sample.weight.any()
+    )
     weight = cells.sample.weight if is_weighted else None
     return {
         "ratings": None if cells.rating is None else asdict(RatingShares.of(cells.rating, weight)),
         "weight_shares": None if weight is None else asdict(WeightShares.of(weight)),
-        "clipping": [asdict(shift) for shift in _clipped(cells, models, level)] if weight is not None else None,
+        "clipping": [asdict(shift) for shift in _clipped(cells, models, level)]
+        if weight is not None
+        else None,
     }
 
 
@@ -98,10 +110,14 @@ def _clipped(cells: Evidence, models: Sequence[str], level: float) -> list[Shift
     weighted = {name: each for name, each in cells.estimators.items() if each.is_weighted}
     name = "snips" if "snips" in weighted else next(iter(weighted))
     shifts = []
-    for limit in sorted({float(each) for each in np.geomspace(max(np.median(weight), 1.0), weight.max(), N_CLIPS)}):
+    for limit in sorted(
+        {float(each) for each in np.geomspace(max(np.median(weight), 1.0), weight.max(), N_CLIPS)}
+    ):
         found = weighted[name](deltas, replace(sample, transform=Clip(limit)))
         share = float((weight > limit).mean())
         for place, model in enumerate(models):
             at = found.of(place, level=level)
-            shifts.append(Shift(model, metric, name, CLIP, limit, at.value, at.value, at.low, at.high, share))
+            shifts.append(
+                Shift(model, metric, name, CLIP, limit, at.value, at.value, at.low, at.high, share)
+            )
     return shifts

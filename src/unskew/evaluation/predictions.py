@@ -12,10 +12,10 @@ import numpy.typing as npt
 from unskew.data.columns import DEFAULTS, find_column
 from unskew.data.factors import Factors
 from unskew.data.frames import EagerFrame, id_column, is_frame, number_column, open_frame
+from unskew.data.ids import find_codes
 from unskew.data.ratings import Ratings
-from unskew.data.vocabulary import find_codes
 from unskew.errors import BadPredictionError, ColumnError
-from unskew.metrics.positions import Positions, Ranker, positions
+from unskew.ranking.positions import Positions, Ranker, positions
 from unskew.types import IntVector, Scorer, Scores, Vector
 
 BLOCK_CELLS = 1 << 22
@@ -25,7 +25,9 @@ BLOCK_CELLS = 1 << 22
 class Model(Protocol):
     """A fitted model, ours or anyone's, that predicts pairs of ids."""
 
-    def predict(self, users: npt.NDArray[np.generic], items: npt.NDArray[np.generic], /) -> npt.ArrayLike:
+    def predict(
+        self, users: npt.NDArray[np.generic], items: npt.NDArray[np.generic], /
+    ) -> npt.ArrayLike:
         """One prediction for each (user, item)."""
         ...
 
@@ -95,7 +97,9 @@ class Framed:
         """The position column, brought into the order of the log."""
         place = self._column(log, "position")
         if place.max() > n_items:
-            raise BadPredictionError(f"model {self.name!r}: positions go up to {place.max():g}, but there are {n_items} items.")
+            raise BadPredictionError(
+                f"model {self.name!r}: positions go up to {place.max():g}, but there are {n_items} items."
+            )
         return Positions.from_column(place)
 
     def _column(self, log: Ratings, role: str) -> Vector:
@@ -112,7 +116,9 @@ class Framed:
 
     def _rows(self, log: Ratings) -> npt.NDArray[np.intp]:
         """For each cell of the log, the row of the frame that holds it."""
-        user, item = (self._codes(log, role, ids) for role, ids in (("user", log.users), ("item", log.items)))
+        user, item = (
+            self._codes(log, role, ids) for role, ids in (("user", log.users), ("item", log.items))
+        )
         known = np.flatnonzero((user >= 0) & (item >= 0))
         key = user[known].astype(np.int64) * log.n_items + item[known]
         order = np.argsort(key, kind="stable")
@@ -151,7 +157,9 @@ class Scored:
         """The scores of the logged cells, picked block by block."""
         values = np.empty(len(log))
         for users, rows in _blocks(log):
-            values[rows] = self.block(log, users)[np.searchsorted(users, log.user[rows]), log.item[rows]]
+            values[rows] = self.block(log, users)[
+                np.searchsorted(users, log.user[rows]), log.item[rows]
+            ]
         return _finite(self.name, values, log)
 
     def positions(self, log: Ratings, /, *, n_items: int, top: int | None) -> Positions:
@@ -184,11 +192,15 @@ class Predicted(Scored):
 
     def values(self, log: Ratings, /) -> Vector:
         """What the model predicts for the logged pairs."""
-        given = np.asarray(self.model.predict(log.users[log.user], log.items[log.item]), dtype=np.float64)
+        given = np.asarray(
+            self.model.predict(log.users[log.user], log.items[log.item]), dtype=np.float64
+        )
         return Aligned(self.name, given).values(log)
 
 
-def read_predictions(name: str, given: PredictionsLike, log: Ratings, *, ranker: Ranker | None = None) -> Predictions:
+def read_predictions(
+    name: str, given: PredictionsLike, log: Ratings, *, ranker: Ranker | None = None
+) -> Predictions:
     """Tell apart a frame, a model, a scorer, a matrix and an aligned array."""
     if is_frame(given):
         return Framed(name, open_frame(given))
@@ -224,7 +236,9 @@ def _scorer_from_pairs(name: str, model: Model, log: Ratings) -> Scorer:
         pairs = np.repeat(log.users[users], log.n_items), np.tile(log.items, users.size)
         scores = np.asarray(model.predict(*pairs), dtype=np.float64)
         if scores.size != pairs[0].size:
-            raise BadPredictionError(f"model {name!r}: predict gave shape {scores.shape} for {pairs[0].size} pairs of ids.")
+            raise BadPredictionError(
+                f"model {name!r}: predict gave shape {scores.shape} for {pairs[0].size} pairs of ids."
+            )
         return scores.reshape(users.size, log.n_items)
 
     return score

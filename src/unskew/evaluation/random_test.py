@@ -43,7 +43,9 @@ def estimate_of(judgements: Sequence[Judgement]) -> Estimate:
     influence = np.stack([each.influence for each in judgements])
     n_users = judgements[0].n_users
     if n_users < 2:
-        raise UsageError(f"an interval over users needs at least 2 of them that count; the test has {n_users}.")
+        raise UsageError(
+            f"an interval over users needs at least 2 of them that count; the test has {n_users}."
+        )
     covariance = influence @ influence.T * (n_users / (n_users - 1))
     return Estimate(np.array([each.value for each in judgements]), covariance, n_users)
 
@@ -55,7 +57,14 @@ def mean_of(test: Ratings, delta: Vector) -> Judgement:
     return Judgement(mean, influence, int(np.unique(test.user).size))
 
 
-def ndcg(test: Ratings, score: Vector, is_relevant: BoolVector, *, k: int, empty_users: EmptyUsers = "drop") -> Judgement:
+def ndcg(
+    test: Ratings,
+    score: Vector,
+    is_relevant: BoolVector,
+    *,
+    k: int,
+    empty_users: EmptyUsers = "drop",
+) -> Judgement:
     """NDCG@k over each user's own test items: 0/1 gains by 1 / log2(place + 1), over the best that could be; mean over users.
 
     A tie is worth the mean over its random orders.
@@ -63,8 +72,13 @@ def ndcg(test: Ratings, score: Vector, is_relevant: BoolVector, *, k: int, empty
     if empty_users not in EMPTY:
         raise UnknownNameError("empty_users", empty_users, EMPTY)
     worth = _tied_means(test.user, score, lambda place: np.where(place <= k, discount(place), 0.0))
-    gain, positives = (np.bincount(test.user, part, test.n_users) for part in (worth * is_relevant, is_relevant.astype(float)))
-    best = np.append(0.0, np.cumsum(discount(np.arange(1.0, k + 1))))[np.minimum(positives, k).astype(int)]
+    gain, positives = (
+        np.bincount(test.user, part, test.n_users)
+        for part in (worth * is_relevant, is_relevant.astype(float))
+    )
+    best = np.append(0.0, np.cumsum(discount(np.arange(1.0, k + 1))))[
+        np.minimum(positives, k).astype(int)
+    ]
     has_cells, filler = np.bincount(test.user, minlength=test.n_users) > 0, EMPTY[empty_users]
     counts = has_cells & (positives > 0) if filler is None else has_cells
     by_user = np.divide(gain, best, out=np.full(test.n_users, filler or 0.0), where=best > 0)
@@ -74,7 +88,10 @@ def ndcg(test: Ratings, score: Vector, is_relevant: BoolVector, *, k: int, empty
 def user_auc(test: Ratings, score: Vector, is_relevant: BoolVector) -> Judgement:
     """The chance that a relevant test item of a user stands above one that is not, ties half; mean over users with both."""
     place = _tied_means(test.user, score, lambda place: place)
-    positives, cells = np.bincount(test.user, is_relevant, test.n_users), np.bincount(test.user, minlength=test.n_users)
+    positives, cells = (
+        np.bincount(test.user, is_relevant, test.n_users),
+        np.bincount(test.user, minlength=test.n_users),
+    )
     others = cells - positives
     sum_of_places = np.bincount(test.user, place * is_relevant, test.n_users)
     counts = (positives > 0) & (others > 0)
@@ -87,7 +104,9 @@ def auc(test: Ratings, score: Vector, is_relevant: BoolVector) -> Judgement:
     """The chance that a relevant cell of the test scores above one that is not, whoever's they are; ties half."""
     n_relevant = int(is_relevant.sum())
     if not 0 < n_relevant < len(test):
-        raise UsageError("the test needs relevant cells and others for an area under the curve. Choose another threshold.")
+        raise UsageError(
+            "the test needs relevant cells and others for an area under the curve. Choose another threshold."
+        )
     n_other = len(test) - n_relevant
     everywhere = np.zeros(len(test), np.int32)
     place = _tied_means(everywhere, score, lambda place: place)
@@ -105,7 +124,9 @@ def auc(test: Ratings, score: Vector, is_relevant: BoolVector) -> Judgement:
 def _mean_over_users(by_user: Vector, counts: BoolVector) -> Judgement:
     n_users = int(counts.sum())
     if n_users == 0:
-        raise UsageError("no user of the test has a relevant item beside others. Choose another threshold.")
+        raise UsageError(
+            "no user of the test has a relevant item beside others. Choose another threshold."
+        )
     mean = float(by_user[counts].mean())
     return Judgement(mean, np.where(counts, by_user - mean, 0.0) / n_users, n_users)
 
@@ -161,7 +182,9 @@ class TestRanking:
         return html_table(self.to_columns())
 
 
-def ranking_on_test(model: Any, test: Ratings, threshold: float, k: int = 5, empty_users: EmptyUsers = "drop") -> TestRanking:
+def ranking_on_test(
+    model: Any, test: Ratings, threshold: float, k: int = 5, empty_users: EmptyUsers = "drop"
+) -> TestRanking:
     """Rank every user's items of a test that was drawn uniformly at random; ratings of at least ``threshold`` are relevant.
 
     ``model`` has ``predict(users, items)``, or is an array of scores in the order of the test. Users without a relevant item are
@@ -173,21 +196,38 @@ def ranking_on_test(model: Any, test: Ratings, threshold: float, k: int = 5, emp
     has_cells = np.bincount(test.user, minlength=test.n_users) > 0
     n_empty = int((has_cells & (np.bincount(test.user, is_relevant, test.n_users) == 0)).sum())
     whole, own = auc(test, score, is_relevant), user_auc(test, score, is_relevant)
-    return TestRanking(whole.value, own.value, found.value, k, float(threshold), found.n_users, n_empty, empty_users)
+    return TestRanking(
+        whole.value,
+        own.value,
+        found.value,
+        k,
+        float(threshold),
+        found.n_users,
+        n_empty,
+        empty_users,
+    )
 
 
 def relevant_cells(test: Ratings, threshold: float) -> BoolVector:
     """Which cells of the test are relevant."""
     if not is_finite_number(threshold):
-        raise UsageError(f"threshold must be the least rating that counts as relevant, such as 4; got {threshold!r}.")
+        raise UsageError(
+            f"threshold must be the least rating that counts as relevant, such as 4; got {threshold!r}."
+        )
     is_relevant: BoolVector = test.rating >= threshold
     return is_relevant
 
 
 def scores_of(model: Any, test: Ratings) -> Vector:
     """One finite number for each cell of the test."""
-    predicted = model.predict(test.users[test.user], test.items[test.item]) if hasattr(model, "predict") else model
+    predicted = (
+        model.predict(test.users[test.user], test.items[test.item])
+        if hasattr(model, "predict")
+        else model
+    )
     score = np.asarray(predicted, dtype=np.float64)
     if score.shape != (len(test),) or not np.isfinite(score).all():
-        raise BadPredictionError(f"a test of {len(test)} cells needs a finite prediction for each; got shape {score.shape}.")
+        raise BadPredictionError(
+            f"a test of {len(test)} cells needs a finite prediction for each; got shape {score.shape}."
+        )
     return score

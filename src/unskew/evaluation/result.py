@@ -56,7 +56,11 @@ class Comparison:
         return self.first if (self.difference > 0) == self.higher_is_better else self.second
 
     def __str__(self) -> str:
-        verdict = "cannot be told apart from" if self.better is None else ("beats" if self.better == self.first else "loses to")
+        verdict = (
+            "cannot be told apart from"
+            if self.better is None
+            else ("beats" if self.better == self.first else "loses to")
+        )
         return (
             f"{self.first} {verdict} {self.second} on {self.metric} by {self.estimator}: "
             f"difference {self.difference:+.4g} [{self.ci_low:+.4g}, {self.ci_high:+.4g}] "
@@ -121,7 +125,15 @@ class Evaluation:
     def risk(self, model: str, *, metric: str, estimator: str) -> Risk:
         """One cell of the table."""
         interval = self._estimate(metric, estimator).of(self._model(model), level=self.level)
-        return Risk(model, metric, estimator, interval.value, interval.std_error, interval.low, interval.high)
+        return Risk(
+            model,
+            metric,
+            estimator,
+            interval.value,
+            interval.std_error,
+            interval.low,
+            interval.high,
+        )
 
     def compare(self, first: str, second: str, *, metric: str, estimator: str) -> Comparison:
         """``first`` minus ``second`` with its own interval: narrower than what two separate ones suggest."""
@@ -157,7 +169,10 @@ class Evaluation:
                 values = self.estimates[metric, estimator].value
                 best = self.models[int(values.argmax() if higher_is_better else values.argmin())]
                 others = (model for model in self.models if model != best)
-                yield from (self.compare(best, other, metric=metric, estimator=estimator) for other in others)
+                yield from (
+                    self.compare(best, other, metric=metric, estimator=estimator)
+                    for other in others
+                )
 
     def to_json(self) -> str:
         """The table, what it was computed from, and what a page shows of that."""
@@ -167,14 +182,23 @@ class Evaluation:
                 "level": self.level,
                 "intervals": self.intervals,
                 "n_observed": self.n_observed,
-                "universe": None if self.universe is None else [self.universe.n_users, self.universe.n_items],
-                "weights": None if self.health is None else asdict(self.health) | {"n_touched": self.n_touched},
+                "universe": None
+                if self.universe is None
+                else [self.universe.n_users, self.universe.n_items],
+                "weights": None
+                if self.health is None
+                else asdict(self.health) | {"n_touched": self.n_touched},
                 "rows": [asdict(risk) for risk in self],
                 "models": list(self.models),
                 "metrics": dict(self.metrics),
                 "estimators": list(self.estimators),
-                "differences": [asdict(each) | {"better": each.better} for each in self.differences()],
-                "warnings": [*([] if self.health is None else self.health.complaints()), *self._gaps()],
+                "differences": [
+                    asdict(each) | {"better": each.better} for each in self.differences()
+                ],
+                "warnings": [
+                    *([] if self.health is None else self.health.complaints()),
+                    *self._gaps(),
+                ],
             }
             | portrait(self.cells, self.models, level=self.level)
             | ({"n_dropped": self.n_dropped} if self.n_dropped else {})
@@ -198,18 +222,30 @@ class Evaluation:
         where = "" if self.universe is None else f" of {self.universe}"
         touched = f"; {counted(self.n_touched, 'weight')} transformed" if self.n_touched else ""
         dropped = f"; {counted(self.n_dropped, 'bad row')} dropped" if self.n_dropped else ""
-        ess = "" if self.health is None else f"; effective sample size {self.health.effective_sample_size:,.0f}"
+        ess = (
+            ""
+            if self.health is None
+            else f"; effective sample size {self.health.effective_sample_size:,.0f}"
+        )
         left_out = "".join(
-            f"; {metric} by {estimator} leaves out {n:,} without data" for (metric, estimator), n in self._left_out()
+            f"; {metric} by {estimator} leaves out {n:,} without data"
+            for (metric, estimator), n in self._left_out()
         )
         notes = f"{ess}{touched}{dropped}{left_out}"
         return f"{counted(self.n_observed, 'observed cell')}{where}; {self.level:.0%} intervals, {self.intervals}{notes}"
 
     def _gaps(self) -> Iterator[str]:
-        return (f"{metric} by {estimator} leaves out {n:,} without data." for (metric, estimator), n in self._left_out())
+        return (
+            f"{metric} by {estimator} leaves out {n:,} without data."
+            for (metric, estimator), n in self._left_out()
+        )
 
     def _left_out(self) -> Iterator[tuple[tuple[str, str], int]]:
-        return ((names, estimate.n_left_out) for names, estimate in self.estimates.items() if estimate.n_left_out)
+        return (
+            (names, estimate.n_left_out)
+            for names, estimate in self.estimates.items()
+            if estimate.n_left_out
+        )
 
     def _estimate(self, metric: str, estimator: str) -> Estimate:
         if metric not in self.metrics:

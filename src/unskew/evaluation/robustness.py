@@ -58,12 +58,19 @@ class Move:
         """With weights min(w, max_weight)."""
         found = self.question.transformed(Clip(max_weight)).of(0, level=self.level)
         share = float((self.question.sample.weight > max_weight).mean())
-        return Shift(*self.name, CLIP, max_weight, found.value, found.value, found.low, found.high, share)
+        return Shift(
+            *self.name, CLIP, max_weight, found.value, found.value, found.low, found.high, share
+        )
 
     def under(self, odds_error: float) -> Shift:
         """With propensities whose odds are off by up to a factor."""
-        least, largest = self.extreme(odds_error, is_largest=False), self.extreme(odds_error, is_largest=True)
-        return Shift(*self.name, ODDS_ERROR, odds_error, least.value, largest.value, least.low, largest.high)
+        least, largest = (
+            self.extreme(odds_error, is_largest=False),
+            self.extreme(odds_error, is_largest=True),
+        )
+        return Shift(
+            *self.name, ODDS_ERROR, odds_error, least.value, largest.value, least.low, largest.high
+        )
 
     def extreme(self, odds_error: float, *, is_largest: bool) -> Interval:
         """The least or the largest answer, with its interval there."""
@@ -111,7 +118,11 @@ class Robustness:
         if self.better is None:
             return f"{self.first} and {self.second} are equal on {self.metric} by {self.estimator}"
         worse = self.second if self.better == self.first else self.first
-        order = "at any odds error" if math.isinf(self.flips_at) else f"up to odds error {self.flips_at:.3g}"
+        order = (
+            "at any odds error"
+            if math.isinf(self.flips_at)
+            else f"up to odds error {self.flips_at:.3g}"
+        )
         return (
             f"{self.better} is ahead of {worse} on {self.metric} by {self.estimator} {order}; "
             f"the {self.level:.0%} interval of the difference {self._interval()}"
@@ -120,7 +131,11 @@ class Robustness:
     def _interval(self) -> str:
         if self.unsure_at == 1:
             return "holds zero even with right propensities"
-        return "never holds zero" if math.isinf(self.unsure_at) else f"keeps off zero up to {self.unsure_at:.3g}"
+        return (
+            "never holds zero"
+            if math.isinf(self.unsure_at)
+            else f"keeps off zero up to {self.unsure_at:.3g}"
+        )
 
     def to_columns(self) -> dict[str, list[Any]]:
         """The shifts of the difference, a list a column."""
@@ -133,7 +148,9 @@ class Robustness:
     def to_json(self) -> str:
         """All fields and which model is better; null in place of infinity."""
         fields = signed("robustness") | asdict(self) | {"better": self.better}
-        return json.dumps(fields | {name: _finite(fields[name]) for name in ("flips_at", "unsure_at")})
+        return json.dumps(
+            fields | {name: _finite(fields[name]) for name in ("flips_at", "unsure_at")}
+        )
 
     def to_html(self, path: str | Path) -> Path:
         """How long the order holds, as one HTML file that needs nothing else. Returns its path."""
@@ -168,7 +185,9 @@ class Sensitivity:
         ranges suggest.
         """
         self._require((("model", first, self.models), ("model", second, self.models)))
-        self._require((("metric", metric, tuple(self.metrics)), ("estimator", estimator, self.estimators)))
+        self._require(
+            (("metric", metric, tuple(self.metrics)), ("estimator", estimator, self.estimators))
+        )
         move = self._difference(first, second, metric, estimator)
         difference = move.extreme(1.0, is_largest=True).value
         is_positive, sign = difference > 0, math.copysign(1.0, difference)
@@ -181,24 +200,33 @@ class Sensitivity:
             self.metrics[metric],
             self.level,
             flips_at=move.holds_until(lambda end: sign * end.value, is_positive=is_positive),
-            unsure_at=move.holds_until(lambda end: end.low if is_positive else -end.high, is_positive=is_positive),
+            unsure_at=move.holds_until(
+                lambda end: end.low if is_positive else -end.high, is_positive=is_positive
+            ),
             shifts=tuple(
-                move.clipped(amount) if change == CLIP else move.under(amount) for change, amount in self._changes(estimator)
+                move.clipped(amount) if change == CLIP else move.under(amount)
+                for change, amount in self._changes(estimator)
             ),
         )
 
     def _difference(self, first: str, second: str, metric: str, estimator: str) -> Move:
         if self.cells is None:
-            raise UsageError("this sensitivity does not hold the cells it was computed from. Run unskew.sensitivity anew.")
+            raise UsageError(
+                "this sensitivity does not hold the cells it was computed from. Run unskew.sensitivity anew."
+            )
         unit = np.eye(len(self.models))
         contrast = unit[self.models.index(first)] - unit[self.models.index(second)]
         question = self.cells.question(metric, estimator, contrast)
         if not question.allows_odds_error:
-            raise UsageError(f"the worst case of {estimator!r} under an odds error is not known; compare by 'ips' or 'snips'.")
+            raise UsageError(
+                f"the worst case of {estimator!r} under an odds error is not known; compare by 'ips' or 'snips'."
+            )
         return Move((f"{first} - {second}", metric, estimator), question, self.level)
 
     def _changes(self, estimator: str) -> dict[tuple[str, float], None]:
-        return dict.fromkeys((shift.change, shift.amount) for shift in self.shifts if shift.estimator == estimator)
+        return dict.fromkeys(
+            (shift.change, shift.amount) for shift in self.shifts if shift.estimator == estimator
+        )
 
     def to_columns(self) -> dict[str, list[Any]]:
         """Model, metric, estimator, change, amount, low, high, ci_low, ci_high, share_clipped: a list each."""
@@ -228,23 +256,32 @@ class Sensitivity:
         """The curve under clipping and the fan under odds errors, as one HTML file that needs nothing else. Returns its path."""
         return write_page(self.to_json(), path)
 
-    def plot(self, ax: Any = None, *, metric: str | None = None, estimator: str | None = None) -> Any:
+    def plot(
+        self, ax: Any = None, *, metric: str | None = None, estimator: str | None = None
+    ) -> Any:
         """The curve under clipping and the fan under odds errors, of one metric by one estimator; by default the first of each.
 
         Returns the matplotlib figure. ``ax`` takes two axes to draw into, one where only one kind of change was asked about.
         """
         metric, estimator = metric or next(iter(self.metrics)), estimator or self.estimators[0]
-        self._require((("metric", metric, tuple(self.metrics)), ("estimator", estimator, self.estimators)))
+        self._require(
+            (("metric", metric, tuple(self.metrics)), ("estimator", estimator, self.estimators))
+        )
         return drawing("sensitivity")(self, ax, metric=metric, estimator=estimator)
 
     def __repr__(self) -> str:
         return "\n".join([text_table(_shown(self.to_columns())), *self._footer()])
 
     def _repr_html_(self) -> str:
-        return html_table(_shown(self.to_columns())) + "".join(f"<p>{escape(line)}</p>" for line in self._footer())
+        return html_table(_shown(self.to_columns())) + "".join(
+            f"<p>{escape(line)}</p>" for line in self._footer()
+        )
 
     def _footer(self) -> list[str]:
-        return [f"{counted(self.n_observed, 'observed cell')}; {self.level:.0%} intervals, {self.intervals}", *self.notes]
+        return [
+            f"{counted(self.n_observed, 'observed cell')}; {self.level:.0%} intervals, {self.intervals}",
+            *self.notes,
+        ]
 
     def _require(self, names: tuple[tuple[str, str, tuple[str, ...]], ...]) -> None:
         for kind, name, valid in names:

@@ -16,7 +16,10 @@ CLIP_QUANTILES = (0.9, 0.95, 0.99, 1.0)
 
 
 def sensitivity(
-    evaluation: Evaluation, *, clip: Sequence[float] | None = None, odds_error: Sequence[float] = (1.0, 1.1, 1.25, 1.5, 2.0)
+    evaluation: Evaluation,
+    *,
+    clip: Sequence[float] | None = None,
+    odds_error: Sequence[float] = (1.0, 1.1, 1.25, 1.5, 2.0),
 ) -> Sensitivity:
     """How estimates move when large weights are clipped, and when the propensities' odds are off by up to a factor.
 
@@ -77,7 +80,9 @@ def sensitivity(
 
 def _evidence(evaluation: object) -> Evidence:
     if not isinstance(evaluation, Evaluation):
-        raise UsageError(f"sensitivity() asks an Evaluation, the result of evaluate(); got {type(evaluation).__name__}.")
+        raise UsageError(
+            f"sensitivity() asks an Evaluation, the result of evaluate(); got {type(evaluation).__name__}."
+        )
     if evaluation.cells is None:
         raise UsageError(
             "this evaluation does not hold the cells it was computed from, so that it cannot be asked again. "
@@ -92,10 +97,16 @@ def _evidence(evaluation: object) -> Evidence:
 
 
 def _amounts(name: str, given: Sequence[float]) -> list[float]:
-    listed = list(given) if isinstance(given, (Sequence, np.ndarray)) and not isinstance(given, str) else [given]
+    listed = (
+        list(given)
+        if isinstance(given, (Sequence, np.ndarray)) and not isinstance(given, str)
+        else [given]
+    )
     for amount in listed:
         if not (is_finite_number(amount) and amount >= 1):
-            raise UsageError(f"{name} must be a list of finite numbers of at least 1, such as {name}=[2, 10]; got {amount!r}.")
+            raise UsageError(
+                f"{name} must be a list of finite numbers of at least 1, such as {name}=[2, 10]; got {amount!r}."
+            )
     return sorted({float(amount) for amount in listed})
 
 
@@ -104,7 +115,11 @@ def _clips(evidence: Evidence) -> list[float]:
 
 
 def _shifts(
-    evaluation: Evaluation, evidence: Evidence, weighted: Sequence[str], clips: Sequence[float], factors: Sequence[float]
+    evaluation: Evaluation,
+    evidence: Evidence,
+    weighted: Sequence[str],
+    clips: Sequence[float],
+    factors: Sequence[float],
 ) -> Iterator[Shift]:
     for metric in evaluation.metrics:
         for place, model in enumerate(evaluation.models):

@@ -57,12 +57,16 @@ def begin_row(
             total += np.float64(scale) * np.float64(scale)
         if start + PANEL >= n:
             panel[n : padded_width(n)], targets[n : padded_width(n)] = 0, 0
-        squares += np.float64(leave(panel, start, min(start + PANEL, padded_width(n)), targets, lines, SOLUTION, FALL))
+        squares += np.float64(
+            leave(panel, start, min(start + PANEL, padded_width(n)), targets, lines, SOLUTION, FALL)
+        )
     return squares, total
 
 
 @compiled
-def take_steps(n_steps: int, panel: Floats, n: int, zeros: Floats, penalty: Floats, lines: Floats) -> float:
+def take_steps(
+    n_steps: int, panel: Floats, n: int, zeros: Floats, penalty: Floats, lines: Floats
+) -> float:
     """Move the solution along conjugate directions, the first of which is there; returns by how much the penalised sum falls."""
     fallen, width = 0.0, panel.shape[1]
     slope: Number = dot(lines, FALL, lines, SCALED)
@@ -112,7 +116,9 @@ def improve_rows(
     for row in range(rows[0], rows[1]):
         n = starts[row + 1] - starts[row]
         most = max(most, padded_width(n) if n <= longest else 0)
-    panel = np.empty((padded_width(longest), width), dtype)  # as large for every call, so that the next takes the same place
+    panel = np.empty(
+        (padded_width(longest), width), dtype
+    )  # as large for every call, so that the next takes the same place
     panel[:most, partners.shape[1] :] = 0
     targets, zeros = np.zeros(most, dtype), np.zeros(most, dtype)
     lines, penalty = np.zeros((6, width), dtype), np.zeros(width, dtype)
@@ -125,7 +131,9 @@ def improve_rows(
             continue
         for j in range(n_solved):
             lines[SOLUTION, j] = solutions[row, j]
-        value, total = begin_row(first, n, cells, constant, partners, n_solved, has_offset, panel, targets, lines)
+        value, total = begin_row(
+            first, n, cells, constant, partners, n_solved, has_offset, panel, targets, lines
+        )
         for j in range(n_solved):
             penalty[j] = row_ridge[row] * ridge[j]
             lines[SCALE, j] = 1 / (total * spread[j] + penalty[j])

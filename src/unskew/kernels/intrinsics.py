@@ -29,12 +29,19 @@ def _count_lanes(typing_context: Any, values: Any, at: Any, score: Any) -> Any: 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
         vector = ir.VectorType(context.get_value_type(score), LANES)
-        lanes = builder.load(builder.bitcast(builder.gep(array.data, [arguments[1]]), vector.as_pointer()))
+        lanes = builder.load(
+            builder.bitcast(builder.gep(array.data, [arguments[1]]), vector.as_pointer())
+        )
         lanes.align = score.bitwidth // 8
         first = builder.insert_element(ir.Constant(vector, ir.Undefined), arguments[2], I32(0))
-        spread = builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(I32, LANES), [0] * LANES))
+        spread = builder.shuffle_vector(
+            first, first, ir.Constant(ir.VectorType(I32, LANES), [0] * LANES)
+        )
         masks = (builder.fcmp_ordered(comparison, lanes, spread) for comparison in (">", "=="))
-        counts = [builder.zext(builder.ctpop(builder.bitcast(mask, ir.IntType(LANES))), I32) for mask in masks]
+        counts = [
+            builder.zext(builder.ctpop(builder.bitcast(mask, ir.IntType(LANES))), I32)
+            for mask in masks
+        ]
         return context.make_tuple(builder, signature.return_type, counts)
 
     return types.UniTuple(types.int32, 2)(values, types.uint64, score), generate  # type: ignore[no-untyped-call]
@@ -46,7 +53,9 @@ def _fetch_row(typing_context: Any, rows: Any, at: Any) -> Any:  # noqa: ARG001
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
         width = cgutils.unpack_tuple(builder, array.shape, 2)[1]  # type: ignore[no-untyped-call]
-        prefetch(builder, builder.gep(array.data, [builder.mul(arguments[1], width)]), to_write=True)
+        prefetch(
+            builder, builder.gep(array.data, [builder.mul(arguments[1], width)]), to_write=True
+        )
         return context.get_dummy_value()
 
     return types.void(rows, types.int64), generate
@@ -61,5 +70,8 @@ def prefetch(builder: Any, place: Any, *, to_write: bool) -> None:
     builder.call(function, [pointer, I32(int(to_write)), keep, data])
 
 
-count_lanes = cast(Callable[[Scores, np.uint64, np.floating[Any]], tuple[np.int32, np.int32]], intrinsic(_count_lanes))
+count_lanes = cast(
+    Callable[[Scores, np.uint64, np.floating[Any]], tuple[np.int32, np.int32]],
+    intrinsic(_count_lanes),
+)
 fetch_row = cast(Callable[[IntVector, int], None], intrinsic(_fetch_row))

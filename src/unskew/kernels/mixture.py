@@ -24,7 +24,14 @@ CLOSE = 1e-13
 
 @compiled
 def share_clusters(
-    starts: Offsets, slot: Offsets, start: Vector, table: Matrix, first: int, last: int, shares: Matrix, evidence: Vector
+    starts: Offsets,
+    slot: Offsets,
+    start: Vector,
+    table: Matrix,
+    first: int,
+    last: int,
+    shares: Matrix,
+    evidence: Vector,
 ) -> None:
     """P(cluster | a user's ratings) and the log of their probability, from ``start`` and the ``table`` of the cells' slots."""
     n_clusters = start.size
@@ -47,7 +54,9 @@ def share_clusters(
 
 
 @compiled
-def count_clusters(starts: Offsets, user: IntVector, shares: Matrix, first: int, last: int, counts: Matrix) -> None:
+def count_clusters(
+    starts: Offsets, user: IntVector, shares: Matrix, first: int, last: int, counts: Matrix
+) -> None:
     """The shares of its raters, added up for each slot, in the order of the log."""
     n_clusters = shares.shape[1]
     for slot in range(first, last):
@@ -61,7 +70,15 @@ def count_clusters(starts: Offsets, user: IntVector, shares: Matrix, first: int,
 
 
 @compiled
-def solve_levels(counts: Matrix, sizes: Vector, unlogged: Matrix, smoothing: float, first: int, last: int, found: Matrix) -> None:
+def solve_levels(
+    counts: Matrix,
+    sizes: Vector,
+    unlogged: Matrix,
+    smoothing: float,
+    first: int,
+    last: int,
+    found: Matrix,
+) -> None:
     """For items ``first`` to ``last`` and each cluster, the shares B of the rating levels that are best for
 
         sum_r (A_r + smoothing) log B_r + M log(sum_r unlogged_r B_r),    sum_r B_r = 1,
@@ -76,7 +93,9 @@ def solve_levels(counts: Matrix, sizes: Vector, unlogged: Matrix, smoothing: flo
 
 
 @compiled
-def solve_one(counts: Vector, size: float, unlogged: Vector, smoothing: float, found: Vector) -> None:
+def solve_one(
+    counts: Vector, size: float, unlogged: Vector, smoothing: float, found: Vector
+) -> None:
     """B_r = (A_r + smoothing) / (N + M (1 - (1 - x) c_r)), N = sum (A_r + smoothing), c_r = unlogged_r / their largest.
 
     The sum f(x) of these shares is 1 or less at x = 0 and rises as x falls; x is where it is 1. Newton's method runs on 1 / f,

@@ -50,7 +50,9 @@ def dot(left: Matrix, u: int, right: Matrix, i: int) -> float:
 
 
 @compiled
-def add_product_slopes(slope: float, left: Matrix, u: int, right: Matrix, i: int, by_left: Matrix, by_right: Matrix) -> None:
+def add_product_slopes(
+    slope: float, left: Matrix, u: int, right: Matrix, i: int, by_left: Matrix, by_right: Matrix
+) -> None:
     """Pass a slope by left[u] . right[i] on to the two."""
     for j in range(left.shape[1]):
         by_left[u, j] += slope * right[i, j]
@@ -67,12 +69,28 @@ def interval(lower: float, upper: float) -> tuple[float, float, float]:
 
 
 @compiled
-def add_ratings(u: int, log: LevelLog, users: Users, items: Items, known: Exponentials, by: tuple[Users, Items]) -> float:
+def add_ratings(
+    u: int, log: LevelLog, users: Users, items: Items, known: Exponentials, by: tuple[Users, Items]
+) -> float:
     """The sum of log P_y over a user's ratings."""
     starts, item, levels = log
-    user_factors, item_factors, item_offset, cuts = users.factors, items.factors, items.offset, items.cuts
-    own_offset, own_precision, item_precision = users.offset[u], known.user_precision[u], known.item_precision
-    by_user_factors, by_item_factors, by_item_offset, by_item_noise = by[0].factors, by[1].factors, by[1].offset, by[1].noise
+    user_factors, item_factors, item_offset, cuts = (
+        users.factors,
+        items.factors,
+        items.offset,
+        items.cuts,
+    )
+    own_offset, own_precision, item_precision = (
+        users.offset[u],
+        known.user_precision[u],
+        known.item_precision,
+    )
+    by_user_factors, by_item_factors, by_item_offset, by_item_noise = (
+        by[0].factors,
+        by[1].factors,
+        by[1].offset,
+        by[1].noise,
+    )
     by_cuts, by_own_offset, by_own_noise, total = by[1].cuts, 0.0, 0.0, 0.0
     for cell in range(starts[u], starts[u + 1]):
         i, level = int(item[cell]), int(levels[cell])
@@ -94,19 +112,27 @@ def add_ratings(u: int, log: LevelLog, users: Users, items: Items, known: Expone
         by_own_noise += by_noise
         by_item_offset[i] += by_score
         by_item_noise[i] += by_noise
-        add_product_slopes(by_score, user_factors, u, item_factors, i, by_user_factors, by_item_factors)
+        add_product_slopes(
+            by_score, user_factors, u, item_factors, i, by_user_factors, by_item_factors
+        )
     by[0].offset[u] += by_own_offset
     by[0].noise[u] += by_own_noise
     return total
 
 
 @compiled
-def add_choices(u: int, log: LevelLog, users: Users, items: Items, by: tuple[Users, Items]) -> float:
+def add_choices(
+    u: int, log: LevelLog, users: Users, items: Items, by: tuple[Users, Items]
+) -> float:
     """The sum of log sigma(eta_y) over a user's ratings."""
     starts, item, levels = log
     user_exposure, item_exposure, popularity = users.exposure, items.exposure, items.popularity
     user_effect, item_effect, activity = users.effect, items.effect, users.activity[u]
-    by_user_exposure, by_item_exposure, by_popularity = by[0].exposure, by[1].exposure, by[1].popularity
+    by_user_exposure, by_item_exposure, by_popularity = (
+        by[0].exposure,
+        by[1].exposure,
+        by[1].popularity,
+    )
     by_user_effect, by_item_effect, by_activity, total = by[0].effect, by[1].effect, 0.0, 0.0
     for cell in range(starts[u], starts[u + 1]):
         i, level = int(item[cell]), int(levels[cell])
@@ -117,7 +143,9 @@ def add_choices(u: int, log: LevelLog, users: Users, items: Items, by: tuple[Use
         by_popularity[i] += slope
         by_user_effect[u, level] += slope
         by_item_effect[i, level] += slope
-        add_product_slopes(slope, user_exposure, u, item_exposure, i, by_user_exposure, by_item_exposure)
+        add_product_slopes(
+            slope, user_exposure, u, item_exposure, i, by_user_exposure, by_item_exposure
+        )
     by[0].activity[u] += by_activity
     return total
 
@@ -155,17 +183,41 @@ def sum_out(
 
 @compiled
 def add_unlogged(
-    u: int, log: LevelLog, draws: Draws, users: Users, items: Items, known: Exponentials, by: tuple[Users, Items]
+    u: int,
+    log: LevelLog,
+    draws: Draws,
+    users: Users,
+    items: Items,
+    known: Exponentials,
+    by: tuple[Users, Items],
 ) -> float:
     """The sum of b log m over those of a user's unlogged cells that are taken."""
     starts, item, _ = log
     first, end, n_drawn, place = starts[u], starts[u + 1], draws.n_drawn[u], draws.place[u]
-    user_factors, item_factors, item_offset, cuts = users.factors, items.factors, items.offset, items.cuts
+    user_factors, item_factors, item_offset, cuts = (
+        users.factors,
+        items.factors,
+        items.offset,
+        items.cuts,
+    )
     user_exposure, item_exposure, popularity = users.exposure, items.exposure, items.popularity
-    own_offset, own_precision, item_precision = users.offset[u], known.user_precision[u], known.item_precision
+    own_offset, own_precision, item_precision = (
+        users.offset[u],
+        known.user_precision[u],
+        known.item_precision,
+    )
     activity, user_odds, item_odds = users.activity[u], known.user_odds, known.item_odds
-    by_user_factors, by_item_factors, by_item_offset, by_item_noise = by[0].factors, by[1].factors, by[1].offset, by[1].noise
-    by_user_exposure, by_item_exposure, by_popularity = by[0].exposure, by[1].exposure, by[1].popularity
+    by_user_factors, by_item_factors, by_item_offset, by_item_noise = (
+        by[0].factors,
+        by[1].factors,
+        by[1].offset,
+        by[1].noise,
+    )
+    by_user_exposure, by_item_exposure, by_popularity = (
+        by[0].exposure,
+        by[1].exposure,
+        by[1].popularity,
+    )
     by_user_effect, by_item_effect, by_cuts = by[0].effect, by[1].effect, by[1].cuts
     by_own_offset, by_own_noise, by_activity, total = 0.0, 0.0, 0.0, 0.0
     n_cuts, n_unlogged, cell = cuts.shape[1], item_offset.size - (end - first), first
@@ -198,8 +250,12 @@ def add_unlogged(
         by_item_offset[i] += by_score
         by_item_noise[i] += by_noise
         by_popularity[i] += shared
-        add_product_slopes(by_score, user_factors, u, item_factors, i, by_user_factors, by_item_factors)
-        add_product_slopes(shared, user_exposure, u, item_exposure, i, by_user_exposure, by_item_exposure)
+        add_product_slopes(
+            by_score, user_factors, u, item_factors, i, by_user_factors, by_item_factors
+        )
+        add_product_slopes(
+            shared, user_exposure, u, item_exposure, i, by_user_exposure, by_item_exposure
+        )
     by[0].offset[u] += by_own_offset
     by[0].noise[u] += by_own_noise
     by[0].activity[u] += by_activity
@@ -230,18 +286,38 @@ def add_likelihood(
 
 @compiled
 def fill_distribution(
-    user: IntVector, item: IntVector, users: Users, items: Items, known: Exponentials, selects: bool, shares: Matrix
+    user: IntVector,
+    item: IntVector,
+    users: Users,
+    items: Items,
+    known: Exponentials,
+    selects: bool,
+    shares: Matrix,
 ) -> None:
     """P_r of each pair; with ``selects`` P_r sigma(-eta_r) over its sum, as of a cell that is not logged."""
-    user_factors, item_factors, user_offset, item_offset = users.factors, items.factors, users.offset, items.offset
-    user_exposure, item_exposure, activity, popularity = users.exposure, items.exposure, users.activity, items.popularity
+    user_factors, item_factors, user_offset, item_offset = (
+        users.factors,
+        items.factors,
+        users.offset,
+        items.offset,
+    )
+    user_exposure, item_exposure, activity, popularity = (
+        users.exposure,
+        items.exposure,
+        users.activity,
+        items.popularity,
+    )
     user_precision, item_precision, user_odds, item_odds = known
     cuts, n_cuts = items.cuts, items.cuts.shape[1]
     for row in range(user.size):
         u, i = int(user[row]), int(item[row])
         precision = user_precision[u] * item_precision[i]
         score = dot(user_factors, u, item_factors, i) + user_offset[u] + item_offset[i]
-        odds = math.exp(activity[u] + popularity[i] + dot(user_exposure, u, item_exposure, i)) if selects else 0.0
+        odds = (
+            math.exp(activity[u] + popularity[i] + dot(user_exposure, u, item_exposure, i))
+            if selects
+            else 0.0
+        )
         below, total = 0.0, 0.0
         for r in range(n_cuts + 1):
             up_to = sigmoid((cuts[i, r] - score) * precision) if r < n_cuts else 1.0

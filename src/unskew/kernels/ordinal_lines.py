@@ -49,7 +49,9 @@ class Exponentials(NamedTuple):
     @classmethod
     def of(cls, users: Users, items: Items) -> Exponentials:
         """exp(-noise) and exp(effect) of both sides."""
-        return cls(np.exp(-users.noise), np.exp(-items.noise), np.exp(users.effect), np.exp(items.effect))
+        return cls(
+            np.exp(-users.noise), np.exp(-items.noise), np.exp(users.effect), np.exp(items.effect)
+        )
 
 
 class LevelLog(NamedTuple):

@@ -61,7 +61,9 @@ def count_users(user: IntVector, item: IntVector, n_items: int, counts: Offsets)
 
 
 @compiled
-def place_cells(user: IntVector, item: IntVector, first_cell: int, places: Offsets, logged: Pairs) -> None:
+def place_cells(
+    user: IntVector, item: IntVector, first_cell: int, places: Offsets, logged: Pairs
+) -> None:
     """The scatter of a counting sort: (cell, item) goes to ``logged[places[user]]``, and that place moves on by one.
 
     ``first_cell`` is where these users and items begin in the log, so that the log can be placed slice by slice.
@@ -77,7 +79,12 @@ def place_cells(user: IntVector, item: IntVector, first_cell: int, places: Offse
 
 @compiled
 def exact_positions(
-    scores: Scores, starts: Offsets, cells: IntVector, items: IntVector, above: IntVector, equal: IntVector
+    scores: Scores,
+    starts: Offsets,
+    cells: IntVector,
+    items: IntVector,
+    above: IntVector,
+    equal: IntVector,
 ) -> int:
     """``above`` and ``equal`` of every logged cell. Returns the first row with a NaN, or -1."""
     n_items = scores.shape[1]
@@ -105,7 +112,13 @@ def exact_positions(
 
 @compiled
 def top_positions(
-    scores: Scores, starts: Offsets, cells: IntVector, items: IntVector, top: int, above: IntVector, equal: IntVector
+    scores: Scores,
+    starts: Offsets,
+    cells: IntVector,
+    items: IntVector,
+    top: int,
+    above: IntVector,
+    equal: IntVector,
 ) -> int:
     """``above`` and ``equal`` of every logged cell with ``above < top``; other cells stay as they are or become exact too.
 
@@ -117,7 +130,11 @@ def top_positions(
     top = min(top, n_items)
     few_maxima = np.empty(max(1, n_items // FOLD), scores.dtype)
     maxima = np.empty(min(few_maxima.size, CHUNKS_PER_PLACE * top), scores.dtype)
-    whole, places, finer = np.zeros(1, np.uint32), np.empty(n_items + 1, np.uint32), np.empty(n_items + 1, np.uint32)
+    whole, places, finer = (
+        np.zeros(1, np.uint32),
+        np.empty(n_items + 1, np.uint32),
+        np.empty(n_items + 1, np.uint32),
+    )
     reaching = np.empty(n_items + LANES, scores.dtype)
     for r in range(scores.shape[0]):
         row = scores[r]
@@ -134,7 +151,9 @@ def top_positions(
         for place in range(starts[r], starts[r + 1]):
             score = row[items[place]]
             if score >= bound:
-                above[cells[place]], equal[cells[place]] = _count_between(reaching, 0, chosen.size, score)
+                above[cells[place]], equal[cells[place]] = _count_between(
+                    reaching, 0, chosen.size, score
+                )
     return -1
 
 
@@ -149,7 +168,9 @@ def _count(values: Scores, score: Score) -> tuple[np.int32, np.int32]:
 
 
 @compiled
-def _count_all(row: Scores, cells: IntVector, items: IntVector, above: IntVector, equal: IntVector) -> np.bool_:
+def _count_all(
+    row: Scores, cells: IntVector, items: IntVector, above: IntVector, equal: IntVector
+) -> np.bool_:
     """Counts the whole row for each cell; tells whether the row has a NaN."""
     for place in range(cells.size):
         above[cells[place]], equal[cells[place]] = _count(row, row[items[place]])
@@ -224,7 +245,9 @@ def _add_up(tally: Places, first: Places, slot: Places) -> None:
 
 
 @compiled
-def _sort_by_bucket(row: Scores, bucket: Buckets, shared: Places, tally: Places, slot: Places, order: Scores) -> None:
+def _sort_by_bucket(
+    row: Scores, bucket: Buckets, shared: Places, tally: Places, slot: Places, order: Scores
+) -> None:
     """Counting sort of the shared items: bucket b is ``order[slot[b]:slot[b + 1]]``, and all that follows is smaller or NaN."""
     for place in range(shared.size):
         j = shared[place]
@@ -254,7 +277,9 @@ def _count_in_buckets(
 
 
 @compiled
-def _count_between(values: Scores, start: int, stop: int, score: Score) -> tuple[np.int32, np.int32]:
+def _count_between(
+    values: Scores, start: int, stop: int, score: Score
+) -> tuple[np.int32, np.int32]:
     """#{v > score} and #{v = score} in ``values[start:stop]``, if the next ``LANES`` values are smaller or NaN."""
     above, equal = np.int32(0), np.int32(0)
     at, end = np.uint64(start), np.uint64(stop)
@@ -284,7 +309,9 @@ def _fold(values: Scores, maxima: Scores) -> np.bool_:
         for c in range(size):
             first, second, third, fourth = parts[0, c], parts[1, c], parts[2, c], parts[3, c]
             maxima[c] = _larger(_larger(first, second), _larger(third, _larger(fourth, maxima[c])))
-            n_nan += np.int32((first != first) | (second != second)) + np.int32((third != third) | (fourth != fourth))
+            n_nan += np.int32((first != first) | (second != second)) + np.int32(
+                (third != third) | (fourth != fourth)
+            )
     for start in range(n_folded, values.size, size):
         part = values[start : start + size]
         for c in range(part.size):
@@ -324,7 +351,9 @@ def _n_reaching(values: Scores, bound: Score) -> np.int32:
 
 
 @compiled
-def _reaching(values: Scores, bound: Score, chunks: Places, n_chunks: int, places: Places) -> Places:
+def _reaching(
+    values: Scores, bound: Score, chunks: Places, n_chunks: int, places: Places
+) -> Places:
     """Where the values of some of the ``n_chunks`` chunks reach the bound, written to the front of ``places``.
 
     Chunk c is v_c, v_{c + C}, ... as in :func:`_fold`. A ``range`` with this step would divide for each chunk.

@@ -62,15 +62,27 @@ AHEAD = 24
 PIECE = 1024
 """Cells whose lines are added up before their sum joins that of the row, so that float32 loses little in long rows."""
 
-TILE_4_3, TILE_4_2, TILE_8_1 = gram_tile(4, 256, 256, 256), gram_tile(4, 256, 256), gram_tile(8, 256)
-WIDE_6, WIDE_5, WIDE_4 = gram_tile(8, 512, 512, 512), gram_tile(8, 512, 512, 256), gram_tile(8, 512, 512)
+TILE_4_3, TILE_4_2, TILE_8_1 = (
+    gram_tile(4, 256, 256, 256),
+    gram_tile(4, 256, 256),
+    gram_tile(8, 256),
+)
+WIDE_6, WIDE_5, WIDE_4 = (
+    gram_tile(8, 512, 512, 512),
+    gram_tile(8, 512, 512, 256),
+    gram_tile(8, 512, 512),
+)
 WIDE_3, WIDE_2 = gram_tile(8, 512, 256), gram_tile(8, 512)
 EDGE_4, EDGE_1 = gram_tile(2, 256, 256, 256, 256), gram_tile(2, 256)
 EDGE = 2
 """Columns beyond the last whole block that are cheaper line by line than as a block of their own."""
 WIDE_FROM = 40 if has_wide_vectors() else 1 << 30
 """Columns from which on vectors of 512 bits are faster, where there are any."""
-ONE_PIVOT, FOUR_PIVOTS, TWO_ROWS = eliminate_lanes(1, 1), eliminate_lanes(4, 1), eliminate_lanes(4, 2)
+ONE_PIVOT, FOUR_PIVOTS, TWO_ROWS = (
+    eliminate_lanes(1, 1),
+    eliminate_lanes(4, 1),
+    eliminate_lanes(4, 2),
+)
 
 
 def entry_type(dtype: npt.DTypeLike, n_partners: int) -> np.dtype[np.void]:
@@ -218,7 +230,15 @@ def end_of_fetching(entries: Entries, partners: Floats) -> int:
 
 
 @compiled
-def fill_panel(first: int, n: int, cells: Cells, constant: Number, partners: Floats, n_solved: int, panel: Floats) -> None:
+def fill_panel(
+    first: int,
+    n: int,
+    cells: Cells,
+    constant: Number,
+    partners: Floats,
+    n_solved: int,
+    panel: Floats,
+) -> None:
     """panel[k] = root_weight * [x, t, ...] for the ``n`` cells from ``first`` on."""
     _, entries = cells
     end = end_of_fetching(entries, partners)
@@ -252,7 +272,15 @@ def add_cells(
 
 
 @compiled
-def gram_of(first: int, end: int, cells: Cells, constant: Number, partners: Floats, n_solved: int, lanes: int) -> Floats:
+def gram_of(
+    first: int,
+    end: int,
+    cells: Cells,
+    constant: Number,
+    partners: Floats,
+    n_solved: int,
+    lanes: int,
+) -> Floats:
     """The Gram matrix of a piece of a row, its upper triangle filled."""
     width = partners.shape[1]
     panel, gram = np.zeros((PANEL, width), partners.dtype), np.zeros((width, width), partners.dtype)
@@ -298,7 +326,14 @@ def eliminate(systems: Floats, n_solved: int, inverses: Floats) -> None:
             invert_lanes(systems, line_of(pivot, pivot, n_solved), inverses, pivot)
             for row in range(pivot + 1, last):
                 source = line_of(pivot, row, n_solved)
-                ONE_PIVOT(systems, (line_of(row, row, n_solved),), (source,), n_solved + 1 - row, inverses, pivot)
+                ONE_PIVOT(
+                    systems,
+                    (line_of(row, row, n_solved),),
+                    (source,),
+                    n_solved + 1 - row,
+                    inverses,
+                    pivot,
+                )
         for row in range(last, n_solved + 1, 2):
             sources = (
                 line_of(first, row, n_solved),
@@ -344,9 +379,15 @@ def solve_rows(
     starts, (least, most) = cells[0], sizes
     n_solved, width, dtype = ridge.size, partners.shape[1], partners.dtype
     n_lines = (n_solved + 1) * (n_solved + 2) // 2
-    panel, grams = np.zeros((PANEL, width), dtype), np.zeros((SIDE_BY_SIDE * width + 1, width), dtype)
+    panel, grams = (
+        np.zeros((PANEL, width), dtype),
+        np.zeros((SIDE_BY_SIDE * width + 1, width), dtype),
+    )
     systems = np.empty((n_lines + BLOCK, SIDE_BY_SIDE), dtype)
-    inverses, solution = np.ones((n_solved, SIDE_BY_SIDE), dtype), np.zeros((n_solved, SIDE_BY_SIDE), dtype)
+    inverses, solution = (
+        np.ones((n_solved, SIDE_BY_SIDE), dtype),
+        np.zeros((n_solved, SIDE_BY_SIDE), dtype),
+    )
     for batch in range(rows[0], rows[1], SIDE_BY_SIDE):
         n_rows, n_filled = min(SIDE_BY_SIDE, rows[1] - batch), 0
         for lane in range(n_rows):
@@ -384,7 +425,9 @@ def multiply_rows(rows: tuple[int, int], cells: Cells, partners: Floats, product
         for first in range(starts[row], starts[row + 1], PIECE):
             piece[0] = 0
             for cell in range(first, min(first + PIECE, starts[row + 1])):
-                add_scaled(partners, np.int64(entries[cell].partner), entries[cell].rating, piece, 0, 0)
+                add_scaled(
+                    partners, np.int64(entries[cell].partner), entries[cell].rating, piece, 0, 0
+                )
             for j in range(width):
                 products[row, j] += piece[0, j]
 
@@ -430,5 +473,11 @@ def reweigh(
     starts, entries = cells
     for row in range(rows[0], rows[1]):
         for cell in range(starts[row], starts[row + 1]):
-            error = abs(entries[cell].rating - constant - dot(solutions, row, partners, np.int64(entries[cell].partner)))
-            reweighed[cell].root_weight = entries[cell].root_weight / np.sqrt(2 * max(error, smallest))
+            error = abs(
+                entries[cell].rating
+                - constant
+                - dot(solutions, row, partners, np.int64(entries[cell].partner))
+            )
+            reweighed[cell].root_weight = entries[cell].root_weight / np.sqrt(
+                2 * max(error, smallest)
+            )

@@ -44,7 +44,9 @@ WIDEST = 512 if has_wide_vectors() else VECTOR_BITS
 class Rows:
     """A two-dimensional array inside generated code: pointers to rows, vectors at columns."""
 
-    def __init__(self, context: Any, builder: Any, array_type: Any, value: Any, bits: int = VECTOR_BITS) -> None:
+    def __init__(
+        self, context: Any, builder: Any, array_type: Any, value: Any, bits: int = VECTOR_BITS
+    ) -> None:
         array = context.make_array(array_type)(context, builder, value)
         self.builder, self.data = builder, array.data
         self.width = cgutils.unpack_tuple(builder, array.shape, 2)[1]
@@ -71,13 +73,17 @@ class Rows:
         """A vector of one number."""
         nothing = ir.Constant(self.vector, ir.Undefined)
         first = self.builder.insert_element(nothing, scalar, I32(0))
-        return self.builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(I32, self.lanes), [0] * self.lanes))
+        return self.builder.shuffle_vector(
+            first, nothing, ir.Constant(ir.VectorType(I32, self.lanes), [0] * self.lanes)
+        )
 
     def multiply_add(self, left: Any, right: Any, addend: Any) -> Any:
         """Left * right + addend, rounded once."""
         kind = ir.FunctionType(self.vector, [self.vector] * 3)
         name = f"llvm.fma.v{self.lanes}f{8 * self.align}"
-        return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name), [left, right, addend])
+        return self.builder.call(
+            cgutils.get_or_insert_function(self.builder.module, kind, name), [left, right, addend]
+        )
 
     def lane_columns(self) -> list[Any]:
         """Where the vectors of a line of systems side by side start."""
@@ -97,25 +103,44 @@ def gram_tile(n_rows: int, *vectors: int) -> Callable[..., None]:
     @intrinsic
     def tile(typing_context: Any, panel: Any, n: Any, top: Any, left: Any, gram: Any) -> Any:  # noqa: ARG001
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            sources = [Rows(context, builder, signature.args[0], arguments[0], bits) for bits in vectors]
-            targets = [Rows(context, builder, signature.args[4], arguments[4], bits) for bits in vectors]
+            sources = [
+                Rows(context, builder, signature.args[0], arguments[0], bits) for bits in vectors
+            ]
+            targets = [
+                Rows(context, builder, signature.args[4], arguments[4], bits) for bits in vectors
+            ]
             n, top, left = arguments[1:4]
             shifts = accumulate((source.lanes for source in sources[:-1]), initial=0)
             columns = [builder.add(left, I64(shift)) for shift in shifts]
-            sums = [[cgutils.alloca_once(builder, source.vector) for source in sources] for _ in range(n_rows)]
-            for place, source in ((place, source) for line in sums for place, source in zip(line, sources, strict=True)):
+            sums = [
+                [cgutils.alloca_once(builder, source.vector) for source in sources]
+                for _ in range(n_rows)
+            ]
+            for place, source in (
+                (place, source)
+                for line in sums
+                for place, source in zip(line, sources, strict=True)
+            ):
                 builder.store(ir.Constant(source.vector, [0.0] * source.lanes), place)
             with cgutils.for_range(builder, n, intp=I64) as loop:
                 row = sources[0].row(loop.index)
-                values = [source.load(row, column) for source, column in zip(sources, columns, strict=True)]
+                values = [
+                    source.load(row, column)
+                    for source, column in zip(sources, columns, strict=True)
+                ]
                 for r, line in enumerate(sums):
                     scalar = builder.load(builder.gep(row, [builder.add(top, I64(r))]))
                     for place, source, value in zip(line, sources, values, strict=True):
-                        builder.store(source.multiply_add(source.spread(scalar), value, builder.load(place)), place)
+                        builder.store(
+                            source.multiply_add(source.spread(scalar), value, builder.load(place)),
+                            place,
+                        )
             for r, line in enumerate(sums):
                 row = targets[0].row(builder.add(top, I64(r)))
                 for place, target, column in zip(line, targets, columns, strict=True):
-                    target.store(builder.fadd(target.load(row, column), builder.load(place)), row, column)
+                    target.store(
+                        builder.fadd(target.load(row, column), builder.load(place)), row, column
+                    )
             return context.get_dummy_value()
 
         return types.void(panel, types.int64, types.int64, types.int64, gram), generate
@@ -131,7 +156,10 @@ def copy_scaled(typing_context: Any, source: Any, i: Any, factor: Any, target: A
         one = Rows(context, builder, signature.args[0], arguments[0])
         other = Rows(context, builder, signature.args[3], arguments[3])
         row, goal = one.row(arguments[1]), other.row(arguments[4])
-        factors, is_narrower = one.spread(arguments[2]), builder.icmp_signed("<", one.width, other.width)
+        factors, is_narrower = (
+            one.spread(arguments[2]),
+            builder.icmp_signed("<", one.width, other.width),
+        )
         width = builder.select(is_narrower, one.width, other.width)
         for columns in _runs(builder, one, I64(0), width):
             scaled = [builder.fmul(factors, one.load(row, column)) for column in columns]
@@ -149,7 +177,10 @@ def fetch(typing_context: Any, source: Any, i: Any, n: Any) -> Any:  # noqa: ARG
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         rows = Rows(context, builder, signature.args[0], arguments[0])
         row, a_line = rows.row(arguments[1]), I64(CACHE_LINE // rows.align)
-        with cgutils.for_range_slice(builder, I64(0), arguments[2], a_line, intp=I64) as (column, _):
+        with cgutils.for_range_slice(builder, I64(0), arguments[2], a_line, intp=I64) as (
+            column,
+            _,
+        ):
             prefetch(builder, builder.gep(row, [column]), to_write=False)
         return context.get_dummy_value()
 
@@ -157,7 +188,9 @@ def fetch(typing_context: Any, source: Any, i: Any, n: Any) -> Any:  # noqa: ARG
 
 
 @intrinsic
-def add_scaled(typing_context: Any, source: Any, i: Any, factor: Any, target: Any, k: Any, left: Any) -> Any:  # noqa: ARG001
+def add_scaled(
+    typing_context: Any, source: Any, i: Any, factor: Any, target: Any, k: Any, left: Any
+) -> Any:  # noqa: ARG001
     """``target[k, left:] += factor * source[i, left:]``; ``left`` is a multiple of 8."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -166,7 +199,10 @@ def add_scaled(typing_context: Any, source: Any, i: Any, factor: Any, target: An
         row, goal = one.row(arguments[1]), other.row(arguments[4])
         factors = one.spread(arguments[2])
         for columns in _runs(builder, one, arguments[5], one.width):
-            sums = [one.multiply_add(factors, one.load(row, column), other.load(goal, column)) for column in columns]
+            sums = [
+                one.multiply_add(factors, one.load(row, column), other.load(goal, column))
+                for column in columns
+            ]
             for column, value in zip(columns, sums, strict=True):
                 other.store(value, goal, column)
         return context.get_dummy_value()
@@ -195,7 +231,9 @@ def dot(typing_context: Any, source: Any, i: Any, target: Any, k: Any) -> Any:  
 
 
 @intrinsic
-def leave(typing_context: Any, panel: Any, start: Any, end: Any, target: Any, lines: Any, i: Any, j: Any) -> Any:  # noqa: ARG001
+def leave(
+    typing_context: Any, panel: Any, start: Any, end: Any, target: Any, lines: Any, i: Any, j: Any
+) -> Any:  # noqa: ARG001
     """``lines[j] += sum e[k] panel[k]`` with ``e[k] = target[k] - panel[k] . lines[i]``, start <= k < end.
 
     Returns ``sum e[k]^2``. Eight rows of the panel at a time, so that there is a multiple of 8 of them, and in the widest vectors
@@ -203,14 +241,19 @@ def leave(typing_context: Any, panel: Any, start: Any, end: Any, target: Any, li
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        rows, by = (Rows(context, builder, signature.args[at], arguments[at], WIDEST) for at in (0, 4))
+        rows, by = (
+            Rows(context, builder, signature.args[at], arguments[at], WIDEST) for at in (0, 4)
+        )
         _, start, end, targets, _, i, j = arguments
         width, step = rows.width, I64(rows.lanes)
         direction, goal = by.row(i), by.row(j)
         nothing = ir.Constant(rows.vector, [0.0] * rows.lanes)
         eight = ir.VectorType(rows.number, BLOCK)
         given = context.make_array(signature.args[3])(context, builder, targets).data
-        squares, sums = cgutils.alloca_once(builder, eight), [cgutils.alloca_once(builder, rows.vector) for _ in range(BLOCK)]
+        squares, sums = (
+            cgutils.alloca_once(builder, eight),
+            [cgutils.alloca_once(builder, rows.vector) for _ in range(BLOCK)],
+        )
         builder.store(ir.Constant(eight, [0.0] * BLOCK), squares)
         with cgutils.for_range_slice(builder, start, end, I64(BLOCK), intp=I64) as (first, _):
             lines = [rows.row(builder.add(first, I64(k))) for k in range(BLOCK)]
@@ -219,7 +262,10 @@ def leave(typing_context: Any, panel: Any, start: Any, end: Any, target: Any, li
             with cgutils.for_range_slice(builder, I64(0), width, step, intp=I64) as (column, _):
                 along = by.load(direction, column)
                 for line, place in zip(lines, sums, strict=True):
-                    builder.store(rows.multiply_add(rows.load(line, column), along, builder.load(place)), place)
+                    builder.store(
+                        rows.multiply_add(rows.load(line, column), along, builder.load(place)),
+                        place,
+                    )
             wanted = builder.load(builder.bitcast(builder.gep(given, [first]), eight.as_pointer()))
             wanted.align = rows.align
             error = builder.fsub(wanted, _sums(builder, [builder.load(place) for place in sums]))
@@ -232,7 +278,9 @@ def leave(typing_context: Any, panel: Any, start: Any, end: Any, target: Any, li
                 by.store(value, goal, column)
         return _sum(builder, builder.load(squares))
 
-    return panel.dtype(panel, types.int64, types.int64, target, lines, types.int64, types.int64), generate
+    return panel.dtype(
+        panel, types.int64, types.int64, target, lines, types.int64, types.int64
+    ), generate
 
 
 def _sum(builder: Any, vector: Any) -> Any:
@@ -247,7 +295,9 @@ def _sums(builder: Any, vectors: list[Any]) -> Any:
     """The sums of eight vectors, as the lanes of one: neighbours in pairs of vectors are added until there are eight numbers."""
 
     def picked(one: Any, other: Any, lanes: range) -> Any:
-        return builder.shuffle_vector(one, other, ir.Constant(ir.VectorType(I32, len(lanes)), list(lanes)))
+        return builder.shuffle_vector(
+            one, other, ir.Constant(ir.VectorType(I32, len(lanes)), list(lanes))
+        )
 
     n = vectors[0].type.count
     while len(vectors) > 1:
@@ -263,17 +313,26 @@ def _sums(builder: Any, vectors: list[Any]) -> Any:
 
 
 @intrinsic
-def interleave(typing_context: Any, sources: Any, first: Any, stride: Any, column: Any, lines: Any, goal: Any) -> Any:  # noqa: ARG001
+def interleave(
+    typing_context: Any, sources: Any, first: Any, stride: Any, column: Any, lines: Any, goal: Any
+) -> Any:  # noqa: ARG001
     """``lines[goal + c, lane] = sources[first + lane * stride, column + c]`` for c < 8: rows become the lanes of lines."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        source, target = (Rows(context, builder, signature.args[at], arguments[at]) for at in (0, 4))
+        source, target = (
+            Rows(context, builder, signature.args[at], arguments[at]) for at in (0, 4)
+        )
         _, first, stride, column, _, goal = arguments
-        rows = [source.row(builder.add(first, builder.mul(I64(lane), stride))) for lane in range(SIDE_BY_SIDE)]
+        rows = [
+            source.row(builder.add(first, builder.mul(I64(lane), stride)))
+            for lane in range(SIDE_BY_SIDE)
+        ]
         for lane in range(0, SIDE_BY_SIDE, source.lanes):
             for shift in range(0, BLOCK, source.lanes):
                 at = builder.add(column, I64(shift))
-                values = _transposed(builder, [source.load(row, at) for row in rows[lane : lane + source.lanes]])
+                values = _transposed(
+                    builder, [source.load(row, at) for row in rows[lane : lane + source.lanes]]
+                )
                 for c, value in enumerate(values):
                     target.store(value, target.row(builder.add(goal, I64(shift + c))), I64(lane))
         return context.get_dummy_value()
@@ -284,11 +343,15 @@ def interleave(typing_context: Any, sources: Any, first: Any, stride: Any, colum
 def _transposed(builder: Any, vectors: list[Any]) -> list[Any]:
     """A square of numbers, its rows as vectors, by perfect shuffles: each halves the distance between neighbours of a column."""
     n = len(vectors)
-    low = [place for pair in zip(range(n // 2), range(n, n + n // 2), strict=True) for place in pair]
+    low = [
+        place for pair in zip(range(n // 2), range(n, n + n // 2), strict=True) for place in pair
+    ]
     for _ in range(n.bit_length() - 1):
         pairs = list(zip(vectors[: n // 2], vectors[n // 2 :], strict=True))
         vectors = [
-            builder.shuffle_vector(one, other, ir.Constant(ir.VectorType(I32, n), [place + shift for place in low]))
+            builder.shuffle_vector(
+                one, other, ir.Constant(ir.VectorType(I32, n), [place + shift for place in low])
+            )
             for one, other in pairs
             for shift in (0, n // 2)
         ]
@@ -300,7 +363,9 @@ def invert_lanes(typing_context: Any, lines: Any, a: Any, inverses: Any, i: Any)
     """``inverses[i] = 1 / lines[a]``, lane by lane."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        source, target = (Rows(context, builder, signature.args[at], arguments[at]) for at in (0, 2))
+        source, target = (
+            Rows(context, builder, signature.args[at], arguments[at]) for at in (0, 2)
+        )
         one = source.spread(ir.Constant(source.number, 1.0))
         for column in source.lane_columns():
             inverse = builder.fdiv(one, source.load(source.row(arguments[1]), column))
@@ -320,20 +385,30 @@ def eliminate_lanes(n_pivots: int, n_goals: int) -> Callable[..., None]:
     """
 
     @intrinsic
-    def eliminate(typing_context: Any, lines: Any, goals: Any, sources: Any, n: Any, inverses: Any, i: Any) -> Any:  # noqa: ARG001
+    def eliminate(
+        typing_context: Any, lines: Any, goals: Any, sources: Any, n: Any, inverses: Any, i: Any
+    ) -> Any:  # noqa: ARG001
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            rows, scales = (Rows(context, builder, signature.args[at], arguments[at]) for at in (0, 4))
+            rows, scales = (
+                Rows(context, builder, signature.args[at], arguments[at]) for at in (0, 4)
+            )
             n, i = arguments[3], arguments[5]
             goals = cgutils.unpack_tuple(builder, arguments[1], n_goals)
             sources = cgutils.unpack_tuple(builder, arguments[2], n_pivots)
             columns = rows.lane_columns()
 
             def factor(goal: int, pivot: int, column: Any) -> Any:
-                source, scale = rows.row(builder.add(sources[pivot], I64(goal))), scales.row(builder.add(i, I64(pivot)))
-                return builder.fneg(builder.fmul(rows.load(source, column), scales.load(scale, column)))
+                source, scale = (
+                    rows.row(builder.add(sources[pivot], I64(goal))),
+                    scales.row(builder.add(i, I64(pivot))),
+                )
+                return builder.fneg(
+                    builder.fmul(rows.load(source, column), scales.load(scale, column))
+                )
 
             factors = [
-                [[factor(goal, pivot, column) for column in columns] for pivot in range(n_pivots)] for goal in range(n_goals)
+                [[factor(goal, pivot, column) for column in columns] for pivot in range(n_pivots)]
+                for goal in range(n_goals)
             ]
 
             def eliminate_column(k: Any, first_goals: int) -> None:
@@ -344,7 +419,9 @@ def eliminate_lanes(n_pivots: int, n_goals: int) -> Callable[..., None]:
                         to = rows.row(builder.add(goals[goal], builder.sub(k, I64(goal))))
                         value = rows.load(to, column)
                         for pivot in range(n_pivots):
-                            value = rows.multiply_add(factors[goal][pivot][place], known[pivot], value)
+                            value = rows.multiply_add(
+                                factors[goal][pivot][place], known[pivot], value
+                            )
                         rows.store(value, to, column)
 
             for k in range(n_goals - 1):
@@ -360,11 +437,22 @@ def eliminate_lanes(n_pivots: int, n_goals: int) -> Callable[..., None]:
 
 
 @intrinsic
-def solve_lanes(typing_context: Any, lines: Any, right: Any, first: Any, n: Any, inverses: Any, solution: Any, i: Any) -> Any:  # noqa: ARG001
+def solve_lanes(
+    typing_context: Any,
+    lines: Any,
+    right: Any,
+    first: Any,
+    n: Any,
+    inverses: Any,
+    solution: Any,
+    i: Any,
+) -> Any:  # noqa: ARG001
     """``solution[i] = inverses[i] * (lines[right] - sum over k < n of lines[first + k] * solution[i + 1 + k])``, lane by lane."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        rows, scales, solved = (Rows(context, builder, signature.args[at], arguments[at]) for at in (0, 4, 5))
+        rows, scales, solved = (
+            Rows(context, builder, signature.args[at], arguments[at]) for at in (0, 4, 5)
+        )
         _, right, first, n, _, _, i = arguments
         columns = rows.lane_columns()
         sums = [cgutils.alloca_once(builder, rows.vector) for _ in columns]
@@ -375,13 +463,18 @@ def solve_lanes(typing_context: Any, lines: Any, right: Any, first: Any, n: Any,
             known = solved.row(builder.add(builder.add(i, I64(1)), loop.index))
             for place, column in zip(sums, columns, strict=True):
                 negative = builder.fneg(rows.load(by, column))
-                builder.store(rows.multiply_add(negative, solved.load(known, column), builder.load(place)), place)
+                builder.store(
+                    rows.multiply_add(negative, solved.load(known, column), builder.load(place)),
+                    place,
+                )
         for place, column in zip(sums, columns, strict=True):
             value = builder.fmul(builder.load(place), scales.load(scales.row(i), column))
             solved.store(value, solved.row(i), column)
         return context.get_dummy_value()
 
-    return types.void(lines, types.int64, types.int64, types.int64, inverses, solution, types.int64), generate
+    return types.void(
+        lines, types.int64, types.int64, types.int64, inverses, solution, types.int64
+    ), generate
 
 
 def _runs(builder: Any, rows: Rows, left: Any, width: Any) -> Iterator[list[Any]]:

@@ -7,8 +7,15 @@ from collections.abc import Callable, Mapping
 
 from unskew.data.checks import is_finite_number
 from unskew.errors import UnknownNameError, UsageError
-from unskew.metrics.judged import Metric
-from unskew.metrics.ranking import AreaAboveTop, CumulativeGain, DiscountedGain, Precision, Recall, StratifiedRecall
+from unskew.metrics.metric import Metric
+from unskew.metrics.ranking import (
+    AreaAboveTop,
+    CumulativeGain,
+    DiscountedGain,
+    Precision,
+    Recall,
+    StratifiedRecall,
+)
 from unskew.metrics.rating import AbsoluteError, Accuracy, SquaredError
 
 PLAIN: Mapping[str, Callable[[float | None], Metric]] = {
@@ -32,7 +39,9 @@ VALID = (*PLAIN, *(f"{name}@k" for name in AT_TOP))
 def find_metric(name: str | Metric, *, relevant: float | None = None) -> Metric:
     """The metric of that name, ratings of ``relevant`` and more being the relevant ones; a metric passes through."""
     if not (relevant is None or is_finite_number(relevant)):
-        raise UsageError(f"relevant must be the least rating that counts as relevant, such as 4; got {relevant!r}.")
+        raise UsageError(
+            f"relevant must be the least rating that counts as relevant, such as 4; got {relevant!r}."
+        )
     if not isinstance(name, str):
         return _own(name)
     if name in PLAIN:
@@ -41,7 +50,9 @@ def find_metric(name: str | Metric, *, relevant: float | None = None) -> Metric:
     if split is None or split[1] not in AT_TOP:
         raise UnknownNameError("metric", name, VALID)
     if len(split[2]) > 10 or int(split[2]) > LARGEST_TOP:
-        raise UsageError(f"metric {name[:40]!r} looks at more places than can be counted; k is at most {LARGEST_TOP:,}.")
+        raise UsageError(
+            f"metric {name[:40]!r} looks at more places than can be counted; k is at most {LARGEST_TOP:,}."
+        )
     return AT_TOP[split[1]](int(split[2]), relevant)
 
 

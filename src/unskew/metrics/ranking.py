@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unskew.metrics.judged import Delta, Judged, Places
+from unskew.metrics.metric import Delta, Judged, Places
 from unskew.types import Vector
 
 
@@ -78,7 +78,9 @@ class CumulativeGain:
     def __call__(self, judged: Judged, /) -> Delta:
         """Eq. (7): (I / k) * Y * 1{position <= k}."""
         places, n_items = judged.ranked()
-        return Delta(n_items / self.top * share_in_top(places, min(self.top, n_items)) * judged.rating)
+        return Delta(
+            n_items / self.top * share_in_top(places, min(self.top, n_items)) * judged.rating
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,9 @@ class Recall:
         """Per user sum h Y 1{position <= k} / sum h Y: a ratio, so only consistent."""
         places, n_items = judged.ranked()
         base = some_relevance(judged, self.relevant)
-        return Delta(base * share_in_top(places, min(self.top, n_items)), base, is_mean_of_users=True)
+        return Delta(
+            base * share_in_top(places, min(self.top, n_items)), base, is_mean_of_users=True
+        )
 
 
 @dataclass(frozen=True, slots=True)

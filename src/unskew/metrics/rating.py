@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unskew.metrics.judged import Delta, Judged
+from unskew.metrics.metric import Delta, Judged
 from unskew.types import Vector
 
 MAX_LEVELS = 101
@@ -30,7 +30,9 @@ def hit(rating: Vector, prediction: Vector, levels: Vector) -> Vector:
     A rating of the log is a level; an imputed one is any number.
     """
     middles = (levels[1:] + levels[:-1]) / 2
-    return np.where(np.searchsorted(middles, prediction) == np.searchsorted(middles, rating), 1.0, 0.0)
+    return np.where(
+        np.searchsorted(middles, prediction) == np.searchsorted(middles, rating), 1.0, 0.0
+    )
 
 
 def rating_levels(scale: Vector) -> Vector:

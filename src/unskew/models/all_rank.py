@@ -7,9 +7,9 @@ import numpy as np
 from unskew.data.checks import is_finite_number
 from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
-from unskew.models.all_cells import AllCellsRecommender, Dtype, Wanted, require_at_least
-from unskew.models.parameters import Parameters, without_offsets
-from unskew.models.solvers.alternating import Alternating
+from unskew.factorization.all_cells import AllCellsRecommender, Dtype, Wanted, require_at_least
+from unskew.factorization.als import Alternating
+from unskew.factorization.parameters import Parameters, without_offsets
 from unskew.threads import Workers
 from unskew.types import Vector
 
@@ -83,7 +83,11 @@ class AllRank(AllCellsRecommender):
     def _solver(self, log: Ratings, propensity: Vector | None, workers: Workers) -> Alternating:
         weight = np.ones(len(log)) if propensity is None else 1 / propensity
         wanted = Wanted(log, weight, self.missing_weight, self.missing_rating)
-        return Alternating(wanted.problem(self.n_factors, self.l2, weighs_penalty=True, dtype=self.dtype, workers=workers))
+        return Alternating(
+            wanted.problem(
+                self.n_factors, self.l2, weighs_penalty=True, dtype=self.dtype, workers=workers
+            )
+        )
 
     def _begin(self, log: Ratings, warm_start: Parameters | None) -> Parameters:
         return without_offsets(self._first(log, warm_start), self.missing_rating)
@@ -93,6 +97,10 @@ class AllRank(AllCellsRecommender):
         require_at_least(0, "l2", self.l2)
         require_at_least(0, "missing_weight", self.missing_weight)
         if not is_finite_number(self.missing_rating):
-            raise UsageError(f"missing_rating must be the rating that silence stands for; got {self.missing_rating!r}.")
+            raise UsageError(
+                f"missing_rating must be the rating that silence stands for; got {self.missing_rating!r}."
+            )
         if self.missing_weight >= 1:
-            raise UsageError(f"missing_weight must be below 1, the weight of a rating; got {self.missing_weight!r}.")
+            raise UsageError(
+                f"missing_weight must be below 1, the weight of a rating; got {self.missing_weight!r}."
+            )

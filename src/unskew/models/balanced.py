@@ -9,14 +9,14 @@ from unskew.data.checks import whole_number
 from unskew.data.propensities import PropensitiesLike, propensities_of
 from unskew.data.ratings import Ratings, require_log
 from unskew.errors import UsageError
-from unskew.models.balancing import Features, balanced
+from unskew.factorization.balancing import Features, balanced
+from unskew.factorization.objective import Offsets
+from unskew.factorization.parameters import Parameters, require_parameters
+from unskew.factorization.solution import Iterative
+from unskew.factorization.weights import weighted_mean
 from unskew.models.factored import FactorRecommender
-from unskew.models.factorization import MatrixFactorization
 from unskew.models.imputation import Weighting, chosen_imputer, imputation_weight, require_weighting
-from unskew.models.parameters import Parameters, require_parameters
-from unskew.models.problem import Offsets
-from unskew.models.run import Iterative
-from unskew.models.weights import weighted_mean
+from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.progress import live_line
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import Vector
@@ -56,7 +56,13 @@ class BalancedFactorization(FactorRecommender, Iterative):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, log: Ratings, propensities: PropensitiesLike | None = None, *, warm_start: Parameters | None = None) -> Self:
+    def fit(
+        self,
+        log: Ratings,
+        propensities: PropensitiesLike | None = None,
+        *,
+        warm_start: Parameters | None = None,
+    ) -> Self:
         """Fit to a log and the propensities of its cells, which are where the balanced ones start.
 
         ``warm_start`` begins at the parameters of another fit on the same users and items.
@@ -65,13 +71,19 @@ class BalancedFactorization(FactorRecommender, Iterative):
         require_parameters(warm_start, (log.n_users, log.n_items, self.n_factors))
         self._check()
         if propensities is None:
-            raise UsageError(f"{type(self).__name__} needs propensities to balance: pass fit(log, propensities).")
+            raise UsageError(
+                f"{type(self).__name__} needs propensities to balance: pass fit(log, propensities)."
+            )
         given = propensities_of(log, propensities).values
         model = MatrixFactorization(
             self.n_factors, self.l2, offsets=self.offsets, max_iter=self.max_iter, tol=self.tol, dtype=self.dtype,
             random_state=self.random_state,
         )  # fmt: skip
-        with Workers(self.n_threads) as workers, single_blas_thread(), live_line(self.verbose) as line:
+        with (
+            Workers(self.n_threads) as workers,
+            single_blas_thread(),
+            live_line(self.verbose) as line,
+        ):
             self._prepare(log, given, workers)
             propensity, outcome = given, model.solve(log, 1 / given, workers, warm_start=warm_start)
             for number in range(self.n_rounds):
@@ -80,7 +92,11 @@ class BalancedFactorization(FactorRecommender, Iterative):
                 outcome = model.solve(log, 1 / propensity, workers, warm_start=outcome.parameters)
         self._tell(outcome)
         found, self.propensities_ = outcome.parameters, propensity
-        self._remember(log, found, weighted_mean(log.rating, propensity) if self.offsets == "none" else found.constant)
+        self._remember(
+            log,
+            found,
+            weighted_mean(log.rating, propensity) if self.offsets == "none" else found.constant,
+        )
         return self
 
     def _check(self) -> None:
@@ -162,7 +178,9 @@ class StableDR(BalancedFactorization):
 
     def _prepare(self, log: Ratings, propensity: Vector, workers: Workers) -> None:
         imputer = chosen_imputer(self.imputer, dtype=self.dtype, random_state=self.random_state)
-        self.imputed_ = imputer.solve(log, imputation_weight(self.weighting, propensity, log.n_cells), workers).parameters
+        self.imputed_ = imputer.solve(
+            log, imputation_weight(self.weighting, propensity, log.n_cells), workers
+        ).parameters
 
     def _features(self, log: Ratings, prediction: Parameters) -> Features:
         return Features.of_errors(log, prediction, self.imputed_)

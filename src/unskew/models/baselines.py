@@ -8,9 +8,9 @@ import numpy as np
 
 from unskew.data.propensities import PropensitiesLike, propensities_of
 from unskew.data.ratings import Ratings, require_log
+from unskew.factorization.parameters import Parameters
 from unskew.models.factored import FactorRecommender
-from unskew.models.factorization import MatrixFactorization
-from unskew.models.parameters import Parameters
+from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.types import Vector
 
 
@@ -41,7 +41,9 @@ class Popularity(FactorRecommender):
     def fit(self, log: Ratings, propensities: PropensitiesLike | None = None) -> Self:
         """Without propensities each rating counts 1."""
         require_log(log)
-        counts = np.bincount(log.item, weights=_weights(log, propensities), minlength=log.n_items).astype(np.float64)
+        counts = np.bincount(
+            log.item, weights=_weights(log, propensities), minlength=log.n_items
+        ).astype(np.float64)
         self._remember(log, _constant_and_items(log, 0.0, counts), 0.0)
         return self
 
@@ -68,4 +70,10 @@ def _weights(log: Ratings, propensities: PropensitiesLike | None) -> Vector:
 
 
 def _constant_and_items(log: Ratings, constant: float, item_offset: Vector) -> Parameters:
-    return Parameters(np.zeros((log.n_users, 0)), np.zeros((log.n_items, 0)), np.zeros(log.n_users), item_offset, constant)
+    return Parameters(
+        np.zeros((log.n_users, 0)),
+        np.zeros((log.n_items, 0)),
+        np.zeros(log.n_users),
+        item_offset,
+        constant,
+    )

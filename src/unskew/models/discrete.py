@@ -10,9 +10,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.vocabulary import Ids, as_ids, find_codes
+from unskew.data.ids import Ids, as_ids, find_codes
 from unskew.errors import UnknownNameError
-from unskew.models.estimator import OnUnknown, Recommender, Shapes
+from unskew.models.recommender import OnUnknown, Recommender, Shapes
 from unskew.threads import Workers
 from unskew.types import IntVector, Matrix, Scorer, Scores, Vector
 
@@ -35,7 +35,9 @@ class DistributionRecommender(Recommender):
     levels_: Vector
     """The different ratings of the log, from low to high."""
 
-    def predict_distribution(self, users: npt.ArrayLike, items: npt.ArrayLike, *, on_unknown: OnUnknown = "fallback") -> Matrix:
+    def predict_distribution(
+        self, users: npt.ArrayLike, items: npt.ArrayLike, *, on_unknown: OnUnknown = "fallback"
+    ) -> Matrix:
         """One row for each pair of ids: the probability of each of ``levels_``. Unknown ids are treated as in ``predict``."""
         user, item = self._pairs(users, items, on_unknown)
         shares = np.empty((user.size, self.levels_.size))
@@ -54,10 +56,17 @@ class DistributionRecommender(Recommender):
         return values
 
     def _fill(
-        self, out: npt.NDArray[np.float64], user: IntVector, item: IntVector, made: Callable[[Matrix], npt.NDArray[np.float64]]
+        self,
+        out: npt.NDArray[np.float64],
+        user: IntVector,
+        item: IntVector,
+        made: Callable[[Matrix], npt.NDArray[np.float64]],
     ) -> None:
         """What is made of the distributions of pairs of codes, in blocks."""
-        (users, row), (items, column) = _different(user, len(self.users_)), _different(item, len(self.items_))
+        (users, row), (items, column) = (
+            _different(user, len(self.users_)),
+            _different(item, len(self.items_)),
+        )
         distribution = self._distribution(users, items)
 
         def work(first: int) -> None:
@@ -102,7 +111,10 @@ class _MeanScorer:
     def __call__(self, users: IntVector, /, *, out: Scores | None = None) -> Scores:
         n_items = self.item.size
         scores = np.empty((users.size, n_items)) if out is None else out
-        distribution, size = self.distribution(self.user[users], self.item), max(1, BLOCK_PAIRS // max(1, n_items))
+        distribution, size = (
+            self.distribution(self.user[users], self.item),
+            max(1, BLOCK_PAIRS // max(1, n_items)),
+        )
         columns = np.tile(np.arange(n_items, dtype=np.int32), min(size, users.size))
 
         def work(first: int) -> None:

@@ -10,26 +10,40 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 
+from unskew.data.binarize import as_clicks
 from unskew.data.checks import whole_number
 from unskew.data.propensities import Propensities, PropensitiesLike, propensities_of
 from unskew.data.ratings import Ratings, require_log
 from unskew.errors import PropensityWarning, UnknownNameError, UsageError
 from unskew.estimators.transforms import WeightTransform
 from unskew.estimators.weights import inverse_weights
-from unskew.models.absolute_differences import AbsoluteDifferences
-from unskew.models.balancing import Features, balanced
-from unskew.models.clicks import as_clicks
+from unskew.factorization.absolute_differences import AbsoluteDifferences
+from unskew.factorization.balancing import Features, balanced
+from unskew.factorization.majorize import Touching
+from unskew.factorization.objective import Offsets
+from unskew.factorization.parameters import Parameters, require_parameters
+from unskew.factorization.pseudo_outcome import PseudoOutcome, lines_of, sum_of_products
+from unskew.factorization.shared_gram import SharedGram
+from unskew.factorization.solution import (
+    Checkpoint,
+    Iterative,
+    Outcome,
+    load_state,
+    run,
+    save_state,
+)
+from unskew.factorization.weights import effective_l2, weighted_mean
 from unskew.models.factored import FactorRecommender
-from unskew.models.factorization import MatrixFactorization
-from unskew.models.imputation import Weighting, chosen_imputer, error_doubt, imputation_weight, require_weighting, values_on
-from unskew.models.parameters import Parameters, require_parameters
-from unskew.models.problem import Offsets
-from unskew.models.pseudo_outcome import PseudoOutcome, lines_of, sum_of_products
-from unskew.models.run import Checkpoint, Iterative, Outcome, load_state, run, save_state
-from unskew.models.solvers.shared_gram import SharedGram
-from unskew.models.solvers.touching import Touching
+from unskew.models.imputation import (
+    Weighting,
+    chosen_imputer,
+    error_doubt,
+    imputation_weight,
+    require_weighting,
+    values_on,
+)
+from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.targeting import targeted_weight
-from unskew.models.weights import effective_l2, weighted_mean
 from unskew.progress import live_line
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import Vector
@@ -170,7 +184,11 @@ class DoublyRobustFactorization(FactorRecommender, Iterative):
         wanted = as_clicks(log, self.threshold)
         task = _Task(wanted, self._propensity(wanted, propensities), propensities, warm_start)
         saved = self._saved(task, checkpoint, checkpoint_every)
-        with Workers(self.n_threads) as workers, single_blas_thread(), live_line(self.verbose) as line:
+        with (
+            Workers(self.n_threads) as workers,
+            single_blas_thread(),
+            live_line(self.verbose) as line,
+        ):
 
             def report(step: int, value: float) -> None:
                 line(f"step {step}, objective {value:.6g}")
@@ -183,8 +201,12 @@ class DoublyRobustFactorization(FactorRecommender, Iterative):
         found = last.outcome.parameters
         l2 = self._effective_l2(wanted)
         self.imputed_ = last.imputed
-        self.risk_ = (self.objective_ - l2 * found.penalty(with_offsets=self.offsets == "regularized")) / wanted.n_cells
-        self._remember(log, found, last.mean_outcome(wanted) if self.offsets == "none" else found.constant)
+        self.risk_ = (
+            self.objective_ - l2 * found.penalty(with_offsets=self.offsets == "regularized")
+        ) / wanted.n_cells
+        self._remember(
+            log, found, last.mean_outcome(wanted) if self.offsets == "none" else found.constant
+        )
         return self
 
     @property
@@ -210,9 +232,13 @@ class DoublyRobustFactorization(FactorRecommender, Iterative):
         }
         asked = [name for name, is_set in changed.items() if is_set]
         if asked and not self._reads_propensities:
-            raise UsageError(f"{asked[0]} changes what is made of propensities, and weighting='eib' reads none. Leave one out.")
+            raise UsageError(
+                f"{asked[0]} changes what is made of propensities, and weighting='eib' reads none. Leave one out."
+            )
         if self.targeted and self.is_balanced:
-            raise UsageError("targeted and is_balanced adjust the same propensities in two ways: choose one.")
+            raise UsageError(
+                "targeted and is_balanced adjust the same propensities in two ways: choose one."
+            )
 
     def _prediction(self) -> MatrixFactorization:
         """The same settings as a weighted factorisation, which knows how to check them and where to start."""
@@ -222,7 +248,9 @@ class DoublyRobustFactorization(FactorRecommender, Iterative):
         )  # fmt: skip
 
     def _effective_l2(self, log: Ratings) -> float:
-        return effective_l2(self.l2, log, n_factors=self.n_factors, penalizes_offsets=self.offsets == "regularized")
+        return effective_l2(
+            self.l2, log, n_factors=self.n_factors, penalizes_offsets=self.offsets == "regularized"
+        )
 
     def _propensity(self, log: Ratings, propensities: PropensitiesLike | None) -> Vector:
         if not self._reads_propensities:
@@ -240,10 +268,17 @@ class DoublyRobustFactorization(FactorRecommender, Iterative):
             return None
         log = task.log
         named = log.user, log.item, log.rating, task.propensity, self._weight(task, task.propensity)
-        return self._checkpoint(path, every, *named, sizes=(log.n_users, log.n_items), begin=task.warm_start)
+        return self._checkpoint(
+            path, every, *named, sizes=(log.n_users, log.n_items), begin=task.warm_start
+        )
 
     def _round(
-        self, task: _Task, last: _Round | None, workers: Workers, report: Report, saved: Checkpoint | None = None
+        self,
+        task: _Task,
+        last: _Round | None,
+        workers: Workers,
+        report: Report,
+        saved: Checkpoint | None = None,
     ) -> _Round:
         """Propensities, imputation, prediction."""
         number = 1 if last is None else last.number + 1
@@ -253,7 +288,9 @@ class DoublyRobustFactorization(FactorRecommender, Iterative):
         doubt = self._doubt(log, last)
         weight = imputation_weight(self.weighting, propensity, log.n_cells, doubt)
         imputer = chosen_imputer(self.imputer, dtype=self.dtype, random_state=self.random_state)
-        imputed = imputer.solve(log, weight, workers, warm_start=None if last is None else last.imputed).parameters
+        imputed = imputer.solve(
+            log, weight, workers, warm_start=None if last is None else last.imputed
+        ).parameters
         guess, weight = values_on(imputed, log), self._weight(task, propensity)
         begin = task.warm_start if last is None else last.outcome.parameters
         begin = begin or self._prediction()._begin(log, weighted_mean(log.rating, propensity))
@@ -270,8 +307,14 @@ class DoublyRobustFactorization(FactorRecommender, Iterative):
         """The weights h of the correction."""
         if not self._reads_propensities:
             return np.ones(len(task.log))
-        weight = inverse_weights(task.log, Propensities(propensity), transform=self.weight_transform)
-        return targeted_weight(weight, task.propensities, task.log, self.weight_transform) if self.targeted else weight
+        weight = inverse_weights(
+            task.log, Propensities(propensity), transform=self.weight_transform
+        )
+        return (
+            targeted_weight(weight, task.propensities, task.log, self.weight_transform)
+            if self.targeted
+            else weight
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -299,7 +342,9 @@ class _Round:
     def mean_outcome(self, log: Ratings) -> float:
         """The mean of T over all cells: the doubly robust estimate of the mean rating."""
         ones = np.ones((log.n_users, 1)), np.ones((log.n_items, 1))
-        total = sum_of_products(*lines_of(self.imputed), *ones) + float(self.weight @ (log.rating - self.guess))
+        total = sum_of_products(*lines_of(self.imputed), *ones) + float(
+            self.weight @ (log.rating - self.guess)
+        )
         return total / log.n_cells
 
 
@@ -319,7 +364,14 @@ def _keep(last: _Round, saved: Checkpoint | None) -> None:
     """Write a finished round, after which the steps of its prediction are not needed."""
     if saved is None:
         return
-    kept = _Kept(last.number, last.imputed, last.guess, last.weight, last.outcome.parameters, last.outcome.has_converged)
+    kept = _Kept(
+        last.number,
+        last.imputed,
+        last.guess,
+        last.weight,
+        last.outcome.parameters,
+        last.outcome.has_converged,
+    )
     save_state(saved, kept, last.outcome.history)
     saved.part(f"round-{last.number}").drop()
 
@@ -330,7 +382,13 @@ def _restored(saved: Checkpoint) -> _Round | None:
         return None
     kept, history = load_state(saved, _Kept)
     saved.part(f"round-{kept.number}").drop()
-    return _Round(kept.number, kept.imputed, kept.guess, kept.weight, Outcome(kept.parameters, history, kept.has_converged))
+    return _Round(
+        kept.number,
+        kept.imputed,
+        kept.guess,
+        kept.weight,
+        Outcome(kept.parameters, history, kept.has_converged),
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -361,16 +419,38 @@ def _squared(given: _Given, report: Report) -> Outcome[Parameters]:
     model, log = given.settings, given.log
     _warn_of_far(log, given.guess + given.weight * (log.rating - given.guess))
     target, fixed = pseudo_outcome(log, given.weight, given.guess, given.imputed, dtype=model.dtype)
-    solver = SharedGram(target, model.n_factors, model.offsets, model._effective_l2(log), given.workers)
-    outcome = run(solver, lambda: given.begin, max_iter=model.max_iter, tol=model.tol, checkpoint=given.steps, report=report)
-    return Outcome(outcome.parameters, tuple(value + fixed for value in outcome.history), outcome.has_converged)
+    solver = SharedGram(
+        target, model.n_factors, model.offsets, model._effective_l2(log), given.workers
+    )
+    outcome = run(
+        solver,
+        lambda: given.begin,
+        max_iter=model.max_iter,
+        tol=model.tol,
+        checkpoint=given.steps,
+        report=report,
+    )
+    return Outcome(
+        outcome.parameters, tuple(value + fixed for value in outcome.history), outcome.has_converged
+    )
 
 
 def _absolute(given: _Given, report: Report) -> Outcome[Parameters]:
     model, log = given.settings, given.log
-    loss = AbsoluteDifferences.of(log, given.weight, given.guess, given.imputed, random_state=model.random_state)
-    solver = Touching(loss, model.n_factors, model.offsets, model._effective_l2(log), model.dtype, given.workers)
-    return run(solver, lambda: given.begin, max_iter=model.max_iter, tol=model.tol, checkpoint=given.steps, report=report)
+    loss = AbsoluteDifferences.of(
+        log, given.weight, given.guess, given.imputed, random_state=model.random_state
+    )
+    solver = Touching(
+        loss, model.n_factors, model.offsets, model._effective_l2(log), model.dtype, given.workers
+    )
+    return run(
+        solver,
+        lambda: given.begin,
+        max_iter=model.max_iter,
+        tol=model.tol,
+        checkpoint=given.steps,
+        report=report,
+    )
 
 
 LOSSES: Mapping[str, Callable[[_Given, Report], Outcome[Parameters]]] = {

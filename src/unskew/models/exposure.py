@@ -7,11 +7,16 @@ import numpy as np
 from unskew.data.checks import is_finite_number
 from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
-from unskew.models.all_cells import AllCellsRecommender, Dtype, clicked_cells, require_positive
-from unskew.models.estimator import Shapes
-from unskew.models.parameters import Parameters
-from unskew.models.problem import Side
-from unskew.models.solvers.exposure import Exposed, ExposureSteps
+from unskew.factorization.all_cells import (
+    AllCellsRecommender,
+    Dtype,
+    clicked_cells,
+    require_positive,
+)
+from unskew.factorization.exposure import Exposed, ExposureSteps
+from unskew.factorization.objective import Side
+from unskew.factorization.parameters import Parameters
+from unskew.models.recommender import Shapes
 from unskew.threads import Workers
 from unskew.types import Vector
 
@@ -103,8 +108,12 @@ class ExposureFactorization(AllCellsRecommender):
             )
         clicks = log.take(clicked_cells(log, self.threshold))
         ones = np.ones(len(clicks))
-        by_user = Side.of(clicks.user, clicks.item, ones, ones, shape=(log.n_users, log.n_items), dtype=self.dtype)
-        by_item = Side.of(clicks.item, clicks.user, ones, ones, shape=(log.n_items, log.n_users), dtype=self.dtype)
+        by_user = Side.of(
+            clicks.user, clicks.item, ones, ones, shape=(log.n_users, log.n_items), dtype=self.dtype
+        )
+        by_item = Side.of(
+            clicks.item, clicks.user, ones, ones, shape=(log.n_items, log.n_users), dtype=self.dtype
+        )
         return ExposureSteps(by_user, by_item, self.precision, self.l2, self.prior, workers)
 
     def _begin(self, log: Ratings, warm_start: Parameters | None) -> Exposed:
@@ -123,5 +132,10 @@ class ExposureFactorization(AllCellsRecommender):
         require_positive("precision", self.precision)
         if not (is_finite_number(self.exposure) and 0 < self.exposure < 1):
             raise UsageError(f"exposure must lie between 0 and 1; got {self.exposure!r}.")
-        if not (np.shape(self.prior) == (2,) and all(is_finite_number(each) and each >= 1 for each in self.prior)):
-            raise UsageError(f"prior must be the two numbers a and b, each at least 1; got {self.prior!r}.")
+        if not (
+            np.shape(self.prior) == (2,)
+            and all(is_finite_number(each) and each >= 1 for each in self.prior)
+        ):
+            raise UsageError(
+                f"prior must be the two numbers a and b, each at least 1; got {self.prior!r}."
+            )

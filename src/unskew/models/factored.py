@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from unskew.data.factors import Factors
+from unskew.data.ids import Ids, as_ids, find_codes
 from unskew.data.ratings import Ratings
-from unskew.data.vocabulary import Ids, as_ids, find_codes
-from unskew.models.estimator import Recommender, Seen, Shapes
-from unskew.models.parameters import Parameters, rows_or_zero
+from unskew.factorization.parameters import Parameters, rows_or_zero
+from unskew.models.recommender import Recommender, Seen, Shapes
 from unskew.types import IntVector, Scorer, Vector
 
 
@@ -22,7 +22,11 @@ class FactorRecommender(Recommender):
     def _predict_codes(self, user: IntVector, item: IntVector) -> Vector:
         found = self.parameters_
         known = (user >= 0) & (item >= 0)
-        product = np.einsum("kd,kd->k", rows_or_zero(found.user_factors, user), rows_or_zero(found.item_factors, item))
+        product = np.einsum(
+            "kd,kd->k",
+            rows_or_zero(found.user_factors, user),
+            rows_or_zero(found.item_factors, item),
+        )
         offsets = rows_or_zero(found.user_offset, user) + rows_or_zero(found.item_offset, item)
         values: Vector = offsets + np.where(known, product + found.constant, self.fallback_)
         return values
@@ -46,7 +50,9 @@ class FactorRecommender(Recommender):
             found.constant,
         )
 
-    def _remember(self, log: Ratings, parameters: Parameters, fallback: float, seen: Seen | None = None) -> None:
+    def _remember(
+        self, log: Ratings, parameters: Parameters, fallback: float, seen: Seen | None = None
+    ) -> None:
         """Keep what prediction needs of a fit; ``seen`` spares sorting the log again."""
         self.parameters_, self.fallback_ = parameters, fallback
         self._remember_log(log, seen)

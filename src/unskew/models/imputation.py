@@ -14,8 +14,8 @@ import numpy as np
 
 from unskew.data.ratings import Ratings
 from unskew.errors import UnknownNameError
-from unskew.models.factorization import MatrixFactorization
-from unskew.models.parameters import Parameters
+from unskew.factorization.parameters import Parameters
+from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.types import IntVector, Vector
 
 Weighting: TypeAlias = Literal["eib", "dr-jl", "mrdr", "dr-bias", "dr-mse"]
@@ -41,7 +41,9 @@ WEIGHTINGS: Mapping[str, Callable[[Vector], Vector]] = {
     "dr-jl": lambda propensity: 1 / propensity,
     "mrdr": _variance,
     "dr-bias": _squared_bias,
-    "dr-mse": lambda propensity: MSE_MIX * _squared_bias(propensity) + (1 - MSE_MIX) * _variance(propensity),
+    "dr-mse": lambda propensity: (
+        MSE_MIX * _squared_bias(propensity) + (1 - MSE_MIX) * _variance(propensity)
+    ),
 }
 """a(P): alike (Steck 2010), DR-JL (Wang et al. 2019), MRDR (Guo et al. 2021), DR-BIAS and DR-MSE (Dai et al. 2022)."""
 
@@ -52,13 +54,17 @@ def require_weighting(weighting: str) -> None:
         raise UnknownNameError("weighting", weighting, WEIGHTINGS)
 
 
-def chosen_imputer(given: MatrixFactorization | None, *, dtype: str, random_state: int) -> MatrixFactorization:
+def chosen_imputer(
+    given: MatrixFactorization | None, *, dtype: str, random_state: int
+) -> MatrixFactorization:
     """A copy of the model that G is to be; where none was given, 5 factors with l2 = 1 and without offsets."""
     model = MatrixFactorization(5, 1.0, offsets="none") if given is None else copy(given)
     return model.set_params(dtype=dtype, random_state=random_state)
 
 
-def imputation_weight(weighting: Weighting, propensity: Vector, n_cells: int, doubt: Vector | float = 1.0) -> Vector:
+def imputation_weight(
+    weighting: Weighting, propensity: Vector, n_cells: int, doubt: Vector | float = 1.0
+) -> Vector:
     """a(P) ``doubt``, clipped at a high quantile and scaled to add up to U * I, so that a penalty means the same for all of them.
 
     Where every weight is 0 (nothing was left to chance) all ratings count alike.
@@ -80,7 +86,9 @@ def values_at(parameters: Parameters, user: IntVector, item: IntVector) -> Vecto
     for first in range(0, user.size, BLOCK_CELLS):
         u, i = user[first : first + BLOCK_CELLS], item[first : first + BLOCK_CELLS]
         product = np.einsum("kd,kd->k", found.user_factors[u], found.item_factors[i])
-        values[first : first + BLOCK_CELLS] = product + found.user_offset[u] + found.item_offset[i] + found.constant
+        values[first : first + BLOCK_CELLS] = (
+            product + found.user_offset[u] + found.item_offset[i] + found.constant
+        )
     return values
 
 

@@ -9,18 +9,18 @@ from typing import Any, Literal, Self
 import numpy as np
 from scipy import special
 
+from unskew.data.binarize import as_clicks
+from unskew.data.ids import Ids
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings, require_log
-from unskew.data.vocabulary import Ids
 from unskew.errors import BadRatingError
 from unskew.estimators.transforms import WeightTransform
-from unskew.models.clicks import as_clicks
-from unskew.models.factorization import MatrixFactorization
-from unskew.models.parameters import Parameters, require_parameters
-from unskew.models.problem import Offsets, Problem
-from unskew.models.solvers.solver import Solver
-from unskew.models.solvers.touching import Touching
-from unskew.models.weights import Normalization
+from unskew.factorization.majorize import Touching
+from unskew.factorization.objective import Offsets, Problem
+from unskew.factorization.parameters import Parameters, require_parameters
+from unskew.factorization.solver import Solver
+from unskew.factorization.weights import Normalization
+from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.types import IntVector, Scorer, Scores, Vector
 
 
@@ -39,8 +39,13 @@ class LogLoss:
         """Its ratings are the clicks."""
         side = problem.by_user
         user = np.repeat(np.arange(side.n_rows, dtype=np.int32), np.diff(side.starts))
-        shape, weight = (side.n_rows, problem.by_item.n_rows), np.square(side.root_weight.astype(np.float64))
-        return cls(user, side.partner.astype(np.int32), shape, side.rating.astype(np.float64), weight)
+        shape, weight = (
+            (side.n_rows, problem.by_item.n_rows),
+            np.square(side.root_weight.astype(np.float64)),
+        )
+        return cls(
+            user, side.partner.astype(np.int32), shape, side.rating.astype(np.float64), weight
+        )
 
     def loss(self, prediction: Vector, /) -> float:
         """The log loss, summed."""
@@ -120,11 +125,22 @@ class LogisticFactorization(MatrixFactorization):
         return self
 
     def _solver(self, problem: Problem) -> Solver[Any, Parameters]:
-        return Touching(LogLoss.of(problem), self.n_factors, self.offsets, problem.l2, self.dtype, problem.workers)
+        return Touching(
+            LogLoss.of(problem),
+            self.n_factors,
+            self.offsets,
+            problem.l2,
+            self.dtype,
+            problem.workers,
+        )
 
     def _begin(self, log: Ratings, mean: float) -> Parameters:
         begin = super()._begin(log, mean)
-        return replace(begin, constant=float(special.logit(begin.constant))) if self.offsets != "none" else begin
+        return (
+            replace(begin, constant=float(special.logit(begin.constant)))
+            if self.offsets != "none"
+            else begin
+        )
 
     def _predict_codes(self, user: IntVector, item: IntVector) -> Vector:
         probability: Vector = special.expit(super()._predict_codes(user, item))

@@ -11,16 +11,30 @@ from typing import Literal, Self
 import numpy as np
 
 from unskew.data.checks import is_finite_number, whole_number
+from unskew.data.ids import Ids, as_ids, find_codes
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings, require_log
-from unskew.data.vocabulary import Ids, as_ids, find_codes
 from unskew.errors import PropensityWarning, UnknownNameError, UsageError
+from unskew.factorization.solution import Iterative, run
+from unskew.latent.mechanisms import (
+    AtRandom,
+    ByValue,
+    ByValueAndItem,
+    Effects,
+    Mechanism,
+    PseudoCells,
+)
+from unskew.latent.mixture import Cells, Clusters, Expectation, draw
+from unskew.latent.value_effects import (
+    Codes,
+    ValuePropensities,
+    given_value_propensities,
+    levels_of,
+    log_odds,
+    require_listed,
+)
 from unskew.models.discrete import Distribution, DistributionRecommender, Statistic
-from unskew.models.estimator import Shapes
-from unskew.models.mechanisms import AtRandom, ByValue, ByValueAndItem, Effects, Mechanism, PseudoCells
-from unskew.models.run import Iterative, run
-from unskew.models.solvers.clusters import Cells, Clusters, Expectation, draw
-from unskew.models.value_effects import Codes, ValuePropensities, given_value_propensities, levels_of, log_odds, require_listed
+from unskew.models.recommender import Shapes
 from unskew.progress import live_line
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import IntVector, Matrix, Scorer, Scores, Vector
@@ -152,25 +166,44 @@ class MultinomialMixture(DistributionRecommender, Iterative):
         self._check()
         levels, codes = levels_of(log)
         chance = self._chance(log, levels, codes, propensities, value_propensities)
-        cells, effects = Cells.of(log, codes, levels.size), Effects(log_odds(chance), np.zeros(log.n_items))
-        with Workers(self.n_threads) as workers, single_blas_thread(), live_line(self.verbose) as line:
-            solver = Expectation(cells, self._mechanism(log, chance), self.smoothing, self.tol, workers)
+        cells, effects = (
+            Cells.of(log, codes, levels.size),
+            Effects(log_odds(chance), np.zeros(log.n_items)),
+        )
+        with (
+            Workers(self.n_threads) as workers,
+            single_blas_thread(),
+            live_line(self.verbose) as line,
+        ):
+            solver = Expectation(
+                cells, self._mechanism(log, chance), self.smoothing, self.tol, workers
+            )
             outcome = run(
                 solver,
                 lambda: self._starts(cells, effects),
                 max_iter=self.max_iter,
                 tol=NEVER,
                 checkpoint=self._checkpoint(
-                    checkpoint, checkpoint_every, log.user, log.item, log.rating, chance, sizes=(log.n_users, log.n_items)
+                    checkpoint,
+                    checkpoint_every,
+                    log.user,
+                    log.item,
+                    log.rating,
+                    chance,
+                    sizes=(log.n_users, log.n_items),
                 ),
-                report=lambda step, value: line(f"sweep {step}, negative log posterior {value:.8g}"),
+                report=lambda step, value: line(
+                    f"sweep {step}, negative log posterior {value:.8g}"
+                ),
             )
             best = outcome.parameters[0]
             shares = solver.shares(best)
         self._tell(outcome)
         self._remember_log(log)
         self.levels_, self.cluster_shares_, self.user_shares_ = levels, best.sizes, shares
-        self.rating_shares_ = np.ascontiguousarray(best.levels.reshape(log.n_items, levels.size, -1).transpose(2, 0, 1))
+        self.rating_shares_ = np.ascontiguousarray(
+            best.levels.reshape(log.n_items, levels.size, -1).transpose(2, 0, 1)
+        )
         self.value_propensities_ = best.effects.logged
         return self
 
@@ -180,7 +213,9 @@ class MultinomialMixture(DistributionRecommender, Iterative):
         user, item = find_codes(as_ids(users), self.users_), find_codes(as_ids(items), self.items_)
         known = self._unlogged()
         left = np.concatenate([known, known.mean(axis=1, keepdims=True)], axis=1)
-        return _Means(self._shares_of(user), (left @ self.levels_)[:, item], left.sum(axis=2)[:, item])
+        return _Means(
+            self._shares_of(user), (left @ self.levels_)[:, item], left.sum(axis=2)[:, item]
+        )
 
     def _distribution(self, user: IntVector, item: IntVector) -> Distribution:
         return lambda row, column: self._of_pairs(user[row], item[column])
@@ -247,11 +282,19 @@ class MultinomialMixture(DistributionRecommender, Iterative):
         return uniform if known is None else known
 
     def _mechanism(self, log: Ratings, chance: Vector) -> Mechanism:
-        return MECHANISMS[self.mechanism](VALUE_EFFECTS[self.value_effect](chance, self.prior_strength * log.n_cells))
+        return MECHANISMS[self.mechanism](
+            VALUE_EFFECTS[self.value_effect](chance, self.prior_strength * log.n_cells)
+        )
 
     def _starts(self, cells: Cells, effects: Effects) -> tuple[Clusters, ...]:
         return tuple(
-            draw(cells, effects, n_clusters=self.n_clusters, smoothing=self.smoothing, seeds=(self.random_state, start))
+            draw(
+                cells,
+                effects,
+                n_clusters=self.n_clusters,
+                smoothing=self.smoothing,
+                seeds=(self.random_state, start),
+            )
             for start in range(self.n_restarts)
         )
 
@@ -277,7 +320,12 @@ class _Means:
     """P(O = 0), clusters x items."""
 
     def __call__(self, users: IntVector, /, *, out: Scores | None = None) -> Scores:
-        return np.divide(self.shares[users] @ self.rating, self.shares[users] @ self.chance, out=out, casting="same_kind")
+        return np.divide(
+            self.shares[users] @ self.rating,
+            self.shares[users] @ self.chance,
+            out=out,
+            casting="same_kind",
+        )
 
 
 def _warn_of_freedom() -> None:

@@ -14,13 +14,19 @@ from unskew.data.checks import is_finite_number, whole_number
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings, require_log
 from unskew.errors import PropensityWarning, UnknownNameError, UsageError
+from unskew.factorization.solution import Iterative, run
 from unskew.kernels.ordinal_lines import Exponentials
+from unskew.latent.ordinal_likelihood import OrdinalLikelihood
+from unskew.latent.ordinal_parameters import OrdinalParameters
+from unskew.latent.value_effects import (
+    ValuePropensities,
+    given_value_propensities,
+    levels_of,
+    log_odds,
+    require_listed,
+)
 from unskew.models.discrete import Distribution, DistributionRecommender, Statistic
-from unskew.models.estimator import Shapes
-from unskew.models.ordinal_likelihood import OrdinalLikelihood
-from unskew.models.ordinal_parameters import OrdinalParameters
-from unskew.models.run import Iterative, run
-from unskew.models.value_effects import ValuePropensities, given_value_propensities, levels_of, log_odds, require_listed
+from unskew.models.recommender import Shapes
 from unskew.progress import live_line
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import IntVector, Matrix, Vector
@@ -157,9 +163,17 @@ class OrdinalFactorization(DistributionRecommender, Iterative):
         if self._selects:
             require_listed(log)
             self._warn_if_free()
-        given = given_value_propensities(log, levels, codes, propensities, value_propensities) if self._selects else None
+        given = (
+            given_value_propensities(log, levels, codes, propensities, value_propensities)
+            if self._selects
+            else None
+        )
         centre = self._centre(log, levels.size, given)
-        with Workers(self.n_threads) as workers, single_blas_thread(), live_line(self.verbose) as line:
+        with (
+            Workers(self.n_threads) as workers,
+            single_blas_thread(),
+            live_line(self.verbose) as line,
+        ):
             solver = OrdinalLikelihood.of(
                 log,
                 codes.astype(np.int32),
@@ -231,7 +245,9 @@ class OrdinalFactorization(DistributionRecommender, Iterative):
                 "value_propensities, such as a NaiveBayesPropensity fitted to the log and a small random sample."
             )
         zeros = OrdinalParameters.zeros(
-            *(log.n_users, log.n_items, n_levels), n_factors=self.n_factors, n_exposure_factors=self.n_exposure_factors
+            *(log.n_users, log.n_items, n_levels),
+            n_factors=self.n_factors,
+            n_exposure_factors=self.n_exposure_factors,
         )
         density = min(len(log) / log.n_cells, 1 - 0.5 / log.n_cells)
         chances = np.full(n_levels, density) if given is None else given
@@ -248,9 +264,14 @@ class OrdinalFactorization(DistributionRecommender, Iterative):
         }
         exposure = {
             "constant": 0.0,
-            **dict.fromkeys(("user_activity", "item_popularity", "user_exposure", "item_exposure"), self.exposure_l2),
+            **dict.fromkeys(
+                ("user_activity", "item_popularity", "user_exposure", "item_exposure"),
+                self.exposure_l2,
+            ),
         }
-        return ratings | exposure | EFFECTS[self.value_effect](self, log) if self._selects else ratings
+        return (
+            ratings | exposure | EFFECTS[self.value_effect](self, log) if self._selects else ratings
+        )
 
     def _most_unlogged(self, log: Ratings) -> int:
         if not self._selects:
@@ -300,11 +321,19 @@ def _fixed(model: OrdinalFactorization, log: Ratings) -> Precisions:  # noqa: AR
 def _prior(model: OrdinalFactorization, log: Ratings) -> Precisions:
     """In observations: of all, of a user's, of an item's."""
     worth = model.value_l2 * len(log)
-    return {"value_effect": worth, "user_effect": worth / log.n_users, "item_effect": worth / log.n_items}
+    return {
+        "value_effect": worth,
+        "user_effect": worth / log.n_users,
+        "item_effect": worth / log.n_items,
+    }
 
 
 def _free(model: OrdinalFactorization, log: Ratings) -> Precisions:  # noqa: ARG001
     return dict.fromkeys(("value_effect", "user_effect", "item_effect"), model.exposure_l2)
 
 
-EFFECTS: Mapping[str, Callable[[OrdinalFactorization, Ratings], Precisions]] = {"fixed": _fixed, "prior": _prior, "free": _free}
+EFFECTS: Mapping[str, Callable[[OrdinalFactorization, Ratings], Precisions]] = {
+    "fixed": _fixed,
+    "prior": _prior,
+    "free": _free,
+}

@@ -6,12 +6,12 @@ from unskew.models.all_rank import AllRank
 from unskew.models.balanced import IPSV2, StableDR
 from unskew.models.baselines import GlobalMean, OffsetsOnly, Popularity
 from unskew.models.doubly_robust import DoublyRobustFactorization
-from unskew.models.estimator import Recommender
 from unskew.models.exposure import ExposureFactorization
-from unskew.models.factorization import MatrixFactorization
 from unskew.models.logistic import LogisticFactorization
+from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.mixture import MultinomialMixture
 from unskew.models.ordinal import OrdinalFactorization
+from unskew.models.recommender import Recommender
 from unskew.models.relevance import RelevanceFactorization
 from unskew.models.robust_variants import DRV2, EIB, TDR
 from unskew.models.tri_training import TriTraining

@@ -7,12 +7,17 @@ import numpy as np
 from unskew.data.checks import is_finite_number
 from unskew.data.ratings import Ratings
 from unskew.errors import UnknownNameError, UsageError
-from unskew.models.all_cells import AllCellsRecommender, Dtype, clicked_cells, require_at_least
-from unskew.models.parameters import Parameters
-from unskew.models.problem import Offsets
-from unskew.models.pseudo_outcome import PseudoOutcome
-from unskew.models.solvers.shared_gram import SharedGram
-from unskew.models.weights import effective_l2
+from unskew.factorization.all_cells import (
+    AllCellsRecommender,
+    Dtype,
+    clicked_cells,
+    require_at_least,
+)
+from unskew.factorization.objective import Offsets
+from unskew.factorization.parameters import Parameters
+from unskew.factorization.pseudo_outcome import PseudoOutcome
+from unskew.factorization.shared_gram import SharedGram
+from unskew.factorization.weights import effective_l2
 from unskew.threads import Workers
 from unskew.types import Vector
 
@@ -94,9 +99,15 @@ class RelevanceFactorization(AllCellsRecommender):
     def _solver(self, log: Ratings, propensity: Vector | None, workers: Workers) -> SharedGram:
         is_click = clicked_cells(log, self.threshold)
         clicks = log.take(is_click)
-        exposure = popularity(clicks, power=self.power, floor=self.floor) if propensity is None else propensity[is_click]
+        exposure = (
+            popularity(clicks, power=self.power, floor=self.floor)
+            if propensity is None
+            else propensity[is_click]
+        )
         outcome = PseudoOutcome.of(clicks, 1 / exposure, dtype=self.dtype)
-        l2 = effective_l2(self.l2, log, n_factors=self.n_factors, penalizes_offsets=self.offsets == "regularized")
+        l2 = effective_l2(
+            self.l2, log, n_factors=self.n_factors, penalizes_offsets=self.offsets == "regularized"
+        )
         return SharedGram(outcome, self.n_factors, self.offsets, l2, workers)
 
     def _begin(self, log: Ratings, warm_start: Parameters | None) -> Parameters:
@@ -109,7 +120,9 @@ class RelevanceFactorization(AllCellsRecommender):
         require_at_least(0, "l2", self.l2)
         require_at_least(0, "power", self.power)
         if not (is_finite_number(self.floor) and 0 < self.floor <= 1):
-            raise UsageError(f"floor must lie in (0, 1]: the least chance of being seen; got {self.floor!r}.")
+            raise UsageError(
+                f"floor must lie in (0, 1]: the least chance of being seen; got {self.floor!r}."
+            )
 
 
 def popularity(clicks: Ratings, *, power: float, floor: float) -> Vector:

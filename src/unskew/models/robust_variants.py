@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 from unskew.estimators.transforms import WeightTransform
+from unskew.factorization.objective import Offsets
 from unskew.models.doubly_robust import DoublyRobustFactorization
-from unskew.models.factorization import MatrixFactorization
 from unskew.models.imputation import Weighting
-from unskew.models.problem import Offsets
+from unskew.models.matrix_factorization import MatrixFactorization
 
 
 class EIB(DoublyRobustFactorization):

@@ -15,7 +15,9 @@ from unskew.types import Vector
 BLOCK_ROWS = 256
 
 
-def targeted_weight(weight: Vector, propensities: Any, log: Ratings, transform: WeightTransform | None) -> Vector:
+def targeted_weight(
+    weight: Vector, propensities: Any, log: Ratings, transform: WeightTransform | None
+) -> Vector:
     """1 + c (h - 1), which is what targeting makes of the weights h (H. Li et al., *TDR-CL*, ICLR 2023).
 
     Imputed losses l become l + e (h - 1), with the e that leaves sum_O (h - 1) (delta - l - e (h - 1)) = 0: doubly robust
@@ -28,12 +30,19 @@ def targeted_weight(weight: Vector, propensities: Any, log: Ratings, transform: 
     """
     beyond = weight - 1
     scale = float(beyond @ beyond)
-    return 1 + (_total_beyond(propensities, log, transform) - float(beyond.sum())) / scale * beyond if scale else weight
+    return (
+        1 + (_total_beyond(propensities, log, transform) - float(beyond.sum())) / scale * beyond
+        if scale
+        else weight
+    )
 
 
 def _total_beyond(propensities: Any, log: Ratings, transform: WeightTransform | None) -> float:
     """The sum of h - 1 over all cells."""
-    if isinstance(propensities, Propensities | PropensityModel) or np.shape(propensities) != (log.n_users, log.n_items):
+    if isinstance(propensities, Propensities | PropensityModel) or np.shape(propensities) != (
+        log.n_users,
+        log.n_items,
+    ):
         raise BadPropensityError(
             f"targeted=True adds up the weights of all cells: pass a matrix of shape {(log.n_users, log.n_items)}."
         )

@@ -12,11 +12,11 @@ from unskew.data.checks import is_finite_number, whole_number
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings, require_log
 from unskew.errors import UsageError
+from unskew.factorization.parameters import Parameters
+from unskew.factorization.weights import training_propensities, weighted_mean
 from unskew.models.factored import FactorRecommender
-from unskew.models.factorization import MatrixFactorization
 from unskew.models.imputation import values_at
-from unskew.models.parameters import Parameters
-from unskew.models.weights import training_propensities, weighted_mean
+from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.progress import live_line
 from unskew.threads import Workers, single_blas_thread
 
@@ -83,10 +83,18 @@ class TriTraining(FactorRecommender):
         require_log(log)
         self._check()
         model, rng = self.model or MatrixFactorization(), np.random.default_rng(self.random_state)
-        propensity = training_propensities(log, propensities, model.normalize, model.weight_transform)
+        propensity = training_propensities(
+            log, propensities, model.normalize, model.weight_transform
+        )
         weight = 1 / propensity
-        with Workers(self.n_threads) as workers, single_blas_thread(), live_line(self.verbose) as line:
-            starts = (copy(model).set_params(random_state=self.random_state + place) for place in range(3))
+        with (
+            Workers(self.n_threads) as workers,
+            single_blas_thread(),
+            live_line(self.verbose) as line,
+        ):
+            starts = (
+                copy(model).set_params(random_state=self.random_state + place) for place in range(3)
+            )
             final, first, second = (each.solve(log, weight, workers).parameters for each in starts)
             stepping, agreed = copy(model).set_params(max_iter=self.n_steps), []
             for number in range(self.n_rounds):
@@ -99,7 +107,11 @@ class TriTraining(FactorRecommender):
                 second = stepping.solve(both, half, workers, warm_start=second).parameters
                 agreed.append(share)
         self.agreed_ = tuple(agreed)
-        self._remember(log, final, weighted_mean(log.rating, propensity) if model.offsets == "none" else final.constant)
+        self._remember(
+            log,
+            final,
+            weighted_mean(log.rating, propensity) if model.offsets == "none" else final.constant,
+        )
         return self
 
     def _check(self) -> None:
@@ -110,19 +122,32 @@ class TriTraining(FactorRecommender):
             if not (is_finite_number(value) and value > 0):
                 raise UsageError(f"{name} must be a finite number above 0; got {value!r}.")
 
-    def _label(self, log: Ratings, first: Parameters, second: Parameters, rng: np.random.Generator) -> tuple[Ratings, float]:
+    def _label(
+        self, log: Ratings, first: Parameters, second: Parameters, rng: np.random.Generator
+    ) -> tuple[Ratings, float]:
         """Random cells on which the two agree, labelled by the first, and what share of those drawn they are."""
         n_drawn = min(log.n_cells, max(1, round(self.candidates * len(log))))
-        cells = rng.choice(log.n_cells, n_drawn, replace=False) if n_drawn < log.n_cells else np.arange(log.n_cells)
+        cells = (
+            rng.choice(log.n_cells, n_drawn, replace=False)
+            if n_drawn < log.n_cells
+            else np.arange(log.n_cells)
+        )
         user, item = (cells // log.n_items).astype(np.int32), (cells % log.n_items).astype(np.int32)
         label = values_at(first, user, item)
         kept = np.abs(label - values_at(second, user, item)) <= self.epsilon
         if not kept.any():
-            raise UsageError(f"the two models agree within epsilon={self.epsilon:g} on none of {n_drawn} cells. Raise it.")
-        return replace(log, user=user[kept], item=item[kept], rating=label[kept]), float(kept.mean())
+            raise UsageError(
+                f"the two models agree within epsilon={self.epsilon:g} on none of {n_drawn} cells. Raise it."
+            )
+        return replace(log, user=user[kept], item=item[kept], rating=label[kept]), float(
+            kept.mean()
+        )
 
 
 def _joined(log: Ratings, labelled: Ratings) -> Ratings:
     """The cells of both; one that is in both counts twice."""
-    user, item = np.concatenate([log.user, labelled.user]), np.concatenate([log.item, labelled.item])
+    user, item = (
+        np.concatenate([log.user, labelled.user]),
+        np.concatenate([log.item, labelled.item]),
+    )
     return replace(log, user=user, item=item, rating=np.concatenate([log.rating, labelled.rating]))

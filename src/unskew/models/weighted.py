@@ -10,12 +10,21 @@ import numpy as np
 
 from unskew.data.ratings import Ratings
 from unskew.errors import DataError, UnknownNameError
-from unskew.models.all_cells import AllCellsRecommender, Dtype, Wanted, require_at_least, require_positive
-from unskew.models.solvers.alternating import Alternating
+from unskew.factorization.all_cells import (
+    AllCellsRecommender,
+    Dtype,
+    Wanted,
+    require_at_least,
+    require_positive,
+)
+from unskew.factorization.als import Alternating
 from unskew.threads import Workers
 from unskew.types import Vector
 
-CONFIDENCES: Mapping[str, Callable[[Vector], Vector]] = {"linear": lambda signal: signal, "log": np.log1p}
+CONFIDENCES: Mapping[str, Callable[[Vector], Vector]] = {
+    "linear": lambda signal: signal,
+    "log": np.log1p,
+}
 
 
 class WeightedFactorization(AllCellsRecommender):
@@ -94,7 +103,11 @@ class WeightedFactorization(AllCellsRecommender):
         signal = liked.rating / self.unit / (1 if propensity is None else propensity[is_seen])
         weight = 1 + self.alpha * CONFIDENCES[self.confidence](signal)
         wanted = Wanted(replace(liked, rating=np.ones(len(liked))), weight, silence=1.0, fill=0.0)
-        return Alternating(wanted.problem(self.n_factors, self.l2, weighs_penalty=False, dtype=self.dtype, workers=workers))
+        return Alternating(
+            wanted.problem(
+                self.n_factors, self.l2, weighs_penalty=False, dtype=self.dtype, workers=workers
+            )
+        )
 
     def _check(self) -> None:
         super()._check()

@@ -25,7 +25,12 @@ from unskew.data.frames import (
 from unskew.data.universe import Universe, UniverseLike, named_universe
 from unskew.errors import BadRatingError, EmptyLogError, UniverseError, UsageError
 from unskew.propensity.density import scale_to_total
-from unskew.propensity.naive_bayes import MOST_LEVELS, require_shares, smoothed_shares, warn_of_losses
+from unskew.propensity.naive_bayes import (
+    MOST_LEVELS,
+    require_shares,
+    smoothed_shares,
+    warn_of_losses,
+)
 from unskew.propensity.popularity import By, Distinct, PopularityPropensity, capped_products
 from unskew.propensity.sample import SampleLike, marginal_of
 from unskew.types import Vector
@@ -42,29 +47,44 @@ class RatingPropensity:
         return add_column(
             frame,
             name,
-            lambda opened, names: look_up(opened, names[find_column("rating", rating, list(names))], self.by_rating, name),
+            lambda opened, names: look_up(
+                opened, names[find_column("rating", rating, list(names))], self.by_rating, name
+            ),
         )
 
 
 def fit_naive_bayes_frame(
-    frame: object, *, mcar: SampleLike, universe: UniverseLike, rating: str | None = None, smoothing: float = 1.0
+    frame: object,
+    *,
+    mcar: SampleLike,
+    universe: UniverseLike,
+    rating: str | None = None,
+    smoothing: float = 1.0,
 ) -> RatingPropensity:
     """Eq. (18): n_r / (U I pi_r), the n_r counted where the log is. See :class:`unskew.NaiveBayesPropensity`."""
     opened, names = open_lazily(frame)
-    counted = count_values(opened, names[find_column("rating", rating, list(names))], most=MOST_LEVELS + 1)
+    counted = count_values(
+        opened, names[find_column("rating", rating, list(names))], most=MOST_LEVELS + 1
+    )
     log_levels, log_counts = _numbers(counted)
     sample = marginal_of(mcar)
     levels = np.union1d(log_levels, sample.rating)
     if levels.size > MOST_LEVELS:
-        raise UsageError(f"log and sample have more than {MOST_LEVELS} distinct ratings: they look continuous. Round them first.")
+        raise UsageError(
+            f"log and sample have more than {MOST_LEVELS} distinct ratings: they look continuous. Round them first."
+        )
     observed = _spread(levels, log_levels, log_counts)
-    share = smoothed_shares(_spread(levels, sample.rating, sample.weight), sample.is_share, smoothing)
+    share = smoothed_shares(
+        _spread(levels, sample.rating, sample.weight), sample.is_share, smoothing
+    )
     require_shares(levels, observed, share)
     n_cells = _universe(universe, opened, names, {}).n_cells
     ratio = np.divide(observed, n_cells * share, out=np.zeros(levels.size), where=share > 0)
     warn_of_losses(levels, observed, share, ratio)
     seen = observed > 0
-    return RatingPropensity(dict(zip(levels[seen].tolist(), np.minimum(ratio, 1.0)[seen].tolist(), strict=True)))
+    return RatingPropensity(
+        dict(zip(levels[seen].tolist(), np.minimum(ratio, 1.0)[seen].tolist(), strict=True))
+    )
 
 
 def _numbers(counted: Mapping[Any, int]) -> tuple[Vector, Vector]:
@@ -75,7 +95,9 @@ def _numbers(counted: Mapping[Any, int]) -> tuple[Vector, Vector]:
     except (TypeError, ValueError) as error:
         raise BadRatingError(f"ratings must be numbers: {error}.") from error
     if not np.isfinite(values).all():
-        raise BadRatingError("some ratings are NaN or infinite. Drop those rows: a cell without a rating is an unobserved cell.")
+        raise BadRatingError(
+            "some ratings are NaN or infinite. Drop those rows: a cell without a rating is an unobserved cell."
+        )
     order = np.argsort(values)
     return values[order], np.array(list(counted.values()), dtype=np.float64)[order]
 
@@ -102,15 +124,31 @@ class CountPropensity:
     log: LazyFrame = field(repr=False)
     names: Mapping[str, str] = field(repr=False)
 
-    def apply(self, frame: object, *, user: str | None = None, item: str | None = None, name: str = "propensity") -> Any:
+    def apply(
+        self,
+        frame: object,
+        *,
+        user: str | None = None,
+        item: str | None = None,
+        name: str = "propensity",
+    ) -> Any:
         """The frame with a column of propensities, worked out by its own engine; 0 for what the log does not have, unsmoothed."""
         given = {"user": user, "item": item}
 
         def build(opened: LazyFrame, names: Mapping[str, str]) -> LazyFrame:
             for role in self.largest:
                 column = find_column(role, given[role] or self._same(role, names), list(names))
-                opened = count_occurrences(opened, names[column], self.log, self.names[self.columns[role]], f"count_of_{role}")
-            factors = [(f"count_of_{role}", self.smoothing, largest, self.power) for role, largest in self.largest.items()]
+                opened = count_occurrences(
+                    opened,
+                    names[column],
+                    self.log,
+                    self.names[self.columns[role]],
+                    f"count_of_{role}",
+                )
+            factors = [
+                (f"count_of_{role}", self.smoothing, largest, self.power)
+                for role, largest in self.largest.items()
+            ]
             return capped_product(opened, factors, self.scale, name)
 
         return add_column(frame, name, build)
@@ -133,19 +171,25 @@ def fit_popularity_frame(
     PopularityPropensity(by, power=power, smoothing=smoothing).check_settings()
     opened, names = open_lazily(frame)
     roles = {"item": ("item",), "user": ("user",), "both": ("user", "item")}[by]
-    columns = {role: find_column(role, {"user": user, "item": item}[role], list(names)) for role in roles}
+    columns = {
+        role: find_column(role, {"user": user, "item": item}[role], list(names)) for role in roles
+    }
     sizes = {role: count_sizes(opened, names[column]) for role, column in columns.items()}
     n_rows = sum(size * number for size, number in sizes[roles[0]].items())
     if n_rows == 0:
         raise EmptyLogError("the frame has no ratings. Check the filter or the file it came from.")
     space = _universe(universe, opened, names, columns)
-    scores = {role: _scores(sizes.get(role), space, role, power, smoothing) for role in ("user", "item")}
+    scores = {
+        role: _scores(sizes.get(role), space, role, power, smoothing) for role in ("user", "item")
+    }
     scale, _ = scale_to_total(n_rows, lambda k: capped_products(scores["user"], scores["item"], k))
     largest = {role: max(sizes[role]) + smoothing for role in roles}
     return CountPropensity(scale, power, smoothing, largest, columns, opened, names)
 
 
-def _scores(sizes: Mapping[int, int] | None, space: Universe, role: str, power: float, smoothing: float) -> Distinct:
+def _scores(
+    sizes: Mapping[int, int] | None, space: Universe, role: str, power: float, smoothing: float
+) -> Distinct:
     """Distinct (count + smoothing) ** power over the largest, of users or items, with how often each occurs; 1 without counts."""
     n_all = space.n_users if role == "user" else space.n_items
     if sizes is None:
@@ -162,13 +206,20 @@ def _scores(sizes: Mapping[int, int] | None, space: Universe, role: str, power: 
     return Distinct(value, np.append(n_silent, number))
 
 
-def _universe(given: UniverseLike, opened: LazyFrame, names: Mapping[str, str], columns: Mapping[str, str]) -> Universe:
+def _universe(
+    given: UniverseLike, opened: LazyFrame, names: Mapping[str, str], columns: Mapping[str, str]
+) -> Universe:
     if given is None:
         raise UniverseError(
             "propensities are shares of all cells, so a fit needs universe=(n_users, n_items), or universe='log'."
         )
     if isinstance(given, str) and given == "log":
-        found = {role: columns.get(role) or find_column(role, None, list(names)) for role in ("user", "item")}
-        n_users, n_items = (sum(count_sizes(opened, names[found[role]]).values()) for role in ("user", "item"))
+        found = {
+            role: columns.get(role) or find_column(role, None, list(names))
+            for role in ("user", "item")
+        }
+        n_users, n_items = (
+            sum(count_sizes(opened, names[found[role]]).values()) for role in ("user", "item")
+        )
         return Universe(n_users, n_items)
     return named_universe(given)

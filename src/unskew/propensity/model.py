@@ -8,12 +8,12 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.archive import write_model
+from unskew.data.ids import Ids, as_ids, find_codes, shown, unlike
 from unskew.data.propensities import SMALLEST
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe, UniverseLike, universe_of
-from unskew.data.vocabulary import Ids, as_ids, find_codes, shown, unlike
 from unskew.errors import BadPropensityError, UniverseError, UnknownIdError, UsageError
+from unskew.io.model_files import write_model
 from unskew.settings import Configured
 from unskew.tables import counted
 from unskew.types import IntVector, Vector
@@ -62,7 +62,10 @@ class PropensityEstimator(Configured):
             raise UsageError(
                 f"{type(self).__name__} needs the rating of a cell, which an unobserved one does not have; use predict(log)."
             )
-        user, item = self._codes(users, self.users_, "user"), self._codes(items, self.items_, "item")
+        user, item = (
+            self._codes(users, self.users_, "user"),
+            self._codes(items, self.items_, "item"),
+        )
         if user.shape != item.shape:
             raise UsageError(f"give as many users as items; got {user.size} and {item.size}.")
         return self._in_blocks(user, item, None)
@@ -82,7 +85,10 @@ class PropensityEstimator(Configured):
 
     def _in_blocks(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
         pieces = [slice(first, first + BLOCK_PAIRS) for first in range(0, user.size, BLOCK_PAIRS)]
-        blocks = [self._chances(user[piece], item[piece], None if rating is None else rating[piece]) for piece in pieces]
+        blocks = [
+            self._chances(user[piece], item[piece], None if rating is None else rating[piece])
+            for piece in pieces
+        ]
         return np.concatenate(blocks) if blocks else np.empty(0)
 
     def _codes(self, ids: npt.ArrayLike, vocabulary: Ids, kind: str) -> IntVector:

@@ -52,7 +52,9 @@ class NaiveBayesPropensity(LearnsFromSample):
         self.smoothing = smoothing
         self.bins = bins
 
-    def fit(self, log: Ratings, *, mcar: SampleLike | None = None, universe: UniverseLike = None) -> Self:
+    def fit(
+        self, log: Ratings, *, mcar: SampleLike | None = None, universe: UniverseLike = None
+    ) -> Self:
         """Count the ratings of the log and of the sample.
 
         Parameters
@@ -66,7 +68,9 @@ class NaiveBayesPropensity(LearnsFromSample):
             (n_users, n_items) or ``"log"``; without it the one that the log has.
         """
         if not (is_finite_number(self.smoothing) and self.smoothing >= 0):
-            raise UsageError(f"smoothing must be a number of ratings, at least 0; got {self.smoothing!r}.")
+            raise UsageError(
+                f"smoothing must be a number of ratings, at least 0; got {self.smoothing!r}."
+            )
         if mcar is None:
             raise UsageError(
                 "naive Bayes compares the log with ratings of cells picked at random: pass them as mcar=.... Some dozens of each "
@@ -75,9 +79,13 @@ class NaiveBayesPropensity(LearnsFromSample):
         space, sample = known_universe(log, universe), marginal_of(mcar)
         levels, cuts = self._levels(log, sample)
         observed = _count(log.rating, cuts)
-        share = smoothed_shares(_count(sample.rating, cuts, sample.weight), sample.is_share, self.smoothing)
+        share = smoothed_shares(
+            _count(sample.rating, cuts, sample.weight), sample.is_share, self.smoothing
+        )
         require_shares(levels, observed, share)
-        ratio = np.divide(observed, space.n_cells * share, out=np.zeros(levels.size), where=share > 0)
+        ratio = np.divide(
+            observed, space.n_cells * share, out=np.zeros(levels.size), where=share > 0
+        )
         warn_of_losses(levels, observed, share, ratio)
         self._remember(log, space)
         self.levels_, self.cuts_ = levels, cuts
@@ -97,7 +105,9 @@ class NaiveBayesPropensity(LearnsFromSample):
 
     def _chances(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:  # noqa: ARG002
         if rating is None:
-            raise UsageError("naive Bayes needs the rating of a cell, which an unobserved one does not have; use predict(log).")
+            raise UsageError(
+                "naive Bayes needs the rating of a cell, which an unobserved one does not have; use predict(log)."
+            )
         return self._of_values(rating)
 
     def _of_values(self, rating: Vector) -> Vector:
@@ -151,8 +161,14 @@ def _bin_cuts(sample: Marginal, bins: int | npt.ArrayLike) -> Vector:
         nearest = np.abs(below[:, None] - wanted).argmin(axis=0)
         return np.unique(sample.rating[nearest[(nearest > 0) & (nearest < sample.rating.size)]])
     cuts = float_array(bins, "bins")
-    if cuts.ndim != 1 or cuts.size == 0 or not (np.isfinite(cuts).all() and (np.diff(cuts) > 0).all()):
-        raise UsageError(f"bins must be a number of bins, or finite cut points that rise; got {bins!r}.")
+    if (
+        cuts.ndim != 1
+        or cuts.size == 0
+        or not (np.isfinite(cuts).all() and (np.diff(cuts) > 0).all())
+    ):
+        raise UsageError(
+            f"bins must be a number of bins, or finite cut points that rise; got {bins!r}."
+        )
     return cuts
 
 
@@ -162,7 +178,9 @@ def _level_of(rating: Vector, cuts: Vector) -> npt.NDArray[np.intp]:
 
 
 def _count(rating: Vector, cuts: Vector, weight: Vector | None = None) -> Vector:
-    return np.bincount(_level_of(rating, cuts), weights=weight, minlength=cuts.size + 1).astype(np.float64)
+    return np.bincount(_level_of(rating, cuts), weights=weight, minlength=cuts.size + 1).astype(
+        np.float64
+    )
 
 
 def require_shares(levels: Vector, observed: Vector, share: Vector) -> None:

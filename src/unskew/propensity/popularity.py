@@ -102,9 +102,13 @@ class PopularityPropensity(PropensityEstimator):
         if self.by not in ("item", "user", "both"):
             raise UnknownNameError("by", self.by, ("item", "user", "both"))
         if not (is_finite_number(self.power) and self.power > 0):
-            raise UsageError(f"power must be positive, such as 1 or 0.5; got {self.power!r}. UniformPropensity ignores counts.")
+            raise UsageError(
+                f"power must be positive, such as 1 or 0.5; got {self.power!r}. UniformPropensity ignores counts."
+            )
         if not (is_finite_number(self.smoothing) and self.smoothing >= 0):
-            raise UsageError(f"smoothing must be a number of ratings, at least 0; got {self.smoothing!r}.")
+            raise UsageError(
+                f"smoothing must be a number of ratings, at least 0; got {self.smoothing!r}."
+            )
 
 
 class Distinct:

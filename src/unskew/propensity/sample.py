@@ -25,7 +25,9 @@ SampleLike: TypeAlias = Ratings | Mapping[float, float] | npt.ArrayLike
 class LearnsFromSample(PropensityEstimator):
     """A model whose fit may need, beside the log, ratings that are missing completely at random."""
 
-    def fit(self, log: Ratings, *, mcar: SampleLike | None = None, universe: UniverseLike = None) -> Self:
+    def fit(
+        self, log: Ratings, *, mcar: SampleLike | None = None, universe: UniverseLike = None
+    ) -> Self:
         """Learn from a log and a sample."""
         raise NotImplementedError
 
@@ -47,9 +49,18 @@ def marginal_of(given: SampleLike) -> Marginal:
         return _of_table(given)
     if is_frame(given):
         frame = open_frame(given)
-        values = number_column(frame, frame.columns[0] if len(frame.columns) == 1 else find_column("rating", None, frame.columns))
+        values = number_column(
+            frame,
+            frame.columns[0]
+            if len(frame.columns) == 1
+            else find_column("rating", None, frame.columns),
+        )
     else:
-        values = given.rating if isinstance(given, Ratings) else float_array(given, "mcar ratings", BadRatingError)
+        values = (
+            given.rating
+            if isinstance(given, Ratings)
+            else float_array(given, "mcar ratings", BadRatingError)
+        )
     if values.ndim != 1 or values.size == 0:
         raise UsageError(
             f"mcar must hold at least one rating, in one column; got shape {values.shape}. "

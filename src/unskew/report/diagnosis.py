@@ -32,8 +32,15 @@ def draw(diagnosis: Diagnosis, ax: Any, *, panels: Sequence[str]) -> Figure:
 
 
 def _height(diagnosis: Diagnosis, panels: Sequence[str]) -> float:
-    n_covariates = max((len(each.balance.names) for each in diagnosis.checkups if each.balance is not None), default=0)
-    return max(HEIGHT, 0.9 + 0.2 * min(n_covariates, MOST_COVARIATES)) if "balance" in panels else HEIGHT
+    n_covariates = max(
+        (len(each.balance.names) for each in diagnosis.checkups if each.balance is not None),
+        default=0,
+    )
+    return (
+        max(HEIGHT, 0.9 + 0.2 * min(n_covariates, MOST_COVARIATES))
+        if "balance" in panels
+        else HEIGHT
+    )
 
 
 def _draw_weights(axes: Axes, diagnosis: Diagnosis) -> None:
@@ -51,7 +58,11 @@ def _draw_weights(axes: Axes, diagnosis: Diagnosis) -> None:
 
 def _draw_calibration(axes: Axes, diagnosis: Diagnosis) -> None:
     """The observed share against the mean propensity of each bin, where a logarithmic axis can show them."""
-    curves = {place: each.calibration for place, each in enumerate(diagnosis.checkups) if each.calibration is not None}
+    curves = {
+        place: each.calibration
+        for place, each in enumerate(diagnosis.checkups)
+        if each.calibration is not None
+    }
     shown = {place: _positive(curve) for place, curve in curves.items()}
     values = np.concatenate([np.ravel(points) for points in shown.values()])
     ends = (values.min() / 1.5, min(1.0, values.max() * 1.5)) if values.size else (0.001, 1.0)
@@ -59,7 +70,14 @@ def _draw_calibration(axes: Axes, diagnosis: Diagnosis) -> None:
     for place, (predicted, observed) in shown.items():
         slope = "" if curves[place].slope is None else f" (slope {curves[place].slope:.2f})"
         label = shortened(diagnosis.checkups[place].name) + slope
-        axes.plot(predicted, observed, marker=marker_of(place), markersize=4, label=label, **look_of(place))
+        axes.plot(
+            predicted,
+            observed,
+            marker=marker_of(place),
+            markersize=4,
+            label=label,
+            **look_of(place),
+        )
     axes.set(title="Calibration", xlabel="propensity, mean of bin", ylabel="observed share")
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
     _finish(axes)
@@ -72,7 +90,11 @@ def _positive(curve: Calibration) -> tuple[Vector, Vector]:
 
 def _draw_balance(axes: Axes, diagnosis: Diagnosis) -> None:
     """Standardised mean differences before and after weighting, a line a covariate; shaded up to 0.1, which is small."""
-    found = {place: each.balance for place, each in enumerate(diagnosis.checkups) if each.balance is not None}
+    found = {
+        place: each.balance
+        for place, each in enumerate(diagnosis.checkups)
+        if each.balance is not None
+    }
     first = next(iter(found.values()))
     order = np.argsort(-np.abs(first.before), kind="stable")[:MOST_COVARIATES]
     height = np.arange(order.size)
@@ -80,10 +102,18 @@ def _draw_balance(axes: Axes, diagnosis: Diagnosis) -> None:
     axes.axvline(0, color="0.6", linewidth=1)
     axes.plot(first.before[order], height, "x", color="0.3", markersize=5, label="before")
     for place, balance in found.items():
-        look: dict[str, Any] = {"color": look_of(place)["color"], "marker": marker_of(place), "fillstyle": "none"}
+        look: dict[str, Any] = {
+            "color": look_of(place)["color"],
+            "marker": marker_of(place),
+            "fillstyle": "none",
+        }
         label = shortened(diagnosis.checkups[place].name)
         axes.plot(balance.after[order], height, linestyle="", markersize=5, label=label, **look)
-    some = f": worst {order.size} of {len(first.names)} covariates" if order.size < len(first.names) else ""
+    some = (
+        f": worst {order.size} of {len(first.names)} covariates"
+        if order.size < len(first.names)
+        else ""
+    )
     axes.set(title=f"Balance{some}", xlabel="difference to all cells, in standard deviations")
     axes.set_yticks(height, [shortened(first.names[k]) for k in order], fontsize="small")
     axes.set_ylim(order.size - 0.5, -0.5)

@@ -18,23 +18,40 @@ if TYPE_CHECKING:
 
 COLORS = {"naive": "#D55E00", "ips": "#0072B2", "snips": "#009E73"}
 MARKERS = {"naive": "s", "ips": "o", "snips": "^"}
-LABELS = {"naive": "Naive", "ips": "IPS", "snips": "SNIPS", "mse": "MSE", "mae": "MAE", "dcg@50": "DCG@50"}
+LABELS = {
+    "naive": "Naive",
+    "ips": "IPS",
+    "snips": "SNIPS",
+    "mse": "MSE",
+    "mae": "MAE",
+    "dcg@50": "DCG@50",
+}
 PLAIN = {name: {"color": COLORS[name], "marker": MARKERS[name], "markersize": 5} for name in COLORS}
 """How the curve of an estimator looks."""
 BY_NAIVE_BAYES: Mapping[str, Any] = {"color": "#CC79A7", "marker": "D", "markersize": 5}
-MODELS: Mapping[str, Mapping[str, Any]] = {"MF-Naive": PLAIN["naive"], "MF-IPS": PLAIN["ips"], "MF-IPS-NB": BY_NAIVE_BAYES}
+MODELS: Mapping[str, Mapping[str, Any]] = {
+    "MF-Naive": PLAIN["naive"],
+    "MF-IPS": PLAIN["ips"],
+    "MF-IPS-NB": BY_NAIVE_BAYES,
+}
 """Models in the colours of the estimators that they minimise."""
 FIGURE4: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "naive": ("Naive", {"color": COLORS["naive"], "linestyle": "--"}),
     "ips-nb": ("IPS-NB", {**BY_NAIVE_BAYES, "markersize": 8, "fillstyle": "none"}),
-    "snips-nb": ("SNIPS-NB", {"color": "#E69F00", "marker": "x", "markersize": 5, "linestyle": ":"}),
+    "snips-nb": (
+        "SNIPS-NB",
+        {"color": "#E69F00", "marker": "x", "markersize": 5, "linestyle": ":"},
+    ),
     "ips-known": ("IPS-KNOWN", {"color": COLORS["ips"], "linestyle": "--"}),
     "snips-known": ("SNIPS-KNOWN", {"color": COLORS["snips"], "linestyle": "-."}),
 }
 """Label and look of each estimator: what knows the propensities has no markers, and what coincides can be told apart."""
 AXES = {"alpha": "alpha (1: missing at random)", "sample_size": "random ratings for naive Bayes"}
 """What a row calls its place on the axis, and the label of that."""
-PANELS = {"left": ("alpha", "selection grows stronger"), "right": ("sample_size", "the random sample grows")}
+PANELS = {
+    "left": ("alpha", "selection grows stronger"),
+    "right": ("sample_size", "the random sample grows"),
+}
 """Of Figure 3: the axis, and what changes along it."""
 GENRES = ("horror", "romance", "drama")
 Rows = Sequence[Mapping[str, Any]]
@@ -81,11 +98,16 @@ def draw_figure2(result: Drawable) -> Figure:
     """RMSE against alpha, a panel a metric, both axes logarithmic."""
     rows = result.rows
     figure = new_figure(9, 4.1)
-    figure.suptitle("Error of the estimates as selection grows stronger (bands: 95 % over trials)", fontsize="medium")
+    figure.suptitle(
+        "Error of the estimates as selection grows stronger (bands: 95 % over trials)",
+        fontsize="medium",
+    )
     metrics = list(dict.fromkeys(row["metric"] for row in rows))
     for axes, metric in zip(figure.subplots(1, len(metrics)), metrics, strict=True):
         for estimator in COLORS:
-            curve = [row for row in rows if row["metric"] == metric and row["estimator"] == estimator]
+            curve = [
+                row for row in rows if row["metric"] == metric and row["estimator"] == estimator
+            ]
             _draw_curve(axes, curve, "alpha", PLAIN[estimator], label=LABELS[estimator])
         axes.set(yscale="log", ylabel=f"RMSE of the {LABELS[metric]} estimate")
         _mark(axes, rows, "alpha")
@@ -99,11 +121,17 @@ def draw_figure3(result: Drawable) -> Figure:
     panels = list(dict.fromkeys(row["panel"] for row in rows))
     figure = new_figure(7 if len(panels) == 1 else 11, 4.1)
     changes = " and ".join(PANELS[panel][1] for panel in panels)
-    figure.suptitle(f"Error of factorisation as {changes} (bands: 95 % over trials)", fontsize="medium")
-    for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False).flat, panels, strict=True):
+    figure.suptitle(
+        f"Error of factorisation as {changes} (bands: 95 % over trials)", fontsize="medium"
+    )
+    for axes, panel in zip(
+        figure.subplots(1, len(panels), squeeze=False).flat, panels, strict=True
+    ):
         shown, axis = [row for row in rows if row["panel"] == panel], PANELS[panel][0]
         for model, look in MODELS.items():
-            _draw_curve(axes, [row for row in shown if row["model"] == model], axis, look, label=model)
+            _draw_curve(
+                axes, [row for row in shown if row["model"] == model], axis, look, label=model
+            )
         axes.set(yscale="log", ylabel="MSE over all cells")
         axes.yaxis.set_major_locator(_round_numbers())
         axes.yaxis.set_major_formatter("{x:g}")
@@ -116,11 +144,16 @@ def draw_figure4(result: Drawable) -> Figure:
     """RMSE against the size of the sample, a panel a metric, both axes logarithmic."""
     rows = result.rows
     figure = new_figure(10, 4.1)
-    figure.suptitle("Error of the estimates as the random sample grows (bands: 95 % over trials)", fontsize="medium")
+    figure.suptitle(
+        "Error of the estimates as the random sample grows (bands: 95 % over trials)",
+        fontsize="medium",
+    )
     metrics = list(dict.fromkeys(row["metric"] for row in rows))
     for axes, metric in zip(figure.subplots(1, len(metrics)), metrics, strict=True):
         for estimator, (label, look) in FIGURE4.items():
-            curve = [row for row in rows if row["metric"] == metric and row["estimator"] == estimator]
+            curve = [
+                row for row in rows if row["metric"] == metric and row["estimator"] == estimator
+            ]
             _draw_curve(axes, curve, "sample_size", look, label=label)
         axes.set(yscale="log", ylabel=f"RMSE of the {LABELS[metric]} estimate")
         _mark(axes, rows, "sample_size")
@@ -163,7 +196,10 @@ def draw_table1(result: Drawable) -> Figure:
     """Each prediction's true value and what the estimators say, a panel a metric."""
     rows = result.rows
     figure = new_figure(9, 4.1)
-    figure.suptitle("True values and their estimates (mean and standard deviation over draws)", fontsize="medium")
+    figure.suptitle(
+        "True values and their estimates (mean and standard deviation over draws)",
+        fontsize="medium",
+    )
     metrics = list(dict.fromkeys(row["metric"] for row in rows))
     for axes, metric in zip(figure.subplots(1, len(metrics)), metrics, strict=True):
         shown = [row for row in rows if row["metric"] == metric]
@@ -180,7 +216,9 @@ def draw_table1(result: Drawable) -> Figure:
                 color=COLORS[estimator],
                 label=LABELS[estimator],
             )
-        axes.set(yticks=place, yticklabels=[row["prediction"] for row in shown], xlabel=LABELS[metric])
+        axes.set(
+            yticks=place, yticklabels=[row["prediction"] for row in shown], xlabel=LABELS[metric]
+        )
         axes.invert_yaxis()
         axes.grid(axis="x", alpha=0.25)
     axes.legend(frameon=False)
@@ -193,11 +231,18 @@ def draw_toy(result: Drawable) -> Figure:
     for axes, (title, grid) in zip(figure.subplots(2, 3).flat, result.grids.items(), strict=True):
         is_rating = title.startswith(("Y:", "Y1", "Y2"))
         low, high = (1, 5) if is_rating else (0, float(grid.max()))
-        image = axes.imshow(grid, cmap="cividis", aspect="auto", interpolation="nearest", vmin=low, vmax=high)
+        image = axes.imshow(
+            grid, cmap="cividis", aspect="auto", interpolation="nearest", vmin=low, vmax=high
+        )
         places = (np.arange(len(GENRES)) + 0.5) * grid.shape[1] / len(GENRES) - 0.5
         axes.set(title=title, ylabel="users", xticks=places, xticklabels=GENRES, yticks=[])
         axes.tick_params(length=0)
-        figure.colorbar(image, ax=axes, shrink=0.9, ticks=list(range(1, 6)) if is_rating else np.unique(grid).tolist())
+        figure.colorbar(
+            image,
+            ax=axes,
+            shrink=0.9,
+            ticks=list(range(1, 6)) if is_rating else np.unique(grid).tolist(),
+        )
     return figure
 
 
@@ -214,7 +259,9 @@ def draw_table2(result: Drawable) -> Figure:
         axes.set_title(name.capitalize())
         place = np.arange(len(shown))
         axes.barh(place, [row["paper"] for row in shown], color="0.85", height=0.7, label="paper")
-        axes.plot([row["ours"] for row in shown], place, MARKERS["ips"], color=COLORS["ips"], label="ours")
+        axes.plot(
+            [row["ours"] for row in shown], place, MARKERS["ips"], color=COLORS["ips"], label="ours"
+        )
         axes.set(yticks=place, yticklabels=[row["model"] for row in shown], xlabel=LABELS[metric])
         axes.invert_yaxis()
         axes.grid(axis="x", alpha=0.25)

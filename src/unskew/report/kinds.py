@@ -31,7 +31,15 @@ PAGES: Mapping[str, Callable[[Record], Page]] = {
     "reproduction": reproduction_page,
     "demo": demo_page,
 }
-DAMAGE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, StopIteration, RuntimeError)
+DAMAGE = (
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    StopIteration,
+    RuntimeError,
+)
 """What a page's builder raises on a file that somebody changed by hand."""
 
 
@@ -45,9 +53,15 @@ def read_record(text: str, name: str) -> Record:
     try:
         found: Any = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BadFileError(f"{name} is not JSON ({error}). Write a result with --json, or with to_json().") from error
+        raise BadFileError(
+            f"{name} is not JSON ({error}). Write a result with --json, or with to_json()."
+        ) from error
     if not isinstance(found, dict) or str(found.get("kind")) not in PAGES:
-        kind = f"its kind is {found.get('kind')!r}" if isinstance(found, dict) and "kind" in found else "it names no kind"
+        kind = (
+            f"its kind is {found.get('kind')!r}"
+            if isinstance(found, dict) and "kind" in found
+            else "it names no kind"
+        )
         raise BadFileError(
             f"{name} holds no result that has a page: {kind}; the kinds are {', '.join(PAGES)}. "
             "Write a result with --json, or with to_json(), of this version."

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unskew._version import __version__
-from unskew.data.archive import replace_file
 from unskew.errors import MissingExtraError
+from unskew.io.model_files import replace_file
 from unskew.report.charts.chart import Chart
 from unskew.tables import show
 
@@ -31,7 +31,9 @@ MOST_OPEN = 24
 """Rows of a table that lies open; a longer one is opened by whoever wants it."""
 MOST_LETTERS = 32
 """Of a cell on one line."""
-WRITTEN_NUMBER = re.compile(r"([+−-]?[0-9][0-9,]*(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)\s?%?(?: (?:±|\[).*)?")
+WRITTEN_NUMBER = re.compile(
+    r"([+−-]?[0-9][0-9,]*(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)\s?%?(?: (?:±|\[).*)?"
+)
 """A number that came as text, with what surrounds it: 0.31 ± 0.02, say, or 45%."""
 
 
@@ -65,7 +67,9 @@ class Table:
     @property
     def numeric(self) -> tuple[bool, ...]:
         """Which columns stand to the right."""
-        return tuple(any(row[place].is_number for row in self.rows) for place in range(len(self.names)))
+        return tuple(
+            any(row[place].is_number for row in self.rows) for place in range(len(self.names))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +118,20 @@ class Page:
 def table(caption: str, columns: Mapping[str, Sequence[Any]]) -> Table:
     """Named columns; None is a dash, and sorts last."""
     rows = zip(*columns.values(), strict=True)
-    return Table(caption, tuple(columns), tuple(tuple(_cell(value) for value in row) for row in rows))
+    return Table(
+        caption, tuple(columns), tuple(tuple(_cell(value) for value in row) for row in rows)
+    )
 
 
 def _cell(value: Any) -> Cell:
     if value is None:
         return Cell("–", "", is_number=False)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return Cell((f"{value:,}" if isinstance(value, int) else show(value)).replace("-", "−"), value, is_number=True)
+        return Cell(
+            (f"{value:,}" if isinstance(value, int) else show(value)).replace("-", "−"),
+            value,
+            is_number=True,
+        )
     return _text_cell(str(value))
 
 
@@ -140,7 +150,12 @@ def render(page: Page, *, command: str | None = None) -> str:
     return (
         _environment()
         .get_template("page.html")
-        .render(page=replace(page, facts=facts), style=style, script=script, policy=_policy(style, script))
+        .render(
+            page=replace(page, facts=facts),
+            style=style,
+            script=script,
+            policy=_policy(style, script),
+        )
     )
 
 
@@ -177,4 +192,10 @@ def _environment() -> Environment:
     except ImportError as error:
         raise MissingExtraError("jinja2", extra="report", purpose="writing a page") from error
     loader = FunctionLoader(_asset)
-    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return Environment(
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

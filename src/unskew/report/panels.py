@@ -20,14 +20,18 @@ STYLES = ("-", "--", "-.", ":")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
-def panels_in(ax: Any, n_panels: int, *, widths: Sequence[float], height: float) -> tuple[Figure, list[Axes]]:
+def panels_in(
+    ax: Any, n_panels: int, *, widths: Sequence[float], height: float
+) -> tuple[Figure, list[Axes]]:
     """``n_panels`` axes: the caller's own, or those of a new figure."""
     if ax is None:
         figure = new_figure(sum(widths), height)
         return figure, list(np.atleast_1d(figure.subplots(1, n_panels, width_ratios=list(widths))))
     given = list(np.atleast_1d(np.asarray(ax, dtype=object)).ravel())
     if len(given) != n_panels or not all(hasattr(axes, "plot") for axes in given):
-        raise UsageError(f"this picture has {n_panels} panels; give ax=... as many matplotlib axes, got {len(given)} objects.")
+        raise UsageError(
+            f"this picture has {n_panels} panels; give ax=... as many matplotlib axes, got {len(given)} objects."
+        )
     return given[0].figure, given
 
 

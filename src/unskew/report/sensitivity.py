@@ -18,18 +18,38 @@ AXES = {CLIP: "largest weight allowed", ODDS_ERROR: "odds off by a factor of up 
 
 def draw(sensitivity: Sensitivity, ax: Any, *, metric: str, estimator: str) -> Figure:
     """One panel for each kind of change that was asked about."""
-    shifts = [shift for shift in sensitivity.shifts if (shift.metric, shift.estimator) == (metric, estimator)]
-    changes = [change for change in (CLIP, ODDS_ERROR) if any(shift.change == change for shift in shifts)]
+    shifts = [
+        shift
+        for shift in sensitivity.shifts
+        if (shift.metric, shift.estimator) == (metric, estimator)
+    ]
+    changes = [
+        change for change in (CLIP, ODDS_ERROR) if any(shift.change == change for shift in shifts)
+    ]
     figure, panels = panels_in(ax, len(changes), widths=[4.2] * len(changes), height=3.6)
     for axes, change in zip(panels, changes, strict=True):
         for place, model in enumerate(sensitivity.models):
-            _draw_model(axes, [shift for shift in shifts if (shift.model, shift.change) == (model, change)], place)
-        axes.set(title=TITLES[change], xscale="log", xlabel=AXES[change], ylabel=f"{metric} by {estimator}")
+            _draw_model(
+                axes,
+                [shift for shift in shifts if (shift.model, shift.change) == (model, change)],
+                place,
+            )
+        axes.set(
+            title=TITLES[change],
+            xscale="log",
+            xlabel=AXES[change],
+            ylabel=f"{metric} by {estimator}",
+        )
         axes.set_xticks(sorted({shift.amount for shift in shifts if shift.change == change}))
         axes.xaxis.set_major_formatter("{x:.3g}")
         axes.minorticks_off()
         axes.grid(alpha=0.25)
-        axes.legend(frameon=False, fontsize="small", title=f"faint: {sensitivity.level:.0%} limits", title_fontsize="small")
+        axes.legend(
+            frameon=False,
+            fontsize="small",
+            title=f"faint: {sensitivity.level:.0%} limits",
+            title_fontsize="small",
+        )
     return figure
 
 

@@ -100,15 +100,21 @@ def brief(value: float | None) -> str:
     """
     if value is None or not math.isfinite(value):
         return "–"
-    return (f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}").replace("-", "−" if abs(value) >= 1e-4 else "-")
+    return (f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}").replace(
+        "-", "−" if abs(value) >= 1e-4 else "-"
+    )
 
 
 def decimals_of(rows: Iterable[Mapping[str, Any]]) -> int:
     """As many as the sharpest interval of a chart calls for, at most 3: numbers below one another are alike."""
-    return min(max((decimals_for((row["ci_high"] - row["ci_low"]) / 2) for row in rows), default=3), 3)
+    return min(
+        max((decimals_for((row["ci_high"] - row["ci_low"]) / 2) for row in rows), default=3), 3
+    )
 
 
-def interval(value: float, low: float, high: float, decimals: int | None = None, *, signed: bool = False) -> str:
+def interval(
+    value: float, low: float, high: float, decimals: int | None = None, *, signed: bool = False
+) -> str:
     """A value with its limits, to as many decimals as they call for.
 
     >>> interval(0.3141, 0.2229, 0.4)
@@ -137,13 +143,21 @@ def count(value: float) -> str:
 
 def of_universe(universe: Any) -> str:
     """How many users and items there are."""
-    return "not told" if universe is None else f"{counted(universe[0], 'user')} × {counted(universe[1], 'item')}"
+    return (
+        "not told"
+        if universe is None
+        else f"{counted(universe[0], 'user')} × {counted(universe[1], 'item')}"
+    )
 
 
 def sentence(text: str) -> str:
     """Begins with a capital and ends with a stop."""
     text = text.strip()
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".") if text else text
+    return (
+        text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+        if text
+        else text
+    )
 
 
 def by_name(settings: Mapping[str, Any]) -> str:

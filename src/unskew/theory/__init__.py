@@ -8,4 +8,12 @@ from __future__ import annotations
 from unskew.theory.bounds import bias_bound, erm_bound, erm_bound_estimated, tail_bound
 from unskew.theory.moments import estimator_bias, ips_bias, ips_variance
 
-__all__ = ["bias_bound", "erm_bound", "erm_bound_estimated", "estimator_bias", "ips_bias", "ips_variance", "tail_bound"]
+__all__ = [
+    "bias_bound",
+    "erm_bound",
+    "erm_bound_estimated",
+    "estimator_bias",
+    "ips_bias",
+    "ips_variance",
+    "tail_bound",
+]

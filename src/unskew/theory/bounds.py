@@ -14,7 +14,9 @@ from unskew.theory.cells import finite_cells, propensity_cells, same_shape
 from unskew.types import Matrix
 
 
-def tail_bound(delta: npt.ArrayLike, propensities: npt.ArrayLike, *, failure_probability: float = 0.05) -> float:
+def tail_bound(
+    delta: npt.ArrayLike, propensities: npt.ArrayLike, *, failure_probability: float = 0.05
+) -> float:
     """Prop. 3.1: 1/(U I) * sqrt(log(2 / eta) / 2 * sum of rho^2), with rho = delta / P where P < 1 and 0 elsewhere.
 
     IPS is farther than this from the true risk with probability at most ``failure_probability``.
@@ -68,11 +70,19 @@ def erm_bound_estimated(
         raise UsageError(f"empirical_risk must be a finite number; got {empirical_risk!r}.")
     bias = bias_bound(true=true, assumed=assumed, max_delta=max_delta)
     ranges = max_delta / propensity_cells("assumed", assumed)
-    return empirical_risk + bias + _deviation(ranges, n_hypotheses=n_hypotheses, failure_probability=failure_probability)
+    return (
+        empirical_risk
+        + bias
+        + _deviation(ranges, n_hypotheses=n_hypotheses, failure_probability=failure_probability)
+    )
 
 
 def bias_bound(
-    *, true: npt.ArrayLike, assumed: npt.ArrayLike, max_delta: float = 1.0, weight: npt.ArrayLike | None = None
+    *,
+    true: npt.ArrayLike,
+    assumed: npt.ArrayLike,
+    max_delta: float = 1.0,
+    weight: npt.ArrayLike | None = None,
 ) -> float:
     """Second term of Eq. (16), Thm 5.2: Delta/(U I) * sum of |1 - P / P-hat|: bounds Eq. (15) for all losses up to Delta.
 
@@ -84,7 +94,9 @@ def bias_bound(
     p, p_hat = propensity_cells("true", true), propensity_cells("assumed", assumed)
     same_shape("true", p, "assumed", p_hat)
     if not (is_finite_number(max_delta) and max_delta >= 0):
-        raise UsageError(f"max_delta must be a finite number, at least 0: the largest loss a cell can have; got {max_delta!r}.")
+        raise UsageError(
+            f"max_delta must be a finite number, at least 0: the largest loss a cell can have; got {max_delta!r}."
+        )
     weights = None if weight is None else finite_cells("weight", weight)
     if weights is not None:
         same_shape("true", p, "weight", weights)
@@ -94,8 +106,12 @@ def bias_bound(
 def _deviation(ranges: Matrix, *, n_hypotheses: int, failure_probability: float) -> float:
     """Hoeffding for a mean over all cells of independent terms, each within its range, at once for every hypothesis."""
     if not (is_finite_number(failure_probability) and 0 < failure_probability < 1):
-        raise UsageError(f"failure_probability must lie strictly between 0 and 1; got {failure_probability!r}.")
+        raise UsageError(
+            f"failure_probability must lie strictly between 0 and 1; got {failure_probability!r}."
+        )
     if not (isinstance(n_hypotheses, Real) and n_hypotheses >= 1):
         raise UsageError(f"n_hypotheses must be at least 1; got {n_hypotheses!r}.")
-    log_term = math.log(2) + math.log(n_hypotheses) - math.log(failure_probability)  # summed: |H| may exceed any float
+    log_term = (
+        math.log(2) + math.log(n_hypotheses) - math.log(failure_probability)
+    )  # summed: |H| may exceed any float
     return math.sqrt(log_term / 2) * float(np.linalg.norm(ranges.ravel())) / ranges.size

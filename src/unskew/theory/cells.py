@@ -16,7 +16,9 @@ def finite_cells(name: str, values: npt.ArrayLike) -> Matrix:
     cells = float_array(values, name)
     good = np.isfinite(cells)
     if not (cells.size and good.all()):
-        raise UsageError(f"{_complaint(name, cells, good, 'not finite')} Give a number for every cell, observed or not.")
+        raise UsageError(
+            f"{_complaint(name, cells, good, 'not finite')} Give a number for every cell, observed or not."
+        )
     return cells
 
 
@@ -26,7 +28,9 @@ def propensity_cells(name: str, values: npt.ArrayLike) -> Matrix:
     tiny = (cells > 0) & (cells < SMALLEST)
     if tiny.any():
         fault = f"too small to invert (below {SMALLEST:g})"
-        raise BadPropensityError(f"{_complaint(name, cells, ~tiny, fault)} Give every cell the chance that it really has.")
+        raise BadPropensityError(
+            f"{_complaint(name, cells, ~tiny, fault)} Give every cell the chance that it really has."
+        )
     good = (cells > 0) & (cells <= 1)
     if not (cells.size and good.all()):
         raise BadPropensityError(

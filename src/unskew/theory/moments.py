@@ -21,7 +21,11 @@ def ips_bias(delta: npt.ArrayLike, *, true: npt.ArrayLike, assumed: npt.ArrayLik
 
 
 def estimator_bias(
-    delta: npt.ArrayLike, *, true: npt.ArrayLike, weight: npt.ArrayLike, imputed: npt.ArrayLike | float = 0.0
+    delta: npt.ArrayLike,
+    *,
+    true: npt.ArrayLike,
+    weight: npt.ArrayLike,
+    imputed: npt.ArrayLike | float = 0.0,
 ) -> float:
     """1/(U I) * sum of (1 - P h) * (delta - delta-hat): the truth minus the expectation of any estimator divided by U I.
 
@@ -36,7 +40,9 @@ def estimator_bias(
     if imputed.ndim:
         same_shape("delta", delta, "imputed", imputed)
     if (weight < 0).any():
-        raise UsageError(f"weight has {int((weight < 0).sum())} negative values; the smallest is {weight.min()}.")
+        raise UsageError(
+            f"weight has {int((weight < 0).sum())} negative values; the smallest is {weight.min()}."
+        )
     return float(np.mean((1.0 - true * weight) * (delta - imputed)))
 
 

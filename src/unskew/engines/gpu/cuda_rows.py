@@ -48,22 +48,35 @@ def kernels_for(n_factors: int, has_offset: bool, device: torch.device) -> Kerne
     width, half = TILE * n_tiles, (n_tiles + 1) // 2
     n_warps = max(1, min(4, ROOM // (4 * width * (width + 13))))
     source = files(__package__).joinpath("rows.cu").read_text()
-    sizes = {"N_FACTORS": n_factors, "N_TILES": n_tiles, "HAS_OFFSET": int(has_offset), "N_WARPS": n_warps}
+    sizes = {
+        "N_FACTORS": n_factors,
+        "N_TILES": n_tiles,
+        "HAS_OFFSET": int(has_offset),
+        "N_WARPS": n_warps,
+    }
     options = [f"-D{name}={value}" for name, value in sizes.items()]
     with torch.cuda.device(device):
         pieces, long_rows = (
-            torch.cuda._compile_kernel(source, name, nvcc_options=options) for name in ("solve_pieces", "solve_long_rows")
+            torch.cuda._compile_kernel(source, name, nvcc_options=options)
+            for name in ("solve_pieces", "solve_long_rows")
         )
-    return Kernels(pieces, long_rows, n_warps, 32 * (4 * half * (n_tiles - half + 1) + 2 * n_tiles + 3))
+    return Kernels(
+        pieces, long_rows, n_warps, 32 * (4 * half * (n_tiles - half + 1) + 2 * n_tiles + 3)
+    )
 
 
-def solve_block(block: Block, partners: Rows, constant: float, penalty: Penalty) -> tuple[Rows, torch.Tensor]:
+def solve_block(
+    block: Block, partners: Rows, constant: float, penalty: Penalty
+) -> tuple[Rows, torch.Tensor]:
     """As :func:`unskew.engines.gpu.torch_rows.solve_block` has it, in float32."""
     n_factors, pieces, device = partners.n_factors, block.pieces, partners.factors.device
     kernels = kernels_for(n_factors, penalty.offset is not None, device)
     lines = torch.nn.functional.pad(partners.factors, (0, -n_factors % TILE)).contiguous()
     factors, offset = lines.new_empty(block.n_rows, n_factors), lines.new_zeros(block.n_rows)
-    minima, sums = lines.new_empty(block.n_rows), lines.new_empty(max(1, pieces.n_slots) * kernels.n_sums)
+    minima, sums = (
+        lines.new_empty(block.n_rows),
+        lines.new_empty(max(1, pieces.n_slots) * kernels.n_sums),
+    )
     found = sums, factors, offset, minima, _bits(penalty.factors), _bits(penalty.offset or 0.0)
     threads = (32 * kernels.n_warps, 1, 1)
 
@@ -74,7 +87,11 @@ def solve_block(block: Block, partners: Rows, constant: float, penalty: Penalty)
         cut = pieces.row, pieces.first, pieces.end, pieces.slot
         columns = block.partner, block.root_weight, block.rating
         n = pieces.row.numel()
-        kernels.pieces(grid(n), threads, [*cut, *columns, lines, partners.offset.contiguous(), _bits(constant), *found, n])
+        kernels.pieces(
+            grid(n),
+            threads,
+            [*cut, *columns, lines, partners.offset.contiguous(), _bits(constant), *found, n],
+        )
         n = pieces.long_row.numel()
         if n:
             kernels.long_rows(grid(n), threads, [pieces.long_row, pieces.long_start, *found, n])

@@ -16,8 +16,12 @@ def device_named(name: str | None) -> torch.device:
     try:
         device = torch.device("cuda" if name is None else name)
     except RuntimeError as error:
-        raise UsageError(f"torch knows no device {name!r}. Pass 'cpu', 'cuda' or 'cuda:1', for example.") from error
-    if device.type == "cuda" and not (torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count()):
+        raise UsageError(
+            f"torch knows no device {name!r}. Pass 'cpu', 'cuda' or 'cuda:1', for example."
+        ) from error
+    if device.type == "cuda" and not (
+        torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count()
+    ):
         raise UsageError(
             f"engine='gpu' finds no CUDA device{'' if name is None else f' {name!r}'}. Leave engine=... out to work on the "
             "processors, or take GpuEngine(device='cpu') for the same code on them."

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from unskew.data.factors import Factors
 from unskew.engine_homes import require_extra
-from unskew.metrics.positions import Positions
-from unskew.models.engine import Fit, Fitted
+from unskew.factorization.engine import Fit, Fitted
+from unskew.ranking.positions import Positions
 from unskew.types import IntVector, Scores
 
 

@@ -15,9 +15,9 @@ from unskew.engines.gpu.sides import both_sides
 from unskew.engines.gpu.sweeps import DeviceSweeps, SolveBlock
 from unskew.engines.gpu.torch_rows import Penalty
 from unskew.errors import UsageError
-from unskew.models.engine import Fit, Fitted
-from unskew.models.parameters import Parameters
-from unskew.models.run import Outcome, run
+from unskew.factorization.engine import Fit, Fitted
+from unskew.factorization.parameters import Parameters
+from unskew.factorization.solution import Outcome, run
 
 HOST_MEMORY = 1 << 33
 """Bytes that a device without memory of its own may take."""
@@ -27,7 +27,9 @@ SHARE_OF_FREE_MEMORY = 0.8
 def fit_on(name: str | None, memory_given: int | None, fit: Fit) -> Fitted:
     """The same sweeps as the local engine, to the same optimum, on the device of that name."""
     if fit.loss != "squared":
-        raise UsageError(f"engine='gpu' fits squared loss; leave engine=... out for {fit.loss} loss.")
+        raise UsageError(
+            f"engine='gpu' fits squared loss; leave engine=... out for {fit.loss} loss."
+        )
     device = device_named(name)
     like = torch.empty(0, dtype=getattr(torch, fit.dtype), device=device)
     memory = _memory(device, fit) if memory_given is None else memory_given
@@ -37,7 +39,12 @@ def fit_on(name: str | None, memory_given: int | None, fit: Fit) -> Fitted:
     sweeps = DeviceSweeps(users, items, penalty, fit.offsets == "regularized", solve, like)
     weight, rating = users.totals  # which waits for the sorted log
     mean = rating / weight
-    settings: dict[str, Any] = {"max_iter": fit.max_iter, "tol": fit.tol, "checkpoint": fit.checkpoint, "report": fit.report}
+    settings: dict[str, Any] = {
+        "max_iter": fit.max_iter,
+        "tol": fit.tol,
+        "checkpoint": fit.checkpoint,
+        "report": fit.report,
+    }
     with ThreadPoolExecutor(1) as aside:
         partner = aside.submit(_array_meanwhile, users.partner)
         outcome = run(sweeps, lambda: fit.begin(mean), **settings)
@@ -48,7 +55,9 @@ def fit_on(name: str | None, memory_given: int | None, fit: Fit) -> Fitted:
 def _memory(device: torch.device, fit: Fit) -> int:
     """What the log may take, beside the parameters; too little for these is refused."""
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else HOST_MEMORY
-    parameters = 6 * (fit.log.n_users + fit.log.n_items) * (fit.n_factors + 1) * np.dtype(fit.dtype).itemsize
+    parameters = (
+        6 * (fit.log.n_users + fit.log.n_items) * (fit.n_factors + 1) * np.dtype(fit.dtype).itemsize
+    )
     if parameters > free:
         raise UsageError(
             f"the factors need {parameters / 1e9:.1f} GB on {device}, which has {free / 1e9:.1f} GB free. "

@@ -112,7 +112,11 @@ def _solve_pieces(
         t = tl.load(rating + cell, mask=inside, other=0.0) - constant
         if OFFSET:
             t -= tl.load(offset + i, mask=inside, other=0.0)
-        x = tl.load(factors + i[:, None] * d + c[None, :], mask=inside[:, None] & (c < d)[None, :], other=0.0)
+        x = tl.load(
+            factors + i[:, None] * d + c[None, :],
+            mask=inside[:, None] & (c < d)[None, :],
+            other=0.0,
+        )
         x *= w[:, None]
         t *= w
         A = tl.dot(tl.trans(x), x, A, input_precision="ieee")
@@ -123,7 +127,9 @@ def _solve_pieces(
             s1 += tl.sum(w * w, 0)
             sy += tl.sum(t * w, 0)
     if slot < 0:
-        _solve(A, st, sx, s1, sy, syy, row, out, out_offset, minima, ridge, ridge_offset, d, D, OFFSET)
+        _solve(
+            A, st, sx, s1, sy, syy, row, out, out_offset, minima, ridge, ridge_offset, d, D, OFFSET
+        )
     else:
         place = sums + slot * (D * D + 2 * D + 3)
         tl.store(place + c[:, None] * D + c[None, :], A)
@@ -166,19 +172,33 @@ def _solve_long_rows(
     _solve(A, st, sx, s1, sy, syy, row, out, out_offset, minima, ridge, ridge_offset, d, D, OFFSET)
 
 
-def solve_block(block: Block, partners: Rows, constant: float, penalty: Penalty) -> tuple[Rows, torch.Tensor]:
+def solve_block(
+    block: Block, partners: Rows, constant: float, penalty: Penalty
+) -> tuple[Rows, torch.Tensor]:
     """As :func:`unskew.engines.gpu.torch_rows.solve_block` has it, in float32."""
     n_factors, has_offset, pieces = partners.n_factors, penalty.offset is not None, block.pieces
     tile = max(16, triton.next_power_of_2(n_factors))
-    factors, offset = partners.factors.new_empty(block.n_rows, n_factors), partners.offset.new_zeros(block.n_rows)
+    factors, offset = (
+        partners.factors.new_empty(block.n_rows, n_factors),
+        partners.offset.new_zeros(block.n_rows),
+    )
     minima = partners.offset.new_empty(block.n_rows)
     sums = partners.offset.new_empty(max(1, pieces.n_slots) * (tile * tile + 2 * tile + 3))
     given = partners.factors.contiguous(), partners.offset.contiguous()
     found = factors, offset, minima, penalty.factors, penalty.offset or 0.0
-    shape: dict[str, Any] = {"d": n_factors, "D": tile, "OFFSET": has_offset, "num_warps": 1 if tile <= WIDE else 2}
+    shape: dict[str, Any] = {
+        "d": n_factors,
+        "D": tile,
+        "OFFSET": has_offset,
+        "num_warps": 1 if tile <= WIDE else 2,
+    }
     cut = pieces.row, pieces.first, pieces.end, pieces.slot
     columns = block.partner, block.root_weight, block.rating
-    _solve_pieces[(pieces.row.numel(),)](*cut, *columns, *given, constant, sums, *found, K=32 if tile <= WIDE else 16, **shape)
+    _solve_pieces[(pieces.row.numel(),)](
+        *cut, *columns, *given, constant, sums, *found, K=32 if tile <= WIDE else 16, **shape
+    )
     if pieces.n_slots:
-        _solve_long_rows[(pieces.long_row.numel(),)](pieces.long_row, pieces.long_start, sums, *found, **shape)
+        _solve_long_rows[(pieces.long_row.numel(),)](
+            pieces.long_row, pieces.long_start, sums, *found, **shape
+        )
     return Rows(factors, offset), minima.double()

@@ -11,7 +11,7 @@ import torch
 from unskew.data.factors import Factors
 from unskew.engines.gpu.devices import array_of, device_named, lent
 from unskew.errors import BadPredictionError
-from unskew.metrics.positions import Positions
+from unskew.ranking.positions import Positions
 from unskew.types import IntVector, Scores
 
 SCORES_ON_DEVICE, SCORES_ON_HOST = 1 << 27, 1 << 22
@@ -34,19 +34,28 @@ def positions_on(name: str | None, factors: Factors, user: IntVector, item: IntV
         own = scores[row, columns[cells]]
         rising = scores.sort(dim=1).values
         _refuse_nan(rising[:, -1].isnan(), users[rows])  # where a sort puts it
-        below, up_to = (_count(rising, row, own, with_equal=with_equal) for with_equal in (False, True))
+        below, up_to = (
+            _count(rising, row, own, with_equal=with_equal) for with_equal in (False, True)
+        )
         found[0, cells], found[1, cells] = (factors.n_items - up_to).int(), (up_to - below).int()
     above, equal = array_of(found)
     return Positions(above, equal)
 
 
 def best_on(
-    name: str | None, factors: Factors, n_best: int, starts: npt.NDArray[np.int64], hidden: IntVector
+    name: str | None,
+    factors: Factors,
+    n_best: int,
+    starts: npt.NDArray[np.int64],
+    hidden: IntVector,
 ) -> tuple[npt.NDArray[np.integer], Scores]:
     """The best items of every user that are not hidden, and their scores; equal ones in the order of the items."""
     device = device_named(name)
     side = _sides(factors, device)
-    items, scores = np.empty((factors.n_users, n_best), np.int64), np.empty((factors.n_users, n_best))
+    items, scores = (
+        np.empty((factors.n_users, n_best), np.int64),
+        np.empty((factors.n_users, n_best)),
+    )
     for rows in _blocks(factors.n_users, factors.n_items, device):
         block = side[0][rows] @ side[1]
         _refuse_nan(block.isnan().any(1), torch.arange(rows.start, rows.stop))
@@ -75,10 +84,14 @@ def _refuse_nan(has_nan: torch.Tensor, users: torch.Tensor) -> None:
     bad = has_nan.nonzero()
     if bad.numel():
         code = int(users[int(bad[0])])
-        raise BadPredictionError(f"a score of user code {code} is NaN, which has no position. Fit factors that are finite.")
+        raise BadPredictionError(
+            f"a score of user code {code} is NaN, which has no position. Fit factors that are finite."
+        )
 
 
-def _count(rising: torch.Tensor, row: torch.Tensor, value: torch.Tensor, *, with_equal: bool) -> torch.Tensor:
+def _count(
+    rising: torch.Tensor, row: torch.Tensor, value: torch.Tensor, *, with_equal: bool
+) -> torch.Tensor:
     """How many numbers of its row lie below each value, or are equal to it: bisection, all at once."""
     n = rising.shape[1]
     low, high = torch.zeros_like(row), torch.full_like(row, n)
@@ -95,6 +108,10 @@ def _best_columns(block: torch.Tensor, n_best: int) -> torch.Tensor:
     last = block.topk(n_best, dim=1).values[:, -1:]
     above, level = block > last, block == last
     room = n_best - above.sum(1, keepdim=True)
-    some = (above | (level & (level.cumsum(1, dtype=torch.int32) <= room))).nonzero()[:, 1].reshape(-1, n_best)
+    some = (
+        (above | (level & (level.cumsum(1, dtype=torch.int32) <= room)))
+        .nonzero()[:, 1]
+        .reshape(-1, n_best)
+    )
     order = block.gather(1, some).argsort(dim=1, descending=True, stable=True)
     return some.gather(1, order)

@@ -43,7 +43,9 @@ class Block:
     def totals(self) -> torch.Tensor:
         """The sums of weights and of weighted ratings, in float64."""
         sums = torch.zeros(2, dtype=torch.float64, device=self.starts.device)
-        for root, rating in zip(self.root_weight.split(CELLS_AT_ONCE), self.rating.split(CELLS_AT_ONCE), strict=True):  # type: ignore[no-untyped-call]
+        for root, rating in zip(
+            self.root_weight.split(CELLS_AT_ONCE), self.rating.split(CELLS_AT_ONCE), strict=True
+        ):  # type: ignore[no-untyped-call]
             weight = root.double().square()
             sums += torch.stack([weight.sum(), weight @ rating.double()])
         return sums
@@ -75,7 +77,9 @@ class Pieces:
         slot = torch.where(is_long[row], is_long[row].cumsum(0) - 1, -1)
         order = torch.argsort(end - first, descending=True, stable=True)
         long_row = is_long.nonzero().ravel()
-        long_start = torch.cat([torch.zeros(1, dtype=torch.int64, device=device), n_pieces[long_row].cumsum(0)])
+        long_start = torch.cat(
+            [torch.zeros(1, dtype=torch.int64, device=device), n_pieces[long_row].cumsum(0)]
+        )
         return cls(row[order], first[order], end[order], slot[order], long_row, long_start)
 
     @cached_property
@@ -99,14 +103,27 @@ class DeviceSide:
 
     @classmethod
     def sorted_on_device(
-        cls, row: torch.Tensor, partner: torch.Tensor, rating: torch.Tensor, propensity: torch.Tensor, n_rows: int
+        cls,
+        row: torch.Tensor,
+        partner: torch.Tensor,
+        rating: torch.Tensor,
+        propensity: torch.Tensor,
+        n_rows: int,
     ) -> DeviceSide:
         """All arguments are on the device; within a row the order of the log stays."""
         order = torch.argsort(row, stable=True)
         starts = torch.zeros(n_rows + 1, dtype=torch.int64, device=row.device)
         torch.cumsum(torch.bincount(row, minlength=n_rows), 0, out=starts[1:])
         root_weight = propensity[order].rsqrt()
-        return cls(n_rows, starts.cpu(), partner[order], rating[order], root_weight, row.device, max(1, row.numel()))
+        return cls(
+            n_rows,
+            starts.cpu(),
+            partner[order],
+            rating[order],
+            root_weight,
+            row.device,
+            max(1, row.numel()),
+        )
 
     @classmethod
     def sorted_on_host(
@@ -121,18 +138,41 @@ class DeviceSide:
         cells_a_block: int,
     ) -> DeviceSide:
         """For a log that the device cannot hold: cells stay in memory that it can copy from. ``like`` has type and device."""
-        from unskew.models.problem import Side
+        from unskew.factorization.objective import Side
 
-        side = Side.of(row, partner, rating, propensity, shape=shape, dtype=str(like.dtype).removeprefix("torch."))
-        columns = (torch.from_numpy(part.copy()) for part in (side.partner.astype("int32"), side.rating, side.root_weight))
-        partners, ratings, roots = (part.pin_memory() if like.device.type == "cuda" else part for part in columns)
-        return cls(shape[0], torch.from_numpy(side.starts), partners, ratings, roots, like.device, cells_a_block)
+        side = Side.of(
+            row,
+            partner,
+            rating,
+            propensity,
+            shape=shape,
+            dtype=str(like.dtype).removeprefix("torch."),
+        )
+        columns = (
+            torch.from_numpy(part.copy())
+            for part in (side.partner.astype("int32"), side.rating, side.root_weight)
+        )
+        partners, ratings, roots = (
+            part.pin_memory() if like.device.type == "cuda" else part for part in columns
+        )
+        return cls(
+            shape[0],
+            torch.from_numpy(side.starts),
+            partners,
+            ratings,
+            roots,
+            like.device,
+            cells_a_block,
+        )
 
     @cached_property
     def _resident(self) -> Block | None:
         if self.partner.numel() > self.cells_a_block:
             return None
-        parts = (part.to(self.device) for part in (self.starts, self.partner, self.rating, self.root_weight))
+        parts = (
+            part.to(self.device)
+            for part in (self.starts, self.partner, self.rating, self.root_weight)
+        )
         return Block(*parts)
 
     def blocks(self) -> Iterator[Block]:
@@ -145,7 +185,10 @@ class DeviceSide:
             reach = int(self.starts[row]) + self.cells_a_block
             end = max(row + 1, int(torch.searchsorted(self.starts, reach, right=True)) - 1)
             cells = slice(int(self.starts[row]), int(self.starts[end]))
-            columns = (part[cells].to(self.device, non_blocking=True) for part in (self.partner, self.rating, self.root_weight))
+            columns = (
+                part[cells].to(self.device, non_blocking=True)
+                for part in (self.partner, self.rating, self.root_weight)
+            )
             yield Block((self.starts[row : end + 1] - self.starts[row]).to(self.device), *columns)
             row = end
 
@@ -156,7 +199,9 @@ class DeviceSide:
         return weight, rating
 
 
-def both_sides(log: Ratings, propensity: Vector, *, like: torch.Tensor, memory: int) -> tuple[DeviceSide, DeviceSide]:
+def both_sides(
+    log: Ratings, propensity: Vector, *, like: torch.Tensor, memory: int
+) -> tuple[DeviceSide, DeviceSide]:
     """The log by user and by item, sorted on the device where ``memory`` bytes are enough for that."""
     shape = log.n_users, log.n_items
     if len(log) * BYTES_TO_SORT > memory:
@@ -169,7 +214,9 @@ def both_sides(log: Ratings, propensity: Vector, *, like: torch.Tensor, memory: 
             )
         )
     user, item = (lent(code).to(like.device) for code in (log.user, log.item))
-    rating, chance = (lent(part).to(like.device).to(like.dtype) for part in (log.rating, propensity))
+    rating, chance = (
+        lent(part).to(like.device).to(like.dtype) for part in (log.rating, propensity)
+    )
     return (
         DeviceSide.sorted_on_device(user, item, rating, chance, log.n_users),
         DeviceSide.sorted_on_device(item, user, rating, chance, log.n_items),

@@ -13,8 +13,8 @@ import torch
 from unskew.engines.gpu.sides import Block, DeviceSide
 from unskew.engines.gpu.torch_rows import Penalty, Rows
 from unskew.errors import UsageError
-from unskew.models.parameters import Parameters
-from unskew.models.solvers.momentum import Items, State, Sweeping
+from unskew.factorization.momentum import Items, State, Sweeping
+from unskew.factorization.parameters import Parameters
 
 P = TypeVar("P", Parameters, Items)
 SolveBlock: TypeAlias = Callable[[Block, Rows, float, Penalty], tuple[Rows, torch.Tensor]]
@@ -35,16 +35,25 @@ class DeviceSweeps(Sweeping):
     def advance(self, state: State, /) -> State:
         """One sweep; a state that comes from a file, or the start, is brought to the device first."""
         return Sweeping.advance(
-            self, replace(state, parameters=self._here(state.parameters), previous=self._here(state.previous))
+            self,
+            replace(
+                state, parameters=self._here(state.parameters), previous=self._here(state.previous)
+            ),
         )
 
     def _here(self, found: P) -> P:
-        arrays = {field.name: self._tensor(getattr(found, field.name)) for field in fields(found) if field.name != "constant"}
+        arrays = {
+            field.name: self._tensor(getattr(found, field.name))
+            for field in fields(found)
+            if field.name != "constant"
+        }
         return replace(found, **arrays)
 
     def _tensor(self, values: Any) -> Any:
         if isinstance(values, np.ndarray):
-            values = np.require(values, requirements="W")  # torch warns of others, such as the one zero of a start's users
+            values = np.require(
+                values, requirements="W"
+            )  # torch warns of others, such as the one zero of a start's users
         return torch.as_tensor(values, dtype=self.like.dtype, device=self.like.device)
 
     def _sweep(self, now: Parameters) -> tuple[Parameters, float]:
@@ -53,9 +62,13 @@ class DeviceSweeps(Sweeping):
         users, _ = self._solve(self.by_user, Rows(now.item_factors, now.item_offset), constant)  # type: ignore[arg-type]
         items, minima = self._solve(self.by_item, users, constant)
         sums = minima, _squares(users.factors), _squares(users.offset), items.offset.double().sum()
-        minimum, factors, offsets, total = torch.stack(sums).tolist()  # the device is waited for once
+        minimum, factors, offsets, total = torch.stack(
+            sums
+        ).tolist()  # the device is waited for once
         if not math.isfinite(minimum):
-            raise UsageError(f"a row has no unique solution at l2 = {self.penalty.factors:g}. Raise l2.")
+            raise UsageError(
+                f"a row has no unique solution at l2 = {self.penalty.factors:g}. Raise l2."
+            )
         own = l2 * factors
         if self.penalizes_offsets:
             own += l2 * (offsets + constant**2)
@@ -63,7 +76,9 @@ class DeviceSweeps(Sweeping):
         swept = Parameters(users.factors, items.factors, users.offset, items.offset, constant)  # type: ignore[arg-type]
         return swept, minimum + own
 
-    def _solve(self, side: DeviceSide, partners: Rows, constant: float) -> tuple[Rows, torch.Tensor]:
+    def _solve(
+        self, side: DeviceSide, partners: Rows, constant: float
+    ) -> tuple[Rows, torch.Tensor]:
         """The best rows of a side, block by block, and the sum of their minima: not a number where one has no solution."""
         solved, minimum = [], torch.zeros((), dtype=torch.float64, device=side.device)
         for block in side.blocks():
@@ -72,7 +87,10 @@ class DeviceSweeps(Sweeping):
             minimum += minima.sum()
         if len(solved) == 1:
             return solved[0], minimum
-        return Rows(torch.cat([rows.factors for rows in solved]), torch.cat([rows.offset for rows in solved])), minimum
+        return Rows(
+            torch.cat([rows.factors for rows in solved]),
+            torch.cat([rows.offset for rows in solved]),
+        ), minimum
 
 
 def _squares(values: torch.Tensor) -> torch.Tensor:

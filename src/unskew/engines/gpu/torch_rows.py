@@ -33,7 +33,9 @@ class Penalty:
     offset: float | None
 
 
-def solve_block(block: Block, partners: Rows, constant: float, penalty: Penalty) -> tuple[Rows, torch.Tensor]:
+def solve_block(
+    block: Block, partners: Rows, constant: float, penalty: Penalty
+) -> tuple[Rows, torch.Tensor]:
     """The best factors and offset of every row, and its penalised minimum; a row without a cell gets zeros."""
     ridge = _ridge(partners, penalty)
     lines = _lines(partners, has_offset=penalty.offset is not None)
@@ -49,7 +51,9 @@ def solve_block(block: Block, partners: Rows, constant: float, penalty: Penalty)
 
 
 def _ridge(partners: Rows, penalty: Penalty) -> torch.Tensor:
-    values = [penalty.factors] * partners.n_factors + ([] if penalty.offset is None else [penalty.offset])
+    values = [penalty.factors] * partners.n_factors + (
+        [] if penalty.offset is None else [penalty.offset]
+    )
     return partners.factors.new_tensor(values)
 
 

@@ -17,11 +17,11 @@ from pyspark import RDD, StorageLevel
 from pyspark.core.broadcast import Broadcast
 from pyspark.sql import DataFrame
 
+from unskew.data.ids import Ids, as_ids, encode, find_codes
 from unskew.data.universe import Universe
-from unskew.data.vocabulary import Ids, as_ids, encode, find_codes
 from unskew.errors import UsageError
-from unskew.models.parameters import Floats
-from unskew.models.problem import Offsets, Problem, Side
+from unskew.factorization.objective import Offsets, Problem, Side
+from unskew.factorization.parameters import Floats
 from unskew.threads import Workers
 from unskew.types import Vector
 
@@ -50,7 +50,14 @@ class Block:
         order = np.argsort(cell)
         n_repeats = int((np.diff(cell[order]) == 0).sum())
         rating, propensity = (table[name].to_numpy()[order] for name in ("rating", "propensity"))
-        side = Side.of(row[order], partner[order], rating, propensity, shape=(len(users), len(items)), dtype=dtype)
+        side = Side.of(
+            row[order],
+            partner[order],
+            rating,
+            propensity,
+            shape=(len(users), len(items)),
+            dtype=dtype,
+        )
         return cls(users, _in_one_task(side), n_repeats)
 
     @property
@@ -86,7 +93,9 @@ class Outer:
     def evaluate(self, block: Block) -> Sum:
         """The block's part of the reduced objective and of its gradient, before the items' own penalty."""
         solved = self.solve(block)
-        _, slope = solved.problem.slope(block.side, solved.partners, solved.solutions, self.constant)
+        _, slope = solved.problem.slope(
+            block.side, solved.partners, solved.solutions, self.constant
+        )
         return solved.minimum, slope
 
     def users(self, block: Block) -> tuple[Floats, Floats]:
@@ -130,7 +139,9 @@ class Totals:
 SHARES: Mapping[str, Callable[[Side, Totals], Any]] = {
     "self": lambda side, all_: all_.universe.n_cells / all_.item_weight.sum(),  # noqa: ARG005
     "item": lambda side, all_: (all_.universe.n_users / all_.item_weight)[side.partner],
-    "user": lambda side, all_: np.repeat(all_.universe.n_items / side.weight_of_rows, np.diff(side.starts)),
+    "user": lambda side, all_: np.repeat(
+        all_.universe.n_items / side.weight_of_rows, np.diff(side.starts)
+    ),
 }
 """What weights are multiplied by, for each way to normalise them."""
 
@@ -172,7 +183,9 @@ class Blocks:
         def add(block: Block) -> Sum:
             weight, partner = block.weight, block.side.partner
             both = weight, weight * block.side.rating
-            return 0.0, np.stack([np.bincount(partner, values, minlength=n_items) for values in both])
+            return 0.0, np.stack(
+                [np.bincount(partner, values, minlength=n_items) for values in both]
+            )
 
         _, (item_weight, item_rating) = self.add_up(add)
         n_users, n_repeats = counts.sum(axis=0)
@@ -191,12 +204,17 @@ class Blocks:
     def add_up(self, work: Callable[[Block], Sum]) -> Sum:
         """The sum of ``work`` over blocks, in their order; beyond ``FAN_IN`` of them by a tree of tasks."""
         parts: RDD[Any] = self.rdd.mapPartitionsWithIndex(
-            lambda index, blocks: ((index, work(block)) for block in blocks), preservesPartitioning=True
+            lambda index, blocks: ((index, work(block)) for block in blocks),
+            preservesPartitioning=True,
         )
         n_parts, fan_in = self.n_blocks, FAN_IN
         while n_parts > fan_in:
             n_parts = -(-n_parts // fan_in)
-            parts = parts.map(lambda part: (part[0] // fan_in, part)).partitionBy(n_parts, int).mapPartitions(_add_group)
+            parts = (
+                parts.map(lambda part: (part[0] // fan_in, part))
+                .partitionBy(n_parts, int)
+                .mapPartitions(_add_group)
+            )
         return _in_order(parts.collect())
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from unskew.engine_homes import require_extra
-from unskew.models.engine import FrameFit, FrameFitted
+from unskew.factorization.engine import FrameFit, FrameFitted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

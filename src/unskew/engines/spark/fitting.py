@@ -17,22 +17,21 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
 from pyspark.sql.types import ArrayType, DoubleType, StructField, StructType
 
+from unskew.data.binarize import require_threshold
 from unskew.data.checks import whole_number
+from unskew.data.ids import Ids, as_ids, encode
 from unskew.data.universe import Universe
-from unskew.data.vocabulary import Ids, as_ids, encode
 from unskew.engines.spark.blocks import Block, Blocks, Outer, Totals, problem_without_cells
 from unskew.engines.spark.engine import SparkEngine
 from unskew.engines.spark.frame import Counted, Log
 from unskew.errors import DuplicateCellError, UnknownNameError, UsageError
-from unskew.models import start
-from unskew.models.clicks import require_threshold
-from unskew.models.engine import FrameFit, FrameFitted
-from unskew.models.estimator import Seen
-from unskew.models.parameters import Floats, Parameters
-from unskew.models.run import Outcome, run
-from unskew.models.solvers import lbfgs
-from unskew.models.solvers.reduced import Reduced
-from unskew.models.weights import NORMALIZATIONS
+from unskew.factorization import initialization, lbfgs
+from unskew.factorization.engine import FrameFit, FrameFitted
+from unskew.factorization.parameters import Floats, Parameters
+from unskew.factorization.reduced import Reduced
+from unskew.factorization.solution import Outcome, run
+from unskew.factorization.weights import NORMALIZATIONS
+from unskew.models.recommender import Seen
 
 CELLS_A_BLOCK = 1 << 24
 MOST_COLLECTED = 200_000_000
@@ -42,7 +41,12 @@ MOST_COLLECTED = 200_000_000
 def fit_on(engine: SparkEngine, fit: FrameFit) -> FrameFitted:
     """One pass to count and check, one shuffle into blocks, then one job for each evaluation."""
     _check(fit)
-    log = Log.of(frame_of(engine, fit.frame), engine.names, propensity=fit.propensity, threshold=fit.threshold)
+    log = Log.of(
+        frame_of(engine, fit.frame),
+        engine.names,
+        propensity=fit.propensity,
+        threshold=fit.threshold,
+    )
     counted = log.count()
     context = log.frame.sparkSession.sparkContext
     n_blocks = _n_blocks(engine, context.defaultParallelism, counted.n_ratings)
@@ -53,7 +57,9 @@ def fit_on(engine: SparkEngine, fit: FrameFit) -> FrameFitted:
         blocks.drop()
 
 
-def _fit_blocks(engine: SparkEngine, fit: FrameFit, log: Log, counted: Counted, blocks: Blocks) -> FrameFitted:
+def _fit_blocks(
+    engine: SparkEngine, fit: FrameFit, log: Log, counted: Counted, blocks: Blocks
+) -> FrameFitted:
     totals = _universe_of(engine, blocks.totals())
     _check_totals(fit, totals)
     if engine.collect_users:
@@ -68,9 +74,13 @@ def _fit_blocks(engine: SparkEngine, fit: FrameFit, log: Log, counted: Counted, 
         scaled.drop()
 
 
-def _descend(engine: SparkEngine, fit: FrameFit, log: Log, counted: Counted, blocks: Blocks, totals: Totals) -> FrameFitted:
+def _descend(
+    engine: SparkEngine, fit: FrameFit, log: Log, counted: Counted, blocks: Blocks, totals: Totals
+) -> FrameFitted:
     session = log.frame.sparkSession
-    problem = problem_without_cells(fit.n_factors, fit.offsets, fit.ridge(totals.universe), fit.dtype)
+    problem = problem_without_cells(
+        fit.n_factors, fit.offsets, fit.ridge(totals.universe), fit.dtype
+    )
     scale = np.sqrt(totals.item_weight + max(problem.l2, 1e-12))
     solver = SparkReduced(problem, problem.by_user, scale, blocks)
     outcome = run(
@@ -82,9 +92,13 @@ def _descend(engine: SparkEngine, fit: FrameFit, log: Log, counted: Counted, blo
         report=fit.report,
     )
     found = outcome.parameters
-    outer = session.sparkContext.broadcast(Outer(problem, found.item_factors, found.item_offset, found.constant))
+    outer = session.sparkContext.broadcast(
+        Outer(problem, found.item_factors, found.item_offset, found.constant)
+    )
     factors = _user_frame(session, blocks, outer, log)
-    users, parameters, seen = _collect(blocks, outer, found) if engine.collect_users else _nobody(found)
+    users, parameters, seen = (
+        _collect(blocks, outer, found) if engine.collect_users else _nobody(found)
+    )
     whole = Outcome(parameters, outcome.history, outcome.has_converged)
     return FrameFitted(whole, totals.mean, users, counted.items, seen, factors)
 
@@ -108,8 +122,14 @@ def frame_of(engine: SparkEngine, given: object) -> DataFrame:
 def _session(engine: SparkEngine) -> SparkSession:
     if engine.session is not None:
         return engine.session
-    if SparkSession.getActiveSession() is None and shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        raise UsageError("engine='spark' needs Java, and there is none. Install a JDK (17 or later), or set JAVA_HOME.")
+    if (
+        SparkSession.getActiveSession() is None
+        and shutil.which("java") is None
+        and "JAVA_HOME" not in os.environ
+    ):
+        raise UsageError(
+            "engine='spark' needs Java, and there is none. Install a JDK (17 or later), or set JAVA_HOME."
+        )
     return SparkSession.builder.getOrCreate()
 
 
@@ -121,7 +141,9 @@ def _n_blocks(engine: SparkEngine, n_at_once: int, n_ratings: int) -> int:
 
 def _universe_of(engine: SparkEngine, totals: Totals) -> Totals:
     """With the users and items that the engine was told of."""
-    return totals if engine.universe is None else replace(totals, universe=Universe(*engine.universe))
+    return (
+        totals if engine.universe is None else replace(totals, universe=Universe(*engine.universe))
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,7 +159,9 @@ class SparkReduced(Reduced):
     def parameters(self, state: lbfgs.State, /) -> Parameters:
         """The items' side, and no users."""
         factors, offset, constant = self._unpack(state.point)
-        return Parameters(np.empty((0, self.problem.n_factors)), factors, np.empty(0), offset, constant)
+        return Parameters(
+            np.empty((0, self.problem.n_factors)), factors, np.empty(0), offset, constant
+        )
 
     def solve_inner(self, factors: Floats, offset: Floats, constant: float) -> tuple[float, Floats]:
         """One job: the items' side goes to every executor, and a sum of the size of it comes back."""
@@ -147,7 +171,9 @@ class SparkReduced(Reduced):
         finally:
             outer.destroy()
         if np.isnan(minimum):
-            raise UsageError(f"a user has no unique solution at l2 = {self.problem.l2:g}. Raise l2.")
+            raise UsageError(
+                f"a user has no unique solution at l2 = {self.problem.l2:g}. Raise l2."
+            )
         return minimum, slope
 
 
@@ -162,7 +188,9 @@ def _check(fit: FrameFit) -> None:
 def require_column(propensity: object) -> None:
     """Refuse propensities that are no column's name."""
     if not (propensity is None or isinstance(propensity, str)):
-        raise UsageError(f"engine='spark' reads propensities from a column: pass its name; got {type(propensity).__name__}.")
+        raise UsageError(
+            f"engine='spark' reads propensities from a column: pass its name; got {type(propensity).__name__}."
+        )
 
 
 def _check_totals(fit: FrameFit, totals: Totals) -> None:
@@ -172,7 +200,9 @@ def _check_totals(fit: FrameFit, totals: Totals) -> None:
         )
     if fit.threshold is not None and totals.mean in (0.0, 1.0):
         which = "every" if totals.mean else "no"
-        raise UsageError(f"{which} rating reaches threshold={fit.threshold:g}; there must be clicks and others to tell apart.")
+        raise UsageError(
+            f"{which} rating reaches threshold={fit.threshold:g}; there must be clicks and others to tell apart."
+        )
 
 
 def _require_room(totals: Totals, fit: FrameFit, counted: Counted) -> None:
@@ -186,7 +216,7 @@ def _require_room(totals: Totals, fit: FrameFit, counted: Counted) -> None:
 
 def _begin(fit: FrameFit, counted: Counted, totals: Totals) -> Parameters:
     """As everywhere on the items' side; users are solved where they are."""
-    return start.small_random(
+    return initialization.small_random(
         (1, len(counted.items)),
         totals.mean,
         n_factors=fit.n_factors,
@@ -196,7 +226,9 @@ def _begin(fit: FrameFit, counted: Counted, totals: Totals) -> Parameters:
     )
 
 
-def _user_frame(session: SparkSession, blocks: Blocks, outer: Broadcast[Outer], log: Log) -> DataFrame:
+def _user_frame(
+    session: SparkSession, blocks: Blocks, outer: Broadcast[Outer], log: Log
+) -> DataFrame:
     """User, factors and offset, kept in the executors; blocks travel there as Arrow."""
 
     def packed(block: Block) -> tuple[bytes]:
@@ -219,7 +251,11 @@ def _user_frame(session: SparkSession, blocks: Blocks, outer: Broadcast[Outer], 
 
     kind = log.frame.schema["user"].dataType
     arrow_type = _arrow_type(kind)
-    fields = [StructField("user", kind), StructField("factors", ArrayType(DoubleType())), StructField("offset", DoubleType())]
+    fields = [
+        StructField("user", kind),
+        StructField("factors", ArrayType(DoubleType())),
+        StructField("offset", DoubleType()),
+    ]
     parts = session.createDataFrame(blocks.rdd.map(packed), "part binary")
     frame = parts.mapInArrow(unpacked, StructType(fields)).withColumnRenamed("user", log.user_name)
     frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
@@ -233,7 +269,9 @@ def _arrow_type(kind: Any) -> Any:
     return to_arrow_type(kind)
 
 
-def _collect(blocks: Blocks, outer: Broadcast[Outer], items: Parameters) -> tuple[Ids, Parameters, Seen]:
+def _collect(
+    blocks: Blocks, outer: Broadcast[Outer], items: Parameters
+) -> tuple[Ids, Parameters, Seen]:
     """Users in the order of their ids, their parameters, and what they rated."""
 
     def fetched(block: Block) -> tuple[Any, ...]:
@@ -248,7 +286,11 @@ def _collect(blocks: Blocks, outer: Broadcast[Outer], items: Parameters) -> tupl
     place = np.arange(starts[-1]) - np.repeat(starts[:-1] - first, length[order])
     seen = starts.astype(np.int64), np.concatenate(partner)[place].astype(np.int32)
     own = np.concatenate(factors)[order], np.concatenate(offset)[order]
-    return users, Parameters(own[0], items.item_factors, own[1], items.item_offset, items.constant), seen
+    return (
+        users,
+        Parameters(own[0], items.item_factors, own[1], items.item_offset, items.constant),
+        seen,
+    )
 
 
 def _nobody(items: Parameters) -> tuple[Ids, Parameters, Seen]:

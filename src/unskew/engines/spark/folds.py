@@ -13,12 +13,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from unskew.data.checks import whole_number
-from unskew.data.vocabulary import as_ids, find_codes
+from unskew.data.ids import as_ids, find_codes
 from unskew.engines.spark.engine import SparkEngine
 from unskew.engines.spark.fitting import MOST_COLLECTED, frame_of, require_column
 from unskew.engines.spark.frame import Log
 from unskew.errors import UnknownNameError, UsageError
-from unskew.models.parameters import rows_or_zero
+from unskew.factorization.parameters import rows_or_zero
 from unskew.types import Vector
 
 SUMS = ("n", "weight", "loss", "weighted_loss")
@@ -45,12 +45,21 @@ class SparkPart:
     def fit(self, model: Any, *, clip: float | None = None, warm_start: Any = None) -> Any:
         """``model`` fitted to them, no weight above ``clip``."""
         if "engine" not in inspect.signature(model.fit).parameters:
-            raise UsageError(f"{type(model).__name__} is not fitted on Spark; MatrixFactorization is. Leave engine=... out.")
+            raise UsageError(
+                f"{type(model).__name__} is not fitted on Spark; MatrixFactorization is. Leave engine=... out."
+            )
         frame = self.frame
         if clip is not None and self.is_weighted:
             frame = frame.withColumn("propensity", F.greatest("propensity", F.lit(1 / clip)))
-        fitted = model.fit(frame, "propensity" if self.is_weighted else None, warm_start=warm_start, engine=self.engine)
-        fitted.user_factors_frame = fitted.user_factors_frame.withColumnRenamed("user", self.user_name)
+        fitted = model.fit(
+            frame,
+            "propensity" if self.is_weighted else None,
+            warm_start=warm_start,
+            engine=self.engine,
+        )
+        fitted.user_factors_frame = fitted.user_factors_frame.withColumnRenamed(
+            "user", self.user_name
+        )
         return fitted
 
 
@@ -76,13 +85,22 @@ class SparkFold:
             users.unpersist()
         sums = np.array(rows, dtype=np.float64).reshape(-1, len(SUMS)).sum(axis=0)
         if not sums[0]:
-            raise UsageError("a fold has no ratings to judge on. Take fewer folds, or another random_state.")
+            raise UsageError(
+                "a fold has no ratings to judge on. Take fewer folds, or another random_state."
+            )
         return float(ESTIMATORS[estimator](sums, self.n_cells))
 
 
-def _adder(fitted: Any, loss: Callable[[Vector], Vector]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _adder(
+    fitted: Any, loss: Callable[[Vector], Vector]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Sums over cells that have been joined with their users' factors; who is unknown has none."""
-    found, items, fallback, threshold = fitted.parameters_, fitted.items_, fitted.fallback_, fitted.threshold
+    found, items, fallback, threshold = (
+        fitted.parameters_,
+        fitted.items_,
+        fitted.fallback_,
+        fitted.threshold,
+    )
 
     def add(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         sums = np.zeros(len(SUMS))
@@ -90,10 +108,16 @@ def _adder(fitted: Any, loss: Callable[[Vector], Vector]) -> Callable[[Iterator[
             item = find_codes(as_ids(batch["item"].to_numpy(zero_copy_only=False)), items)
             is_known = ~batch["factors"].is_null().to_numpy(zero_copy_only=False)
             factors = np.zeros((len(item), found.item_factors.shape[1]))
-            factors[is_known] = batch["factors"].flatten().to_numpy().reshape(int(is_known.sum()), factors.shape[1])
-            offset = batch["offset"].fill_null(0.0).to_numpy() + rows_or_zero(found.item_offset, item)
+            factors[is_known] = (
+                batch["factors"].flatten().to_numpy().reshape(int(is_known.sum()), factors.shape[1])
+            )
+            offset = batch["offset"].fill_null(0.0).to_numpy() + rows_or_zero(
+                found.item_offset, item
+            )
             product = np.einsum("kd,kd->k", factors, rows_or_zero(found.item_factors, item))
-            prediction = offset + np.where(is_known & (item >= 0), product + found.constant, fallback)
+            prediction = offset + np.where(
+                is_known & (item >= 0), product + found.constant, fallback
+            )
             rating = batch["rating"].to_numpy()
             target = rating if threshold is None else (rating >= threshold).astype(np.float64)
             losses, weight = loss(target - prediction), 1 / batch["propensity"].to_numpy()
@@ -105,7 +129,10 @@ def _adder(fitted: Any, loss: Callable[[Vector], Vector]) -> Callable[[Iterator[
 
 def check_judge(metric: str, estimator: str) -> None:
     """Refuse a metric or an estimator that is not known here."""
-    for kind, name, known in (("metric on Spark", metric, LOSSES), ("estimator on Spark", estimator, ESTIMATORS)):
+    for kind, name, known in (
+        ("metric on Spark", metric, LOSSES),
+        ("estimator on Spark", estimator, ESTIMATORS),
+    ):
         if name not in known:
             raise UnknownNameError(kind, name, known)
 
@@ -131,7 +158,9 @@ def split(
     drawn = F.pmod(F.xxhash64("user", "item", F.lit(int(random_state))), F.lit(k))
     folds = []
     for fold in range(k):
-        kept = log.frame.where(drawn != fold).withColumn("propensity", F.col("propensity") * ((k - 1) / k))
+        kept = log.frame.where(drawn != fold).withColumn(
+            "propensity", F.col("propensity") * ((k - 1) / k)
+        )
         held = log.frame.where(drawn == fold).withColumn("propensity", chance / k)
         part = SparkPart(replace(within, collect_users=False), kept, is_weighted, counted.n_ratings)
         folds.append(SparkFold(part, held, n_cells))

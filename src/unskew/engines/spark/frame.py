@@ -13,8 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType, IntegralType, NumericType, StringType
 
 from unskew.data.columns import find_column
+from unskew.data.ids import Ids, as_ids, encode
 from unskew.data.propensities import SMALLEST
-from unskew.data.vocabulary import Ids, as_ids, encode
 from unskew.errors import BadPropensityError, BadRatingError, ColumnError, DataError, EmptyLogError
 
 BAD: Mapping[str, tuple[type[DataError], str]] = {
@@ -40,7 +40,14 @@ class Log:
     """What the caller calls the column of users."""
 
     @classmethod
-    def of(cls, frame: DataFrame, names: Mapping[str, str | None], *, propensity: str | None, threshold: float | None) -> Log:
+    def of(
+        cls,
+        frame: DataFrame,
+        names: Mapping[str, str | None],
+        *,
+        propensity: str | None,
+        threshold: float | None,
+    ) -> Log:
         """Columns by name or by their spelling; ids must be text or integers, the others numbers."""
         found = {role: find_column(role, name, frame.columns) for role, name in names.items()}
         if propensity is not None:
@@ -49,17 +56,31 @@ class Log:
             _require_type(role, name, frame.schema[name].dataType)
         rating = _column(found["rating"]).cast("double")
         if threshold is not None:
-            rating = F.when(F.isnan(rating), rating).when(rating.isNotNull(), (rating >= threshold).cast("double"))
+            rating = F.when(F.isnan(rating), rating).when(
+                rating.isNotNull(), (rating >= threshold).cast("double")
+            )
         weight = F.lit(1.0) if propensity is None else _column(found["propensity"]).cast("double")
-        columns = {"user": _column(found["user"]), "item": _column(found["item"]), "rating": rating, "propensity": weight}
-        return cls(frame.select([column.alias(role) for role, column in columns.items()]), found["user"])
+        columns = {
+            "user": _column(found["user"]),
+            "item": _column(found["item"]),
+            "rating": rating,
+            "propensity": weight,
+        }
+        return cls(
+            frame.select([column.alias(role) for role, column in columns.items()]), found["user"]
+        )
 
     def count(self) -> Counted:
         """One pass: items, ratings, a digest of each item's cells, and an error that counts bad rows where there are any."""
         no_user, no_item = F.col("user").isNull(), F.col("item").isNull()
         is_finite = F.coalesce(F.abs("rating") < F.lit(float("inf")), F.lit(False))
         is_chance = F.coalesce(F.col("propensity").between(SMALLEST, 1.0), F.lit(False))
-        bad = {"no_user": no_user, "no_item": no_item, "bad_rating": ~is_finite, "bad_propensity": ~is_chance}
+        bad = {
+            "no_user": no_user,
+            "no_item": no_item,
+            "bad_rating": ~is_finite,
+            "bad_propensity": ~is_chance,
+        }
         totals = self.frame.groupBy("item").agg(
             F.count(F.lit(1)).alias("n"),
             F.bit_xor(F.xxhash64("user", "item", "rating", "propensity")).alias("digest"),
@@ -68,7 +89,9 @@ class Log:
         table = totals.toArrow()
         counts = {name: int(np.sum(table[name].to_numpy())) for name in ("n", *bad)}
         if counts["n"] == 0:
-            raise EmptyLogError("the log has no ratings. Check the filter or the file it came from.")
+            raise EmptyLogError(
+                "the log has no ratings. Check the filter or the file it came from."
+            )
         for name, (kind, what) in BAD.items():
             if counts[name]:
                 raise kind(f"{counts[name]:,} of {counts['n']:,} {what}")
@@ -98,4 +121,6 @@ def _require_type(role: str, name: str, found: DataType) -> None:
     allowed: Any = (IntegralType, StringType) if role in ("user", "item") else NumericType
     if not isinstance(found, allowed):
         wanted = "text or integers" if role in ("user", "item") else "numbers"
-        raise ColumnError(f"the column {name!r} holds {found.simpleString()}; the {role} must be {wanted}. Cast it first.")
+        raise ColumnError(
+            f"the column {name!r} holds {found.simpleString()}; the {role} must be {wanted}. Cast it first."
+        )

@@ -14,7 +14,12 @@ from unskew.data.ratings import Ratings
 from unskew.data.universe import UniverseLike
 from unskew.errors import PropensityWarning, UnknownNameError, UsageError
 from unskew.propensity.covariate.cells import ProfileCells, count_cells, labelled_rows, side_by_side
-from unskew.propensity.covariate.covariates import CovariatePropensity, Covariates, are_marks, require_covariates
+from unskew.propensity.covariate.covariates import (
+    CovariatePropensity,
+    Covariates,
+    are_marks,
+    require_covariates,
+)
 from unskew.propensity.model import listed_universe
 from unskew.threads import single_openmp_thread
 from unskew.types import IntVector, Matrix, Vector
@@ -123,9 +128,15 @@ class BoostedPropensity(CovariatePropensity):
 
     def check_restored(self) -> str | None:
         """Whether every user and item has a profile that is there."""
-        if self.user_profile_.size != self.users_.size or self.item_profile_.size != self.items_.size:
+        if (
+            self.user_profile_.size != self.users_.size
+            or self.item_profile_.size != self.items_.size
+        ):
             return "its users, items and profiles are of different numbers."
-        if self.user_profile_.max() >= self.chances_.shape[0] or self.item_profile_.max() >= self.chances_.shape[1]:
+        if (
+            self.user_profile_.max() >= self.chances_.shape[0]
+            or self.item_profile_.max() >= self.chances_.shape[1]
+        ):
             return "a profile is missing."
         return None
 
@@ -135,16 +146,25 @@ class BoostedPropensity(CovariatePropensity):
     def _check(self) -> None:
         if self.stop not in get_args(Stop):
             raise UnknownNameError("stop", self.stop, get_args(Stop))
-        for name, least in (("max_trees", 1), ("max_depth", 1), ("check_every", 1), ("random_state", 0)):
+        for name, least in (
+            ("max_trees", 1),
+            ("max_depth", 1),
+            ("check_every", 1),
+            ("random_state", 0),
+        ):
             whole_number(name, getattr(self, name), least=least)
         if not (is_finite_number(self.learning_rate) and 0 < self.learning_rate <= 1):
             raise UsageError(f"learning_rate must lie in (0, 1]; got {self.learning_rate!r}.")
         if not (is_finite_number(self.l2) and self.l2 >= 0):
             raise UsageError(f"l2 must be a finite number, at least 0; got {self.l2!r}.")
         if not (is_finite_number(self.max_weight) and self.max_weight >= 1):
-            raise UsageError(f"max_weight must be at least 1, the mean weight; got {self.max_weight!r}.")
+            raise UsageError(
+                f"max_weight must be at least 1, the mean weight; got {self.max_weight!r}."
+            )
 
-    def _stages(self, cells: ProfileCells, user: Covariates, item: Covariates) -> Iterator[tuple[int, Vector]]:
+    def _stages(
+        self, cells: ProfileCells, user: Covariates, item: Covariates
+    ) -> Iterator[tuple[int, Vector]]:
         """P of all pairs of profiles without a tree, and after every so many."""
         from sklearn.ensemble import HistGradientBoostingClassifier
 
@@ -166,7 +186,9 @@ class BoostedPropensity(CovariatePropensity):
                 if place % self.check_every == 0 or place == self.max_trees:
                     yield place, chance[:, 1]
 
-    def _judge(self, log: Ratings, cells: ProfileCells, user: Covariates, item: Covariates) -> Callable[[int, Vector], float]:
+    def _judge(
+        self, log: Ratings, cells: ProfileCells, user: Covariates, item: Covariates
+    ) -> Callable[[int, Vector], float]:
         """What to minimise, given the number of the look and the propensities of all pairs of profiles."""
         if self.stop == "deviance":
             deviances = self._deviances(log, user, item)
@@ -179,10 +201,17 @@ class BoostedPropensity(CovariatePropensity):
         """-2 log L of held-out users, by trees of the others."""
         held_out = np.random.default_rng(self.random_state).permutation(log.n_users) % HELD_OUT == 0
         if held_out.all() or not (~held_out)[log.user].any():
-            raise UsageError(f"stop='deviance' holds users out, and {log.n_users} are too few. Take stop='asam'.")
-        training, judged = (count_cells(log, user, item, among=users) for users in (~held_out, held_out))
+            raise UsageError(
+                f"stop='deviance' holds users out, and {log.n_users} are too few. Take stop='asam'."
+            )
+        training, judged = (
+            count_cells(log, user, item, among=users) for users in (~held_out, held_out)
+        )
         stages = self._stages(training, user, item)
-        return [-2 * float(judged.observed @ np.log(p) + judged.unobserved @ np.log1p(-p)) for _, p in stages]
+        return [
+            -2 * float(judged.observed @ np.log(p) + judged.unobserved @ np.log1p(-p))
+            for _, p in stages
+        ]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -200,12 +229,19 @@ class Balance:
     """Where weights are clipped."""
 
     @classmethod
-    def of(cls, cells: ProfileCells, user: Covariates, item: Covariates, max_weight: float) -> Balance:
+    def of(
+        cls, cells: ProfileCells, user: Covariates, item: Covariates, max_weight: float
+    ) -> Balance:
         """Of the observed cells to all."""
         observed = cells.observed.reshape(user.n_profiles, item.n_profiles)
-        shares = [np.bincount(side.profile, minlength=side.n_profiles) / side.profile.size for side in (user, item)]
+        shares = [
+            np.bincount(side.profile, minlength=side.n_profiles) / side.profile.size
+            for side in (user, item)
+        ]
         tables = [np.column_stack([np.ones(side.n_profiles), side.values]) for side in (user, item)]
-        largest = max_weight * float((cells.observed + cells.unobserved).sum() / cells.observed.sum())
+        largest = max_weight * float(
+            (cells.observed + cells.unobserved).sum() / cells.observed.sum()
+        )
         return cls(observed, shares[0], shares[1], tables[0], tables[1], largest)
 
     def asam(self, chance: Vector) -> float:
@@ -216,8 +252,12 @@ class Balance:
     def ks(self, chance: Vector) -> float:
         """The mean over phi of the largest distance between its weighted distribution function and that over all cells."""
         mass = self._mass(chance)
-        users = [_distance(column, mass.sum(axis=1) - self.user_share) for column in self.user.T[1:]]
-        items = [_distance(column, mass.sum(axis=0) - self.item_share) for column in self.item.T[1:]]
+        users = [
+            _distance(column, mass.sum(axis=1) - self.user_share) for column in self.user.T[1:]
+        ]
+        items = [
+            _distance(column, mass.sum(axis=0) - self.item_share) for column in self.item.T[1:]
+        ]
         gap, _ = self._gaps(mass)
         marks = np.outer(are_marks(self.user), are_marks(self.item))
         marks[0], marks[:, 0] = False, False
@@ -232,7 +272,9 @@ class Balance:
     def _gaps(self, mass: Matrix) -> tuple[Vector, Vector]:
         """Weighted means less means over all cells, and variances over all cells, of every phi but the constant."""
         user_mean, item_mean = self.user_share @ self.user, self.item_share @ self.item
-        squares = np.outer(self.user_share @ np.square(self.user), self.item_share @ np.square(self.item))
+        squares = np.outer(
+            self.user_share @ np.square(self.user), self.item_share @ np.square(self.item)
+        )
         mean = np.outer(user_mean, item_mean)
         weighted = self.user.T @ mass @ self.item
         return (weighted - mean).ravel()[1:], (squares - mean**2).ravel()[1:]

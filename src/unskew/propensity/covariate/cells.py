@@ -60,21 +60,30 @@ def draw_cells(log: Ratings, n: int, rng: np.random.Generator) -> tuple[IntVecto
     return user.astype(np.int32), item.astype(np.int32)
 
 
-def count_cells(log: Ratings, user: Covariates, item: Covariates, *, among: BoolVector | None = None) -> ProfileCells:
+def count_cells(
+    log: Ratings, user: Covariates, item: Covariates, *, among: BoolVector | None = None
+) -> ProfileCells:
     """N_ab and n_ab: how many cells of each pair of profiles were observed and how many not; of all users, or ``among`` some."""
     require_unobserved(log)
     chosen = np.ones(log.n_users, dtype=bool) if among is None else among
     rows = chosen[log.user]
     shape = (user.n_profiles, item.n_profiles)
-    pair = user.profile[log.user[rows]].astype(np.int64) * item.n_profiles + item.profile[log.item[rows]]
+    pair = (
+        user.profile[log.user[rows]].astype(np.int64) * item.n_profiles
+        + item.profile[log.item[rows]]
+    )
     observed = np.bincount(pair, minlength=shape[0] * shape[1]).astype(np.float64)
     n_users = np.bincount(user.profile[chosen], minlength=shape[0]).astype(np.float64)
     n_items = np.bincount(item.profile, minlength=shape[1]).astype(np.float64)
     of_user, of_item = (each.ravel().astype(np.int32) for each in np.indices(shape))
-    return ProfileCells(of_user, of_item, observed, np.outer(n_users, n_items).ravel() - observed, 1.0)
+    return ProfileCells(
+        of_user, of_item, observed, np.outer(n_users, n_items).ravel() - observed, 1.0
+    )
 
 
-def count_sample(log: Ratings, user: Covariates, item: Covariates, sample: Unobserved) -> ProfileCells:
+def count_sample(
+    log: Ratings, user: Covariates, item: Covariates, sample: Unobserved
+) -> ProfileCells:
     """The same of the observed cells and a sample of the others; profiles that neither has are left out."""
     rows = [
         user.profile[users].astype(np.int64) * item.n_profiles + item.profile[items]
@@ -85,10 +94,14 @@ def count_sample(log: Ratings, user: Covariates, item: Covariates, sample: Unobs
     observed = np.bincount(place[was_observed], minlength=pairs.size).astype(np.float64)
     unobserved = np.bincount(place[~was_observed], minlength=pairs.size).astype(np.float64)
     of_user, of_item = np.divmod(pairs, item.n_profiles)
-    return ProfileCells(of_user.astype(np.int32), of_item.astype(np.int32), observed, unobserved, sample.share)
+    return ProfileCells(
+        of_user.astype(np.int32), of_item.astype(np.int32), observed, unobserved, sample.share
+    )
 
 
-def labelled_rows(cells: ProfileCells, user: Covariates, item: Covariates) -> tuple[Matrix, Vector, Vector]:
+def labelled_rows(
+    cells: ProfileCells, user: Covariates, item: Covariates
+) -> tuple[Matrix, Vector, Vector]:
     """Covariates of user and item side by side, 1 for observed and 0 for not, and how many cells each row stands for."""
     places = [np.flatnonzero(count) for count in (cells.observed, cells.unobserved)]
     rows = np.concatenate(places)
@@ -97,7 +110,9 @@ def labelled_rows(cells: ProfileCells, user: Covariates, item: Covariates) -> tu
     return side_by_side(user, item, cells.user[rows], cells.item[rows]), label, weight
 
 
-def side_by_side(user: Covariates, item: Covariates, user_profile: IntVector, item_profile: IntVector) -> Matrix:
+def side_by_side(
+    user: Covariates, item: Covariates, user_profile: IntVector, item_profile: IntVector
+) -> Matrix:
     """The covariates of pairs of profiles, a row each."""
     return np.concatenate([user.values[user_profile], item.values[item_profile]], axis=1)
 

@@ -19,7 +19,11 @@ from unskew.propensity.covariate.cells import (
     labelled_rows,
     side_by_side,
 )
-from unskew.propensity.covariate.covariates import CovariatePropensity, Covariates, require_covariates
+from unskew.propensity.covariate.covariates import (
+    CovariatePropensity,
+    Covariates,
+    require_covariates,
+)
 from unskew.propensity.model import listed_universe
 from unskew.types import IntVector, Matrix, Vector
 
@@ -87,7 +91,12 @@ class ClassifierPropensity(CovariatePropensity):
         cells = self._cells(log, user, item)
         features, label, weight = labelled_rows(cells, user, item)
         self.estimator_ = self._fitted(features, label, weight)
-        self._user, self._item, self.sampled_share_, self.n_rows_ = user, item, cells.share, label.size
+        self._user, self._item, self.sampled_share_, self.n_rows_ = (
+            user,
+            item,
+            cells.share,
+            label.size,
+        )
         self._remember(log, size)
         return self
 
@@ -99,10 +108,15 @@ class ClassifierPropensity(CovariatePropensity):
         )
 
     def _chances(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:  # noqa: ARG002
-        pair = self._user.profile[user].astype(np.int64) * self._item.n_profiles + self._item.profile[item]
+        pair = (
+            self._user.profile[user].astype(np.int64) * self._item.n_profiles
+            + self._item.profile[item]
+        )
         pairs, place = np.unique(pair, return_inverse=True)
         of_user, of_item = np.divmod(pairs, self._item.n_profiles)
-        features = side_by_side(self._user, self._item, of_user.astype(np.int32), of_item.astype(np.int32))
+        features = side_by_side(
+            self._user, self._item, of_user.astype(np.int32), of_item.astype(np.int32)
+        )
         column = list(self.estimator_.classes_).index(1.0)
         in_sample = np.asarray(self.estimator_.predict_proba(features), dtype=np.float64)[:, column]
         odds_of = self.sampled_share_ * in_sample
@@ -110,13 +124,17 @@ class ClassifierPropensity(CovariatePropensity):
         return chances
 
     def _check(self) -> None:
-        if isinstance(self.estimator, type) or not all(hasattr(self.estimator, name) for name in ("fit", "predict_proba")):
+        if isinstance(self.estimator, type) or not all(
+            hasattr(self.estimator, name) for name in ("fit", "predict_proba")
+        ):
             raise UsageError(
                 "estimator must be a classifier with fit and predict_proba, such as RandomForestClassifier(); "
                 f"got {self.estimator!r}."
             )
         whole_number("random_state", self.random_state, least=0)
-        if self.negatives is not None and not (is_finite_number(self.negatives) and self.negatives > 0):
+        if self.negatives is not None and not (
+            is_finite_number(self.negatives) and self.negatives > 0
+        ):
             raise UsageError(
                 f"negatives must be None or the sampled cells for each observed one, above 0; got {self.negatives!r}."
             )
@@ -125,7 +143,9 @@ class ClassifierPropensity(CovariatePropensity):
         if self.negatives is None and user.n_profiles * item.n_profiles <= MOST_ROWS:
             return count_cells(log, user, item)
         rng = np.random.default_rng(self.random_state)
-        return count_sample(log, user, item, draw_unobserved(log, len(log) * (self.negatives or NEGATIVES), rng))
+        return count_sample(
+            log, user, item, draw_unobserved(log, len(log) * (self.negatives or NEGATIVES), rng)
+        )
 
     def _fitted(self, features: Matrix, label: Vector, weight: Vector) -> Any:
         from sklearn.base import clone

@@ -12,12 +12,12 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.archive import write_model
 from unskew.data.columns import find_column
 from unskew.data.frames import EagerFrame, id_column, index_ids, is_frame, number_column, open_frame
+from unskew.data.ids import Ids, as_ids, encode, find_codes, missing_ids, shown, unlike
 from unskew.data.ratings import Ratings
-from unskew.data.vocabulary import Ids, as_ids, encode, find_codes, missing_ids, shown, unlike
 from unskew.errors import BadRatingError, ColumnError, DataError, PropensityWarning, UsageError
+from unskew.io.model_files import write_model
 from unskew.propensity.model import PropensityEstimator
 from unskew.types import BoolVector, IntVector, Matrix, Vector
 
@@ -42,14 +42,20 @@ class Covariates:
     """The row of ``values`` that each user or item has."""
 
     @classmethod
-    def of(cls, given: object, ids: Ids, kind: Kind, *, constants: Literal["refuse", "drop"] = "refuse") -> Covariates:
+    def of(
+        cls, given: object, ids: Ids, kind: Kind, *, constants: Literal["refuse", "drop"] = "refuse"
+    ) -> Covariates:
         """Read ``given``: None, an array or a frame with a row for each of ``ids``, in their order or with ids.
 
         Columns that are the same for all are refused, or left out where ``constants`` says so.
         """
         columns = list(_columns(given, ids, kind))
         names = tuple(name for name, _ in columns)
-        matrix = np.column_stack([column for _, column in columns]) if columns else np.empty((len(ids), 0))
+        matrix = (
+            np.column_stack([column for _, column in columns])
+            if columns
+            else np.empty((len(ids), 0))
+        )
         _require_rows(matrix, ids, kind)
         _require_finite(matrix, names, kind)
         varies = np.array([bool((column != column[0]).any()) for column in matrix.T], dtype=bool)
@@ -86,7 +92,9 @@ class CovariatePropensity(PropensityEstimator):
     item_features: object
 
     def _covariates(self, log: Ratings) -> tuple[Covariates, Covariates]:
-        return Covariates.of(self.user_features, log.users, "user"), Covariates.of(self.item_features, log.items, "item")
+        return Covariates.of(self.user_features, log.users, "user"), Covariates.of(
+            self.item_features, log.items, "item"
+        )
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model: arrays and JSON, never code. Covariates that came as a frame are kept as their numbers."""
@@ -99,7 +107,11 @@ class CovariatePropensity(PropensityEstimator):
         write_model(plain, Path(path))
 
     def __repr__(self) -> str:
-        changed = (f"{name}={_brief(value)}" for name, value in self.get_params().items() if self._is_changed(name, value))
+        changed = (
+            f"{name}={_brief(value)}"
+            for name, value in self.get_params().items()
+            if self._is_changed(name, value)
+        )
         return f"{type(self).__name__}({', '.join(changed)})"
 
 
@@ -114,7 +126,13 @@ def require_covariates(model: CovariatePropensity, user: Covariates, item: Covar
 
 def _brief(value: object) -> str:
     """A table as its shape, anything else as it is."""
-    shape = open_frame(value).shape if is_frame(value) else np.shape(value) if isinstance(value, np.ndarray | list) else ()
+    shape = (
+        open_frame(value).shape
+        if is_frame(value)
+        else np.shape(value)
+        if isinstance(value, np.ndarray | list)
+        else ()
+    )
     return f"<{shape[0]} x {shape[1] if len(shape) > 1 else 1}>" if shape else repr(value)
 
 
@@ -126,7 +144,11 @@ def are_marks(values: Matrix) -> BoolVector:
 def within_pairs(values: Matrix) -> tuple[IntVector, IntVector]:
     """Places (j, k), j < k, of the columns whose product says anything: two levels of one category never meet, so not they."""
     first, second = np.triu_indices(values.shape[1], k=1)
-    kept = np.fromiter((np.ptp(values[:, j] * values[:, k]) > 0 for j, k in zip(first, second, strict=True)), bool, first.size)
+    kept = np.fromiter(
+        (np.ptp(values[:, j] * values[:, k]) > 0 for j, k in zip(first, second, strict=True)),
+        bool,
+        first.size,
+    )
     return first[kept].astype(np.int32), second[kept].astype(np.int32)
 
 
@@ -134,7 +156,9 @@ def _columns(given: object, ids: Ids, kind: Kind) -> Iterator[tuple[str, Vector]
     """Named columns of numbers; categories become one column a level."""
     if given is None:
         return
-    for name, column in _frame_columns(given, ids, kind) if is_frame(given) else _array_columns(given, kind):
+    for name, column in (
+        _frame_columns(given, ids, kind) if is_frame(given) else _array_columns(given, kind)
+    ):
         if column.dtype.kind == "f":
             yield name, column
         else:
@@ -145,9 +169,13 @@ def _array_columns(given: Any, kind: Kind) -> Iterator[tuple[str, npt.NDArray[An
     try:
         table = np.asarray(given)
     except ValueError as error:
-        raise UsageError(f"{kind}_features must be a table with a row for each {kind}: {error}.") from error
+        raise UsageError(
+            f"{kind}_features must be a table with a row for each {kind}: {error}."
+        ) from error
     if table.ndim not in (1, 2):
-        raise UsageError(f"{kind}_features must be a table with a row for each {kind}; got shape {table.shape}.")
+        raise UsageError(
+            f"{kind}_features must be a table with a row for each {kind}; got shape {table.shape}."
+        )
     for place, column in enumerate(table.reshape(len(table), -1).T):
         yield f"{kind}:{place}", _numbers_or_ids(column)
 
@@ -175,7 +203,11 @@ def _frame_columns(given: object, ids: Ids, kind: Kind) -> Iterator[tuple[str, n
             PropensityWarning,
             stacklevel=2,
         )
-    rows = slice(None) if listed is None else _rows_of(listed, "the index" if key is None else f"column {key!r}", ids, kind)
+    rows = (
+        slice(None)
+        if listed is None
+        else _rows_of(listed, "the index" if key is None else f"column {key!r}", ids, kind)
+    )
     for name in frame.columns:
         if name != key:
             yield f"{kind}:{name}", _frame_column(frame, name, kind)[rows]
@@ -204,7 +236,9 @@ def _id_name(frame: EagerFrame, kind: Kind) -> str | None:
 
 def _rows_of(listed: Ids, where: str, ids: Ids, kind: Kind) -> npt.NDArray[np.int32]:
     if len(set(listed.tolist())) < len(listed):
-        raise DataError(f"{where} of {kind}_features lists a {kind} more than once. Keep one row for each.")
+        raise DataError(
+            f"{where} of {kind}_features lists a {kind} more than once. Keep one row for each."
+        )
     rows = find_codes(ids, listed)
     if (rows < 0).any():
         missing = ids[int((rows < 0).argmax())]

@@ -56,12 +56,19 @@ class Side:
     def names(self) -> list[str]:
         """What the columns of ``design`` are called."""
         names = self.covariates.names
-        return [*names, *(f"{names[j]} x {names[k]}" for j, k in zip(self.first, self.second, strict=True))]
+        return [
+            *names,
+            *(f"{names[j]} x {names[k]}" for j, k in zip(self.first, self.second, strict=True)),
+        ]
 
     def units(self, observed: IntVector, group: IntVector, *, apart: bool) -> Units:
         """The units of a fit to the cells whose codes on this side are ``observed``; with ``apart``, one for each offset."""
         n = self.covariates.profile.size
-        keys = (np.arange(n) if apart else np.bincount(observed, minlength=n),) if self.has_offset else ()
+        keys = (
+            (np.arange(n) if apart else np.bincount(observed, minlength=n),)
+            if self.has_offset
+            else ()
+        )
         return Units.of(
             self.design,
             self.covariates.profile,

@@ -49,7 +49,13 @@ class Units:
 
     @classmethod
     def of(
-        cls, design: Matrix, profile: IntVector, *keys: IntVector, n_crossed: int, has_offset: bool, group: IntVector
+        cls,
+        design: Matrix,
+        profile: IntVector,
+        *keys: IntVector,
+        n_crossed: int,
+        has_offset: bool,
+        group: IntVector,
     ) -> Units:
         """Users with the same profile, the same group and the same ``keys``."""
         distinct, member = _distinct_tuples(profile, group, *keys)
@@ -95,7 +101,9 @@ class Masses:
 class Cells(Protocol):
     """The cells whose eta is summed over."""
 
-    def masses(self, row: Vector, column: Vector, left: Matrix, right: Matrix, workers: Workers) -> Masses:
+    def masses(
+        self, row: Vector, column: Vector, left: Matrix, right: Matrix, workers: Workers
+    ) -> Masses:
         """The sums at eta = row + column' + left right'."""
         ...
 
@@ -113,7 +121,9 @@ class Grid:
     allowed: Matrix | None = None
     """1 where the cells of a group of users and a group of items count, 0 where they do not; all count without it."""
 
-    def masses(self, row: Vector, column: Vector, left: Matrix, right: Matrix, workers: Workers) -> Masses:
+    def masses(
+        self, row: Vector, column: Vector, left: Matrix, right: Matrix, workers: Workers
+    ) -> Masses:
         """Block by block of user units."""
         of_items = self.item.count
         weighted = np.column_stack([of_items, right * of_items[:, None]])
@@ -124,16 +134,24 @@ class Grid:
                 counts = self.allowed[self.user.group[rows]][:, self.item.group]
                 chance, surprise = chance * counts, surprise * counts
             of_users = self.user.count[rows]
-            return float(of_users @ (surprise @ of_items)), (chance @ weighted) * of_users[:, None], of_users @ chance
+            return (
+                float(of_users @ (surprise @ of_items)),
+                (chance @ weighted) * of_users[:, None],
+                of_users @ chance,
+            )
 
-        found = _add_up(workers.stream(work, list(_blocks(len(self.user), len(self.item)))), len(self.item))
+        found = _add_up(
+            workers.stream(work, list(_blocks(len(self.user), len(self.item)))), len(self.item)
+        )
         return replace(found, by_item=of_items * found.by_item)
 
     def sizes(self) -> tuple[Vector, Vector]:
         """Users of the unit times the items that count with them."""
         users, items = (np.bincount(units.group, units.count) for units in (self.user, self.item))
         allowed = np.ones((users.size, items.size)) if self.allowed is None else self.allowed
-        return self.user.count * (allowed @ items)[self.user.group], self.item.count * (users @ allowed)[self.item.group]
+        return self.user.count * (allowed @ items)[self.user.group], self.item.count * (
+            users @ allowed
+        )[self.item.group]
 
     @property
     def n_pairs(self) -> int:
@@ -157,12 +175,19 @@ class Sample:
         """The cells of the given users and items, in any order."""
         rows, columns = user.member[users], item.member[items]
         order = None if (rows[1:] >= rows[:-1]).all() else np.argsort(rows, kind="stable")
-        start = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=len(user)), dtype=np.int64)))
+        start = np.concatenate(
+            ([0], np.cumsum(np.bincount(rows, minlength=len(user)), dtype=np.int64))
+        )
         return cls(user, item, start, columns if order is None else columns[order])
 
-    def masses(self, row: Vector, column: Vector, left: Matrix, right: Matrix, workers: Workers) -> Masses:
+    def masses(
+        self, row: Vector, column: Vector, left: Matrix, right: Matrix, workers: Workers
+    ) -> Masses:
         """Block by block of cells; a block ends where a user unit does."""
-        with_ones, covariates = np.column_stack([np.ones(len(self.item)), right]), np.ascontiguousarray(right.T)
+        with_ones, covariates = (
+            np.column_stack([np.ones(len(self.item)), right]),
+            np.ascontiguousarray(right.T),
+        )
 
         def work(rows: slice) -> tuple[float, Matrix, Vector]:
             ends = self.start[rows.start : rows.stop + 1]
@@ -179,7 +204,9 @@ class Sample:
 
     def sizes(self) -> tuple[Vector, Vector]:
         """Listed cells."""
-        return np.diff(self.start).astype(np.float64), np.bincount(self.column, minlength=len(self.item)).astype(np.float64)
+        return np.diff(self.start).astype(np.float64), np.bincount(
+            self.column, minlength=len(self.item)
+        ).astype(np.float64)
 
     def _blocks(self) -> Iterator[slice]:
         """Runs of user units that hold about as many cells as the item units or a block, whichever is more."""
@@ -201,7 +228,9 @@ class Problem:
     workers: Workers
 
     @classmethod
-    def of(cls, cells: Grid | Sample, users: IntVector, items: IntVector, workers: Workers) -> Problem:
+    def of(
+        cls, cells: Grid | Sample, users: IntVector, items: IntVector, workers: Workers
+    ) -> Problem:
         """The problem of observing exactly the given cells."""
         user, item = cells.user, cells.item
         rows, columns = user.member[users], item.member[items]
@@ -211,13 +240,23 @@ class Problem:
         if item.n_crossed and user.n_crossed:
             for place in range(item.n_crossed):
                 crossed[:, place] = np.bincount(rows, item.design[columns, place], len(user))
-        return cls(user, item, cells, _terms(user, item, Masses(0.0, by_user, by_item, crossed)), workers)
+        return cls(
+            user, item, cells, _terms(user, item, Masses(0.0, by_user, by_item, crossed)), workers
+        )
 
     def terms(self, flat: Vector) -> Terms:
         """Coefficients in a row by what they are."""
         user, item = self.user, self.item
-        sizes = (1, user.design.shape[1], item.design.shape[1], user.n_crossed * item.n_crossed, self.observed.user_offset.size)
-        intercept, of_user, of_item, crossed, user_offset, item_offset = np.split(flat, np.cumsum(sizes))
+        sizes = (
+            1,
+            user.design.shape[1],
+            item.design.shape[1],
+            user.n_crossed * item.n_crossed,
+            self.observed.user_offset.size,
+        )
+        intercept, of_user, of_item, crossed, user_offset, item_offset = np.split(
+            flat, np.cumsum(sizes)
+        )
         pairs = crossed.reshape(user.n_crossed, item.n_crossed)
         return Terms(float(intercept[0]), of_user, of_item, pairs, user_offset, item_offset)
 
@@ -232,11 +271,20 @@ class Problem:
         """The log-likelihood and its slope: how often each term was observed, less how often the model expects it."""
         masses = self.masses(flat)
         observed = self.observed.flat()
-        return float(observed @ flat) - masses.log_partition, observed - _terms(self.user, self.item, masses).flat()
+        return float(observed @ flat) - masses.log_partition, observed - _terms(
+            self.user, self.item, masses
+        ).flat()
 
     def penalties(self) -> Vector:
         """How often the square of each coefficient is penalised: never for the intercept, once a user for an offset."""
-        ones = [np.ones(size) for size in (self.user.design.shape[1], self.item.design.shape[1], self.observed.crossed.size)]
+        ones = [
+            np.ones(size)
+            for size in (
+                self.user.design.shape[1],
+                self.item.design.shape[1],
+                self.observed.crossed.size,
+            )
+        ]
         offsets = [unit.count for unit in (self.user, self.item) if unit.has_offset]
         return np.concatenate(([0.0], *ones, *offsets))
 
@@ -245,9 +293,14 @@ class Problem:
         by_user, by_item = self.cells.sizes()
         n_cells = by_user.sum()
         share = self.observed.intercept / n_cells
-        of_user, of_item = (unit.count @ np.square(unit.design) / unit.count.sum() for unit in (self.user, self.item))
+        of_user, of_item = (
+            unit.count @ np.square(unit.design) / unit.count.sum()
+            for unit in (self.user, self.item)
+        )
         crossed = np.outer(of_user[: self.user.n_crossed], of_item[: self.item.n_crossed]).ravel()
-        covariates = share * (1 - share) * n_cells * np.concatenate(([1.0], of_user, of_item, crossed))
+        covariates = (
+            share * (1 - share) * n_cells * np.concatenate(([1.0], of_user, of_item, crossed))
+        )
         seen = ((self.observed.user_offset, by_user), (self.observed.item_offset, by_item))
         offsets = [count * (1 - count / np.maximum(size, 1)) for count, size in seen if count.size]
         return np.concatenate((covariates, *offsets)) + 1e-12
@@ -271,7 +324,15 @@ class Maximum:
     converged: bool
 
 
-def maximize(problem: Problem, l2: float, *, start: Vector, max_iter: int, tol: float, report: Callable[[str], None]) -> Maximum:
+def maximize(
+    problem: Problem,
+    l2: float,
+    *,
+    start: Vector,
+    max_iter: int,
+    tol: float,
+    report: Callable[[str], None],
+) -> Maximum:
     """Maximise log L - l2 / 2 ||coefficients||^2, the intercept apart, by L-BFGS in units of the coefficients' standard errors.
 
     It ends when no coefficient would move by more than ``tol`` standard errors, or where rounding hides such a step.
@@ -291,8 +352,16 @@ def maximize(problem: Problem, l2: float, *, start: Vector, max_iter: int, tol: 
         n_iter += 1
         report(f"l2 {l2:g}: step {n_iter}")
 
-    options = {"maxiter": max_iter, "maxfun": 20 * max_iter, "maxcor": MEMORY, "gtol": tol, "ftol": 0.0}
-    found: Any = minimize(objective, start / scale, jac=True, method="L-BFGS-B", callback=count, options=options)  # type: ignore[call-overload]
+    options = {
+        "maxiter": max_iter,
+        "maxfun": 20 * max_iter,
+        "maxcor": MEMORY,
+        "gtol": tol,
+        "ftol": 0.0,
+    }
+    found: Any = minimize(
+        objective, start / scale, jac=True, method="L-BFGS-B", callback=count, options=options
+    )  # type: ignore[call-overload]
     flat = np.asarray(found.x) * scale
     noise = 100 * np.sqrt(np.finfo(np.float64).eps * abs(float(found.fun)))
     converged = float(np.abs(found.jac).max()) <= max(tol, noise)
@@ -324,7 +393,9 @@ def _terms(user: Units, item: Units, masses: Masses) -> Terms:
     )
 
 
-def _softplus(eta: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _softplus(
+    eta: npt.NDArray[np.float64],
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """sigma(eta) and log(1 + exp(eta)), in the memory of ``eta``; beyond ``LARGEST`` both are as good as 1 and eta."""
     odds = np.exp(np.minimum(eta, LARGEST, out=eta), out=eta)
     surprise = np.log1p(odds)

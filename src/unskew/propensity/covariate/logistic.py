@@ -12,9 +12,9 @@ import numpy.typing as npt
 from scipy.special import expit, log_expit
 
 from unskew.data.checks import is_finite_number, whole_number
+from unskew.data.ids import Ids, shown
 from unskew.data.ratings import Ratings
 from unskew.data.universe import UniverseLike
-from unskew.data.vocabulary import Ids, shown
 from unskew.errors import DataError, PropensityWarning, UnknownNameError, UsageError
 from unskew.progress import live_line
 from unskew.propensity.covariate.cells import Unobserved, draw_cells, require_unobserved
@@ -158,16 +158,29 @@ class LogisticPropensity(CovariatePropensity):
         item = Side.of(of_items, self.interactions, has_offset=self.item_offsets)
         draw_rng, fold_rng, check_rng = np.random.default_rng(self.random_state).spawn(3)
         cells = Observations.of(log, user, item, self.negatives, draw_rng)
-        with Workers(self.n_threads) as workers, single_blas_thread(), live_line(self.verbose) as line:
+        with (
+            Workers(self.n_threads) as workers,
+            single_blas_thread(),
+            live_line(self.verbose) as line,
+        ):
             problem = cells.problem(workers)
             if penalties[-1] == 0:
                 _require_maximum(problem, cells)
             self.l2_, self.held_out_ = penalties[0], np.empty(0)
             self.tried_l2_ = np.array(penalties)
             if len(penalties) > 1:
-                self.held_out_ = self._held_out(cells, Folds.of(self.n_folds, user, item, fold_rng), workers, line)
+                self.held_out_ = self._held_out(
+                    cells, Folds.of(self.n_folds, user, item, fold_rng), workers, line
+                )
                 self.l2_ = penalties[int(self.held_out_.argmax())]
-            found = maximize(problem, self.l2_, start=problem.start(), max_iter=self.max_iter, tol=self.tol, report=line)
+            found = maximize(
+                problem,
+                self.l2_,
+                start=problem.start(),
+                max_iter=self.max_iter,
+                tol=self.tol,
+                report=line,
+            )
             self._keep(cells, problem, found)
         self._remember(log, size)
         if cells.unobserved is not None:
@@ -184,9 +197,15 @@ class LogisticPropensity(CovariatePropensity):
         """Sizes that belong together."""
         sizes = {self.users_.size, self.user_offset_.size, self.user_profile_.size}
         sizes_of_items = {self.items_.size, self.item_offset_.size, self.item_profile_.size}
-        if len(sizes) > 1 or len(sizes_of_items) > 1 or self.user_crossed_.shape[1] != self.item_crossed_.shape[1]:
+        if (
+            len(sizes) > 1
+            or len(sizes_of_items) > 1
+            or self.user_crossed_.shape[1] != self.item_crossed_.shape[1]
+        ):
             return "its users, items, offsets and covariates are of different numbers."
-        if self.user_profile_.max() >= len(self.user_effect_) or self.item_profile_.max() >= len(self.item_effect_):
+        if self.user_profile_.max() >= len(self.user_effect_) or self.item_profile_.max() >= len(
+            self.item_effect_
+        ):
             return "a profile is missing."
         return None
 
@@ -196,14 +215,27 @@ class LogisticPropensity(CovariatePropensity):
 
     def _logits(self, user: IntVector, item: IntVector) -> Vector:
         profile, other = self.user_profile_[user], self.item_profile_[item]
-        single = self.user_effect_[profile] + self.user_offset_[user] + self.item_effect_[other] + self.item_offset_[item]
-        return self.intercept_ + single + pair_products(self.user_crossed_, self.item_crossed_, profile, other)
+        single = (
+            self.user_effect_[profile]
+            + self.user_offset_[user]
+            + self.item_effect_[other]
+            + self.item_offset_[item]
+        )
+        return (
+            self.intercept_
+            + single
+            + pair_products(self.user_crossed_, self.item_crossed_, profile, other)
+        )
 
     def _check(self) -> list[float]:
         """The penalties to try, strongest first."""
         if self.interactions not in get_args(Interactions):
             raise UnknownNameError("interactions", self.interactions, get_args(Interactions))
-        if self.user_features is None and self.item_features is None and not (self.user_offsets or self.item_offsets):
+        if (
+            self.user_features is None
+            and self.item_features is None
+            and not (self.user_offsets or self.item_offsets)
+        ):
             raise UsageError(
                 "LogisticPropensity has nothing to tell cells apart by: give user_features or item_features, or set "
                 "user_offsets or item_offsets. UniformPropensity treats all cells alike."
@@ -211,7 +243,9 @@ class LogisticPropensity(CovariatePropensity):
         whole_number("n_folds", self.n_folds, least=2)
         whole_number("max_iter", self.max_iter, least=1)
         whole_number("random_state", self.random_state, least=0)
-        if self.negatives is not None and not (is_finite_number(self.negatives) and self.negatives > 0):
+        if self.negatives is not None and not (
+            is_finite_number(self.negatives) and self.negatives > 0
+        ):
             raise UsageError(
                 f"negatives must be None or the sampled cells for each observed one, above 0; got {self.negatives!r}."
             )
@@ -219,41 +253,73 @@ class LogisticPropensity(CovariatePropensity):
             raise UsageError(f"tol must be a positive number; got {self.tol!r}.")
         return _penalties(self.l2)
 
-    def _held_out(self, cells: Observations, folds: Folds, workers: Workers, line: Report) -> Vector:
+    def _held_out(
+        self, cells: Observations, folds: Folds, workers: Workers, line: Report
+    ) -> Vector:
         """The log-likelihood of held-out cells for each penalty; each fit starts where the stronger penalty ended."""
         scores = np.zeros(self.tried_l2_.size)
         for training, held_out in cells.split(folds, workers):
             at = training.start()
             for place, l2 in enumerate(self.tried_l2_):
-                at = maximize(training, l2, start=at, max_iter=self.max_iter, tol=max(self.tol, ROUGH), report=line).flat
+                at = maximize(
+                    training,
+                    l2,
+                    start=at,
+                    max_iter=self.max_iter,
+                    tol=max(self.tol, ROUGH),
+                    report=line,
+                ).flat
                 scores[place] += held_out.log_likelihood(at)[0]
         return scores
 
     def _keep(self, cells: Observations, problem: Problem, found: Maximum) -> None:
         at, user, item = problem.terms(found.flat), cells.user, cells.item
-        user_offset = at.user_offset[problem.user.member] if user.has_offset else np.zeros(cells.log.n_users)
-        item_offset = at.item_offset[problem.item.member] if item.has_offset else np.zeros(cells.log.n_items)
+        user_offset = (
+            at.user_offset[problem.user.member] if user.has_offset else np.zeros(cells.log.n_users)
+        )
+        item_offset = (
+            at.item_offset[problem.item.member] if item.has_offset else np.zeros(cells.log.n_items)
+        )
         at = replace(at, intercept=at.intercept + float(user_offset.mean() + item_offset.mean()))
-        self.user_offset_, self.item_offset_ = user_offset - user_offset.mean(), item_offset - item_offset.mean()
+        self.user_offset_, self.item_offset_ = (
+            user_offset - user_offset.mean(),
+            item_offset - item_offset.mean(),
+        )
         self.intercept_, self.coefficients_ = at.intercept, named_coefficients(user, item, at)
         self.user_profile_, self.item_profile_ = user.covariates.profile, item.covariates.profile
         self.user_effect_, self.item_effect_ = user.design @ at.user, item.design @ at.item
         self.user_crossed_ = user.standard[:, : len(at.crossed)] @ at.crossed
         self.item_crossed_ = item.standard[:, : at.crossed.shape[1]]
-        self.log_likelihood_, self.n_iter_, self.converged_ = found.log_likelihood, found.n_iter, found.converged
-        self.expected_observations_, self.sampled_share_ = float(problem.masses(found.flat).by_user.sum()), 1.0
+        self.log_likelihood_, self.n_iter_, self.converged_ = (
+            found.log_likelihood,
+            found.n_iter,
+            found.converged,
+        )
+        self.expected_observations_, self.sampled_share_ = (
+            float(problem.masses(found.flat).by_user.sum()),
+            1.0,
+        )
 
     def _correct_for(self, sample: Unobserved, log: Ratings, rng: np.random.Generator) -> None:
         """Take the sampling off the intercept: log s, and the little that then keeps sum P from n; log L of all cells follows."""
         is_small = log.n_cells <= CHECKED_CELLS
-        user, item = np.divmod(np.arange(log.n_cells), log.n_items) if is_small else draw_cells(log, CHECKED_CELLS, rng)
+        user, item = (
+            np.divmod(np.arange(log.n_cells), log.n_items)
+            if is_small
+            else draw_cells(log, CHECKED_CELLS, rng)
+        )
         logits = np.concatenate(list(self._logits_of(user, item)))
         shift = shift_to_mean(logits, len(log) / log.n_cells, start=float(np.log(sample.share)))
         self.intercept_ += shift
-        self.coefficients_ = {**self.coefficients_, "intercept": self.coefficients_["intercept"] + shift}
+        self.coefficients_ = {
+            **self.coefficients_,
+            "intercept": self.coefficients_["intercept"] + shift,
+        }
         self.expected_observations_ = float(expit(logits + shift).mean()) * log.n_cells
         seen = sum(float(log_expit(each).sum()) for each in self._logits_of(log.user, log.item))
-        unseen = sum(float(log_expit(-each).sum()) for each in self._logits_of(sample.user, sample.item))
+        unseen = sum(
+            float(log_expit(-each).sum()) for each in self._logits_of(sample.user, sample.item)
+        )
         self.log_likelihood_, self.sampled_share_ = seen + unseen / sample.share, sample.share
 
     def _logits_of(self, user: IntVector, item: IntVector) -> Iterator[Vector]:
@@ -299,21 +365,30 @@ def _penalties(l2: Any) -> list[float]:
             raise UnknownNameError("l2", l2, ("cv",))
         return list(L2_GRID)
     tried = l2 if isinstance(l2, Iterable) else [l2]
-    penalties = sorted((float(each) if is_finite_number(each) and each >= 0 else _refuse(each) for each in tried), reverse=True)
+    penalties = sorted(
+        (float(each) if is_finite_number(each) and each >= 0 else _refuse(each) for each in tried),
+        reverse=True,
+    )
     if not penalties:
         raise UsageError("l2 lists no penalty to try. Give a number, several, or 'cv'.")
     return penalties
 
 
 def _refuse(l2: object) -> float:
-    raise UsageError(f"l2 must be a finite number, at least 0, several of them, or 'cv'; got {l2!r}.")
+    raise UsageError(
+        f"l2 must be a finite number, at least 0, several of them, or 'cv'; got {l2!r}."
+    )
 
 
 def _require_maximum(problem: Problem, cells: Observations) -> None:
     """Refuse what drives a coefficient to infinity where there is no penalty: a 0/1 term that was never or always observed."""
     n_users, n_items = cells.log.n_users, cells.log.n_items
-    _require_offsets(np.bincount(cells.log.user, minlength=n_users), n_items, cells.log.users, cells.user, "user")
-    _require_offsets(np.bincount(cells.log.item, minlength=n_items), n_users, cells.log.items, cells.item, "item")
+    _require_offsets(
+        np.bincount(cells.log.user, minlength=n_users), n_items, cells.log.users, cells.user, "user"
+    )
+    _require_offsets(
+        np.bincount(cells.log.item, minlength=n_items), n_users, cells.log.items, cells.item, "item"
+    )
     user, item, seen = problem.user, problem.item, problem.observed
     of_user, of_item = user.count @ user.design, item.count @ item.design
     crossed = np.outer(of_user[: user.n_crossed], of_item[: item.n_crossed]).ravel()
@@ -333,7 +408,9 @@ def _require_maximum(problem: Problem, cells: Observations) -> None:
         )
 
 
-def _require_offsets(count: npt.NDArray[np.int64], most: int, ids: Ids, side: Side, kind: str) -> None:
+def _require_offsets(
+    count: npt.NDArray[np.int64], most: int, ids: Ids, side: Side, kind: str
+) -> None:
     stuck = (count == 0) | (count == most)
     if side.has_offset and stuck.any():
         place = int(stuck.argmax())

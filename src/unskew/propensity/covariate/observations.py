@@ -39,7 +39,10 @@ class Folds:
                 raise UsageError(
                     f"n_folds={n} parts need as many {kind}; there are {size}. Lower n_folds, or give l2 as a number."
                 )
-        parts = [rng.permutation(size) % n if split else np.zeros(size) for size, split in zip(sizes, is_split, strict=True)]
+        parts = [
+            rng.permutation(size) % n if split else np.zeros(size)
+            for size, split in zip(sizes, is_split, strict=True)
+        ]
         return cls(n, parts[0].astype(np.int32), parts[1].astype(np.int32))
 
     def are_trained(self, fold: int, user: IntVector, item: IntVector) -> BoolVector:
@@ -63,10 +66,15 @@ class Observations:
     unobserved: Unobserved | None
 
     @classmethod
-    def of(cls, log: Ratings, user: Side, item: Side, negatives: float | None, rng: np.random.Generator) -> Observations:
+    def of(
+        cls, log: Ratings, user: Side, item: Side, negatives: float | None, rng: np.random.Generator
+    ) -> Observations:
         """Sample where ``negatives`` says so, or the pairs of units are too many."""
         all_cells = cls(log, user, item, None)
-        if negatives is None and np.prod([len(units) for units in all_cells._units()], dtype=float) <= MOST_PAIRS:
+        if (
+            negatives is None
+            and np.prod([len(units) for units in all_cells._units()], dtype=float) <= MOST_PAIRS
+        ):
             return all_cells
         return cls(log, user, item, draw_unobserved(log, len(log) * (negatives or NEGATIVES), rng))
 
@@ -81,13 +89,24 @@ class Observations:
             kept = folds.are_trained(fold, self.log.user, self.log.item)
             user, item = self._units(kept, folds)
             yield tuple(  # type: ignore[misc]
-                Problem.of(self._cells(user, item, folds, fold, held_out), self.log.user[rows], self.log.item[rows], workers)
+                Problem.of(
+                    self._cells(user, item, folds, fold, held_out),
+                    self.log.user[rows],
+                    self.log.item[rows],
+                    workers,
+                )
                 for held_out, rows in ((False, kept), (True, ~kept))
             )
 
-    def _units(self, kept: BoolVector | None = None, folds: Folds | None = None) -> tuple[Units, Units]:
+    def _units(
+        self, kept: BoolVector | None = None, folds: Folds | None = None
+    ) -> tuple[Units, Units]:
         rows = slice(None) if kept is None else kept
-        parts = (folds.user, folds.item) if folds else (np.zeros(n, dtype=np.int32) for n in (self.log.n_users, self.log.n_items))
+        parts = (
+            (folds.user, folds.item)
+            if folds
+            else (np.zeros(n, dtype=np.int32) for n in (self.log.n_users, self.log.n_items))
+        )
         sides, codes = (self.user, self.item), (self.log.user[rows], self.log.item[rows])
         user, item = (
             side.units(code, part, apart=self.unobserved is not None)
@@ -96,7 +115,12 @@ class Observations:
         return user, item
 
     def _cells(
-        self, user: Units, item: Units, folds: Folds | None = None, fold: int = 0, held_out: bool = False
+        self,
+        user: Units,
+        item: Units,
+        folds: Folds | None = None,
+        fold: int = 0,
+        held_out: bool = False,
     ) -> Grid | Sample:
         if self.unobserved is None:
             trained = folds.trained(fold) if folds else None

@@ -43,7 +43,13 @@ class Bits:
         order = np.lexsort((log.item, log.user))
         user_count = _counts(log.n_users, universe.n_users)
         starts = np.searchsorted(log.user[order], np.arange(user_count.size + 1)).astype(np.int64)
-        return cls(log.user[order], log.item[order], starts, user_count, _counts(log.n_items, universe.n_items))
+        return cls(
+            log.user[order],
+            log.item[order],
+            starts,
+            user_count,
+            _counts(log.n_items, universe.n_items),
+        )
 
     @property
     def n_cells(self) -> float:

@@ -53,8 +53,12 @@ class Part:
 
     def split(self, rng: np.random.Generator) -> tuple[Part, Part]:
         """The cells to fit and those to judge by."""
-        user, item = (_labels(count.size, rng) for count in (self.bits.user_count, self.bits.item_count))
-        return Part(self.bits, (-user) % N_PARTS, item), Part(self.bits, (-user) % N_PARTS, item, is_held_out=True)
+        user, item = (
+            _labels(count.size, rng) for count in (self.bits.user_count, self.bits.item_count)
+        )
+        return Part(self.bits, (-user) % N_PARTS, item), Part(
+            self.bits, (-user) % N_PARTS, item, is_held_out=True
+        )
 
     def weight(self, rows: slice) -> Matrix:
         """How many cells each cell of these rows stands for; 0 for one that is not among them."""
@@ -109,7 +113,9 @@ def block_sums(cells: Part, logits: Logits, rows: slice) -> Sums:
     slope = weight * chance
     total, spread = float(slope.sum()), float(np.vdot(slope, 1 - chance))
     slope[seen] -= 1
-    return Sums(loss, total, spread, float(slope.sum()), slope @ logits.item, slope.T @ logits.user[rows])
+    return Sums(
+        loss, total, spread, float(slope.sum()), slope @ logits.item, slope.T @ logits.user[rows]
+    )
 
 
 def all_sums(cells: Part, logits: Logits, workers: Workers) -> Sums:
@@ -157,7 +163,9 @@ class Penalized:
         """The value and its gradient."""
         sums = all_sums(self.cells, self.logits(unknowns), self.workers)
         by_user, by_item = sums.by_user / self._user_scale, sums.by_item / self._item_scale
-        gradient = np.concatenate([[sums.by_intercept / self._intercept_scale], by_user.ravel(), by_item.ravel()])
+        gradient = np.concatenate(
+            [[sums.by_intercept / self._intercept_scale], by_user.ravel(), by_item.ravel()]
+        )
         gradient[1:] += self.l2 * unknowns[1:]
         return sums.loss + self.l2 / 2 * float(unknowns[1:] @ unknowns[1:]), gradient
 
@@ -175,13 +183,21 @@ class Penalized:
 
     def logits(self, unknowns: Vector) -> Logits:
         """The model that a vector stands for."""
-        user, item = np.split(unknowns[1:].reshape(-1, self.n_factors), [self.cells.bits.user_count.size])
-        return Logits(float(unknowns[0]) / self._intercept_scale, user / self._user_scale, item / self._item_scale)
+        user, item = np.split(
+            unknowns[1:].reshape(-1, self.n_factors), [self.cells.bits.user_count.size]
+        )
+        return Logits(
+            float(unknowns[0]) / self._intercept_scale,
+            user / self._user_scale,
+            item / self._item_scale,
+        )
 
     def unknowns(self, logits: Logits) -> Vector:
         """The vector that stands for a model."""
         user, item = logits.user * self._user_scale, logits.item * self._item_scale
-        return np.concatenate([[logits.intercept * self._intercept_scale], user.ravel(), item.ravel()])
+        return np.concatenate(
+            [[logits.intercept * self._intercept_scale], user.ravel(), item.ravel()]
+        )
 
     @property
     def _intercept_scale(self) -> float:
@@ -197,7 +213,14 @@ class Penalized:
         return np.sqrt(self.cells.bits.item_count)[:, None]
 
 
-def descend(problem: Penalized, start: Vector, *, max_iter: int, tol: float, report: Callable[[int, float], None]) -> Outcome:
+def descend(
+    problem: Penalized,
+    start: Vector,
+    *,
+    max_iter: int,
+    tol: float,
+    report: Callable[[int, float], None],
+) -> Outcome:
     """L-BFGS from ``start``, then the intercept at which sum P = n exactly."""
     history: list[float] = []
 
@@ -211,7 +234,13 @@ def descend(problem: Penalized, start: Vector, *, max_iter: int, tol: float, rep
         jac=True,
         method="L-BFGS-B",
         callback=remember,
-        options={"maxiter": max_iter, "maxfun": 20 * max_iter, "ftol": tol, "gtol": 0.0, "maxcor": 20},
+        options={
+            "maxiter": max_iter,
+            "maxfun": 20 * max_iter,
+            "ftol": tol,
+            "gtol": 0.0,
+            "maxcor": 20,
+        },
     )
     logits = balanced(problem, problem.logits(found.x))
     return Outcome(logits, (problem(start)[0], *history), bool(found.success))

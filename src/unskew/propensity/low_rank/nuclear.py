@@ -104,12 +104,24 @@ def best_intercept(seen: Matrix, deviation: Matrix, guess: float) -> tuple[float
         return float(chance.sum()), float(np.vdot(chance, 1 - chance))
 
     middle = float(logit(seen.mean()))
-    intercept = balance(chances, float(seen.sum()), guess, middle - float(deviation.max()), middle - float(deviation.min()))
+    intercept = balance(
+        chances,
+        float(seen.sum()),
+        guess,
+        middle - float(deviation.max()),
+        middle - float(deviation.min()),
+    )
     x = intercept + deviation
     return intercept, float(np.logaddexp(0, x).sum() - np.vdot(seen, x))
 
 
-def balance(chances: Callable[[float], tuple[float, float]], total: float, guess: float, low: float, high: float) -> float:
+def balance(
+    chances: Callable[[float], tuple[float, float]],
+    total: float,
+    guess: float,
+    low: float,
+    high: float,
+) -> float:
     """The c in [low, high] at which a rising sum of chances is ``total``: Newton, and bisection where Newton leaves the bracket.
 
     ``chances(c)`` gives the sum and its slope.

@@ -15,7 +15,16 @@ from unskew.data.universe import UniverseLike
 from unskew.errors import UnknownNameError, UsageError
 from unskew.progress import live_line
 from unskew.propensity.low_rank.bits import Bits, pair_products
-from unskew.propensity.low_rank.logits import Logits, Outcome, Part, Penalized, all_sums, descend, noise, require_both
+from unskew.propensity.low_rank.logits import (
+    Logits,
+    Outcome,
+    Part,
+    Penalized,
+    all_sums,
+    descend,
+    noise,
+    require_both,
+)
 from unskew.propensity.low_rank.nuclear import dense_bits, in_factors, solve_in_nuclear_ball
 from unskew.propensity.model import PropensityEstimator, known_universe
 from unskew.threads import Workers, single_blas_thread
@@ -126,12 +135,21 @@ class OneBitPropensity(PropensityEstimator):
         known = known_universe(log, universe)
         bits = Bits.of(log, known)
         with single_blas_thread(), live_line(self.verbose) as line:
-            choice, outcome = self._convex(bits, line) if self.solver == "convex" else self._low_rank(bits, line)
+            choice, outcome = (
+                self._convex(bits, line) if self.solver == "convex" else self._low_rank(bits, line)
+            )
         logits = outcome.logits
         self.intercept_ = logits.intercept
-        self.user_factors_, self.item_factors_ = logits.user[: log.n_users], logits.item[: log.n_items]
+        self.user_factors_, self.item_factors_ = (
+            logits.user[: log.n_users],
+            logits.item[: log.n_items],
+        )
         self.l2_, self.tried_l2_, self.held_out_loss_ = choice.l2, choice.tried, choice.losses
-        self.history_, self.n_iter_, self.converged_ = outcome.history, len(outcome.history) - 1, outcome.has_converged
+        self.history_, self.n_iter_, self.converged_ = (
+            outcome.history,
+            len(outcome.history) - 1,
+            outcome.has_converged,
+        )
         self._remember(log, known)
         return self
 
@@ -149,7 +167,9 @@ class OneBitPropensity(PropensityEstimator):
         return None
 
     def _chances(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:  # noqa: ARG002
-        chances: Vector = expit(self.intercept_ + pair_products(self.user_factors_, self.item_factors_, user, item))
+        chances: Vector = expit(
+            self.intercept_ + pair_products(self.user_factors_, self.item_factors_, user, item)
+        )
         return chances
 
     def _low_rank(self, bits: Bits, line: Report) -> tuple[Choice, Outcome]:
@@ -159,23 +179,31 @@ class OneBitPropensity(PropensityEstimator):
             problem = Penalized(Part(bits), 0.0, rank, workers)
             start = problem.start(rng)
             choice = self._judge(problem, start, rng, line) if self.l2 == "cv" else Choice(self.l2)
-            return choice, self._descend(replace(problem, l2=(choice.l2 or 0.0) * noise(bits)), start, self.tol, line)
+            return choice, self._descend(
+                replace(problem, l2=(choice.l2 or 0.0) * noise(bits)), start, self.tol, line
+            )
 
-    def _judge(self, problem: Penalized, start: Vector, rng: np.random.Generator, line: Report) -> Choice:
+    def _judge(
+        self, problem: Penalized, start: Vector, rng: np.random.Generator, line: Report
+    ) -> Choice:
         """Strengths from strong to weak, each from the last fit, and the mean log-loss of the cells held out."""
         kept, held_out = problem.cells.split(rng)
         require_both(kept, held_out)
         losses: list[float] = []
         for l2 in STRENGTHS:
             trial = replace(problem, cells=kept, l2=l2 * noise(kept.bits))
-            fitted = self._descend(trial, start, max(self.tol, JUDGING_TOL), line, label=f"l2 {l2:g}, ").logits
+            fitted = self._descend(
+                trial, start, max(self.tol, JUDGING_TOL), line, label=f"l2 {l2:g}, "
+            ).logits
             losses.append(all_sums(held_out, fitted, problem.workers).loss / held_out.n_cells)
             if len(losses) - 1 - int(np.argmin(losses)) >= PATIENCE:
                 break
             start = trial.restart(fitted, rng)
         return Choice(STRENGTHS[int(np.argmin(losses))], STRENGTHS[: len(losses)], tuple(losses))
 
-    def _descend(self, problem: Penalized, start: Vector, tol: float, line: Report, *, label: str = "") -> Outcome:
+    def _descend(
+        self, problem: Penalized, start: Vector, tol: float, line: Report, *, label: str = ""
+    ) -> Outcome:
         def report(step: int, value: float) -> None:
             line(f"{label}step {step}, objective {value:.6g}")
 
@@ -213,10 +241,16 @@ class OneBitPropensity(PropensityEstimator):
             raise UsageError(
                 f"l2 must be a positive number or 'cv'; got {self.l2!r}. Without a penalty logits grow without bound."
             )
-        if self.solver == "convex" and (self.max_nuclear is None or not _is_positive(self.max_nuclear)):
-            raise UsageError(f"solver='convex' needs max_nuclear, a positive number, such as 1; got {self.max_nuclear!r}.")
+        if self.solver == "convex" and (
+            self.max_nuclear is None or not _is_positive(self.max_nuclear)
+        ):
+            raise UsageError(
+                f"solver='convex' needs max_nuclear, a positive number, such as 1; got {self.max_nuclear!r}."
+            )
         if self.max_logit is not None and not _is_positive(self.max_logit):
-            raise UsageError(f"max_logit must be a positive number, such as 3, or None; got {self.max_logit!r}.")
+            raise UsageError(
+                f"max_logit must be a positive number, such as 3, or None; got {self.max_logit!r}."
+            )
         if not (is_finite_number(self.tol) and self.tol >= 0):
             raise UsageError(f"tol must be a number, at least 0; got {self.tol!r}.")
 

@@ -130,10 +130,15 @@ class PoissonPropensity(PropensityEstimator):
         self._check()
         known = known_universe(log, universe)
         bits = Bits.of(log, known)
-        rate = prior_rate(self.n_factors, self.shape, bits.density) if self.rate is None else self.rate
+        rate = (
+            prior_rate(self.n_factors, self.shape, bits.density) if self.rate is None else self.rate
+        )
         with single_blas_thread(), live_line(self.verbose) as line:
             users, items, history, has_converged = self._ascend(bits, rate, line)
-        self.user_factors_, self.item_factors_ = users.mean[: log.n_users], items.mean[: log.n_items]
+        self.user_factors_, self.item_factors_ = (
+            users.mean[: log.n_users],
+            items.mean[: log.n_items],
+        )
         self.rate_ = rate
         self.history_, self.n_iter_, self.converged_ = history, len(history) - 1, has_converged
         self._remember(log, known)
@@ -152,10 +157,14 @@ class PoissonPropensity(PropensityEstimator):
         return None
 
     def _chances(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:  # noqa: ARG002
-        chances: Vector = -np.expm1(-pair_products(self.user_factors_, self.item_factors_, user, item))
+        chances: Vector = -np.expm1(
+            -pair_products(self.user_factors_, self.item_factors_, user, item)
+        )
         return chances
 
-    def _ascend(self, bits: Bits, rate: float, line: Callable[[str], None]) -> tuple[Gammas, Gammas, tuple[float, ...], bool]:
+    def _ascend(
+        self, bits: Bits, rate: float, line: Callable[[str], None]
+    ) -> tuple[Gammas, Gammas, tuple[float, ...], bool]:
         """Sweeps until the bound is flat."""
         users, items = start(bits, self.n_factors, np.random.default_rng(self.random_state))
         history: list[float] = []
@@ -175,9 +184,13 @@ class PoissonPropensity(PropensityEstimator):
         if self.likelihood not in ("bernoulli", "poisson"):
             raise UnknownNameError("likelihood", self.likelihood, ("bernoulli", "poisson"))
         if not (is_finite_number(self.shape) and self.shape >= LEAST_SHAPE):
-            raise UsageError(f"shape must be a number, at least {LEAST_SHAPE}; got {self.shape!r}. About 0.3 is usual.")
+            raise UsageError(
+                f"shape must be a number, at least {LEAST_SHAPE}; got {self.shape!r}. About 0.3 is usual."
+            )
         if self.rate is not None and not (is_finite_number(self.rate) and self.rate > 0):
-            raise UsageError(f"rate must be a positive number, or None for one that fits the density; got {self.rate!r}.")
+            raise UsageError(
+                f"rate must be a positive number, or None for one that fits the density; got {self.rate!r}."
+            )
         if not (is_finite_number(self.tol) and self.tol >= 0):
             raise UsageError(f"tol must be a number, at least 0; got {self.tol!r}.")
 
@@ -191,12 +204,15 @@ def start(bits: Bits, n_factors: int, rng: np.random.Generator) -> tuple[Gammas,
     """Random shapes around 1, and the rate at which products average the density."""
     rate = np.full((1, n_factors), np.sqrt(n_factors / bits.density))
     users, items = (
-        Gammas(rng.uniform(0.5, 1.5, (size, n_factors)), rate) for size in (bits.user_count.size, bits.item_count.size)
+        Gammas(rng.uniform(0.5, 1.5, (size, n_factors)), rate)
+        for size in (bits.user_count.size, bits.item_count.size)
     )
     return users, items
 
 
-def explain(bits: Bits, users: Gammas, items: Gammas, likelihood: Likelihood) -> tuple[csr_array, float]:
+def explain(
+    bits: Bits, users: Gammas, items: Gammas, likelihood: Likelihood
+) -> tuple[csr_array, float]:
     """What each observed cell says: E[count_ui] / L_ui as a sparse matrix, and the sum of log P(O_ui = 1 | its best q).
 
     With L = sum_k exp(E log s_uk + E log t_ik), a count known to be at least 1 has mean L / (1 - e^-L) and total mass e^L - 1;
@@ -214,16 +230,23 @@ def penalty(bits: Bits, users: Gammas, items: Gammas, shape: float, rate: float)
     """The rest of the bound: -sum_D E[s_u] . E[t_i] - KL(q(s) || prior) - KL(q(t) || prior)."""
     mean = float((bits.user_count @ users.mean) @ (bits.item_count @ items.mean))
     sides = ((bits.user_count, users), (bits.item_count, items))
-    return -mean - sum(float(count @ each.divergence(shape, rate).sum(axis=1)) for count, each in sides)
+    return -mean - sum(
+        float(count @ each.divergence(shape, rate).sum(axis=1)) for count, each in sides
+    )
 
 
-def sweep(bits: Bits, users: Gammas, items: Gammas, expected: csr_array, shape: float, rate: float) -> tuple[Gammas, Gammas]:
+def sweep(
+    bits: Bits, users: Gammas, items: Gammas, expected: csr_array, shape: float, rate: float
+) -> tuple[Gammas, Gammas]:
     """s_uk: shape a + sum_i E[count_uik], rate b + sum_i E t_ik; then items likewise, with the new users.
 
     E[count_uik] = exp(E log s_uk + E log t_ik) E[count_ui] / L_ui, so that its sums are two sparse products.
     """
     user_level, item_level = users.geometric_mean, items.geometric_mean
-    user_sum, item_sum = user_level * (expected @ item_level), item_level * (expected.T @ user_level)
+    user_sum, item_sum = (
+        user_level * (expected @ item_level),
+        item_level * (expected.T @ user_level),
+    )
     new_users = Gammas(shape + user_sum, rate + (bits.item_count @ items.mean)[None])
     new_items = Gammas(shape + item_sum, rate + (bits.user_count @ new_users.mean)[None])
     return new_users, new_items

@@ -78,7 +78,9 @@ class CalibratedPropensity(Wrapper):
         self.max_cells = max_cells
         self.random_state = random_state
 
-    def fit(self, log: Ratings, *, mcar: SampleLike | None = None, universe: UniverseLike = None) -> Self:
+    def fit(
+        self, log: Ratings, *, mcar: SampleLike | None = None, universe: UniverseLike = None
+    ) -> Self:
         """Fit the inner model, unless it is fitted, then f."""
         if self.method not in METHODS:
             raise UnknownNameError("method", self.method, METHODS)
@@ -95,14 +97,24 @@ class CalibratedPropensity(Wrapper):
         _warn_of_wrong_order(self.model, points, curves)
         self._remember(log, space)
         self.model_, self.fold_of_user_ = inner, fold_of_user
-        self.knots_, self.levels_ = tuple(each.knots for each in curves), tuple(each.levels for each in curves)
+        self.knots_, self.levels_ = (
+            tuple(each.knots for each in curves),
+            tuple(each.levels for each in curves),
+        )
         self.floors_ = np.array([each.floor for each in curves])
         return self
 
     def check_restored(self) -> str | None:
         """Whether each user has a fold, and each fold a curve, once fitted."""
-        alike = [knots.shape == levels.shape for knots, levels in zip(self.knots_, self.levels_, strict=True)]
-        if self.fold_of_user_.size != len(self.users_) or len(alike) != self.floors_.size or not all(alike):
+        alike = [
+            knots.shape == levels.shape
+            for knots, levels in zip(self.knots_, self.levels_, strict=True)
+        ]
+        if (
+            self.fold_of_user_.size != len(self.users_)
+            or len(alike) != self.floors_.size
+            or not all(alike)
+        ):
             return "it does not have a curve for each fold and a fold for each user."
         return None
 
@@ -142,7 +154,9 @@ class _Tally:
 
     def without(self, fold: int) -> _Points:
         """The bins of all other folds."""
-        ones, zeros, logits = (each.sum(axis=0) - each[fold] for each in (self.ones, self.zeros, self.logits))
+        ones, zeros, logits = (
+            each.sum(axis=0) - each[fold] for each in (self.ones, self.zeros, self.logits)
+        )
         if ones.sum() <= 0 or zeros.sum() <= 0:
             raise UsageError(
                 f"without the users of fold {fold} there are {ones.sum():.0f} observed and {zeros.sum():.0f} unobserved cells, "
@@ -153,7 +167,11 @@ class _Tally:
 
 
 def _count_cells(
-    model: PropensityEstimator, log: Ratings, blocks: Iterable[CellBlock], fold_of_user: IntVector, n_folds: int
+    model: PropensityEstimator,
+    log: Ratings,
+    blocks: Iterable[CellBlock],
+    fold_of_user: IntVector,
+    n_folds: int,
 ) -> _Tally:
     ones, zeros, logits = (np.zeros(n_folds * N_BINS) for _ in range(3))
 
@@ -202,7 +220,9 @@ def _isotonic(points: _Points) -> _Curve:
     from sklearn.isotonic import IsotonicRegression
 
     cells = points.ones + points.zeros
-    steps = IsotonicRegression(y_min=0, y_max=1).fit(points.x, points.ones / cells, sample_weight=cells)
+    steps = IsotonicRegression(y_min=0, y_max=1).fit(
+        points.x, points.ones / cells, sample_weight=cells
+    )
     value = steps.y_thresholds_
     n_without = float(cells[steps.predict(points.x) <= 0].sum())
     floor = min(0.5 / n_without, float(value[value > 0].min())) if n_without else 0.0
@@ -212,8 +232,13 @@ def _isotonic(points: _Points) -> _Curve:
 METHODS: Mapping[str, Callable[[_Points], _Curve]] = {"platt": _platt, "isotonic": _isotonic}
 
 
-def _warn_of_wrong_order(model: PropensityEstimator, points: list[_Points], curves: list[_Curve]) -> None:
-    falling = [each.x.size > 1 and curve.levels[-1] <= curve.levels[0] for each, curve in zip(points, curves, strict=True)]
+def _warn_of_wrong_order(
+    model: PropensityEstimator, points: list[_Points], curves: list[_Curve]
+) -> None:
+    falling = [
+        each.x.size > 1 and curve.levels[-1] <= curve.levels[0]
+        for each, curve in zip(points, curves, strict=True)
+    ]
     if any(falling):
         warnings.warn(
             f"cells that {model!r} takes for likelier are not observed more often in {sum(falling)} of {len(falling)} folds: "

@@ -21,10 +21,16 @@ class CellBlock:
     weight: float
 
 
-def cell_blocks(n_users: int, n_items: int, *, max_cells: int, random_state: int) -> Iterator[CellBlock]:
+def cell_blocks(
+    n_users: int, n_items: int, *, max_cells: int, random_state: int
+) -> Iterator[CellBlock]:
     """Every cell once, if there are at most ``max_cells``; else that many, drawn uniformly with replacement."""
     n_cells = n_users * n_items
-    return _all_cells(n_users, n_items) if n_cells <= max_cells else _drawn_cells(n_cells, n_items, max_cells, random_state)
+    return (
+        _all_cells(n_users, n_items)
+        if n_cells <= max_cells
+        else _drawn_cells(n_cells, n_items, max_cells, random_state)
+    )
 
 
 def _all_cells(n_users: int, n_items: int) -> Iterator[CellBlock]:
@@ -35,7 +41,9 @@ def _all_cells(n_users: int, n_items: int) -> Iterator[CellBlock]:
         yield CellBlock(np.repeat(user, n_items), np.tile(item, user.size), 1.0)
 
 
-def _drawn_cells(n_cells: int, n_items: int, n_draws: int, random_state: int) -> Iterator[CellBlock]:
+def _drawn_cells(
+    n_cells: int, n_items: int, n_draws: int, random_state: int
+) -> Iterator[CellBlock]:
     rng = np.random.default_rng(random_state)
     for first in range(0, n_draws, BLOCK_CELLS):
         cell = rng.integers(0, n_cells, min(BLOCK_CELLS, n_draws - first))

@@ -35,10 +35,14 @@ class ClippedPropensity(Wrapper):
         self.model = model
         self.low = low
 
-    def fit(self, log: Ratings, *, mcar: SampleLike | None = None, universe: UniverseLike = None) -> Self:
+    def fit(
+        self, log: Ratings, *, mcar: SampleLike | None = None, universe: UniverseLike = None
+    ) -> Self:
         """Fit the inner model, unless it is fitted, and count what the floor touches; ``mcar`` goes to the inner model."""
         if not (is_finite_number(self.low) and 0 < self.low <= 1):
-            raise UsageError(f"low must lie in (0, 1]: the smallest propensity to use; got {self.low!r}.")
+            raise UsageError(
+                f"low must lie in (0, 1]: the smallest propensity to use; got {self.low!r}."
+            )
         space = known_universe(log, universe)
         inner = self._fit_inner(log, mcar=mcar, universe=space)
         self._remember(log, space)

@@ -54,20 +54,42 @@ class CrossFittedPropensity(Wrapper):
     n_capped_: int
     """Ratings of the fit whose propensity would be above 1."""
 
-    def __init__(self, model: PropensityEstimator, *, n_folds: int = 5, by: Held | None = None, random_state: int = 0) -> None:
+    def __init__(
+        self,
+        model: PropensityEstimator,
+        *,
+        n_folds: int = 5,
+        by: Held | None = None,
+        random_state: int = 0,
+    ) -> None:
         self.model = model
         self.n_folds = n_folds
         self.by: Held | None = by
         self.random_state = random_state
 
-    def fit(self, log: Ratings, *, mcar: SampleLike | None = None, universe: UniverseLike = None) -> Self:
+    def fit(
+        self, log: Ratings, *, mcar: SampleLike | None = None, universe: UniverseLike = None
+    ) -> Self:
         """Fit the model once for each fold; ``mcar`` goes to each of them."""
         self._check_settings()
-        space, seed = known_universe(log, universe), whole_number("random_state", self.random_state, least=0)
-        of_user = folds_of_users(log.n_users, n_folds=self.n_folds, seed=seed) if self._held == "user" else np.empty(0, np.int32)
+        space, seed = (
+            known_universe(log, universe),
+            whole_number("random_state", self.random_state, least=0),
+        )
+        of_user = (
+            folds_of_users(log.n_users, n_folds=self.n_folds, seed=seed)
+            if self._held == "user"
+            else np.empty(0, np.int32)
+        )
         fold = _fold(log.user, log.item, log.n_items, of_user, self.n_folds, seed)
-        left = 1 - np.bincount(of_user, minlength=self.n_folds) / of_user.size if of_user.size else _even(self.n_folds)
-        models = tuple(self._fit_without(each, log, fold, mcar, space) for each in range(self.n_folds))
+        left = (
+            1 - np.bincount(of_user, minlength=self.n_folds) / of_user.size
+            if of_user.size
+            else _even(self.n_folds)
+        )
+        models = tuple(
+            self._fit_without(each, log, fold, mcar, space) for each in range(self.n_folds)
+        )
         value = _held_out(models, left, fold, log.user, log.item, log.rating)
         self._judge(value, log, space)
         self._remember(log, space)
@@ -77,20 +99,32 @@ class CrossFittedPropensity(Wrapper):
 
     def check_restored(self) -> str | None:
         """Whether each fold has a model, and each user a fold, once fitted."""
-        if len(self.models_) != self.share_left_.size or self.fold_of_user_.size not in (0, len(self.users_)):
+        if len(self.models_) != self.share_left_.size or self.fold_of_user_.size not in (
+            0,
+            len(self.users_),
+        ):
             return "it does not have a model for each fold and a fold for each user."
         return None
 
     def _chances(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
-        fold = _fold(user, item, len(self.items_), self.fold_of_user_, len(self.models_), self.seed_)
+        fold = _fold(
+            user, item, len(self.items_), self.fold_of_user_, len(self.models_), self.seed_
+        )
         return np.minimum(_held_out(self.models_, self.share_left_, fold, user, item, rating), 1.0)
 
     def _fit_without(
-        self, fold: int, log: Ratings, of_cell: IntVector, mcar: SampleLike | None, universe: Universe
+        self,
+        fold: int,
+        log: Ratings,
+        of_cell: IntVector,
+        mcar: SampleLike | None,
+        universe: Universe,
     ) -> PropensityEstimator:
         kept = of_cell != fold
         if not kept.any():
-            raise UsageError(f"all {len(log)} ratings of the log fall into fold {fold}, which leaves none. Take fewer folds.")
+            raise UsageError(
+                f"all {len(log)} ratings of the log fall into fold {fold}, which leaves none. Take fewer folds."
+            )
         return fit_copy(self.model, log.take(kept), mcar=mcar, universe=universe)
 
     def _check_settings(self) -> None:
@@ -99,7 +133,9 @@ class CrossFittedPropensity(Wrapper):
         if self.by not in (None, *HELD):
             raise UnknownNameError("by", self.by, HELD)
         if has_fitted_parts(self.model):
-            raise UsageError(f"{self.model!r} is fitted already, and has seen what is to be held out. Wrap an unfitted model.")
+            raise UsageError(
+                f"{self.model!r} is fitted already, and has seen what is to be held out. Wrap an unfitted model."
+            )
 
     @property
     def _held(self) -> Held:
@@ -107,8 +143,12 @@ class CrossFittedPropensity(Wrapper):
 
     def _advice(self) -> str:
         if self._held == "user" and self.model.learns_users:
-            return "It has parameters of each user, and knows nothing of one held out: take by='cell'."
-        return f"Smooth the model, so that what only {self._held}s held out speak for keeps a chance."
+            return (
+                "It has parameters of each user, and knows nothing of one held out: take by='cell'."
+            )
+        return (
+            f"Smooth the model, so that what only {self._held}s held out speak for keeps a chance."
+        )
 
     def _judge(self, value: Vector, log: Ratings, universe: Universe) -> None:
         none = value < SMALLEST
@@ -139,7 +179,9 @@ def _even(n_folds: int) -> Vector:
     return np.full(n_folds, 1 - 1 / n_folds)
 
 
-def _fold(user: IntVector, item: IntVector, n_items: int, of_user: IntVector, n_folds: int, seed: int) -> IntVector:
+def _fold(
+    user: IntVector, item: IntVector, n_items: int, of_user: IntVector, n_folds: int, seed: int
+) -> IntVector:
     if of_user.size:
         return of_user[user]
     return folds_of_cells(user.astype(np.int64) * n_items + item, n_folds=n_folds, seed=seed)
@@ -157,5 +199,8 @@ def _held_out(
     value = np.empty(user.size)
     for each, model in enumerate(models):
         own = fold == each
-        value[own] = model._in_blocks(user[own], item[own], None if rating is None else rating[own]) / share_left[each]
+        value[own] = (
+            model._in_blocks(user[own], item[own], None if rating is None else rating[own])
+            / share_left[each]
+        )
     return value

@@ -21,7 +21,10 @@ def folds_of_cells(cell: npt.NDArray[np.int64], *, n_folds: int, seed: int) -> I
     """A fold for each cell, given by its number u I + i: a hash of it, so that all U I cells have one and none is stored."""
     start = np.random.SeedSequence(seed).generate_state(1, np.uint64)
     mixed = cell.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + start
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # the finalizer of SplitMix64
+    for shift, factor in (
+        (30, 0xBF58476D1CE4E5B9),
+        (27, 0x94D049BB133111EB),
+    ):  # the finalizer of SplitMix64
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
     mixed ^= mixed >> np.uint64(31)
     return (mixed % np.uint64(n_folds)).astype(np.int32)

@@ -40,12 +40,16 @@ class ScaledPropensity(Wrapper):
     n_capped_: int
     """Cells whose propensity is 1, or would be above it; estimated where cells are drawn."""
 
-    def __init__(self, model: PropensityEstimator, *, max_cells: int = 1 << 24, random_state: int = 0) -> None:
+    def __init__(
+        self, model: PropensityEstimator, *, max_cells: int = 1 << 24, random_state: int = 0
+    ) -> None:
         self.model = model
         self.max_cells = max_cells
         self.random_state = random_state
 
-    def fit(self, log: Ratings, *, mcar: SampleLike | None = None, universe: UniverseLike = None) -> Self:
+    def fit(
+        self, log: Ratings, *, mcar: SampleLike | None = None, universe: UniverseLike = None
+    ) -> Self:
         """Fit the inner model, unless it is fitted, and find the scale."""
         max_cells = whole_number("max_cells", self.max_cells, least=1)
         seed = whole_number("random_state", self.random_state, least=0)
@@ -55,7 +59,9 @@ class ScaledPropensity(Wrapper):
 
         def capped_at(scale: float) -> Capped:
             n_capped = rest = 0.0
-            for block in cell_blocks(space.n_users, space.n_items, max_cells=max_cells, random_state=seed):
+            for block in cell_blocks(
+                space.n_users, space.n_items, max_cells=max_cells, random_state=seed
+            ):
                 chance = inner._chances(block.user, block.item, None)
                 below = scale * chance < 1
                 n_capped += block.weight * float(chance.size - below.sum())

@@ -29,14 +29,21 @@ class Wrapper(LearnsFromSample):
         """Whether the inner model does."""
         return self.model.learns_users
 
-    def _fit_inner(self, log: Ratings, *, mcar: SampleLike | None, universe: Universe) -> PropensityEstimator:
+    def _fit_inner(
+        self, log: Ratings, *, mcar: SampleLike | None, universe: Universe
+    ) -> PropensityEstimator:
         """The inner model, fitted to ``log`` unless it was fitted before."""
         require_model(self, self.model)
         if not self.model.fitted_state():
             return fit_copy(self.model, log, mcar=mcar, universe=universe)
         if mcar is not None:
-            raise UsageError(f"{self.model!r} is fitted already, and mcar=... would change nothing. Wrap an unfitted model.")
-        for kind, known, asked in (("user", self.model.users_, log.users), ("item", self.model.items_, log.items)):
+            raise UsageError(
+                f"{self.model!r} is fitted already, and mcar=... would change nothing. Wrap an unfitted model."
+            )
+        for kind, known, asked in (
+            ("user", self.model.users_, log.users),
+            ("item", self.model.items_, log.items),
+        ):
             if not np.array_equal(known, asked):
                 raise UsageError(
                     f"{self.model!r} was fitted to {len(known):,} {kind}s, which are not the {len(asked):,} of this log in their "
@@ -63,17 +70,23 @@ def require_model(wrapper: Wrapper, model: object) -> None:
         )
 
 
-def fit_copy(model: PropensityEstimator, log: Ratings, *, mcar: SampleLike | None, universe: Universe) -> PropensityEstimator:
+def fit_copy(
+    model: PropensityEstimator, log: Ratings, *, mcar: SampleLike | None, universe: Universe
+) -> PropensityEstimator:
     """A copy of an unfitted ``model``, fitted; a sample goes only to a model that learns from one."""
     copy = type(model)(**model.get_params())
     if isinstance(copy, LearnsFromSample):
         return copy.fit(log, mcar=mcar, universe=universe)
     if mcar is not None:
-        raise UsageError(f"{type(model).__name__} does not learn from a sample of random ratings; leave mcar=... out.")
+        raise UsageError(
+            f"{type(model).__name__} does not learn from a sample of random ratings; leave mcar=... out."
+        )
     return copy.fit(log, universe=universe)
 
 
 def has_fitted_parts(model: PropensityEstimator) -> bool:
     """Whether a model, or one inside it, is fitted already."""
-    inner = (value for value in model.get_params().values() if isinstance(value, PropensityEstimator))
+    inner = (
+        value for value in model.get_params().values() if isinstance(value, PropensityEstimator)
+    )
     return bool(model.fitted_state()) or any(has_fitted_parts(each) for each in inner)

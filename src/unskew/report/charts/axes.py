@@ -89,4 +89,7 @@ def beside(axis: Axis, scale: Scale, left: float, right: float) -> Iterator[Svg]
 def left_margin(axis: Axis, values: list[float]) -> float:
     """Room for the labels beside."""
     probe = axis.scale(values, 0.0, 200.0)
-    return max((text_width(axis.shown(value), SMALL) for value in axis.marks(probe, 5)), default=20.0) + 14.0
+    return (
+        max((text_width(axis.shown(value), SMALL) for value in axis.marks(probe, 5)), default=20.0)
+        + 14.0
+    )

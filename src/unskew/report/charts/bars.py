@@ -56,9 +56,26 @@ class Bars:
         shapes = [box(x, TOP, step, bottom - TOP, "hit")]
         for place, (share, color) in enumerate(zip(each.shares, self.colors, strict=True)):
             at = x + pad + place * wide
-            shapes.append(box(at, y(share), wide - gap, bottom - y(share), f"{color} bar", radius=min(2.0, wide / 4)))
+            shapes.append(
+                box(
+                    at,
+                    y(share),
+                    wide - gap,
+                    bottom - y(share),
+                    f"{color} bar",
+                    radius=min(2.0, wide / 4),
+                )
+            )
             if len(self.bins) <= MOST_NUMBERED and wide > 24:
-                shapes.append(label(percent(share), at + (wide - gap) / 2, y(share) - 6, "value", anchor="middle"))
+                shapes.append(
+                    label(
+                        percent(share),
+                        at + (wide - gap) / 2,
+                        y(share) - 6,
+                        "value",
+                        anchor="middle",
+                    )
+                )
         yield mark(each.tip, *shapes)
 
     def _labels(self, left: float, step: float, bottom: float) -> Iterator[Svg]:
@@ -66,4 +83,6 @@ class Bars:
         every = max(1, -(-int(widest) // int(max(step, 1))))
         for place, each in enumerate(self.bins):
             if place % every == 0:
-                yield label(each.label, left + (place + 0.5) * step, bottom + 17, "tick", anchor="middle")
+                yield label(
+                    each.label, left + (place + 0.5) * step, bottom + 17, "tick", anchor="middle"
+                )

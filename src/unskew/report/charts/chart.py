@@ -46,7 +46,9 @@ class Chart:
     caption: str = ""
 
 
-def chart(title: str, draw: Callable[[float], Drawing], *, legend: Sequence[Key] = (), caption: str = "") -> Chart:
+def chart(
+    title: str, draw: Callable[[float], Drawing], *, legend: Sequence[Key] = (), caption: str = ""
+) -> Chart:
     """Draw for both widths."""
     drawn = (("wide", _svg(title, draw(WIDE))), ("narrow", _svg(title, draw(NARROW))))
     return Chart(title, drawn, tuple(legend), caption)
@@ -59,19 +61,34 @@ def small_chart(title: str, drawing: Drawing, *, caption: str = "") -> Chart:
 
 def key(name: str, look: Look, *, is_line: bool = False) -> Key:
     """A name beside its mark."""
-    shapes = (look.path([(1.0, 8.0), (27.0, 8.0)]), look.point(14.0, 8.0, 4.0)) if is_line else (look.point(8.0, 8.0, 4.5),)
+    shapes = (
+        (look.path([(1.0, 8.0), (27.0, 8.0)]), look.point(14.0, 8.0, 4.0))
+        if is_line
+        else (look.point(8.0, 8.0, 4.5),)
+    )
     width = 28 if is_line else 16
     return Key(name, _swatch(width, *shapes))
 
 
 def bar_key(name: str, color: str) -> Key:
     """A name beside its colour."""
-    return Key(name, _swatch(16, element("rect", {"x": 2, "y": 2, "width": 12, "height": 12, "rx": 2, "class": f"{color} bar"})))
+    return Key(
+        name,
+        _swatch(
+            16,
+            element(
+                "rect",
+                {"x": 2, "y": 2, "width": 12, "height": 12, "rx": 2, "class": f"{color} bar"},
+            ),
+        ),
+    )
 
 
 def line_key(name: str, kind: str) -> Key:
     """A name beside a plain line."""
-    return Key(name, _swatch(28, element("line", {"x1": 1, "y1": 8, "x2": 27, "y2": 8, "class": kind})))
+    return Key(
+        name, _swatch(28, element("line", {"x1": 1, "y1": 8, "x2": 27, "y2": 8, "class": kind}))
+    )
 
 
 def fitted(text: str, width: float, size: float = 12.0) -> str:
@@ -87,7 +104,9 @@ def text_width(text: str, size: float = 12.0) -> float:
 
 def rule_key(name: str, kind: str) -> Key:
     """A name beside an upright line."""
-    return Key(name, _swatch(16, element("line", {"x1": 8, "y1": 1, "x2": 8, "y2": 15, "class": kind})))
+    return Key(
+        name, _swatch(16, element("line", {"x1": 8, "y1": 1, "x2": 8, "y2": 15, "class": kind}))
+    )
 
 
 def _swatch(width: int, *shapes: Svg) -> Svg:
@@ -104,7 +123,9 @@ def _swatch(width: int, *shapes: Svg) -> Svg:
 def _svg(title: str, drawing: Drawing) -> Svg:
     """With the values as a description, for whoever cannot see the picture."""
     tips = [unescape(tip) for part in drawing.content for tip in TIP.findall(part)]
-    told = "; ".join(tips[:MOST_TOLD]) + (f"; and {len(tips) - MOST_TOLD:,} more" if len(tips) > MOST_TOLD else "")
+    told = "; ".join(tips[:MOST_TOLD]) + (
+        f"; and {len(tips) - MOST_TOLD:,} more" if len(tips) > MOST_TOLD else ""
+    )
     attributes: Attributes = {
         "class": "drawing",
         "viewBox": f"0 0 {drawing.width:g} {drawing.height:g}",

@@ -52,7 +52,9 @@ class Curves:
     def draw(self, width: float) -> Drawing:
         """As wide as that."""
         points = [point for curve in self.curves for point in curve.points if self._is_shown(point)]
-        heights = [end for point in points for end in (point.y, point.low, point.high) if end is not None]
+        heights = [
+            end for point in points for end in (point.y, point.low, point.high) if end is not None
+        ]
         heights += [] if self.level is None else [self.level]
         places = [point.x for point in points]
         if self.is_diagonal_drawn:
@@ -75,10 +77,14 @@ class Curves:
         if not shown:
             return
         limits = [
-            (x(point.x), y(point.low), y(point.high)) for point in shown if point.low is not None and point.high is not None
+            (x(point.x), y(point.low), y(point.high))
+            for point in shown
+            if point.low is not None and point.high is not None
         ]
         if len(limits) > 1:
-            around = [(at, low) for at, low, _ in limits] + [(at, high) for at, _, high in reversed(limits)]
+            around = [(at, low) for at, low, _ in limits] + [
+                (at, high) for at, _, high in reversed(limits)
+            ]
             yield element("path", {"d": path_of(around) + "Z", "class": f"{curve.look.color} area"})
         yield curve.look.path([(x(point.x), y(point.y)) for point in shown])
         every = math.ceil(len(shown) / MOST_POINTS)
@@ -88,9 +94,16 @@ class Curves:
             dot = (
                 curve.look.point(*at, 4.0)
                 if is_sparse
-                else element("circle", {"cx": at[0], "cy": at[1], "r": 4, "class": f"{curve.look.color} point faint"})
+                else element(
+                    "circle",
+                    {"cx": at[0], "cy": at[1], "r": 4, "class": f"{curve.look.color} point faint"},
+                )
             )
-            yield mark(point.tip, element("circle", {"cx": at[0], "cy": at[1], "r": 11, "class": "hit"}), dot)
+            yield mark(
+                point.tip,
+                element("circle", {"cx": at[0], "cy": at[1], "r": 11, "class": "hit"}),
+                dot,
+            )
 
     def _is_shown(self, point: Point) -> bool:
         return (

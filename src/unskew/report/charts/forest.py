@@ -37,7 +37,11 @@ class Row:
     @property
     def reach(self) -> list[float]:
         """Every number that must have room."""
-        return [end for end in (self.value, self.low, self.high, *(at for at, _, _ in self.others)) if end is not None]
+        return [
+            end
+            for end in (self.value, self.low, self.high, *(at for at, _, _ in self.others))
+            if end is not None
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,9 @@ class Layout:
         """Side by side, or above one another where that leaves no room."""
         if width <= NARROW and any(row.shown for row in rows):
             return cls(width, 6.0, width - 6.0, 48.0, 29.0)
-        left = min(max((text_width(row.label, LETTERS) for row in rows), default=0.0) + 16, 0.36 * width)
+        left = min(
+            max((text_width(row.label, LETTERS) for row in rows), default=0.0) + 16, 0.36 * width
+        )
         right = width - max((text_width(row.shown, LETTERS) for row in rows), default=0.0) - 20
         return cls(width, left, right, 26.0, 13.0)
 
@@ -100,7 +106,9 @@ class Forest:
         bottom = top + sum(layout.height(block) for block in self.blocks) + 4
         parts = [*self._behind(scale, top, bottom), *below(self.axis, scale, top, bottom)]
         if self.reference is not None:
-            parts.append(line(scale(self.reference), top, scale(self.reference), bottom, "reference"))
+            parts.append(
+                line(scale(self.reference), top, scale(self.reference), bottom, "reference")
+            )
         y = top
         for block in self.blocks:
             parts.extend(_block(block, scale, y, layout))
@@ -110,7 +118,12 @@ class Forest:
     def _values(self) -> list[float]:
         ends = [end for block in self.blocks for row in block.rows for end in row.reach]
         truths = [block.truth for block in self.blocks if block.truth is not None]
-        return ends + truths + ([] if self.reference is None else [self.reference]) + list(self.band or ())
+        return (
+            ends
+            + truths
+            + ([] if self.reference is None else [self.reference])
+            + list(self.band or ())
+        )
 
     def _behind(self, scale: Scale, top: float, bottom: float) -> Iterator[Svg]:
         if self.band is not None:
@@ -120,16 +133,22 @@ class Forest:
             left, right = self.sides
             room = (scale.end - scale.start) / 2 - text_width("← better", LETTERS)
             yield label(f"← {fitted(left, room, LETTERS)} better", scale.start, 14, "side")
-            yield label(f"{fitted(right, room, LETTERS)} better →", scale.end, 14, "side", anchor="end")
+            yield label(
+                f"{fitted(right, room, LETTERS)} better →", scale.end, 14, "side", anchor="end"
+            )
 
 
-def foremost(parts: Sequence[T], order: Sequence[int], *, rows_each: int, what: str) -> tuple[Sequence[T], str]:
+def foremost(
+    parts: Sequence[T], order: Sequence[int], *, rows_each: int, what: str
+) -> tuple[Sequence[T], str]:
     """As many parts as a chart has room for, by their places in order of interest; and in words how many were left out."""
     n_shown = max(MOST_ROWS // max(rows_each, 1), 1)
     if len(parts) <= n_shown:
         return parts, ""
     left_out = f"{len(parts) - n_shown:,} left out here, all of them in the table"
-    return [parts[place] for place in order[:n_shown]], f"The {n_shown:,} {what} of {len(parts):,}; {left_out}."
+    return [
+        parts[place] for place in order[:n_shown]
+    ], f"The {n_shown:,} {what} of {len(parts):,}; {left_out}."
 
 
 def _block(block: Block, scale: Scale, y: float, layout: Layout) -> Iterator[Svg]:
@@ -145,13 +164,21 @@ def _block(block: Block, scale: Scale, y: float, layout: Layout) -> Iterator[Svg
 
 def _truth(x: float, top: float, layout: Layout) -> Svg:
     """Through the row, but clear of a number that lies above."""
-    return line(x, top + (layout.mark - 9 if layout.is_stacked else 1), x, top + layout.mark + 12, "truth rule")
+    return line(
+        x,
+        top + (layout.mark - 9 if layout.is_stacked else 1),
+        x,
+        top + layout.mark + 12,
+        "truth rule",
+    )
 
 
 def _row(row: Row, scale: Scale, top: float, layout: Layout) -> Iterator[Svg]:
     y = top + layout.mark
     written = top + 16 if layout.is_stacked else y + 4.5
-    room = layout.width - text_width(row.shown, LETTERS) - 8 if layout.is_stacked else layout.left - 8
+    room = (
+        layout.width - text_width(row.shown, LETTERS) - 8 if layout.is_stacked else layout.left - 8
+    )
     shapes = [box(scale.start, top, scale.end - scale.start, layout.row, "hit")]
     if row.low is not None and row.high is not None:
         shapes.append(line(scale(row.low), y, scale(row.high), y, f"{row.look.color} whisker"))

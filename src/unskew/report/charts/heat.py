@@ -36,12 +36,32 @@ class Heat:
         for place, row in enumerate(self.rows):
             y = 24 + place * height
             parts.append(label(row, left - 8, y + height / 2 + 4, "tick", anchor="end"))
-            parts.extend(self._cell((place, at), left + at * step, y, step, height) for at in range(len(self.columns)))
+            parts.extend(
+                self._cell((place, at), left + at * step, y, step, height)
+                for at in range(len(self.columns))
+            )
         best_row, best_column = self.best
-        parts.append(box(left + best_column * step, 24 + best_row * height, step - 2, height - 2, "best", radius=4))
+        parts.append(
+            box(
+                left + best_column * step,
+                24 + best_row * height,
+                step - 2,
+                height - 2,
+                "best",
+                radius=4,
+            )
+        )
         bottom = 24 + len(self.rows) * height
         for place, name in enumerate(self.columns):
-            parts.append(label(fitted(name, step, 11.5), left + (place + 0.5) * step, bottom + 15, "tick", anchor="middle"))
+            parts.append(
+                label(
+                    fitted(name, step, 11.5),
+                    left + (place + 0.5) * step,
+                    bottom + 15,
+                    "tick",
+                    anchor="middle",
+                )
+            )
         parts.append(label(self.across, (left + width) / 2, bottom + 35, "axis", anchor="middle"))
         return Drawing(width, bottom + 44, tuple(parts))
 
@@ -58,7 +78,10 @@ class Heat:
         """0 for the worst to ten for the best."""
         if value is None:
             return 0
-        others = sorted({each for line in self.values for each in line if each is not None}, reverse=not self.higher_is_better)
+        others = sorted(
+            {each for line in self.values for each in line if each is not None},
+            reverse=not self.higher_is_better,
+        )
         return round(SHADES * (others.index(value) + 1) / len(others))
 
 
@@ -67,11 +90,17 @@ def small_heat(values: Sequence[Sequence[float]], low: float, high: float) -> Dr
     height = SMALL_WIDTH * 0.62
     step, rise = SMALL_WIDTH / len(values[0]), height / len(values)
     span = high - low or 1.0
-    shapes = [shape for place, row in enumerate(values) for shape in _runs(row, place * rise, step, rise, low, span)]
+    shapes = [
+        shape
+        for place, row in enumerate(values)
+        for shape in _runs(row, place * rise, step, rise, low, span)
+    ]
     return Drawing(SMALL_WIDTH, height, (element("g", {"class": "matrix"}, *shapes),))
 
 
-def _runs(row: Sequence[float], y: float, step: float, rise: float, low: float, span: float) -> Iterator[Svg]:
+def _runs(
+    row: Sequence[float], y: float, step: float, rise: float, low: float, span: float
+) -> Iterator[Svg]:
     x = 0.0
     for value, same in groupby(row):
         length = sum(1 for _ in same) * step

@@ -28,7 +28,10 @@ class Look:
 
     def path(self, points: list[tuple[float, float]]) -> Svg:
         """A line through points."""
-        return element("path", {"d": path_of(points), "class": f"{self.color} line", "stroke-dasharray": self.dash})
+        return element(
+            "path",
+            {"d": path_of(points), "class": f"{self.color} line", "stroke-dasharray": self.dash},
+        )
 
 
 def path_of(points: list[tuple[float, float]]) -> str:
@@ -45,8 +48,13 @@ def _polygon(angles: tuple[float, ...], reach: float) -> Callable[[float, float,
 
     def draw(x: float, y: float, radius: float, kind: str) -> Svg:
         turns = [math.radians(angle) for angle in angles]
-        corners = [(x + reach * radius * math.sin(turn), y - reach * radius * math.cos(turn)) for turn in turns]
-        return element("polygon", {"points": " ".join(f"{a:.1f},{b:.1f}" for a, b in corners), "class": kind})
+        corners = [
+            (x + reach * radius * math.sin(turn), y - reach * radius * math.cos(turn))
+            for turn in turns
+        ]
+        return element(
+            "polygon", {"points": " ".join(f"{a:.1f},{b:.1f}" for a, b in corners), "class": kind}
+        )
 
     return draw
 
@@ -77,7 +85,9 @@ ESTIMATORS = {
 def look_of(place: int) -> Look:
     """The model at that place: colour, shape and dash differ together."""
     shapes = list(SHAPES)
-    return Look(f"c{place % N_COLORS}", shapes[place % len(shapes)], dash=DASHES[place % len(DASHES)])
+    return Look(
+        f"c{place % N_COLORS}", shapes[place % len(shapes)], dash=DASHES[place % len(DASHES)]
+    )
 
 
 def estimator_look(name: str, place: int) -> Look:

@@ -17,8 +17,12 @@ def element(name: str, attributes: Attributes, *children: Svg) -> Svg:
     >>> element("circle", {"r": 2.5, "class": '"x"', "rx": None})
     '<circle r="2.5" class="&quot;x&quot;"/>'
     """
-    written = "".join(f' {key}="{_value(value)}"' for key, value in attributes.items() if value is not None)
-    return Svg(f"<{name}{written}>{''.join(children)}</{name}>" if children else f"<{name}{written}/>")
+    written = "".join(
+        f' {key}="{_value(value)}"' for key, value in attributes.items() if value is not None
+    )
+    return Svg(
+        f"<{name}{written}>{''.join(children)}</{name}>" if children else f"<{name}{written}/>"
+    )
 
 
 def words(text: str) -> Svg:
@@ -33,7 +37,11 @@ def group(parts: Iterable[Svg], kind: str) -> Svg:
 
 def label(text: str, x: float, y: float, kind: str, *, anchor: str = "start") -> Svg:
     """A line of text at a point; ``anchor`` is ``start``, ``middle`` or ``end``."""
-    return element("text", {"x": x, "y": y, "class": kind, "text-anchor": None if anchor == "start" else anchor}, words(text))
+    return element(
+        "text",
+        {"x": x, "y": y, "class": kind, "text-anchor": None if anchor == "start" else anchor},
+        words(text),
+    )
 
 
 def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Svg:
@@ -41,9 +49,21 @@ def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Svg:
     return element("line", {"x1": x1, "y1": y1, "x2": x2, "y2": y2, "class": kind})
 
 
-def box(x: float, y: float, width: float, height: float, kind: str, *, radius: float | None = None) -> Svg:
+def box(
+    x: float, y: float, width: float, height: float, kind: str, *, radius: float | None = None
+) -> Svg:
     """A rectangle."""
-    return element("rect", {"x": x, "y": y, "width": max(width, 0.0), "height": max(height, 0.0), "rx": radius, "class": kind})
+    return element(
+        "rect",
+        {
+            "x": x,
+            "y": y,
+            "width": max(width, 0.0),
+            "height": max(height, 0.0),
+            "rx": radius,
+            "class": kind,
+        },
+    )
 
 
 def mark(tip: str, *shapes: Svg) -> Svg:
@@ -52,4 +72,6 @@ def mark(tip: str, *shapes: Svg) -> Svg:
 
 
 def _value(value: str | float | None) -> str:
-    return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else escape(str(value))
+    return (
+        f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else escape(str(value))
+    )

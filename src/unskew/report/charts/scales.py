@@ -21,7 +21,15 @@ class Scale:
     is_log: bool = False
 
     @classmethod
-    def around(cls, values: Iterable[float], start: float, end: float, *, is_log: bool = False, room: float = 0.06) -> Scale:
+    def around(
+        cls,
+        values: Iterable[float],
+        start: float,
+        end: float,
+        *,
+        is_log: bool = False,
+        room: float = 0.06,
+    ) -> Scale:
         """As far as the finite values reach, with a little room on both sides."""
         found = [value for value in values if math.isfinite(value) and (value > 0 or not is_log)]
         low, high = (min(found), max(found)) if found else (0.1 if is_log else 0.0, 1.0)
@@ -61,7 +69,9 @@ class Scale:
         first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
         for steps in (DECADE, (1.0, 3.0), (1.0,)):
             found = [step * 10.0**power for power in range(first, last + 1) for step in steps]
-            inside = [value for value in found if self.low * (1 - 1e-9) <= value <= self.high * (1 + 1e-9)]
+            inside = [
+                value for value in found if self.low * (1 - 1e-9) <= value <= self.high * (1 + 1e-9)
+            ]
             if len(inside) <= most:
                 break
         every = math.ceil(len(inside) / most)

@@ -11,16 +11,22 @@ from unskew.report.charts.curves import Curve, Curves, Point
 from unskew.report.charts.heat import Heat
 from unskew.report.charts.looks import CORRECTED
 from unskew.report.page import Page, Record, Section, Table, Tile, table
-from unskew.report.wording import NAIVE, brief, by_name, estimator_name, metric_in_words, metric_name, number, sentence, setting
+from unskew.report.wording import (
+    NAIVE,
+    brief,
+    by_name,
+    estimator_name,
+    metric_in_words,
+    metric_name,
+    number,
+    sentence,
+    setting,
+)
 
 Rows = Sequence[Mapping[str, Any]]
-SURFACE = (
-    "Each box is a setting: the better its score, the stronger its colour. The outlined one was chosen. The others are as chosen."
-)
+SURFACE = "Each box is a setting: the better its score, the stronger its colour. The outlined one was chosen. The others are as chosen."
 SLOPE = "The score of each value of the setting, mean over folds; shaded is one standard deviation over folds."
-LEARNING = (
-    "What the solver lowers, step by step, as the chosen settings were fitted to the whole log. A flat end says that it was done."
-)
+LEARNING = "What the solver lowers, step by step, as the chosen settings were fitted to the whole log. A flat end says that it was done."
 
 
 def cross_validation_page(record: Record) -> Page:
@@ -66,8 +72,14 @@ def _sections(record: Record) -> Iterator[Section]:
     if len(searched) >= 2:
         yield Section("The surface", SURFACE, (surface_chart(record, searched[0], searched[1]),))
     if searched:
-        charts = [slope_chart(record, name) for name in searched if _is_numeric(record["rows"], name)]
-        yield Section("One setting at a time", SLOPE, tuple(charts)) if charts else Section("One setting at a time")
+        charts = [
+            slope_chart(record, name) for name in searched if _is_numeric(record["rows"], name)
+        ]
+        yield (
+            Section("One setting at a time", SLOPE, tuple(charts))
+            if charts
+            else Section("One setting at a time")
+        )
     if record["history"]:
         yield Section("Learning curve", LEARNING, (learning_chart(record["history"]),))
     yield Section("All settings", "", tables=(_table(record),))
@@ -77,12 +89,18 @@ def _values(rows: Rows, name: str) -> list[Any]:
     found = {setting(row[name]): row[name] for row in rows}.values()
     return sorted(
         found,
-        key=lambda value: (not isinstance(value, (int, float)), value if isinstance(value, (int, float)) else 0, str(value)),
+        key=lambda value: (
+            not isinstance(value, (int, float)),
+            value if isinstance(value, (int, float)) else 0,
+            str(value),
+        ),
     )
 
 
 def _is_numeric(rows: Rows, name: str) -> bool:
-    return all(isinstance(row[name], (int, float)) and not isinstance(row[name], bool) for row in rows)
+    return all(
+        isinstance(row[name], (int, float)) and not isinstance(row[name], bool) for row in rows
+    )
 
 
 def _like_best(record: Record, *free: str) -> list[Mapping[str, Any]]:
@@ -90,14 +108,18 @@ def _like_best(record: Record, *free: str) -> list[Mapping[str, Any]]:
     return [
         row
         for row in record["rows"]
-        if all(row[name] == best for name, best in record["best_params"].items() if name not in free)
+        if all(
+            row[name] == best for name, best in record["best_params"].items() if name not in free
+        )
     ]
 
 
 def surface_chart(record: Record, across: str, up: str) -> Chart:
     """Two settings against one another, the others as chosen."""
     columns, lines = _values(record["rows"], across), _values(record["rows"], up)
-    found = {(setting(row[up]), setting(row[across])): row for row in _like_best(record, across, up)}
+    found = {
+        (setting(row[up]), setting(row[across])): row for row in _like_best(record, across, up)
+    }
     cells = [[found.get((setting(line), setting(column))) for column in columns] for line in lines]
     name, best = metric_name(record["metric"]), record["best_params"]
     heat = Heat(
@@ -144,24 +166,39 @@ def slope_chart(record: Record, name: str) -> Chart:
     places = [point.x for point in points]
     is_log = places[0] > 0 and places[-1] > 8 * places[0]
     curves = Curves(
-        [Curve(CORRECTED, points)], Axis(name, is_log=is_log, ticks=places, show=lambda value: f"{value:g}"), Axis(measure)
+        [Curve(CORRECTED, points)],
+        Axis(name, is_log=is_log, ticks=places, show=lambda value: f"{value:g}"),
+        Axis(measure),
     )
     return chart(f"{measure} by {name}", curves.draw)
 
 
 def learning_chart(history: Sequence[float]) -> Chart:
     """The objective after each step."""
-    points = tuple(Point(float(step), value, f"step {step}: {value:,.6g}") for step, value in enumerate(history))
+    points = tuple(
+        Point(float(step), value, f"step {step}: {value:,.6g}")
+        for step, value in enumerate(history)
+    )
     curves = Curves(
-        [Curve(CORRECTED, points)], Axis("step", show=lambda value: f"{value:g}", low=0.0), Axis("objective", show=short)
+        [Curve(CORRECTED, points)],
+        Axis("step", show=lambda value: f"{value:g}", low=0.0),
+        Axis("objective", show=short),
     )
     return chart("Learning curve of the chosen model", curves.draw)
 
 
 def _table(record: Record) -> Table:
-    heads = {"score": metric_name(record["metric"]), "std": "std. over folds", "n_iter": "steps", "seconds": "seconds"}
+    heads = {
+        "score": metric_name(record["metric"]),
+        "std": "std. over folds",
+        "n_iter": "steps",
+        "seconds": "seconds",
+    }
     columns = {
-        heads.get(name, name): [setting(row[name]) if name in record["best_params"] else row[name] for row in record["rows"]]
+        heads.get(name, name): [
+            setting(row[name]) if name in record["best_params"] else row[name]
+            for row in record["rows"]
+        ]
         for name in record["rows"][0]
     }
     return table("Every setting, the best first", columns)
@@ -173,5 +210,8 @@ def _facts(record: Record) -> Iterator[tuple[str, str]]:
         if record.get(name) is not None:
             yield label, f"{record[name]:,}" if isinstance(record[name], int) else str(record[name])
     yield "score", f"{record['metric']} by {record['estimator']}"
-    yield "steps of the final fit", brief(len(record["history"]) - 1) if record["history"] else "not told"
+    yield (
+        "steps of the final fit",
+        brief(len(record["history"]) - 1) if record["history"] else "not told",
+    )
     yield "computed by", f"unskew {record['version']}"

@@ -16,8 +16,16 @@ def demo_page(record: Record) -> Page:
     page = evaluation_page(record)
     truth = {(row["model"], row["metric"]): row["value"] for row in record["truth"]}
     own = list(sections(record, truth))
-    *shown, numbers = [replace(each, text=f"{each.text} {TRUTH}") if each.title == "Estimates" else each for each in own]
+    *shown, numbers = [
+        replace(each, text=f"{each.text} {TRUTH}") if each.title == "Estimates" else each
+        for each in own
+    ]
     trusted = [each for each in diagnosis.sections(record["diagnosis"]) if each.charts]
     story = Section("What happened", record["summary"])
     facts = (*page.facts[:-1], ("seed", str(record["seed"])), page.facts[-1])
-    return replace(page, kicker="Demonstration on a simulated log", sections=(story, *shown, *trusted, numbers), facts=facts)
+    return replace(
+        page,
+        kicker="Demonstration on a simulated log",
+        sections=(story, *shown, *trusted, numbers),
+        facts=facts,
+    )

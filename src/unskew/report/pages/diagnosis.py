@@ -75,14 +75,20 @@ def sections(record: Record) -> Iterator[Section]:
     if any(each["calibration"] for each in record["models"]):
         yield Section("Calibration", CALIBRATION, (calibration_chart(record, looks),))
     if any(each["balance"] for each in record["models"]):
-        yield Section("Balance", BALANCE, (balance_chart(record, looks),), (_balance_table(record),))
+        yield Section(
+            "Balance", BALANCE, (balance_chart(record, looks),), (_balance_table(record),)
+        )
     yield Section("All measures", "", tables=(_measures(record),), notes=tuple(_notes(record)))
 
 
 def _headline(record: Record) -> Headline:
     problems = len(record["warnings"])
     verdict = {0: "nothing speaks against these propensities.", 1: "one thing calls for care."}
-    told = _kept_by_one(record["models"][0]) if len(record["models"]) == 1 else _kept_by_each(record["models"])
+    told = (
+        _kept_by_one(record["models"][0])
+        if len(record["models"]) == 1
+        else _kept_by_each(record["models"])
+    )
     return (f"{told}; ", False), (verdict.get(problems, f"{problems} things call for care."), True)
 
 
@@ -90,23 +96,34 @@ def _kept_by_one(model: Record) -> str:
     measures = model["measures"]
     worth = f"{count(measures['effective_sample_size'])} of {measures['n_observed']:,} ratings' worth of data"
     who = f"With {model['model']}, " if model["model"] != "model" else ""
-    return sentence(f"{who}{worth} is left after weighting ({share(measures['sample_share'])})").removesuffix(".")
+    return sentence(
+        f"{who}{worth} is left after weighting ({share(measures['sample_share'])})"
+    ).removesuffix(".")
 
 
 def _kept_by_each(models: Sequence[Record]) -> str:
     """From the least to the most, without a word on who is right: even weights keep most, and correct nothing."""
     by_share = sorted(models, key=lambda each: each["measures"]["sample_share"] or 0.0)
-    least, most = (f"{share(each['measures']['sample_share'])} ({each['model']})" for each in (by_share[0], by_share[-1]))
+    least, most = (
+        f"{share(each['measures']['sample_share'])} ({each['model']})"
+        for each in (by_share[0], by_share[-1])
+    )
     return f"Weighting leaves {least} to {most} of the log as effective sample size, which does not say whose are right"
 
 
 def _tiles(record: Record) -> Iterator[Tile]:
     for each in record["models"][:4]:
-        yield Tile(share(each["measures"]["sample_share"]), "effective share of the log", each["model"])
+        yield Tile(
+            share(each["measures"]["sample_share"]), "effective share of the log", each["model"]
+        )
     if len(record["models"]) > 1:
         return
     measures = record["models"][0]["measures"]
-    yield Tile(brief(measures["weight_max"]), "largest weight", f"median {brief(measures['weight_median'])}")
+    yield Tile(
+        brief(measures["weight_max"]),
+        "largest weight",
+        f"median {brief(measures['weight_median'])}",
+    )
     if measures["slope"] is not None:
         yield Tile(number(measures["slope"], 2), "calibration slope", "1 is right")
 
@@ -117,13 +134,23 @@ def weight_chart(record: Record, looks: Mapping[str, Look]) -> Chart:
     for each in record["models"]:
         pairs = zip(each["weight_curve"]["rows"], each["weight_curve"]["held"], strict=True)
         points = tuple(
-            Point(rows, held, f"{each['model']}: the heaviest {percent(rows)} of ratings hold {percent(held)}")
+            Point(
+                rows,
+                held,
+                f"{each['model']}: the heaviest {percent(rows)} of ratings hold {percent(held)}",
+            )
             for rows, held in pairs
         )
         curves.append(Curve(looks[each["model"]], points))
-    equal = tuple(Point(point.x, point.x, f"equal weights: {percent(point.x)}") for point in curves[0].points)
+    equal = tuple(
+        Point(point.x, point.x, f"equal weights: {percent(point.x)}") for point in curves[0].points
+    )
     across = Axis("share of ratings, heaviest first", is_log=True, show=percent, high=1.0)
-    drawn = Curves([Curve(Look("seen"), equal), *curves], across, Axis("share of all weight", show=percent, low=0.0, high=1.0))
+    drawn = Curves(
+        [Curve(Look("seen"), equal), *curves],
+        across,
+        Axis("share of all weight", show=percent, low=0.0, high=1.0),
+    )
     keys = [line_key("equal weights", "seen line"), *_keys(looks)]
     return chart("Share of weight held by the heaviest ratings", drawn.draw, legend=keys)
 
@@ -144,30 +171,63 @@ def calibration_chart(record: Record, looks: Mapping[str, Look]) -> Chart:
                 for predicted, observed, n in bins
             )
             curves.append(Curve(looks[each["model"]], points))
-    across, up = Axis("propensity, mean of bin", is_log=True), Axis("share that was logged", is_log=True)
+    across, up = (
+        Axis("propensity, mean of bin", is_log=True),
+        Axis("share that was logged", is_log=True),
+    )
     drawn = Curves(curves, across, up, is_diagonal_drawn=True)
-    return chart("Calibration of the propensities", drawn.draw, legend=[line_key("right", "reference"), *_keys(looks)])
+    return chart(
+        "Calibration of the propensities",
+        drawn.draw,
+        legend=[line_key("right", "reference"), *_keys(looks)],
+    )
 
 
 def balance_chart(record: Record, looks: Mapping[str, Look]) -> Chart:
     """Differences before and after weighting, a line a covariate."""
     found = {each["model"]: each["balance"] for each in record["models"] if each["balance"]}
     first = next(iter(found.values()))
-    order = sorted(range(len(first["covariate"])), key=lambda place: -abs(first["before"][place]))[:MOST_COVARIATES]
+    order = sorted(range(len(first["covariate"])), key=lambda place: -abs(first["before"][place]))[
+        :MOST_COVARIATES
+    ]
     rows = []
     for place in order:
         name, before = first["covariate"][place], first["before"][place]
         after = tuple(
-            (each["after"][place], looks[model], f"{name}, weighted by {model}: {number(each['after'][place], 3, signed=True)}")
+            (
+                each["after"][place],
+                looks[model],
+                f"{name}, weighted by {model}: {number(each['after'][place], 3, signed=True)}",
+            )
             for model, each in found.items()
         )
-        rows.append(Row(name, before, SEEN, f"{name}, in the log: {number(before, 3, signed=True)}", others=after))
+        rows.append(
+            Row(
+                name,
+                before,
+                SEEN,
+                f"{name}, in the log: {number(before, 3, signed=True)}",
+                others=after,
+            )
+        )
     forest = Forest(
-        [Block("", tuple(rows))], Axis("difference to all cells, in standard deviations"), reference=0.0, band=(-SMALL, SMALL)
+        [Block("", tuple(rows))],
+        Axis("difference to all cells, in standard deviations"),
+        reference=0.0,
+        band=(-SMALL, SMALL),
     )
-    some = f"The {len(order)} farthest off of {len(first['covariate'])}." if len(order) < len(first["covariate"]) else ""
-    keys = [key("in the log", SEEN), *(key(f"weighted by {model}", looks[model]) for model in found)]
-    return chart("Balance of covariates before and after weighting", forest.draw, legend=keys, caption=some)
+    some = (
+        f"The {len(order)} farthest off of {len(first['covariate'])}."
+        if len(order) < len(first["covariate"])
+        else ""
+    )
+    keys = [
+        key("in the log", SEEN),
+        *(key(f"weighted by {model}", looks[model]) for model in found),
+    ]
+    return chart(
+        "Balance of covariates before and after weighting", forest.draw, legend=keys, caption=some
+    )
 
 
 def _keys(looks: Mapping[str, Look]) -> list[Key]:
@@ -176,10 +236,14 @@ def _keys(looks: Mapping[str, Look]) -> list[Key]:
 
 def _measures(record: Record) -> Table:
     models = record["models"]
-    kept = [name for name in LABELS if any(each["measures"].get(name) is not None for each in models)]
+    kept = [
+        name for name in LABELS if any(each["measures"].get(name) is not None for each in models)
+    ]
     columns: dict[str, list[Any]] = {"measure": [LABELS[name] for name in kept]}
     return table(
-        "Every measure", columns | {each["model"]: [_value(each["measures"].get(name)) for name in kept] for each in models}
+        "Every measure",
+        columns
+        | {each["model"]: [_value(each["measures"].get(name)) for name in kept] for each in models},
     )
 
 
@@ -192,10 +256,15 @@ def _balance_table(record: Record) -> Table:
         (each["model"], *row)
         for each in record["models"]
         if each["balance"]
-        for row in zip(*(each["balance"][name] for name in ("covariate", "before", "after")), strict=True)
+        for row in zip(
+            *(each["balance"][name] for name in ("covariate", "before", "after")), strict=True
+        )
     ]
     names = ("model", "covariate", "before", "after")
-    return table("Every covariate", {name: [_fixed(row[place]) for row in rows] for place, name in enumerate(names)})
+    return table(
+        "Every covariate",
+        {name: [_fixed(row[place]) for row in rows] for place, name in enumerate(names)},
+    )
 
 
 def _fixed(value: Any) -> Any:
@@ -206,7 +275,9 @@ def _notes(record: Record) -> Iterator[str]:
     coverage = record["coverage"]
     yield f"Never logged: {counted(coverage['users_unseen'], 'user')} and {counted(coverage['items_unseen'], 'item')}."
     yield from (sentence(text) for text in record["notes"])
-    yield from (sentence(f"{each['model']}: {text}") for each in record["models"] for text in each["notes"])
+    yield from (
+        sentence(f"{each['model']}: {text}") for each in record["models"] for text in each["notes"]
+    )
 
 
 def _facts(record: Record) -> Iterator[tuple[str, str]]:

@@ -59,19 +59,31 @@ def lead(record: Record, metric: str) -> str:
 def tiles(record: Record) -> Iterator[Tile]:
     """The size of the log, and how much of it the weights leave."""
     universe, weights = record["universe"], record["weights"]
-    seen = "" if universe is None else f"{share(record['n_observed'] / (universe[0] * universe[1]))} of all cells"
+    seen = (
+        ""
+        if universe is None
+        else f"{share(record['n_observed'] / (universe[0] * universe[1]))} of all cells"
+    )
     yield Tile(count(record["n_observed"]), "logged ratings", seen)
     if weights is not None:
         size = weights["effective_sample_size"]
-        yield Tile(count(size), "effective sample size", f"{share(size / weights['n_observed'])} of the log")
+        yield Tile(
+            count(size),
+            "effective sample size",
+            f"{share(size / weights['n_observed'])} of the log",
+        )
         if record["weight_shares"] is not None:
             yield Tile(
-                brief(record["weight_shares"]["largest"]), "largest weight", f"median {brief(record['weight_shares']['median'])}"
+                brief(record["weight_shares"]["largest"]),
+                "largest weight",
+                f"median {brief(record['weight_shares']['median'])}",
             )
     yield Tile(str(len(record["models"])), "model" if len(record["models"]) == 1 else "models", "")
 
 
-def sections(record: Record, truth: Mapping[tuple[str, str], float] | None = None) -> Iterator[Section]:
+def sections(
+    record: Record, truth: Mapping[tuple[str, str], float] | None = None
+) -> Iterator[Section]:
     """What there is to see, the verdict first."""
     if record["differences"]:
         charts = tuple(difference_charts(record))
@@ -84,9 +96,18 @@ def sections(record: Record, truth: Mapping[tuple[str, str], float] | None = Non
         title = "What was rated, and what there is" if is_corrected else "What was rated"
         yield Section(title, RATINGS if is_corrected else "", (ratings_chart(record["ratings"]),))
     if record["weight_shares"] is not None:
-        yield Section("Weights", WEIGHTS, (weights_chart(record["weight_shares"]),), notes=tuple(_of_weights(record["weights"])))
+        yield Section(
+            "Weights",
+            WEIGHTS,
+            (weights_chart(record["weight_shares"]),),
+            notes=tuple(_of_weights(record["weights"])),
+        )
     if len({row["amount"] for row in record["clipping"] or ()}) > 1:
-        yield Section("If large weights are clipped", CLIPPING, (clip_chart(record["clipping"], record["level"]),))
+        yield Section(
+            "If large weights are clipped",
+            CLIPPING,
+            (clip_chart(record["clipping"], record["level"]),),
+        )
     yield Section("All numbers", "", tables=(_estimates_table(record),))
 
 
@@ -116,13 +137,19 @@ def estimate_charts(record: Record, truth: Mapping[tuple[str, str], float]) -> I
         blocks = []
         decimals = decimals_of(row for row in record["rows"] if row["metric"] == metric)
         for model in record["models"]:
-            rows = [row for row in record["rows"] if (row["model"], row["metric"]) == (model, metric)]
+            rows = [
+                row for row in record["rows"] if (row["model"], row["metric"]) == (model, metric)
+            ]
             lines = tuple(_estimate(row, looks[row["estimator"]], decimals) for row in rows)
             blocks.append(Block(model, lines, truth.get((model, metric))))
         best = _best_first(record, metric, is_higher=is_higher)
         shown, left_out = foremost(blocks, best, rows_each=len(looks), what="best models")
         axis = Axis(f"{metric_name(metric)} ({'higher' if is_higher else 'lower'} is better)")
-        truths = [rule_key("Truth", "truth rule")] if any(block.truth is not None for block in shown) else []
+        truths = (
+            [rule_key("Truth", "truth rule")]
+            if any(block.truth is not None for block in shown)
+            else []
+        )
         title = f"{metric_name(metric)}, {metric_in_words(metric)}"
         yield chart(title, Forest(shown, axis).draw, legend=[*legend, *truths], caption=left_out)
 
@@ -130,7 +157,11 @@ def estimate_charts(record: Record, truth: Mapping[tuple[str, str], float]) -> I
 def _best_first(record: Record, metric: str, *, is_higher: bool) -> list[int]:
     """Places of the models, by the estimator that counts."""
     main = Voices.of(record["estimators"]).main
-    value = {row["model"]: row["estimate"] for row in record["rows"] if (row["metric"], row["estimator"]) == (metric, main)}
+    value = {
+        row["model"]: row["estimate"]
+        for row in record["rows"]
+        if (row["metric"], row["estimator"]) == (metric, main)
+    }
     models = record["models"]
     return sorted(range(len(models)), key=lambda place: value[models[place]], reverse=is_higher)
 
@@ -154,21 +185,33 @@ def difference_charts(record: Record) -> Iterator[Chart]:
             [f"{first} minus {second}" for first, second in pairs],
         )
         if len(leaders) == 1:
-            title, names = f"{metric_name(metric)}: {pairs[0][0]} minus each other", [f"minus {second}" for _, second in pairs]
+            title, names = (
+                f"{metric_name(metric)}: {pairs[0][0]} minus each other",
+                [f"minus {second}" for _, second in pairs],
+            )
         if len(pairs) == 1:
             title, names = f"{metric_name(metric)}: {pairs[0][0]} minus {pairs[0][1]}", [""]
-        blocks = [Block(name, _lines(rows, pair, record["estimators"])) for name, pair in zip(names, pairs, strict=True)]
+        blocks = [
+            Block(name, _lines(rows, pair, record["estimators"]))
+            for name, pair in zip(names, pairs, strict=True)
+        ]
         sides = _sides(pairs[0], is_higher=is_higher) if len(pairs) == 1 else None
         distances = [_distance(block, main) for block in blocks]
         nearest = sorted(range(len(blocks)), key=distances.__getitem__)
-        shown, left_out = foremost(blocks, nearest, rows_each=len(record["estimators"]), what="nearest models")
-        forest = Forest(shown, Axis(f"difference of {metric_name(metric)}"), reference=0.0, sides=sides)
+        shown, left_out = foremost(
+            blocks, nearest, rows_each=len(record["estimators"]), what="nearest models"
+        )
+        forest = Forest(
+            shown, Axis(f"difference of {metric_name(metric)}"), reference=0.0, sides=sides
+        )
         yield chart(title, forest.draw, caption=left_out)
 
 
 def _distance(block: Block, estimator: str) -> float:
     """How far apart two models are by an estimator."""
-    return next((abs(row.value) for row in block.rows if row.label == estimator_name(estimator)), math.inf)
+    return next(
+        (abs(row.value) for row in block.rows if row.label == estimator_name(estimator)), math.inf
+    )
 
 
 def _pairs(rows: Rows) -> Iterator[tuple[str, str]]:
@@ -192,10 +235,18 @@ def _lines(rows: Rows, pair: tuple[str, str], estimators: Sequence[str]) -> tupl
     decimals, lines = decimals_of(rows), []
     for row in own:
         sign = 1.0 if row["first"] == pair[0] else -1.0
-        value, (low, high) = sign * row["difference"], sorted((sign * row["ci_low"], sign * row["ci_high"]))
-        shown, name = interval(value, low, high, decimals, signed=True), estimator_name(row["estimator"])
+        value, (low, high) = (
+            sign * row["difference"],
+            sorted((sign * row["ci_low"], sign * row["ci_high"])),
+        )
+        shown, name = (
+            interval(value, low, high, decimals, signed=True),
+            estimator_name(row["estimator"]),
+        )
         look = estimator_look(row["estimator"], list(estimators).index(row["estimator"]))
-        lines.append(Row(name, value, look, f"{pair[0]} minus {pair[1]}, {name}: {shown}", low, high, shown))
+        lines.append(
+            Row(name, value, look, f"{pair[0]} minus {pair[1]}, {name}: {shown}", low, high, shown)
+        )
     return tuple(lines)
 
 
@@ -207,24 +258,42 @@ def ratings_chart(ratings: Mapping[str, Any]) -> Chart:
         name = f"{low:g}" if low == high else short(low)
         shares = (ratings["seen"][place], *([ratings["corrected"][place]] if is_weighted else []))
         where = f"rating {low:g}" if low == high else f"rating {low:.3g} to {high:.3g}"
-        told = [f"{percent(shares[0])} of the log", *([f"{percent(shares[1])} corrected"] if is_weighted else [])]
+        told = [
+            f"{percent(shares[0])} of the log",
+            *([f"{percent(shares[1])} corrected"] if is_weighted else []),
+        ]
         bins.append(Bin(name, shares, f"{where}: {', '.join(told)}"))
     colors = ("seen", "accent") if is_weighted else ("seen",)
-    keys = [bar_key("in the log", "seen"), *([bar_key("corrected", "accent")] if is_weighted else [])]
+    keys = [
+        bar_key("in the log", "seen"),
+        *([bar_key("corrected", "accent")] if is_weighted else []),
+    ]
     return chart(
-        "Ratings in the log and corrected for selection", Bars(bins, colors, "rating", "share of ratings").draw, legend=keys
+        "Ratings in the log and corrected for selection",
+        Bars(bins, colors, "rating", "share of ratings").draw,
+        legend=keys,
     )
 
 
 def weights_chart(shares: Mapping[str, Any]) -> Chart:
     """How many ratings have which weight, and what they hold."""
     bins = []
-    for low, high, rows, held in zip(*(shares[name] for name in ("low", "high", "rows", "held")), strict=True):
+    for low, high, rows, held in zip(
+        *(shares[name] for name in ("low", "high", "rows", "held")), strict=True
+    ):
         where = brief(low) if low == high else f"{brief(low)} to {brief(high)}"
-        bins.append(Bin(brief(low), (rows, held), f"weight {where}: {percent(rows)} of ratings, {percent(held)} of all weight"))
+        bins.append(
+            Bin(
+                brief(low),
+                (rows, held),
+                f"weight {where}: {percent(rows)} of ratings, {percent(held)} of all weight",
+            )
+        )
     across = "weight 1/P" if shares["low"] == shares["high"] else "weight 1/P, from"
     keys = [bar_key("share of ratings", "seen"), bar_key("share of all weight", "accent")]
-    return chart("Sizes of the weights", Bars(bins, ("seen", "accent"), across, "share").draw, legend=keys)
+    return chart(
+        "Sizes of the weights", Bars(bins, ("seen", "accent"), across, "share").draw, legend=keys
+    )
 
 
 def _of_weights(weights: Mapping[str, Any]) -> Iterator[str]:
@@ -240,20 +309,30 @@ def _of_weights(weights: Mapping[str, Any]) -> Iterator[str]:
 def _estimates_table(record: Record) -> Table:
     names = ("model", "metric", "estimator", "estimate", "std_error", "ci_low", "ci_high")
     heads = ("model", "metric", "estimator", "estimate", "std. error", "low", "high")
-    columns = {head: [shown(name, row[name]) for row in record["rows"]] for head, name in zip(heads, names, strict=True)}
+    columns = {
+        head: [shown(name, row[name]) for row in record["rows"]]
+        for head, name in zip(heads, names, strict=True)
+    }
     return table("Every estimate with its standard error and interval", columns)
 
 
 def _differences_table(record: Record) -> Table:
     names = ("first", "second", "metric", "estimator", "difference", "ci_low", "ci_high")
     heads = ("model", "minus", "metric", "estimator", "difference", "low", "high")
-    columns = {head: [shown(name, row[name]) for row in record["differences"]] for head, name in zip(heads, names, strict=True)}
+    columns = {
+        head: [shown(name, row[name]) for row in record["differences"]]
+        for head, name in zip(heads, names, strict=True)
+    }
     return table("Every difference", columns)
 
 
 def shown(name: str, value: Any) -> Any:
     """Metrics and estimators by the names that the charts have."""
-    return {"metric": metric_name, "estimator": estimator_name}[name](value) if name in ("metric", "estimator") else value
+    return (
+        {"metric": metric_name, "estimator": estimator_name}[name](value)
+        if name in ("metric", "estimator")
+        else value
+    )
 
 
 def facts(record: Record) -> Iterator[tuple[str, str]]:

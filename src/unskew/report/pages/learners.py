@@ -30,13 +30,19 @@ def learners_page(record: Record) -> Page:
         "Learners compared",
         (
             (f"Of {counted(len(fair), 'learner')}, ", False),
-            (f"{best['learner']} has the best {name}: {interval(best['mean'], best['ci_low'], best['ci_high'])}.", True),
+            (
+                f"{best['learner']} has the best {name}: {interval(best['mean'], best['ci_low'], best['ci_high'])}.",
+                True,
+            ),
         ),
         f"{sentence(metric_in_words(first['metric'])).removesuffix('.')}, on {first['test']}, "
         f"mean over {counted(record['seeds'], 'seed')}. Brackets are {record['level']:.0%} intervals.",
         (
             Tile(number(best["mean"], 3), f"{name} of the best", best["learner"]),
-            *(Tile(number(row["mean"], 3), f"{name} of the reference", row["learner"]) for row in _reference(record, rows)),
+            *(
+                Tile(number(row["mean"], 3), f"{name} of the reference", row["learner"])
+                for row in _reference(record, rows)
+            ),
             Tile(str(record["seeds"]), "seeds"),
             Tile(str(len(fair)), "learners"),
         ),
@@ -71,15 +77,30 @@ def _warnings(record: Record) -> Iterator[str]:
 
 def _sections(record: Record) -> Iterator[Section]:
     for test, metric in dict.fromkeys((row["test"], row["metric"]) for row in record["rows"]):
-        rows = sorted(_of(record["rows"], test, metric), key=lambda row: row["mean"], reverse=_is_higher_better(metric))
-        yield Section(f"{metric_name(metric)} on {test}", PAIRED, tuple(_charts(record, rows, metric)), (_table(rows, metric),))
+        rows = sorted(
+            _of(record["rows"], test, metric),
+            key=lambda row: row["mean"],
+            reverse=_is_higher_better(metric),
+        )
+        yield Section(
+            f"{metric_name(metric)} on {test}",
+            PAIRED,
+            tuple(_charts(record, rows, metric)),
+            (_table(rows, metric),),
+        )
 
 
 def _charts(record: Record, rows: Rows, metric: str) -> Iterator[Chart]:
     name = metric_name(metric)
-    means = tuple(_row(row, row["mean"], row["ci_low"], row["ci_high"], signed=False) for row in rows)
+    means = tuple(
+        _row(row, row["mean"], row["ci_low"], row["ci_high"], signed=False) for row in rows
+    )
     shown, left_out = foremost(means, range(len(means)), rows_each=1, what="best learners")
-    yield chart(f"{name} of every learner", Forest([Block("", tuple(shown))], Axis(name)).draw, caption=left_out)
+    yield chart(
+        f"{name} of every learner",
+        Forest([Block("", tuple(shown))], Axis(name)).draw,
+        caption=left_out,
+    )
     apart = tuple(
         _row(row, row["difference"], row["difference_low"], row["difference_high"], signed=True)
         for row in rows
@@ -109,4 +130,7 @@ def _table(rows: Rows, metric: str) -> Table:
         "seconds": "seconds",
         "chosen": "chosen",
     }
-    return table("All learners, the best first", {head: [row[name] for row in rows] for name, head in heads.items()})
+    return table(
+        "All learners, the best first",
+        {head: [row[name] for row in rows] for name, head in heads.items()},
+    )

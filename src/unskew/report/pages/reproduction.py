@@ -24,7 +24,9 @@ TITLES = {
     "figure4": "Figure 4",
     "table2": "Table 2",
 }
-PAPER = "Schnabel, Swaminathan, Singh, Chandak and Joachims: Recommendations as Treatments. ICML 2016."
+PAPER = (
+    "Schnabel, Swaminathan, Singh, Chandak and Joachims: Recommendations as Treatments. ICML 2016."
+)
 SENTENCES = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 AXES = {"alpha": "alpha (1: missing at random)", "sample_size": "random ratings for naive Bayes"}
 LOOKS: Mapping[str, Look] = {
@@ -69,7 +71,9 @@ def _sections(record: Record) -> Iterator[Section]:
     if record["grids"]:
         yield Section("What it is made of", GRIDS, tuple(_grids(record["grids"])), is_small=True)
     if record["setting"]:
-        yield Section("The setting", "", tables=(table("The setting, block by block", record["setting"]),))
+        yield Section(
+            "The setting", "", tables=(table("The setting, block by block", record["setting"]),)
+        )
     if record["table"]:
         yield Section("The table", "", tables=(table(record["caption"], _named(record["table"])),))
 
@@ -103,36 +107,52 @@ def _grids(grids: Mapping[str, Sequence[Sequence[float]]]) -> Iterator[Chart]:
 
 def _spreads(rows: Rows) -> Iterator[Chart]:
     """Truth and estimates, a forest a metric."""
-    legend = [*(key(estimator_name(name), estimator_look(name, 0)) for name in ESTIMATORS), rule_key("Truth", "truth rule")]
+    legend = [
+        *(key(estimator_name(name), estimator_look(name, 0)) for name in ESTIMATORS),
+        rule_key("Truth", "truth rule"),
+    ]
     for metric in dict.fromkeys(row["metric"] for row in rows):
         blocks = []
         for row in (row for row in rows if row["metric"] == metric):
             lines = tuple(_spread(row, name) for name in ESTIMATORS)
             blocks.append(Block(row["prediction"], lines, row["true"]))
-        yield chart(metric_name(metric), Forest(blocks, Axis(metric_name(metric))).draw, legend=legend)
+        yield chart(
+            metric_name(metric), Forest(blocks, Axis(metric_name(metric))).draw, legend=legend
+        )
 
 
 def _spread(row: Mapping[str, Any], name: str) -> Row:
     mean, std = row[name]["mean"], row[name]["std"]
     shown = f"{number(mean, 3)} ± {number(std, 3)}"
     tip = f"{row['prediction']}, {estimator_name(name)}: {shown}; true {number(row['true'], 3)}"
-    return Row(estimator_name(name), mean, estimator_look(name, 0), tip, mean - std, mean + std, shown)
+    return Row(
+        estimator_name(name), mean, estimator_look(name, 0), tip, mean - std, mean + std, shown
+    )
 
 
 def _lines(rows: Rows, who: str, across: str, title: str) -> Chart:
     """A curve for each model or estimator over one axis."""
     names = list(dict.fromkeys(row[who] for row in rows))
     looks = {name: LOOKS.get(name) or look_of(place + 1) for place, name in enumerate(names)}
-    curves = [Curve(looks[name], tuple(_point(row, who, across) for row in rows if row[who] == name)) for name in names]
+    curves = [
+        Curve(looks[name], tuple(_point(row, who, across) for row in rows if row[who] == name))
+        for name in names
+    ]
     places = sorted({row[across] for row in rows})
     drawn = Curves(curves, Axis(AXES[across], is_log=True, ticks=places), Axis(title, is_log=True))
-    return chart(title, drawn.draw, legend=[key(estimator_name(name), look, is_line=True) for name, look in looks.items()])
+    return chart(
+        title,
+        drawn.draw,
+        legend=[key(estimator_name(name), look, is_line=True) for name, look in looks.items()],
+    )
 
 
 def _point(row: Mapping[str, Any], who: str, across: str) -> Point:
     shown = interval(row["ours"], row["ci_low"], row["ci_high"])
     tip = f"{estimator_name(row[who])} at {row[across]:g}: {shown}"
-    return Point(row[across], row["ours"], tip, max(row["ci_low"], row["ours"] / 100), row["ci_high"])
+    return Point(
+        row[across], row["ours"], tip, max(row["ci_low"], row["ours"] / 100), row["ci_high"]
+    )
 
 
 def _errors(across: str) -> Callable[[Rows], Iterator[Chart]]:
@@ -149,7 +169,12 @@ def _errors(across: str) -> Callable[[Rows], Iterator[Chart]]:
 def _panels(rows: Rows) -> Iterator[Chart]:
     axes = {"left": "alpha", "right": "sample_size"}
     for panel in dict.fromkeys(row["panel"] for row in rows):
-        yield _lines([row for row in rows if row["panel"] == panel], "model", axes[panel], "MSE over all cells")
+        yield _lines(
+            [row for row in rows if row["panel"] == panel],
+            "model",
+            axes[panel],
+            "MSE over all cells",
+        )
 
 
 def _beside_paper(rows: Rows) -> Iterator[Chart]:
@@ -158,14 +183,27 @@ def _beside_paper(rows: Rows) -> Iterator[Chart]:
         shown = [row for row in rows if (row["data"], row["metric"]) == (data, metric)]
         lines = tuple(_ours(row) for row in shown)
         title = f"{metric_name(metric)} on {str(data).capitalize()}"
-        yield chart(title, Forest([Block("", lines)], Axis(f"{title} (lower is better)")).draw, legend=legend)
+        yield chart(
+            title,
+            Forest([Block("", lines)], Axis(f"{title} (lower is better)")).draw,
+            legend=legend,
+        )
 
 
 def _ours(row: Mapping[str, Any]) -> Row:
     low, high, paper = row.get("ci_low"), row.get("ci_high"), row.get("paper")
     shown = number(row["ours"], 3)
     others = () if paper is None else ((paper, SEEN, f"{row['model']}, paper: {number(paper, 3)}"),)
-    return Row(row["model"], row["ours"], CORRECTED, f"{row['model']}, ours: {shown}", low, high, shown, others)
+    return Row(
+        row["model"],
+        row["ours"],
+        CORRECTED,
+        f"{row['model']}, ours: {shown}",
+        low,
+        high,
+        shown,
+        others,
+    )
 
 
 CHARTS: Mapping[str, Callable[[Rows], Iterator[Chart]]] = {

@@ -5,7 +5,14 @@ from __future__ import annotations
 from unskew.report.page import Page, Record, Section, Table, Tile, table
 from unskew.report.pages.sensitivity import columns, sections
 from unskew.report.pages.verdict import Headline
-from unskew.report.wording import brief, estimator_name, metric_in_words, metric_name, number, sentence
+from unskew.report.wording import (
+    brief,
+    estimator_name,
+    metric_in_words,
+    metric_name,
+    number,
+    sentence,
+)
 
 ODDS = "An odds error of 2 means that the odds of being logged could be half or twice what is assumed, for every rating."
 
@@ -37,7 +44,12 @@ def _odds(value: float | None) -> str:
 
 def _headline(record: Record) -> Headline:
     if record["better"] is None:
-        return ((f"{record['first']} and {record['second']} are equal on {metric_name(record['metric'])}.", True),)
+        return (
+            (
+                f"{record['first']} and {record['second']} are equal on {metric_name(record['metric'])}.",
+                True,
+            ),
+        )
     worse = record["second"] if record["better"] == record["first"] else record["first"]
     ahead = f"{record['better']} stays ahead of {worse}"
     if record["flips_at"] is None:
@@ -48,7 +60,10 @@ def _headline(record: Record) -> Headline:
         else f"and clearly so up to a factor of {_odds(record['unsure_at'])}"
     )
     return (
-        (f"{ahead} unless the odds of being logged are wrong by a factor of {brief(record['flips_at'])} or more, ", True),
+        (
+            f"{ahead} unless the odds of being logged are wrong by a factor of {brief(record['flips_at'])} or more, ",
+            True,
+        ),
         (f"{unsure}.", False),
     )
 

@@ -9,7 +9,15 @@ from unskew.report.page import Page, Record, Section, Table, Tile, table
 from unskew.report.pages.evaluation import shown
 from unskew.report.pages.shifts import by_question, clip_chart, odds_chart
 from unskew.report.pages.verdict import Voices
-from unskew.report.wording import brief, count, estimator_name, metric_in_words, metric_name, sentence, share
+from unskew.report.wording import (
+    brief,
+    count,
+    estimator_name,
+    metric_in_words,
+    metric_name,
+    sentence,
+    share,
+)
 from unskew.tables import counted
 
 Rows = Sequence[Mapping[str, Any]]
@@ -39,7 +47,10 @@ def sensitivity_page(record: Record) -> Page:
             Tile(str(len(record["estimators"])), "estimators that weight"),
         ),
         (),
-        (*sections(rows, record["level"]), Section("All numbers", "", tables=(_table(record["rows"]),), notes=notes)),
+        (
+            *sections(rows, record["level"]),
+            Section("All numbers", "", tables=(_table(record["rows"]),), notes=notes),
+        ),
         (
             ("logged ratings", f"{record['n_observed']:,}"),
             ("intervals", f"{record['level']:.0%}, {record['intervals']}"),
@@ -52,9 +63,17 @@ def sections(rows: Rows, level: float) -> Iterator[Section]:
     """A chart for each kind of change, metric and estimator."""
     clips, odds = ([row for row in rows if row["change"] == change] for change in CHANGES)
     if len({row["amount"] for row in clips}) > 1:
-        yield Section("If large weights are clipped", CLIPPED, tuple(clip_chart(each, level) for each in by_question(clips)))
+        yield Section(
+            "If large weights are clipped",
+            CLIPPED,
+            tuple(clip_chart(each, level) for each in by_question(clips)),
+        )
     if odds:
-        yield Section("If the propensities are wrong", WRONG, tuple(odds_chart(each, level) for each in by_question(odds)))
+        yield Section(
+            "If the propensities are wrong",
+            WRONG,
+            tuple(odds_chart(each, level) for each in by_question(odds)),
+        )
 
 
 def _headline(rows: Rows, metric: str) -> str:
@@ -71,17 +90,24 @@ def _headline(rows: Rows, metric: str) -> str:
     if odds:
         worst = max(odds, key=lambda row: (row["amount"], row["high"] - row["low"]))
         ends = f"{brief(worst['low'])} to {brief(worst['high'])}"
-        parts.append(f"odds wrong by up to {brief(worst['amount'])} could put {worst['model']} anywhere from {ends}")
+        parts.append(
+            f"odds wrong by up to {brief(worst['amount'])} could put {worst['model']} anywhere from {ends}"
+        )
     return sentence("; ".join(parts) or "there was nothing to vary")
 
 
 def _table(rows: Rows) -> Table:
-    names = {name: [shown(name, row[name]) for row in rows] for name in ("model", "metric", "estimator")}
+    names = {
+        name: [shown(name, row[name]) for row in rows] for name in ("model", "metric", "estimator")
+    }
     return table("Every estimate under every change", names | columns(rows))
 
 
 def columns(rows: Rows) -> dict[str, list[Any]]:
     """What was changed by how much, and what came of it."""
-    found: dict[str, list[Any]] = {"change": [CHANGES[row["change"]] for row in rows], "amount": [row["amount"] for row in rows]}
+    found: dict[str, list[Any]] = {
+        "change": [CHANGES[row["change"]] for row in rows],
+        "amount": [row["amount"] for row in rows],
+    }
     found |= {head: [row[name] for row in rows] for name, head in HEADS.items()}
     return found | {"ratings cut": [share(row["share_clipped"]) for row in rows]}

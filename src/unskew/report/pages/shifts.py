@@ -18,11 +18,16 @@ def clip_chart(rows: Rows, level: float) -> Chart:
     """One metric by one estimator, a line a model."""
     models = _models(rows)
     amounts = sorted({row["amount"] for row in rows})
-    lines = [Curve(look, tuple(_clipped(row) for row in rows if row["model"] == model)) for model, look in models.items()]
+    lines = [
+        Curve(look, tuple(_clipped(row) for row in rows if row["model"] == model))
+        for model, look in models.items()
+    ]
     across = Axis("largest weight allowed", is_log=amounts[-1] > 4 * amounts[0], show=brief)
     curves = Curves(lines, across, Axis(_measure(rows)))
     caption = f"Shaded: {level:.0%} intervals."
-    return chart(f"{_measure(rows)} under clipping", curves.draw, legend=_keys(models), caption=caption)
+    return chart(
+        f"{_measure(rows)} under clipping", curves.draw, legend=_keys(models), caption=caption
+    )
 
 
 def odds_chart(rows: Rows, level: float) -> Chart:
@@ -33,10 +38,24 @@ def odds_chart(rows: Rows, level: float) -> Chart:
         for model, look in models.items()
         for points in zip(*(_ends(row) for row in rows if row["model"] == model), strict=True)
     ]
-    across = Axis("odds of being logged are off by up to a factor of", ticks=sorted({row["amount"] for row in rows}), show=brief)
-    curves = Curves(lines, across, Axis(_measure(rows)), level=0.0 if any(row["low"] < 0 < row["high"] for row in rows) else None)
+    across = Axis(
+        "odds of being logged are off by up to a factor of",
+        ticks=sorted({row["amount"] for row in rows}),
+        show=brief,
+    )
+    curves = Curves(
+        lines,
+        across,
+        Axis(_measure(rows)),
+        level=0.0 if any(row["low"] < 0 < row["high"] for row in rows) else None,
+    )
     caption = f"Two lines a model: the least and the largest estimate possible. Shaded: {level:.0%} limits beyond them."
-    return chart(f"{_measure(rows)} if the propensities are wrong", curves.draw, legend=_keys(models), caption=caption)
+    return chart(
+        f"{_measure(rows)} if the propensities are wrong",
+        curves.draw,
+        legend=_keys(models),
+        caption=caption,
+    )
 
 
 def by_question(rows: Rows) -> Iterator[Rows]:
@@ -50,7 +69,10 @@ def _measure(rows: Rows) -> str:
 
 
 def _models(rows: Rows) -> dict[str, Look]:
-    return {model: look_of(place) for place, model in enumerate(dict.fromkeys(row["model"] for row in rows))}
+    return {
+        model: look_of(place)
+        for place, model in enumerate(dict.fromkeys(row["model"] for row in rows))
+    }
 
 
 def _keys(models: Mapping[str, Look]) -> list[Key]:
@@ -58,7 +80,9 @@ def _keys(models: Mapping[str, Look]) -> list[Key]:
 
 
 def _clipped(row: Mapping[str, Any]) -> Point:
-    cut = "" if row["share_clipped"] is None else f", {percent(row['share_clipped'])} of ratings cut"
+    cut = (
+        "" if row["share_clipped"] is None else f", {percent(row['share_clipped'])} of ratings cut"
+    )
     shown = interval(row["low"], row["ci_low"], row["ci_high"])
     return Point(
         row["amount"],
@@ -72,6 +96,18 @@ def _clipped(row: Mapping[str, Any]) -> Point:
 def _ends(row: Mapping[str, Any]) -> tuple[Point, Point]:
     where = f"{row['model']}, odds off by up to {brief(row['amount'])}"
     return (
-        Point(row["amount"], row["low"], f"{where}: at least {brief(row['low'])}", row["ci_low"], row["low"]),
-        Point(row["amount"], row["high"], f"{where}: at most {brief(row['high'])}", row["high"], row["ci_high"]),
+        Point(
+            row["amount"],
+            row["low"],
+            f"{where}: at least {brief(row['low'])}",
+            row["ci_low"],
+            row["low"],
+        ),
+        Point(
+            row["amount"],
+            row["high"],
+            f"{where}: at most {brief(row['high'])}",
+            row["high"],
+            row["ci_high"],
+        ),
     )

@@ -27,7 +27,9 @@ class Voices:
         """The best known of those that are there."""
         others = [name for name in estimators if name != NAIVE]
         known = [name for name in PREFERRED if name in others]
-        return cls(NAIVE if NAIVE in estimators else None, next(iter(known), next(iter(others), None)))
+        return cls(
+            NAIVE if NAIVE in estimators else None, next(iter(known), next(iter(others), None))
+        )
 
     @property
     def main(self) -> str:
@@ -44,16 +46,21 @@ def headline(record: Record, metric: str) -> Headline:
     other = _rival(record, metric, voices, best)
     return _spoken(
         None if voices.naive is None else difference(record, metric, voices.naive, best, other),
-        None if voices.corrected is None else difference(record, metric, voices.corrected, best, other),
+        None
+        if voices.corrected is None
+        else difference(record, metric, voices.corrected, best, other),
     )
 
 
-def difference(record: Record, metric: str, estimator: str, first: str, second: str) -> Mapping[str, Any]:
+def difference(
+    record: Record, metric: str, estimator: str, first: str, second: str
+) -> Mapping[str, Any]:
     """How two models compare; one of them is the leader by this estimator."""
     return next(
         row
         for row in record["differences"]
-        if (row["metric"], row["estimator"]) == (metric, estimator) and {row["first"], row["second"]} == {first, second}
+        if (row["metric"], row["estimator"]) == (metric, estimator)
+        and {row["first"], row["second"]} == {first, second}
     )
 
 
@@ -91,8 +98,12 @@ def _alone(record: Record, metric: str, voices: Voices) -> Headline:
     if voices.corrected is None:
         return ((f"{AS_SEEN} {model} has {name} {value(rows[NAIVE])}", False), (UNCORRECTED, True))
     if voices.naive is None:
-        return ((f"Corrected for selection, {model} has {name} {value(rows[voices.corrected])}.", True),)
-    decimals = decimals_for((rows[voices.corrected]["ci_high"] - rows[voices.corrected]["ci_low"]) / 2)
+        return (
+            (f"Corrected for selection, {model} has {name} {value(rows[voices.corrected])}.", True),
+        )
+    decimals = decimals_for(
+        (rows[voices.corrected]["ci_high"] - rows[voices.corrected]["ci_low"]) / 2
+    )
     return (
         (f"{AS_SEEN} {model} has {name} {number(rows[NAIVE]['estimate'], decimals)}; ", False),
         (f"{CORRECTED} it is {value(rows[voices.corrected])}.", True),
@@ -100,7 +111,11 @@ def _alone(record: Record, metric: str, voices: Voices) -> Headline:
 
 
 def _ahead(record: Record, metric: str, estimator: str) -> str:
-    row = next(row for row in record["differences"] if (row["metric"], row["estimator"]) == (metric, estimator))
+    row = next(
+        row
+        for row in record["differences"]
+        if (row["metric"], row["estimator"]) == (metric, estimator)
+    )
     return str(row["first"])
 
 
@@ -108,5 +123,9 @@ def _rival(record: Record, metric: str, voices: Voices, best: str) -> str:
     """The naive favourite where it is another one; else the runner-up."""
     if voices.naive is not None and (favourite := _ahead(record, metric, voices.naive)) != best:
         return favourite
-    others = [row for row in record["differences"] if (row["metric"], row["estimator"]) == (metric, voices.main)]
+    others = [
+        row
+        for row in record["differences"]
+        if (row["metric"], row["estimator"]) == (metric, voices.main)
+    ]
     return str(min(others, key=lambda row: abs(row["difference"]))["second"])

@@ -1,0 +1,1 @@
+"""The weighted objective of matrix factorization, and its solvers."""

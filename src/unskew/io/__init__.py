@@ -1,0 +1,1 @@
+"""Files in and out: tables of ratings, and models."""

@@ -1,0 +1,1 @@
+"""Likelihood models of ratings and of which ratings are observed."""

@@ -1,0 +1,167 @@
+"""A checkpoint belongs to one run: its log, its users and items, its settings and its start."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from copy import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from unskew.data.ratings import Ratings
+from unskew.errors import UsageError
+from unskew.factorization import solution as run
+from unskew.factorization.solution import save_state
+from unskew.models import doubly_robust
+from unskew.models.all_rank import AllRank
+from unskew.models.doubly_robust import DoublyRobustFactorization
+from unskew.models.matrix_factorization import MatrixFactorization
+from unskew.models.mixture import MultinomialMixture
+from unskew.models.ordinal import OrdinalFactorization
+from unskew.models.robust_variants import DRV2, EIB, TDR
+
+RNG = np.random.default_rng(0)
+USER, ITEM = np.divmod(RNG.choice(600, 200, replace=False), 20)
+RATING = RNG.integers(1, 6, 200).astype(float)
+each_model = pytest.mark.parametrize(
+    "model",
+    [
+        MatrixFactorization(2, max_iter=4, tol=0.0),
+        AllRank(2, max_iter=4, tol=0.0),
+        OrdinalFactorization(2, mechanism="mnar", max_iter=4, tol=0.0),
+        MultinomialMixture("cpt-v", 2, max_iter=4),
+        DoublyRobustFactorization(2, max_iter=4, tol=0.0),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+
+
+def log_of(n_users: int, n_items: int) -> Ratings:
+    return Ratings.from_arrays(USER, ITEM, RATING, users=range(n_users), items=range(n_items))
+
+
+@each_model
+def test_that_of_other_users_and_items_is_refused(model: Any, tmp_path: Path) -> None:
+    saved = {"checkpoint": tmp_path / "state", "checkpoint_every": 2}
+    model.fit(log_of(37, 25), np.full(200, 0.2), **saved)
+
+    with pytest.raises(UsageError, match="belongs to another log"):
+        model.fit(log_of(30, 20), np.full(200, 0.2), **saved)
+
+
+@each_model
+def test_it_is_written_after_whole_steps(model: Any, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="checkpoint_every must be a whole number, at least 1"):
+        model.fit(
+            log_of(30, 20), np.full(200, 0.2), checkpoint=tmp_path / "state", checkpoint_every=0
+        )
+
+
+@pytest.mark.parametrize("kind", [MatrixFactorization, AllRank])
+def test_another_start_is_another_run(kind: Any, tmp_path: Path) -> None:
+    log = log_of(30, 20)
+    start = kind(2, random_state=5).fit(log).parameters_
+    kind(2, max_iter=4, tol=0.0).fit(log, checkpoint=tmp_path / "state", checkpoint_every=2)
+
+    with pytest.raises(UsageError, match="belongs to another log"):
+        kind(2, max_iter=6, tol=0.0).fit(log, checkpoint=tmp_path / "state", warm_start=start)
+
+
+def test_a_model_is_no_checkpoint(tmp_path: Path) -> None:
+    MatrixFactorization(2).fit(log_of(30, 20)).save(tmp_path / "model.unskew")
+
+    with pytest.raises(UsageError, match="is no checkpoint, but another kind of file"):
+        MatrixFactorization(2).fit(log_of(30, 20), checkpoint=tmp_path / "model.unskew")
+
+
+class KilledError(Exception):
+    """In the place of a signal."""
+
+
+CHANCES = np.full((30, 20), 1 / 3)
+ROBUST: list[Any] = [
+    DoublyRobustFactorization(2, max_iter=7, tol=0.0),
+    DoublyRobustFactorization(2, imputation="error", max_iter=7, tol=0.0, dtype="float32"),
+    DoublyRobustFactorization(
+        2, imputation="error", loss="absolute", n_rounds=2, max_iter=15, tol=0.0
+    ),
+    EIB(2, max_iter=7, tol=0.0),
+    TDR(2, max_iter=7, tol=0.0),
+    DRV2(2, offsets="none", max_iter=7, tol=0.0),
+]
+
+
+def kill_after(n_saves: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As soon as so many states were written."""
+    left = [n_saves]
+
+    def save(*args: Any) -> None:
+        save_state(*args)
+        left[0] -= 1
+        if left[0] == 0:
+            raise KilledError
+
+    monkeypatch.setattr(run, "save_state", save)
+    monkeypatch.setattr(doubly_robust, "save_state", save)
+
+
+@pytest.mark.parametrize("n_saves", [1, 2, 4, 5, 8])
+@pytest.mark.parametrize(
+    "model", ROBUST, ids=lambda model: f"{type(model).__name__}-{model.imputation}-{model.loss}"
+)
+def test_rounds_go_on_to_the_same_bits_wherever_they_were_killed(
+    model: Any, n_saves: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, path = log_of(30, 20), tmp_path / "state"
+    straight = copy(model).fit(log, CHANCES)
+    with monkeypatch.context() as patch, suppress(KilledError):
+        kill_after(n_saves, patch)
+        copy(model).fit(log, CHANCES, checkpoint=path, checkpoint_every=2)
+
+    resumed = copy(model).fit(log, CHANCES, checkpoint=path, checkpoint_every=2)
+
+    assert (resumed.history_, resumed.risk_, resumed.fallback_) == (
+        straight.history_,
+        straight.risk_,
+        straight.fallback_,
+    )
+    assert resumed.converged_ == straight.converged_
+    for name in ("user_factors", "item_factors", "user_offset", "item_offset"):
+        assert np.array_equal(
+            getattr(resumed.parameters_, name), getattr(straight.parameters_, name)
+        )
+        assert np.array_equal(getattr(resumed.imputed_, name), getattr(straight.imputed_, name))
+    assert [each.name for each in tmp_path.iterdir()] == ["state"]
+
+
+def test_finished_rounds_are_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, model = log_of(30, 20), DRV2(2, max_iter=3, tol=0.0)
+    first = copy(model).fit(log, CHANCES, checkpoint=tmp_path / "state")
+    monkeypatch.setattr(DRV2, "_round", None)
+
+    assert copy(model).fit(log, CHANCES, checkpoint=tmp_path / "state").history_ == first.history_
+
+
+@pytest.mark.parametrize("changed", [{"max_iter": 9}, {"tol": 0.1}, {"n_rounds": 2}, {"l2": 2.0}])
+def test_rounds_of_other_settings_are_refused(changed: dict[str, Any], tmp_path: Path) -> None:
+    """Those that only lengthen a run of steps change where a round begins."""
+    log, model = log_of(30, 20), DRV2(2, max_iter=3, tol=0.0)
+    copy(model).fit(log, CHANCES, checkpoint=tmp_path / "state")
+
+    with pytest.raises(UsageError, match="belongs to another log"):
+        copy(model).set_params(**changed).fit(log, CHANCES, checkpoint=tmp_path / "state")
+
+
+def test_targeted_weights_belong_to_the_run(tmp_path: Path) -> None:
+    """They are made of the propensities of all cells: those of the log may be the same, and the fit another."""
+    log, model = log_of(30, 20), TDR(2, max_iter=3, tol=0.0)
+    copy(model).fit(log, CHANCES, checkpoint=tmp_path / "state")
+    elsewhere = CHANCES * 0.5
+    elsewhere[log.user, log.item] = CHANCES[log.user, log.item]
+
+    with pytest.raises(UsageError, match="belongs to another log"):
+        copy(model).fit(log, elsewhere, checkpoint=tmp_path / "state")

@@ -1,0 +1,381 @@
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import pickle
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import unskew
+from unskew.data.ratings import Ratings
+from unskew.errors import ModelFileError, NotFittedError, UsageError
+from unskew.io import model_files as archive
+from unskew.io.model_files import MANIFEST
+from unskew.models.baselines import Popularity
+from unskew.models.matrix_factorization import MatrixFactorization
+
+Parts = dict[str, bytes]
+IDS: dict[str, list[Any]] = {
+    "int": [7, -2, 10**12],
+    "large int": [1, 2**63, 2**70],
+    "string": ["ann", "bøb", "cat\x00"],
+    "bool": [True, False],
+    "float": [0.5, 1e300, -3.0],
+    "mixed": [1, "1", 2.5],
+}
+
+
+def small_log(users: list[Any], items: list[Any]) -> Ratings:
+    pairs = [(user, item) for user in users for item in items][1:]
+    return Ratings.from_arrays(
+        [user for user, _ in pairs], [item for _, item in pairs], np.arange(len(pairs)) % 5 + 1
+    )
+
+
+LOG = small_log(["ann", "bob", "cat"], [1, 2, 3, 4])
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    MatrixFactorization(2, 0.5).fit(LOG).save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def rewrite(path: Path, change: Callable[[Parts], None], *, signed: bool = True) -> None:
+    """Change the entries of a model file; ``signed`` makes their digests right again."""
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    change(parts)
+    if signed:
+        manifest = json.loads(parts[MANIFEST])
+        manifest["sha256"] = {
+            name: hashlib.sha256(part).hexdigest()
+            for name, part in parts.items()
+            if name != MANIFEST
+        }
+        parts[MANIFEST] = json.dumps(manifest).encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, part in parts.items():
+            archive.writestr(name, part)
+
+
+def with_manifest(**changes: Any) -> Callable[[Parts], None]:
+    """Change the manifest; ``model=...`` changes only the named entries of the model it describes."""
+
+    def change(parts: Parts) -> None:
+        manifest = json.loads(parts[MANIFEST])
+        parts[MANIFEST] = json.dumps(
+            manifest | changes | {"model": manifest["model"] | changes.get("model", {})}
+        ).encode()
+
+    return change
+
+
+def npy(array: Any, *, allow_pickle: bool = False) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=allow_pickle)
+    return buffer.getvalue()
+
+
+def with_part(name: str, content: bytes) -> Callable[[Parts], None]:
+    return lambda parts: parts.update({name: content})
+
+
+@pytest.mark.parametrize("users", IDS.values(), ids=IDS.keys())
+@pytest.mark.parametrize("items", IDS.values(), ids=IDS.keys())
+def test_ids_of_any_json_type_come_back(tmp_path: Path, users: list[Any], items: list[Any]) -> None:
+    log = small_log(users, items)
+    model = Popularity().fit(log)
+
+    model.save(tmp_path / "model")
+    back = unskew.load(tmp_path / "model")
+
+    for own, other in ((model.users_, back.users_), (model.items_, back.items_)):
+        assert own.tolist() == other.tolist()
+        assert [type(value) for value in own.tolist()] == [type(value) for value in other.tolist()]
+    pairs = log.users[log.user], log.items[log.item]
+    assert back.predict(*pairs, on_unknown="raise").tolist() == model.predict(*pairs).tolist()
+    assert (
+        back.recommend(log.users, k=2).items.tolist()
+        == model.recommend(log.users, k=2).items.tolist()
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint64, np.float32, np.bool_, np.str_])
+def test_ids_of_numpy_types_are_found_again(tmp_path: Path, dtype: Any) -> None:
+    users = np.array([0, 1]).astype(dtype)
+    log = Ratings.from_arrays(users, [1, 2], [3.0, 4.0])
+
+    Popularity().fit(log).save(tmp_path / "model")
+
+    assert unskew.load(tmp_path / "model").predict(users, [1, 2], on_unknown="raise").tolist() == [
+        1,
+        1,
+    ]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("offsets", ["none", "free", "regularized"])
+def test_a_factorisation_comes_back_bit_for_bit(tmp_path: Path, offsets: Any, dtype: Any) -> None:
+    model = MatrixFactorization(2, 0.5, offsets=offsets, dtype=dtype).fit(LOG)
+
+    model.save(tmp_path / "model")
+    back = unskew.load(tmp_path / "model")
+
+    assert isinstance(back, MatrixFactorization)
+    assert back.get_params() == model.get_params()
+    for name in ("user_factors", "item_factors", "user_offset", "item_offset"):
+        own, other = getattr(model.parameters_, name), getattr(back.parameters_, name)
+        assert own.dtype == other.dtype
+        assert np.array_equal(own, other)
+    for name in ("fallback_", "objective_", "history_", "n_iter_", "converged_"):
+        assert getattr(back, name) == getattr(model, name)
+
+
+def test_numpy_numbers_as_settings_come_back_as_plain_ones(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {
+        "l2": np.float32(0.5),
+        "max_iter": np.int64(9),
+        "verbose": np.bool_(False),
+    }
+    MatrixFactorization(2, **settings).fit(LOG).save(tmp_path / "model")
+
+    assert (
+        repr(unskew.load(tmp_path / "model"))
+        == "MatrixFactorization(n_factors=2, l2=0.5, max_iter=9)"
+    )
+
+
+def test_what_cannot_be_saved_is_said(tmp_path: Path) -> None:
+    with pytest.raises(
+        UsageError,
+        match=r"user ids must be numbers, strings or booleans to be saved; .* such as \(1, 2\)",
+    ):
+        Popularity().fit(small_log([(1, 2), (3, 4)], [1, 2])).save(tmp_path / "model")
+    with pytest.raises(UsageError, match="item ids must be numbers, strings or booleans"):
+        Popularity().fit(small_log([1, 2], [b"up", b"heat"])).save(tmp_path / "model")
+    with pytest.raises(UsageError, match="random_state is a complex, which cannot be saved"):
+        MatrixFactorization(2).fit(LOG).set_params(random_state=1j).save(tmp_path / "model")
+    with pytest.raises(NotFittedError, match="is not fitted yet"):
+        Popularity().save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(ModelFileError, match=r"there is no model file .*nowhere"):
+        unskew.load(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"user_id,item_id\n", pickle.dumps([1])], ids=["empty", "text", "pickle"]
+)
+def test_a_file_that_is_no_zip(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "model").write_bytes(content)
+
+    with pytest.raises(ModelFileError, match="is no model file: one is what save or train wrote"):
+        unskew.load(tmp_path / "model")
+
+
+def test_a_folder_and_a_zip_of_something_else(tmp_path: Path) -> None:
+    with pytest.raises(ModelFileError, match="not a whole model file"):
+        unskew.load(tmp_path)
+    with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
+        archive.writestr("README", "hello")
+    with pytest.raises(ModelFileError, match=r"not a whole model file .*manifest\.json"):
+        unskew.load(tmp_path / "other.zip")
+
+
+def test_a_file_cut_anywhere_is_refused(path: Path) -> None:
+    whole = path.read_bytes()
+    for length in range(0, len(whole) - 1, 97):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ModelFileError, match=r"not a whole model file|no model file"):
+            unskew.load(path)
+
+
+def test_a_byte_changed_anywhere_is_refused_or_changes_nothing(path: Path) -> None:
+    whole, model = path.read_bytes(), unskew.load(path)
+    pairs = LOG.users[LOG.user], LOG.items[LOG.item]
+    n_refused = 0
+    for place in range(0, len(whole), 13):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        try:
+            assert unskew.load(path).predict(*pairs).tolist() == model.predict(*pairs).tolist()
+        except ModelFileError:
+            n_refused += 1
+    assert n_refused > len(whole) // 13 / 2
+
+
+def test_arrays_that_were_exchanged_are_refused(path: Path) -> None:
+    rewrite(path, with_part("parameters_.user_offset", npy(np.ones(3))), signed=False)
+
+    with pytest.raises(
+        ModelFileError,
+        match=r"parameters_\.user_offset in .* is not what was saved: .* altered or damaged",
+    ):
+        unskew.load(path)
+
+
+def test_a_claim_of_too_many_bytes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "MOST_BYTES", 1000)
+
+    with pytest.raises(
+        ModelFileError, match=r"unpacks to [\d,]+ bytes, more than the 1,000 that are read"
+    ):
+        unskew.load(path)
+
+
+def test_an_array_that_claims_to_be_huge(path: Path) -> None:
+    header = npy(np.ones(3)).replace(
+        b"'shape': (3,), }" + b" " * 12, b"'shape': (3000000000000,), }"
+    )
+    assert b"3000000000000" in header
+    rewrite(path, with_part("parameters_.user_offset", header))
+
+    with pytest.raises(ModelFileError, match="not a whole model file"):
+        unskew.load(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (
+            with_manifest(format=2, written_by="unskew 9.0"),
+            r"has format 2 \(unskew 9\.0\), and this version reads up to 1\. Upgrade",
+        ),
+        (
+            with_manifest(model={"class": "Oracle"}),
+            "holds a 'Oracle', which this version does not know",
+        ),
+        (
+            with_manifest(model={"params": {"rank": {"value": 3}}}),
+            "not a whole model file .*'rank'",
+        ),
+        (
+            with_manifest(model={"params": {"l2": {"code": "1"}}}),
+            "holds something that this version does not know: {'code': '1'}",
+        ),
+        (with_manifest(model={"state": 3}), "not a whole model file"),
+        (
+            with_manifest(model={"state": {"predict": {"value": "mine"}}}),
+            "'predict' is nothing that MatrixFactorization knows",
+        ),
+        (
+            with_manifest(model={"state": {"parameters_": {"record": {"constant": {"value": 1}}}}}),
+            "not a whole model file",
+        ),
+        (
+            with_manifest(model={"state": {"parameters_": {"record": {"more": {"value": 1}}}}}),
+            "not a whole model file",
+        ),
+        (with_part(MANIFEST, b"[]"), "not a whole model file"),
+        (with_part(MANIFEST, b"[" * 100_000), "not a whole model file"),
+        (with_part(MANIFEST, b"{"), "not a whole model file"),
+    ],
+    ids=[
+        "newer",
+        "class",
+        "params",
+        "kind",
+        "state",
+        "planted",
+        "few",
+        "more",
+        "list",
+        "deep",
+        "cut",
+    ],
+)
+def test_a_manifest_that_cannot_be_followed(
+    path: Path, change: Callable[[Parts], None], match: str
+) -> None:
+    rewrite(path, change, signed=False)
+
+    with pytest.raises(ModelFileError, match=match):
+        unskew.load(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "match"),
+    [
+        (
+            "parameters_.user_offset",
+            npy(np.ones(2)),
+            r"user_offset has shape \(2,\) where the ids call for \(3,\)",
+        ),
+        (
+            "parameters_.item_factors",
+            npy(np.ones((4, 3))),
+            r"item_factors has shape \(4, 3\) where .* \(4, 2\)",
+        ),
+        (
+            "seen_starts_",
+            npy(np.arange(3)),
+            r"seen_starts has shape \(3,\) where the ids call for \(4,\)",
+        ),
+        ("seen_items_", npy(np.arange(3)), "seen_items has shape"),
+        ("users_", b'["ann"]', "seen_starts has shape"),
+        ("users_", b"3", "not a whole model file"),
+    ],
+)
+def test_arrays_that_do_not_go_together(path: Path, name: str, content: bytes, match: str) -> None:
+    rewrite(path, with_part(name, content))
+
+    with pytest.raises(ModelFileError, match=match):
+        unskew.load(path)
+
+
+class Bomb:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return pytest.fail, ("a model file ran code",)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [pickle.dumps(Bomb()), npy(np.array([Bomb()]), allow_pickle=True)],
+    ids=["pickle", "npy"],
+)
+def test_pickles_are_never_opened(path: Path, content: bytes) -> None:
+    rewrite(path, with_part("parameters_.user_offset", content))
+
+    with pytest.raises(ModelFileError, match="not a whole model file"):
+        unskew.load(path)
+
+
+def test_a_failing_write_leaves_the_old_file_whole(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError("disk full")
+
+    old = path.read_bytes()
+    monkeypatch.setattr(os, "fsync", fail)
+
+    with pytest.raises(OSError, match="disk full"):
+        Popularity().fit(LOG).save(path)
+
+    assert path.read_bytes() == old
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_saved_file_replaces_the_old_one_and_makes_its_folder(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "model"
+    for model in (Popularity(), MatrixFactorization(1)):
+        model.fit(LOG).save(path)
+        assert type(unskew.load(path)) is type(model)
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
+def test_a_saved_file_has_the_permissions_of_any_other(tmp_path: Path) -> None:
+    (tmp_path / "other").write_bytes(b"")
+    Popularity().fit(LOG).save(tmp_path / "model")
+
+    assert (tmp_path / "model").stat().st_mode == (tmp_path / "other").stat().st_mode

@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import unskew
+from unskew.data.ratings import Ratings
+from unskew.errors import UnknownNameError, UsageError
+from unskew.evaluation.random_test import ranking_on_test
+from unskew.model_selection.comparison import (
+    BEST_CONSTANT,
+    LOG_MEAN,
+    NO_OFFSETS,
+    Learner,
+    _holm,
+    compare_learners,
+)
+from unskew.models.baselines import GlobalMean, OffsetsOnly
+from unskew.models.doubly_robust import DoublyRobustFactorization
+from unskew.models.matrix_factorization import MatrixFactorization
+from unskew.models.robust_variants import TDR
+
+WORLD = unskew.simulate(n_users=60, n_items=40, density=0.2, alpha=0.6, random_state=3)
+LOG, P = WORLD.log, WORLD.propensities
+DRAWN = np.random.default_rng(0).choice(LOG.n_cells, 500, replace=False)
+TEST = Ratings.from_codes(DRAWN // 40, DRAWN % 40, WORLD.truth.ravel()[DRAWN], shape=(60, 40))
+MF = MatrixFactorization(2, 5.0, n_threads=1)
+
+
+def predictions(model: Any, test: Ratings = TEST) -> np.ndarray:
+    return model.predict(test.users[test.user], test.items[test.item])
+
+
+@pytest.fixture(scope="module")
+def found() -> Any:
+    learners = {"ips": MF, "naive": Learner(MF, is_naive=True), "chosen": (MF, {"l2": [5.0, 50.0]})}
+    tests = {"all": TEST, "half": TEST.take(np.arange(250))}
+    return compare_learners(LOG, tests, learners, P, seeds=3, n_threads=1)
+
+
+def test_constants_and_the_offset_free_naive_model_are_always_there(found: Any) -> None:
+    names = {row["learner"] for row in found.rows}
+
+    assert names == {"ips", "naive", "chosen", NO_OFFSETS, LOG_MEAN, BEST_CONSTANT}
+    assert found.row(LOG_MEAN, metric="mse", test="all")["mean"] == pytest.approx(
+        np.square(TEST.rating - LOG.rating.mean()).mean()
+    )
+    assert found.row(BEST_CONSTANT, metric="mse", test="all")["mean"] == pytest.approx(
+        TEST.rating.var()
+    )
+    best = np.abs(TEST.rating - np.median(TEST.rating)).mean()
+    assert found.row(BEST_CONSTANT, metric="mae", test="all")["mean"] == pytest.approx(best)
+
+
+def test_one_seed_says_what_evaluate_says() -> None:
+    found = compare_learners(
+        LOG, TEST, {"ips": MF, "naive": Learner(MF, is_naive=True)}, P, seeds=1, n_threads=1
+    )
+    models = {
+        "ips": MatrixFactorization(2, 5.0).fit(LOG, P),
+        "naive": MatrixFactorization(2, 5.0).fit(LOG),
+    }
+    values = {name: predictions(model) for name, model in models.items()}
+    expected = unskew.evaluate(TEST, values, metrics=["mse"], estimators=["naive"], cluster="user")
+
+    row, risk = (
+        found.row("naive", metric="mse"),
+        expected.risk("naive", metric="mse", estimator="naive"),
+    )
+    compared = expected.compare("naive", "ips", metric="mse", estimator="naive")
+    assert (row["mean"], row["ci_low"], row["ci_high"]) == pytest.approx(
+        (risk.estimate, risk.ci_low, risk.ci_high)
+    )
+    assert (row["difference"], row["difference_low"], row["p_value"]) == pytest.approx(
+        (compared.difference, compared.ci_low, compared.p_value)
+    )
+    assert row["std_over_seeds"] is None
+    assert found.row("ips", metric="mse")["difference"] is None
+
+
+def test_seeds_are_averaged_before_users_are_the_sample(found: Any) -> None:
+    models = [MatrixFactorization(2, 5.0, random_state=seed).fit(LOG, P) for seed in range(3)]
+    losses = np.stack([np.square(TEST.rating - predictions(model)) for model in models])
+
+    row = found.row("ips", metric="mse", test="all")
+
+    assert row["mean"] == pytest.approx(losses.mean())
+    assert row["std_over_seeds"] == pytest.approx(losses.mean(axis=1).std(ddof=1))
+    reach = stats.t.ppf(0.975, 2) * row["std_over_seeds"] / 3**0.5
+    assert (row["seed_low"], row["seed_high"]) == pytest.approx(
+        (losses.mean() - reach, losses.mean() + reach)
+    )
+    centred = losses.mean(axis=0) - losses.mean()
+    by_user = np.bincount(TEST.user, centred) / len(TEST)
+    n_users = np.unique(TEST.user).size
+    assert row["std_error"] == pytest.approx(
+        np.sqrt(n_users / (n_users - 1) * np.square(by_user).sum())
+    )
+
+
+def test_settings_are_chosen_on_the_log_alone_and_anew_for_each_seed(found: Any) -> None:
+    rows = [
+        unskew.cross_validate(
+            MatrixFactorization(2, random_state=s), LOG, P, grid={"l2": [5.0, 50.0]}, random_state=s
+        )
+        for s in range(3)
+    ]
+    row = found.row("chosen", metric="mse", test="half")
+
+    assert row["cross_validated"] == pytest.approx(np.mean([each.best_score for each in rows]))
+    assert row["chosen"].startswith(f"l2={rows[0].best_params['l2']}")
+    assert found.models["chosen"].l2 == rows[0].best_params["l2"]
+    assert found.row("ips", metric="mse", test="half")["chosen"] == ""
+    assert row["seconds"] > 0
+
+
+def test_a_clip_of_the_grid_holds_in_the_final_fit() -> None:
+    found = compare_learners(LOG, TEST, {"clipped": (MF, {"clip": [3.0]})}, P, seeds=1, n_threads=1)
+
+    expected = MatrixFactorization(2, 5.0).fit(LOG, np.maximum(P.values, 1 / 3))
+    assert found.row("clipped", metric="mse")["mean"] == pytest.approx(
+        np.square(TEST.rating - predictions(expected)).mean()
+    )
+
+
+def test_a_learner_may_have_propensities_of_its_own_and_a_stand_in_for_the_search() -> None:
+    matrix = np.random.default_rng(1).uniform(0.1, 0.5, (60, 40))
+    stand_in = DoublyRobustFactorization(2)
+    learner = Learner(TDR(2), {"l2": [5.0, 20.0]}, propensities=matrix, tuned_as=stand_in)
+
+    found = compare_learners(LOG, TEST, {"tdr": learner}, P, seeds=1, n_threads=1)
+
+    chosen = unskew.cross_validate(
+        stand_in, LOG, P, grid={"l2": [5.0, 20.0]}, n_threads=1, refit=False
+    ).best_params
+    expected = TDR(2, chosen["l2"]).fit(LOG, matrix)
+    assert found.row("tdr", metric="mse")["mean"] == pytest.approx(
+        np.square(TEST.rating - predictions(expected)).mean()
+    )
+
+
+def test_rankings_of_the_test_items() -> None:
+    metrics = ("ndcg@3", "auc", "user_auc")
+    found = compare_learners(
+        LOG, TEST, {"ips": MF}, P, seeds=1, metrics=metrics, relevant=4, n_threads=1
+    )
+    expected = ranking_on_test(MatrixFactorization(2, 5.0).fit(LOG, P), TEST, 4, k=3)
+
+    values = [found.row("ips", metric=metric)["mean"] for metric in metrics]
+    assert values == pytest.approx([expected.ndcg, expected.auc, expected.user_auc])
+    assert found.row(LOG_MEAN, metric="auc")["mean"] == pytest.approx(0.5)
+
+
+def test_models_without_seeds_and_propensities() -> None:
+    found = compare_learners(
+        LOG, TEST, {"mean": GlobalMean(), "offsets": (OffsetsOnly(), {"l2": [1.0, 10.0]})}, seeds=2
+    )
+
+    assert found.row("mean", metric="mse")["std_over_seeds"] == 0
+    assert found.row("mean", metric="mse")["mean"] == pytest.approx(
+        found.row(LOG_MEAN, metric="mse")["mean"]
+    )
+
+
+def test_holm_by_hand() -> None:
+    assert _holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert _holm([0.5, 0.9]) == pytest.approx([1.0, 1.0])
+    assert _holm([]) == []
+
+
+def test_how_it_shows_itself(found: Any) -> None:
+    text = repr(found)
+    made = json.loads(found.to_json())
+
+    assert "3 seeds" in text
+    assert "difference to 'ips' paired by user" in text
+    assert "<table>" in found._repr_html_()
+    assert made["reference"] == "ips"
+    observed = set(zip(LOG.user.tolist(), LOG.item.tolist(), strict=True))
+    assert made["n_seen"]["all"] == len(
+        observed & set(zip(TEST.user.tolist(), TEST.item.tolist(), strict=True))
+    )
+    assert f"{made['n_seen']['all']:,} cells of 'all' are in the training log, too" in text
+    assert len(made["rows"]) == len(found.rows) == 2 * 2 * 6
+    assert found.to_frame("pandas").shape[0] == 24
+    assert found.to_columns()["learner"][0] == "ips"
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "match"),
+    [
+        ({"metrics": ["rmse"]}, UnknownNameError, "unknown metric of a test 'rmse'"),
+        ({"metrics": ["auc"]}, UsageError, "auc asks which test items are relevant"),
+        ({"reference": "other"}, UnknownNameError, "unknown reference 'other'"),
+        ({"seeds": 0}, UsageError, "seeds must be a whole number"),
+        ({"metrics": []}, UsageError, "there are no metrics: name at least one"),
+        ({"test": {}}, UsageError, "there are no tests: name at least one"),
+        ({"level": 95}, UsageError, "level"),
+        ({"learners": {BEST_CONSTANT: MF}}, UsageError, "'best constant' is a row of every table"),
+    ],
+)
+def test_refusals(settings: dict[str, Any], error: type[Exception], match: str) -> None:
+    with pytest.raises(error, match=match):
+        compare_learners(
+            LOG, **{"test": TEST, "learners": {"ips": MF}, "propensities": P} | settings
+        )
+
+
+def test_an_unknown_row_is_named(found: Any) -> None:
+    with pytest.raises(UnknownNameError, match="unknown row 'ips, mse, test'"):
+        found.row("ips", metric="mse")
+
+
+def test_the_same_seeds_give_the_same_numbers(found: Any) -> None:
+    learners = {"ips": MF, "naive": Learner(MF, is_naive=True), "chosen": (MF, {"l2": [5.0, 50.0]})}
+    again = compare_learners(LOG, TEST, learners, P, seeds=3, n_threads=2)
+
+    for name in learners:
+        assert (
+            again.row(name, metric="mse")["mean"]
+            == found.row(name, metric="mse", test="all")["mean"]
+        )

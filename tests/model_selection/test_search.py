@@ -1,0 +1,316 @@
+from __future__ import annotations
+
+import json
+from copy import copy
+from typing import Any
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info
+
+import unskew
+from unskew.data.propensities import Propensities
+from unskew.data.ratings import Ratings
+from unskew.errors import UnknownNameError, UnskewWarning, UsageError
+from unskew.model_selection.folds import split
+from unskew.model_selection.search import CrossValidation, cross_validate
+from unskew.models.baselines import GlobalMean, OffsetsOnly, Popularity
+from unskew.models.matrix_factorization import MatrixFactorization
+from unskew.models.weighted import WeightedFactorization
+
+WORLD = unskew.simulate(n_users=60, n_items=50, density=0.2, alpha=0.6, random_state=3)
+LOG, P = WORLD.log, WORLD.propensities
+
+
+class Constant(GlobalMean):
+    """Predicts what it is told, whatever it is fitted to."""
+
+    def __init__(self, value: float = 3.0) -> None:
+        self.value = value
+
+    def fit(self, log: Ratings, propensities: Any = None) -> Constant:
+        super().fit(log)
+        self.parameters_ = copy(self.parameters_)
+        object.__setattr__(self.parameters_, "constant", self.value)
+        return self
+
+
+def planted(rng: np.random.Generator) -> tuple[Ratings, Propensities, np.ndarray]:
+    """Offsets plus noise, seen with propensities that depend on the item."""
+    truth = 3 + rng.normal(size=(80, 1)) + rng.normal(size=60) + rng.normal(size=(80, 60))
+    p = np.broadcast_to(np.linspace(0.1, 0.5, 60), truth.shape)
+    seen = rng.random(truth.shape) < p
+    return (
+        Ratings.from_dense(np.where(seen, truth, np.nan), missing=np.nan),
+        Propensities(p[seen]),
+        truth,
+    )
+
+
+@pytest.mark.parametrize("n_folds", [2, 4, 5])
+def test_a_fixed_model_scores_ips_on_the_whole_log(n_folds: int) -> None:
+    result = cross_validate(
+        Constant(), LOG, P, grid={"value": [1.0, 2.0, 4.0]}, n_folds=n_folds, refit=False
+    )
+
+    for row in result.table:
+        whole = float(((LOG.rating - row["value"]) ** 2 * P.inverse).sum() / LOG.n_cells)
+        assert row["score"] == pytest.approx(whole, rel=1e-10)
+    assert result.best_model is None
+    assert result.best_params == {"value": result.table[0]["value"]}
+    assert result.best_score == min(row["score"] for row in result.table)
+
+
+def test_without_propensities_a_fixed_model_scores_the_mean_over_the_log() -> None:
+    log = LOG.take(np.arange(len(LOG) // 4 * 4))  # folds of one size: a mean of means is the mean
+
+    for estimator in ("ips", "snips"):
+        result = cross_validate(
+            Constant(), log, grid={"value": [1.0, 4.0]}, estimator=estimator, refit=False
+        )
+
+        for row in result.table:
+            assert row["score"] == pytest.approx(
+                float(((log.rating - row["value"]) ** 2).mean()), rel=1e-10
+            )
+
+
+def test_the_spread_over_folds() -> None:
+    row = cross_validate(Constant(), LOG, P, grid={"value": [2.0]}, n_folds=3).table[0]
+    folds = split(LOG, P, n_folds=3, random_state=0)
+
+    scores = [
+        ((fold.validation.rating - 2.0) ** 2 * fold.validation_propensities.inverse).sum()
+        / LOG.n_cells
+        for fold in folds
+    ]
+    assert row["std"] == pytest.approx(np.std(scores, ddof=1))
+
+
+def test_a_planted_best_penalty_is_found() -> None:
+    """Ratings are offsets of sd 1 plus noise of sd 1: far less or far more penalty is worse on the cells that were not seen."""
+    log, p, truth = planted(np.random.default_rng(0))
+    grid = [1e-4, 0.1, 30.0, 1000.0]
+    everywhere = [
+        [
+            OffsetsOnly(l2).fit(log, p).predict(np.full(60, user), np.arange(60))
+            for user in range(80)
+        ]
+        for l2 in grid
+    ]
+    best = grid[int(np.argmin([((truth - prediction) ** 2).mean() for prediction in everywhere]))]
+    assert best == 0.1
+
+    assert cross_validate(OffsetsOnly(), log, p, grid={"l2": grid}).best_params == {"l2": best}
+    assert cross_validate(
+        OffsetsOnly(), log, p, grid={"l2": grid[::-1]}, estimator="snips"
+    ).best_params == {"l2": best}
+
+
+def test_the_best_model_is_a_fit_by_hand() -> None:
+    result = cross_validate(
+        MatrixFactorization(max_iter=50), LOG, P, grid={"n_factors": [1, 3], "l2": [1.0, 30.0]}
+    )
+
+    by_hand = MatrixFactorization(max_iter=50, **result.best_params).fit(LOG, P)
+
+    assert result.best_model.get_params() == by_hand.get_params()
+    assert np.array_equal(
+        result.best_model.parameters_.user_factors, by_hand.parameters_.user_factors
+    )
+    assert [row["score"] for row in result.table] == sorted(row["score"] for row in result.table)
+    assert len(result.table) == 4
+
+
+def test_the_model_that_was_passed_stays_as_it_was() -> None:
+    model = OffsetsOnly(7.0)
+
+    cross_validate(model, LOG, P, grid={"l2": [1.0]})
+
+    assert model.get_params() == OffsetsOnly(7.0).get_params()
+    assert not hasattr(model, "parameters_")
+
+
+def test_clip_is_the_largest_weight_in_training() -> None:
+    result = cross_validate(GlobalMean(), LOG, P, grid={"clip": [1.0, 5.0, None]})
+
+    for row in result.table:
+        limit = row["clip"] or np.inf
+        folds = list(split(LOG, P, n_folds=4, random_state=0))
+        scores = []
+        for fold in folds:
+            assert fold.training_propensities is not None
+            weight = np.minimum(fold.training_propensities.inverse, limit)
+            error = fold.validation.rating - np.average(fold.training.rating, weights=weight)
+            scores.append((error**2 * fold.validation_propensities.inverse).sum() / LOG.n_cells)
+        assert row["score"] == pytest.approx(np.mean(scores))
+    best = result.best_params["clip"] or np.inf
+    mean = np.average(LOG.rating, weights=np.minimum(P.inverse, best))
+    assert result.best_model.parameters_.constant == pytest.approx(mean)
+
+
+def test_a_metric_to_be_maximised_sorts_the_other_way() -> None:
+    result = cross_validate(
+        Constant(), LOG, P, grid={"value": [1.0, 2.0, 3.0, 4.0, 5.0]}, metric="accuracy"
+    )
+    scores = [row["score"] for row in result.table]
+    shares = [float(P.inverse[LOG.rating == value].sum() / LOG.n_cells) for value in range(1, 6)]
+
+    assert scores == sorted(scores, reverse=True)
+    assert result.best_score == pytest.approx(max(shares))
+    assert result.best_params == {"value": float(np.argmax(shares) + 1)}
+
+
+def test_models_are_judged_by_ranking_metrics_too() -> None:
+    result = cross_validate(
+        Popularity(), LOG, P, grid={"clip": [2.0, None]}, metric="dcg@5", estimator="snips"
+    )
+
+    assert np.isfinite([row["score"] for row in result.table]).all()
+
+
+def test_the_naive_model_is_chosen_naively() -> None:
+    uniform = np.full(len(LOG), len(LOG) / LOG.n_cells)
+
+    naive = cross_validate(OffsetsOnly(), LOG, grid={"l2": [0.1, 1.0, 10.0]})
+    same = cross_validate(OffsetsOnly(), LOG, uniform, grid={"l2": [0.1, 1.0, 10.0]})
+
+    assert naive.best_params == same.best_params
+    assert np.allclose(
+        naive.best_model.predict([0, 1], [2, 3]),
+        OffsetsOnly(**naive.best_params).fit(LOG).predict([0, 1], [2, 3]),
+    )
+
+
+def without_time(result: CrossValidation) -> list[dict[str, Any]]:
+    return [
+        {name: value for name, value in row.items() if name != "seconds"} for row in result.table
+    ]
+
+
+def test_threads_are_not_seen_in_the_result() -> None:
+    grid = {"l2": [0.5, 5.0, 50.0], "offsets": ["free", "regularized"]}
+
+    results = [
+        cross_validate(MatrixFactorization(2, max_iter=30), LOG, P, grid=grid, n_threads=n)
+        for n in (1, 2, 5)
+    ]
+
+    for other in results[1:]:
+        assert without_time(other) == without_time(results[0])
+        assert np.array_equal(
+            other.best_model.parameters_.item_factors,
+            results[0].best_model.parameters_.item_factors,
+        )
+
+
+def test_blas_has_its_threads_back_afterwards() -> None:
+    before = [
+        library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"
+    ]
+
+    cross_validate(
+        MatrixFactorization(2, max_iter=5),
+        LOG,
+        P,
+        grid={"l2": [0.5, 5.0], "n_factors": [1, 2, 3]},
+        n_threads=4,
+    )
+
+    assert [
+        library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"
+    ] == before
+
+
+def test_a_path_over_l2_gives_what_cold_fits_give() -> None:
+    model = MatrixFactorization(2, tol=1e-10, max_iter=2000)
+    together = cross_validate(model, LOG, P, grid={"l2": [20.0, 60.0]}, refit=False)
+    alone = [
+        cross_validate(model, LOG, P, grid={"l2": [l2]}, refit=False).best_score
+        for l2 in (20.0, 60.0)
+    ]
+
+    scores = {row["l2"]: row["score"] for row in together.table}
+    assert [scores[20.0], scores[60.0]] == pytest.approx(alone, rel=1e-3)
+
+
+def test_reports() -> None:
+    result = cross_validate(OffsetsOnly(), LOG, P, grid={"l2": [1.0, 10.0], "clip": [None, 20.0]})
+
+    names = ["l2", "clip", "score", "std", "n_iter", "seconds"]
+    assert list(result.to_columns()) == names
+    for backend in ("pandas", "polars"):
+        frame = result.to_frame(backend)
+        assert list(frame.columns) == names
+        assert list(frame["score"]) == [row["score"] for row in result.table]
+    found = json.loads(result.to_json())
+    assert found["best_params"] == result.best_params
+    assert found["rows"] == [dict(row) for row in result.table]
+    assert (found["metric"], found["estimator"], found["best_score"]) == (
+        "mse",
+        "ips",
+        result.best_score,
+    )
+    assert "best by ips of mse: {'l2'" in repr(result)
+    assert "<table" in result._repr_html_()
+
+
+def test_a_grid_of_numpy_numbers() -> None:
+    result = cross_validate(
+        MatrixFactorization(max_iter=5), LOG, P, grid={"n_factors": np.arange(1, 4)}
+    )
+
+    assert sorted(row["n_factors"] for row in json.loads(result.to_json())["rows"]) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"grid": {"rank": [1]}}, "OffsetsOnly has no setting 'rank'; it has l2, n_threads"),
+        ({"grid": {}}, "the grid must name at least one setting"),
+        ({"grid": {"l2": []}}, "each with at least one value"),
+        (
+            {"grid": {"clip": [0.5]}},
+            "clip is the largest weight in training, at least 1, or None for no limit; got 0.5",
+        ),
+        ({"n_folds": 1}, "n_folds must be a whole number, at least 2; got 1"),
+        ({"n_folds": len(LOG) + 1}, "n_folds must be at most the number of ratings"),
+    ],
+)
+def test_what_is_refused(changes: dict[str, Any], match: str) -> None:
+    with pytest.raises(UsageError, match=match):
+        cross_validate(OffsetsOnly(), LOG, P, **({"grid": {"l2": [1.0]}} | changes))
+
+
+def test_an_unknown_metric_is_refused_before_anything_is_fitted() -> None:
+    class Untouched(OffsetsOnly):
+        def fit(self, *_: Any, **__: Any) -> Any:
+            pytest.fail("fitted")
+
+    with pytest.raises(UnknownNameError, match="unknown metric 'rmsle'"):
+        cross_validate(Untouched(), LOG, P, grid={"l2": [1.0]}, metric="rmsle")
+
+
+def test_scores_that_only_rank_are_judged_by_ratings_aloud_and_once() -> None:
+    search = {"grid": {"l2": [1.0, 2.0]}, "n_folds": 2, "refit": False}
+    with pytest.warns(
+        UnskewWarning,
+        match="the scores of 'WeightedFactorization' rank items and are no ratings, yet mse",
+    ) as caught:
+        cross_validate(WeightedFactorization(2, max_iter=3), LOG, P, **search)  # type: ignore[arg-type]
+    assert len(caught) == 1
+
+    found = cross_validate(WeightedFactorization(2, max_iter=3), LOG, P, metric="dcg@5", **search)  # type: ignore[arg-type]
+    assert found.best_score == max(row["score"] for row in found.table)
+
+
+def test_what_is_relevant_reaches_the_metric() -> None:
+    search = {"grid": {"l2": [1.0]}, "n_folds": 2, "metric": "precision@5"}
+    with pytest.raises(UsageError, match="asks which items are relevant"):
+        cross_validate(OffsetsOnly(), LOG, P, **search)  # type: ignore[arg-type]
+
+    strict, lax = (
+        cross_validate(OffsetsOnly(), LOG, P, relevant=least, **search).best_score
+        for least in (5, 1)
+    )  # type: ignore[arg-type]
+    assert strict < lax

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unskew.errors import GateError, UsageError
+from unskew.workflows.gates import Gate, Numbers, check_gates, refuse_tripped
+
+NUMBERS: Numbers = {
+    "snips.mae.ci_high": {"old": 0.9, "new": 0.7},
+    "ess": {"the log": 500.0},
+    "log_loss": {"old": None, "new": float("nan")},
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("snips.mae.ci_high>0.8", ["snips.mae.ci_high>0.8: it is 0.9 for old"]),
+        (
+            "snips.mae.ci_high > 0.6",
+            [
+                "snips.mae.ci_high > 0.6: it is 0.9 for old",
+                "snips.mae.ci_high > 0.6: it is 0.7 for new",
+            ],
+        ),
+        ("snips.mae.ci_high.new>0.8", []),
+        ("snips.mae.ci_high.old>=.9", ["snips.mae.ci_high.old>=.9: it is 0.9 for old"]),
+        ("ess<1e3", ["ess<1e3: it is 500 for the log"]),
+        ("ess<=-1", []),
+        ("ess==500", ["ess==500: it is 500 for the log"]),
+        ("ess!=500", []),
+    ],
+)
+def test_a_gate_says_which_number_tripped_it(text: str, said: list[str]) -> None:
+    assert list(Gate.parse(text).trips(NUMBERS)) == said
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "ess",
+        "ess<",
+        "<3",
+        "ess<ess",
+        "ess<1;x",
+        "ess=3",
+        "__import__('os')",
+        "ess<1 and ess>2",
+        "ess<nan",
+    ],
+)
+def test_anything_else_is_a_usage_error(text: str) -> None:
+    with pytest.raises(UsageError, match=r"a gate reads NAME<NUMBER|unknown number"):
+        list(Gate.parse(text).trips(NUMBERS))
+
+
+def test_an_unknown_name_lists_the_valid_ones() -> None:
+    with pytest.raises(
+        UsageError,
+        match=r"unknown number 'snips\.mae\.upper'.*valid ones are: snips\.mae\.ci_high, ess, log_loss; .*\.old or \.new",
+    ):
+        check_gates([Gate.parse("snips.mae.upper>1")], NUMBERS)
+
+
+def test_a_model_may_be_judged_in_groups() -> None:
+    grouped: Numbers = {
+        "snips.mae.ci_high": {
+            "old where g is 'a'": 0.9,
+            "old where g is 'b'": 0.7,
+            "new where g is 'a'": 0.9,
+        }
+    }
+
+    assert check_gates([Gate.parse("snips.mae.ci_high.old>0.8")], grouped) == (
+        "snips.mae.ci_high.old>0.8: it is 0.9 for old where g is 'a'",
+    )
+
+
+@pytest.mark.parametrize("model", ["old", "new"])
+def test_a_number_that_was_not_measured_never_passes(model: str) -> None:
+    with pytest.raises(UsageError, match=f"cannot be checked: .* of {model} was not measured"):
+        check_gates([Gate.parse(f"log_loss.{model}<0")], NUMBERS)
+
+
+def test_tripped_gates_are_one_error() -> None:
+    refuse_tripped(())
+    with pytest.raises(GateError, match="a; b"):
+        refuse_tripped(("a", "b"))
+
+
+@given(text=st.text("essnip.<>=!0123456789()_'\" ", max_size=20))
+def test_no_text_does_anything_but_parse(text: str) -> None:
+    with suppress(UsageError):
+        check_gates([Gate.parse(text)], NUMBERS)
