@@ -17,7 +17,7 @@ from time import perf_counter
 from typing import Any
 
 import unskew
-from unskew.data.binarize import as_clicks
+from unskew.data.binarize import binarize
 from unskew.estimators.transforms import Dynamic
 from unskew.model_selection.comparison import Learner, compare_learners
 from unskew.models.balanced import IPSV2, StableDR
@@ -104,7 +104,7 @@ def main() -> None:
     parser.add_argument("--wide", action="store_true")
     options = parser.parse_args()
     coat = unskew.load_coat(options.data)
-    train, test = (as_clicks(log, options.clicks) for log in (coat.train, coat.test))
+    train, test = (binarize(log, options.clicks) for log in (coat.train, coat.test))
     chosen = wide_learners() if options.wide else learners(coat.propensity_matrix)
     if options.clicks is not None:
         chosen = click_learners()

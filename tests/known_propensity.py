@@ -8,11 +8,11 @@ import numpy as np
 
 from unskew.data.ratings import Ratings
 from unskew.data.universe import UniverseLike
-from unskew.propensity.model import PropensityEstimator, known_universe
+from unskew.propensity.model import PropensityModel, known_universe
 from unskew.types import IntVector, Matrix, Vector
 
 
-class KnownPropensity(PropensityEstimator):
+class KnownPropensity(PropensityModel):
     """The P of a matrix, whatever the log."""
 
     def __init__(self, matrix: Matrix) -> None:
@@ -22,7 +22,7 @@ class KnownPropensity(PropensityEstimator):
         self._remember(log, known_universe(log, universe))
         return self
 
-    def _chances(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
+    def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
         return np.asarray(self.matrix)[user, item]
 
 

@@ -1,51 +1,130 @@
 """Everything unskew raises or warns about.
 
     UnskewError
-    ├── DataError                   the data cannot be used as it is (exit code 3 on the command line)
-    │   ├── ColumnError             a column is missing, or several could be meant
-    │   ├── EmptyLogError           no rating at all
+    ├── DataError                   the data cannot be used as they are (exit code 3)
+    │   ├── ColumnError             a column is missing or ambiguous
+    │   ├── EmptyLogError           the log has no ratings
     │   ├── BadRatingError          a rating or an id is missing, NaN or infinite
-    │   ├── DuplicateCellError      the same (user, item) twice
-    │   ├── BadPropensityError      a propensity outside (0, 1], or not one for each logged cell
-    │   ├── BadPredictionError      a prediction is missing, NaN, or not one for each logged cell
-    │   ├── UniverseError           the number of users and items is unknown, or smaller than the log
-    │   ├── BadFileError            a table's file is malformed, truncated, wrongly encoded, or has a value that cannot be used
-    │   ├── DatasetNotFoundError    a data set's files are not where we looked
-    │   ├── DatasetFormatError      a data set's file does not have the published form
-    │   ├── UnknownIdError          a user or item that the model has never seen
-    │   └── ModelFileError          a model file is damaged, altered, too large, or of a newer version
-    ├── UsageError                  an argument that makes no sense, or arguments that do not go together
-    │   ├── UnknownNameError        no metric, estimator or experiment of that name
-    │   └── NotFittedError          a model was asked before it was fitted
-    ├── GateError                   a result is beyond a limit that the caller set (exit code 4)
+    │   ├── DuplicateCellError      the same (user, item) occurs more than once
+    │   ├── BadPropensityError      a propensity is outside (0, 1], or their number is wrong
+    │   ├── BadPredictionError      a prediction is missing or NaN, or their number is wrong
+    │   ├── UniverseError           the number of users and items is unknown or too small
+    │   ├── BadFileError            a table file is malformed, truncated or wrongly encoded
+    │   ├── DatasetNotFoundError    the files of a data set were not found
+    │   ├── DatasetFormatError      a data set file differs from the published format
+    │   ├── UnknownIdError          the model has never seen this user or item
+    │   └── ModelFileError          a model file is damaged, altered, too large or too new
+    ├── UsageError                  an argument is invalid, or arguments conflict (exit code 2)
+    │   ├── UnknownNameError        no metric, estimator, model, ... has this name
+    │   └── NotFittedError          the model must be fitted first
+    ├── GateError                   a result exceeds a limit set by the caller (exit code 4)
     └── MissingExtraError           an optional dependency is not installed
 
     UnskewWarning
-    └── PropensityWarning           the weights say that the data can hardly answer
+    ├── PropensityWarning           the weights are too uneven, or do not fit the universe
+    └── ConvergenceWarning          a fit stopped before it converged
 
-Every message says what is wrong, with the number and the place, and then what to do.
+Errors and warnings are records: ``problem`` (what is wrong, with the number and the place),
+``parameter``, ``value``, ``where`` and ``remedy`` (what to do). References to arguments are
+written in backticks, such as `` `universe=(n_users, n_items)` ``. Python shows them as
+keyword arguments; the command line shows the same references as options.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
+from typing import Any
+
+ArgumentFormat = Callable[[str, str | None], str]
+"""How a reference to an argument is shown, given its name and perhaps a value."""
+
+_ARGUMENT = re.compile(r"`([A-Za-z_]\w*)(?:=([^`]*))?`")
 
 
-class UnskewError(Exception):
+def format_keyword(name: str, value: str | None) -> str:
+    """An argument as a Python keyword.
+
+    >>> format_keyword("level", "0.9"), format_keyword("level", None)
+    ('level=0.9', 'level')
+    """
+    return name if value is None else f"{name}={value}"
+
+
+class Message(Exception):
+    """The fields that errors and warnings share, and how they become text.
+
+    Parameters
+    ----------
+    problem
+        What is wrong, with the number and the place.
+    parameter, value
+        The argument or column that is wrong, and what was passed.
+    where
+        The row, cell or line in a file, such as ``"row 3 (user 'ann', item 7)"``.
+    remedy
+        What to do, as one or more sentences.
+    shell_remedy
+        What to do on the command line, where ``remedy`` only makes sense in Python.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        parameter: str | None = None,
+        value: object = None,
+        where: str | None = None,
+        remedy: str = "",
+        shell_remedy: str | None = None,
+    ) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.parameter = parameter
+        self.value = value
+        self.where = where
+        self.remedy = remedy
+        self.shell_remedy = shell_remedy
+
+    def __str__(self) -> str:
+        return self.render()
+
+    def render(
+        self, *, format_argument: ArgumentFormat = format_keyword, for_shell: bool = False
+    ) -> str:
+        """The problem and the remedy as one line, each argument shown by ``format_argument``."""
+        use_shell_remedy = for_shell and self.shell_remedy is not None
+        remedy = self.shell_remedy if use_shell_remedy else self.remedy
+        text = " ".join(part for part in (self.problem, remedy) if part)
+        return _ARGUMENT.sub(lambda found: format_argument(found[1], found[2]), text)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(kind: type[Message], args: tuple[Any, ...], state: dict[str, Any]) -> Message:
+    """Unpickle a message whose constructor takes other arguments than its fields."""
+    message = kind.__new__(kind)
+    message.args = args
+    message.__dict__.update(state)
+    return message
+
+
+class UnskewError(Message):
     """Root of all errors raised by unskew."""
 
 
 class DataError(UnskewError, ValueError):
-    """The data cannot be used as it is."""
+    """The data cannot be used as they are."""
 
 
 class ColumnError(DataError):
-    """A column is missing, or several could be meant."""
+    """A column is missing, or several columns could be meant."""
 
 
 class EmptyLogError(DataError):
-    """A log without a single rating."""
+    """The log has no ratings."""
 
 
 class BadRatingError(DataError):
@@ -57,73 +136,88 @@ class DuplicateCellError(DataError):
 
 
 class BadPropensityError(DataError):
-    """Propensities outside (0, 1], or not one for each logged cell."""
+    """A propensity is outside (0, 1], or there is not one for each observed cell."""
 
 
 class BadPredictionError(DataError):
-    """Predictions that are missing, NaN, or not one for each logged cell."""
+    """A prediction is missing or NaN, or there is not one for each observed cell."""
 
 
 class UniverseError(DataError):
-    """The number of users and items is unknown, malformed, or smaller than the log."""
+    """The number of users and items is unknown, malformed, or smaller than in the log."""
 
 
 class BadFileError(DataError):
-    """A table's file that is malformed, truncated or wrongly encoded, or a value in it that cannot be used."""
+    """A table file is malformed, truncated or wrongly encoded, or holds an unusable value."""
 
 
 class DatasetNotFoundError(DataError, FileNotFoundError):
-    """The files of a data set are not where we looked."""
+    """The files of a data set were not found."""
+
+    __str__ = Message.__str__
 
 
 class DatasetFormatError(DataError):
-    """A file of a data set does not have the published form."""
+    """A data set file differs from the published format."""
 
 
 class UsageError(UnskewError, ValueError):
-    """Arguments that do not go together."""
+    """An argument is invalid, or arguments conflict."""
 
 
 class UnknownNameError(UsageError):
-    """No metric, estimator or experiment of that name."""
+    """No metric, estimator, model or other thing has this name."""
 
     def __init__(self, kind: str, name: object, valid: Iterable[str]) -> None:
         names = list(valid)
         near = get_close_matches(str(name).lower(), names, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
-        super().__init__(f"unknown {kind} {name!r}; valid ones are: {', '.join(names)}.{hint}")
+        super().__init__(
+            f"unknown {kind} {name!r}; valid names are: {', '.join(names)}.{hint}",
+            parameter=kind,
+            value=name,
+        )
 
 
 class NotFittedError(UsageError, AttributeError):
-    """A model was asked to predict before it was fitted."""
+    """The model must be fitted first."""
+
+    __str__ = Message.__str__
 
 
 class UnknownIdError(DataError, KeyError):
-    """A user or item that the model has never seen."""
+    """The model has never seen this user or item."""
 
-    __str__ = Exception.__str__
+    __str__ = Message.__str__
 
 
 class ModelFileError(DataError):
-    """A model file that is damaged, altered, too large, or of a newer version."""
+    """A model file is damaged, altered, too large, or of a newer version."""
 
 
 class GateError(UnskewError):
-    """A result is beyond a limit that the caller set."""
+    """A result exceeds a limit that the caller set."""
 
 
 class MissingExtraError(UnskewError, ImportError):
     """An optional dependency is not installed."""
 
+    __str__ = Message.__str__
+
     def __init__(self, package: str, *, extra: str, purpose: str) -> None:
         super().__init__(
-            f"{purpose} needs {package}, which is not installed. Add it with: pip install 'unskew[{extra}]'"
+            f"{purpose} needs {package}, which is not installed.",
+            remedy=f"Install it with: pip install 'unskew[{extra}]'",
         )
 
 
-class UnskewWarning(UserWarning):
+class UnskewWarning(Message, UserWarning):
     """Root of all warnings given by unskew."""
 
 
 class PropensityWarning(UnskewWarning):
-    """The weights say that the data can hardly answer."""
+    """The weights are so uneven that few cells decide, or they do not fit the universe."""
+
+
+class ConvergenceWarning(UnskewWarning):
+    """A fit stopped before it converged."""

@@ -19,12 +19,12 @@ class Track(Protocol):
         ...
 
 
-def silent(items: Iterable[T], /, *, label: str, total: int) -> Iterable[T]:  # noqa: ARG001
+def no_progress(items: Iterable[T], /, *, label: str, total: int) -> Iterable[T]:  # noqa: ARG001
     """Show nothing."""
     return items
 
 
-def bar(items: Iterable[T], /, *, label: str, total: int) -> Iterator[T]:
+def progress_bar(items: Iterable[T], /, *, label: str, total: int) -> Iterator[T]:
     """A bar on standard error, gone when it is full; nothing where that is no terminal."""
     from rich.console import Console
     from rich.progress import (
@@ -49,7 +49,7 @@ def bar(items: Iterable[T], /, *, label: str, total: int) -> Iterator[T]:
 
 
 @contextmanager
-def live_line(enabled: bool) -> Iterator[Callable[[str], None]]:
+def progress_line(enabled: bool) -> Iterator[Callable[[str], None]]:
     """A function that shows its latest text on one line of standard error, with a spinner; nothing where it is not wanted."""
     if not enabled:
         yield _ignore
@@ -60,7 +60,7 @@ def live_line(enabled: bool) -> Iterator[Callable[[str], None]]:
         yield status.update
 
 
-def tell_person(text: str) -> None:
+def print_if_interactive(text: str) -> None:
     """A line on standard error where a person reads it: a terminal or a notebook."""
     if sys.stderr.isatty() or hasattr(builtins, "__IPYTHON__"):
         print(text, file=sys.stderr)

@@ -1,57 +1,189 @@
-"""What every model shares: settings by name, as scikit-learn has them, and a representation that shows the changed ones."""
+"""Settings of models: declared as dataclass fields, checked in one place, as scikit-learn has them.
+
+    @dataclass(eq=False, repr=False)
+    class MyModel(Configurable):
+        n_factors: int = setting(20, WholeNumber(least=1))
+
+A setting is an argument of the constructor and an attribute of the same name. Attributes that a
+fit adds end in ``_``; annotate those in a base class that is not a dataclass.
+"""
 
 from __future__ import annotations
 
-import inspect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from numbers import Integral, Real
 from typing import Any, Self
 
-from unskew.errors import NotFittedError, UnknownNameError
+import numpy as np
+
+from unskew.errors import NotFittedError, UnknownNameError, UsageError
+
+Check = Callable[[str, object], None]
+"""Raises an error if the setting of this name cannot have this value."""
 
 
-class Configured:
-    """Settings are the arguments of ``__init__``, kept under their own names; what a fit finds ends in ``_``."""
+def setting(default: Any, check: Check | None = None) -> Any:
+    """A dataclass field with a default and a check of its value."""
+    return field(default=default, metadata={} if check is None else {"check": check})
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002
-        """The arguments of ``__init__``."""
-        return {name: getattr(self, name) for name in self._defaults()}
+
+@dataclass(frozen=True, slots=True)
+class WholeNumber:
+    """Accepts whole numbers from ``least`` on, and None if that is allowed."""
+
+    least: int = 0
+    allow_none: bool = False
+
+    def __call__(self, name: str, value: object) -> None:
+        if value is None and self.allow_none:
+            return
+        is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+        if not is_whole or value < self.least:  # type: ignore[operator]
+            or_none = " or None" if self.allow_none else ""
+            raise UsageError(
+                f"`{name}` must be a whole number, at least {self.least}{or_none}; got {value!r}.",
+                parameter=name,
+                value=value,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """Accepts finite real numbers within the limits, and None if that is allowed."""
+
+    least: float = -math.inf
+    most: float = math.inf
+    above: float = -math.inf
+    below: float = math.inf
+    allow_none: bool = False
+
+    def __call__(self, name: str, value: object) -> None:
+        if value is None and self.allow_none:
+            return
+        if not (isinstance(value, Real) and math.isfinite(value) and self._is_inside(float(value))):
+            raise UsageError(
+                f"`{name}` must be a finite number{self._describe_limits()}; got {value!r}.",
+                parameter=name,
+                value=value,
+            )
+
+    def _is_inside(self, value: float) -> bool:
+        return self.least <= value <= self.most and self.above < value < self.below
+
+    def _describe_limits(self) -> str:
+        limits = [
+            f"{word} {limit:g}"
+            for word, limit in (
+                ("at least", self.least),
+                ("above", self.above),
+                ("at most", self.most),
+                ("below", self.below),
+            )
+            if math.isfinite(limit)
+        ]
+        text = f", {' and '.join(limits)}" if limits else ""
+        return f"{text}, or None" if self.allow_none else text
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """Accepts one of a few names."""
+
+    names: tuple[str, ...]
+
+    def __call__(self, name: str, value: object) -> None:
+        if not isinstance(value, str) or value not in self.names:
+            raise UnknownNameError(name, value, self.names)
+
+
+def check_random_state(name: str, value: object) -> None:
+    """Accepts None, a whole number from 0 on, or a NumPy generator."""
+    if value is not None and not isinstance(value, np.random.Generator):
+        WholeNumber(least=0)(name, value)
+
+
+class Configurable:
+    """A model whose settings are the arguments of its constructor: scikit-learn's protocol."""
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The settings by name; with ``deep``, also those of models inside, as ``outer__inner``."""
+        own = {name: getattr(self, name) for name in self._setting_defaults()}
+        inner = {
+            f"{name}__{key}": value
+            for name, model in own.items()
+            if deep and hasattr(model, "get_params") and not isinstance(model, type)
+            for key, value in model.get_params().items()
+        }
+        return own | inner
 
     def set_params(self, **params: Any) -> Self:
-        """Change arguments by name, as scikit-learn does."""
-        for name, value in params.items():
-            if name not in self._defaults():
-                raise UnknownNameError("parameter", name, self._defaults())
-            setattr(self, name, value)
+        """Change settings by name; ``outer__inner`` changes a setting of a model inside."""
+        valid = self._setting_defaults()
+        for key, value in params.items():
+            name, is_nested, inner = key.partition("__")
+            if name not in valid:
+                raise UnknownNameError("parameter", key, valid)
+            if is_nested:
+                getattr(self, name).set_params(**{inner: value})
+            else:
+                setattr(self, name, value)
         return self
 
-    def fitted_state(self) -> dict[str, Any]:
-        """What the fit found, by name: arrays, ids, numbers, records of them, or other fitted things."""
-        return {
-            name: value
-            for name, value in vars(self).items()
-            if name.endswith("_") and not name.startswith("_")
-        }
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import InputTags, Tags, TargetTags
 
-    def require_fit(self) -> None:
-        """Refuse to go on without a fit."""
-        if not self.fitted_state():
-            raise NotFittedError(f"{self!r} is not fitted yet: call fit first.")
+        return Tags(
+            estimator_type=None,
+            target_tags=TargetTags(required=False),
+            input_tags=InputTags(two_d_array=False),
+        )
 
-    def check_restored(self) -> str | None:
-        """What is wrong with a state read from a file, or None where its parts belong together."""
-        return None
+    def __sklearn_is_fitted__(self) -> bool:
+        return bool(fitted_state(self))
 
     def __repr__(self) -> str:
+        defaults = self._setting_defaults()
         changed = (
             f"{name}={value!r}"
-            for name, value in self.get_params().items()
-            if self._is_changed(name, value)
+            for name, value in self.get_params(deep=False).items()
+            if _differs(value, defaults[name])
         )
         return f"{type(self).__name__}({', '.join(changed)})"
 
-    def _is_changed(self, name: str, value: object) -> bool:
-        default = self._defaults()[name]
-        return value is not default and (type(value) is not type(default) or bool(value != default))
+    def _check_settings(self) -> None:
+        """Apply the check of every setting to its current value."""
+        for each in fields(self):  # type: ignore[arg-type]
+            if "check" in each.metadata:
+                each.metadata["check"](each.name, getattr(self, each.name))
+
+    def _find_inconsistency(self) -> str | None:
+        """What is wrong with a fitted state that was read from a file; None if nothing is."""
+        return None
 
     @classmethod
-    def _defaults(cls) -> dict[str, Any]:
-        return {name: field.default for name, field in inspect.signature(cls).parameters.items()}
+    def _setting_defaults(cls) -> dict[str, Any]:
+        import inspect
+
+        parameters = inspect.signature(cls).parameters
+        return {name: parameter.default for name, parameter in parameters.items()}
+
+
+def fitted_state(model: Configurable) -> dict[str, Any]:
+    """The attributes that a fit added, by name: those that end in ``_``."""
+    return {
+        name: value
+        for name, value in vars(model).items()
+        if name.endswith("_") and not name.startswith("_")
+    }
+
+
+def require_fitted(model: Configurable) -> None:
+    """Raise an error if the model is not fitted."""
+    if not fitted_state(model):
+        raise NotFittedError(f"{model!r} is not fitted yet.", remedy="Call fit first.")
+
+
+def _differs(value: object, default: object) -> bool:
+    return value is not default and (type(value) is not type(default) or bool(value != default))

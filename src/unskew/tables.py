@@ -46,7 +46,7 @@ def show(value: object) -> str:
     return f"{value:.3f}" if abs(value) < 100 else f"{value:,.2f}"
 
 
-def counted(count: float, noun: str) -> str:
+def count_noun(count: float, noun: str) -> str:
     """So many of something.
 
     >>> counted(1, "user"), counted(2000, "user"), counted(0, "bad row")

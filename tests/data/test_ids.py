@@ -15,12 +15,12 @@ from hypothesis.extra.numpy import arrays
 from unskew.data.ids import (
     Ids,
     as_ids,
+    check_id_list,
     encode,
     encode_with,
     find_codes,
-    listed_ids,
+    format_id,
     missing_ids,
-    shown,
 )
 from unskew.errors import BadRatingError, DuplicateCellError
 
@@ -176,12 +176,12 @@ def test_every_library_s_null_is_missing(ids: Ids, missing: list[bool]) -> None:
     ],
 )
 def test_errors_print_an_id_without_its_numpy_type(value: Any, text: str) -> None:
-    assert shown(value) == text
+    assert format_id(value) == text
 
 
 def test_a_listed_vocabulary_is_our_own_copy() -> None:
     mine = np.array(["ann", "bob"])
-    listed = listed_ids(mine, kind="user")
+    listed = check_id_list(mine, kind="user")
 
     mine[0] = "eve"
 
@@ -206,14 +206,14 @@ def test_an_unknown_number_is_named_as_a_plain_number() -> None:
 
 def test_a_repeated_id_in_a_listed_vocabulary_is_refused() -> None:
     with pytest.raises(DuplicateCellError, match=r"users=\.\.\. lists 2 users more than once"):
-        listed_ids(["ann", "bob", "ann", "ann"], kind="user")
+        check_id_list(["ann", "bob", "ann", "ann"], kind="user")
 
 
 def test_a_missing_id_in_a_listed_vocabulary_is_refused() -> None:
     with pytest.raises(
         BadRatingError, match=r"items=\.\.\. lists a missing id at place 1\. Leave it out"
     ):
-        listed_ids(["up", None], kind="item")
+        check_id_list(["up", None], kind="item")
 
 
 def test_ids_must_form_one_column() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from unskew.data.propensities import SMALLEST, Propensities, propensities_of
+from unskew.data.propensities import SMALLEST, Propensities, as_propensities
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPropensityError, DuplicateCellError, UsageError
 from unskew.types import Vector
@@ -112,18 +112,18 @@ def test_it_converts_to_the_type_asked_for() -> None:
     ids=lambda given: f"{type(given).__module__}.{type(given).__name__}",
 )
 def test_one_value_for_each_row_in_the_order_of_the_log(log: Ratings, given: Any) -> None:
-    assert propensities_of(log, given).values.tolist() == [0.1, 0.2, 0.3]
+    assert as_propensities(log, given).values.tolist() == [0.1, 0.2, 0.3]
 
 
 @pytest.mark.parametrize("wrap", [np.asarray, Fitted, pd.DataFrame])
 def test_a_matrix_is_read_at_the_logged_cells(log: Ratings, wrap: Any) -> None:
     of_ann, of_bob = [0.1, 0.2], [0.3, 0.4]  # columns: heat, up
 
-    assert propensities_of(log, wrap([of_ann, of_bob])).values.tolist() == [0.4, 0.2, 0.1]
+    assert as_propensities(log, wrap([of_ann, of_bob])).values.tolist() == [0.4, 0.2, 0.1]
 
 
 def test_a_matrix_may_hold_anything_at_cells_that_were_not_logged(log: Ratings) -> None:
-    assert propensities_of(log, [[0.1, 0.2], [np.nan, 0.4]]).values.tolist() == [0.4, 0.2, 0.1]
+    assert as_propensities(log, [[0.1, 0.2], [np.nan, 0.4]]).values.tolist() == [0.4, 0.2, 0.1]
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_a_model_that_does_not_predict_a_log_is_told_the_protocol(log: Ratings, 
         BadPropensityError,
         match=r"cannot be called as predict\(log\): missing .*whose predict\(log\) gives one propensity",
     ):
-        propensities_of(log, given)
+        as_propensities(log, given)
 
 
 def test_an_error_inside_a_model_is_its_own(log: Ratings) -> None:
@@ -190,7 +190,7 @@ def test_an_error_inside_a_model_is_its_own(log: Ratings) -> None:
             raise TypeError("a bug")
 
     with pytest.raises(TypeError, match="a bug"):
-        propensities_of(log, Broken())
+        as_propensities(log, Broken())
 
 
 @pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table])
@@ -201,18 +201,18 @@ def test_a_data_frame_is_asked_for_one_column(log: Ratings, make: Any) -> None:
         BadPropensityError,
         match=r"a data frame of 3 columns does not say .* Pass that column alone, such as frame\['propensity'\]",
     ):
-        propensities_of(log, frame)
+        as_propensities(log, frame)
 
 
 def test_a_bad_value_is_named_with_its_cell(log: Ratings) -> None:
     with pytest.raises(
         BadPropensityError, match=r"the first is 0\.0 at row 1 \(user 'ann', item 'up'\)"
     ):
-        propensities_of(log, [0.5, 0.0, 0.5])
+        as_propensities(log, [0.5, 0.0, 0.5])
     with pytest.raises(
         BadPropensityError, match=r"the first is nan at row 2 \(user 'ann', item 'heat'\)"
     ):
-        propensities_of(log, Fitted(pd.Series([0.5, 0.5, None], dtype="Float64")))
+        as_propensities(log, Fitted(pd.Series([0.5, 0.5, None], dtype="Float64")))
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_misaligned_values_are_refused(log: Ratings, given: Any) -> None:
         BadPropensityError,
         match=r"got propensities of shape \(.*\) for a log of 3 ratings; give one for each row .* or a matrix of shape \(2, 2\)",
     ):
-        propensities_of(log, given)
+        as_propensities(log, given)
 
 
 @pytest.mark.parametrize("given", ["nb", ["a", "b", "c"], {"propensity": 0.5}])
@@ -232,7 +232,7 @@ def test_what_is_not_a_number_is_refused(log: Ratings, given: Any) -> None:
         BadPropensityError,
         match=r"propensities \(unless a fitted model gives them\) must be numbers",
     ):
-        propensities_of(log, given)
+        as_propensities(log, given)
 
 
 @pytest.mark.parametrize("values", [np.ones((2, 2)), np.zeros((2, 2)), np.float64(0.5)])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from unskew.data.ratings import Ratings
-from unskew.data.universe import Universe, universe_of
+from unskew.data.universe import Universe, resolve_universe
 from unskew.errors import UniverseError
 
 
@@ -28,7 +28,7 @@ def test_one_is_a_user_and_an_item() -> None:
 
 
 def test_a_universe_is_never_guessed(log: Ratings) -> None:
-    assert universe_of(log, None) is None
+    assert resolve_universe(log, None) is None
 
 
 @pytest.mark.parametrize(
@@ -37,18 +37,18 @@ def test_a_universe_is_never_guessed(log: Ratings) -> None:
     ids=repr,
 )
 def test_the_named_universe_is_taken(log: Ratings, given: Any) -> None:
-    assert universe_of(log, given) == Universe(5, 4)
+    assert resolve_universe(log, given) == Universe(5, 4)
 
 
 def test_the_word_log_means_the_log_s_own_ids(log: Ratings) -> None:
-    assert universe_of(log, "log") == Universe(3, 2)
+    assert resolve_universe(log, "log") == Universe(3, 2)
 
 
 def test_the_universe_the_log_was_built_with_stands_unless_another_is_named() -> None:
     log = Ratings.from_dense(np.eye(3))
 
-    assert universe_of(log, None) == Universe(3, 3)
-    assert universe_of(log, (9, 9)) == Universe(9, 9)
+    assert resolve_universe(log, None) == Universe(3, 3)
+    assert resolve_universe(log, (9, 9)) == Universe(9, 9)
 
 
 @pytest.mark.parametrize("size", [0, -1, 2.0, 2.5, True, "2", None, np.bool_(True)], ids=repr)
@@ -56,11 +56,11 @@ def test_sizes_are_whole_numbers_of_at_least_one(log: Ratings, size: Any) -> Non
     with pytest.raises(
         UniverseError, match=r"the universe needs a whole number of users, at least 1; got "
     ):
-        universe_of(log, (size, 2))
+        resolve_universe(log, (size, 2))
     with pytest.raises(
         UniverseError, match=r"the universe needs a whole number of items, at least 1; got "
     ):
-        universe_of(log, (3, size))
+        resolve_universe(log, (3, size))
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_anything_else_is_refused(log: Ratings, given: Any) -> None:
     with pytest.raises(
         UniverseError, match=r"universe must be \(n_users, n_items\) or 'log' .*; got "
     ):
-        universe_of(log, given)
+        resolve_universe(log, given)
 
 
 @pytest.mark.parametrize("given", [(2, 2), (3, 1)])
@@ -79,4 +79,4 @@ def test_a_universe_smaller_than_the_log_is_refused(log: Ratings, given: tuple[i
         UniverseError,
         match=r"the universe has . users x . items?, but the log alone has 3 users and 2 items\. Count every",
     ):
-        universe_of(log, given)
+        resolve_universe(log, given)

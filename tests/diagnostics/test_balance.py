@@ -45,7 +45,7 @@ def test_the_worst_covariate_keeps_its_sign() -> None:
     found = Balance(("a", "b"), np.array([0.1, 0.2]), np.array([0.1, -0.4]))
 
     assert (found.worst_covariate, found.worst_difference) == ("b", -0.4)
-    (complaint,) = found.complaints()
+    (complaint,) = found.warning_texts()
     assert complaint.startswith(
         "after weighting, the covariates are off by 0.250 standard deviations on average (before: 0.150)"
     )
@@ -53,8 +53,8 @@ def test_the_worst_covariate_keeps_its_sign() -> None:
 
 
 def test_weighting_that_makes_it_worse_is_named_and_a_small_rest_is_not() -> None:
-    assert list(Balance(("a",), np.array([0.01]), np.array([0.06])).complaints()) != []
-    assert list(Balance(("a",), np.array([0.30]), np.array([0.05])).complaints()) == []
+    assert list(Balance(("a",), np.array([0.01]), np.array([0.06])).warning_texts()) != []
+    assert list(Balance(("a",), np.array([0.30]), np.array([0.05])).warning_texts()) == []
 
 
 def test_a_log_of_everything_is_balanced_exactly() -> None:

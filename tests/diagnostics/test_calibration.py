@@ -50,7 +50,7 @@ def test_right_propensities_have_slope_one_and_intercept_zero() -> None:
     found = Calibration.of(Chances(p[seen], p[~seen], 1.0, is_sample=False))
 
     assert (found.slope, found.intercept, found.error) == pytest.approx((1, 0, 0), abs=1e-9)
-    assert list(found.complaints()) == []
+    assert list(found.warning_texts()) == []
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_slope_far_from_one_is_named(power: float, fault: str) -> None:
     wrong = special.expit(power * special.logit(p))
     (complaint,) = Calibration.of(
         Chances(wrong[seen], wrong[~seen], 1.0, is_sample=False)
-    ).complaints()
+    ).warning_texts()
 
     assert fault in complaint
 

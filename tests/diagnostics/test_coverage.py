@@ -58,7 +58,7 @@ def test_holes_are_large_profiles_that_were_never_observed() -> None:
     found = Coverage.of(log, log.universe, sides)
 
     assert (found.profiles, found.profiles_unseen, found.holes) == (4, 1, 1)
-    (complaint,) = found.complaints()
+    (complaint,) = found.warning_texts()
     assert complaint.startswith(
         "1 of 4 covariate profiles were never observed, although at the log's density each should have been 10"
     )
@@ -73,7 +73,7 @@ def test_small_profiles_may_be_missed_by_chance() -> None:
 
 
 def test_many_unseen_are_named() -> None:
-    one, two = Coverage(10, 4, 8, 2).complaints()
+    one, two = Coverage(10, 4, 8, 2).warning_texts()
 
     assert one.startswith("8 of 10 users have no observation (80%)")
     assert two.startswith("2 of 4 items have no observation (50%)")

@@ -44,12 +44,12 @@ def test_a_certain_cell_that_was_not_observed() -> None:
     )
 
     assert found.log_loss == np.inf
-    assert "some unobserved cells have a propensity of 1" in " ".join(found.complaints())
+    assert "some unobserved cells have a propensity of 1" in " ".join(found.warning_texts())
 
 
 def test_too_much_and_too_little_mass() -> None:
     doubled = Fit.of(Chances(np.full(10, 0.2), np.full(90, 0.2), 1.0, is_sample=False), floor=0.01)
-    (complaint,) = doubled.complaints()
+    (complaint,) = doubled.warning_texts()
 
     assert complaint.startswith(
         "the propensities of all cells add up to 20, but 10 cells were observed (+100%)"
@@ -61,7 +61,7 @@ def test_cells_with_next_to_no_chance() -> None:
         Chances(np.full(10, 0.9), np.r_[np.full(10, 0.1), np.full(5, 1e-4)], 1.0, is_sample=False),
         floor=0.01,
     )
-    (complaint,) = found.complaints()
+    (complaint,) = found.warning_texts()
 
     assert complaint.startswith("20.0% of all cells have a propensity below 0.01")
     assert found.smallest == 1e-4

@@ -39,4 +39,4 @@ def test_complaints_are_those_of_the_weights_health() -> None:
     weight[0] = 1e6
     found = Weights.of(weight, n_cells=None)
 
-    assert list(found.complaints()) == list(found.health.complaints()) != []
+    assert list(found.warning_texts()) == list(found.health.warning_texts()) != []

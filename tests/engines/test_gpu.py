@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import unskew
-from unskew import engine_homes as engines
+from unskew import plugins as engines
 from unskew.data.ratings import Ratings
 from unskew.errors import MissingExtraError, UnknownNameError, UsageError
 from unskew.models.matrix_factorization import MatrixFactorization

@@ -18,7 +18,7 @@ import pytest
 
 import unskew
 from unskew import SparkEngine
-from unskew import engine_homes as engines
+from unskew import plugins as engines
 from unskew.data.propensities import Propensities
 from unskew.data.ratings import Ratings
 from unskew.errors import (

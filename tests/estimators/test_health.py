@@ -3,38 +3,38 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unskew.estimators.health import WeightHealth
+from unskew.estimators.health import WeightSummary
 
 
 def test_equal_weights_are_healthy() -> None:
-    health = WeightHealth.of(np.full(1000, 20.0), n_cells=20_000)
+    health = WeightSummary.of(np.full(1000, 20.0), n_cells=20_000)
 
     assert health.effective_sample_size == pytest.approx(1000)
     assert health.top_share == pytest.approx(0.01)
-    assert list(health.complaints()) == []
+    assert list(health.warning_texts()) == []
 
 
 def test_one_giant_weight_is_named_with_its_numbers() -> None:
     weight = np.ones(1000)
     weight[3] = 1e6
 
-    complaints = " ".join(WeightHealth.of(weight, n_cells=1_000_999).complaints())
+    warning_texts = " ".join(WeightSummary.of(weight, n_cells=1_000_999).warning_texts())
 
-    assert "effective sample size is 1 of 1,000 rows (0.1%)" in complaints
-    assert "heaviest 1% of rows hold 100% of all weight" in complaints
-    assert "add up" not in complaints
+    assert "effective sample size is 1 of 1,000 rows (0.1%)" in warning_texts
+    assert "heaviest 1% of rows hold 100% of all weight" in warning_texts
+    assert "add up" not in warning_texts
 
 
 @pytest.mark.parametrize(("n_cells", "share"), [(10_000, r"+100%"), (40_000, "-50%")])
 def test_weights_that_do_not_add_up_to_the_universe(n_cells: int, share: str) -> None:
-    (complaint,) = WeightHealth.of(np.full(1000, 20.0), n_cells=n_cells).complaints()
+    (complaint,) = WeightSummary.of(np.full(1000, 20.0), n_cells=n_cells).warning_texts()
 
     assert f"add up to 20,000, but there are {n_cells:,} cells ({share})" in complaint
 
 
 def test_shares_of_the_log_and_of_all_cells() -> None:
-    health = WeightHealth.of(np.array([1.0, 3.0]), n_cells=8)
+    health = WeightSummary.of(np.array([1.0, 3.0]), n_cells=8)
 
     assert health.sample_share == pytest.approx(16 / 10 / 2)
     assert health.mass_ratio == pytest.approx(0.5)
-    assert WeightHealth.of(np.ones(2)).mass_ratio is None
+    assert WeightSummary.of(np.ones(2)).mass_ratio is None

@@ -29,7 +29,7 @@ from unskew.errors import (
     UsageError,
 )
 from unskew.estimators.family import ESTIMATORS
-from unskew.metrics.metric import Delta, Judged
+from unskew.metrics.metric import Delta, MetricInput
 from unskew.metrics.ranking import StratifiedRecall
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.weighted import WeightedFactorization
@@ -290,8 +290,8 @@ class Overrated:
     ranks: bool = False
     top: None = None
 
-    def __call__(self, judged: Judged, /) -> Delta:
-        return Delta((judged.rated() > judged.rating + 1).astype(float))
+    def __call__(self, judged: MetricInput, /) -> Delta:
+        return Delta((judged.require_predictions() > judged.rating + 1).astype(float))
 
 
 def test_a_metric_of_the_callers_own() -> None:
@@ -525,7 +525,7 @@ class Judging:
     ranks: bool = False
     top: None = None
 
-    def __call__(self, judged: Judged, /) -> Delta:
+    def __call__(self, judged: MetricInput, /) -> Delta:
         return Delta(np.full(judged.rating.size, 0.1))
 
 

@@ -47,7 +47,7 @@ from unskew.errors import (
 )
 from unskew.evaluation.expressions import Table
 from unskew.evaluation.groups import GroupedEvaluation
-from unskew.metrics.metric import Delta, Judged
+from unskew.metrics.metric import Delta, MetricInput
 from unskew.propensity.frames import fit_popularity_frame
 from unskew.types import Matrix, Vector
 
@@ -482,8 +482,10 @@ class Hinge:
 
     name, higher_is_better, ranks, top = "hinge", False, False, None
 
-    def __call__(self, judged: Judged, /) -> Delta:
-        return Delta(np.maximum(np.abs(judged.rating - judged.rated()) - 0.5, 0.0) ** 1.5)
+    def __call__(self, judged: MetricInput, /) -> Delta:
+        return Delta(
+            np.maximum(np.abs(judged.rating - judged.require_predictions()) - 0.5, 0.0) ** 1.5
+        )
 
 
 class Median(Hinge):
@@ -491,8 +493,8 @@ class Median(Hinge):
 
     name = "median"
 
-    def __call__(self, judged: Judged, /) -> Delta:
-        return Delta(np.abs(judged.rating - np.median(judged.rated())))
+    def __call__(self, judged: MetricInput, /) -> Delta:
+        return Delta(np.abs(judged.rating - np.median(judged.require_predictions())))
 
 
 def test_a_metric_of_the_callers_own_is_read_as_a_formula(make: Make) -> None:

@@ -12,7 +12,7 @@ import pytest
 from frame_engines import columns_of, each_engine
 from unskew import Comparison, Evaluation, Ratings, evaluate, simulate
 from unskew.errors import UnknownNameError
-from unskew.metrics.metric import Delta, Judged
+from unskew.metrics.metric import Delta, MetricInput
 from unskew.types import Vector
 
 WORLD = simulate(40, 50, density=0.2, alpha=0.6, random_state=1)
@@ -50,8 +50,11 @@ class AbsoluteErrorAgainst:
     ranks: bool = False
     top: None = None
 
-    def __call__(self, judged: Judged, /) -> Delta:
-        return Delta(np.abs(judged.rating - judged.rated()) - np.abs(judged.rating - self.other))
+    def __call__(self, judged: MetricInput, /) -> Delta:
+        return Delta(
+            np.abs(judged.rating - judged.require_predictions())
+            - np.abs(judged.rating - self.other)
+        )
 
 
 @each_estimator

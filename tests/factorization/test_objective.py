@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unskew.factorization.objective import Side
+from unskew.factorization.objective import SortedCells
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -18,7 +18,7 @@ def test_cells_are_sorted_by_row_and_keep_the_order_of_the_log(n_partners: int, 
     )
     partner[-1], rating, propensity = n_partners - 1, rng.normal(size=n), rng.uniform(0.1, 1, n)
 
-    side = Side.of(row, partner, rating, propensity, shape=(9, n_partners), dtype=dtype)
+    side = SortedCells.of(row, partner, rating, propensity, shape=(9, n_partners), dtype=dtype)
 
     order = np.argsort(row, kind="stable")
     assert np.array_equal(np.diff(side.starts), np.bincount(row, minlength=9))
@@ -33,8 +33,8 @@ def test_cells_are_sorted_by_row_and_keep_the_order_of_the_log(n_partners: int, 
 def test_the_log_takes_twenty_bytes_a_rating_or_fewer_where_partners_are_few() -> None:
     one = np.zeros(1, np.int32), np.zeros(1, np.int32), np.ones(1), np.ones(1)
 
-    assert Side.of(*one, shape=(1, 65_536), dtype="float32").entries.itemsize == 10
-    assert Side.of(*one, shape=(1, 65_537), dtype="float32").entries.itemsize == 12
+    assert SortedCells.of(*one, shape=(1, 65_536), dtype="float32").entries.itemsize == 10
+    assert SortedCells.of(*one, shape=(1, 65_537), dtype="float32").entries.itemsize == 12
 
 
 def test_other_weights_leave_the_side_as_it_was() -> None:
@@ -44,7 +44,7 @@ def test_other_weights_leave_the_side_as_it_was() -> None:
         np.array([3.0, 4.0, 5.0]),
         np.ones(3),
     )
-    side = Side.of(*cells, shape=(2, 3), dtype="float64")
+    side = SortedCells.of(*cells, shape=(2, 3), dtype="float64")
 
     other = side.weighing(np.array([1.0, 2.0, 3.0]))
 

@@ -16,7 +16,7 @@ from unskew.errors import UsageError
 from unskew.factorization.parameters import Parameters
 from unskew.factorization.pseudo_outcome import PseudoOutcome
 from unskew.factorization.shared_gram import SharedGram
-from unskew.factorization.solution import Checkpoint, Outcome, run
+from unskew.factorization.solution import Checkpoint, Solution, run
 from unskew.threads import Workers, single_blas_thread
 
 N_USERS, N_ITEMS = 23, 17
@@ -68,7 +68,7 @@ def fit(
     dtype: str = "float64",
     n_threads: int = 1,
     **settings: Any,
-) -> Outcome[Parameters]:
+) -> Solution[Parameters]:
     log, correction = some_log()
     with Workers(n_threads) as workers, single_blas_thread():
         outcome = PseudoOutcome.of(log, correction, imputed=imputed, dtype=dtype)

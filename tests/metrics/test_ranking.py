@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from unskew.errors import BadPredictionError, UniverseError, UsageError
-from unskew.metrics.metric import Delta, Judged, Metric
+from unskew.metrics.metric import Delta, Metric, MetricInput
 from unskew.metrics.ranking import (
     AreaAboveTop,
     CumulativeGain,
@@ -52,10 +52,10 @@ def places(scores: Matrix) -> Positions:
     return Positions(above.ravel().astype(np.int32), equal.ravel().astype(np.int32))
 
 
-def judge(rating: Matrix, positions: Positions) -> Judged:
+def judge(rating: Matrix, positions: Positions) -> MetricInput:
     n_users, n_items = rating.shape
     item = np.tile(np.arange(n_items, dtype=np.int32), n_users)
-    return Judged(rating.ravel(), item, rating.ravel(), positions=positions, n_items=n_items)
+    return MetricInput(rating.ravel(), item, rating.ravel(), positions=positions, n_items=n_items)
 
 
 def on_all_cells(metric: Metric, rating: Matrix, scores: Matrix) -> Delta:
@@ -297,8 +297,8 @@ def test_relevance_from_a_threshold_on() -> None:
     assert relevance(rated([0.0, 1.0], scale=[0, 1]), None).tolist() == [0, 1]
 
 
-def rated(rating: list[float], *, scale: list[float]) -> Judged:
-    return Judged(
+def rated(rating: list[float], *, scale: list[float]) -> MetricInput:
+    return MetricInput(
         np.array(rating), np.arange(len(rating), dtype=np.int32), np.array(scale, dtype=float)
     )
 
@@ -341,8 +341,8 @@ def test_precision_of_nothing_relevant_is_zero() -> None:
 @each_metric
 def test_a_ranking_metric_without_positions_or_items_says_so(metric: Metric) -> None:
     cells = judge(RATING, places(SCORES))
-    without_items = Judged(cells.rating, cells.item, cells.scale, positions=cells.positions)
-    without_positions = Judged(
+    without_items = MetricInput(cells.rating, cells.item, cells.scale, positions=cells.positions)
+    without_positions = MetricInput(
         cells.rating, cells.item, cells.scale, prediction=cells.rating, n_items=4
     )
 

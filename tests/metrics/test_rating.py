@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from unskew.errors import BadPredictionError
-from unskew.metrics.metric import Judged, Metric
+from unskew.metrics.metric import Metric, MetricInput
 from unskew.metrics.rating import (
     AbsoluteError,
     Accuracy,
@@ -24,8 +24,10 @@ ratings = arrays(np.float64, 6, elements=st.integers(1, 5).map(float))
 predictions = arrays(np.float64, 6, elements=st.floats(-10, 10))
 
 
-def judged(rating: list[float], prediction: list[float] | None, scale: Vector = LEVELS) -> Judged:
-    return Judged(
+def judged(
+    rating: list[float], prediction: list[float] | None, scale: Vector = LEVELS
+) -> MetricInput:
+    return MetricInput(
         np.array(rating),
         np.arange(len(rating), dtype=np.int32),
         scale,

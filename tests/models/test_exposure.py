@@ -15,7 +15,7 @@ from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
 from unskew.factorization import exposure as steps
 from unskew.factorization.exposure import Exposed, ExposureSteps
-from unskew.factorization.objective import Side
+from unskew.factorization.objective import SortedCells
 from unskew.factorization.parameters import Parameters
 from unskew.models.exposure import ExposureFactorization
 from unskew.models.matrix_factorization import MatrixFactorization
@@ -98,7 +98,7 @@ def test_the_chance_of_exposure_is_bayes_rule_with_a_density_that_integrates_to_
     precision: float,
 ) -> None:
     """p(y | A = 1) is recovered from the chances at many scores: chance / (1 - chance) * (1 - mu) / mu, integrated over v . w."""
-    one = Side.of(
+    one = SortedCells.of(
         np.zeros(1, np.int32),
         np.zeros(1, np.int32),
         np.ones(1),
@@ -113,7 +113,7 @@ def test_the_chance_of_exposure_is_bayes_rule_with_a_density_that_integrates_to_
         def density(score: float) -> float:
             users, items = np.array([[0.0], [score]]), np.ones((2, 1))
             chance = float(
-                solver._chances(solver._scores(users, items), solver._log_odds(mu))[1, 1]
+                solver._predict_codes(solver._scores(users, items), solver._log_odds(mu))[1, 1]
             )
             return chance / (1 - chance) * 0.7 / 0.3
 
@@ -122,7 +122,7 @@ def test_the_chance_of_exposure_is_bayes_rule_with_a_density_that_integrates_to_
 
 
 def test_a_click_was_seen_for_certain() -> None:
-    one = Side.of(
+    one = SortedCells.of(
         np.zeros(1, np.int32),
         np.ones(1, np.int32),
         np.ones(1),
@@ -134,7 +134,7 @@ def test_a_click_was_seen_for_certain() -> None:
     with Workers(1) as workers:
         solver = ExposureSteps(one, one, 1.0, 0.1, (1.0, 1.0), workers)
         odds = solver._log_odds(np.array([0.3, 0.3]))
-        silent = solver._chances(solver._scores(users, items), odds)
+        silent = solver._predict_codes(solver._scores(users, items), odds)
         grams, total = solver._weighted_grams(one, (0, 2), users, items, odds, items.T)
 
     assert (silent < 0.3).all()
@@ -263,7 +263,7 @@ def test_exposure_at_its_limits_is_no_trouble() -> None:
     assert model.exposure_[2] == 0
     assert np.isfinite(model.history_).all()
     found = Exposed(model.parameters_, np.array([1.0, 0.5, 0.0]))
-    side = Side.of(
+    side = SortedCells.of(
         np.arange(6, dtype=np.int32),
         np.zeros(6, np.int32),
         np.ones(6),
@@ -271,7 +271,7 @@ def test_exposure_at_its_limits_is_no_trouble() -> None:
         shape=(6, 3),
         dtype="float64",
     )
-    other = Side.of(
+    other = SortedCells.of(
         np.zeros(6, np.int32),
         np.arange(6, dtype=np.int32),
         np.ones(6),

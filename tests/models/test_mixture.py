@@ -473,7 +473,10 @@ def test_a_model_comes_back_from_its_file(tmp_path: Path, mechanism: str) -> Non
     )
     assert (again.history_, again.get_params()) == (model.history_, model.get_params())
     again.user_shares_ = again.user_shares_[:, 1:]
-    assert again.check_restored() == "user_shares has shape (80, 2) where the ids call for (80, 3)."
+    assert (
+        again._find_inconsistency()
+        == "user_shares has shape (80, 2) where the ids call for (80, 3)."
+    )
 
 
 def test_scikit_learn_can_clone_it() -> None:

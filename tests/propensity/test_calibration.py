@@ -205,7 +205,8 @@ def test_a_model_comes_back_from_its_file(tmp_path: Path, method: Any) -> None:
     assert repr(again) == repr(model)
     again.fold_of_user_ = again.fold_of_user_[:5]
     assert (
-        again.check_restored() == "it does not have a curve for each fold and a fold for each user."
+        again._find_inconsistency()
+        == "it does not have a curve for each fold and a fold for each user."
     )
 
 

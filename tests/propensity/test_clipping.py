@@ -16,6 +16,7 @@ from unskew.errors import NotFittedError, UsageError
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
 from unskew.propensity.popularity import PopularityPropensity
 from unskew.propensity.wrappers.clipping import ClippedPropensity
+from unskew.settings import fitted_state
 from unskew.types import Matrix
 
 LOG = Ratings.from_dense([[5, 1, 0], [3, 0, 0], [2, 0, 0], [4, 0, 0]])
@@ -51,7 +52,7 @@ def test_a_cell_that_had_no_chance_gets_the_floor() -> None:
 def test_a_fitted_model_is_used_as_it_is_and_an_unfitted_one_stays_unfitted() -> None:
     inner = PopularityPropensity()
     ClippedPropensity(inner, low=0.5).fit(LOG)
-    assert not inner.fitted_state()
+    assert not fitted_state(inner)
 
     fitted = PopularityPropensity().fit(LOG)
     model = ClippedPropensity(fitted, low=0.3).fit(LOG.take([0, 1, 2]))

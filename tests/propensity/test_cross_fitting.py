@@ -180,7 +180,8 @@ def test_a_model_comes_back_from_its_file(tmp_path: Path, by: Any) -> None:
     assert repr(again) == repr(model)
     again.models_ = again.models_[:1]
     assert (
-        again.check_restored() == "it does not have a model for each fold and a fold for each user."
+        again._find_inconsistency()
+        == "it does not have a model for each fold and a fold for each user."
     )
 
 

@@ -226,7 +226,7 @@ def test_a_file_whose_parts_do_not_belong_together_is_refused() -> None:
     model = NaiveBayesPropensity().fit(LOG, mcar=SHARES)
     model.levels_ = np.ones(3)
 
-    assert model.check_restored() == "it does not have one propensity for each level."
+    assert model._find_inconsistency() == "it does not have one propensity for each level."
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_what_only_an_observed_cell_has_is_not_asked_of_others() -> None:
     with pytest.raises(UsageError, match="NaiveBayesPropensity needs the rating of a cell"):
         model.predict_pairs([0], [0])
     with pytest.raises(UsageError, match="naive Bayes needs the rating of a cell"):
-        model._chances(LOG.user, LOG.item, None)
+        model._predict_codes(LOG.user, LOG.item, None)
 
 
 def test_a_rating_never_seen_before_is_refused() -> None:

@@ -193,7 +193,7 @@ def test_a_file_whose_parts_do_not_belong_together_is_refused() -> None:
     model = PopularityPropensity().fit(LOG)
     model.item_score_ = np.ones(7)
 
-    assert model.check_restored() == "it does not have one score for each user and item."
+    assert model._find_inconsistency() == "it does not have one score for each user and item."
 
 
 @pytest.mark.parametrize(

@@ -108,9 +108,9 @@ def shows_progress(quiet: bool) -> bool:
 
 def progress_line(quiet: bool) -> AbstractContextManager[Callable[[str], None]]:
     """What is being done, on one line of standard error that goes away."""
-    from unskew.progress import live_line
+    from unskew.progress import progress_line
 
-    return live_line(shows_progress(quiet))
+    return progress_line(shows_progress(quiet))
 
 
 def _print_lines(out: Console, lines: Sequence[str]) -> None:

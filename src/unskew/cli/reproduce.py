@@ -79,7 +79,7 @@ def reproduce(
       unskew reproduce figure3 --trials 3 --panel both --data DIR
       unskew reproduce table2 --data DIR
     """  # noqa: D301
-    from unskew.progress import bar, silent
+    from unskew.progress import no_progress, progress_bar
 
     if trials == 1 and name not in ON_COAT:
         raise click.BadParameter(
@@ -87,7 +87,7 @@ def reproduce(
             param_hint="--trials",
         )
     _require_output(name, output)
-    track = silent if quiet else bar
+    track = no_progress if quiet else progress_bar
     folders = _folders(data) if name == "all" else {name: data}
     results = [_run(each, trials, seed, folder, panel, track) for each, folder in folders.items()]
     if output is not None:

@@ -11,7 +11,7 @@ from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
 
 
-def as_clicks(log: Ratings, threshold: float | None) -> Ratings:
+def binarize(log: Ratings, threshold: float | None) -> Ratings:
     """The log with 1 for ratings of at least ``threshold`` and 0 for others; as it is where there is no threshold."""
     if threshold is None:
         return log
@@ -23,10 +23,10 @@ def as_clicks(log: Ratings, threshold: float | None) -> Ratings:
             f"{side} threshold={threshold:g}; they are {log.rating.min():g} to {log.rating.max():g}, "
             "and there must be clicks and others to tell apart."
         )
-    return cut(log, threshold)
+    return apply_threshold(log, threshold)
 
 
-def cut(log: Ratings, threshold: float) -> Ratings:
+def apply_threshold(log: Ratings, threshold: float) -> Ratings:
     """1 for ratings of at least ``threshold``, 0 for others, whether or not there are both."""
     return replace(log, rating=(log.rating >= threshold).astype(np.float64))
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.errors import BadRatingError, DuplicateCellError
-from unskew.tables import counted
+from unskew.tables import count_noun
 from unskew.types import BoolVector, IntVector
 
 Ids: TypeAlias = npt.NDArray[Any]
@@ -36,7 +36,7 @@ def as_ids(values: Sequence[Hashable] | npt.ArrayLike) -> Ids:
     return ids
 
 
-def listed_ids(values: npt.ArrayLike, *, kind: str) -> Ids:
+def check_id_list(values: npt.ArrayLike, *, kind: str) -> Ids:
     """A vocabulary that the caller lists: our own copy of it, each id once and none missing."""
     ids = as_ids(values).copy()
     if missing_ids(ids).any():
@@ -45,7 +45,7 @@ def listed_ids(values: npt.ArrayLike, *, kind: str) -> Ids:
         )
     n_repeats = len(ids) - len(_distinct(ids))
     if n_repeats:
-        raise DuplicateCellError(f"{kind}s=... lists {counted(n_repeats, kind)} more than once.")
+        raise DuplicateCellError(f"{kind}s=... lists {count_noun(n_repeats, kind)} more than once.")
     return ids
 
 
@@ -65,19 +65,19 @@ def _is_missing(value: Any) -> bool:
         return True
 
 
-def shown(value: Any) -> str:
+def format_id(value: Any) -> str:
     """An id as errors print it: as the caller would write it, without NumPy's type around it."""
     if isinstance(value, (np.datetime64, np.timedelta64)):
         return str(value)
     return repr(value.item() if isinstance(value, np.generic) else value)
 
 
-def unlike(asked: Ids, known: Ids) -> str:
+def describe_id_types(asked: Ids, known: Ids) -> str:
     """What to add to a message where ids are text on one side and numbers on the other."""
     kinds = [_kind(ids) for ids in (asked, known)]
     if not all(kinds) or kinds[0] == kinds[1]:
         return ""
-    return f" ({kinds[0]}, where {kinds[1]} such as {shown(known[0])} is known)"
+    return f" ({kinds[0]}, where {kinds[1]} such as {format_id(known[0])} is known)"
 
 
 def _kind(ids: Ids) -> str:
@@ -159,7 +159,7 @@ def encode_with(ids: Ids, vocabulary: Ids, *, kind: str) -> IntVector:
         row = int((codes < 0).argmax())
         raise BadRatingError(
             f"{int((codes < 0).sum())} of {len(ids)} rows have a {kind} that is not in {kind}s=...; "
-            f"the first is {shown(ids[row])} at row {row}. Add it there, or drop those rows."
+            f"the first is {format_id(ids[row])} at row {row}. Add it there, or drop those rows."
         )
     return codes
 

@@ -69,7 +69,7 @@ class Propensities:
 
 
 @runtime_checkable
-class PropensityModel(Protocol):
+class PropensityPredictor(Protocol):
     """A fitted model of how the log was selected."""
 
     def predict(self, log: Ratings, /) -> npt.ArrayLike:
@@ -77,16 +77,16 @@ class PropensityModel(Protocol):
         ...
 
 
-PropensitiesLike: TypeAlias = Propensities | PropensityModel | npt.ArrayLike
+PropensitiesLike: TypeAlias = Propensities | PropensityPredictor | npt.ArrayLike
 
 
-def propensities_of(log: Ratings, given: PropensitiesLike) -> Propensities:
+def as_propensities(log: Ratings, given: PropensitiesLike) -> Propensities:
     """One propensity for each cell of ``log``, from values in its order, a U x I matrix, or a fitted model."""
     if isinstance(given, Propensities) and len(given) == len(log):
         return given
-    if isinstance(given, PropensityModel):
+    if isinstance(given, PropensityPredictor):
         _require_protocol(given, log)
-        return propensities_of(log, given.predict(log))
+        return as_propensities(log, given.predict(log))
     if is_frame(given) and open_frame(given).shape != (log.n_users, log.n_items):
         raise BadPropensityError(
             f"a data frame of {open_frame(given).shape[1]} columns does not say which one holds the propensities. "
@@ -106,7 +106,7 @@ def propensities_of(log: Ratings, given: PropensitiesLike) -> Propensities:
     return Propensities(values)
 
 
-def _require_protocol(model: PropensityModel, log: Ratings) -> None:
+def _require_protocol(model: PropensityPredictor, log: Ratings) -> None:
     try:
         inspect.signature(model.predict).bind(log)
     except TypeError as error:

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from unskew.data.checks import float_array, row_numbers
 from unskew.data.columns import DEFAULTS, find_column
 from unskew.data.frames import id_column, make_frame, number_column, open_frame
-from unskew.data.ids import Ids, as_ids, encode, encode_with, listed_ids, missing_ids, shown
-from unskew.data.universe import Universe, UniverseLike, universe_of
+from unskew.data.ids import Ids, as_ids, check_id_list, encode, encode_with, format_id, missing_ids
+from unskew.data.universe import Universe, UniverseLike, resolve_universe
 from unskew.errors import (
     BadRatingError,
     DataError,
@@ -24,7 +24,7 @@ from unskew.errors import (
     UnknownNameError,
     UsageError,
 )
-from unskew.tables import counted
+from unskew.tables import count_noun
 from unskew.types import BoolVector, IntVector, Vector
 
 Duplicates: TypeAlias = Literal["raise", "mean", "last"]
@@ -162,7 +162,8 @@ class Ratings:
         )
         both_listed = users is not None and items is not None
         return replace(
-            log, universe=universe_of(log, "log" if universe is None and both_listed else universe)
+            log,
+            universe=resolve_universe(log, "log" if universe is None and both_listed else universe),
         )
 
     @classmethod
@@ -273,7 +274,7 @@ class Ratings:
         ]
         spelled = f"; columns {', '.join(renamed)}" if renamed else ""
         return (
-            f"Ratings({counted(len(self), 'rating')} by {counted(self.n_users, 'user')} on {counted(self.n_items, 'item')}, "
+            f"Ratings({count_noun(len(self), 'rating')} by {count_noun(self.n_users, 'user')} on {count_noun(self.n_items, 'item')}, "
             f"{low:g} to {high:g}, mean {mean:.4g}; density {self.density:.3g}{spelled})"
         )
 
@@ -284,7 +285,7 @@ class Ratings:
 
     def name_cell(self, row: int) -> str:
         """``row 3 (user 'ann', item 7)``: how errors point at a cell."""
-        return f"row {row} (user {shown(self.users[self.user[row]])}, item {shown(self.items[self.item[row]])})"
+        return f"row {row} (user {format_id(self.users[self.user[row]])}, item {format_id(self.items[self.item[row]])})"
 
     def to_frame(self, backend: str | None = None) -> Any:
         """The log as a data frame of the caller's own library (or the named one), with the caller's column names."""
@@ -314,7 +315,7 @@ def _require_matrix(shape: tuple[int, ...]) -> None:
 
 def _codes(ids: Ids, listed: npt.ArrayLike | None, *, kind: str) -> tuple[IntVector, Ids]:
     if listed is not None:
-        vocabulary = listed_ids(listed, kind=kind)
+        vocabulary = check_id_list(listed, kind=kind)
         return encode_with(ids, vocabulary, kind=kind), vocabulary
     codes, vocabulary = encode(ids)
     missing = missing_ids(vocabulary)[codes]
@@ -346,7 +347,7 @@ def _bounded(codes: npt.ArrayLike, size: int, *, kind: str) -> IntVector:
 def _vocabulary(size: int, listed: npt.ArrayLike | None, *, kind: str) -> Ids:
     if listed is None:
         return np.arange(size)
-    ids = listed_ids(listed, kind=kind)
+    ids = check_id_list(listed, kind=kind)
     if len(ids) != size:
         raise BadRatingError(f"the matrix has {size} {kind}s, but {kind}s=... lists {len(ids)}.")
     return ids

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 
 from unskew.errors import UniverseError
-from unskew.tables import counted
+from unskew.tables import count_noun
 
 if TYPE_CHECKING:
     from unskew.data.ratings import Ratings
@@ -37,21 +37,21 @@ class Universe:
         return self.n_users * self.n_items
 
     def __str__(self) -> str:
-        return f"{counted(self.n_users, 'user')} x {counted(self.n_items, 'item')}"
+        return f"{count_noun(self.n_users, 'user')} x {count_noun(self.n_items, 'item')}"
 
 
 UniverseLike: TypeAlias = Universe | tuple[int, int] | Literal["log"] | None
 
 
-def universe_of(log: Ratings, given: UniverseLike) -> Universe | None:
+def resolve_universe(log: Ratings, given: UniverseLike) -> Universe | None:
     """The universe the caller names, else the one the log was built with, else None: it is never guessed."""
     if given is None:
         return log.universe
     universe = _parse(log, given)
     if universe.n_users < log.n_users or universe.n_items < log.n_items:
         raise UniverseError(
-            f"the universe has {universe}, but the log alone has {counted(log.n_users, 'user')} and "
-            f"{counted(log.n_items, 'item')}. "
+            f"the universe has {universe}, but the log alone has {count_noun(log.n_users, 'user')} and "
+            f"{count_noun(log.n_items, 'item')}. "
             "Count every user and every item that could have been in the log."
         )
     return universe
@@ -60,10 +60,10 @@ def universe_of(log: Ratings, given: UniverseLike) -> Universe | None:
 def _parse(log: Ratings, given: object) -> Universe:
     if isinstance(given, str) and given == "log":
         return Universe(log.n_users, log.n_items)
-    return named_universe(given)
+    return parse_universe(given)
 
 
-def named_universe(given: object) -> Universe:
+def parse_universe(given: object) -> Universe:
     """The universe whose numbers the caller gives."""
     if isinstance(given, Universe):
         return given

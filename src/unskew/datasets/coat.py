@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from unskew.data.propensities import Propensities, propensities_of
+from unskew.data.propensities import Propensities, as_propensities
 from unskew.data.ratings import Ratings
 from unskew.datasets.digest import sha256_of
 from unskew.datasets.location import Archive, Files, PathLike, Source, find_or_download
@@ -103,7 +103,7 @@ def _read(files: Files) -> Coat:
     return Coat(
         train=train,
         test=test,
-        propensities=propensities_of(train, propensity_matrix),
+        propensities=as_propensities(train, propensity_matrix),
         propensity_matrix=propensity_matrix,
         user_features=user_features,
         item_features=item_features,

@@ -14,7 +14,7 @@ from unskew.datasets.location import VARIABLE, PathLike, Source, find
 from unskew.datasets.movielens import MOVIELENS_100K, load_movielens_100k
 from unskew.datasets.yahoo_r3 import YAHOO_R3, load_yahoo_r3
 from unskew.errors import DatasetFormatError, DatasetNotFoundError, UnknownNameError
-from unskew.tables import counted
+from unskew.tables import count_noun
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Known:
         find(self.source, path)
         data = self.load(path)
         log = data.train if hasattr(data, "train") else data.ratings
-        sizes = f"{counted(len(log), 'rating')} by {counted(log.n_users, 'user')} on {counted(log.n_items, 'item')}"
+        sizes = f"{count_noun(len(log), 'rating')} by {count_noun(log.n_users, 'user')} on {count_noun(log.n_items, 'item')}"
         if self.source.archive is None:
             return f"readable: {sizes}; there is no published digest to compare with"
         if data.digest != self.source.archive.digest:

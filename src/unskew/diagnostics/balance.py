@@ -56,7 +56,7 @@ class Balance:
         """How far off it is, with its sign."""
         return float(self.after[int(np.abs(self.after).argmax())])
 
-    def complaints(self) -> Iterator[str]:
+    def warning_texts(self) -> Iterator[str]:
         """What is wrong, with the number and what to do."""
         name, off = self.worst_covariate, self.worst_difference
         if (

@@ -59,7 +59,7 @@ class Calibration:
             count,
         )
 
-    def complaints(self) -> Iterator[str]:
+    def warning_texts(self) -> Iterator[str]:
         """What is wrong, with the number and what to do."""
         if self.slope is not None and not SLOPES[0] <= self.slope <= SLOPES[1]:
             fault = (

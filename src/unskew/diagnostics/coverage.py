@@ -11,7 +11,7 @@ import numpy.typing as npt
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.propensity.covariate.covariates import Covariates
-from unskew.tables import counted
+from unskew.tables import count_noun
 
 Codes = npt.NDArray[np.int64]
 MAX_SHARE_UNSEEN = 0.25
@@ -68,11 +68,9 @@ class Coverage:
             if self.profiles is None
             else f", {self.profiles_unseen:,} of {self.profiles:,} covariate profiles"
         )
-        return (
-            f"{counted(self.users_unseen, 'user')}, {counted(self.items_unseen, 'item')}{profiles}"
-        )
+        return f"{count_noun(self.users_unseen, 'user')}, {count_noun(self.items_unseen, 'item')}{profiles}"
 
-    def complaints(self) -> Iterator[str]:
+    def warning_texts(self) -> Iterator[str]:
         """What is wrong, with the number and what to do."""
         for kind, unseen, there in (
             ("users", self.users_unseen, self.n_users),

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from unskew.data.checks import is_finite_number, whole_number
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings, require_log
-from unskew.data.universe import Universe, UniverseLike, universe_of
+from unskew.data.universe import Universe, UniverseLike, resolve_universe
 from unskew.diagnostics.balance import Balance
 from unskew.diagnostics.calibration import Calibration
 from unskew.diagnostics.cells import Chances, Unobserved
 from unskew.diagnostics.coverage import Coverage
 from unskew.diagnostics.fit import Fit
-from unskew.diagnostics.result import Checkup, Diagnosis
+from unskew.diagnostics.result import Diagnosis, DiagnosisRow
 from unskew.diagnostics.sources import Gridded, LoggedOnly, Paired, Source, read_source
 from unskew.diagnostics.truth import Accuracy
 from unskew.diagnostics.weights import Weights
@@ -81,9 +81,9 @@ def diagnose(
         whole_number("random_state", random_state, least=0),
         whole_number("max_cells", max_cells, least=1),
     )
-    size = universe_of(log, universe)
+    size = resolve_universe(log, universe)
     covariates = _covariates(log, user_features, item_features)
-    ward = Ward(
+    ward = DiagnosisInput(
         log,
         size,
         None if size is None else Unobserved.of(log, max_cells=most, random_state=seed),
@@ -102,7 +102,7 @@ def diagnose(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ward:
+class DiagnosisInput:
     """What every model is held against."""
 
     log: Ratings
@@ -112,12 +112,12 @@ class Ward:
     true: LoggedOnly | Gridded | Paired | None
     floor: float
 
-    def check(self, source: LoggedOnly | Gridded | Paired) -> Checkup:
+    def check(self, source: LoggedOnly | Gridded | Paired) -> DiagnosisRow:
         """Measure all that the source allows."""
         p = source.observed
-        chances = self._chances(source)
+        chances = self._predict_codes(source)
         n_cells = None if self.universe is None else self.universe.n_cells
-        return Checkup(
+        return DiagnosisRow(
             source.name,
             Weights.of(p.inverse, n_cells=n_cells),
             None if chances is None else Fit.of(chances, floor=self.floor),
@@ -127,7 +127,7 @@ class Ward:
             (source.reason,) if isinstance(source, LoggedOnly) else (),
         )
 
-    def _chances(self, source: LoggedOnly | Gridded | Paired) -> Chances | None:
+    def _predict_codes(self, source: LoggedOnly | Gridded | Paired) -> Chances | None:
         cells = self.unobserved
         if cells is None or isinstance(source, LoggedOnly):
             return None
@@ -137,7 +137,7 @@ class Ward:
     def _accuracy(self, source: Source, chances: Chances | None) -> Accuracy | None:
         if self.true is None:
             return None
-        true = self._chances(self.true)
+        true = self._predict_codes(self.true)
         if chances is None or true is None:
             return Accuracy.over_log(source.observed.values, self.true.observed.values)
         return Accuracy.over_cells(chances, true)
@@ -170,14 +170,16 @@ def _floor(given: float | None, log: Ratings) -> float:
     return float(given)
 
 
-def _complaints(checkups: Sequence[Checkup], coverage: Coverage) -> Iterator[str]:
+def _complaints(checkups: Sequence[DiagnosisRow], coverage: Coverage) -> Iterator[str]:
     yield from (
-        f"{checkup.name}: {complaint}" for checkup in checkups for complaint in checkup.complaints()
+        f"{checkup.name}: {complaint}"
+        for checkup in checkups
+        for complaint in checkup.warning_texts()
     )
-    yield from coverage.complaints()
+    yield from coverage.warning_texts()
 
 
-def _notes(checkups: Sequence[Checkup]) -> tuple[str, ...]:
+def _notes(checkups: Sequence[DiagnosisRow]) -> tuple[str, ...]:
     return tuple(
         f"{each.name}: no fit over all cells, since {note}"
         for each in checkups

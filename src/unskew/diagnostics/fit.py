@@ -71,7 +71,7 @@ class Fit:
         """Its standard error."""
         return None if self.mass_error is None else self.mass_error / self.n_observed
 
-    def complaints(self) -> Iterator[str]:
+    def warning_texts(self) -> Iterator[str]:
         """What is wrong, with the number and what to do."""
         if abs(self.mass_ratio - 1) > MAX_MASS_ERROR:
             yield (

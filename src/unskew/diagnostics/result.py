@@ -12,6 +12,7 @@ from textwrap import fill
 from typing import Any, TypeAlias
 
 from unskew.data.frames import make_frame
+from unskew.data.result import describe_json
 from unskew.data.universe import Universe
 from unskew.diagnostics.balance import Balance
 from unskew.diagnostics.calibration import Calibration
@@ -20,8 +21,8 @@ from unskew.diagnostics.fit import Fit
 from unskew.diagnostics.truth import Accuracy
 from unskew.diagnostics.weights import Weights
 from unskew.errors import UnknownNameError, UsageError
-from unskew.presenting import drawing, signed, write_page
-from unskew.tables import counted, html_table, text_table
+from unskew.plugins import load_report_function
+from unskew.tables import count_noun, html_table, text_table
 
 Value: TypeAlias = float | int | str | None
 PANELS = ("weights", "calibration", "balance")
@@ -29,7 +30,7 @@ PAGE = 80
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Checkup:
+class DiagnosisRow:
     """All that was measured of one model's propensities; None where it is not defined."""
 
     name: str
@@ -41,11 +42,11 @@ class Checkup:
     notes: tuple[str, ...] = ()
     """What could not be measured, and why."""
 
-    def complaints(self) -> Iterator[str]:
+    def warning_texts(self) -> Iterator[str]:
         """What is wrong, with the numbers and what to do."""
         for part in (self.weights, self.fit, self.calibration, self.balance):
             if part is not None:
-                yield from part.complaints()
+                yield from part.warning_texts()
 
     def measures(self) -> dict[str, Value]:
         """Every number by its name."""
@@ -59,20 +60,20 @@ class Measure:
     name: str
     label: str | None
     """As the table calls it; None where it leaves it out."""
-    of: Callable[[Checkup], Value]
+    of: Callable[[DiagnosisRow], Value]
 
 
-def _part(part: str, name: str) -> Callable[[Checkup], Value]:
+def _part(part: str, name: str) -> Callable[[DiagnosisRow], Value]:
     """Reads ``checkup.part.name``, None where there is no such part."""
 
-    def read(checkup: Checkup) -> Value:
+    def read(checkup: DiagnosisRow) -> Value:
         value: Value = getattr(getattr(checkup, part), name, None)
         return value
 
     return read
 
 
-def _quantile(place: int) -> Callable[[Checkup], Value]:
+def _quantile(place: int) -> Callable[[DiagnosisRow], Value]:
     return lambda checkup: checkup.weights.quantiles[place]
 
 
@@ -131,7 +132,7 @@ MEASURES = (
 class Diagnosis:
     """How far one or several models' propensities can be trusted, for one log."""
 
-    checkups: tuple[Checkup, ...]
+    checkups: tuple[DiagnosisRow, ...]
     coverage: Coverage
     universe: Universe | None
     notes: tuple[str, ...] = ()
@@ -140,7 +141,7 @@ class Diagnosis:
     """What is wrong, with the numbers and what to do."""
     backend: str | None = None
 
-    def __getitem__(self, name: str) -> Checkup:
+    def __getitem__(self, name: str) -> DiagnosisRow:
         for checkup in self.checkups:
             if checkup.name == name:
                 return checkup
@@ -204,7 +205,7 @@ class Diagnosis:
     def to_json(self) -> str:
         """All measures, curves and balances, what the log covers, and the warnings; null where not defined or not finite."""
         return json.dumps(
-            signed("diagnosis")
+            describe_json("diagnosis")
             | {
                 "universe": None
                 if self.universe is None
@@ -218,7 +219,8 @@ class Diagnosis:
 
     def to_html(self, path: str | Path) -> Path:
         """Weights, calibration, balance and reach, as one HTML file that needs nothing else. Returns its path."""
-        return write_page(self.to_json(), path)
+        page: Path = load_report_function("write_page")(self.to_json(), path)
+        return page
 
     def plot(self, ax: Any = None, *, panels: Sequence[str] | str | None = None) -> Any:
         """Panels ``weights``, ``calibration`` and ``balance``, by default all that were measured; returns the matplotlib figure.
@@ -242,7 +244,7 @@ class Diagnosis:
                 raise UsageError(
                     f"there is no {panel} to draw: it was not measured for any model. The table says why."
                 )
-        return drawing("diagnosis")(self, ax, panels=asked)
+        return load_report_function("draw")("diagnosis", self, ax, panels=asked)
 
     @property
     def _has_balance(self) -> bool:
@@ -283,7 +285,7 @@ class Diagnosis:
 
     def _footer(self) -> Iterator[str]:
         where = "a universe that is not known" if self.universe is None else str(self.universe)
-        yield f"{counted(self.checkups[0].weights.health.n_observed, 'observed cell')} of {where}; right values in brackets"
+        yield f"{count_noun(self.checkups[0].weights.health.n_observed, 'observed cell')} of {where}; right values in brackets"
         yield f"never observed: {self.coverage}"
         for name, models in self._worst().items():
             yield f"farthest off after weighting: {name} ({', '.join(models)})"
@@ -317,7 +319,7 @@ def _width(columns: dict[str, list[object]]) -> int:
     return max(map(len, text_table(columns).splitlines()))
 
 
-def _as_json(checkup: Checkup) -> dict[str, Any]:
+def _as_json(checkup: DiagnosisRow) -> dict[str, Any]:
     curve, balance = checkup.calibration, checkup.balance
     return {
         "model": checkup.name,

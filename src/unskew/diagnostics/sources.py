@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.frames import is_frame
-from unskew.data.ids import shown
+from unskew.data.ids import format_id
 from unskew.data.propensities import (
     Propensities,
     PropensitiesLike,
-    PropensityModel,
-    propensities_of,
+    PropensityPredictor,
+    as_propensities,
 )
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPropensityError
@@ -72,8 +72,8 @@ class Paired(Source):
 
 def read_source(name: str, given: PropensitiesLike, log: Ratings) -> LoggedOnly | Gridded | Paired:
     """Tell apart a model of pairs, a model of logged cells, a matrix and values in the order of the log."""
-    observed = propensities_of(log, given)
-    if isinstance(given, PropensityModel):
+    observed = as_propensities(log, given)
+    if isinstance(given, PropensityPredictor):
         kind = type(given).__name__
         if getattr(given, "sees_ratings", False):
             return LoggedOnly(
@@ -102,6 +102,6 @@ def _checked(
         place = int(good.argmin())
         raise BadPropensityError(
             f"{source.name!r}: {int((~good).sum()):,} of {good.size:,} propensities of unobserved cells lie outside [0, 1]; the "
-            f"first is {values[place]} at user {shown(log.users[user[place]])}, item {shown(log.items[item[place]])}."
+            f"first is {values[place]} at user {format_id(log.users[user[place]])}, item {format_id(log.items[item[place]])}."
         )
     return values

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from unskew.estimators.health import WeightHealth
+from unskew.estimators.health import WeightSummary
 from unskew.types import Vector
 
 QUANTILES = (0.0, 0.5, 0.9, 0.99, 1.0)
@@ -18,7 +18,7 @@ CURVE_POINTS = 200
 class Weights:
     """The weights 1/P of the logged cells."""
 
-    health: WeightHealth
+    health: WeightSummary
     quantiles: tuple[float, float, float, float, float]
     """Least, median, 90 %, 99 % and largest weight."""
     largest_share: float
@@ -37,13 +37,13 @@ class Weights:
         held = np.cumsum(np.sort(weight)[::-1])
         places = np.unique(np.geomspace(1, weight.size, CURVE_POINTS).round().astype(np.int64))
         return cls(
-            WeightHealth.of(weight, n_cells=n_cells),
+            WeightSummary.of(weight, n_cells=n_cells),
             (least, median, most, nearly_all, largest),
             largest / float(held[-1]),
             places / weight.size,
             held[places - 1] / held[-1],
         )
 
-    def complaints(self) -> Iterator[str]:
+    def warning_texts(self) -> Iterator[str]:
         """What is wrong with the weights."""
-        return self.health.complaints()
+        return self.health.warning_texts()

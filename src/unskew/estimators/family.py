@@ -27,7 +27,7 @@ from unskew.estimators.cells import Deltas, Sample
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.point import ips, self_normalized
 from unskew.estimators.sums import Sums, common_part, sums_of_groups
-from unskew.estimators.wanted import AddsUp, Scope, Unit, Wanted
+from unskew.estimators.wanted import AddsUp, Scope, SumSpec, Unit
 from unskew.types import Matrix, Vector
 
 
@@ -66,13 +66,13 @@ class SelfNormalized:
         """The weighted mean."""
         return _by_sums(self, deltas, sample)
 
-    def wants(self, *, is_ratio: bool, is_mean_of_users: bool, cluster: Unit | None) -> Wanted:  # noqa: ARG002
+    def wants(self, *, is_ratio: bool, is_mean_of_users: bool, cluster: Unit | None) -> SumSpec:  # noqa: ARG002
         """Sums to divide by their base."""
         if is_mean_of_users:
-            return Wanted(self.is_weighted, "user", of_ratios=True)
-        return Wanted(self.is_weighted, cluster, is_ratio=True)
+            return SumSpec(self.is_weighted, "user", of_ratios=True)
+        return SumSpec(self.is_weighted, cluster, is_ratio=True)
 
-    def estimate(self, wanted: Wanted, sums: Sums, scope: Scope) -> Estimate:  # noqa: ARG002
+    def estimate(self, wanted: SumSpec, sums: Sums, scope: Scope) -> Estimate:  # noqa: ARG002
         """The ratio."""
         if sums.n_clusters is None and scope.n_observed < 2:
             raise UsageError(
@@ -93,16 +93,16 @@ class FixedNormalizer:
         """The weighted sum over all cells there are."""
         return _by_sums(self, deltas, sample)
 
-    def wants(self, *, is_ratio: bool, is_mean_of_users: bool, cluster: Unit | None) -> Wanted:
+    def wants(self, *, is_ratio: bool, is_mean_of_users: bool, cluster: Unit | None) -> SumSpec:
         """Sums, whose base is known: the number of all cells."""
         if is_ratio:
             ratio = SelfNormalized(self.name, self.is_weighted)
             return ratio.wants(
                 is_ratio=is_ratio, is_mean_of_users=is_mean_of_users, cluster=cluster
             )
-        return Wanted(self.is_weighted, cluster)
+        return SumSpec(self.is_weighted, cluster)
 
-    def estimate(self, wanted: Wanted, sums: Sums, scope: Scope) -> Estimate:
+    def estimate(self, wanted: SumSpec, sums: Sums, scope: Scope) -> Estimate:
         """The sum over the number of cells."""
         if wanted.divides_by_base:
             return SelfNormalized(self.name, self.is_weighted).estimate(wanted, sums, scope)
@@ -129,15 +129,15 @@ class GroupNormalized:
         """Ratios of groups, averaged."""
         return _by_sums(self, deltas, sample)
 
-    def wants(self, *, is_ratio: bool, is_mean_of_users: bool, cluster: Unit | None) -> Wanted:  # noqa: ARG002
+    def wants(self, *, is_ratio: bool, is_mean_of_users: bool, cluster: Unit | None) -> SumSpec:  # noqa: ARG002
         """Sums of the groups' ratios."""
         if is_ratio:
             raise UsageError(
                 f"{self.name!r} is for metrics that are means over all cells, not for ratios such as recall."
             )
-        return Wanted(self.is_weighted, "user" if self.by == "users" else "item", of_ratios=True)
+        return SumSpec(self.is_weighted, "user" if self.by == "users" else "item", of_ratios=True)
 
-    def estimate(self, wanted: Wanted, sums: Sums, scope: Scope) -> Estimate:  # noqa: ARG002
+    def estimate(self, wanted: SumSpec, sums: Sums, scope: Scope) -> Estimate:  # noqa: ARG002
         """Their mean."""
         return self_normalized(sums)
 
@@ -209,7 +209,7 @@ def _by_sums(estimator: AddsUp, deltas: Deltas, sample: Sample) -> Estimate:
     return estimator.estimate(wanted, _add_up(wanted, deltas, sample), sample)
 
 
-def _add_up(wanted: Wanted, deltas: Deltas, sample: Sample) -> Sums:
+def _add_up(wanted: SumSpec, deltas: Deltas, sample: Sample) -> Sums:
     """Sums of deltas; where they will be divided by their base, without what all cells share."""
     weight = sample.weight if wanted.is_weighted else sample.unit_weight
     if not wanted.divides_by_base or deltas.base is not None:
@@ -219,7 +219,7 @@ def _add_up(wanted: Wanted, deltas: Deltas, sample: Sample) -> Sums:
     return replace(_sums(wanted, value, deltas, weight, sample), shift=shift)
 
 
-def _sums(wanted: Wanted, value: Matrix, deltas: Deltas, weight: Vector, sample: Sample) -> Sums:
+def _sums(wanted: SumSpec, value: Matrix, deltas: Deltas, weight: Vector, sample: Sample) -> Sums:
     if wanted.of_ratios:
         groups = sample.users if wanted.unit == "user" else sample.items
         return sums_of_groups(value, weight=weight, base=deltas.base, groups=groups)

@@ -16,7 +16,7 @@ TOP_ROWS = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class WeightHealth:
+class WeightSummary:
     """Numbers that tell how far weights 1/P can be trusted."""
 
     n_observed: int
@@ -29,7 +29,7 @@ class WeightHealth:
     n_cells: int | None = None
 
     @classmethod
-    def of(cls, weight: Vector, *, n_cells: int | None = None) -> WeightHealth:
+    def of(cls, weight: Vector, *, n_cells: int | None = None) -> WeightSummary:
         """Measure weights."""
         mass = float(weight.sum())
         n_top = max(1, round(TOP_ROWS * weight.size))
@@ -48,7 +48,7 @@ class WeightHealth:
         """Sum of w over U * I: 1 in expectation; None where U * I is unknown."""
         return None if self.n_cells is None else self.mass / self.n_cells
 
-    def complaints(self) -> Iterator[str]:
+    def warning_texts(self) -> Iterator[str]:
         """What is wrong, with the number and what to do; nothing where all is well."""
         if self.sample_share < MIN_SAMPLE_SHARE:
             yield (

@@ -13,7 +13,7 @@ Unit: TypeAlias = Literal["user", "item"]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SumSpec:
     """Sums of h x, where x are the deltas of the models and the base, and of their products; see ``estimators.sums``."""
 
     is_weighted: bool
@@ -49,10 +49,10 @@ class Scope(Protocol):
 class AddsUp(Protocol):
     """An estimator that looks at nothing but sums, so that any engine can add them up."""
 
-    def wants(self, *, is_ratio: bool, is_mean_of_users: bool, cluster: Unit | None) -> Wanted:
+    def wants(self, *, is_ratio: bool, is_mean_of_users: bool, cluster: Unit | None) -> SumSpec:
         """The sums it is made of, for a metric that has a base or is a mean of users' ratios."""
         ...
 
-    def estimate(self, wanted: Wanted, sums: Sums, scope: Scope) -> Estimate:
+    def estimate(self, wanted: SumSpec, sums: Sums, scope: Scope) -> Estimate:
         """The risk of each model."""
         ...

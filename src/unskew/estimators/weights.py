@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unskew.data.propensities import PropensitiesLike, propensities_of
+from unskew.data.propensities import PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings
 from unskew.estimators.cells import Sample
 from unskew.estimators.sums import Clusters
@@ -23,4 +23,4 @@ def inverse_weights(
     [2.0, 100.0]
     """
     users, items = Clusters(log.user, log.n_users), Clusters(log.item, log.n_items)
-    return Sample(users, items, propensities_of(log, propensities), transform).weight
+    return Sample(users, items, as_propensities(log, propensities), transform).weight

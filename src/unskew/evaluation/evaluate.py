@@ -10,13 +10,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from unskew.data.propensities import PropensitiesLike, propensities_of
+from unskew.data.propensities import PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings, require_log
-from unskew.data.universe import Universe, UniverseLike, universe_of
+from unskew.data.universe import Universe, UniverseLike, resolve_universe
 from unskew.errors import BadPredictionError, PropensityWarning, UsageError
 from unskew.estimators.cells import Deltas, Imputed, Sample
 from unskew.estimators.family import Estimator
-from unskew.estimators.health import WeightHealth
+from unskew.estimators.health import WeightSummary
 from unskew.estimators.sums import Clusters, Resampling
 from unskew.estimators.transforms import WeightTransform
 from unskew.evaluation.arguments import (
@@ -33,7 +33,7 @@ from unskew.evaluation.evidence import Evidence
 from unskew.evaluation.imputation import impute, scored
 from unskew.evaluation.predictions import Predictions, PredictionsLike, read_predictions
 from unskew.evaluation.result import Evaluation
-from unskew.metrics.metric import Judged, Metric
+from unskew.metrics.metric import Metric, MetricInput
 from unskew.ranking.positions import Ranker, ranker_named
 from unskew.types import Vector
 
@@ -111,7 +111,7 @@ def evaluate(
     named = named_models(predictions)
     if not named:
         raise UsageError("there are no predictions to evaluate.")
-    log = replace(log, universe=universe_of(log, universe))
+    log = replace(log, universe=resolve_universe(log, universe))
     asked_metrics = chosen_metrics(metrics, relevant=relevant)
     warn_of_scores(named, asked_metrics)
     warn_of_clicks(named, asked_metrics, log)
@@ -191,18 +191,18 @@ def _sample(
     users = Clusters(log.user, universe.n_users, resampling)
     items = Clusters(log.item, universe.n_items, resampling)
     kinds = {None: None if resampling is None else users, "user": users, "item": items}
-    checked = None if propensities is None else propensities_of(log, propensities)
+    checked = None if propensities is None else as_propensities(log, propensities)
     return Sample(users, items, checked, transform, kinds[cluster], log.universe)
 
 
-def _judge(model: Predictions, log: Ratings, metrics: Sequence[Metric]) -> Judged:
+def _judge(model: Predictions, log: Ratings, metrics: Sequence[Metric]) -> MetricInput:
     """Ask a model once for whatever the metrics read."""
     ranking = [metric.top for metric in metrics if metric.ranks]
     top = (
         None if None in ranking else max((top for top in ranking if top is not None), default=None)
     )
     n_items = None if log.universe is None else log.universe.n_items
-    return Judged(
+    return MetricInput(
         log.rating,
         log.item,
         log.rating,
@@ -217,7 +217,7 @@ def _judge(model: Predictions, log: Ratings, metrics: Sequence[Metric]) -> Judge
 def _fill(
     imputation: PredictionsLike | None,
     models: Sequence[Predictions],
-    judged: Sequence[Judged],
+    judged: Sequence[MetricInput],
     log: Ratings,
     estimators: Sequence[Estimator],
 ) -> Callable[[Metric], Imputed] | None:
@@ -229,7 +229,10 @@ def _fill(
 
 
 def _deltas(
-    metric: Metric, judged: Sequence[Judged], fill: Callable[[Metric], Imputed] | None, log: Ratings
+    metric: Metric,
+    judged: Sequence[MetricInput],
+    fill: Callable[[Metric], Imputed] | None,
+    log: Ratings,
 ) -> Deltas:
     deltas = [metric(cells) for cells in judged]
     for delta in deltas:
@@ -253,14 +256,14 @@ def _refuse_infinite(metric: Metric, delta: Vector, log: Ratings) -> None:
         )
 
 
-def _check_weights(sample: Sample, estimators: Sequence[Estimator]) -> WeightHealth | None:
+def _check_weights(sample: Sample, estimators: Sequence[Estimator]) -> WeightSummary | None:
     """Warn, with numbers, where the weights say that the data can hardly answer."""
     if not any(estimator.is_weighted for estimator in estimators) or not sample.weight.any():
         return None
     compare_mass = sample.universe is not None and sample.transform is None
-    health = WeightHealth.of(
+    health = WeightSummary.of(
         sample.weight, n_cells=sample.universe.n_cells if sample.universe and compare_mass else None
     )
-    for complaint in health.complaints():
+    for complaint in health.warning_texts():
         warnings.warn(complaint, PropensityWarning, stacklevel=3)
     return health

@@ -11,7 +11,7 @@ from unskew.errors import UsageError
 from unskew.evaluation.expressions import Column, Table, Totals, as_column, choose, named
 from unskew.evaluation.frame_log import FrameLog, position, prediction
 from unskew.evaluation.frame_sums import KEPT, Ledger
-from unskew.metrics.metric import Judged, nothing_relevant, unclear_relevance
+from unskew.metrics.metric import MetricInput, nothing_relevant, unclear_relevance
 from unskew.metrics.rating import MAX_LEVELS
 from unskew.ranking.positions import Positions
 from unskew.types import Vector
@@ -46,7 +46,7 @@ class Checks:
         """Have ratings counted that are neither 0 nor 1."""
         self.ledger.count(NOT_BINARY, self._is_kept & ~_is_binary())
 
-    def require_some(self, least: float) -> None:
+    def require_relevant(self, least: float) -> None:
         """Have ratings counted that are at least so large."""
         if least not in self.least:
             self.least.append(least)
@@ -88,13 +88,13 @@ def _count_name(place: int) -> str:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class JudgedColumns(Judged):
+class FrameMetricInput(MetricInput):
     """What a metric is given: columns where arrays would be."""
 
     checks: Checks = field(kw_only=True)
 
     @classmethod
-    def of(cls, model: int, checks: Checks, *, n_items: int | None) -> JudgedColumns:
+    def of(cls, model: int, checks: Checks, *, n_items: int | None) -> FrameMetricInput:
         """The cells as one model sees them."""
         log = checks.log
         return cls(
@@ -111,7 +111,7 @@ class JudgedColumns(Judged):
         """The distinct ratings, rising."""
         return self.checks.distinct()
 
-    def total_of_item(self, value: Vector) -> Vector:
+    def sum_by_item(self, value: Vector) -> Vector:
         """The sum of ``value`` over all cells of each cell's item."""
         return self.checks.log.table.sum_over(named(KEPT) * as_column(value), ["item"]).as_vector
 
@@ -119,9 +119,9 @@ class JudgedColumns(Judged):
         """Refuse ratings other than 0 and 1, once they are counted."""
         self.checks.require_binary()
 
-    def require_some(self, least: float) -> None:
+    def require_relevant(self, least: float) -> None:
         """Refuse a log without a rating of at least ``least``, once they are counted."""
-        self.checks.require_some(least)
+        self.checks.require_relevant(least)
 
 
 def _places(log: FrameLog, model: int) -> ColumnPlaces | None:
@@ -134,13 +134,13 @@ def _places(log: FrameLog, model: int) -> ColumnPlaces | None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Specimen(Judged):
+class MetricProbe(MetricInput):
     """Two made-up cells, on which a metric shows what it reads and what it gives, before anything is read."""
 
     reads: set[str] = field(default_factory=set)
 
     @classmethod
-    def new(cls) -> Specimen:
+    def new(cls) -> MetricProbe:
         """Ratings 0 and 1, predicted right and ranked."""
         value = np.array([0.0, 1.0])
         places = Positions(np.array([1, 0], np.int32), np.ones(2, np.int32))
@@ -148,10 +148,10 @@ class Specimen(Judged):
             value, np.array([0, 1], np.int32), value, prediction=value, positions=places, n_items=2
         )
 
-    def total_of_item(self, value: Vector) -> Vector:
+    def sum_by_item(self, value: Vector) -> Vector:
         """``value``, and a note that items matter."""
         self.reads.add("item")
         return value
 
-    def require_some(self, least: float) -> None:
+    def require_relevant(self, least: float) -> None:
         """Two made-up cells prove nothing."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, TypeAlias
 
 from unskew.data.columns import find_column
-from unskew.data.ids import shown
+from unskew.data.ids import format_id
 from unskew.data.propensities import SMALLEST
 from unskew.errors import (
     BadPredictionError,
@@ -316,7 +316,7 @@ class FrameLog:
 
     def name_cell(self, row: Mapping[str, Any]) -> str:
         """`` at user 'ann', item 7``: how errors point at a row, where it can be told from others."""
-        named_ids = [f"{role} {shown(row[role])}" for role in ("user", "item") if role in row]
+        named_ids = [f"{role} {format_id(row[role])}" for role in ("user", "item") if role in row]
         return f" at {', '.join(named_ids)}" if named_ids else ""
 
     def refuse_repeats(self) -> None:

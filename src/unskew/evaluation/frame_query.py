@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from unskew.data.universe import Universe, UniverseLike, named_universe
+from unskew.data.universe import Universe, UniverseLike, parse_universe
 from unskew.errors import BadPredictionError, PropensityWarning, UniverseError, UsageError
 from unskew.estimators.family import Estimator, without_universe
-from unskew.estimators.health import WeightHealth
+from unskew.estimators.health import WeightSummary
 from unskew.estimators.transforms import WeightTransform
-from unskew.estimators.wanted import AddsUp, Unit, Wanted
+from unskew.estimators.wanted import AddsUp, SumSpec, Unit
 from unskew.evaluation.arguments import describe_intervals
 from unskew.evaluation.expressions import Column, Totals, as_column, choose, named
-from unskew.evaluation.frame_cells import Checks, JudgedColumns, Specimen
+from unskew.evaluation.frame_cells import Checks, FrameMetricInput, MetricProbe
 from unskew.evaluation.frame_log import (
     BAD_WEIGHTS,
     OBSERVED_ROWS,
@@ -34,13 +34,13 @@ RANKED, INCOMPLETE = "n_ranked", "n_incomplete"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QueryPlan:
     """Metrics and estimators, and which sums each pair of them is made of."""
 
     metrics: Sequence[Metric]
     estimators: Sequence[Estimator]
     cluster: Unit | None
-    wanted: Mapping[tuple[str, str], Wanted]
+    wanted: Mapping[tuple[str, str], SumSpec]
     """By (metric, estimator)."""
     ids: frozenset[str]
     """``"user"`` and ``"item"``, where anything depends on them."""
@@ -48,12 +48,12 @@ class Asked:
     @classmethod
     def of(
         cls, metrics: Sequence[Metric], estimators: Sequence[Estimator], cluster: Unit | None
-    ) -> Asked:
+    ) -> QueryPlan:
         """Look at what each metric gives for two made-up cells."""
-        wanted: dict[tuple[str, str], Wanted] = {}
+        wanted: dict[tuple[str, str], SumSpec] = {}
         ids: set[str] = set()
         for metric in metrics:
-            specimen = Specimen.new()
+            specimen = MetricProbe.new()
             shape = metric(specimen)
             ids |= specimen.reads
             wanted |= {
@@ -78,7 +78,7 @@ class Asked:
         return not all(metric.ranks for metric in self.metrics)
 
 
-def _wanted(estimator: Estimator, shape: Delta, cluster: Unit | None) -> Wanted:
+def _wanted(estimator: Estimator, shape: Delta, cluster: Unit | None) -> SumSpec:
     if not isinstance(estimator, AddsUp):
         raise UsageError(
             f"{estimator.name!r} is not made of sums over logged cells alone, which is all that a frame can give. "
@@ -120,8 +120,8 @@ class Sizes:
                 raise UsageError(
                     "a universe for each group needs groups: say by=..., or pass universe=(n_users, n_items)."
                 )
-            return cls(None, {group: named_universe(universe) for group, universe in given.items()})
-        return cls(None if given is None else named_universe(given))
+            return cls(None, {group: parse_universe(universe) for group, universe in given.items()})
+        return cls(None if given is None else parse_universe(given))
 
     def of_group(self, group: Any) -> Universe | None:
         """That of a group; None where nobody said."""
@@ -155,7 +155,7 @@ class Query:
     """All that is to be added up, and how to read it."""
 
     log: FrameLog
-    asked: Asked
+    asked: QueryPlan
     ledger: Ledger
     checks: Checks
     readers: Mapping[tuple[str, str], Reader]
@@ -164,7 +164,7 @@ class Query:
 
     @classmethod
     def of(
-        cls, log: FrameLog, asked: Asked, sizes: Sizes, transform: WeightTransform | None
+        cls, log: FrameLog, asked: QueryPlan, sizes: Sizes, transform: WeightTransform | None
     ) -> Query:
         """Put the formulas of metrics, weights and estimators together; nothing is read yet."""
         for (_, estimator), wanted in asked.wanted.items():
@@ -245,7 +245,7 @@ class Query:
             n_dropped=round(totals[OBSERVED_ROWS]) - extent.n_observed,
         )
 
-    def _health(self, totals: Totals, extent: Extent) -> WeightHealth | None:
+    def _health(self, totals: Totals, extent: Extent) -> WeightSummary | None:
         """Warn, with numbers, where the weights say that the data can hardly answer."""
         mass = totals.get(WEIGHT, 0.0)
         if mass == 0:
@@ -255,18 +255,20 @@ class Query:
             if extent.universe is not None and self.transform is None
             else None
         )
-        health = WeightHealth(
+        health = WeightSummary(
             extent.n_observed, mass * mass / totals[WEIGHT_SQUARES], mass, None, n_cells
         )
-        for complaint in health.complaints():
+        for complaint in health.warning_texts():
             warnings.warn(complaint, PropensityWarning, stacklevel=4)
         return health
 
 
-def _readers(asked: Asked, checks: Checks, n_items: int | None) -> dict[tuple[str, str], Reader]:
+def _readers(
+    asked: QueryPlan, checks: Checks, n_items: int | None
+) -> dict[tuple[str, str], Reader]:
     """Store the deltas of every metric and model, and have their sums added up."""
     judged = [
-        JudgedColumns.of(model, checks, n_items=n_items)
+        FrameMetricInput.of(model, checks, n_items=n_items)
         for model in range(len(checks.log.columns.models))
     ]
     columns: dict[str, Column] = {}

@@ -13,7 +13,7 @@ from itertools import combinations_with_replacement
 import numpy as np
 
 from unskew.estimators.sums import Sums, require_clusters, require_groups
-from unskew.estimators.wanted import Scope, Unit, Wanted
+from unskew.estimators.wanted import Scope, SumSpec, Unit
 from unskew.evaluation.expressions import Column, Totals, choose, named
 
 ONE = "one"
@@ -42,7 +42,7 @@ class Ledger:
         terms = self.units.setdefault(unit, {present(unit): choose(named(KEPT) > 0.0, 1.0, 0.0)})
         terms.setdefault(name, column)
 
-    def want(self, wanted: Wanted, deltas: Sequence[str], base: str | None) -> Reader:
+    def want(self, wanted: SumSpec, deltas: Sequence[str], base: str | None) -> Reader:
         """Have the sums added up from columns of deltas, one a model, and of the base."""
         reader = Reader(wanted, (*deltas, base or ONE))
         for name in reader.columns:
@@ -68,7 +68,7 @@ class Ledger:
 class Reader:
     """Names of the sums that are wanted, and what they come to."""
 
-    wanted: Wanted
+    wanted: SumSpec
     columns: tuple[str, ...]
     """Deltas of the models, and the base at the end."""
 

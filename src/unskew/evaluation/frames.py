@@ -25,7 +25,7 @@ from unskew.evaluation.frame_log import (
     find_names,
     require_on_bad,
 )
-from unskew.evaluation.frame_query import Asked, FrameUniverse, Query, Sizes
+from unskew.evaluation.frame_query import FrameUniverse, Query, QueryPlan, Sizes
 from unskew.evaluation.frame_sums import KEPT
 from unskew.evaluation.groups import GroupedEvaluation
 from unskew.evaluation.result import Evaluation
@@ -103,7 +103,7 @@ def evaluate_frame(
     require_transform(transform)
     require_cluster(cluster)
     require_on_bad(on_bad)
-    asked = Asked.of(
+    asked = QueryPlan.of(
         chosen_metrics(metrics, relevant=relevant), chosen_estimators(estimators), cluster
     )
     counts_ids = check_duplicates or (isinstance(universe, str) and universe == "log")
@@ -152,7 +152,7 @@ def _in_order(results: Mapping[Any, Evaluation]) -> dict[Any, Evaluation]:
 
 
 def _columns(
-    asked: Asked,
+    asked: QueryPlan,
     there: Sequence[str],
     given: Mapping[str, str | None],
     prediction: str | Sequence[str] | None,

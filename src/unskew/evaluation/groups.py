@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from unskew.data.frames import make_frame
+from unskew.data.result import describe_json
 from unskew.errors import UnknownNameError
 from unskew.evaluation.result import Evaluation
-from unskew.presenting import signed, write_page
+from unskew.plugins import load_report_function
 from unskew.tables import html_table, text_table
 
 
@@ -55,12 +56,13 @@ class GroupedEvaluation(Mapping[Any, Evaluation]):
             {"group": group, **json.loads(found.to_json())} for group, found in self.groups.items()
         ]
         return json.dumps(
-            signed("grouped_evaluation") | {"by": self.by, "groups": groups}, default=str
+            describe_json("grouped_evaluation") | {"by": self.by, "groups": groups}, default=str
         )
 
     def to_html(self, path: str | Path) -> Path:
         """The groups beside one another, as one HTML file that needs nothing else. Returns its path."""
-        return write_page(self.to_json(), path)
+        page: Path = load_report_function("write_page")(self.to_json(), path)
+        return page
 
     def __repr__(self) -> str:
         return text_table(self.to_columns())

@@ -7,21 +7,21 @@ from dataclasses import replace
 
 import numpy as np
 
-from unskew.data.ids import shown
+from unskew.data.ids import format_id
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPredictionError, UniverseError
 from unskew.estimators.cells import Imputed
 from unskew.evaluation.predictions import BLOCK_CELLS, Predictions, Scored
-from unskew.metrics.metric import Judged, Metric
+from unskew.metrics.metric import Metric, MetricInput
 from unskew.ranking.positions import positions
-from unskew.tables import counted
+from unskew.tables import count_noun
 from unskew.types import IntVector, Matrix, Scores, Vector
 
 
 def impute(
     metric: Metric,
     models: Sequence[Predictions],
-    judged: Sequence[Judged],
+    judged: Sequence[MetricInput],
     imputation: Scored,
     log: Ratings,
 ) -> Imputed:
@@ -34,8 +34,8 @@ def impute(
 def _by_user(metric: Metric, models: Sequence[Scored], imputation: Scored, log: Ratings) -> Matrix:
     if log.universe is not None and log.universe.n_cells != log.n_cells:
         raise UniverseError(
-            f"the universe has {log.universe}, but the log knows the ids of {counted(log.n_users, 'user')} "
-            f"and {counted(log.n_items, 'item')} only. Build the log with users=[all user ids], "
+            f"the universe has {log.universe}, but the log knows the ids of {count_noun(log.n_users, 'user')} "
+            f"and {count_noun(log.n_items, 'item')} only. Build the log with users=[all user ids], "
             "items=[all item ids], so that every cell can be imputed."
         )
     sums = np.empty((log.n_users, len(models)))
@@ -57,19 +57,19 @@ def _check_finite(
 ) -> None:
     bad = np.argwhere(~np.isfinite(delta))
     if bad.size:
-        user, item = shown(log.users[users[bad[0, 0]]]), shown(log.items[bad[0, 1]])
+        user, item = format_id(log.users[users[bad[0, 0]]]), format_id(log.items[bad[0, 1]])
         raise BadPredictionError(
             f"{model.name!r} or {imputation.name!r} predicts no finite number for {len(bad)} cells outside the log; "
             f"the first is user {user}, item {item}. Doubly robust estimation reads every cell: predict those too."
         )
 
 
-def _judge_block(metric: Metric, scores: Scores, imputed: Scores, scale: Vector) -> Judged:
+def _judge_block(metric: Metric, scores: Scores, imputed: Scores, scale: Vector) -> MetricInput:
     n_users, n_items = scores.shape
     item = np.tile(np.arange(n_items, dtype=np.int32), n_users)
     rating = imputed.astype(np.float64).ravel()
     if not metric.ranks:
-        return Judged(
+        return MetricInput(
             rating, item, scale, prediction=scores.astype(np.float64).ravel(), n_items=n_items
         )
     user = np.repeat(np.arange(n_users, dtype=np.int32), n_items)
@@ -78,7 +78,7 @@ def _judge_block(metric: Metric, scores: Scores, imputed: Scores, scale: Vector)
         return scores[users]
 
     places = positions(user, item, n_users, n_items, scorer, top=metric.top)
-    return Judged(rating, item, scale, positions=places, n_items=n_items)
+    return MetricInput(rating, item, scale, positions=places, n_items=n_items)
 
 
 def scored(model: Predictions) -> Scored:

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from unskew.data.frames import make_frame
+from unskew.data.result import describe_json
 from unskew.data.universe import Universe
 from unskew.errors import UnknownNameError
 from unskew.estimators.estimate import Estimate
-from unskew.estimators.health import WeightHealth
+from unskew.estimators.health import WeightSummary
 from unskew.evaluation.evidence import Evidence
 from unskew.evaluation.portrait import portrait
-from unskew.presenting import drawing, signed, write_page
-from unskew.tables import counted, html_table, text_table
+from unskew.plugins import load_report_function
+from unskew.tables import count_noun, html_table, text_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +78,12 @@ class Comparison:
 
     def to_json(self) -> str:
         """All fields, and which model is better."""
-        return json.dumps(signed("comparison") | asdict(self) | {"better": self.better})
+        return json.dumps(describe_json("comparison") | asdict(self) | {"better": self.better})
 
     def to_html(self, path: str | Path) -> Path:
         """The difference as a page, as one HTML file that needs nothing else. Returns its path."""
-        return write_page(self.to_json(), path)
+        page: Path = load_report_function("write_page")(self.to_json(), path)
+        return page
 
     def _repr_html_(self) -> str:
         return html_table(self.to_columns())
@@ -106,7 +108,7 @@ class Evaluation:
     intervals: str
     """How the intervals were made, in words."""
     universe: Universe | None = None
-    health: WeightHealth | None = None
+    health: WeightSummary | None = None
     """How far the weights can be trusted; None where no estimator weighted."""
     n_touched: int = 0
     """Weights that the transform changed."""
@@ -177,7 +179,7 @@ class Evaluation:
     def to_json(self) -> str:
         """The table, what it was computed from, and what a page shows of that."""
         return json.dumps(
-            signed("evaluation")
+            describe_json("evaluation")
             | {
                 "level": self.level,
                 "intervals": self.intervals,
@@ -196,7 +198,7 @@ class Evaluation:
                     asdict(each) | {"better": each.better} for each in self.differences()
                 ],
                 "warnings": [
-                    *([] if self.health is None else self.health.complaints()),
+                    *([] if self.health is None else self.health.warning_texts()),
                     *self._gaps(),
                 ],
             }
@@ -206,11 +208,12 @@ class Evaluation:
 
     def to_html(self, path: str | Path) -> Path:
         """Who is better, how sure that is and what it rests on, as one HTML file that needs nothing else. Returns its path."""
-        return write_page(self.to_json(), path)
+        page: Path = load_report_function("write_page")(self.to_json(), path)
+        return page
 
     def plot(self, ax: Any = None) -> Any:
         """Every estimate with its interval, a panel a metric; ``ax`` takes an axes for each. Returns the matplotlib figure."""
-        return drawing("evaluation")(self, ax)
+        return load_report_function("draw")("evaluation", self, ax)
 
     def __repr__(self) -> str:
         return f"{text_table(self.to_columns())}\n{self._footer()}"
@@ -220,8 +223,8 @@ class Evaluation:
 
     def _footer(self) -> str:
         where = "" if self.universe is None else f" of {self.universe}"
-        touched = f"; {counted(self.n_touched, 'weight')} transformed" if self.n_touched else ""
-        dropped = f"; {counted(self.n_dropped, 'bad row')} dropped" if self.n_dropped else ""
+        touched = f"; {count_noun(self.n_touched, 'weight')} transformed" if self.n_touched else ""
+        dropped = f"; {count_noun(self.n_dropped, 'bad row')} dropped" if self.n_dropped else ""
         ess = (
             ""
             if self.health is None
@@ -232,7 +235,7 @@ class Evaluation:
             for (metric, estimator), n in self._left_out()
         )
         notes = f"{ess}{touched}{dropped}{left_out}"
-        return f"{counted(self.n_observed, 'observed cell')}{where}; {self.level:.0%} intervals, {self.intervals}{notes}"
+        return f"{count_noun(self.n_observed, 'observed cell')}{where}; {self.level:.0%} intervals, {self.intervals}{notes}"
 
     def _gaps(self) -> Iterator[str]:
         return (

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from unskew.data.frames import make_frame
+from unskew.data.result import describe_json
 from unskew.errors import UnknownNameError, UsageError
 from unskew.estimators.estimate import Interval
 from unskew.estimators.transforms import Clip
 from unskew.evaluation.evidence import Evidence, Question
-from unskew.presenting import drawing, signed, write_page
-from unskew.tables import counted, html_table, text_table
+from unskew.plugins import load_report_function
+from unskew.tables import count_noun, html_table, text_table
 
 CLIP = "clip"
 ODDS_ERROR = "odds_error"
@@ -147,14 +148,15 @@ class Robustness:
 
     def to_json(self) -> str:
         """All fields and which model is better; null in place of infinity."""
-        fields = signed("robustness") | asdict(self) | {"better": self.better}
+        fields = describe_json("robustness") | asdict(self) | {"better": self.better}
         return json.dumps(
             fields | {name: _finite(fields[name]) for name in ("flips_at", "unsure_at")}
         )
 
     def to_html(self, path: str | Path) -> Path:
         """How long the order holds, as one HTML file that needs nothing else. Returns its path."""
-        return write_page(self.to_json(), path)
+        page: Path = load_report_function("write_page")(self.to_json(), path)
+        return page
 
     def _repr_html_(self) -> str:
         return f"{html_table(_shown(self.to_columns()))}<p>{escape(str(self))}</p>"
@@ -239,7 +241,7 @@ class Sensitivity:
     def to_json(self) -> str:
         """The table and what it was computed from."""
         return json.dumps(
-            signed("sensitivity")
+            describe_json("sensitivity")
             | {
                 "level": self.level,
                 "intervals": self.intervals,
@@ -254,7 +256,8 @@ class Sensitivity:
 
     def to_html(self, path: str | Path) -> Path:
         """The curve under clipping and the fan under odds errors, as one HTML file that needs nothing else. Returns its path."""
-        return write_page(self.to_json(), path)
+        page: Path = load_report_function("write_page")(self.to_json(), path)
+        return page
 
     def plot(
         self, ax: Any = None, *, metric: str | None = None, estimator: str | None = None
@@ -267,7 +270,9 @@ class Sensitivity:
         self._require(
             (("metric", metric, tuple(self.metrics)), ("estimator", estimator, self.estimators))
         )
-        return drawing("sensitivity")(self, ax, metric=metric, estimator=estimator)
+        return load_report_function("draw")(
+            "sensitivity", self, ax, metric=metric, estimator=estimator
+        )
 
     def __repr__(self) -> str:
         return "\n".join([text_table(_shown(self.to_columns())), *self._footer()])
@@ -279,7 +284,7 @@ class Sensitivity:
 
     def _footer(self) -> list[str]:
         return [
-            f"{counted(self.n_observed, 'observed cell')}; {self.level:.0%} intervals, {self.intervals}",
+            f"{count_noun(self.n_observed, 'observed cell')}; {self.level:.0%} intervals, {self.intervals}",
             *self.notes,
         ]
 

@@ -12,15 +12,15 @@ import numpy.typing as npt
 
 from unskew.data.binarize import require_threshold
 from unskew.data.checks import is_finite_number, whole_number
-from unskew.data.propensities import PropensitiesLike, propensities_of
+from unskew.data.propensities import PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings, require_log
 from unskew.errors import UnknownNameError, UsageError
-from unskew.factorization.objective import Problem, Side
+from unskew.factorization.objective import Objective, SortedCells
 from unskew.factorization.parameters import Parameters, require_parameters, without_offsets
 from unskew.factorization.solution import Iterative, run
 from unskew.factorization.solver import Solver
 from unskew.models.factored import FactorRecommender
-from unskew.progress import live_line
+from unskew.progress import progress_line
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import BoolVector, Vector
 
@@ -59,7 +59,7 @@ class AllCellsRecommender(FactorRecommender, Iterative):
         require_log(log)
         require_parameters(warm_start, (log.n_users, log.n_items, self.n_factors))
         self._check()
-        given = None if propensities is None else propensities_of(log, propensities).values
+        given = None if propensities is None else as_propensities(log, propensities).values
         named: list[npt.NDArray[Any]] = [
             log.user,
             log.item,
@@ -69,7 +69,7 @@ class AllCellsRecommender(FactorRecommender, Iterative):
         with (
             Workers(self.n_threads) as workers,
             single_blas_thread(),
-            live_line(self.verbose) as line,
+            progress_line(self.verbose) as line,
         ):
             outcome = run(
                 self._solver(log, given, workers),
@@ -132,7 +132,7 @@ class Wanted:
 
     def problem(
         self, n_factors: int, l2: float, *, weighs_penalty: bool, dtype: Dtype, workers: Workers
-    ) -> Problem:
+    ) -> Objective:
         """The same as extra weight on the log, and a sum over all cells that every row shares.
 
             c (t - f)^2 = (c - m) (t c / (c - m) - f)^2 + m f^2 - t^2 c m / (c - m)
@@ -141,10 +141,10 @@ class Wanted:
         """
         target, extra = self.log.rating - self.fill, self._extra()
         log = replace(self.log, rating=self.fill + target * self.weight / extra)
-        by_user = Side.of(
+        by_user = SortedCells.of(
             log.user, log.item, log.rating, 1 / extra, shape=(log.n_users, log.n_items), dtype=dtype
         )
-        by_item = Side.of(
+        by_item = SortedCells.of(
             log.item, log.user, log.rating, 1 / extra, shape=(log.n_items, log.n_users), dtype=dtype
         )
         if weighs_penalty:
@@ -153,7 +153,7 @@ class Wanted:
                 self._weighed(by_item, log.n_users),
             )
         fixed = -self.silence * float((np.square(target) * self.weight / extra).sum())
-        return Problem(by_user, by_item, n_factors, "none", l2, workers, self.silence, fixed)
+        return Objective(by_user, by_item, n_factors, "none", l2, workers, self.silence, fixed)
 
     def _extra(self) -> Vector:
         """What cells of the log weigh beyond the others."""
@@ -168,7 +168,7 @@ class Wanted:
             )
         return extra
 
-    def _weighed(self, side: Side, n_partners: int) -> Side:
+    def _weighed(self, side: SortedCells, n_partners: int) -> SortedCells:
         total = side.weight_of_rows + self.silence * n_partners
         return replace(side, row_ridge=total.astype(side.row_ridge.dtype))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from unskew.factorization.momentum import Sweeping
-from unskew.factorization.objective import Problem, Side
+from unskew.factorization.objective import Objective, SortedCells
 from unskew.factorization.parameters import Floats, Parameters
 
 
@@ -13,7 +13,7 @@ from unskew.factorization.parameters import Floats, Parameters
 class Alternating(Sweeping):
     """A solver of squared loss. The objective is that before the last step of the constant."""
 
-    problem: Problem
+    problem: Objective
 
     def _sweep(self, now: Parameters) -> tuple[Parameters, float]:
         """Users, items, constant."""
@@ -32,7 +32,7 @@ class Alternating(Sweeping):
         )
 
         def lines(
-            side: Side, partners: Floats, begin: tuple[Floats, Floats], other: Side
+            side: SortedCells, partners: Floats, begin: tuple[Floats, Floats], other: SortedCells
         ) -> tuple[Floats, float]:
             if is_rough:
                 return problem.improve(side, partners, constant, begin=begin, other=other)

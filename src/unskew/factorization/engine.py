@@ -13,7 +13,7 @@ from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.factorization.objective import Offsets
 from unskew.factorization.parameters import Parameters
-from unskew.factorization.solution import Checkpoint, Outcome
+from unskew.factorization.solution import Checkpoint, Solution
 from unskew.factorization.weights import Normalization
 from unskew.models.recommender import Seen
 from unskew.types import Vector
@@ -46,7 +46,7 @@ class Fit:
 class Fitted:
     """What came of it."""
 
-    outcome: Outcome[Parameters]
+    outcome: Solution[Parameters]
     mean: float
     """The weighted mean rating."""
     seen: Seen
@@ -80,7 +80,7 @@ class FrameFit:
 class FrameFitted:
     """What came of it."""
 
-    outcome: Outcome[Parameters]
+    outcome: Solution[Parameters]
     mean: float
     """The weighted mean rating."""
     users: Ids

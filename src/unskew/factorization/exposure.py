@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from unskew.factorization.objective import Side
+from unskew.factorization.objective import SortedCells
 from unskew.factorization.parameters import Floats, Parameters
 from unskew.threads import Workers
 from unskew.types import Matrix, Vector
@@ -53,9 +53,9 @@ class State:
 class ExposureSteps:
     """A solver of the negative log posterior; constants of the priors are left out of it."""
 
-    by_user: Side
+    by_user: SortedCells
     """Clicks, each rated 1."""
-    by_item: Side
+    by_item: SortedCells
     precision: float
     """Of y around v . w."""
     l2: float
@@ -112,7 +112,7 @@ class ExposureSteps:
         )
 
     def _solve(
-        self, side: Side, own: Floats, partners: Floats, log_odds: Floats, design: Floats
+        self, side: SortedCells, own: Floats, partners: Floats, log_odds: Floats, design: Floats
     ) -> tuple[Floats, Vector]:
         """Every row's best factors on the design, and the sum of its chances, which come from ``own`` and ``partners``."""
         from unskew.kernels.rows import lines_of_zeros, multiply_rows
@@ -140,7 +140,7 @@ class ExposureSteps:
 
     def _weighted_grams(
         self,
-        side: Side,
+        side: SortedCells,
         rows: Range,
         own: Floats,
         partners: Floats,
@@ -153,7 +153,7 @@ class ExposureSteps:
         clicks = _Clicks.of(side, rows)
         for block in _blocks(len(partners), BLOCK_PARTNERS, n_factors):
             score = self._scores(own[slice(*rows)], partners[slice(*block)])
-            chance = self._chances(score, log_odds[slice(*rows), slice(*block)])
+            chance = self._predict_codes(score, log_odds[slice(*rows), slice(*block)])
             chance[clicks.within(block)] = 1
             packed += chance @ _products(columns[:, slice(*block)]).T
             total += chance.sum(axis=1, dtype=np.float64)
@@ -172,7 +172,7 @@ class ExposureSteps:
         ).T
         return scores
 
-    def _chances(self, score: Floats, log_odds: Floats) -> Floats:
+    def _predict_codes(self, score: Floats, log_odds: Floats) -> Floats:
         """P(A = 1 | y = 0) of some cells, in the place of their scores."""
         np.square(score, out=score)
         score -= log_odds
@@ -233,7 +233,7 @@ class _Clicks:
     partner: npt.NDArray[np.intp]
 
     @classmethod
-    def of(cls, side: Side, rows: Range) -> _Clicks:
+    def of(cls, side: SortedCells, rows: Range) -> _Clicks:
         starts = side.starts[rows[0] : rows[1] + 1]
         row, partner = (
             np.repeat(np.arange(rows[1] - rows[0]), np.diff(starts)),

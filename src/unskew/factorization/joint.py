@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unskew.factorization import lbfgs
-from unskew.factorization.objective import Problem
+from unskew.factorization.objective import Objective
 from unskew.factorization.parameters import Parameters
 from unskew.types import Vector
 
@@ -19,7 +19,7 @@ MEMORY = 50
 class Joint:
     """A solver of squared or absolute loss; the vector is (V, W, a, b, c)."""
 
-    problem: Problem
+    problem: Objective
     is_absolute: bool = False
 
     @property

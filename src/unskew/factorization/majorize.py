@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from unskew.factorization.als import Alternating
-from unskew.factorization.objective import Offsets, Problem, Side
+from unskew.factorization.objective import Objective, Offsets, SortedCells
 from unskew.factorization.parameters import Parameters
 from unskew.factorization.reweighted import State
 from unskew.models.imputation import values_at
@@ -85,7 +85,7 @@ class Touching:
         """As they stand."""
         return state.parameters
 
-    def _above(self, at: Parameters, n_rounds: int) -> Problem:
+    def _above(self, at: Parameters, n_rounds: int) -> Objective:
         cells, (n_users, n_items) = self.bounded, self.bounded.shape
         target, weight = cells.above(values_at(at, cells.user, cells.item), n_rounds)
         kept = weight > 0
@@ -95,9 +95,13 @@ class Touching:
             target[kept],
             1 / weight[kept],
         )
-        by_user = Side.of(user, item, target, chance, shape=(n_users, n_items), dtype=self.dtype)
-        by_item = Side.of(item, user, target, chance, shape=(n_items, n_users), dtype=self.dtype)
-        return Problem(by_user, by_item, self.n_factors, self.offsets, self.l2, self.workers)
+        by_user = SortedCells.of(
+            user, item, target, chance, shape=(n_users, n_items), dtype=self.dtype
+        )
+        by_item = SortedCells.of(
+            item, user, target, chance, shape=(n_items, n_users), dtype=self.dtype
+        )
+        return Objective(by_user, by_item, self.n_factors, self.offsets, self.l2, self.workers)
 
     def _objective(self, parameters: Parameters) -> float:
         loss = self.bounded.loss(values_at(parameters, self.bounded.user, self.bounded.item))

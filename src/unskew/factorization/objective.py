@@ -35,7 +35,7 @@ LONGEST = 100_000
 
 
 @dataclass(frozen=True, eq=False)
-class Side:
+class SortedCells:
     """The log sorted by one side: row r's cells are ``starts[r]`` to ``starts[r + 1]``."""
 
     starts: npt.NDArray[np.int64]
@@ -56,7 +56,7 @@ class Side:
         *,
         shape: tuple[int, int],
         dtype: npt.DTypeLike,
-    ) -> Side:
+    ) -> SortedCells:
         """Sort cells by row; within a row the order of the log stays. ``shape`` has rows and partners. Penalties are alike."""
         from unskew.kernels.rows import entry_type, find_starts, sort_cells
 
@@ -97,7 +97,7 @@ class Side:
         """Of each cell."""
         return self.entries["root_weight"]
 
-    def weighing(self, root_weight: Floats) -> Side:
+    def weighing(self, root_weight: Floats) -> SortedCells:
         """The same with other weights."""
         entries = self.entries.copy()
         entries["root_weight"] = root_weight
@@ -127,15 +127,15 @@ def _even_ranges(starts: npt.NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Problem:
+class Objective:
     """sum over cells of w (y - v.w - a - b - c)^2 + l2 (||V||^2 + ||W||^2 [+ ||a||^2 + ||b||^2 + c^2]).
 
     ``everywhere`` adds ``everywhere * sum over all U I cells of (v . w)^2``, for models without offsets. Penalties that differ by
     row, and this, are for alternation alone.
     """
 
-    by_user: Side
-    by_item: Side
+    by_user: SortedCells
+    by_item: SortedCells
     n_factors: int
     offsets: Offsets
     l2: float
@@ -173,7 +173,7 @@ class Problem:
             ridge[-1] = 0
         return ridge
 
-    def penalty(self, side: Side, factors: Floats, offset: Floats) -> float:
+    def penalty(self, side: SortedCells, factors: Floats, offset: Floats) -> float:
         """What one side's rows add to the objective."""
         of_row = np.einsum("kd,kd->k", factors, factors)
         if self.penalizes_offsets:
@@ -218,7 +218,7 @@ class Problem:
             solutions[:, self.n_factors] = 1
         return solutions
 
-    def reweighed(self, at: Parameters, smallest: float) -> Problem:
+    def reweighed(self, at: Parameters, smallest: float) -> Objective:
         """The squared problem that touches this one's absolute loss from above at the errors of ``at``."""
         users = (
             self.as_solutions(at.user_factors, at.user_offset),
@@ -235,8 +235,13 @@ class Problem:
         )
 
     def _reweighed(
-        self, side: Side, partners: Floats, solutions: Floats, constant: float, smallest: float
-    ) -> Side:
+        self,
+        side: SortedCells,
+        partners: Floats,
+        solutions: Floats,
+        constant: float,
+        smallest: float,
+    ) -> SortedCells:
         from unskew.kernels.rows import reweigh
 
         number, reweighed = partners.dtype.type, side.entries.copy()
@@ -249,7 +254,7 @@ class Problem:
         self.workers.map(work, side.tasks)
         return replace(side, entries=reweighed)
 
-    def solve(self, side: Side, partners: Floats, constant: float) -> tuple[Floats, float]:
+    def solve(self, side: SortedCells, partners: Floats, constant: float) -> tuple[Floats, float]:
         """The best line of every row of ``side``, as solutions, and the sum of the penalised minima."""
         from unskew.kernels.rows import solve_rows
 
@@ -288,12 +293,12 @@ class Problem:
 
     def improve(
         self,
-        side: Side,
+        side: SortedCells,
         partners: Floats,
         constant: float,
         *,
         begin: tuple[Floats, Floats],
-        other: Side,
+        other: SortedCells,
     ) -> tuple[Floats, float]:
         """A better line of every row than its factors and offset in ``begin``, and what the penalised sums come to.
 
@@ -376,7 +381,7 @@ class Problem:
         return np.triu(self.everywhere * (lines.T @ lines)).astype(partners.dtype)
 
     def _solve_long(
-        self, side: Side, row: int, partners: Floats, constant: float, shared: Floats
+        self, side: SortedCells, row: int, partners: Floats, constant: float, shared: Floats
     ) -> tuple[Vector, float]:
         """One row's solution and minimum, its cells added up in pieces by all threads, and the pieces in their order."""
         from unskew.kernels.rows import gram_of
@@ -409,7 +414,7 @@ class Problem:
 
     def slope(
         self,
-        side: Side,
+        side: SortedCells,
         partners: Floats,
         solutions: Floats,
         constant: float,

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.ratings import Ratings
-from unskew.factorization.objective import Side
+from unskew.factorization.objective import SortedCells
 from unskew.factorization.parameters import Parameters
 from unskew.types import Matrix, Vector
 
@@ -22,9 +22,9 @@ class PseudoOutcome:
     Doubly robust learning has S = h (Y - G); a weighted click, and no imputation, is S = Y / P with G = 0.
     """
 
-    by_user: Side
+    by_user: SortedCells
     """S, in the place of ratings."""
-    by_item: Side
+    by_item: SortedCells
     user_lines: Matrix
     """``[v, a, 1]`` of G, or no columns at all."""
     item_lines: Matrix
@@ -51,10 +51,10 @@ class PseudoOutcome:
         )
         alike = np.ones(len(log))
         return cls(
-            Side.of(
+            SortedCells.of(
                 log.user, log.item, correction, alike, shape=(log.n_users, log.n_items), dtype=dtype
             ),
-            Side.of(
+            SortedCells.of(
                 log.item, log.user, correction, alike, shape=(log.n_items, log.n_users), dtype=dtype
             ),
             users,

@@ -13,7 +13,7 @@ import numpy as np
 
 from unskew.factorization import lbfgs
 from unskew.factorization.als import Alternating
-from unskew.factorization.objective import Problem, Side
+from unskew.factorization.objective import Objective, SortedCells
 from unskew.factorization.parameters import Floats, Parameters
 from unskew.types import Vector
 
@@ -26,8 +26,8 @@ FIRST_LENGTH = 0.5
 class Reduced:
     """A solver of squared loss. The vector that L-BFGS sees is (W, b, c) of the smaller side, scaled to even curvature."""
 
-    problem: Problem
-    solved: Side
+    problem: Objective
+    solved: SortedCells
     """The log by the side that is solved exactly."""
     scale: Vector
     """For each row of the other side the root of its weight: its unknowns are multiplied by it."""
@@ -38,7 +38,7 @@ class Reduced:
         return 1
 
     @classmethod
-    def of(cls, problem: Problem) -> Reduced:
+    def of(cls, problem: Objective) -> Reduced:
         """Solve the larger side, search over the smaller one."""
         solved, outer = problem.by_user, problem.by_item
         if solved.n_rows < outer.n_rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from unskew.factorization import lbfgs
-from unskew.factorization.objective import Problem
+from unskew.factorization.objective import Objective
 from unskew.factorization.parameters import Parameters
 from unskew.factorization.reduced import Reduced
 
@@ -26,7 +26,7 @@ class State:
 class Reweighted:
     """A solver of absolute loss: a parabola above every error, a few reduced steps on their sum, and again."""
 
-    problem: Problem
+    problem: Objective
 
     @property
     def n_steps(self) -> int:

@@ -16,7 +16,7 @@ from scipy import linalg
 
 from unskew.errors import UsageError
 from unskew.factorization.momentum import State, Sweeping
-from unskew.factorization.objective import Offsets, Side
+from unskew.factorization.objective import Offsets, SortedCells
 from unskew.factorization.parameters import Floats, Parameters, without_offsets
 from unskew.factorization.pseudo_outcome import PseudoOutcome, lines_of, sum_of_products
 from unskew.threads import Workers
@@ -84,7 +84,12 @@ class SharedGram(Sweeping):
         )
 
     def _solve(
-        self, side: Side, design: Floats, known: Vector, own_lines: Matrix, partner_lines: Matrix
+        self,
+        side: SortedCells,
+        design: Floats,
+        known: Vector,
+        own_lines: Matrix,
+        partner_lines: Matrix,
     ) -> tuple[Floats, Floats]:
         """The best rows of ``side``, and what the log adds to their right-hand sides: S times the design."""
         from unskew.kernels.rows import lines_of_zeros, multiply_rows

@@ -18,7 +18,7 @@ from unskew.data.checks import is_finite_number, whole_number
 from unskew.errors import UsageError
 from unskew.factorization.solver import Solver
 from unskew.io.model_files import replace_file
-from unskew.settings import Configured
+from unskew.settings import Configurable
 
 S = TypeVar("S")
 P = TypeVar("P")
@@ -50,7 +50,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Outcome(Generic[P]):
+class Solution(Generic[P]):
     """How a run ended."""
 
     parameters: P
@@ -59,7 +59,7 @@ class Outcome(Generic[P]):
     has_converged: bool
 
 
-class Iterative(Configured):
+class Iterative(Configurable):
     """What a model that is fitted step by step tells of its run, and how it names its checkpoint.
 
     Attributes
@@ -88,7 +88,7 @@ class Iterative(Configured):
         if not (is_finite_number(self.tol) and self.tol >= 0):
             raise UsageError(f"tol must be a finite number, at least 0; got {self.tol!r}.")
 
-    def _tell(self, outcome: Outcome[Any]) -> None:
+    def _tell(self, outcome: Solution[Any]) -> None:
         """Keep how the run went."""
         self.history_ = outcome.history
         self.objective_ = outcome.history[-1]
@@ -127,7 +127,7 @@ def run(
     tol: float,
     checkpoint: Checkpoint | None = None,
     report: Callable[[int, float], None] | None = None,
-) -> Outcome[P]:
+) -> Solution[P]:
     """Advance until a step lowers the objective by no more than ``tol`` of it, or ``max_iter`` steps are done."""
     state = solver.start(begin())
     history: tuple[float, ...] = (solver.value(state),)
@@ -142,7 +142,7 @@ def run(
             report(len(history) - 1, history[-1])
         if checkpoint is not None and (len(history) - 1) % checkpoint.every == 0:
             save_state(checkpoint, state, history)
-    return Outcome(solver.parameters(state), history, has_converged)
+    return Solution(solver.parameters(state), history, has_converged)
 
 
 def _is_flat(solver: Solver[S, P], state: S, history: tuple[float, ...], tol: float) -> bool:

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from unskew.data.propensities import PropensitiesLike, propensities_of
+from unskew.data.propensities import PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.errors import UnknownNameError, UsageError
@@ -46,7 +46,7 @@ def _known(
         return (
             np.full(len(log), uniform)
             if propensities is None
-            else propensities_of(log, propensities).values
+            else as_propensities(log, propensities).values
         )
     return as_propensity(transformed_weights(log, propensities, transform))
 

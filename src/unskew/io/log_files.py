@@ -9,13 +9,13 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.ids import Ids, encode, find_codes, missing_ids, shown
+from unskew.data.ids import Ids, encode, find_codes, format_id, missing_ids
 from unskew.data.propensities import SMALLEST
 from unskew.data.ratings import Ratings
 from unskew.data.universe import UniverseLike
 from unskew.errors import BadFileError, DuplicateCellError, EmptyLogError
 from unskew.io.table import Table, as_text, first_of
-from unskew.tables import counted
+from unskew.tables import count_noun
 from unskew.types import BoolVector, Vector
 
 OnBad: TypeAlias = Literal["raise", "drop"]
@@ -185,13 +185,13 @@ def rows_of_ids(table: Table, role: str, ids: Ids) -> Rows:
     known = encode(listed)[1]
     if len(known) < len(listed):
         raise BadFileError(
-            f"{table.name} lists {counted(len(listed) - len(known), role)} more than once. Keep one row for each."
+            f"{table.name} lists {count_noun(len(listed) - len(known), role)} more than once. Keep one row for each."
         )
     rows = find_codes(spelled_as(ids, listed), listed)
     if (rows < 0).any():
         raise BadFileError(
             f"{table.name} lacks {int((rows < 0).sum()):,} of the log's {len(ids):,} {role}s; "
-            f"the first is {shown(ids[first_of(rows < 0)])}. Add a row for each."
+            f"the first is {format_id(ids[first_of(rows < 0)])}. Add a row for each."
         )
     return rows.astype(np.intp)
 
@@ -275,7 +275,7 @@ def _each_cell_once(table: Table, user: Ids, item: Ids, rows: Rows, repeats: Rep
     again = first_of(first[group] != np.arange(cell.size))
     before = table.locate(int(rows[first[group[again]]]))
     raise DuplicateCellError(
-        f"{table.name}, {table.locate(int(rows[again]))}: user {shown(user[again])}, item {shown(item[again])} is there already, "
+        f"{table.name}, {table.locate(int(rows[again]))}: user {format_id(user[again])}, item {format_id(item[again])} is there already, "
         f"in {before}; {repeating(cell.size - distinct.size)}. "
         "Keep one row for each, or take the last one with duplicates='last'."
     )

@@ -21,7 +21,7 @@ from unskew._version import __version__
 from unskew.data.frames import is_frame, open_frame
 from unskew.data.ids import as_ids
 from unskew.errors import ModelFileError, UsageError
-from unskew.settings import Configured
+from unskew.settings import Configurable, fitted_state, require_fitted
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -38,9 +38,9 @@ Kinds = Mapping[str, type[Any]]
 """Models, and records that are settings of them, by name."""
 
 
-def write_model(model: Configured, path: Path) -> None:
+def write_model(model: Configurable, path: Path) -> None:
     """Write a fitted ``model`` to ``path``, all of it or nothing."""
-    model.require_fit()
+    require_fitted(model)
     parts: Parts = {}
     manifest = {
         "format": FORMAT,
@@ -58,7 +58,7 @@ def write_model(model: Configured, path: Path) -> None:
     replace_file(path, buffer.getvalue())
 
 
-def read_model(path: str | Path, kinds: Kinds) -> Configured:
+def read_model(path: str | Path, kinds: Kinds) -> Configurable:
     """Read a model that :func:`write_model` wrote; a damaged, altered, oversized or newer file is refused in words."""
     try:
         with zipfile.ZipFile(path) as archive:
@@ -100,21 +100,21 @@ def replace_file(path: Path, content: bytes) -> None:
         raise
 
 
-def _pack(model: Configured, prefix: str, parts: Parts) -> dict[str, Any]:
+def _pack(model: Configurable, prefix: str, parts: Parts) -> dict[str, Any]:
     """A model as JSON; its arrays go to ``parts``, and models inside it are packed the same way."""
     settings = {
         name: _packed(value, f"{prefix}{name}", parts) for name, value in model.get_params().items()
     }
     state = {
         name: _packed(value, f"{prefix}{name}", parts)
-        for name, value in model.fitted_state().items()
+        for name, value in fitted_state(model).items()
     }
     return {"class": type(model).__name__, "params": settings, "state": state}
 
 
 def _packed(value: Any, name: str, parts: Parts) -> Any:
     """One value: a kind and where its content is."""
-    if isinstance(value, Configured):
+    if isinstance(value, Configurable):
         return {"model": _pack(value, f"{name}.", parts)}
     if is_dataclass(value) and not isinstance(value, type):
         each = {field.name: getattr(value, field.name) for field in fields(value)}
@@ -130,7 +130,7 @@ def _packed(value: Any, name: str, parts: Parts) -> Any:
         )
         return {kind: name}
     if isinstance(value, list | tuple) and any(
-        isinstance(each, Configured | np.ndarray) for each in value
+        isinstance(each, Configurable | np.ndarray) for each in value
     ):
         return {
             "list": [_packed(each, f"{name}.{place}", parts) for place, each in enumerate(value)]
@@ -138,7 +138,7 @@ def _packed(value: Any, name: str, parts: Parts) -> Any:
     return {"value": _plain(value, name)}
 
 
-def _read(archive: zipfile.ZipFile, path: Path, kinds: Kinds) -> Configured:
+def _read(archive: zipfile.ZipFile, path: Path, kinds: Kinds) -> Configurable:
     size = sum(entry.file_size for entry in archive.infolist())
     if size > MOST_BYTES:
         raise ModelFileError(
@@ -156,7 +156,7 @@ def _read(archive: zipfile.ZipFile, path: Path, kinds: Kinds) -> Configured:
     return _unpack(manifest["model"], parts, path, kinds)
 
 
-def _unpack(packed: dict[str, Any], parts: Parts, path: Path, kinds: Kinds) -> Configured:
+def _unpack(packed: dict[str, Any], parts: Parts, path: Path, kinds: Kinds) -> Configurable:
     if packed["class"] not in kinds:
         raise ModelFileError(
             f"{path} holds a {packed['class']!r}, which this version does not know."
@@ -184,14 +184,16 @@ def _unpack(packed: dict[str, Any], parts: Parts, path: Path, kinds: Kinds) -> C
                     f"{path} holds something that this version does not know: {value!r}."
                 )
 
-    model: Configured = kind(**{name: unpacked(value) for name, value in packed["params"].items()})
+    model: Configurable = kind(
+        **{name: unpacked(value) for name, value in packed["params"].items()}
+    )
     for name, value in packed["state"].items():
         if name not in hints:
             raise ModelFileError(
                 f"{path} is not a whole model file: {name!r} is nothing that {kind.__name__} knows."
             )
         setattr(model, name, unpacked(value, name))
-    fault = model.check_restored() if packed["state"] else None
+    fault = model._find_inconsistency() if packed["state"] else None
     if fault is not None:
         raise ModelFileError(f"{path} is not a whole model file: {fault} Save the model again.")
     return model

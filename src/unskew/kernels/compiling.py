@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 from numba import njit
 from numba.core import event
 
-from unskew.progress import tell_person
+from unskew.progress import print_if_interactive
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -29,7 +29,9 @@ class Announcer(event.Listener):
         function = event.data["dispatcher"].py_func
         if not self.has_spoken and function.__module__.startswith("unskew."):
             self.has_spoken = True
-            tell_person("unskew: compiling for this processor, this once; it may take a minute.")
+            print_if_interactive(
+                "unskew: compiling for this processor, this once; it may take a minute."
+            )
 
     def on_end(self, event: Any) -> None:
         """Nothing to say."""

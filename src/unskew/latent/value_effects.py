@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.checks import float_array
-from unskew.data.propensities import PropensitiesLike, PropensityModel, propensities_of
+from unskew.data.propensities import PropensitiesLike, PropensityPredictor, as_propensities
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPropensityError, UniverseError, UsageError
 from unskew.types import Vector
@@ -100,7 +100,7 @@ def _from_cells(
     log: Ratings, levels: Vector, codes: Codes, propensities: PropensitiesLike
 ) -> Vector:
     """n_r / sum of 1 / P."""
-    inverse = propensities_of(log, propensities).inverse
+    inverse = as_propensities(log, propensities).inverse
     cells = np.bincount(codes, weights=inverse, minlength=levels.size)
     share = np.bincount(codes, minlength=levels.size) / cells
     if (share >= 1).any():
@@ -117,7 +117,7 @@ def _listed(levels: Vector, given: ValuePropensities) -> Vector:
         return float_array(given.of_ratings(levels), "value_propensities", BadPropensityError)
     if isinstance(given, Mapping) or (hasattr(given, "to_dict") and hasattr(given, "index")):
         return _looked_up(levels, given if isinstance(given, Mapping) else given.to_dict())
-    if isinstance(given, PropensityModel):
+    if isinstance(given, PropensityPredictor):
         raise UsageError(
             f"{type(given).__name__} tells no propensity from a rating alone. Pass it as propensities instead: the share of "
             "logged cells at each rating follows from them."

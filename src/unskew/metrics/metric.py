@@ -12,7 +12,7 @@ from unskew.errors import BadPredictionError, UniverseError, UsageError
 from unskew.types import IntVector, Vector
 
 
-class Places(Protocol):
+class CellPositions(Protocol):
     """Where cells stand among all items of their user, 1 being the best place."""
 
     def mean(self, worth: Callable[[Vector], Vector], *, last: int) -> Vector:
@@ -21,7 +21,7 @@ class Places(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Judged:
+class MetricInput:
     """Some cells, and what one model says of them. A metric reads what it needs.
 
     A formula that asks for no more than NumPy's functions of one cell at a time, and for what is below, is a formula for columns
@@ -33,11 +33,11 @@ class Judged:
     scale: Vector
     """Ratings whose distinct values are the levels there are: those of the log, also where ``rating`` is imputed."""
     prediction: Vector | None = None
-    positions: Places | None = None
+    positions: CellPositions | None = None
     n_items: int | None = None
     """How many items there are to rank; None where nobody said."""
 
-    def rated(self) -> Vector:
+    def require_predictions(self) -> Vector:
         """The predictions, which a rating metric cannot do without."""
         if self.prediction is None:
             raise BadPredictionError(
@@ -45,7 +45,7 @@ class Judged:
             )
         return self.prediction
 
-    def ranked(self) -> tuple[Places, int]:
+    def require_positions(self) -> tuple[CellPositions, int]:
         """Positions and the number of items, which a ranking metric cannot do without."""
         if self.n_items is None:
             raise UniverseError(
@@ -62,7 +62,7 @@ class Judged:
         """The distinct ratings of the scale, rising."""
         return np.unique(self.scale)
 
-    def total_of_item(self, value: Vector) -> Vector:
+    def sum_by_item(self, value: Vector) -> Vector:
         """The sum of ``value`` over all cells of each cell's item."""
         by_item: Vector = np.bincount(self.item, weights=value).astype(np.float64)
         return by_item[self.item]
@@ -79,7 +79,7 @@ class Judged:
                 "Impute the probability of a 1, in [0, 1]."
             )
 
-    def require_some(self, least: float) -> None:
+    def require_relevant(self, least: float) -> None:
         """Refuse a log without a rating of at least ``least``."""
         if not (self.scale >= least).any():
             raise nothing_relevant(self.scale.max(), least)
@@ -132,6 +132,6 @@ class Metric(Protocol):
         """The last position that matters; None where all do."""
         ...
 
-    def __call__(self, judged: Judged, /) -> Delta:
+    def __call__(self, judged: MetricInput, /) -> Delta:
         """The deltas."""
         ...

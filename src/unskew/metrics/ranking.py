@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unskew.metrics.metric import Delta, Judged, Places
+from unskew.metrics.metric import CellPositions, Delta, MetricInput
 from unskew.types import Vector
 
 
@@ -19,12 +19,12 @@ def discount(place: Vector) -> Vector:
     return 1.0 / np.log2(place + 1.0)
 
 
-def share_in_top(places: Places, top: int) -> Vector:
+def share_in_top(places: CellPositions, top: int) -> Vector:
     """The chance that a cell's place is among the first ``top``: the share of its tie's places that are."""
     return places.mean(np.ones_like, last=top)
 
 
-def relevance(judged: Judged, threshold: float | None) -> Vector:
+def relevance(judged: MetricInput, threshold: float | None) -> Vector:
     """1 where the rating counts as relevant. Without a threshold the log's ratings must be 0 and 1 already.
 
     Imputed ratings may then be probabilities of 1.
@@ -35,10 +35,10 @@ def relevance(judged: Judged, threshold: float | None) -> Vector:
     return judged.rating
 
 
-def some_relevance(judged: Judged, threshold: float | None) -> Vector:
+def some_relevance(judged: MetricInput, threshold: float | None) -> Vector:
     """As :func:`relevance`, for metrics that divide by the number of relevant cells."""
     relevant = relevance(judged, threshold)
-    judged.require_some(1.0 if threshold is None else threshold)
+    judged.require_relevant(1.0 if threshold is None else threshold)
     return relevant
 
 
@@ -55,9 +55,9 @@ class DiscountedGain:
         """``dcg`` or ``dcg@k``."""
         return "dcg" if self.top is None else f"dcg@{self.top}"
 
-    def __call__(self, judged: Judged, /) -> Delta:
+    def __call__(self, judged: MetricInput, /) -> Delta:
         """Eq. (8): I * Y / log2(position + 1)."""
-        places, n_items = judged.ranked()
+        places, n_items = judged.require_positions()
         last = n_items if self.top is None else min(self.top, n_items)
         return Delta(n_items * places.mean(discount, last=last) * judged.rating)
 
@@ -75,9 +75,9 @@ class CumulativeGain:
         """``cg@k``."""
         return f"cg@{self.top}"
 
-    def __call__(self, judged: Judged, /) -> Delta:
+    def __call__(self, judged: MetricInput, /) -> Delta:
         """Eq. (7): (I / k) * Y * 1{position <= k}."""
-        places, n_items = judged.ranked()
+        places, n_items = judged.require_positions()
         return Delta(
             n_items / self.top * share_in_top(places, min(self.top, n_items)) * judged.rating
         )
@@ -97,9 +97,9 @@ class Precision:
         """``precision@k``."""
         return f"precision@{self.top}"
 
-    def __call__(self, judged: Judged, /) -> Delta:
+    def __call__(self, judged: MetricInput, /) -> Delta:
         """Eq. (9): (I / k) * Y * 1{position <= k} with Y in {0, 1}."""
-        places, n_items = judged.ranked()
+        places, n_items = judged.require_positions()
         in_top = share_in_top(places, min(self.top, n_items))
         return Delta(n_items / self.top * in_top * relevance(judged, self.relevant))
 
@@ -118,9 +118,9 @@ class Recall:
         """``recall@k``."""
         return f"recall@{self.top}"
 
-    def __call__(self, judged: Judged, /) -> Delta:
+    def __call__(self, judged: MetricInput, /) -> Delta:
         """Per user sum h Y 1{position <= k} / sum h Y: a ratio, so only consistent."""
-        places, n_items = judged.ranked()
+        places, n_items = judged.require_positions()
         base = some_relevance(judged, self.relevant)
         return Delta(
             base * share_in_top(places, min(self.top, n_items)), base, is_mean_of_users=True
@@ -145,11 +145,11 @@ class StratifiedRecall:
         """``stratified_recall@k``."""
         return f"stratified_recall@{self.top}"
 
-    def __call__(self, judged: Judged, /) -> Delta:
+    def __call__(self, judged: MetricInput, /) -> Delta:
         """Sum s_i Y 1{position <= k} / sum s_i Y over all users' cells, s_i = (positives of item i)^-beta."""
-        places, n_items = judged.ranked()
+        places, n_items = judged.require_positions()
         positive = some_relevance(judged, self.relevant)
-        base = positive * np.maximum(judged.total_of_item(positive), 1.0) ** -self.beta
+        base = positive * np.maximum(judged.sum_by_item(positive), 1.0) ** -self.beta
         return Delta(base * share_in_top(places, min(self.top, n_items)), base)
 
 
@@ -166,9 +166,9 @@ class AreaAboveTop:
     ranks: bool = True
     top: None = None
 
-    def __call__(self, judged: Judged, /) -> Delta:
+    def __call__(self, judged: MetricInput, /) -> Delta:
         """1 - (position - 1) / (I - 1), over relevant cells."""
-        places, n_items = judged.ranked()
+        places, n_items = judged.require_positions()
         base = some_relevance(judged, self.relevant)
         height = places.mean(lambda place: 1.0 - (place - 1.0) / max(n_items - 1, 1), last=n_items)
         return Delta(base * height, base)

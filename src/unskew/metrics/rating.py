@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unskew.metrics.metric import Delta, Judged
+from unskew.metrics.metric import Delta, MetricInput
 from unskew.types import Vector
 
 MAX_LEVELS = 101
@@ -53,9 +53,9 @@ class SquaredError:
     ranks: bool = False
     top: None = None
 
-    def __call__(self, judged: Judged, /) -> Delta:
+    def __call__(self, judged: MetricInput, /) -> Delta:
         """Eq. (3)."""
-        return Delta(squared_error(judged.rating, judged.rated()))
+        return Delta(squared_error(judged.rating, judged.require_predictions()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,9 @@ class AbsoluteError:
     ranks: bool = False
     top: None = None
 
-    def __call__(self, judged: Judged, /) -> Delta:
+    def __call__(self, judged: MetricInput, /) -> Delta:
         """Eq. (2)."""
-        return Delta(absolute_error(judged.rating, judged.rated()))
+        return Delta(absolute_error(judged.rating, judged.require_predictions()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,8 @@ class Accuracy:
     ranks: bool = False
     top: None = None
 
-    def __call__(self, judged: Judged, /) -> Delta:
+    def __call__(self, judged: MetricInput, /) -> Delta:
         """Eq. (4)."""
-        return Delta(hit(judged.rating, judged.rated(), rating_levels(judged.distinct())))
+        return Delta(
+            hit(judged.rating, judged.require_predictions(), rating_levels(judged.distinct()))
+        )

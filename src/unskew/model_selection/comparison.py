@@ -22,6 +22,7 @@ from unskew.data.checks import whole_number
 from unskew.data.frames import make_frame
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings
+from unskew.data.result import describe_json
 from unskew.errors import PropensityWarning, UnknownNameError, UsageError
 from unskew.evaluation.arguments import require_level
 from unskew.evaluation.random_test import (
@@ -38,9 +39,9 @@ from unskew.evaluation.random_test import (
 from unskew.metrics.rating import absolute_error, squared_error
 from unskew.model_selection.search import CrossValidation, cross_validate
 from unskew.models.matrix_factorization import MatrixFactorization
-from unskew.presenting import signed, write_page
-from unskew.progress import Track, bar, silent
-from unskew.tables import counted, html_table, text_table
+from unskew.plugins import load_report_function
+from unskew.progress import Track, no_progress, progress_bar
+from unskew.tables import count_noun, html_table, text_table
 from unskew.types import Vector
 
 Judge: TypeAlias = Callable[[Ratings, Vector], Judgement]
@@ -112,11 +113,14 @@ class LearnerComparison:
             "level": self.level,
             "n_seen": dict(self.n_seen),
         }
-        return json.dumps(signed("learners") | made | {"rows": [dict(row) for row in self.rows]})
+        return json.dumps(
+            describe_json("learners") | made | {"rows": [dict(row) for row in self.rows]}
+        )
 
     def to_html(self, path: str | Path) -> Path:
         """One page for people, without links to anything."""
-        return write_page(self.to_json(), path)
+        page: Path = load_report_function("write_page")(self.to_json(), path)
+        return page
 
     def __repr__(self) -> str:
         return f"{text_table(self._shown())}\n{self._footer()}"
@@ -142,7 +146,7 @@ class LearnerComparison:
             if n
         )
         return (
-            f"{counted(self.n_seeds, 'seed')}; {self.level:.0%} intervals of the mean over seeds, users of the test being the "
+            f"{count_noun(self.n_seeds, 'seed')}; {self.level:.0%} intervals of the mean over seeds, users of the test being the "
             f"sample; difference to {self.reference!r} paired by user, p by Holm; seconds a seed, with the search{seen}"
         )
 
@@ -211,7 +215,7 @@ def compare_learners(
         cross_validate, n_folds=n_folds, estimator=estimator, metric=loss, n_threads=n_threads
     )
     jobs = [(name, seed) for name in contenders for seed in range(seeds)]
-    track: Track = bar if verbose else silent
+    track: Track = progress_bar if verbose else no_progress
     fits: dict[str, list[_Fit]] = {name: [] for name in contenders}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PropensityWarning)

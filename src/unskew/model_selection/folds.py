@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from unskew.data.binarize import cut
+from unskew.data.binarize import apply_threshold
 from unskew.data.checks import whole_number
 from unskew.data.propensities import Propensities
 from unskew.data.ratings import Ratings
@@ -62,7 +62,7 @@ class Fold:
         """The risk over all cells that the other part promises; a model of clicks is judged on clicks."""
         validation, threshold = self.validation, getattr(fitted, "threshold", None)
         if threshold is not None and not find_metric(metric, relevant=self.relevant).ranks:
-            validation = cut(validation, threshold)
+            validation = apply_threshold(validation, threshold)
         result = evaluate(
             validation,
             fitted,

@@ -16,16 +16,16 @@ import numpy as np
 
 from unskew.data.checks import is_finite_number
 from unskew.data.frames import make_frame
-from unskew.data.propensities import PropensitiesLike, propensities_of
+from unskew.data.propensities import PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings
-from unskew.engine_homes import engine_named
+from unskew.data.result import describe_json
 from unskew.errors import PropensityWarning, UnskewWarning, UsageError
 from unskew.evaluation.arguments import SCORES, warn_of_scores
 from unskew.factorization.engine import Frame
 from unskew.metrics.names import find_metric
 from unskew.model_selection.folds import Part, split
-from unskew.presenting import signed, write_page
-from unskew.progress import Track, bar, silent
+from unskew.plugins import find_engine, load_report_function
+from unskew.progress import Track, no_progress, progress_bar
 from unskew.tables import html_table, text_table
 from unskew.threads import Workers, single_blas_thread
 
@@ -123,12 +123,13 @@ class CrossValidation:
         ]
         rest = {"estimator": self.estimator, "rows": list(self.table), "history": history}
         return json.dumps(
-            signed("cross_validation") | found | rest | dict(self.setup), default=repr
+            describe_json("cross_validation") | found | rest | dict(self.setup), default=repr
         )
 
     def to_html(self, path: str | Path) -> Path:
         """The choice, the surface of scores and the learning curve, as one HTML file that needs nothing else; its path."""
-        return write_page(self.to_json(), path)
+        page: Path = load_report_function("write_page")(self.to_json(), path)
+        return page
 
     def __repr__(self) -> str:
         return f"{text_table(self.to_columns())}\nbest by {self.estimator} of {self.metric}: {self.best_params}"
@@ -171,7 +172,7 @@ def cross_validate(
     settings = _settings(model, grid)
     judge = find_metric(metric, relevant=relevant)
     warn_of_scores({type(model).__name__: model}, [judge])
-    source = engine_named(engine)
+    source = find_engine(engine)
     if source is None:
         whole, folds = _split_here(
             log, propensities, n_folds=n_folds, random_state=random_state, relevant=relevant
@@ -185,7 +186,7 @@ def cross_validate(
             f"{type(source).__name__} has no folds. Pass engine='spark', or leave engine=... out."
         )
     paths = [(path, fold) for path in _paths(settings) for fold in folds]
-    track: Track = bar if verbose else silent
+    track: Track = progress_bar if verbose else no_progress
     with (
         single_blas_thread(),
         warnings.catch_warnings(),
@@ -282,7 +283,7 @@ def _split_here(
     random_state: int,
     relevant: float | None,
 ) -> tuple[Whole, Sequence[Judging]]:
-    known = None if propensities is None else propensities_of(log, propensities)
+    known = None if propensities is None else as_propensities(log, propensities)
     return Part(log, known), list(
         split(log, known, n_folds=n_folds, random_state=random_state, relevant=relevant)
     )

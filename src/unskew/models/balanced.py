@@ -6,7 +6,7 @@ from abc import abstractmethod
 from typing import Literal, Self
 
 from unskew.data.checks import whole_number
-from unskew.data.propensities import PropensitiesLike, propensities_of
+from unskew.data.propensities import PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings, require_log
 from unskew.errors import UsageError
 from unskew.factorization.balancing import Features, balanced
@@ -17,7 +17,7 @@ from unskew.factorization.weights import weighted_mean
 from unskew.models.factored import FactorRecommender
 from unskew.models.imputation import Weighting, chosen_imputer, imputation_weight, require_weighting
 from unskew.models.matrix_factorization import MatrixFactorization
-from unskew.progress import live_line
+from unskew.progress import progress_line
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import Vector
 
@@ -74,7 +74,7 @@ class BalancedFactorization(FactorRecommender, Iterative):
             raise UsageError(
                 f"{type(self).__name__} needs propensities to balance: pass fit(log, propensities)."
             )
-        given = propensities_of(log, propensities).values
+        given = as_propensities(log, propensities).values
         model = MatrixFactorization(
             self.n_factors, self.l2, offsets=self.offsets, max_iter=self.max_iter, tol=self.tol, dtype=self.dtype,
             random_state=self.random_state,
@@ -82,7 +82,7 @@ class BalancedFactorization(FactorRecommender, Iterative):
         with (
             Workers(self.n_threads) as workers,
             single_blas_thread(),
-            live_line(self.verbose) as line,
+            progress_line(self.verbose) as line,
         ):
             self._prepare(log, given, workers)
             propensity, outcome = given, model.solve(log, 1 / given, workers, warm_start=warm_start)

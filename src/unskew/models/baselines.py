@@ -6,7 +6,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from unskew.data.propensities import PropensitiesLike, propensities_of
+from unskew.data.propensities import PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings, require_log
 from unskew.factorization.parameters import Parameters
 from unskew.models.factored import FactorRecommender
@@ -66,7 +66,7 @@ class OffsetsOnly(MatrixFactorization):
 
 
 def _weights(log: Ratings, propensities: PropensitiesLike | None) -> Vector:
-    return np.ones(len(log)) if propensities is None else propensities_of(log, propensities).inverse
+    return np.ones(len(log)) if propensities is None else as_propensities(log, propensities).inverse
 
 
 def _constant_and_items(log: Ratings, constant: float, item_offset: Vector) -> Parameters:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from unskew.data.ids import Ids, as_ids, find_codes
 from unskew.errors import UnknownNameError
 from unskew.models.recommender import OnUnknown, Recommender, Shapes
+from unskew.settings import require_fitted
 from unskew.threads import Workers
 from unskew.types import IntVector, Matrix, Scorer, Scores, Vector
 
@@ -86,7 +87,7 @@ class DistributionRecommender(Recommender):
 
     def scorer(self, users: Ids, items: Ids, /) -> Scorer:
         """Codes index ``users``, columns are ``items``; scores are means, since medians have too many ties to rank."""
-        self.require_fit()
+        require_fitted(self)
         user, item = find_codes(as_ids(users), self.users_), find_codes(as_ids(items), self.items_)
         return _MeanScorer(self._distribution, self.levels_, user, item, self.n_threads)
 

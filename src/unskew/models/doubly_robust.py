@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 
-from unskew.data.binarize import as_clicks
+from unskew.data.binarize import binarize
 from unskew.data.checks import whole_number
-from unskew.data.propensities import Propensities, PropensitiesLike, propensities_of
+from unskew.data.propensities import Propensities, PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings, require_log
 from unskew.errors import PropensityWarning, UnknownNameError, UsageError
 from unskew.estimators.transforms import WeightTransform
@@ -27,7 +27,7 @@ from unskew.factorization.shared_gram import SharedGram
 from unskew.factorization.solution import (
     Checkpoint,
     Iterative,
-    Outcome,
+    Solution,
     load_state,
     run,
     save_state,
@@ -44,7 +44,7 @@ from unskew.models.imputation import (
 )
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.targeting import targeted_weight
-from unskew.progress import live_line
+from unskew.progress import progress_line
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import Vector
 
@@ -181,13 +181,13 @@ class DoublyRobustFactorization(FactorRecommender, Iterative):
         require_log(log)
         require_parameters(warm_start, (log.n_users, log.n_items, self.n_factors))
         self._check()
-        wanted = as_clicks(log, self.threshold)
+        wanted = binarize(log, self.threshold)
         task = _Task(wanted, self._propensity(wanted, propensities), propensities, warm_start)
         saved = self._saved(task, checkpoint, checkpoint_every)
         with (
             Workers(self.n_threads) as workers,
             single_blas_thread(),
-            live_line(self.verbose) as line,
+            progress_line(self.verbose) as line,
         ):
 
             def report(step: int, value: float) -> None:
@@ -260,7 +260,7 @@ class DoublyRobustFactorization(FactorRecommender, Iterative):
                 f"{type(self).__name__} needs propensities: pass fit(log, propensities). Where ratings were seen at random, "
                 "unskew.UniformPropensity() says so; weighting='eib' does without."
             )
-        return propensities_of(log, propensities).values
+        return as_propensities(log, propensities).values
 
     def _saved(self, task: _Task, path: str | Path | None, every: int) -> Checkpoint | None:
         """Named by the weights, too, as ``targeted`` makes them of cells that are not in the log."""
@@ -337,7 +337,7 @@ class _Round:
     guess: Vector
     """The imputation on the log."""
     weight: Vector
-    outcome: Outcome[Parameters]
+    outcome: Solution[Parameters]
 
     def mean_outcome(self, log: Ratings) -> float:
         """The mean of T over all cells: the doubly robust estimate of the mean rating."""
@@ -387,7 +387,7 @@ def _restored(saved: Checkpoint) -> _Round | None:
         kept.imputed,
         kept.guess,
         kept.weight,
-        Outcome(kept.parameters, history, kept.has_converged),
+        Solution(kept.parameters, history, kept.has_converged),
     )
 
 
@@ -415,7 +415,7 @@ def pseudo_outcome(
     return target, float((weight * (1 - weight)) @ np.square(residual))
 
 
-def _squared(given: _Given, report: Report) -> Outcome[Parameters]:
+def _squared(given: _Given, report: Report) -> Solution[Parameters]:
     model, log = given.settings, given.log
     _warn_of_far(log, given.guess + given.weight * (log.rating - given.guess))
     target, fixed = pseudo_outcome(log, given.weight, given.guess, given.imputed, dtype=model.dtype)
@@ -430,12 +430,12 @@ def _squared(given: _Given, report: Report) -> Outcome[Parameters]:
         checkpoint=given.steps,
         report=report,
     )
-    return Outcome(
+    return Solution(
         outcome.parameters, tuple(value + fixed for value in outcome.history), outcome.has_converged
     )
 
 
-def _absolute(given: _Given, report: Report) -> Outcome[Parameters]:
+def _absolute(given: _Given, report: Report) -> Solution[Parameters]:
     model, log = given.settings, given.log
     loss = AbsoluteDifferences.of(
         log, given.weight, given.guess, given.imputed, random_state=model.random_state
@@ -453,7 +453,7 @@ def _absolute(given: _Given, report: Report) -> Outcome[Parameters]:
     )
 
 
-LOSSES: Mapping[str, Callable[[_Given, Report], Outcome[Parameters]]] = {
+LOSSES: Mapping[str, Callable[[_Given, Report], Solution[Parameters]]] = {
     "squared": _squared,
     "absolute": _absolute,
 }

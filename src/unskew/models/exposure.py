@@ -14,7 +14,7 @@ from unskew.factorization.all_cells import (
     require_positive,
 )
 from unskew.factorization.exposure import Exposed, ExposureSteps
-from unskew.factorization.objective import Side
+from unskew.factorization.objective import SortedCells
 from unskew.factorization.parameters import Parameters
 from unskew.models.recommender import Shapes
 from unskew.threads import Workers
@@ -108,10 +108,10 @@ class ExposureFactorization(AllCellsRecommender):
             )
         clicks = log.take(clicked_cells(log, self.threshold))
         ones = np.ones(len(clicks))
-        by_user = Side.of(
+        by_user = SortedCells.of(
             clicks.user, clicks.item, ones, ones, shape=(log.n_users, log.n_items), dtype=self.dtype
         )
-        by_item = Side.of(
+        by_item = SortedCells.of(
             clicks.item, clicks.user, ones, ones, shape=(log.n_items, log.n_users), dtype=self.dtype
         )
         return ExposureSteps(by_user, by_item, self.precision, self.l2, self.prior, workers)

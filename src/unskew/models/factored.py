@@ -9,6 +9,7 @@ from unskew.data.ids import Ids, as_ids, find_codes
 from unskew.data.ratings import Ratings
 from unskew.factorization.parameters import Parameters, rows_or_zero
 from unskew.models.recommender import Recommender, Seen, Shapes
+from unskew.settings import require_fitted
 from unskew.types import IntVector, Scorer, Vector
 
 
@@ -36,7 +37,7 @@ class FactorRecommender(Recommender):
 
         Where items have no offsets to be ranked by, an unknown user has the factors of the mean user.
         """
-        self.require_fit()
+        require_fitted(self)
         user, item = find_codes(as_ids(users), self.users_), find_codes(as_ids(items), self.items_)
         found = self.parameters_
         factors = rows_or_zero(found.user_factors, user)

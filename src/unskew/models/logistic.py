@@ -9,14 +9,14 @@ from typing import Any, Literal, Self
 import numpy as np
 from scipy import special
 
-from unskew.data.binarize import as_clicks
+from unskew.data.binarize import binarize
 from unskew.data.ids import Ids
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings, require_log
 from unskew.errors import BadRatingError
 from unskew.estimators.transforms import WeightTransform
 from unskew.factorization.majorize import Touching
-from unskew.factorization.objective import Offsets, Problem
+from unskew.factorization.objective import Objective, Offsets
 from unskew.factorization.parameters import Parameters, require_parameters
 from unskew.factorization.solver import Solver
 from unskew.factorization.weights import Normalization
@@ -35,7 +35,7 @@ class LogLoss:
     weight: Vector
 
     @classmethod
-    def of(cls, problem: Problem) -> Self:
+    def of(cls, problem: Objective) -> Self:
         """Its ratings are the clicks."""
         side = problem.by_user
         user = np.repeat(np.arange(side.n_rows, dtype=np.int32), np.diff(side.starts))
@@ -117,14 +117,14 @@ class LogisticFactorization(MatrixFactorization):
         """As :meth:`MatrixFactorization.fit`."""
         require_log(log)
         require_parameters(warm_start, (log.n_users, log.n_items, self.n_factors))
-        _require_clicks(as_clicks(log, self.threshold))
+        _require_clicks(binarize(log, self.threshold))
         saved = {"checkpoint": checkpoint, "checkpoint_every": checkpoint_every}
         super().fit(log, propensities, warm_start=warm_start, **saved)  # type: ignore[arg-type]
         if self.offsets == "none":
             self.fallback_ = float(special.logit(self.fallback_))
         return self
 
-    def _solver(self, problem: Problem) -> Solver[Any, Parameters]:
+    def _solver(self, problem: Objective) -> Solver[Any, Parameters]:
         return Touching(
             LogLoss.of(problem),
             self.n_factors,

@@ -8,23 +8,22 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from unskew.data.binarize import as_clicks
+from unskew.data.binarize import binarize
 from unskew.data.checks import is_finite_number, whole_number
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings, require_log
 from unskew.data.universe import Universe
-from unskew.engine_homes import engine_named
 from unskew.errors import UnknownNameError, UsageError
 from unskew.estimators.transforms import WeightTransform
 from unskew.factorization import initialization
 from unskew.factorization.als import Alternating
 from unskew.factorization.engine import Engine, Fit, Fitted, Frame, FrameEngine, FrameFit
 from unskew.factorization.joint import Joint
-from unskew.factorization.objective import Offsets, Problem, Side
+from unskew.factorization.objective import Objective, Offsets, SortedCells
 from unskew.factorization.parameters import Parameters, require_parameters
 from unskew.factorization.reduced import Reduced
 from unskew.factorization.reweighted import Reweighted
-from unskew.factorization.solution import Iterative, Outcome, run
+from unskew.factorization.solution import Iterative, Solution, run
 from unskew.factorization.solver import Solver
 from unskew.factorization.weights import (
     Normalization,
@@ -34,11 +33,12 @@ from unskew.factorization.weights import (
     weighted_mean,
 )
 from unskew.models.factored import FactorRecommender
-from unskew.progress import live_line
+from unskew.plugins import find_engine
+from unskew.progress import progress_line
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import Vector
 
-SOLVERS: Mapping[tuple[str, str], Callable[[Problem], Solver[Any, Parameters]]] = {
+SOLVERS: Mapping[tuple[str, str], Callable[[Objective], Solver[Any, Parameters]]] = {
     ("squared", "auto"): Alternating,
     ("squared", "reduced"): Reduced.of,
     ("squared", "als"): Alternating,
@@ -152,7 +152,7 @@ class MatrixFactorization(FactorRecommender, Iterative):
         of a column, and user factors are also in ``user_factors_frame``, a Spark data frame that is not saved with the model.
         """
         self._check()
-        elsewhere = engine_named(engine)
+        elsewhere = find_engine(engine)
         if isinstance(elsewhere, FrameEngine):
             return self._fit_frame(
                 elsewhere, log, propensities, warm_start, (checkpoint, checkpoint_every)
@@ -163,7 +163,7 @@ class MatrixFactorization(FactorRecommender, Iterative):
             )
         require_log(log)
         require_parameters(warm_start, (log.n_users, log.n_items, self.n_factors))
-        wanted = as_clicks(log, self.threshold)
+        wanted = binarize(log, self.threshold)
         propensity = training_propensities(
             wanted, propensities, self.normalize, self.weight_transform
         )
@@ -174,7 +174,7 @@ class MatrixFactorization(FactorRecommender, Iterative):
         saved = self._checkpoint(
             checkpoint, checkpoint_every, *named, sizes=sizes, begin=warm_start
         )
-        with live_line(self.verbose) as line:
+        with progress_line(self.verbose) as line:
             asked = Fit(
                 wanted,
                 propensity,
@@ -214,7 +214,7 @@ class MatrixFactorization(FactorRecommender, Iterative):
                 "a log that stays on Spark is fitted with squared loss, solver 'auto' or 'reduced', and no weight_transform. "
                 "Transform the column of propensities instead, or leave engine=... out."
             )
-        with live_line(self.verbose) as line:
+        with progress_line(self.verbose) as line:
             fitted = engine.fit_frame(
                 FrameFit(
                     frame,
@@ -269,7 +269,7 @@ class MatrixFactorization(FactorRecommender, Iterative):
         workers: Workers,
         *,
         warm_start: Parameters | None = None,
-    ) -> Outcome[Parameters]:
+    ) -> Solution[Parameters]:
         """A run on ratings as they are that weigh ``weight``: one step of another learner. The model itself stays as it was."""
         self._check()
         wanted, propensity = _without_dropped(log, as_propensity(weight))
@@ -282,7 +282,7 @@ class MatrixFactorization(FactorRecommender, Iterative):
             tol=self.tol,
         )
 
-    def _solver(self, problem: Problem) -> Solver[Any, Parameters]:
+    def _solver(self, problem: Objective) -> Solver[Any, Parameters]:
         return SOLVERS[self.loss, self.solver](problem)
 
     def _check(self) -> None:
@@ -306,14 +306,16 @@ class MatrixFactorization(FactorRecommender, Iterative):
             raise UsageError(f"l2 must be a finite number, at least 0; got {self.l2!r}.")
         self._check_run()
 
-    def _problem(self, log: Ratings, propensity: Vector, workers: Workers) -> Problem:
+    def _problem(self, log: Ratings, propensity: Vector, workers: Workers) -> Objective:
         shape = log.n_users, log.n_items
         ways = ((log.user, log.item, shape), (log.item, log.user, shape[::-1]))
         by_user, by_item = workers.map(
-            lambda way: Side.of(*way[:2], log.rating, propensity, shape=way[2], dtype=self.dtype),
+            lambda way: SortedCells.of(
+                *way[:2], log.rating, propensity, shape=way[2], dtype=self.dtype
+            ),
             ways,
         )
-        return Problem(by_user, by_item, self.n_factors, self.offsets, self._ridge(log), workers)
+        return Objective(by_user, by_item, self.n_factors, self.offsets, self._ridge(log), workers)
 
     def _ridge(self, log: Ratings | Universe) -> float:
         penalizes = self.offsets == "regularized"

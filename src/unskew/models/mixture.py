@@ -35,7 +35,8 @@ from unskew.latent.value_effects import (
 )
 from unskew.models.discrete import Distribution, DistributionRecommender, Statistic
 from unskew.models.recommender import Shapes
-from unskew.progress import live_line
+from unskew.progress import progress_line
+from unskew.settings import require_fitted
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import IntVector, Matrix, Scorer, Scores, Vector
 
@@ -173,7 +174,7 @@ class MultinomialMixture(DistributionRecommender, Iterative):
         with (
             Workers(self.n_threads) as workers,
             single_blas_thread(),
-            live_line(self.verbose) as line,
+            progress_line(self.verbose) as line,
         ):
             solver = Expectation(
                 cells, self._mechanism(log, chance), self.smoothing, self.tol, workers
@@ -209,7 +210,7 @@ class MultinomialMixture(DistributionRecommender, Iterative):
 
     def scorer(self, users: Ids, items: Ids, /) -> Scorer:
         """Codes index ``users``, columns are ``items``; scores are means, since medians have too many ties to rank."""
-        self.require_fit()
+        require_fitted(self)
         user, item = find_codes(as_ids(users), self.users_), find_codes(as_ids(items), self.items_)
         known = self._unlogged()
         left = np.concatenate([known, known.mean(axis=1, keepdims=True)], axis=1)

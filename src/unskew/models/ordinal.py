@@ -27,7 +27,7 @@ from unskew.latent.value_effects import (
 )
 from unskew.models.discrete import Distribution, DistributionRecommender, Statistic
 from unskew.models.recommender import Shapes
-from unskew.progress import live_line
+from unskew.progress import progress_line
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import IntVector, Matrix, Vector
 
@@ -172,7 +172,7 @@ class OrdinalFactorization(DistributionRecommender, Iterative):
         with (
             Workers(self.n_threads) as workers,
             single_blas_thread(),
-            live_line(self.verbose) as line,
+            progress_line(self.verbose) as line,
         ):
             solver = OrdinalLikelihood.of(
                 log,

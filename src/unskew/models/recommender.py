@@ -13,13 +13,13 @@ import numpy.typing as npt
 
 from unskew.data.factors import Factors
 from unskew.data.frames import make_frame
-from unskew.data.ids import Ids, as_ids, find_codes, shown, unlike
+from unskew.data.ids import Ids, as_ids, describe_id_types, find_codes, format_id
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPredictionError, UnknownIdError, UnknownNameError, UsageError
 from unskew.io.model_files import write_model
 from unskew.ranking.positions import Ranker, ranker_named
-from unskew.settings import Configured
-from unskew.tables import counted
+from unskew.settings import Configurable, require_fitted
+from unskew.tables import count_noun
 from unskew.types import IntVector, Scorer, Scores, Vector
 
 OnUnknown: TypeAlias = Literal["fallback", "nan", "raise"]
@@ -56,10 +56,10 @@ class Recommendations:
         return make_frame(self.to_columns(), backend or self.backend)
 
     def __repr__(self) -> str:
-        return f"Recommendations({counted(len(self.users), 'user')}, {counted(self.items.shape[1], 'item')} each)"
+        return f"Recommendations({count_noun(len(self.users), 'user')}, {count_noun(self.items.shape[1], 'item')} each)"
 
 
-class Recommender(Configured, ABC):
+class Recommender(Configurable, ABC):
     """Predicts any pair of ids and recommends the best items; how a pair is predicted is the subclass's part."""
 
     predicts_ratings: ClassVar[bool] = True
@@ -109,7 +109,7 @@ class Recommender(Configured, ABC):
         An unknown user gets the items that are best without knowing who asks (``"fallback"``), none (``"nan"``), or an error.
         ``engine="gpu"`` ranks there if the model's predictions are products of factors, and here if not.
         """
-        self.require_fit()
+        require_fitted(self)
         ranker = ranker_named(engine)
         ids = as_ids(users)
         codes = self._codes(ids, self.users_, "user", on_unknown)
@@ -138,7 +138,7 @@ class Recommender(Configured, ABC):
 
     def n_seen(self, log: Ratings) -> int:
         """How many cells of ``log`` are in the log that the model was fitted to, where its errors say little."""
-        self.require_fit()
+        require_fitted(self)
         user, item = (
             find_codes(log.users, self.users_)[log.user],
             find_codes(log.items, self.items_)[log.item],
@@ -164,7 +164,7 @@ class Recommender(Configured, ABC):
         self, users: npt.ArrayLike, items: npt.ArrayLike, on_unknown: OnUnknown
     ) -> tuple[IntVector, IntVector]:
         """Codes of as many users as items."""
-        self.require_fit()
+        require_fitted(self)
         user, item = (
             self._codes(users, self.users_, "user", on_unknown),
             self._codes(items, self.items_, "item", on_unknown),
@@ -184,12 +184,12 @@ class Recommender(Configured, ABC):
             row = int((codes < 0).argmax())
             raise UnknownIdError(
                 f"{int((codes < 0).sum())} of {codes.size} {kind}s were not in the log; "
-                f"the first is {shown(asked[row])} at place {row}{unlike(asked, vocabulary)}. "
+                f"the first is {format_id(asked[row])} at place {row}{describe_id_types(asked, vocabulary)}. "
                 "Leave them out, or use on_unknown='fallback'."
             )
         return codes
 
-    def check_restored(self) -> str | None:
+    def _find_inconsistency(self) -> str | None:
         """Arrays must have the shapes that the ids call for."""
         shapes = {
             "seen_starts": (self.seen_starts_, (len(self.users_) + 1,)),

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from unskew.data.propensities import Propensities, PropensityModel
+from unskew.data.propensities import Propensities, PropensityPredictor
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPropensityError
 from unskew.estimators.transforms import WeightTransform
@@ -39,7 +39,7 @@ def targeted_weight(
 
 def _total_beyond(propensities: Any, log: Ratings, transform: WeightTransform | None) -> float:
     """The sum of h - 1 over all cells."""
-    if isinstance(propensities, Propensities | PropensityModel) or np.shape(propensities) != (
+    if isinstance(propensities, Propensities | PropensityPredictor) or np.shape(propensities) != (
         log.n_users,
         log.n_items,
     ):

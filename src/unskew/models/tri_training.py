@@ -17,7 +17,7 @@ from unskew.factorization.weights import training_propensities, weighted_mean
 from unskew.models.factored import FactorRecommender
 from unskew.models.imputation import values_at
 from unskew.models.matrix_factorization import MatrixFactorization
-from unskew.progress import live_line
+from unskew.progress import progress_line
 from unskew.threads import Workers, single_blas_thread
 
 
@@ -90,7 +90,7 @@ class TriTraining(FactorRecommender):
         with (
             Workers(self.n_threads) as workers,
             single_blas_thread(),
-            live_line(self.verbose) as line,
+            progress_line(self.verbose) as line,
         ):
             starts = (
                 copy(model).set_params(random_state=self.random_state + place) for place in range(3)

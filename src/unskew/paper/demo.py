@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.ratings import Ratings
+from unskew.data.result import describe_json
 from unskew.diagnostics.diagnose import diagnose
 from unskew.diagnostics.result import Diagnosis
 from unskew.evaluation.evaluate import evaluate
 from unskew.evaluation.result import Comparison, Evaluation
-from unskew.presenting import signed, write_page
+from unskew.plugins import load_report_function
 from unskew.simulation.simulate import Simulation, simulate
 
 METRICS = ("mae", "mse")
@@ -56,11 +57,12 @@ class Demo:
             "seed": self.seed,
             "diagnosis": json.loads(self.diagnosis().to_json()),
         }
-        return json.dumps(json.loads(self.evaluation.to_json()) | signed("demo") | told)
+        return json.dumps(json.loads(self.evaluation.to_json()) | describe_json("demo") | told)
 
     def to_html(self, path: str | Path) -> Path:
         """All of it as one HTML file that needs nothing else. Returns its path."""
-        return write_page(self.to_json(), path)
+        page: Path = load_report_function("write_page")(self.to_json(), path)
+        return page
 
     def summary(self) -> str:
         """What happened, in a paragraph."""

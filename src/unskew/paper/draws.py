@@ -12,8 +12,8 @@ import numpy.typing as npt
 from unskew.data.propensities import Propensities
 from unskew.estimators.point import ips, self_normalized
 from unskew.estimators.sums import Sums
-from unskew.metrics.metric import Judged, Metric
-from unskew.progress import Track, silent
+from unskew.metrics.metric import Metric, MetricInput
+from unskew.progress import Track, no_progress
 from unskew.ranking.positions import positions
 from unskew.simulation.observation import Observation
 from unskew.types import IntVector, Matrix, Scores, Vector
@@ -104,7 +104,7 @@ def draw_estimates(
     trials: int,
     seed: int,
     estimate: Estimate = with_known_propensities,
-    track: Track = silent,
+    track: Track = no_progress,
     label: str = "draws",
 ) -> Draws:
     """Draw a log ``trials`` times and estimate the mean of each row of ``deltas`` (risks x cells) from it alone."""
@@ -142,7 +142,7 @@ def all_deltas(
 
 def judge(
     truth: npt.NDArray[np.floating], scores: npt.NDArray[np.floating], metrics: Sequence[Metric]
-) -> Judged:
+) -> MetricInput:
     """A complete truth as cells to judge, with what ``scores`` says of every one."""
     n_users, n_items = truth.shape
     user = np.repeat(np.arange(n_users, dtype=np.int32), n_items)
@@ -152,7 +152,7 @@ def judge(
     def scorer(users: IntVector, /) -> Scores:
         return scores[users]
 
-    return Judged(
+    return MetricInput(
         rating,
         item,
         rating,

@@ -10,13 +10,13 @@ from unskew.paper.draws import ESTIMATORS, all_deltas, draw_estimates, rmse_with
 from unskew.paper.matrices import prediction_matrices
 from unskew.paper.reproduction import Reproduction
 from unskew.paper.world import ALPHAS, find_world
-from unskew.progress import Track, silent
+from unskew.progress import Track, no_progress
 
 METRICS = ("mse", "dcg@50")
 
 
 def figure2(
-    *, data: PathLike = None, trials: int = 50, seed: int = 0, track: Track = silent
+    *, data: PathLike = None, trials: int = 50, seed: int = 0, track: Track = no_progress
 ) -> Reproduction:
     """RMSE of naive, IPS and SNIPS for MSE and DCG@50, mean over the five predictions, at every alpha.
 

@@ -23,7 +23,7 @@ from unskew.paper.completion import all_predictions
 from unskew.paper.draws import random_ratings
 from unskew.paper.reproduction import Reproduction
 from unskew.paper.world import ALPHAS, World, find_world
-from unskew.progress import Track, silent
+from unskew.progress import Track, no_progress
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
 from unskew.simulation.observation import Observation
 from unskew.threads import Workers, single_blas_thread
@@ -106,7 +106,7 @@ def figure3(
     seed: int = 0,
     l2: Sequence[float] = L2,
     sample_sizes: Sequence[int] = SAMPLE_SIZES,
-    track: Track = silent,
+    track: Track = no_progress,
 ) -> Reproduction:
     """MSE over all cells of MF-IPS and MF-Naive, 20 factors and free offsets.
 

@@ -30,7 +30,7 @@ from unskew.paper.matrices import prediction_matrices
 from unskew.paper.reproduction import Reproduction
 from unskew.paper.table1 import ALPHA
 from unskew.paper.world import find_world
-from unskew.progress import Track, silent
+from unskew.progress import Track, no_progress
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
 from unskew.types import Vector
 
@@ -73,7 +73,7 @@ def figure4(
     trials: int = 50,
     seed: int = 0,
     sample_sizes: Sequence[int] = SAMPLE_SIZES,
-    track: Track = silent,
+    track: Track = no_progress,
 ) -> Reproduction:
     """RMSE of IPS and SNIPS with naive-Bayes propensities for MSE and DCG@50, mean over the five predictions, at alpha = 0.25.
 

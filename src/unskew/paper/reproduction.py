@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unskew.presenting import signed, write_page
+from unskew.data.result import describe_json
+from unskew.plugins import load_report_function
 from unskew.tables import html_table, text_table
 
 
@@ -40,7 +41,7 @@ class Reproduction:
     def to_json(self) -> str:
         """One object: name, trials, seed, rows; and what a page shows beside them."""
         return json.dumps(
-            signed("reproduction")
+            describe_json("reproduction")
             | {
                 "name": self.name,
                 "trials": self.trials,
@@ -57,7 +58,8 @@ class Reproduction:
 
     def to_html(self, path: str | Path) -> Path:
         """Ours beside the paper's, as one HTML file that needs nothing else. Returns its path."""
-        return write_page(self.to_json(), path)
+        page: Path = load_report_function("write_page")(self.to_json(), path)
+        return page
 
     def __repr__(self) -> str:
         return f"{text_table(self.table)}\n{self.caption}\n\n{self.summary}"

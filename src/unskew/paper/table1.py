@@ -10,7 +10,7 @@ from unskew.paper.draws import ESTIMATORS, all_deltas, draw_estimates, plus_minu
 from unskew.paper.matrices import prediction_matrices
 from unskew.paper.reproduction import Reproduction
 from unskew.paper.world import find_world
-from unskew.progress import Track, silent
+from unskew.progress import Track, no_progress
 
 METRICS = ("mae", "dcg@50")
 ALPHA = 0.25
@@ -37,7 +37,7 @@ PAPER: dict[tuple[str, str], dict[str, Any]] = {
 
 
 def table1(
-    *, data: PathLike = None, trials: int = 50, seed: int = 0, track: Track = silent
+    *, data: PathLike = None, trials: int = 50, seed: int = 0, track: Track = no_progress
 ) -> Reproduction:
     """Draw 5 % of a truth ``trials`` times at alpha = 0.25 and estimate all ten cells from each draw.
 

@@ -26,7 +26,7 @@ from unskew.paper.table2_systems import (
     coat_task,
     yahoo_task,
 )
-from unskew.progress import Track, silent
+from unskew.progress import Track, no_progress
 
 PAPER_GRID: Grid = {
     "l2": (0.008, 0.04, 0.2, 1, 5, 25, 125),
@@ -44,7 +44,7 @@ def table2(
     seed: int = 0,
     grid: Grid = PAPER_GRID,
     systems: Mapping[str, Sequence[System]] = SYSTEMS,
-    track: Track = silent,
+    track: Track = no_progress,
 ) -> Reproduction:
     """MSE and MAE of every system on Coat, and on Yahoo! R3 where ``data`` (or ``$UNSKEW_DATA``) has a licensed copy of it.
 

@@ -12,7 +12,7 @@ from unskew.metrics.names import find_metric
 from unskew.metrics.ranking import CumulativeGain
 from unskew.paper.draws import ESTIMATORS, all_deltas, draw_estimates, plus_minus
 from unskew.paper.reproduction import Reproduction
-from unskew.progress import Track, silent
+from unskew.progress import Track, no_progress
 from unskew.simulation.observation import Observation
 
 Grid = npt.NDArray[np.float32]
@@ -77,7 +77,7 @@ def movie_lovers(n_lovers: int = 10, n_films: int = 10) -> MovieLovers:
     )
 
 
-def toy(*, trials: int = 50, seed: int = 0, track: Track = silent) -> Reproduction:
+def toy(*, trials: int = 50, seed: int = 0, track: Track = no_progress) -> Reproduction:
     """MAE of Y1 and Y2 and CG of Y3 by naive, IPS and SNIPS over ``trials`` draws of O."""
     world = movie_lovers()
     ratings = all_deltas(world.truth, {"Y1": world.y1, "Y2": world.y2}, [find_metric("mae")])

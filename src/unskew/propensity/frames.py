@@ -22,7 +22,7 @@ from unskew.data.frames import (
     look_up,
     open_lazily,
 )
-from unskew.data.universe import Universe, UniverseLike, named_universe
+from unskew.data.universe import Universe, UniverseLike, parse_universe
 from unskew.errors import BadRatingError, EmptyLogError, UniverseError, UsageError
 from unskew.propensity.density import scale_to_total
 from unskew.propensity.naive_bayes import (
@@ -222,4 +222,4 @@ def _universe(
             sum(count_sizes(opened, names[found[role]]).values()) for role in ("user", "item")
         )
         return Universe(n_users, n_items)
-    return named_universe(given)
+    return parse_universe(given)

@@ -8,20 +8,20 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.ids import Ids, as_ids, find_codes, shown, unlike
+from unskew.data.ids import Ids, as_ids, describe_id_types, find_codes, format_id
 from unskew.data.propensities import SMALLEST
 from unskew.data.ratings import Ratings
-from unskew.data.universe import Universe, UniverseLike, universe_of
+from unskew.data.universe import Universe, UniverseLike, resolve_universe
 from unskew.errors import BadPropensityError, UniverseError, UnknownIdError, UsageError
 from unskew.io.model_files import write_model
-from unskew.settings import Configured
-from unskew.tables import counted
+from unskew.settings import Configurable, require_fitted
+from unskew.tables import count_noun
 from unskew.types import IntVector, Vector
 
 BLOCK_PAIRS = 1 << 20
 
 
-class PropensityEstimator(Configured):
+class PropensityModel(Configurable):
     """A model of P(O_ui = 1).
 
     A subclass fits itself, calls :meth:`_remember`, and answers :meth:`_chances`; :attr:`sees_ratings` says whether it needs
@@ -48,7 +48,7 @@ class PropensityEstimator(Configured):
 
     def predict(self, log: Ratings) -> Vector:
         """P(O_ui = 1) of every cell of ``log``, in its order: values in (0, 1]."""
-        self.require_fit()
+        require_fitted(self)
         user = self._codes(log.users, self.users_, "user")[log.user]
         item = self._codes(log.items, self.items_, "item")[log.item]
         values = self._in_blocks(user, item, log.rating)
@@ -57,7 +57,7 @@ class PropensityEstimator(Configured):
 
     def predict_pairs(self, users: npt.ArrayLike, items: npt.ArrayLike) -> Vector:
         """P(O_ui = 1) of any pairs of ids, observed or not. Values may be 0 where the model is sure that nobody looks."""
-        self.require_fit()
+        require_fitted(self)
         if self.sees_ratings:
             raise UsageError(
                 f"{type(self).__name__} needs the rating of a cell, which an unobserved one does not have; use predict(log)."
@@ -74,7 +74,7 @@ class PropensityEstimator(Configured):
         """Write the fitted model: a zip of arrays and a JSON manifest, never code. It replaces an old file in one step."""
         write_model(self, Path(path))
 
-    def _chances(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
+    def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
         """P(O_ui = 1) of cells given by codes of ``users_`` and ``items_``; ``rating`` only where the model sees ratings."""
         raise NotImplementedError
 
@@ -86,7 +86,7 @@ class PropensityEstimator(Configured):
     def _in_blocks(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
         pieces = [slice(first, first + BLOCK_PAIRS) for first in range(0, user.size, BLOCK_PAIRS)]
         blocks = [
-            self._chances(user[piece], item[piece], None if rating is None else rating[piece])
+            self._predict_codes(user[piece], item[piece], None if rating is None else rating[piece])
             for piece in pieces
         ]
         return np.concatenate(blocks) if blocks else np.empty(0)
@@ -100,7 +100,7 @@ class PropensityEstimator(Configured):
             row = int((codes < 0).argmax())
             raise UnknownIdError(
                 f"{int((codes < 0).sum())} of {codes.size} {kind}s were not in the log that {type(self).__name__} was fitted to; "
-                f"the first is {shown(asked[row])}{unlike(asked, vocabulary)}. "
+                f"the first is {format_id(asked[row])}{describe_id_types(asked, vocabulary)}. "
                 f"List all of them with Ratings.from_frame(..., {kind}s=...) and fit again."
             )
         return codes
@@ -108,7 +108,7 @@ class PropensityEstimator(Configured):
 
 def known_universe(log: Ratings, given: UniverseLike) -> Universe:
     """The universe, which every propensity needs: P is a share of all cells, not of the log."""
-    universe = universe_of(log, given)
+    universe = resolve_universe(log, given)
     if universe is None:
         raise UniverseError(
             "propensities are shares of all cells, so fit needs the universe: universe=(n_users, n_items), or universe='log' "
@@ -122,7 +122,7 @@ def listed_universe(log: Ratings, given: UniverseLike) -> Universe:
     universe = known_universe(log, given)
     if (universe.n_users, universe.n_items) != (log.n_users, log.n_items):
         raise UniverseError(
-            f"the universe has {universe}, but the log lists {counted(log.n_users, 'user')} and {counted(log.n_items, 'item')}, "
+            f"the universe has {universe}, but the log lists {count_noun(log.n_users, 'user')} and {count_noun(log.n_items, 'item')}, "
             "and this model looks at each of them. List them all with Ratings.from_frame(..., users=..., items=...)."
         )
     return universe

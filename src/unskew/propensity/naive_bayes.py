@@ -14,6 +14,7 @@ from unskew.data.universe import UniverseLike
 from unskew.errors import BadRatingError, PropensityWarning, UsageError
 from unskew.propensity.model import known_universe
 from unskew.propensity.sample import LearnsFromSample, Marginal, SampleLike, marginal_of
+from unskew.settings import require_fitted
 from unskew.types import IntVector, Vector
 
 MOST_LEVELS = 50
@@ -94,16 +95,16 @@ class NaiveBayesPropensity(LearnsFromSample):
 
     def of_ratings(self, ratings: npt.ArrayLike) -> Vector:
         """P(O = 1 | Y = r) of each of the given ratings, which must have been in the log or the sample of the fit."""
-        self.require_fit()
+        require_fitted(self)
         return self._of_values(float_array(ratings, "ratings", BadRatingError))
 
-    def check_restored(self) -> str | None:
+    def _find_inconsistency(self) -> str | None:
         """Whether there is a propensity for each level, once fitted."""
         if self.propensity_by_level_.size != self.levels_.size:
             return "it does not have one propensity for each level."
         return None
 
-    def _chances(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:  # noqa: ARG002
+    def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:  # noqa: ARG002
         if rating is None:
             raise UsageError(
                 "naive Bayes needs the rating of a cell, which an unobserved one does not have; use predict(log)."

@@ -11,13 +11,13 @@ from unskew.data.ratings import Ratings
 from unskew.data.universe import UniverseLike
 from unskew.errors import UnknownNameError, UsageError
 from unskew.propensity.density import Capped, scale_to_total
-from unskew.propensity.model import PropensityEstimator, known_universe
+from unskew.propensity.model import PropensityModel, known_universe
 from unskew.types import IntVector, Vector
 
 By: TypeAlias = Literal["item", "user", "both"]
 
 
-class UniformPropensity(PropensityEstimator):
+class UniformPropensity(PropensityModel):
     """P = n / (U I): every cell alike, which makes SNIPS the naive average."""
 
     def fit(self, log: Ratings, *, universe: UniverseLike = None) -> Self:
@@ -25,11 +25,11 @@ class UniformPropensity(PropensityEstimator):
         self._remember(log, known_universe(log, universe))
         return self
 
-    def _chances(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:  # noqa: ARG002
+    def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:  # noqa: ARG002
         return np.full(user.size, self.n_observed_ / self.n_cells_)
 
 
-class PopularityPropensity(PropensityEstimator):
+class PopularityPropensity(PropensityModel):
     """P_ui = min(1, k a_u b_i), with k such that all U I propensities add up to the number of ratings.
 
     By item ``a_u = 1`` and ``b_i = (n_i + smoothing) ** power``; by user the other way round; by both of them each. With power 1
@@ -79,13 +79,13 @@ class PopularityPropensity(PropensityEstimator):
         """Where users are counted."""
         return self.by != "item"
 
-    def check_restored(self) -> str | None:
+    def _find_inconsistency(self) -> str | None:
         """Whether there is a score for each user and item, once fitted."""
         if (self.user_score_.size, self.item_score_.size) != (len(self.users_), len(self.items_)):
             return "it does not have one score for each user and item."
         return None
 
-    def _chances(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:  # noqa: ARG002
+    def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:  # noqa: ARG002
         return np.minimum(1.0, self.scale_ * (self.user_score_[user] * self.item_score_[item]))
 
     def _scores(self, code: IntVector, size: int, *, counts: bool) -> tuple[Vector, float]:

@@ -15,14 +15,14 @@ from unskew.data.frames import is_frame, number_column, open_frame
 from unskew.data.ratings import Ratings
 from unskew.data.universe import UniverseLike
 from unskew.errors import BadRatingError, UsageError
-from unskew.propensity.model import PropensityEstimator
+from unskew.propensity.model import PropensityModel
 from unskew.types import Vector
 
 SampleLike: TypeAlias = Ratings | Mapping[float, float] | npt.ArrayLike
 """Ratings of cells picked at random: a log or frame of them, the ratings alone, {rating: count} or {rating: share}."""
 
 
-class LearnsFromSample(PropensityEstimator):
+class LearnsFromSample(PropensityModel):
     """A model whose fit may need, beside the log, ratings that are missing completely at random."""
 
     def fit(

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.factors import Factors
-from unskew.engine_homes import engine_named
 from unskew.errors import BadPredictionError, UniverseError, UsageError
+from unskew.plugins import find_engine
 from unskew.threads import count_threads, single_blas_thread
 from unskew.types import IntVector, Scorer, Scores, Vector
 
@@ -77,7 +77,7 @@ class Ranker(Protocol):
 
 def ranker_named(given: str | Ranker) -> Ranker | None:
     """Where items are ranked; None is here."""
-    engine = engine_named(given)
+    engine = find_engine(given)
     if engine is None or isinstance(engine, Ranker):
         return engine
     raise UsageError(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from unskew.tables import counted
+from unskew.tables import count_noun
 
 METRICS = {
     "mae": "mean absolute error",
@@ -146,7 +146,7 @@ def of_universe(universe: Any) -> str:
     return (
         "not told"
         if universe is None
-        else f"{counted(universe[0], 'user')} × {counted(universe[1], 'item')}"
+        else f"{count_noun(universe[0], 'user')} × {count_noun(universe[1], 'item')}"
     )
 
 

@@ -14,7 +14,7 @@ from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.errors import UsageError
 from unskew.simulation.observation import ByRating, Observation, ObservationModel
-from unskew.tables import counted
+from unskew.tables import count_noun
 
 MARLIN_ZEMEL = (0.5263, 0.2419, 0.1440, 0.06229, 0.02551)
 """Shares of ratings 1 to 5 when users rate items picked at random (Marlin & Zemel 2009), as Table 1 of the paper implies them."""
@@ -33,7 +33,7 @@ class Simulation:
     """Draws further logs of the same truth, and tells the propensity of any cell."""
 
     def __repr__(self) -> str:
-        return f"Simulation({counted(len(self.log), 'rating')} of {Universe(*self.truth.shape)}; {self.observation.model!r})"
+        return f"Simulation({count_noun(len(self.log), 'rating')} of {Universe(*self.truth.shape)}; {self.observation.model!r})"
 
 
 def simulate(

@@ -37,7 +37,7 @@ from unskew.io.log_files import (
 from unskew.io.table import Table, first_of
 from unskew.loading import load
 from unskew.models.recommender import Recommender
-from unskew.tables import counted
+from unskew.tables import count_noun
 from unskew.types import Vector
 from unskew.workflows.gates import GROUP, LOG, Numbers
 from unskew.workflows.propensities import QUICK, SAVED, named_column, propensities_for
@@ -150,7 +150,7 @@ def footer(result: Judgement) -> str:
         next(iter(result.values())),
         sum(each.n_observed for each in result.values()),
     )
-    sizes = f"{counted(n_observed, 'observed cell')} in {counted(len(result), 'group')}"
+    sizes = f"{count_noun(n_observed, 'observed cell')} in {count_noun(len(result), 'group')}"
     return f"{sizes}; {first.level:.0%} intervals, {first.intervals}"
 
 

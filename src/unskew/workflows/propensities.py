@@ -12,7 +12,7 @@ import numpy as np
 
 from unskew.data.frames import make_frame
 from unskew.data.ids import Ids, find_codes, missing_ids
-from unskew.data.propensities import PropensitiesLike, propensities_of
+from unskew.data.propensities import PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings
 from unskew.data.universe import UniverseLike
 from unskew.diagnostics.diagnose import diagnose
@@ -37,7 +37,7 @@ from unskew.loading import load
 from unskew.propensity.covariate.logistic import LogisticPropensity
 from unskew.propensity.low_rank.one_bit import OneBitPropensity
 from unskew.propensity.low_rank.poisson import PoissonPropensity
-from unskew.propensity.model import PropensityEstimator
+from unskew.propensity.model import PropensityModel
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
 from unskew.propensity.popularity import PopularityPropensity, UniformPropensity
 from unskew.propensity.sample import LearnsFromSample
@@ -77,7 +77,7 @@ class Covariates:
         return make_frame({f"{kind}_id": ids.tolist()} | covariates, _library())
 
 
-BUILDERS: Mapping[str, Callable[[Any, Any, int, bool], PropensityEstimator]] = {
+BUILDERS: Mapping[str, Callable[[Any, Any, int, bool], PropensityModel]] = {
     "nb": lambda _users, _items, _seed, _verbose: NaiveBayesPropensity(),
     "popularity": lambda _users, _items, _seed, _verbose: PopularityPropensity(),
     "uniform": lambda _users, _items, _seed, _verbose: UniformPropensity(),
@@ -141,7 +141,7 @@ def fit_propensity(
     covariates: Covariates | None = None,
     seed: int = 0,
     verbose: bool = False,
-) -> PropensityEstimator:
+) -> PropensityModel:
     """A propensity model by its name, fitted to a log; ``mcar`` is a file of ratings that were picked at random."""
     if name not in BUILDERS:
         raise UnknownNameError("propensity model", name, BUILDERS)
@@ -166,10 +166,10 @@ def fit_propensity(
     return model.fit(log, mcar=read_numbers(read_table(mcar), "rating"))
 
 
-def load_propensity(path: str) -> PropensityEstimator:
+def load_propensity(path: str) -> PropensityModel:
     """A propensity model from its file."""
     model = load(path)
-    if not isinstance(model, PropensityEstimator):
+    if not isinstance(model, PropensityModel):
         raise UsageError(
             f"{path} holds a {type(model).__name__}, which recommends; a propensity model is needed here."
         )
@@ -212,9 +212,9 @@ def predicted(given: str, log: Ratings, mcar: Source | None, seed: int = 0) -> V
     return predict(fit_propensity(given, log, mcar=mcar, seed=seed), log)
 
 
-def predict(model: PropensityEstimator, log: Ratings) -> Vector:
+def predict(model: PropensityModel, log: Ratings) -> Vector:
     """One propensity for each cell of the log, whose ids may be spelled as another file spells them."""
-    return propensities_of(_respelled(log, model), model).values
+    return as_propensities(_respelled(log, model), model).values
 
 
 def apply_propensity(path: str, logged: Logged, column: str = "propensity") -> dict[str, Any]:
@@ -332,13 +332,13 @@ def _written(logged: Logged, name: str) -> Any:
     )
 
 
-def _respelled(log: Ratings, model: PropensityEstimator) -> Ratings:
+def _respelled(log: Ratings, model: PropensityModel) -> Ratings:
     return replace(
         log, users=spelled_as(log.users, model.users_), items=spelled_as(log.items, model.items_)
     )
 
 
-def _as_spelled(model: PropensityEstimator, log: Ratings) -> PropensitiesLike:
+def _as_spelled(model: PropensityModel, log: Ratings) -> PropensitiesLike:
     """The model itself where the log's ids are its own, else its values."""
     users, items = spelled_as(log.users, model.users_), spelled_as(log.items, model.items_)
     return (

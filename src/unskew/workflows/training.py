@@ -19,7 +19,7 @@ from unskew.loading import load
 from unskew.metrics.names import find_metric
 from unskew.model_selection.search import CrossValidation, cross_validate
 from unskew.models.recommender import Recommendations, Recommender
-from unskew.tables import counted
+from unskew.tables import count_noun
 from unskew.workflows.learners import Loss, Offsets, learner_named
 
 RANKING = "dcg@10"
@@ -138,11 +138,11 @@ class Summary:
 
     def __str__(self) -> str:
         weighted = "with propensities" if self.is_weighted else "each counted alike"
-        sizes = f"{counted(self.n_ratings, 'rating')} of {counted(self.n_users, 'user')} and {counted(self.n_items, 'item')}"
+        sizes = f"{count_noun(self.n_ratings, 'rating')} of {count_noun(self.n_users, 'user')} and {count_noun(self.n_items, 'item')}"
         log = f"{sizes}, {weighted}"
         if self.n_iter is None or self.objective is None:
             return f"{log}; {self.model}."
-        steps = counted(self.n_iter, "step")
+        steps = count_noun(self.n_iter, "step")
         ended = f"converged after {steps}" if self.converged else f"not yet flat after {steps}"
         return f"{log}; {self.model}: {ended}, objective {self.objective:.6g}."
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from unskew.data.columns import SPELLINGS
-from unskew.data.ids import encode, shown
+from unskew.data.ids import encode, format_id
 from unskew.errors import ColumnError
 from unskew.io.files import read_table
 from unskew.io.formats import Source
@@ -171,7 +171,7 @@ class _Cells:
         if self.repeat is not None:
             row, before, user, item = self.repeat
             yield (
-                f"{table.locate(row)}: user {shown(user)}, item {shown(item)} is there already, in {table.locate(before)}; "
+                f"{table.locate(row)}: user {format_id(user)}, item {format_id(item)} is there already, in {table.locate(before)}; "
                 f"{repeating(self.n_repeats)}"
             )
 

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.factors import Factors
-from unskew.engine_homes import require_extra
 from unskew.factorization.engine import Fit, Fitted
+from unskew.plugins import require_package
 from unskew.ranking.positions import Positions
 from unskew.types import IntVector, Scores
 
@@ -32,14 +32,14 @@ class GpuEngine:
 
     def run(self, fit: Fit, /) -> Fitted:
         """The same sweeps as the local engine, to the same optimum."""
-        require_extra("gpu")
+        require_package("torch", extra="gpu", purpose="engine='gpu'")
         from unskew.engines.gpu.fitting import fit_on
 
         return fit_on(self.device, self.memory, fit)
 
     def positions(self, factors: Factors, user: IntVector, item: IntVector, /) -> Positions:
         """Each logged cell's place among all items of its user."""
-        require_extra("gpu")
+        require_package("torch", extra="gpu", purpose="engine='gpu'")
         from unskew.engines.gpu.ranking import positions_on
 
         return positions_on(self.device, factors, user, item)
@@ -48,7 +48,7 @@ class GpuEngine:
         self, factors: Factors, n_best: int, starts: npt.NDArray[np.int64], hidden: IntVector, /
     ) -> tuple[npt.NDArray[np.integer], Scores]:
         """The best items of every user and their scores, without the items ``hidden[starts[u]:starts[u + 1]]``."""
-        require_extra("gpu")
+        require_package("torch", extra="gpu", purpose="engine='gpu'")
         from unskew.engines.gpu.ranking import best_on
 
         return best_on(self.device, factors, n_best, starts, hidden)

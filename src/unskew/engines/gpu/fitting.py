@@ -17,7 +17,7 @@ from unskew.engines.gpu.torch_rows import Penalty
 from unskew.errors import UsageError
 from unskew.factorization.engine import Fit, Fitted
 from unskew.factorization.parameters import Parameters
-from unskew.factorization.solution import Outcome, run
+from unskew.factorization.solution import Solution, run
 
 HOST_MEMORY = 1 << 33
 """Bytes that a device without memory of its own may take."""
@@ -48,7 +48,7 @@ def fit_on(name: str | None, memory_given: int | None, fit: Fit) -> Fitted:
     with ThreadPoolExecutor(1) as aside:
         partner = aside.submit(_array_meanwhile, users.partner)
         outcome = run(sweeps, lambda: fit.begin(mean), **settings)
-        found = Outcome(_on_host(outcome.parameters), outcome.history, outcome.has_converged)
+        found = Solution(_on_host(outcome.parameters), outcome.history, outcome.has_converged)
     return Fitted(found, mean, (users.starts.numpy(), partner.result()))
 
 

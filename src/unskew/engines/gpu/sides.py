@@ -138,9 +138,9 @@ class DeviceSide:
         cells_a_block: int,
     ) -> DeviceSide:
         """For a log that the device cannot hold: cells stay in memory that it can copy from. ``like`` has type and device."""
-        from unskew.factorization.objective import Side
+        from unskew.factorization.objective import SortedCells
 
-        side = Side.of(
+        side = SortedCells.of(
             row,
             partner,
             rating,

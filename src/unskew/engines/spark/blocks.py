@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 from unskew.data.ids import Ids, as_ids, encode, find_codes
 from unskew.data.universe import Universe
 from unskew.errors import UsageError
-from unskew.factorization.objective import Offsets, Problem, Side
+from unskew.factorization.objective import Objective, Offsets, SortedCells
 from unskew.factorization.parameters import Floats
 from unskew.threads import Workers
 from unskew.types import Vector
@@ -37,7 +37,7 @@ class Block:
     """The users of one partition in their order, and the log sorted by them."""
 
     users: Ids
-    side: Side
+    side: SortedCells
     n_repeats: int
     """Rows that repeat a (user, item)."""
 
@@ -50,7 +50,7 @@ class Block:
         order = np.argsort(cell)
         n_repeats = int((np.diff(cell[order]) == 0).sum())
         rating, propensity = (table[name].to_numpy()[order] for name in ("rating", "propensity"))
-        side = Side.of(
+        side = SortedCells.of(
             row[order],
             partner[order],
             rating,
@@ -66,7 +66,7 @@ class Block:
         return np.square(self.side.root_weight.astype(np.float64))
 
 
-def _in_one_task(side: Side) -> Side:
+def _in_one_task(side: SortedCells) -> SortedCells:
     """A task of Spark is one thread, and needs the room of one gradient only."""
     return replace(side, tasks=((0, side.n_rows),))
 
@@ -75,7 +75,7 @@ def _in_one_task(side: Side) -> Side:
 class Outer:
     """What is sent to the blocks: the problem without its cells, and the items' side."""
 
-    problem: Problem
+    problem: Objective
     factors: Floats
     offset: Floats
     constant: float
@@ -108,17 +108,17 @@ class Outer:
 class Solved:
     """A block whose users are solved."""
 
-    problem: Problem
+    problem: Objective
     partners: Floats
     solutions: Floats
     minimum: float
 
 
-def problem_without_cells(n_factors: int, offsets: Offsets, l2: float, dtype: str) -> Problem:
+def problem_without_cells(n_factors: int, offsets: Offsets, l2: float, dtype: str) -> Objective:
     """The settings of a problem whose cells lie elsewhere."""
     none = np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0), np.empty(0)
-    empty = Side.of(*none, shape=(0, 0), dtype=dtype)
-    return Problem(empty, empty, n_factors, offsets, l2, Workers(1))
+    empty = SortedCells.of(*none, shape=(0, 0), dtype=dtype)
+    return Objective(empty, empty, n_factors, offsets, l2, Workers(1))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,7 +136,7 @@ class Totals:
         return float(self.item_rating.sum() / self.item_weight.sum())
 
 
-SHARES: Mapping[str, Callable[[Side, Totals], Any]] = {
+SHARES: Mapping[str, Callable[[SortedCells, Totals], Any]] = {
     "self": lambda side, all_: all_.universe.n_cells / all_.item_weight.sum(),  # noqa: ARG005
     "item": lambda side, all_: (all_.universe.n_users / all_.item_weight)[side.partner],
     "user": lambda side, all_: np.repeat(

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from unskew.engine_homes import require_extra
 from unskew.factorization.engine import FrameFit, FrameFitted
+from unskew.plugins import require_package
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,7 +51,7 @@ class SparkEngine:
 
     def fit_frame(self, fit: FrameFit, /) -> FrameFitted:
         """The objective of Eq. (14), to the same optimum as here."""
-        require_extra("spark")
+        require_package("pyspark", extra="spark", purpose="engine='spark'")
         from unskew.engines.spark.fitting import fit_on
 
         return fit_on(self, fit)
@@ -60,14 +60,14 @@ class SparkEngine:
         self, frame: Any, propensity: str | None, /, *, n_folds: int, random_state: int
     ) -> tuple[SparkPart, Sequence[SparkFold]]:
         """All of the log, and its folds, for cross-validation: see :func:`unskew.cross_validate`."""
-        require_extra("spark")
+        require_package("pyspark", extra="spark", purpose="engine='spark'")
         from unskew.engines.spark.folds import split
 
         return split(self, frame, propensity, n_folds=n_folds, random_state=random_state)
 
     def check_judge(self, *, metric: str, estimator: str) -> None:
         """Refuse what folds cannot be judged by there, before anything is fitted."""
-        require_extra("spark")
+        require_package("pyspark", extra="spark", purpose="engine='spark'")
         from unskew.engines.spark.folds import check_judge
 
         check_judge(metric, estimator)

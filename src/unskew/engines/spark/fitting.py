@@ -29,7 +29,7 @@ from unskew.factorization import initialization, lbfgs
 from unskew.factorization.engine import FrameFit, FrameFitted
 from unskew.factorization.parameters import Floats, Parameters
 from unskew.factorization.reduced import Reduced
-from unskew.factorization.solution import Outcome, run
+from unskew.factorization.solution import Solution, run
 from unskew.factorization.weights import NORMALIZATIONS
 from unskew.models.recommender import Seen
 
@@ -99,7 +99,7 @@ def _descend(
     users, parameters, seen = (
         _collect(blocks, outer, found) if engine.collect_users else _nobody(found)
     )
-    whole = Outcome(parameters, outcome.history, outcome.has_converged)
+    whole = Solution(parameters, outcome.history, outcome.has_converged)
     return FrameFitted(whole, totals.mean, users, counted.items, seen, factors)
 
 

@@ -126,7 +126,7 @@ class BoostedPropensity(CovariatePropensity):
             )
         return self
 
-    def check_restored(self) -> str | None:
+    def _find_inconsistency(self) -> str | None:
         """Whether every user and item has a profile that is there."""
         if (
             self.user_profile_.size != self.users_.size
@@ -140,7 +140,7 @@ class BoostedPropensity(CovariatePropensity):
             return "a profile is missing."
         return None
 
-    def _chances(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:  # noqa: ARG002
+    def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:  # noqa: ARG002
         return self.chances_[self.user_profile_[user], self.item_profile_[item]]
 
     def _check(self) -> None:

@@ -107,7 +107,7 @@ class ClassifierPropensity(CovariatePropensity):
             "predicts instead, such as np.save(path, model.predict(log)), and pass that as propensities."
         )
 
-    def _chances(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:  # noqa: ARG002
+    def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:  # noqa: ARG002
         pair = (
             self._user.profile[user].astype(np.int64) * self._item.n_profiles
             + self._item.profile[item]

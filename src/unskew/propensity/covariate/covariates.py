@@ -14,11 +14,20 @@ import numpy.typing as npt
 
 from unskew.data.columns import find_column
 from unskew.data.frames import EagerFrame, id_column, index_ids, is_frame, number_column, open_frame
-from unskew.data.ids import Ids, as_ids, encode, find_codes, missing_ids, shown, unlike
+from unskew.data.ids import (
+    Ids,
+    as_ids,
+    describe_id_types,
+    encode,
+    find_codes,
+    format_id,
+    missing_ids,
+)
 from unskew.data.ratings import Ratings
 from unskew.errors import BadRatingError, ColumnError, DataError, PropensityWarning, UsageError
 from unskew.io.model_files import write_model
-from unskew.propensity.model import PropensityEstimator
+from unskew.propensity.model import PropensityModel
+from unskew.settings import require_fitted
 from unskew.types import BoolVector, IntVector, Matrix, Vector
 
 Kind: TypeAlias = Literal["user", "item"]
@@ -85,7 +94,7 @@ class Covariates:
         return np.where(is_mark, 0.0, mean), np.where(is_mark, 1.0, deviation)
 
 
-class CovariatePropensity(PropensityEstimator):
+class CovariatePropensity(PropensityModel):
     """A propensity model that looks at covariates of users and items."""
 
     user_features: object
@@ -98,7 +107,7 @@ class CovariatePropensity(PropensityEstimator):
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model: arrays and JSON, never code. Covariates that came as a frame are kept as their numbers."""
-        self.require_fit()
+        require_fitted(self)
         plain = copy(self)
         if self.user_features is not None:
             plain.user_features = Covariates.of(self.user_features, self.users_, "user").complete
@@ -244,7 +253,7 @@ def _rows_of(listed: Ids, where: str, ids: Ids, kind: Kind) -> npt.NDArray[np.in
         missing = ids[int((rows < 0).argmax())]
         raise DataError(
             f"{where} of {kind}_features lacks {int((rows < 0).sum())} of the log's {len(ids)} {kind}s; "
-            f"the first is {shown(missing)}{unlike(ids, listed)}. Add a row for each."
+            f"the first is {format_id(missing)}{describe_id_types(ids, listed)}. Add a row for each."
         )
     return rows
 

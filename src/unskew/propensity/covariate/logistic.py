@@ -12,11 +12,11 @@ import numpy.typing as npt
 from scipy.special import expit, log_expit
 
 from unskew.data.checks import is_finite_number, whole_number
-from unskew.data.ids import Ids, shown
+from unskew.data.ids import Ids, format_id
 from unskew.data.ratings import Ratings
 from unskew.data.universe import UniverseLike
 from unskew.errors import DataError, PropensityWarning, UnknownNameError, UsageError
-from unskew.progress import live_line
+from unskew.progress import progress_line
 from unskew.propensity.covariate.cells import Unobserved, draw_cells, require_unobserved
 from unskew.propensity.covariate.covariates import CovariatePropensity, are_marks
 from unskew.propensity.covariate.design import Interactions, Side, named_coefficients, term_names
@@ -24,7 +24,7 @@ from unskew.propensity.covariate.likelihood import Maximum, Problem, maximize
 from unskew.propensity.covariate.observations import Folds, Observations
 from unskew.propensity.low_rank.bits import pair_products
 from unskew.propensity.model import BLOCK_PAIRS, listed_universe
-from unskew.tables import counted
+from unskew.tables import count_noun
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import IntVector, Matrix, Vector
 
@@ -161,7 +161,7 @@ class LogisticPropensity(CovariatePropensity):
         with (
             Workers(self.n_threads) as workers,
             single_blas_thread(),
-            live_line(self.verbose) as line,
+            progress_line(self.verbose) as line,
         ):
             problem = cells.problem(workers)
             if penalties[-1] == 0:
@@ -193,7 +193,7 @@ class LogisticPropensity(CovariatePropensity):
         """Where users have offsets."""
         return bool(self.user_offsets)
 
-    def check_restored(self) -> str | None:
+    def _find_inconsistency(self) -> str | None:
         """Sizes that belong together."""
         sizes = {self.users_.size, self.user_offset_.size, self.user_profile_.size}
         sizes_of_items = {self.items_.size, self.item_offset_.size, self.item_profile_.size}
@@ -209,7 +209,7 @@ class LogisticPropensity(CovariatePropensity):
             return "a profile is missing."
         return None
 
-    def _chances(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:  # noqa: ARG002
+    def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:  # noqa: ARG002
         chances: Vector = expit(self._logits(user, item))
         return chances
 
@@ -330,7 +330,7 @@ class LogisticPropensity(CovariatePropensity):
     def _warn(self, found: Maximum) -> None:
         if not found.converged:
             warnings.warn(
-                f"the fit had not converged after {counted(found.n_iter, 'step')}; raise max_iter (now {self.max_iter}) "
+                f"the fit had not converged after {count_noun(found.n_iter, 'step')}; raise max_iter (now {self.max_iter}) "
                 f"or l2 (now {self.l2_:g}).",
                 PropensityWarning,
                 stacklevel=3,
@@ -415,6 +415,6 @@ def _require_offsets(
     if side.has_offset and stuck.any():
         place = int(stuck.argmax())
         raise DataError(
-            f"{kind} {shown(ids[place])} was observed {count[place]:,} times of {most:,}, so that its offset is infinite without "
+            f"{kind} {format_id(ids[place])} was observed {count[place]:,} times of {most:,}, so that its offset is infinite without "
             f"a penalty; {int(stuck.sum()) - 1} other {kind}s are alike. Give l2 > 0, or drop such {kind}s."
         )

@@ -13,7 +13,7 @@ from unskew.data.checks import is_finite_number, whole_number
 from unskew.data.ratings import Ratings
 from unskew.data.universe import UniverseLike
 from unskew.errors import UnknownNameError, UsageError
-from unskew.progress import live_line
+from unskew.progress import progress_line
 from unskew.propensity.low_rank.bits import Bits, pair_products
 from unskew.propensity.low_rank.logits import (
     Logits,
@@ -26,7 +26,7 @@ from unskew.propensity.low_rank.logits import (
     require_both,
 )
 from unskew.propensity.low_rank.nuclear import dense_bits, in_factors, solve_in_nuclear_ball
-from unskew.propensity.model import PropensityEstimator, known_universe
+from unskew.propensity.model import PropensityModel, known_universe
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import IntVector, Matrix, Vector
 
@@ -51,7 +51,7 @@ class Choice:
     losses: tuple[float, ...] = ()
 
 
-class OneBitPropensity(PropensityEstimator):
+class OneBitPropensity(PropensityModel):
     """P = sigma(c + A_ui) with A of low rank: 1-bit matrix completion of O, which is known in every cell.
 
         min  sum_D [log(1 + e^(c + A)) - O (c + A)]  +  l2_eff (||Q||^2 + ||S||^2) / 2,    A = Q S'
@@ -134,7 +134,7 @@ class OneBitPropensity(PropensityEstimator):
         self._check()
         known = known_universe(log, universe)
         bits = Bits.of(log, known)
-        with single_blas_thread(), live_line(self.verbose) as line:
+        with single_blas_thread(), progress_line(self.verbose) as line:
             choice, outcome = (
                 self._convex(bits, line) if self.solver == "convex" else self._low_rank(bits, line)
             )
@@ -158,7 +158,7 @@ class OneBitPropensity(PropensityEstimator):
         """It has factors of each."""
         return True
 
-    def check_restored(self) -> str | None:
+    def _find_inconsistency(self) -> str | None:
         """Factors of other sizes than the ids belong to another model."""
         user, item = self.user_factors_.shape, self.item_factors_.shape
         if (user[0], item[0]) != (len(self.users_), len(self.items_)) or user[1:] != item[1:]:
@@ -166,7 +166,7 @@ class OneBitPropensity(PropensityEstimator):
             return f"its factors have shapes {user} and {item}, which its {ids} do not fit."
         return None
 
-    def _chances(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:  # noqa: ARG002
+    def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:  # noqa: ARG002
         chances: Vector = expit(
             self.intercept_ + pair_products(self.user_factors_, self.item_factors_, user, item)
         )

@@ -14,9 +14,9 @@ from unskew.data.checks import is_finite_number, whole_number
 from unskew.data.ratings import Ratings
 from unskew.data.universe import UniverseLike
 from unskew.errors import UnknownNameError, UsageError
-from unskew.progress import live_line
+from unskew.progress import progress_line
 from unskew.propensity.low_rank.bits import Bits, pair_products
-from unskew.propensity.model import PropensityEstimator, known_universe
+from unskew.propensity.model import PropensityModel, known_universe
 from unskew.threads import single_blas_thread
 from unskew.types import IntVector, Matrix, Vector
 
@@ -57,7 +57,7 @@ class Gammas:
         return gap
 
 
-class PoissonPropensity(PropensityEstimator):
+class PoissonPropensity(PropensityModel):
     """P = 1 - exp(-s_u . t_i) with s_uk and t_ik ~ Gamma(shape, rate), by coordinate-ascent variational inference.
 
         bound = sum_O log(e^L - 1) - sum_D E[s_u] . E[t_i] - KL(q(s) || prior) - KL(q(t) || prior),
@@ -133,7 +133,7 @@ class PoissonPropensity(PropensityEstimator):
         rate = (
             prior_rate(self.n_factors, self.shape, bits.density) if self.rate is None else self.rate
         )
-        with single_blas_thread(), live_line(self.verbose) as line:
+        with single_blas_thread(), progress_line(self.verbose) as line:
             users, items, history, has_converged = self._ascend(bits, rate, line)
         self.user_factors_, self.item_factors_ = (
             users.mean[: log.n_users],
@@ -149,14 +149,14 @@ class PoissonPropensity(PropensityEstimator):
         """It has factors of each."""
         return True
 
-    def check_restored(self) -> str | None:
+    def _find_inconsistency(self) -> str | None:
         """Factors of other sizes than the ids belong to another model."""
         sizes = (self.user_factors_.shape, self.item_factors_.shape)
         if sizes != ((len(self.users_), self.n_factors), (len(self.items_), self.n_factors)):
             return f"its factors have shapes {sizes[0]} and {sizes[1]}, which its ids and n_factors={self.n_factors} do not fit."
         return None
 
-    def _chances(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:  # noqa: ARG002
+    def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:  # noqa: ARG002
         chances: Vector = -np.expm1(
             -pair_products(self.user_factors_, self.item_factors_, user, item)
         )

@@ -16,7 +16,7 @@ from unskew.data.checks import whole_number
 from unskew.data.ratings import Ratings
 from unskew.data.universe import UniverseLike
 from unskew.errors import PropensityWarning, UnknownNameError, UsageError
-from unskew.propensity.model import PropensityEstimator, listed_universe
+from unskew.propensity.model import PropensityModel, listed_universe
 from unskew.propensity.sample import SampleLike
 from unskew.propensity.wrappers.cell_blocks import CellBlock, cell_blocks
 from unskew.propensity.wrappers.held_out import folds_of_users
@@ -54,7 +54,7 @@ class CalibratedPropensity(Wrapper):
         Seed of folds and draws.
     """
 
-    model_: PropensityEstimator
+    model_: PropensityModel
     fold_of_user_: IntVector
     knots_: tuple[Vector, ...]
     """For each fold, logits of P at which f is known; straight lines between them."""
@@ -65,7 +65,7 @@ class CalibratedPropensity(Wrapper):
 
     def __init__(
         self,
-        model: PropensityEstimator,
+        model: PropensityModel,
         *,
         method: Method = "platt",
         n_folds: int = 5,
@@ -104,7 +104,7 @@ class CalibratedPropensity(Wrapper):
         self.floors_ = np.array([each.floor for each in curves])
         return self
 
-    def check_restored(self) -> str | None:
+    def _find_inconsistency(self) -> str | None:
         """Whether each user has a fold, and each fold a curve, once fitted."""
         alike = [
             knots.shape == levels.shape
@@ -118,8 +118,8 @@ class CalibratedPropensity(Wrapper):
             return "it does not have a curve for each fold and a fold for each user."
         return None
 
-    def _chances(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
-        x, fold = _logit(self.model_._chances(user, item, rating)), self.fold_of_user_[user]
+    def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
+        x, fold = _logit(self.model_._predict_codes(user, item, rating)), self.fold_of_user_[user]
         level = np.empty(x.size)
         for each, (knots, levels) in enumerate(zip(self.knots_, self.levels_, strict=True)):
             level[fold == each] = np.interp(x[fold == each], knots, levels)
@@ -167,7 +167,7 @@ class _Tally:
 
 
 def _count_cells(
-    model: PropensityEstimator,
+    model: PropensityModel,
     log: Ratings,
     blocks: Iterable[CellBlock],
     fold_of_user: IntVector,
@@ -233,7 +233,7 @@ METHODS: Mapping[str, Callable[[_Points], _Curve]] = {"platt": _platt, "isotonic
 
 
 def _warn_of_wrong_order(
-    model: PropensityEstimator, points: list[_Points], curves: list[_Curve]
+    model: PropensityModel, points: list[_Points], curves: list[_Curve]
 ) -> None:
     falling = [
         each.x.size > 1 and curve.levels[-1] <= curve.levels[0]

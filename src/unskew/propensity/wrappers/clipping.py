@@ -10,9 +10,10 @@ from unskew.data.checks import is_finite_number
 from unskew.data.ratings import Ratings
 from unskew.data.universe import UniverseLike
 from unskew.errors import UsageError
-from unskew.propensity.model import PropensityEstimator, known_universe
+from unskew.propensity.model import PropensityModel, known_universe
 from unskew.propensity.sample import SampleLike
 from unskew.propensity.wrappers.wrapper import Wrapper
+from unskew.settings import require_fitted
 from unskew.types import IntVector, Vector
 
 
@@ -27,11 +28,11 @@ class ClippedPropensity(Wrapper):
         The floor, in (0, 1].
     """
 
-    model_: PropensityEstimator
+    model_: PropensityModel
     share_touched_: float
     """Share of the ratings of the fit whose propensity was raised."""
 
-    def __init__(self, model: PropensityEstimator, *, low: float) -> None:
+    def __init__(self, model: PropensityModel, *, low: float) -> None:
         self.model = model
         self.low = low
 
@@ -52,10 +53,10 @@ class ClippedPropensity(Wrapper):
 
     def share_touched(self, log: Ratings) -> float:
         """The share of the ratings of ``log`` whose propensity the floor raises."""
-        self.require_fit()
+        require_fitted(self)
         user = self._codes(log.users, self.users_, "user")[log.user]
         item = self._codes(log.items, self.items_, "item")[log.item]
         return float((self.model_._in_blocks(user, item, log.rating) < self.low).mean())
 
-    def _chances(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
-        return np.maximum(self.model_._chances(user, item, rating), self.low)
+    def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
+        return np.maximum(self.model_._predict_codes(user, item, rating), self.low)

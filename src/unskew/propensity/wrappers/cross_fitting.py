@@ -12,7 +12,7 @@ from unskew.data.propensities import SMALLEST
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe, UniverseLike
 from unskew.errors import PropensityWarning, UnknownNameError, UsageError
-from unskew.propensity.model import PropensityEstimator, known_universe
+from unskew.propensity.model import PropensityModel, known_universe
 from unskew.propensity.sample import SampleLike
 from unskew.propensity.wrappers.held_out import folds_of_cells, folds_of_users
 from unskew.propensity.wrappers.wrapper import Wrapper, fit_copy, has_fitted_parts, require_model
@@ -44,7 +44,7 @@ class CrossFittedPropensity(Wrapper):
         Seed of the folds.
     """
 
-    models_: tuple[PropensityEstimator, ...]
+    models_: tuple[PropensityModel, ...]
     """The model of each fold, fitted without it."""
     share_left_: Vector
     """What part of the cells each of them could see."""
@@ -56,7 +56,7 @@ class CrossFittedPropensity(Wrapper):
 
     def __init__(
         self,
-        model: PropensityEstimator,
+        model: PropensityModel,
         *,
         n_folds: int = 5,
         by: Held | None = None,
@@ -97,7 +97,7 @@ class CrossFittedPropensity(Wrapper):
         self.n_capped_ = int((value > 1).sum())
         return self
 
-    def check_restored(self) -> str | None:
+    def _find_inconsistency(self) -> str | None:
         """Whether each fold has a model, and each user a fold, once fitted."""
         if len(self.models_) != self.share_left_.size or self.fold_of_user_.size not in (
             0,
@@ -106,7 +106,7 @@ class CrossFittedPropensity(Wrapper):
             return "it does not have a model for each fold and a fold for each user."
         return None
 
-    def _chances(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
+    def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
         fold = _fold(
             user, item, len(self.items_), self.fold_of_user_, len(self.models_), self.seed_
         )
@@ -119,7 +119,7 @@ class CrossFittedPropensity(Wrapper):
         of_cell: IntVector,
         mcar: SampleLike | None,
         universe: Universe,
-    ) -> PropensityEstimator:
+    ) -> PropensityModel:
         kept = of_cell != fold
         if not kept.any():
             raise UsageError(
@@ -188,7 +188,7 @@ def _fold(
 
 
 def _held_out(
-    models: tuple[PropensityEstimator, ...],
+    models: tuple[PropensityModel, ...],
     share_left: Vector,
     fold: IntVector,
     user: IntVector,

@@ -10,7 +10,7 @@ from unskew.data.checks import whole_number
 from unskew.data.ratings import Ratings
 from unskew.data.universe import UniverseLike
 from unskew.propensity.density import Capped, scale_to_total
-from unskew.propensity.model import PropensityEstimator, listed_universe
+from unskew.propensity.model import PropensityModel, listed_universe
 from unskew.propensity.sample import SampleLike
 from unskew.propensity.wrappers.cell_blocks import cell_blocks
 from unskew.propensity.wrappers.wrapper import Wrapper
@@ -34,14 +34,14 @@ class ScaledPropensity(Wrapper):
         Seed of that draw.
     """
 
-    model_: PropensityEstimator
+    model_: PropensityModel
     scale_: float
     """k."""
     n_capped_: int
     """Cells whose propensity is 1, or would be above it; estimated where cells are drawn."""
 
     def __init__(
-        self, model: PropensityEstimator, *, max_cells: int = 1 << 24, random_state: int = 0
+        self, model: PropensityModel, *, max_cells: int = 1 << 24, random_state: int = 0
     ) -> None:
         self.model = model
         self.max_cells = max_cells
@@ -62,7 +62,7 @@ class ScaledPropensity(Wrapper):
             for block in cell_blocks(
                 space.n_users, space.n_items, max_cells=max_cells, random_state=seed
             ):
-                chance = inner._chances(block.user, block.item, None)
+                chance = inner._predict_codes(block.user, block.item, None)
                 below = scale * chance < 1
                 n_capped += block.weight * float(chance.size - below.sum())
                 rest += block.weight * float(chance[below].sum())
@@ -73,5 +73,5 @@ class ScaledPropensity(Wrapper):
         self.model_, self.scale_, self.n_capped_ = inner, scale, round(n_capped)
         return self
 
-    def _chances(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
-        return np.minimum(1.0, self.scale_ * self.model_._chances(user, item, rating))
+    def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
+        return np.minimum(1.0, self.scale_ * self.model_._predict_codes(user, item, rating))

@@ -7,8 +7,9 @@ import numpy as np
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.errors import UsageError
-from unskew.propensity.model import PropensityEstimator
+from unskew.propensity.model import PropensityModel
 from unskew.propensity.sample import LearnsFromSample, SampleLike
+from unskew.settings import fitted_state
 
 
 class Wrapper(LearnsFromSample):
@@ -17,7 +18,7 @@ class Wrapper(LearnsFromSample):
     An unfitted inner model stays as it is, and a copy of it is fitted; one that is fitted already is used as it is.
     """
 
-    model: PropensityEstimator
+    model: PropensityModel
 
     @property
     def sees_ratings(self) -> bool:  # type: ignore[override]
@@ -31,10 +32,10 @@ class Wrapper(LearnsFromSample):
 
     def _fit_inner(
         self, log: Ratings, *, mcar: SampleLike | None, universe: Universe
-    ) -> PropensityEstimator:
+    ) -> PropensityModel:
         """The inner model, fitted to ``log`` unless it was fitted before."""
         require_model(self, self.model)
-        if not self.model.fitted_state():
+        if not fitted_state(self.model):
             return fit_copy(self.model, log, mcar=mcar, universe=universe)
         if mcar is not None:
             raise UsageError(
@@ -63,7 +64,7 @@ class Wrapper(LearnsFromSample):
 
 def require_model(wrapper: Wrapper, model: object) -> None:
     """Refuse what is not a propensity model."""
-    if not isinstance(model, PropensityEstimator):
+    if not isinstance(model, PropensityModel):
         raise UsageError(
             f"{type(wrapper).__name__} wraps a propensity model, such as {type(wrapper).__name__}(PopularityPropensity()); "
             f"got {model!r}."
@@ -71,8 +72,8 @@ def require_model(wrapper: Wrapper, model: object) -> None:
 
 
 def fit_copy(
-    model: PropensityEstimator, log: Ratings, *, mcar: SampleLike | None, universe: Universe
-) -> PropensityEstimator:
+    model: PropensityModel, log: Ratings, *, mcar: SampleLike | None, universe: Universe
+) -> PropensityModel:
     """A copy of an unfitted ``model``, fitted; a sample goes only to a model that learns from one."""
     copy = type(model)(**model.get_params())
     if isinstance(copy, LearnsFromSample):
@@ -84,9 +85,7 @@ def fit_copy(
     return copy.fit(log, universe=universe)
 
 
-def has_fitted_parts(model: PropensityEstimator) -> bool:
+def has_fitted_parts(model: PropensityModel) -> bool:
     """Whether a model, or one inside it, is fitted already."""
-    inner = (
-        value for value in model.get_params().values() if isinstance(value, PropensityEstimator)
-    )
-    return bool(model.fitted_state()) or any(has_fitted_parts(each) for each in inner)
+    inner = (value for value in model.get_params().values() if isinstance(value, PropensityModel))
+    return bool(fitted_state(model)) or any(has_fitted_parts(each) for each in inner)

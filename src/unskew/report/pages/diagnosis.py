@@ -13,7 +13,7 @@ from unskew.report.charts.looks import SEEN, Look, look_of
 from unskew.report.page import Page, Record, Section, Table, Tile, table
 from unskew.report.pages.verdict import Headline
 from unskew.report.wording import brief, count, number, of_universe, sentence, share
-from unskew.tables import counted
+from unskew.tables import count_noun
 
 SMALL = 0.1
 MOST_COVARIATES = 25
@@ -58,7 +58,7 @@ def diagnosis_page(record: Record) -> Page:
     return Page(
         "Diagnosis of propensities",
         _headline(record),
-        f"{counted(record['models'][0]['measures']['n_observed'], 'logged rating')}. A propensity is how likely a rating was to "
+        f"{count_noun(record['models'][0]['measures']['n_observed'], 'logged rating')}. A propensity is how likely a rating was to "
         "be logged; estimates count each rating 1/P times.",
         tuple(_tiles(record)),
         tuple(sentence(text) for text in record["warnings"]),
@@ -273,7 +273,7 @@ def _fixed(value: Any) -> Any:
 
 def _notes(record: Record) -> Iterator[str]:
     coverage = record["coverage"]
-    yield f"Never logged: {counted(coverage['users_unseen'], 'user')} and {counted(coverage['items_unseen'], 'item')}."
+    yield f"Never logged: {count_noun(coverage['users_unseen'], 'user')} and {count_noun(coverage['items_unseen'], 'item')}."
     yield from (sentence(text) for text in record["notes"])
     yield from (
         sentence(f"{each['model']}: {text}") for each in record["models"] for text in each["notes"]

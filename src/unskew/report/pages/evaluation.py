@@ -27,7 +27,7 @@ from unskew.report.wording import (
     sentence,
     share,
 )
-from unskew.tables import counted
+from unskew.tables import count_noun
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -52,7 +52,7 @@ def lead(record: Record, metric: str) -> str:
     by = estimator_name(Voices.of(record["estimators"]).main)
     return (
         f"{sentence(metric_in_words(metric)).removesuffix('.')}, {better} is better, estimated by {by} from "
-        f"{counted(record['n_observed'], 'logged rating')}. Brackets are {record['level']:.0%} intervals."
+        f"{count_noun(record['n_observed'], 'logged rating')}. Brackets are {record['level']:.0%} intervals."
     )
 
 
@@ -303,7 +303,7 @@ def _of_weights(weights: Mapping[str, Any]) -> Iterator[str]:
         ratio = weights["mass"] / weights["n_cells"]
         yield f"The weights add up to {share(ratio)} of the number of cells; right propensities give about 100%."
     if weights["n_touched"]:
-        yield f"Changed by a transform: {counted(weights['n_touched'], 'weight')}."
+        yield f"Changed by a transform: {count_noun(weights['n_touched'], 'weight')}."
 
 
 def _estimates_table(record: Record) -> Table:

@@ -22,7 +22,7 @@ from unskew.report.wording import (
     sentence,
     share,
 )
-from unskew.tables import counted
+from unskew.tables import count_noun
 
 SPREAD = "The same models in every group. Where the order changes from group to group, one number for all of them hides it."
 
@@ -39,7 +39,7 @@ def groups_page(record: Record) -> Page:
     return Page(
         "Evaluation by group",
         _headline(record, metric),
-        f"{sentence(metric_in_words(metric))} {counted(len(groups), 'group')} of {counted(n_observed, 'logged rating')} in all.",
+        f"{sentence(metric_in_words(metric))} {count_noun(len(groups), 'group')} of {count_noun(n_observed, 'logged rating')} in all.",
         (
             Tile(str(len(groups)), "group" if len(groups) == 1 else "groups", f"by {record['by']}"),
             Tile(count(n_observed), "logged ratings"),

@@ -11,7 +11,7 @@ from unskew.report.charts.forest import Block, Forest, Row, foremost
 from unskew.report.charts.looks import CORRECTED
 from unskew.report.page import Page, Record, Section, Table, Tile, table
 from unskew.report.wording import interval, metric_in_words, metric_name, number, sentence
-from unskew.tables import counted
+from unskew.tables import count_noun
 
 Rows = Sequence[Mapping[str, Any]]
 HIGHER_IS_BETTER = ("auc", "user_auc", "ndcg", "accuracy", "recall", "precision")
@@ -29,14 +29,14 @@ def learners_page(record: Record) -> Page:
     return Page(
         "Learners compared",
         (
-            (f"Of {counted(len(fair), 'learner')}, ", False),
+            (f"Of {count_noun(len(fair), 'learner')}, ", False),
             (
                 f"{best['learner']} has the best {name}: {interval(best['mean'], best['ci_low'], best['ci_high'])}.",
                 True,
             ),
         ),
         f"{sentence(metric_in_words(first['metric'])).removesuffix('.')}, on {first['test']}, "
-        f"mean over {counted(record['seeds'], 'seed')}. Brackets are {record['level']:.0%} intervals.",
+        f"mean over {count_noun(record['seeds'], 'seed')}. Brackets are {record['level']:.0%} intervals.",
         (
             Tile(number(best["mean"], 3), f"{name} of the best", best["learner"]),
             *(

@@ -18,7 +18,7 @@ from unskew.report.wording import (
     sentence,
     share,
 )
-from unskew.tables import counted
+from unskew.tables import count_noun
 
 Rows = Sequence[Mapping[str, Any]]
 CLIPPED = "The estimates again, with no weight allowed above a limit. A flat line says that a few heavy ratings do not decide."
@@ -39,7 +39,7 @@ def sensitivity_page(record: Record) -> Page:
     return Page(
         "Sensitivity",
         ((_headline([row for row in rows if row["metric"] == metric], metric), True),),
-        f"{measure} by {estimator_name(main)}, from {counted(record['n_observed'], 'logged rating')}. "
+        f"{measure} by {estimator_name(main)}, from {count_noun(record['n_observed'], 'logged rating')}. "
         "The table has every estimator.",
         (
             Tile(count(record["n_observed"]), "logged ratings"),

@@ -1,0 +1,62 @@
+"""What all results share: a table, JSON, an HTML page and a figure."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from unskew._version import __version__
+from unskew.data.frames import make_frame
+from unskew.plugins import load_report_function
+from unskew.tables import html_table, text_table
+
+
+class Result(ABC):
+    """A frozen record that shows itself as a table, as JSON, as a page and as a figure.
+
+    A subclass gives its table (:meth:`to_columns`), its content (:meth:`to_record`) and the
+    ``kind`` by which its page is found. ``backend`` names the data frame library of the caller.
+    """
+
+    __slots__ = ()
+    kind: ClassVar[str]
+    backend: str | None
+
+    @abstractmethod
+    def to_columns(self) -> dict[str, Any]:
+        """The table as named columns."""
+
+    @abstractmethod
+    def to_record(self) -> Mapping[str, Any]:
+        """The content of the JSON object, without its kind and version."""
+
+    def to_frame(self, backend: str | None = None) -> Any:
+        """The table as a data frame of the caller's library, or of the named one."""
+        return make_frame(self.to_columns(), backend or getattr(self, "backend", None))
+
+    def to_json(self) -> str:
+        """The result as a JSON object, from which ``unskew report`` makes its page."""
+        return json.dumps(describe_json(self.kind) | dict(self.to_record()), default=str)
+
+    def to_html(self, path: str | Path) -> Path:
+        """Write the result as one self-contained HTML file; returns its path."""
+        page: Path = load_report_function("write_page")(self.to_json(), path)
+        return page
+
+    def _draw(self, ax: Any, **options: Any) -> Any:
+        """The figure of this kind of result, drawn by the report package."""
+        return load_report_function("draw")(self.kind, self, ax, **options)
+
+    def __repr__(self) -> str:
+        return text_table(self.to_columns())
+
+    def _repr_html_(self) -> str:
+        return html_table(self.to_columns())
+
+
+def describe_json(kind: str) -> dict[str, str]:
+    """What every result's JSON says about itself: its kind, and the version that wrote it."""
+    return {"kind": kind, "version": __version__}

@@ -1,0 +1,168 @@
+"""One declaration for each metric, estimator, model, data set, command, ..., beside its code.
+
+Every package that holds such a kind has one :class:`Registry`. A declaration has a name, aliases,
+a label for reports and a one-line summary. Names on the command line, labels, documentation
+tables, exports and conformance tests are all derived from the declarations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any, Generic, TypeVar
+
+from unskew.errors import UnknownNameError, UsageError
+from unskew.plugins import load_plugins
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration(Generic[T]):
+    """What is declared, and everything that other parts derive from it."""
+
+    name: str
+    """What users type, such as ``snips``."""
+    target: T
+    """The class, function or object itself."""
+    label: str
+    """What reports print, such as ``SNIPS``."""
+    summary: str
+    """One line for help texts and documentation tables."""
+    aliases: tuple[str, ...] = ()
+    traits: Mapping[str, Any] = field(default_factory=dict)
+    """Capabilities and other facts that only this kind has."""
+
+
+class Registry(Mapping[str, Declaration[T]]):
+    """The declarations of one kind, by name.
+
+    The registry finds its declarations by importing the modules of its own package and the
+    plugins of other packages. Both happen once, when a name is not known yet or when all names
+    are listed.
+
+    >>> colors = Registry[str]("color", "unskew.types")
+    >>> colors.add("red", "#f00", label="Red", summary="The color of ripe tomatoes.")
+    '#f00'
+    >>> colors.find("red").label
+    'Red'
+    """
+
+    def __init__(self, kind: str, package: str) -> None:
+        self.kind = kind
+        self._package = package
+        self._declarations: dict[str, Declaration[T]] = {}
+        self._by_alias: dict[str, str] = {}
+        self._is_complete = False
+
+    def add(
+        self,
+        name: str,
+        target: T,
+        *,
+        label: str,
+        summary: str,
+        aliases: tuple[str, ...] = (),
+        traits: Mapping[str, Any] | None = None,
+    ) -> T:
+        """Declare ``target`` under ``name``; returns ``target``."""
+        for each in (name, *aliases):
+            known = self._declarations.get(self._by_alias.get(each, each))
+            if known is not None and not _is_redefinition(known.target, target):
+                raise UsageError(f"the {self.kind} name {each!r} is declared twice.")
+        declaration = Declaration(name, target, label, summary, aliases, dict(traits or {}))
+        self._declarations[name] = declaration
+        self._by_alias.update(dict.fromkeys(aliases, name))
+        return target
+
+    def declare(
+        self,
+        name: str,
+        *,
+        label: str,
+        summary: str,
+        aliases: tuple[str, ...] = (),
+        traits: Mapping[str, Any] | None = None,
+    ) -> Callable[[T], T]:
+        """Decorator that declares the class or function below it."""
+
+        def declare_target(target: T) -> T:
+            return self.add(
+                name, target, label=label, summary=summary, aliases=aliases, traits=traits
+            )
+
+        return declare_target
+
+    def find(self, name: str) -> Declaration[T]:
+        """The declaration with this name or alias."""
+        if name not in self._declarations and name not in self._by_alias:
+            self._complete()
+        if name in self._by_alias:
+            return self._declarations[self._by_alias[name]]
+        if name not in self._declarations:
+            raise UnknownNameError(self.kind, name, self._declarations)
+        return self._declarations[name]
+
+    def __getitem__(self, name: str) -> Declaration[T]:
+        try:
+            return self.find(name)
+        except UnknownNameError as error:
+            raise KeyError(name) from error
+
+    def __iter__(self) -> Iterator[str]:
+        self._complete()
+        return iter(self._declarations)
+
+    def __len__(self) -> int:
+        self._complete()
+        return len(self._declarations)
+
+    def _complete(self) -> None:
+        if self._is_complete:
+            return
+        self._is_complete = True
+        package = import_module(self._package)
+        for module in iter_modules(getattr(package, "__path__", ())):
+            if not module.name.startswith("_"):
+                import_module(f"{self._package}.{module.name}")
+        load_plugins()
+
+
+def _is_redefinition(known: object, target: object) -> bool:
+    """Whether a module was executed again, as ``importlib.reload`` and doctests do."""
+    names = [
+        (getattr(each, "__module__", None), getattr(each, "__qualname__", None))
+        for each in (known, target)
+    ]
+    return names[0] == names[1] and names[0][1] is not None
+
+
+def exported_names(
+    registry: Registry[Any], modules: Mapping[str, str] | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """``__getattr__`` and ``__dir__`` of a package whose names are those that are declared in it.
+
+    ``modules`` adds names that are not declared: each with the module of the package that has it.
+    Nothing is imported before a name is asked for.
+    """
+    package, others = registry._package, dict(modules or {})
+
+    def names() -> dict[str, Any]:
+        targets = (declaration.target for declaration in registry.values())
+        return {getattr(target, "__name__", ""): target for target in targets}
+
+    def get_attribute(name: str) -> Any:
+        if name in others:
+            return getattr(import_module(f"{package}.{others[name]}"), name)
+        if name == "__all__":
+            return list_names()
+        if not name.startswith("_") and name in (found := names()):
+            return found[name]
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    def list_names() -> list[str]:
+        return sorted({*others, *names()})
+
+    return get_attribute, list_names
