@@ -20,11 +20,11 @@ from typing import Any
 
 from mf import THREADS, forget_peak, inputs_of, memory_mb, synthetic
 
-from unskew.factorization.shared_gram import SharedGram
-from unskew.factorization.solution import run
-from unskew.factorization.weights import effective_l2
+from unskew.factorization.pseudo_outcome import PseudoOutcomeSolver
+from unskew.factorization.solution import minimize
+from unskew.factorization.weights import scaled_ridge
 from unskew.models.doubly_robust import DoublyRobustFactorization, pseudo_outcome
-from unskew.models.imputation import imputation_weight, values_on
+from unskew.models.doubly_robust import imputation_weight
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.threads import Workers, single_blas_thread
 
@@ -55,14 +55,14 @@ def prediction(inputs: Any, n_factors: int) -> tuple[float, int]:
     weight, model = propensities.inverse, MatrixFactorization(n_factors, L2, tol=TOL, **SETTINGS)
     with Workers(THREADS) as workers, single_blas_thread():
         imputer = MatrixFactorization(5, L2 / 4, offsets="none", tol=TOL, **SETTINGS)
-        imputed = imputer.solve(
+        imputed = imputer._solve(
             log, imputation_weight("dr-jl", propensities.values, log.n_cells), workers
         ).parameters
         began = perf_counter()
-        target, _ = pseudo_outcome(log, weight, values_on(imputed, log), imputed, dtype="float32")
-        l2 = effective_l2(L2, log, n_factors=n_factors, penalizes_offsets=True)
-        solver = SharedGram(target, n_factors, "regularized", l2, workers)
-        outcome = run(solver, lambda: model._begin(log, propensities.values), max_iter=500, tol=TOL)
+        target, _ = pseudo_outcome(log, weight, imputed.predict(log.user, log.item), imputed, dtype="float32")
+        l2 = scaled_ridge(L2, log, n_factors=n_factors, penalizes_offsets=True)
+        solver = PseudoOutcomeSolver(target, n_factors, "regularized", l2, workers)
+        outcome = minimize(solver, model._make_start(log, float(log.rating.mean())), max_iter=500, tol=TOL)
         return perf_counter() - began, len(outcome.history) - 1
 
 

@@ -22,7 +22,7 @@ from unskew.engines.gpu.engine import GpuEngine
 from unskew.engines.gpu.fitting import row_solver
 from unskew.engines.gpu.sides import both_sides
 from unskew.engines.gpu.torch_rows import Penalty, Rows
-from unskew.ranking.positions import positions
+from unskew.ranking.positions import compute_positions
 from unskew.threads import count_threads
 
 WORLDS = {"1M": (6_000, 4_000), "25M": (160_000, 40_000), "100M": (480_000, 60_000)}
@@ -134,7 +134,7 @@ def time_fits(name: str, n_factors: int, l2: float) -> None:
     users, items = both_sides(log, propensity.values, like=like, memory=1 << 40)
     torch.cuda.synchronize()
     print(f"log to the device and sorted both ways: {perf_counter() - began:.2f} s")
-    found = model.parameters_
+    found = model.factors_
     for side, label, factors, offset in (
         (users, "users", found.item_factors, found.item_offset),
         (items, "items", found.user_factors, found.user_offset),
@@ -147,7 +147,7 @@ def time_fits(name: str, n_factors: int, l2: float) -> None:
         )
         taken = milliseconds(
             lambda block=block, solve=solve, rows=rows, ridge=ridge: solve(
-                block, rows, found.constant, ridge
+                block, rows, found.global_offset, ridge
             )
         )
         flops, numbers = (
@@ -177,7 +177,7 @@ def time_ranking(name: str) -> None:
     began = perf_counter()
     best = model.recommend(some, 10)
     recommended, began = perf_counter() - began, perf_counter()
-    here = positions(log.user, log.item, log.n_users, log.n_items, scorer)
+    here = compute_positions(log.user, log.item, log.n_users, log.n_items, scorer)
     placed = perf_counter() - began
     same = (
         (model.recommend(some, 10, engine="gpu").items == best.items).mean(),

@@ -18,10 +18,10 @@ from unskew.data.propensities import Propensities
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.point import ips, self_normalized
 from unskew.estimators.sums import Sums
-from unskew.metrics.names import find_metric
+from unskew.metrics.metric import find_metric
 from unskew.paper.draws import all_deltas, judge
 from unskew.paper.matrices import prediction_matrices
-from unskew.simulation.simulate import simulate
+from unskew.simulation.simulator import simulate
 from unskew.types import Matrix, Vector
 
 METRICS = ("mse", "mae", "dcg@50")
@@ -69,7 +69,7 @@ def estimates(
 ) -> dict[str, Estimate]:
     propensities = Propensities(chance)
     sums = Sums.of(delta, propensities)
-    residuals = Sums.of(delta - imputed, propensities, known=imputed_total[None])
+    residuals = Sums.of(delta - imputed, propensities, imputed_by_cluster=imputed_total[None])
     return {
         "ips": ips(sums, n_cells=n_cells),
         "snips": self_normalized(sums),

@@ -24,7 +24,7 @@ from unskew.models.balanced import IPSV2, StableDR
 from unskew.models.doubly_robust import DoublyRobustFactorization
 from unskew.models.logistic import LogisticFactorization
 from unskew.models.matrix_factorization import MatrixFactorization
-from unskew.models.robust_variants import DRV2, EIB, TDR
+from unskew.models.doubly_robust import DRV2, EIB, TDR
 from unskew.models.tri_training import TriTraining
 
 FAST = {"tol": 1e-5, "max_iter": 200}
@@ -113,13 +113,13 @@ def main() -> None:
     tests = {"all": test, "clean": test.take(~coat.overlap)}
     began = perf_counter()
     how = {
-        "seeds": options.seeds,
+        "n_repeats": options.seeds,
         "metrics": metrics,
-        "relevant": 1,
+        "relevance_threshold": 1,
         "reference": "MF-IPS",
         "verbose": True,
     }
-    found = compare_learners(train, tests, chosen, coat.propensities, **how)
+    found = compare_learners(train, chosen, test=tests, propensities=coat.propensities, **how)
     print(found)
     print(f"{perf_counter() - began:.0f} s")
     if options.json:

@@ -20,7 +20,7 @@ from time import perf_counter
 import numpy as np
 
 from unskew.data.ratings import Ratings
-from unskew.propensity.covariate.logistic import LogisticPropensity
+from unskew.propensity.logistic import LogisticPropensity
 
 CASES = {
     "offsets alone": "exact",

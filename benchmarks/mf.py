@@ -176,7 +176,7 @@ def ours(size: str, n_factors: int, dtype: str, solver: str, max_iter: int) -> d
     inputs = inputs_of(synthetic(size)[0])
     before = forget_peak()
     model, first = fit_ours(inputs, n_factors, dtype, max_iter=max_iter, solver=solver)
-    peak, found = memory_mb("VmHWM"), model.parameters_
+    peak, found = memory_mb("VmHWM"), model.factors_
     again = [
         fit_ours(inputs, n_factors, dtype, max_iter=max_iter, solver=solver)[1]
         for _ in range(REPEATS[size] - 1)
@@ -339,7 +339,7 @@ def kernel() -> list[dict[str, Any]]:
     """GFLOP/s of one thread: Gram matrices and solutions of all users, counted n (d + 2)(d + 3), and of a matrix product."""
     from threadpoolctl import threadpool_limits
 
-    from unskew.kernels.rows import entry_type, lines_of_zeros, solve_rows
+    from unskew.kernels.rows import entry_type, padded_zeros, solve_rows
 
     log, _ = synthetic("1M")
     order = np.argsort(log.user, kind="stable")
@@ -351,26 +351,26 @@ def kernel() -> list[dict[str, Any]]:
         square = np.random.default_rng(0).normal(size=(1500, 1500)).astype(dtype)
         number, lanes = np.dtype(dtype).type, 32 // np.dtype(dtype).itemsize
         entries = np.empty(log.user.size, entry_type(dtype, log.n_items))
-        entries["partner"], entries["root_weight"], entries["rating"] = (
+        entries["opposite"], entries["root_weight"], entries["rating"] = (
             log.item[order],
             np.sqrt(log.weight[order]),
             log.rating[order],
         )
         for n_factors in (20, 64):
-            partners, solutions = (
-                lines_of_zeros(n, n_factors + 2, dtype) for n in (log.n_items, log.n_users)
+            opposite_rows, solutions = (
+                padded_zeros(n, n_factors + 2, dtype) for n in (log.n_items, log.n_users)
             )
-            partners[:, :n_factors] = np.random.default_rng(1).normal(size=(log.n_items, n_factors))
-            partners[:, n_factors] = 1
+            opposite_rows[:, :n_factors] = np.random.default_rng(1).normal(size=(log.n_items, n_factors))
+            opposite_rows[:, n_factors] = 1
             shared, ridge = np.empty((0, 0), dtype), np.ones(n_factors + 1, dtype)
-            row_ridge, minima = np.ones(log.n_users, dtype), np.zeros(log.n_users)
+            penalty_scale, minima = np.ones(log.n_users, dtype), np.zeros(log.n_users)
             given = (
                 (starts, entries),
                 number(0),
-                partners,
+                opposite_rows,
                 shared,
                 ridge,
-                row_ridge,
+                penalty_scale,
                 lanes,
                 (0, 10**9),
             )

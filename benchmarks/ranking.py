@@ -24,7 +24,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from unskew.data.factors import Factors
-from unskew.ranking.positions import BLOCK_CELLS, positions
+from unskew.ranking.positions import BLOCK_CELLS, compute_positions
 
 SIZES = {"small": (6_000, 4_000, 1_000_000), "large": (70_000, 10_000, 10_000_000)}
 N_FACTORS, TOP = 20, 50
@@ -70,8 +70,8 @@ def measure(size: str, repeats: int) -> None:
     item_side, blas = np.ascontiguousarray(factors.item_factors.T), ThreadpoolController()
     runs: dict[str, Callable[[], object]] = {
         "bare block GEMM": lambda: bare_product(factors, item_side, blas),
-        f"top-{TOP} positions": lambda: positions(user, item, n_users, n_items, factors, top=TOP),
-        "exact positions": lambda: positions(user, item, n_users, n_items, factors),
+        f"top-{TOP} positions": lambda: compute_positions(user, item, n_users, n_items, factors, top=TOP),
+        "exact positions": lambda: compute_positions(user, item, n_users, n_items, factors),
     }
     before = peak_megabytes()
     peaks = {}

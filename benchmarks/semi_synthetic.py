@@ -65,7 +65,7 @@ def main() -> None:
         )
         for name, (model, grid) in LEARNERS.items():
             began = perf_counter()
-            found = cross_validate(model, log, bayes, grid=grid, random_state=trial)
+            found = cross_validate(model, log, propensities=bayes, grid=grid, random_state=trial)
             errors[name].append(error_of_all_cells(found.best_model, world))
             print(
                 trial,

@@ -148,7 +148,7 @@ def time_here(path: str, _: int) -> dict[str, float]:
     with Workers() as workers:
         problem = model._problem(log, table["propensity"].to_numpy(), workers)
         solver = Reduced(
-            problem, problem.by_user, np.sqrt(problem.by_item.weight_of_rows() + problem.l2)
+            problem, problem.by_user, np.sqrt(problem.by_item.row_weights() + problem.l2)
         )
         point = (
             np.random.default_rng(0).normal(0, 0.02, N_ITEMS * (N_FACTORS + 1) + 1)

@@ -17,7 +17,7 @@ grid = {"n_factors": [5], "l2": [0.2, 1.0, 5.0, 25.0]}
 # %%
 # Folds thin the log, so propensities are scaled to each part: a cell had to be observed *and* fall into it.
 weighted = unskew.cross_validate(
-    unskew.MatrixFactorization(), world.log, world.propensities, grid=grid
+    unskew.MatrixFactorization(), world.log, propensities=world.propensities, grid=grid
 )
 naive = unskew.cross_validate(unskew.MatrixFactorization(), world.log, grid=grid, estimator="naive")
 for row in weighted.table:

@@ -27,7 +27,7 @@ for density in densities:
     print(f"{len(world.log):,} ratings")
     for name, model in learners.items():
         found = unskew.cross_validate(
-            model, world.log, world.propensities, grid={"l2": [0.2, 1.0, 5.0]}
+            model, world.log, propensities=world.propensities, grid={"l2": [0.2, 1.0, 5.0]}
         )
         error = ((found.best_model.predict(everyone, everything) - world.truth.ravel()) ** 2).mean()
         true[name].append(error)

@@ -44,7 +44,7 @@ models = {
     ),
 }
 found = {
-    name: unskew.ranking_on_test(model, test, threshold=4, k=5) for name, model in models.items()
+    name: unskew.ranking_on_test(test, model, relevance_threshold=4, k=5) for name, model in models.items()
 }
 for name, ranking in found.items():
     print(

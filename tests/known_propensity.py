@@ -1,25 +1,26 @@
-"""A propensity model that says what it is told: what wrappers are tried on where the truth must be known."""
+"""A propensity model with known propensities, to test wrappers."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from unskew.data.ratings import Ratings
 from unskew.data.universe import UniverseLike
-from unskew.propensity.model import PropensityModel, known_universe
+from unskew.propensity.model import PropensityModel, require_universe
 from unskew.types import IntVector, Matrix, Vector
 
 
+@dataclass(eq=False, repr=False)
 class KnownPropensity(PropensityModel):
-    """The P of a matrix, whatever the log."""
+    """P as a given matrix, for any log."""
 
-    def __init__(self, matrix: Matrix) -> None:
-        self.matrix = matrix
+    matrix: Matrix
 
     def fit(self, log: Ratings, *, universe: UniverseLike = None) -> Self:
-        self._remember(log, known_universe(log, universe))
+        self._record_log(log, require_universe(log, universe))
         return self
 
     def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
@@ -27,7 +28,7 @@ class KnownPropensity(PropensityModel):
 
 
 def every_cell(model: Any) -> Matrix:
-    """What a fitted model says of all pairs of its users and items."""
+    """The predictions of a fitted model for all pairs of its users and items."""
     users, items = (
         np.repeat(model.users_, len(model.items_)),
         np.tile(model.items_, len(model.users_)),
@@ -36,7 +37,7 @@ def every_cell(model: Any) -> Matrix:
 
 
 def draw(propensity: Matrix, seed: int = 0) -> Ratings:
-    """A log of ratings 1 to 5 in which each cell is seen with its propensity."""
+    """A log of ratings 1 to 5 in which each cell is observed with its propensity."""
     rng = np.random.default_rng(seed)
     rating = rng.integers(1, 6, propensity.shape)
     return Ratings.from_dense(np.where(rng.random(propensity.shape) < propensity, rating, 0))

@@ -13,8 +13,8 @@ PROMISED = """
     Ratings Propensities Universe Factors Evaluation Comparison Simulation Observation ByRating ByCovariates Uniform
     Diagnosis diagnose Robustness Sensitivity sensitivity Clip Switch Shrink SubGaussian MatrixFactorization GlobalMean
     MultinomialMixture AllRank WeightedFactorization ExposureFactorization RelevanceFactorization
-    OffsetsOnly Popularity Recommendations CrossValidation evaluate evaluate_frame fit_naive_bayes_frame
-    fit_popularity_frame GroupedEvaluation cross_validate simulate load load_coat load_movielens_100k load_yahoo_r3
+    OffsetsOnly Popularity Recommendations CrossValidation evaluate evaluate_frame
+    GroupedEvaluation cross_validate simulate load load_coat load_movielens_100k load_yahoo_r3
     load_cm100k load_jester theory errors UniformPropensity PopularityPropensity NaiveBayesPropensity OneBitPropensity
     PoissonPropensity LogisticPropensity ClassifierPropensity BoostedPropensity ClippedPropensity ScaledPropensity
     CalibratedPropensity CrossFittedPropensity inverse_weights OrdinalFactorization

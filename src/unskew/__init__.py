@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from unskew.data.propensities import Propensities
     from unskew.data.ratings import Ratings
     from unskew.data.universe import Universe
+    from unskew.data.weights import inverse_weights
     from unskew.datasets.cm100k import load_cm100k
     from unskew.datasets.coat import load_coat
     from unskew.datasets.jester import load_jester
@@ -27,14 +28,12 @@ if TYPE_CHECKING:
     from unskew.engines.spark.engine import SparkEngine
     from unskew.errors import PropensityWarning, UnskewError, UnskewWarning
     from unskew.estimators.transforms import Clip, Dynamic, Shrink, SubGaussian, Switch
-    from unskew.estimators.weights import inverse_weights
     from unskew.evaluation.evaluate import evaluate
-    from unskew.evaluation.frames import evaluate_frame
-    from unskew.evaluation.groups import GroupedEvaluation
+    from unskew.evaluation.frame import evaluate_frame
+    from unskew.evaluation.frame import GroupedEvaluation
     from unskew.evaluation.random_test import ranking_on_test
     from unskew.evaluation.result import Comparison, Evaluation
-    from unskew.evaluation.robustness import Robustness, Sensitivity
-    from unskew.evaluation.sensitivity import sensitivity
+    from unskew.evaluation.sensitivity import Robustness, Sensitivity, sensitivity
     from unskew.loading import load
     from unskew.model_selection.comparison import Learner, LearnerComparison, compare_learners
     from unskew.model_selection.search import CrossValidation, cross_validate
@@ -52,32 +51,31 @@ if TYPE_CHECKING:
     from unskew.models.robust_variants import DRV2, EIB, TDR
     from unskew.models.tri_training import TriTraining
     from unskew.models.weighted import WeightedFactorization
-    from unskew.propensity.covariate.boosted import BoostedPropensity
-    from unskew.propensity.covariate.classifier import ClassifierPropensity
-    from unskew.propensity.covariate.logistic import LogisticPropensity
-    from unskew.propensity.frames import fit_naive_bayes_frame, fit_popularity_frame
-    from unskew.propensity.low_rank.one_bit import OneBitPropensity
-    from unskew.propensity.low_rank.poisson import PoissonPropensity
+    from unskew.propensity.boosted import BoostedPropensity
+    from unskew.propensity.calibrated import CalibratedPropensity
+    from unskew.propensity.classifier import ClassifierPropensity
+    from unskew.propensity.clipped import ClippedPropensity
+    from unskew.propensity.cross_fitted import CrossFittedPropensity
+    from unskew.propensity.logistic import LogisticPropensity
     from unskew.propensity.naive_bayes import NaiveBayesPropensity
+    from unskew.propensity.one_bit import OneBitPropensity
+    from unskew.propensity.poisson import PoissonPropensity
     from unskew.propensity.popularity import PopularityPropensity, UniformPropensity
-    from unskew.propensity.wrappers.calibration import CalibratedPropensity
-    from unskew.propensity.wrappers.clipping import ClippedPropensity
-    from unskew.propensity.wrappers.cross_fitting import CrossFittedPropensity
-    from unskew.propensity.wrappers.scaling import ScaledPropensity
+    from unskew.propensity.scaled import ScaledPropensity
     from unskew.simulation.observation import ByCovariates, ByRating, Observation, Uniform
-    from unskew.simulation.simulate import Simulation, simulate
+    from unskew.simulation.simulator import Simulation, simulate
 
 _HOMES = {
     "AllRank": "unskew.models.all_rank",
-    "BoostedPropensity": "unskew.propensity.covariate.boosted",
+    "BoostedPropensity": "unskew.propensity.boosted",
     "ByCovariates": "unskew.simulation.observation",
     "ByRating": "unskew.simulation.observation",
-    "CalibratedPropensity": "unskew.propensity.wrappers.calibration",
-    "ClassifierPropensity": "unskew.propensity.covariate.classifier",
+    "CalibratedPropensity": "unskew.propensity.calibrated",
+    "ClassifierPropensity": "unskew.propensity.classifier",
     "Clip": "unskew.estimators.transforms",
-    "ClippedPropensity": "unskew.propensity.wrappers.clipping",
+    "ClippedPropensity": "unskew.propensity.clipped",
     "Comparison": "unskew.evaluation.result",
-    "CrossFittedPropensity": "unskew.propensity.wrappers.cross_fitting",
+    "CrossFittedPropensity": "unskew.propensity.cross_fitted",
     "CrossValidation": "unskew.model_selection.search",
     "DRV2": "unskew.models.robust_variants",
     "Diagnosis": "unskew.diagnostics.result",
@@ -90,20 +88,20 @@ _HOMES = {
     "GlobalMean": "unskew.models.baselines",
     "GpuEngine": "unskew.engines.gpu.engine",
     "SparkEngine": "unskew.engines.spark.engine",
-    "GroupedEvaluation": "unskew.evaluation.groups",
+    "GroupedEvaluation": "unskew.evaluation.frame",
     "IPSV2": "unskew.models.balanced",
     "Learner": "unskew.model_selection.comparison",
     "LearnerComparison": "unskew.model_selection.comparison",
     "LogisticFactorization": "unskew.models.logistic",
-    "LogisticPropensity": "unskew.propensity.covariate.logistic",
+    "LogisticPropensity": "unskew.propensity.logistic",
     "MatrixFactorization": "unskew.models.matrix_factorization",
     "MultinomialMixture": "unskew.models.mixture",
     "NaiveBayesPropensity": "unskew.propensity.naive_bayes",
     "Observation": "unskew.simulation.observation",
     "OffsetsOnly": "unskew.models.baselines",
-    "OneBitPropensity": "unskew.propensity.low_rank.one_bit",
+    "OneBitPropensity": "unskew.propensity.one_bit",
     "OrdinalFactorization": "unskew.models.ordinal",
-    "PoissonPropensity": "unskew.propensity.low_rank.poisson",
+    "PoissonPropensity": "unskew.propensity.poisson",
     "Popularity": "unskew.models.baselines",
     "PopularityPropensity": "unskew.propensity.popularity",
     "Propensities": "unskew.data.propensities",
@@ -111,11 +109,11 @@ _HOMES = {
     "Ratings": "unskew.data.ratings",
     "Recommendations": "unskew.models.recommender",
     "RelevanceFactorization": "unskew.models.relevance",
-    "Robustness": "unskew.evaluation.robustness",
-    "ScaledPropensity": "unskew.propensity.wrappers.scaling",
-    "Sensitivity": "unskew.evaluation.robustness",
+    "Robustness": "unskew.evaluation.sensitivity",
+    "ScaledPropensity": "unskew.propensity.scaled",
+    "Sensitivity": "unskew.evaluation.sensitivity",
     "Shrink": "unskew.estimators.transforms",
-    "Simulation": "unskew.simulation.simulate",
+    "Simulation": "unskew.simulation.simulator",
     "StableDR": "unskew.models.balanced",
     "SubGaussian": "unskew.estimators.transforms",
     "Switch": "unskew.estimators.transforms",
@@ -131,10 +129,8 @@ _HOMES = {
     "cross_validate": "unskew.model_selection.search",
     "diagnose": "unskew.diagnostics.diagnose",
     "evaluate": "unskew.evaluation.evaluate",
-    "evaluate_frame": "unskew.evaluation.frames",
-    "fit_naive_bayes_frame": "unskew.propensity.frames",
-    "fit_popularity_frame": "unskew.propensity.frames",
-    "inverse_weights": "unskew.estimators.weights",
+    "evaluate_frame": "unskew.evaluation.frame",
+    "inverse_weights": "unskew.data.weights",
     "load": "unskew.loading",
     "load_cm100k": "unskew.datasets.cm100k",
     "load_coat": "unskew.datasets.coat",
@@ -143,7 +139,7 @@ _HOMES = {
     "load_yahoo_r3": "unskew.datasets.yahoo_r3",
     "ranking_on_test": "unskew.evaluation.random_test",
     "sensitivity": "unskew.evaluation.sensitivity",
-    "simulate": "unskew.simulation.simulate",
+    "simulate": "unskew.simulation.simulator",
 }
 _ROOMS = ("errors", "theory")
 
@@ -214,8 +210,6 @@ __all__ = [
     "errors",
     "evaluate",
     "evaluate_frame",
-    "fit_naive_bayes_frame",
-    "fit_popularity_frame",
     "inverse_weights",
     "load",
     "load_cm100k",

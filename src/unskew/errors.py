@@ -2,7 +2,8 @@
 
     UnskewError
     ├── DataError                   the data cannot be used as they are (exit code 3)
-    │   ├── ColumnError             a column is missing or ambiguous
+    │   ├── ColumnError             a column is missing or unusable
+    │   │   └── AmbiguousColumnError   several columns could have the same role
     │   ├── EmptyLogError           the log has no ratings
     │   ├── BadRatingError          a rating or an id is missing, NaN or infinite
     │   ├── DuplicateCellError      the same (user, item) occurs more than once
@@ -52,7 +53,7 @@ def format_keyword(name: str, value: str | None) -> str:
     return name if value is None else f"{name}={value}"
 
 
-class Message(Exception):
+class Message(Exception):  # noqa: N818 - warnings are messages too
     """The fields that errors and warnings share, and how they become text.
 
     Parameters
@@ -97,7 +98,7 @@ class Message(Exception):
         use_shell_remedy = for_shell and self.shell_remedy is not None
         remedy = self.shell_remedy if use_shell_remedy else self.remedy
         text = " ".join(part for part in (self.problem, remedy) if part)
-        return _ARGUMENT.sub(lambda found: format_argument(found[1], found[2]), text)
+        return _ARGUMENT.sub(lambda match: format_argument(match[1], match[2]), text)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (type(self), self.args, self.__dict__)
@@ -120,7 +121,11 @@ class DataError(UnskewError, ValueError):
 
 
 class ColumnError(DataError):
-    """A column is missing, or several columns could be meant."""
+    """A column is missing or unusable."""
+
+
+class AmbiguousColumnError(ColumnError):
+    """Several columns could have the same role."""
 
 
 class EmptyLogError(DataError):
@@ -152,9 +157,13 @@ class BadFileError(DataError):
 
 
 class DatasetNotFoundError(DataError, FileNotFoundError):
-    """The files of a data set were not found."""
+    """The files of a data set were not found; ``dataset`` is its name, such as ``coat``."""
 
     __str__ = Message.__str__
+
+    def __init__(self, problem: str, *, dataset: str, remedy: str = "") -> None:
+        super().__init__(problem, value=dataset, remedy=remedy)
+        self.dataset = dataset
 
 
 class DatasetFormatError(DataError):

@@ -1,21 +1,21 @@
-"""Models of every kind, read back from their files."""
+"""Models of every kind, read from their files."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from unskew.estimators.transforms import Clip, Dynamic, Shrink, SubGaussian, Switch
+from unskew.estimators.transforms import WEIGHT_TRANSFORMS
 from unskew.io.model_files import read_model
-from unskew.models.registry import MODELS
-from unskew.propensity.registry import PROPENSITIES
-
-TRANSFORMS = (Clip, Switch, Shrink, SubGaussian, Dynamic)
-KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (*MODELS, *PROPENSITIES, *TRANSFORMS)
-}
+from unskew.models import RECOMMENDERS
+from unskew.propensity import PROPENSITY_MODELS
 
 
 def load(path: str | Path) -> Any:
-    """Read a recommender or a propensity model that its ``save`` wrote; a damaged, altered or newer file is refused."""
-    return read_model(path, KINDS)
+    """Read a recommender or a propensity model that its ``save`` wrote.
+
+    A damaged or altered file, or one of a newer version, is an error.
+    """
+    registries = (RECOMMENDERS, PROPENSITY_MODELS, WEIGHT_TRANSFORMS)
+    classes = [declaration.target for registry in registries for declaration in registry.values()]
+    return read_model(path, {each.__name__: each for each in classes})

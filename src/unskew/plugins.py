@@ -61,13 +61,13 @@ def find_engine(engine: str | object) -> Any:
 
 
 def _find_entry_point(group: str, name: str) -> EntryPoint:
-    found = list(entry_points(group=group, name=name))
-    if not found:
+    points = list(entry_points(group=group, name=name))
+    if not points:
         raise UnskewError(
             f"no installed package provides {name!r} in the entry point group {group!r}.",
-            remedy="Install unskew itself (pip install unskew) instead of only importing its source.",
+            remedy="Install unskew with pip; its source alone has no entry points.",
         )
-    return found[0]
+    return points[0]
 
 
 def require_package(package: str, *, extra: str, purpose: str) -> None:

@@ -52,7 +52,7 @@ class Registry(Mapping[str, Declaration[T]]):
 
     def __init__(self, kind: str, package: str) -> None:
         self.kind = kind
-        self._package = package
+        self.package = package
         self._declarations: dict[str, Declaration[T]] = {}
         self._by_alias: dict[str, str] = {}
         self._is_complete = False
@@ -105,6 +105,11 @@ class Registry(Mapping[str, Declaration[T]]):
             raise UnknownNameError(self.kind, name, self._declarations)
         return self._declarations[name]
 
+    def to_markdown(self) -> str:
+        """A table for the documentation: every name, its label and what it means."""
+        rows = [f"| `{each.name}` | {each.label} | {each.summary} |" for each in self.values()]
+        return "\n".join(["| name | label | meaning |", "|---|---|---|", *rows])
+
     def __getitem__(self, name: str) -> Declaration[T]:
         try:
             return self.find(name)
@@ -123,10 +128,10 @@ class Registry(Mapping[str, Declaration[T]]):
         if self._is_complete:
             return
         self._is_complete = True
-        package = import_module(self._package)
+        package = import_module(self.package)
         for module in iter_modules(getattr(package, "__path__", ())):
             if not module.name.startswith("_"):
-                import_module(f"{self._package}.{module.name}")
+                import_module(f"{self.package}.{module.name}")
         load_plugins()
 
 
@@ -140,29 +145,34 @@ def _is_redefinition(known: object, target: object) -> bool:
 
 
 def exported_names(
-    registry: Registry[Any], modules: Mapping[str, str] | None = None
+    registries: Registry[Any] | tuple[Registry[Any], ...],
+    modules: Mapping[str, str] | None = None,
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """``__getattr__`` and ``__dir__`` of a package whose names are those that are declared in it.
 
     ``modules`` adds names that are not declared: each with the module of the package that has it.
     Nothing is imported before a name is asked for.
     """
-    package, others = registry._package, dict(modules or {})
+    all_registries = registries if isinstance(registries, tuple) else (registries,)
+    package, others = all_registries[0].package, dict(modules or {})
 
-    def names() -> dict[str, Any]:
-        targets = (declaration.target for declaration in registry.values())
-        return {getattr(target, "__name__", ""): target for target in targets}
+    def find_declared() -> dict[str, Any]:
+        return {
+            getattr(declaration.target, "__name__", declaration.name): declaration.target
+            for registry in all_registries
+            for declaration in registry.values()
+        }
 
     def get_attribute(name: str) -> Any:
         if name in others:
             return getattr(import_module(f"{package}.{others[name]}"), name)
         if name == "__all__":
             return list_names()
-        if not name.startswith("_") and name in (found := names()):
-            return found[name]
+        if not name.startswith("_") and name in (declared := find_declared()):
+            return declared[name]
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     def list_names() -> list[str]:
-        return sorted({*others, *names()})
+        return sorted({*others, *find_declared()})
 
     return get_attribute, list_names

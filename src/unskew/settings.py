@@ -113,7 +113,7 @@ class Configurable:
         inner = {
             f"{name}__{key}": value
             for name, model in own.items()
-            if deep and hasattr(model, "get_params") and not isinstance(model, type)
+            if deep and _is_model(model)
             for key, value in model.get_params().items()
         }
         return own | inner
@@ -183,6 +183,19 @@ def require_fitted(model: Configurable) -> None:
     """Raise an error if the model is not fitted."""
     if not fitted_state(model):
         raise NotFittedError(f"{model!r} is not fitted yet.", remedy="Call fit first.")
+
+
+def unfitted_copy(model: Any) -> Any:
+    """A new model with the same settings but not fitted; models inside are copied too."""
+    settings = {
+        name: unfitted_copy(value) if _is_model(value) else value
+        for name, value in model.get_params(deep=False).items()
+    }
+    return type(model)(**settings)
+
+
+def _is_model(value: object) -> bool:
+    return hasattr(value, "get_params") and not isinstance(value, type)
 
 
 def _differs(value: object, default: object) -> bool:

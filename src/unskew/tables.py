@@ -1,4 +1,4 @@
-"""Plain tables of named columns, as text and as HTML, for the way results show themselves."""
+"""Tables of named columns as text and as HTML, and numbers as results print them."""
 
 from __future__ import annotations
 
@@ -7,38 +7,40 @@ from html import escape
 
 
 def text_table(columns: Mapping[str, Sequence[object]]) -> str:
-    """Columns side by side, numbers to the right.
+    """Columns side by side; columns with numbers are aligned to the right.
 
     >>> print(text_table({"model": ["a", "bb"], "mae": [0.5, 1.25]}))
     model    mae
     a      0.500
     bb     1.250
     """
-    cells = {name: [show(value) for value in values] for name, values in columns.items()}
-    widths = {name: max(map(len, [name, *values])) for name, values in cells.items()}
-    right = {
-        name: any(isinstance(value, (int, float)) for value in columns[name]) for name in columns
-    }
-    lines = [[name, *values] for name, values in cells.items()]
-    aligned = [
-        [text.rjust(widths[name]) if right[name] else text.ljust(widths[name]) for text in line]
-        for name, line in zip(cells, lines, strict=True)
-    ]
+    aligned = []
+    for name, values in columns.items():
+        cells = [name, *map(format_value, values)]
+        width = max(map(len, cells))
+        has_numbers = any(isinstance(value, (int, float)) for value in values)
+        align = str.rjust if has_numbers else str.ljust
+        aligned.append([align(cell, width) for cell in cells])
     return "\n".join("  ".join(row).rstrip() for row in zip(*aligned, strict=True))
 
 
 def html_table(columns: Mapping[str, Sequence[object]]) -> str:
     """The same as an HTML table; every value is escaped."""
     head = "".join(f"<th>{escape(name)}</th>" for name in columns)
-    rows = zip(*columns.values(), strict=True)
-    body = "".join(
-        f"<tr>{''.join(f'<td>{escape(show(value))}</td>' for value in row)}</tr>" for row in rows
+    rows = (
+        "".join(f"<td>{escape(format_value(value))}</td>" for value in row)
+        for row in zip(*columns.values(), strict=True)
     )
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def show(value: object) -> str:
-    """A number to four significant places, at least three decimals below 100; anything else as it is."""
+def format_value(value: object) -> str:
+    """A float with three decimals (two from 100 on, scientific below 0.001); others as text.
+
+    >>> format_value(0.5), format_value(1234.5), format_value(0.0002), format_value("a")
+    ('0.500', '1,234.50', '2.00e-04', 'a')
+    """
     if not isinstance(value, float):
         return str(value)
     if value and abs(value) < 0.001:
@@ -47,9 +49,9 @@ def show(value: object) -> str:
 
 
 def count_noun(count: float, noun: str) -> str:
-    """So many of something.
+    """A number and a noun, in the plural unless the number is 1.
 
-    >>> counted(1, "user"), counted(2000, "user"), counted(0, "bad row")
+    >>> count_noun(1, "user"), count_noun(2000, "user"), count_noun(0, "bad row")
     ('1 user', '2,000 users', '0 bad rows')
     """
     return f"{count:,.0f} {noun}{'' if count == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""Names for the shapes of arrays that travel between rooms."""
+"""Names for the kinds of arrays that travel between packages."""
 
 from __future__ import annotations
 
@@ -9,19 +9,23 @@ import numpy.typing as npt
 
 Vector: TypeAlias = npt.NDArray[np.float64]
 Matrix: TypeAlias = npt.NDArray[np.float64]
+Floats: TypeAlias = npt.NDArray[np.floating]
+"""Numbers of float32 or float64."""
 IntVector: TypeAlias = npt.NDArray[np.int32]
 BoolVector: TypeAlias = npt.NDArray[np.bool_]
 Scores: TypeAlias = npt.NDArray[np.floating]
-"""A block of scores, one row a user and one column an item; float32 or float64."""
+"""A block of scores: one row for each user, one column for each item; float32 or float64."""
+RowStarts: TypeAlias = npt.NDArray[np.int64]
+"""Where the entries of each row start in a flat array: row r has ``starts[r]:starts[r + 1]``."""
+SeenItems: TypeAlias = tuple[RowStarts, IntVector]
+"""The items of each user in a log: where those of a user start, and the item codes."""
+ArrayShapes: TypeAlias = dict[str, tuple[object, tuple[int, ...]]]
+"""Fitted arrays by name, each with the shape it must have."""
 
 
 class Scorer(Protocol):
-    """Scores a block of users against all items.
-
-    Given user codes, returns one row a user and one column an item, in the order of the log's ``users`` and ``items``.
-    Larger is better.
-    """
+    """Scores all items for a block of users; a larger score is better."""
 
     def __call__(self, users: IntVector, /) -> Scores:
-        """Scores of the given users for every item."""
+        """One row for each user code, one column for each item, in the order of the log's items."""
         ...

@@ -1,4 +1,4 @@
-"""Files of every kind of damage: never a traceback, never a NaN in a result, always one of our exit codes."""
+"""Damaged files of every kind: no traceback, no NaN in a result, one of our exit codes."""
 
 from __future__ import annotations
 

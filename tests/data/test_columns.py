@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from unskew.data.columns import DEFAULTS, SPELLINGS, find_column
+from unskew.data.columns import COMMON_NAMES, DEFAULTS, find_column
 from unskew.errors import ColumnError
 
 
@@ -12,7 +12,7 @@ def test_a_named_column_is_taken_even_where_the_default_is_there() -> None:
 
 @pytest.mark.parametrize(("role", "default"), DEFAULTS.items())
 def test_the_default_comes_before_other_spellings(role: str, default: str) -> None:
-    assert find_column(role, None, [next(iter(SPELLINGS[role])).upper(), default]) == default
+    assert find_column(role, None, [next(iter(COMMON_NAMES[role])).upper(), default]) == default
 
 
 @pytest.mark.parametrize(
@@ -26,16 +26,14 @@ def test_the_default_comes_before_other_spellings(role: str, default: str) -> No
         ("rating", "Stars"),
     ],
 )
-def test_known_spellings_are_found_whatever_their_case_and_punctuation(
-    role: str, name: str
-) -> None:
+def test_common_names_are_found_whatever_their_case_and_punctuation(role: str, name: str) -> None:
     assert find_column(role, None, ["timestamp", name]) == name
 
 
-def test_no_spelling_stands_for_two_roles() -> None:
-    spelled = [name for names in SPELLINGS.values() for name in names]
+def test_no_common_name_has_two_roles() -> None:
+    listed = [name for names in COMMON_NAMES.values() for name in names]
 
-    assert len(spelled) == len(set(spelled))
+    assert len(listed) == len(set(listed))
 
 
 def test_a_named_column_that_is_not_there_is_an_error_that_lists_the_columns() -> None:
@@ -48,7 +46,8 @@ def test_a_named_column_that_is_not_there_is_an_error_that_lists_the_columns() -
 def test_several_candidates_are_listed() -> None:
     with pytest.raises(
         ColumnError,
-        match=r"several columns could be the item: 'movieId', 'asin'\. Say which with item='movieId'",
+        match=r"several columns could be the item: 'movieId', 'asin'\. Choose one, for "
+        r"example item='movieId'",
     ):
         find_column("item", None, ["movieId", "asin"])
 
@@ -56,11 +55,12 @@ def test_several_candidates_are_listed() -> None:
 def test_no_candidate_is_an_error_that_names_the_default() -> None:
     with pytest.raises(
         ColumnError,
-        match=r"no column looks like the rating \(default 'rating'\); name it with rating=\.\.\. from 'a'\.",
+        match=r"no column looks like the rating \(default 'rating'\); the columns are 'a'\. "
+        r"Pass rating=\.\.\. to name one of them\.",
     ):
         find_column("rating", None, ["a"])
 
 
 def test_a_frame_without_columns_says_so() -> None:
-    with pytest.raises(ColumnError, match=r"from \(none\)\."):
+    with pytest.raises(ColumnError, match=r"the columns are \(none\)\."):
         find_column("rating", None, [])

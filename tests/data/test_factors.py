@@ -61,7 +61,7 @@ def test_mixed_precision_is_the_wider_one() -> None:
 
 def test_different_numbers_of_factors_are_refused() -> None:
     with pytest.raises(
-        UsageError, match=r"users have 2 factors and items 3; v_u \. w_i needs as many"
+        UsageError, match=r"users have 2 factors, but items have 3\. v_u \. w_i needs as many"
     ):
         Factors(np.ones((2, 2)), np.ones((4, 3)))
 
@@ -100,8 +100,58 @@ def test_an_offset_of_another_length_is_refused(name: str, size: int) -> None:
 def test_a_user_without_factors_is_named() -> None:
     with pytest.raises(
         BadPredictionError,
-        match=r"user code 2 has no factors, which end at code 1\. Fit the factors",
+        match=r"user code 2 has no factors; the last code is 1\. Fit the factors",
     ):
         Factors(np.ones((2, 1)), np.ones((4, 1)))(np.array([0, 2], np.int32))
     with pytest.raises(BadPredictionError, match="user code -1 has no factors"):
         Factors(np.ones((2, 1)), np.ones((4, 1)))(np.array([0, -1], np.int32))
+
+
+def test_pairs_are_predicted_one_by_one() -> None:
+    rng = np.random.default_rng(0)
+    factors = Factors(
+        rng.normal(size=(4, 3)),
+        rng.normal(size=(5, 3)),
+        rng.normal(size=4),
+        rng.normal(size=5),
+        2.5,
+    )
+    users, items = np.divmod(np.arange(20, dtype=np.int32), 5)
+
+    matrix = factors(np.arange(4, dtype=np.int32))
+
+    np.testing.assert_allclose(factors.predict(users, items), matrix.ravel(), rtol=1e-14)
+    left, right = factors.as_product()
+    np.testing.assert_allclose(left @ right, matrix, rtol=1e-14)
+    left, right = factors.as_float64_rows()
+    np.testing.assert_allclose(left @ right.T, matrix, rtol=1e-14)
+
+
+def test_unknown_rows_are_zeros_and_the_fallback_replaces_the_global_offset() -> None:
+    factors = Factors(np.ones((2, 1)), np.ones((2, 1)), [10.0, 20.0], [0.1, 0.2], 100.0)
+    users, items = np.array([0, -1, 1, -1]), np.array([1, 1, -1, -1])
+
+    np.testing.assert_allclose(factors.predict(users, items), [111.2, 100.2, 120.0, 100.0])
+    np.testing.assert_allclose(
+        factors.predict(users, items, fallback=3.0), [111.2, 3.2, 23.0, 3.0]
+    )
+    taken = factors.take(np.array([1, -1]), np.array([-1, 0]))
+    assert taken.user_factors.tolist() == [[1.0], [0.0]]
+    assert taken.item_offset.tolist() == [0.0, 0.1]
+
+
+def test_long_lists_of_pairs_are_predicted_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    factors = Factors(np.arange(6.0)[:, None], np.ones((1, 1)))
+    users = np.array([0, 5, -1, 3, 2], np.int32)
+    whole = factors.predict(users, np.zeros(5, np.int32))
+    monkeypatch.setattr("unskew.data.factors.BLOCK_CELLS", 2)
+
+    assert factors.predict(users, np.zeros(5, np.int32)).tolist() == whole.tolist() == [0, 5, 0, 3, 2]
+
+
+def test_offsets_can_be_dropped_and_norms_leave_them_out() -> None:
+    factors = Factors(np.full((1, 1), 2.0), np.full((1, 1), 3.0), [1.0], [1.0], 5.0)
+
+    assert factors.without_offsets(1.5)(ALL[:1]).tolist() == [[7.5]]
+    assert factors.squared_norm(with_offsets=False) == 13.0
+    assert factors.squared_norm(with_offsets=True) == 40.0

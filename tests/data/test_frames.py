@@ -46,7 +46,8 @@ def test_other_values_are_no_frames(value: Any) -> None:
 def test_a_lazy_frame_is_refused_with_the_way_out() -> None:
     with pytest.raises(
         DataError,
-        match=r"expected an eager data frame \(pandas, .*\), got polars.*LazyFrame\. Call \.collect\(\) on it first",
+        match=r"expected an eager data frame \(pandas, .*\), got polars.*LazyFrame\. Call "
+        r"\.collect\(\) on it first",
     ):
         open_frame(pl.LazyFrame({"a": [1]}))
 
@@ -161,7 +162,7 @@ def test_complex_numbers_and_dates_are_no_ratings(column: Any) -> None:
 def test_a_missing_id_is_named(make: Make, ids: list[Any]) -> None:
     with pytest.raises(
         BadRatingError,
-        match=r"column 'user_id' has 1 missing ids; the first is at row 1\. Drop those rows first",
+        match=r"column 'user_id' has 1 missing id; the first is at row 1\. Drop those rows first",
     ):
         id_column(open_frame(make({"user_id": ids})), "user_id")
 
@@ -226,7 +227,8 @@ def test_without_any_library_the_error_says_what_to_install(
 def test_an_unknown_library_lists_the_valid_ones() -> None:
     with pytest.raises(
         UnknownNameError,
-        match=r"unknown data frame library 'panda'; valid ones are: polars, pandas, .*mean 'pandas'\?",
+        match=r"unknown data frame library 'panda'; valid names are: polars, pandas, .*mean "
+        r"'pandas'\?",
     ):
         make_frame({"a": [1]}, "panda")
 

@@ -191,7 +191,8 @@ def test_a_listed_vocabulary_is_our_own_copy() -> None:
 def test_an_unknown_id_is_named_with_its_row() -> None:
     with pytest.raises(
         BadRatingError,
-        match=r"2 of 3 rows have a user that is not in users=\.\.\.; the first is 'eve' at row 1\. Add it",
+        match=r"2 of 3 rows have a user that is not in users=\.\.\.; the first is 'eve' at "
+        r"row 1\. Add it",
     ):
         encode_with(as_ids(["ann", "eve", "eve"]), as_ids(["ann"]), kind="user")
 
@@ -211,7 +212,7 @@ def test_a_repeated_id_in_a_listed_vocabulary_is_refused() -> None:
 
 def test_a_missing_id_in_a_listed_vocabulary_is_refused() -> None:
     with pytest.raises(
-        BadRatingError, match=r"items=\.\.\. lists a missing id at place 1\. Leave it out"
+        BadRatingError, match=r"items=\.\.\. lists a missing id at position 1\. Leave it out"
     ):
         check_id_list(["up", None], kind="item")
 

@@ -139,22 +139,22 @@ def test_a_matrix_may_hold_anything_at_cells_that_were_not_logged(log: Ratings) 
         (
             0.0,
             r"lie outside \(0, 1\], at 0 or less, or are too small to invert",
-            r"Leave out .* transform=unskew\.Clip",
+            r"Drop cells .* weight_transform=Clip",
         ),
         (
             -0.5,
             r"lie outside \(0, 1\], at 0 or less, or are too small to invert",
-            "Leave out cells that can never be observed",
+            "Drop cells that can never be observed",
         ),
         (
             1e-101,
             r"lie outside \(0, 1\], at 0 or less, or are too small to invert \(below 1e-100\)",
-            "Leave out cells that can never be observed",
+            "Drop cells that can never be observed",
         ),
         (
             np.nan,
             r"are missing \(NaN\)",
-            r"Predict those too, or leave their rows out with log\.take\(rows\)",
+            r"Predict those too, or drop their rows with log\.take\(rows\)",
         ),
     ],
 )
@@ -179,7 +179,8 @@ class OfPairs:
 def test_a_model_that_does_not_predict_a_log_is_told_the_protocol(log: Ratings, given: Any) -> None:
     with pytest.raises(
         BadPropensityError,
-        match=r"cannot be called as predict\(log\): missing .*whose predict\(log\) gives one propensity",
+        match=r"cannot be called as predict\(log\): missing .*method predict\(log\) that "
+        r"returns one propensity",
     ):
         as_propensities(log, given)
 
@@ -199,7 +200,8 @@ def test_a_data_frame_is_asked_for_one_column(log: Ratings, make: Any) -> None:
 
     with pytest.raises(
         BadPropensityError,
-        match=r"a data frame of 3 columns does not say .* Pass that column alone, such as frame\['propensity'\]",
+        match=r"a data frame of 3 columns does not say .* Pass that column alone, such as "
+        r"frame\['propensity'\]",
     ):
         as_propensities(log, frame)
 
@@ -221,7 +223,8 @@ def test_a_bad_value_is_named_with_its_cell(log: Ratings) -> None:
 def test_misaligned_values_are_refused(log: Ratings, given: Any) -> None:
     with pytest.raises(
         BadPropensityError,
-        match=r"got propensities of shape \(.*\) for a log of 3 ratings; give one for each row .* or a matrix of shape \(2, 2\)",
+        match=r"got propensities of shape \(.*\) for a log of 3 ratings\. Give one for each "
+        r"row .* or a matrix of shape \(2, 2\)",
     ):
         as_propensities(log, given)
 

@@ -123,7 +123,9 @@ def test_pandas_columns_named_by_numbers() -> None:
     frame = pd.DataFrame([[1, 2, 5.0]])
 
     assert rows_of(Ratings.from_frame(frame, user=0, item=1, rating=2)) == [(1, 2, 5.0)]  # type: ignore[arg-type]
-    with pytest.raises(ColumnError, match=r"no column looks like the user .* from 0, 1, 2"):
+    with pytest.raises(
+        ColumnError, match=r"no column looks like the user .*; the columns are 0, 1, 2\."
+    ):
         Ratings.from_frame(frame)
 
 
@@ -159,7 +161,8 @@ def test_a_rating_that_is_no_number_is_named_with_its_cell(make: Make, bad: floa
 
     with pytest.raises(
         BadRatingError,
-        match=r"2 of 3 ratings are missing or not finite; the first is .* at row 1 \(user 'ann', item 9\)\. Drop those rows",
+        match=r"2 of 3 ratings are missing or not finite; the first is .* at row 1 \(user "
+        r"'ann', item 9\)\. Drop those rows",
     ):
         Ratings.from_frame(frame)
 
@@ -167,7 +170,7 @@ def test_a_rating_that_is_no_number_is_named_with_its_cell(make: Make, bad: floa
 @each_engine
 def test_a_missing_id_is_named_with_its_column(make: Make) -> None:
     with pytest.raises(
-        BadRatingError, match=r"column 'movie' has 1 missing ids; the first is at row 2"
+        BadRatingError, match=r"column 'movie' has 1 missing id; the first is at row 2"
     ):
         Ratings.from_frame(make({"user_id": USERS, "movie": [1, 2, None], "rating": RATINGS}))
 
@@ -182,7 +185,8 @@ def test_text_for_ratings_is_refused(make: Make) -> None:
 def test_column_errors_reach_the_caller(make: Make) -> None:
     with pytest.raises(
         ColumnError,
-        match=r"there is no column 'reader' for user=; the columns are 'user_id', 'item_id', 'rating'",
+        match=r"there is no column 'reader' for user=; the columns are 'user_id', "
+        r"'item_id', 'rating'",
     ):
         Ratings.from_frame(make(COLUMNS), user="reader")
     with pytest.raises(ColumnError, match=r"several columns could be the user: 'uid', 'userId'"):
@@ -282,7 +286,7 @@ def test_take_keeps_vocabulary_universe_and_names() -> None:
     [
         (
             np.array([True, False]),
-            r"the mask has shape \(2,\), but there are 3 rows; give True or False for each",
+            r"the mask has shape \(2,\), but there are 3 rows\. Give True or False for each row",
         ),
         ([0, 3], "there is no row 3: rows are 0 to 2"),
         ([-4], "there is no row -4"),
@@ -323,7 +327,8 @@ def test_repr_tells_size_range_and_columns_that_were_recognised() -> None:
 
     assert (
         repr(log)
-        == "Ratings(3 ratings by 2 users on 2 items, 1 to 5, mean 3; density 0.75; columns user='userId')"
+        == "Ratings(3 ratings by 2 users on 2 items, 1 to 5, mean 3; density 0.75; columns "
+        "user='userId')"
     )
 
 
@@ -452,7 +457,7 @@ def test_mean_is_the_mean_of_each_cell_where_it_first_stood(log_rows: list[Row])
 def test_raise_raises_exactly_when_a_cell_repeats(log_rows: list[Row]) -> None:
     n_repeats = len(log_rows) - len({row[:2] for row in log_rows})
     if n_repeats:
-        with pytest.raises(DuplicateCellError, match=f"^{n_repeats} rows repeat"):
+        with pytest.raises(DuplicateCellError, match=f"^{n_repeats} rows? repeat"):
             build(log_rows)
     else:
         assert len(build(log_rows)) == len(log_rows)
@@ -461,14 +466,16 @@ def test_raise_raises_exactly_when_a_cell_repeats(log_rows: list[Row]) -> None:
 def test_a_repeated_cell_is_named_with_both_rows() -> None:
     with pytest.raises(
         DuplicateCellError,
-        match=r"1 rows repeat a \(user, item\) .* the first is row 2 \(user 'a', item 1\), seen before at row 0",
+        match=r"1 row repeats a \(user, item\) .* the first is row 2 \(user 'a', item 1\), "
+        r"which is also at row 0",
     ):
         build([("a", 1, 5.0), ("b", 1, 5.0), ("a", 1, 3.0)])
 
 
 def test_an_unknown_rule_is_refused_even_without_duplicates() -> None:
     with pytest.raises(
-        UnknownNameError, match="unknown duplicates rule 'first'; valid ones are: raise, mean, last"
+        UnknownNameError,
+        match="unknown duplicates rule 'first'; valid names are: raise, mean, last",
     ):
         build([("a", 1, 5.0)], duplicates="first")
 
@@ -532,7 +539,8 @@ def test_duplicates_in_a_sparse_matrix_follow_the_rule_and_are_never_summed() ->
     assert rows_of(Ratings.from_sparse(stored, duplicates="mean")) == [(0, 1, 3.0)]
     assert rows_of(Ratings.from_sparse(stored, duplicates="last")) == [(0, 1, 5.0)]
     with pytest.raises(
-        DuplicateCellError, match=r"1 rows repeat .* row 1 \(user 0, item 1\), seen before at row 0"
+        DuplicateCellError,
+        match=r"1 row repeats .* row 1 \(user 0, item 1\), which is also at row 0",
     ):
         Ratings.from_sparse(stored)
 
@@ -548,7 +556,8 @@ def test_a_matrix_has_two_dimensions(matrix: Any) -> None:
 def test_nan_in_a_matrix_asks_what_marks_missing_cells() -> None:
     with pytest.raises(
         BadRatingError,
-        match=r"1 cells of the matrix are NaN\. If that marks unobserved cells, pass missing=np\.nan",
+        match=r"1 cells of the matrix are NaN\. If that marks unobserved cells, pass "
+        r"missing=np\.nan",
     ):
         Ratings.from_dense([[np.nan, 1.0]])
 
@@ -608,12 +617,12 @@ def test_codes_may_be_whole_floats() -> None:
 def test_a_code_outside_the_matrix_is_named_with_its_row(codes: list[float], named: str) -> None:
     with pytest.raises(
         UniverseError,
-        match=f"user {named} is no place in the matrix, whose users are the whole numbers 0 to 1",
+        match=f"user {named} is outside the matrix, whose users are the whole numbers 0 to 1",
     ):
         Ratings.from_codes(codes, [0, 1], [5, 3], shape=(2, 2))
     with pytest.raises(
         UniverseError,
-        match=f"item {named} is no place in the matrix, whose items are the whole numbers 0 to 1",
+        match=f"item {named} is outside the matrix, whose items are the whole numbers 0 to 1",
     ):
         Ratings.from_codes([0, 1], codes, [5, 3], shape=(2, 2))
 
@@ -637,7 +646,8 @@ def test_codes_and_ratings_have_one_length(rating: Any) -> None:
 
 def test_codes_may_not_repeat_a_cell() -> None:
     with pytest.raises(
-        DuplicateCellError, match=r"1 rows repeat .* row 2 \(user 0, item 1\), seen before at row 0"
+        DuplicateCellError,
+        match=r"1 row repeats .* row 2 \(user 0, item 1\), which is also at row 0",
     ):
         Ratings.from_codes([0, 1, 0], [1, 1, 1], [5, 3, 1], shape=(2, 2))
 
@@ -661,3 +671,46 @@ def test_the_ids_of_a_matrix_must_be_as_many_as_its_rows() -> None:
 def test_the_ids_of_a_matrix_must_differ() -> None:
     with pytest.raises(DuplicateCellError, match=r"users=\.\.\. lists 1 user more than once"):
         Ratings.from_sparse(sparse.eye_array(2), users=["ann", "ann"])
+
+
+# Ratings are checked once
+
+
+class CountingFinite:
+    """Counts the calls of ``numpy.isfinite`` on arrays of ratings."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.n_calls = 0
+        is_finite = np.isfinite
+
+        def counted(values: Any) -> Any:
+            self.n_calls += 1
+            return is_finite(values)
+
+        monkeypatch.setattr("unskew.data.ratings.np.isfinite", counted)
+
+
+def test_ratings_are_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counter = CountingFinite(monkeypatch)
+    log = Ratings.from_frame(pl.DataFrame(COLUMNS), universe=(5, 5))
+    assert counter.n_calls == 1
+
+    log.take([0, 2]).with_universe("log")
+    assert counter.n_calls == 1
+
+    Ratings(log.user, log.item, log.rating, log.users, log.items)
+    assert counter.n_calls == 2
+
+
+def test_a_log_made_without_checks_is_read_only_too() -> None:
+    taken = Ratings.from_frame(pl.DataFrame(COLUMNS)).take([0, 2]).with_universe((9, 9))
+
+    assert taken.universe == Universe(9, 9)
+    for array in (taken.user, taken.item, taken.rating, taken.users, taken.items):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0
+
+
+def test_no_rows_can_be_taken_from_a_log() -> None:
+    with pytest.raises(EmptyLogError, match="the log has no ratings"):
+        Ratings.from_frame(pl.DataFrame(COLUMNS)).take(np.array([], dtype=np.intp))

@@ -68,7 +68,7 @@ def test_sizes_are_whole_numbers_of_at_least_one(log: Ratings, size: Any) -> Non
 )
 def test_anything_else_is_refused(log: Ratings, given: Any) -> None:
     with pytest.raises(
-        UniverseError, match=r"universe must be \(n_users, n_items\) or 'log' .*; got "
+        UniverseError, match=r"universe must be \(n_users, n_items\), or 'log' .*; got "
     ):
         resolve_universe(log, given)
 
@@ -77,6 +77,7 @@ def test_anything_else_is_refused(log: Ratings, given: Any) -> None:
 def test_a_universe_smaller_than_the_log_is_refused(log: Ratings, given: tuple[int, int]) -> None:
     with pytest.raises(
         UniverseError,
-        match=r"the universe has . users x . items?, but the log alone has 3 users and 2 items\. Count every",
+        match=r"the universe has . users x . items?, but the log alone has 3 users and 2 "
+        r"items\. Count every",
     ):
         resolve_universe(log, given)

@@ -17,7 +17,7 @@ DataSet = TypeVar("DataSet")
 
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[..., Path]:
-    """Writes made-up files, Latin-1, under a fresh folder with the line ends asked for, and returns the folder."""
+    """Writes Latin-1 files under a new folder, with the given line ends; returns the folder."""
 
     def write_files(files: Files, *, newline: str = "\n", folder: str = "given") -> Path:
         root = tmp_path / folder
@@ -31,17 +31,17 @@ def write(tmp_path: Path) -> Callable[..., Path]:
 
 
 class FakePooch:
-    """Hands over a zip file with the given members in place of a download, and remembers what it was asked."""
+    """Returns a zip file with the given members instead of a download, and records the requests."""
 
     def __init__(self, cache: Path, members: dict[str, str]) -> None:
         self.cache, self.members = cache, members
-        self.asked: list[tuple[str, str | None]] = []
+        self.requests: list[tuple[str, str | None]] = []
 
     def os_cache(self, project: str) -> Path:
         return self.cache / project
 
     def retrieve(self, url: str, known_hash: str | None, fname: str, path: Path) -> str:
-        self.asked.append((url, known_hash))
+        self.requests.append((url, known_hash))
         path.mkdir(parents=True, exist_ok=True)
         with zipfile.ZipFile(path / fname, "w") as content:
             for name, text in self.members.items():

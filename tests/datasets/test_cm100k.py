@@ -35,11 +35,11 @@ def test_the_file_is_read_and_known_tracks_are_the_training_log(
         ("0\t1\t3\n", r"ratings\.txt, line 1: found 3 fields .* expected 4"),
         (
             "0\t1\t5\t0\n",
-            r"ratings\.txt, line 1, field 3: found '5', expected a rating from 1 to 4",
+            r"ratings\.txt, line 1, column 'rating': found '5', expected a rating from 1 to 4",
         ),
         (
             "0\t1\t4\t0\n0\t2\t4\t2\n",
-            r"ratings\.txt, line 2, field 4: found '2', expected 1 \(known before\) or 0",
+            r"ratings\.txt, line 2, column 'known': found '2', expected 1 \(known before\) or 0",
         ),
     ],
 )

@@ -91,12 +91,12 @@ def test_a_download_is_taken_when_it_has_the_pinned_digest(
         (
             "train.ascii",
             "5 0 0 1\n0 0 6 0\n2 0 0 0\n",
-            r"train\.ascii, line 2, field 3: found '6', expected a rating from 1 to 5",
+            r"train\.ascii, line 2, column '3': found '6', expected a rating from 1 to 5",
         ),
         (
             "test.ascii",
             "5 2 0 0\n0 0 0 4.5\n0 1 0 0\n",
-            r"test\.ascii, line 2, field 4: found '4\.5', expected a rating",
+            r"test\.ascii, line 2, column '4': found '4\.5', expected a rating",
         ),
         (
             "test.ascii",
@@ -107,7 +107,7 @@ def test_a_download_is_taken_when_it_has_the_pinned_digest(
         (
             "propensities.ascii",
             "1 1 1 1\n1 1 0 1\n1 1 1 1\n",
-            r"line 2, field 3: found '0', expected a propensity in \(0, 1\]",
+            r"line 2, column '3': found '0', expected a propensity in \(0, 1\]",
         ),
         (
             "user_item_features/user_features.ascii",

@@ -48,11 +48,11 @@ def test_the_file_is_read_and_complete_users_are_marked(write: Write, newline: s
         ),
         (
             COMPLETE + SPARSE.replace("-7.82", "-10.5"),
-            r"line 2, field 2: found '-10\.5', expected a rating from -10 to 10, or 99",
+            r"line 2, column 'joke 1': found '-10\.5', expected a rating from -10 to 10, or 99",
         ),
         (
             SPARSE.replace("-7.82", ""),
-            r"jester-data-1\.csv, line 1, field 2: found '', expected a number",
+            r"jester-data-1\.csv, line 1, column 'joke 1': found nothing, expected a number",
         ),
     ],
 )

@@ -68,47 +68,48 @@ def test_the_environment_variable_names_the_folder_or_its_parent(
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("u.data", "1\t10\t3\n", r"u\.data, line 1: found 3 fields in '1\\t10\\t3', expected 4"),
+        ("u.data", "1\t10\t3\n", r"u\.data, line 1: found 3 fields in '1,10,3', expected 4"),
         (
             "u.data",
             "1\t10\t3\t9\n1\t12\t0\t9\n",
-            r"u\.data, line 2, field 3: found '0', expected a rating from 1 to 5",
+            r"u\.data, line 2, column 'rating': found '0', expected a rating from 1 to 5",
         ),
         (
             "u.data",
             "1\t10\t3\t9\n1\t12.5\t1\t9\n",
-            r"u\.data, line 2, field 2: found '12\.5', expected a whole number",
+            r"u\.data, line 2, column 'item': found '12\.5', expected a whole number",
         ),
         (
             "u.data",
             "1\t10\t3\tnever\n",
-            r"u\.data, line 1, field 4: found 'never', expected a number",
+            r"u\.data, line 1, column 'timestamp': found 'never', expected a whole number",
         ),
         (
             "u.data",
             "9\t10\t3\t1\n",
-            r"u\.data, line 1, field 1: found '9', expected a user that the data set lists",
+            r"u\.data, line 1, column 'user': found '9', expected a user that the data set lists",
         ),
         (
             "u.data",
             "1\t99\t3\t1\n",
-            r"u\.data, line 1, field 2: found '99', expected an item that the data set lists",
+            r"u\.data, line 1, column 'item': found '99', expected an item that the data set lists",
         ),
         (
             "u.data",
             "1\t10\t3\t9\n2\t10\t1\t9\n1\t10\t4\t9\n",
-            r"line 3, field 2: found '10', expected an item that user 1 has not rated in line 1",
+            r"line 3, column 'item': found '10', expected an item that user 1 has not rated "
+            r"in line 1",
         ),
         ("u.user", "1|24|M|technician\n", r"u\.user, line 1: found 4 fields .* expected 5"),
         (
             "u.user",
             "1|old|M|technician|85711\n2|53|F|other|94043\n",
-            r"u\.user, line 1, field 2: found 'old', expected a whole",
+            r"u\.user, line 1, column 'age': found 'old', expected a whole",
         ),
         (
             "u.item",
             film(10, "Up").replace("|0\n", "|2\n"),
-            r"u\.item, line 1, field 24: found '2', expected 0 or 1",
+            r"u\.item, line 1, column 'Western': found '2', expected 0 or 1",
         ),
     ],
 )

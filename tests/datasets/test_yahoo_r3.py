@@ -56,16 +56,16 @@ def test_the_environment_variable_may_name_the_folder(
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("train.txt", "1 14 5\n", r"train\.txt, line 1: found 1 fields in '1 14 5', expected 3"),
+        ("train.txt", "1 14 5\n", r"train\.txt, line 1: found 1 field in '1 14 5', expected 3"),
         (
             "train.txt",
             "1\t14\t5\n1\t35\t6\n",
-            r"train\.txt, line 2, field 3: found '6', expected a rating from 1 to 5",
+            r"train\.txt, line 2, column 'rating': found '6', expected a rating from 1 to 5",
         ),
         (
             "test.txt",
             "1\t14\t5\n1\t14\t5\n",
-            r"test\.txt, line 2, field 2: .* has not rated in line 1",
+            r"test\.txt, line 2, column 'item': .* has not rated in line 1",
         ),
         (
             "survey-answers.txt",
@@ -75,7 +75,7 @@ def test_the_environment_variable_may_name_the_folder(
         (
             "survey-answers.txt",
             "5\t5\t4\t3\t0\t5\t2\n",
-            r"line 1, field 5: found '0', expected the number of an answer, from 1",
+            r"line 1, column 'question 5': found '0', expected the number of an answer, from 1",
         ),
     ],
 )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from unskew import Ratings, simulate
-from unskew.diagnostics.cells import Chances, Unobserved
+from unskew.diagnostics.cells import CellPropensities, UnobservedCells
 
 LOG = simulate(30, 40, density=0.2, alpha=0.6, random_state=1).log
 OBSERVED = np.zeros((30, 40), dtype=bool)
@@ -12,26 +12,28 @@ OBSERVED[LOG.user, LOG.item] = True
 
 
 def test_all_unobserved_cells_each_once() -> None:
-    cells = Unobserved.of(LOG, max_cells=1200, random_state=0)
+    cells = UnobservedCells.of(LOG, max_cells=1200, random_state=0)
     seen = np.zeros_like(OBSERVED)
     seen[cells.user, cells.item] = True
 
     assert not cells.is_sample
-    assert (cells.stands_for, cells.user.size) == (1.0, 1200 - len(LOG))
+    assert (cells.multiplicity, cells.user.size) == (1.0, 1200 - len(LOG))
     np.testing.assert_array_equal(seen, ~OBSERVED)
 
 
-def test_a_sample_has_unobserved_cells_only_and_stands_for_all_of_them() -> None:
-    cells = Unobserved.of(LOG, max_cells=1199, random_state=0)
+def test_a_sample_has_unobserved_cells_only_and_multiplicity_all_of_them() -> None:
+    cells = UnobservedCells.of(LOG, max_cells=1199, random_state=0)
 
     assert cells.is_sample
     assert not OBSERVED[cells.user, cells.item].any()
-    assert cells.stands_for * cells.user.size == pytest.approx(1200 - len(LOG))
+    assert cells.multiplicity * cells.user.size == pytest.approx(1200 - len(LOG))
     assert cells.user.size == pytest.approx(1199 * (1 - len(LOG) / 1200), rel=0.1)
 
 
 def test_the_seed_decides() -> None:
-    one, same, other = (Unobserved.of(LOG, max_cells=100, random_state=seed) for seed in (0, 0, 1))
+    one, same, other = (
+        UnobservedCells.of(LOG, max_cells=100, random_state=seed) for seed in (0, 0, 1)
+    )
 
     assert one.user.tolist() == same.user.tolist()
     assert one.user.tolist() != other.user.tolist()
@@ -42,10 +44,12 @@ def test_the_standard_error_of_a_sampled_mean_is_that_of_repeated_samples() -> N
     truth = number.mean()
     means, errors = [], []
     for seed in range(400):
-        cells = Unobserved.of(LOG, max_cells=300, random_state=seed)
+        cells = UnobservedCells.of(LOG, max_cells=300, random_state=seed)
         unobserved = number[cells.user, cells.item]
-        chances = Chances(number[LOG.user, LOG.item], unobserved, cells.stands_for, cells.is_sample)
-        mean, error = chances.mean(chances.observed, unobserved)
+        propensities = CellPropensities(
+            number[LOG.user, LOG.item], unobserved, cells.multiplicity, cells.is_sample
+        )
+        mean, error = propensities.mean(propensities.observed, unobserved)
         assert error is not None
         means.append(mean)
         errors.append(error)
@@ -55,13 +59,16 @@ def test_the_standard_error_of_a_sampled_mean_is_that_of_repeated_samples() -> N
 
 
 def test_a_mean_over_every_cell_has_no_error() -> None:
-    chances = Chances(np.array([0.5]), np.array([0.1, 0.3]), 1.0, is_sample=False)
+    propensities = CellPropensities(np.array([0.5]), np.array([0.1, 0.3]), 1.0, is_sample=False)
 
-    assert chances.mean(chances.observed, chances.unobserved) == (pytest.approx(0.3), None)
+    assert propensities.mean(propensities.observed, propensities.unobserved) == (
+        pytest.approx(0.3),
+        None,
+    )
 
 
 def test_a_complete_log_has_no_unobserved_cell() -> None:
-    cells = Unobserved.of(Ratings.from_dense([[5, 1], [2, 3]]), max_cells=10, random_state=0)
+    cells = UnobservedCells.of(Ratings.from_dense([[5, 1], [2, 3]]), max_cells=10, random_state=0)
 
     assert cells.user.size == 0
     assert not cells.is_sample

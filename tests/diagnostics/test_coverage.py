@@ -5,16 +5,16 @@ import pytest
 
 from unskew import Ratings, Universe
 from unskew.diagnostics.coverage import Coverage
-from unskew.propensity.covariate.covariates import Covariates
+from unskew.propensity.covariates import CovariateProfiles
 
 LOG = Ratings.from_dense([[5, 1, 0], [2, 0, 0], [0, 0, 0]])
 
 
-def covariates(users: list[float] | None, items: list[float] | None) -> list[Covariates]:
-    given = (("user", users, LOG.users), ("item", items, LOG.items))
+def covariates(users: list[float] | None, items: list[float] | None) -> list[CovariateProfiles]:
+    parts = (("user", users, LOG.users), ("item", items, LOG.items))
     return [
-        Covariates.of(np.array(values), ids, kind)
-        for kind, values, ids in given
+        CovariateProfiles.read(np.array(values), ids, kind)
+        for kind, values, ids in parts
         if values is not None
     ]  # type: ignore[arg-type]
 
@@ -26,20 +26,20 @@ def test_users_and_items_without_an_observation() -> None:
 
 
 def test_profiles_by_hand() -> None:
-    found = Coverage.of(LOG, LOG.universe, covariates([0, 0, 1], [0, 1, 1]))
+    coverage = Coverage.of(LOG, LOG.universe, covariates([0, 0, 1], [0, 1, 1]))
 
-    assert (found.profiles, found.profiles_unseen) == (
+    assert (coverage.profiles, coverage.profiles_unseen) == (
         4,
         2,
     )  # the third user's profile, with either kind of item
-    assert found.share_unseen == pytest.approx(3 / 9)
-    assert str(found) == "1 user, 1 item, 2 of 4 covariate profiles"
+    assert coverage.share_unseen == pytest.approx(3 / 9)
+    assert str(coverage) == "1 user, 1 item, 2 of 4 covariate profiles"
 
 
 def test_with_covariates_of_one_side_the_other_is_one_profile() -> None:
     by_user, by_item = (
-        Coverage.of(LOG, None, covariates(*given))
-        for given in (([0, 0, 1], None), (None, [0, 1, 2]))
+        Coverage.of(LOG, None, covariates(*parts))
+        for parts in (([0, 0, 1], None), (None, [0, 1, 2]))
     )
 
     assert (by_user.profiles, by_user.profiles_unseen) == (2, 1)
@@ -53,14 +53,14 @@ def test_holes_are_large_profiles_that_were_never_observed() -> None:
     user, item = np.nonzero(seen)
     log = Ratings.from_codes(user, item, np.ones(user.size), shape=(40, 50))
     sides = [
-        Covariates.of(np.repeat([0.0, 1.0], n // 2), ids, kind) for kind, ids, n in _sides(log)
+        CovariateProfiles.read(np.repeat([0.0, 1.0], n // 2), ids, kind) for kind, ids, n in _sides(log)
     ]  # type: ignore[arg-type]
-    found = Coverage.of(log, log.universe, sides)
+    coverage = Coverage.of(log, log.universe, sides)
 
-    assert (found.profiles, found.profiles_unseen, found.holes) == (4, 1, 1)
-    (complaint,) = found.warning_texts()
-    assert complaint.startswith(
-        "1 of 4 covariate profiles were never observed, although at the log's density each should have been 10"
+    assert (coverage.profiles, coverage.profiles_unseen, coverage.holes) == (4, 1, 1)
+    (warning,) = coverage.warnings()
+    assert str(warning).startswith(
+        "1 of 4 covariate profiles were never observed, although at least 10 observations "
     )
 
 
@@ -73,7 +73,7 @@ def test_small_profiles_may_be_missed_by_chance() -> None:
 
 
 def test_many_unseen_are_named() -> None:
-    one, two = Coverage(10, 4, 8, 2).warning_texts()
+    one, two = Coverage(10, 4, 8, 2).warnings()
 
-    assert one.startswith("8 of 10 users have no observation (80%)")
-    assert two.startswith("2 of 4 items have no observation (50%)")
+    assert str(one).startswith("8 of 10 users have no observation (80%)")
+    assert str(two).startswith("2 of 4 items have no observation (50%)")

@@ -45,52 +45,58 @@ SEEN = np.zeros(TRUE.shape)
 SEEN[LOG.user, LOG.item] = 1
 
 
-class OfLogs:
+class LogModel:
     """A model of logged cells alone."""
 
     def predict(self, log: Ratings, /) -> Vector:
         return TRUE[log.user, log.item]
 
 
-class OfPairs(OfLogs):
+class PairModel(LogModel):
     """A model of any pairs, whose ids are codes."""
 
     def predict_pairs(self, users: npt.ArrayLike, items: npt.ArrayLike, /) -> Vector:
         return TRUE[np.asarray(users), np.asarray(items)]
 
 
-class OfRatings(OfPairs):
+class RatingModel(PairModel):
     """A model that looks at ratings."""
 
     sees_ratings = True
 
 
 @pytest.fixture(scope="module")
-def found() -> Diagnosis:
-    given = {"true": TRUE, "wrong": WRONG, "values": TRUE[LOG.user, LOG.item]}
-    return diagnose(LOG, given, user_features=USERS, item_features=ITEMS, true=TRUE)
+def diagnosis() -> Diagnosis:
+    propensities = {"true": TRUE, "wrong": WRONG, "values": TRUE[LOG.user, LOG.item]}
+    return diagnose(LOG, propensities, user_features=USERS, item_features=ITEMS, true=TRUE)
 
 
 # What it measures
 
 
 @pytest.mark.parametrize(("name", "p"), [("true", TRUE), ("wrong", WRONG)])
-def test_fit_over_every_cell_is_scikit_learns(found: Diagnosis, name: str, p: Vector) -> None:
-    fit = found[name].fit
+def test_fit_over_every_cell_is_scikit_learns(diagnosis: Diagnosis, name: str, p: Vector) -> None:
+    fit = diagnosis[name].fit
     assert fit is not None
     assert fit.log_loss == pytest.approx(log_loss(SEEN.ravel(), p.ravel()))
     assert fit.brier == pytest.approx(brier_score_loss(SEEN.ravel(), p.ravel()))
     assert fit.floor == 1 / len(LOG)
 
 
-def test_weights_are_those_that_evaluate_would_warn_about(found: Diagnosis) -> None:
+def test_weights_are_those_that_evaluate_would_warn_about(diagnosis: Diagnosis) -> None:
     evaluation = evaluate(LOG, LOG.rating, propensities=TRUE, metrics=["mae"])
 
-    assert found["true"].weights.health == evaluation.health == found["values"].weights.health
+    assert (
+        diagnosis["true"].weights.summary
+        == evaluation.weight_summary
+        == diagnosis["values"].weights.summary
+    )
 
 
-def test_true_propensities_make_no_error_and_wrong_ones_that_of_theory(found: Diagnosis) -> None:
-    exact, wrong, values = (found[name].accuracy for name in ("true", "wrong", "values"))
+def test_true_propensities_make_no_error_and_wrong_ones_that_of_theory(
+    diagnosis: Diagnosis,
+) -> None:
+    exact, wrong, values = (diagnosis[name].accuracy for name in ("true", "wrong", "values"))
     assert exact is not None
     assert wrong is not None
     assert values is not None
@@ -99,44 +105,50 @@ def test_true_propensities_make_no_error_and_wrong_ones_that_of_theory(found: Di
     assert values.is_estimated
 
 
-def test_true_propensities_balance_what_the_log_does_not(found: Diagnosis) -> None:
-    balance = found["true"].balance
+def test_true_propensities_balance_what_the_log_does_not(diagnosis: Diagnosis) -> None:
+    balance = diagnosis["true"].balance
     assert balance is not None
     assert balance.asam < 0.3 * balance.asam_before
 
 
 @pytest.mark.parametrize(
-    "given",
-    [OfPairs(), TRUE, pd.DataFrame(TRUE), TRUE.tolist()],
+    "propensities",
+    [PairModel(), TRUE, pd.DataFrame(TRUE), TRUE.tolist()],
     ids=["pairs", "matrix", "frame", "lists"],
 )
-def test_a_model_of_pairs_and_its_matrix_are_the_same(found: Diagnosis, given: Any) -> None:
-    other = diagnose(LOG, {"true": given}, user_features=USERS, item_features=ITEMS, true=TRUE)
+def test_a_model_of_pairs_and_its_matrix_are_the_same(
+    diagnosis: Diagnosis, propensities: Any
+) -> None:
+    other = diagnose(
+        LOG, {"true": propensities}, user_features=USERS, item_features=ITEMS, true=TRUE
+    )
 
-    assert other["true"].measures() == found["true"].measures()
+    assert other["true"].measures() == diagnosis["true"].measures()
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"),
+    ("propensities", "reason"),
     [
-        (TRUE[LOG.user, LOG.item], "values of the logged cells were given, and no others"),
-        (WORLD.propensities, "values of the logged cells were given, and no others"),
-        (OfLogs(), r"OfLogs has no predict_pairs(users, items)"),
+        (TRUE[LOG.user, LOG.item], "only values of the logged cells were passed"),
+        (WORLD.propensities, "only values of the logged cells were passed"),
+        (LogModel(), "LogModel has no method predict_pairs(users, items)"),
         (
-            OfRatings(),
-            "OfRatings needs the rating of a cell, which an unobserved one does not have",
+            RatingModel(),
+            "RatingModel needs ratings, which unobserved cells do not have",
         ),
     ],
     ids=["values", "Propensities", "model of logs", "sees ratings"],
 )
-def test_what_only_knows_logged_cells_has_no_fit_and_says_why(given: Any, reason: str) -> None:
-    found = diagnose(LOG, given)
-    checkup = found["model"]
+def test_propensities_of_logged_cells_only_have_no_fit_and_a_note_says_why(
+    propensities: Any, reason: str
+) -> None:
+    diagnosis = diagnose(LOG, propensities)
+    row = diagnosis["model"]
 
-    assert checkup.fit is checkup.calibration is None
-    assert checkup.measures()["log_loss"] is None
-    assert found.notes == (f"model: no fit over all cells, since {reason}",)
-    assert reason in repr(found).replace("\n  ", " ")
+    assert row.fit is row.calibration is None
+    assert row.measures()["log_loss"] is None
+    assert diagnosis.notes == (f"model: no fit over all cells, because {reason}",)
+    assert reason in repr(diagnosis).replace("\n  ", " ")
 
 
 def test_a_sample_agrees_with_every_cell_within_its_error_bars() -> None:
@@ -156,21 +168,25 @@ def test_a_sample_agrees_with_every_cell_within_its_error_bars() -> None:
     assert sampled.calibration.count.sum() == pytest.approx(7200)
 
 
-def test_a_sample_is_said_to_be_one() -> None:
-    found = diagnose(LOG, TRUE, max_cells=3000)
+def test_the_notes_mention_a_sample() -> None:
+    diagnosis = diagnose(LOG, TRUE, max_cells=3000)
 
-    assert "over all cells means all observed ones and a sample of" in found.notes[0]
-    assert "standard error" in repr(found)
+    assert "numbers over all cells use all observed cells and a sample of" in diagnosis.notes[0]
+    assert "standard error" in repr(diagnosis)
     assert "standard error" not in repr(diagnose(LOG, TRUE))
 
 
-def test_a_fitted_model_is_asked_for_all_cells() -> None:
-    found = diagnose(LOG, {"uniform": UniformPropensity().fit(LOG)})["uniform"]
+def test_a_fitted_model_predicts_all_cells() -> None:
+    diagnosis = diagnose(LOG, {"uniform": UniformPropensity().fit(LOG)})["uniform"]
 
-    assert found.fit is not None
-    assert found.calibration is not None
-    assert found.fit.mass == pytest.approx(len(LOG))
-    assert (found.calibration.slope, found.calibration.error, found.calibration.count.tolist()) == (
+    assert diagnosis.fit is not None
+    assert diagnosis.calibration is not None
+    assert diagnosis.fit.mass == pytest.approx(len(LOG))
+    assert (
+        diagnosis.calibration.slope,
+        diagnosis.calibration.error,
+        diagnosis.calibration.count.tolist(),
+    ) == (
         None,
         0.0,
         [7200],
@@ -180,25 +196,24 @@ def test_a_fitted_model_is_asked_for_all_cells() -> None:
 # The universe
 
 
-def test_without_a_universe_nothing_is_said_of_all_cells() -> None:
+def test_without_a_universe_nothing_is_computed_over_all_cells() -> None:
     log = Ratings.from_arrays(LOG.user, LOG.item, LOG.rating)
-    found = diagnose(log, TRUE)
+    diagnosis = diagnose(log, TRUE)
 
-    assert found["model"].fit is None
-    assert found["model"].weights.health.mass_ratio is None
-    assert found.notes == (
-        "the universe is not known, so that nothing is said of all cells: pass universe=(n_users, n_items)",
+    assert diagnosis["model"].fit is None
+    assert diagnosis["model"].weights.summary.mass_ratio is None
+    assert diagnosis.notes == (
+        "the universe is unknown, so nothing was computed over all cells; "
+        "pass universe=(n_users, n_items)",
     )
 
 
 def test_a_universe_larger_than_what_the_log_lists() -> None:
     with pytest.warns(PropensityWarning, match="add up to"):
-        found = diagnose(LOG, TRUE, universe=(100, 100))
+        diagnosis = diagnose(LOG, TRUE, universe=(100, 100))
 
-    assert found.coverage.users_unseen == 20
-    assert found.notes == (
-        "fit and calibration are over the 80 users x 90 items that the log lists",
-    )
+    assert diagnosis.coverage.users_unseen == 20
+    assert diagnosis.notes == ("fit and calibration are over the 80 users x 90 items of the log",)
 
 
 # Warnings
@@ -208,25 +223,25 @@ def test_one_warning_says_all_that_is_wrong() -> None:
     flat = np.full(TRUE.shape, 0.05)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = diagnose(LOG, {"flat": flat, "true": TRUE}, item_features=ITEMS)
+        diagnosis = diagnose(LOG, {"flat": flat, "true": TRUE}, item_features=ITEMS)
 
     (warning,) = caught
     assert warning.category is PropensityWarning
     assert warning.filename == __file__
-    assert str(warning.message).splitlines() == list(found.warnings)
-    assert [line.split(":")[0] for line in found.warnings] == ["flat"] * 3
-    for place, said in enumerate(
+    assert str(warning.message).splitlines() == list(diagnosis.warnings)
+    assert [line.split(":")[0] for line in diagnosis.warnings] == ["flat"] * 3
+    for number, text in enumerate(
         (
             "the inverse propensities add up to",
             "the propensities of all cells add up to",
             "'item:0' by",
         )
     ):
-        assert said in found.warnings[place]
+        assert text in diagnosis.warnings[number]
 
 
-def test_good_propensities_are_not_warned_about(found: Diagnosis) -> None:
-    assert found.warnings == ()
+def test_good_propensities_are_not_warned_about(diagnosis: Diagnosis) -> None:
+    assert diagnosis.warnings == ()
 
 
 # The table in its forms
@@ -236,20 +251,25 @@ def test_good_propensities_are_not_warned_about(found: Diagnosis) -> None:
 def test_frames_come_in_the_callers_library(make: Callable[..., Any]) -> None:
     frame = make({"user_id": LOG.user, "item_id": LOG.item, "rating": LOG.rating})
     log = Ratings.from_frame(frame, users=np.arange(80), items=np.arange(90), universe="log")
-    found = diagnose(
+    diagnosis = diagnose(
         log, {"a": TRUE, "b": TRUE[LOG.user, LOG.item]}, user_features=make({"age": USERS})
     )
 
-    assert type(found.to_frame()) is type(found.calibration) is type(found.balance) is type(frame)
-    assert columns_of(found.to_frame())["model"] == ["a", "b"]
-    assert columns_of(found.balance)["covariate"] == ["user:age", "user:age"]
-    assert columns_of(found.calibration)["model"] == ["a"] * len(
-        columns_of(found.calibration)["bin"]
+    assert (
+        type(diagnosis.to_frame())
+        is type(diagnosis.calibration)
+        is type(diagnosis.balance)
+        is type(frame)
+    )
+    assert columns_of(diagnosis.to_frame())["model"] == ["a", "b"]
+    assert columns_of(diagnosis.balance)["covariate"] == ["user:age", "user:age"]
+    assert columns_of(diagnosis.calibration)["model"] == ["a"] * len(
+        columns_of(diagnosis.calibration)["bin"]
     )
 
 
-def test_a_row_a_model_and_a_column_a_measure(found: Diagnosis) -> None:
-    frame = found.to_frame("pandas").set_index("model")
+def test_a_row_a_model_and_a_column_a_measure(diagnosis: Diagnosis) -> None:
+    frame = diagnosis.to_frame("pandas").set_index("model")
 
     assert frame.index.tolist() == ["true", "wrong", "values"]
     assert frame.loc["true", "n_observed"] == len(LOG)
@@ -264,24 +284,24 @@ def test_json_has_everything_and_no_nan_or_infinity() -> None:
 
     certain = np.where(SEEN == 1, TRUE, 1.0)
     with pytest.warns(PropensityWarning, match="propensity of 1"):
-        found = diagnose(LOG, {"certain": certain}, user_features=USERS)
-    parsed = json.loads(found.to_json(), parse_constant=refuse)
+        diagnosis = diagnose(LOG, {"certain": certain}, user_features=USERS)
+    parsed = json.loads(diagnosis.to_json(), parse_constant=refuse)
     (model,) = parsed["models"]
 
     assert parsed["universe"] == [80, 90]
     assert parsed["coverage"]["profiles"] == 2
-    assert model["measures"].keys() == found["certain"].measures().keys()
+    assert model["measures"].keys() == diagnosis["certain"].measures().keys()
     assert model["measures"]["log_loss"] is None
     assert model["balance"]["covariate"] == ["user:0"]
     assert len(model["calibration"]["predicted"]) == len(model["calibration"]["count"])
-    assert parsed["warnings"] == list(found.warnings)
+    assert parsed["warnings"] == list(diagnosis.warnings)
 
 
 def test_the_table_fits_a_page_whatever_the_number_of_models() -> None:
-    found = diagnose(
+    diagnosis = diagnose(
         LOG, {f"a model with a long name {k}": TRUE for k in range(7)}, user_features=USERS
     )
-    lines = repr(found).splitlines()
+    lines = repr(diagnosis).splitlines()
 
     assert max(map(len, lines)) <= 80
     assert sum(line.startswith("observed cells") for line in lines) > 1
@@ -312,7 +332,7 @@ def test_measures_that_no_model_has_are_left_out_of_the_table() -> None:
         (
             {"floor": 0},
             UsageError,
-            r"floor must lie strictly between 0 and 1, such as 0\.001; got 0",
+            "floor must be a finite number, above 0 and below 1, or None; got 0",
         ),
         ({"max_cells": 0}, UsageError, "max_cells must be a whole number, at least 1; got 0"),
         ({"random_state": -1}, UsageError, "random_state must be a whole number, at least 0"),
@@ -349,35 +369,38 @@ def test_a_bad_propensity_of_an_unobserved_cell_is_named() -> None:
     bad = TRUE.copy()
     user, item = np.argwhere(SEEN == 0)[0]
     bad[user, item] = 1.5
-    message = rf"'m': 1 of [\d,]+ propensities of unobserved cells .* the first is 1\.5 at user {user}, item {item}\."
+    message = (
+        r"'m': 1 of [\d,]+ propensities of unobserved cells .* "
+        rf"the first is 1\.5 at user {user}, item {item}\."
+    )
     with pytest.raises(BadPropensityError, match=message):
         diagnose(LOG, {"m": bad})
 
 
 def test_a_model_that_gives_too_few_is_named() -> None:
-    class Short(OfPairs):
+    class Short(PairModel):
         def predict_pairs(self, users: npt.ArrayLike, items: npt.ArrayLike, /) -> Vector:
             return np.ones(3)
 
     with pytest.raises(
-        BadPropensityError, match=r"'short' gave propensities of shape \(3,\) for [\d,]+ pairs"
+        BadPropensityError, match=r"'short' returned propensities of shape \(3,\) for [\d,]+ pairs"
     ):
         diagnose(LOG, {"short": Short()})
 
 
 def test_what_was_not_measured_cannot_be_had() -> None:
-    found = diagnose(LOG, {"values": TRUE[LOG.user, LOG.item]})
+    diagnosis = diagnose(LOG, {"values": TRUE[LOG.user, LOG.item]})
 
     with pytest.raises(
-        UsageError, match=r"no calibration was measured: diagnose\(\) needs a model or a matrix"
+        UsageError, match=r"no calibration was measured\. Call diagnose with universe=\(n_users"
     ):
-        _ = found.calibration
+        _ = diagnosis.calibration
     with pytest.raises(
-        UsageError, match=r"no balance was measured: diagnose\(\) needs user_features"
+        UsageError, match=r"no balance was measured\. Call diagnose with user_features"
     ):
-        _ = found.balance
+        _ = diagnosis.balance
     with pytest.raises(
         UnknownNameError,
-        match=r"unknown model of this diagnosis 'value'; valid ones are: values\. Did you mean",
+        match=r"unknown model of this diagnosis 'value'; valid names are: values\. Did you mean",
     ):
-        found["value"]
+        diagnosis["value"]

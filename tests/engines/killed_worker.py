@@ -69,7 +69,7 @@ def main() -> None:
         frame, "propensity", engine=SparkEngine(n_blocks=4)
     )
     alive = executors(session.sparkContext.applicationId)
-    one, other = whole.parameters_, again.parameters_
+    one, other = whole.factors_, again.factors_
     told = {
         "n_killed": len(killed),
         "is_gone": not set(killed) & set(alive),

@@ -35,21 +35,21 @@ def test_rows_are_solved_to_the_precision_of_float32(n_factors: int, offset: flo
         ),
     )
     block = next(iter(sides.DeviceSide.sorted_on_device(row, *cells, N_USERS).blocks()))
-    partners = Rows(
+    opposite_rows = Rows(
         on_device(rng.normal(0, 0.5, (N_ITEMS, n_factors)), torch.float32),
         on_device(rng.normal(0, 0.5, N_ITEMS) * (offset is not None), torch.float32),
     )
     exact = sides.Block(
-        block.starts, block.partner, block.rating.double(), block.root_weight.double()
+        block.starts, block.opposite, block.rating.double(), block.root_weight.double()
     )
     expected, minima = torch_rows.solve_block(
-        exact, Rows(partners.factors.double(), partners.offset.double()), 2.5, Penalty(7, offset)
+        exact, Rows(opposite_rows.factors.double(), opposite_rows.offset.double()), 2.5, Penalty(7, offset)
     )
 
     for kernel in (
         (cuda_rows, fused_rows) if 0 < n_factors <= cuda_rows.MOST_FACTORS else (fused_rows,)
     ):
-        found, own = kernel.solve_block(block, partners, 2.5, Penalty(7.0, offset))
+        found, own = kernel.solve_block(block, opposite_rows, 2.5, Penalty(7.0, offset))
         torch.testing.assert_close(found.factors.double(), expected.factors, rtol=0, atol=2e-5)
         torch.testing.assert_close(found.offset.double(), expected.offset, rtol=0, atol=2e-5)
         torch.testing.assert_close(own, minima, rtol=0, atol=1e-5 * float(minima.max()))

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import unskew
+from unskew.data.factors import Factors
 from unskew.data.ratings import Ratings
 from unskew.factorization import initialization
-from unskew.factorization.parameters import Parameters
 from unskew.models.matrix_factorization import MatrixFactorization
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning:pyspark", "ignore::ResourceWarning")
@@ -20,11 +20,11 @@ pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning:pyspark", "ignore
 WORLD = unskew.simulate(60, 45, density=0.15, alpha=0.4, random_state=2)
 LOG = Ratings.from_arrays(WORLD.log.user, WORLD.log.item, WORLD.log.rating)
 P = np.asarray(WORLD.propensities)
-Fitted = Callable[[MatrixFactorization, Parameters], MatrixFactorization]
+Fitted = Callable[[MatrixFactorization, Factors], MatrixFactorization]
 
 
-def here(model: MatrixFactorization, begin: Parameters) -> MatrixFactorization:
-    return model.fit(LOG, P, warm_start=begin)
+def here(model: MatrixFactorization, begin: Factors) -> MatrixFactorization:
+    return model.fit(LOG, P, initial_factors=begin)
 
 
 @pytest.fixture(params=["local", "gpu", "spark"])
@@ -36,7 +36,7 @@ def fit(request: pytest.FixtureRequest) -> Fitted:
         pytest.importorskip("torch", reason="torch is not installed: pip install 'unskew[gpu]'")
         from unskew.engines.gpu.engine import GpuEngine
 
-        return lambda model, begin: model.fit(LOG, P, warm_start=begin, engine=GpuEngine("cpu"))
+        return lambda model, begin: model.fit(LOG, P, initial_factors=begin, engine=GpuEngine("cpu"))
     session: Any = request.getfixturevalue("spark")
     from unskew import SparkEngine
 
@@ -48,7 +48,7 @@ def fit(request: pytest.FixtureRequest) -> Fitted:
     }
     frame = session.createDataFrame(pa.table(columns))
     return lambda model, begin: model.fit(
-        frame, "propensity", warm_start=begin, engine=SparkEngine(n_blocks=2)
+        frame, "propensity", initial_factors=begin, engine=SparkEngine(n_blocks=2)
     )
 
 

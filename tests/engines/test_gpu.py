@@ -27,12 +27,12 @@ each_offsets = pytest.mark.parametrize("offsets", ["none", "free", "regularized"
 
 
 def matrix_of(model: MatrixFactorization) -> np.ndarray:
-    found = model.parameters_
+    found = model.factors_
     return (
         found.user_factors @ found.item_factors.T
         + found.user_offset[:, None]
         + found.item_offset
-        + found.constant
+        + found.global_offset
     )
 
 
@@ -113,7 +113,7 @@ def test_users_and_items_without_ratings_get_zeros(device: str) -> None:
     )
 
     assert matrix_of(there) == pytest.approx(matrix_of(here), abs=1e-6)
-    assert (there.parameters_.user_factors[[1, 3]] == 0).all()
+    assert (there.factors_.user_factors[[1, 3]] == 0).all()
 
 
 @each_device

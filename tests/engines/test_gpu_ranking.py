@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import unskew
 from unskew.data.factors import Factors
 from unskew.errors import BadPredictionError, UsageError
-from unskew.ranking.positions import positions
+from unskew.ranking.positions import compute_positions
 
 pytest.importorskip("torch", reason="ranking by torch needs the extra 'gpu'")
 from unskew.engines.gpu.ranking import _best_columns as best_columns
@@ -54,7 +54,7 @@ def test_positions_are_those_of_the_processors(
 
     found = ENGINE.positions(scorer, user, item)
 
-    expected = positions(user, item, n_users, n_items, scorer)
+    expected = compute_positions(user, item, n_users, n_items, scorer)
     assert np.array_equal(found.above, expected.above)
     assert np.array_equal(found.equal, expected.equal)
 
@@ -124,7 +124,7 @@ def test_an_evaluation_ranks_where_it_is_told() -> None:
     asked: dict[str, Any] = {
         "propensities": propensities,
         "metrics": ["dcg@5", "recall@5"],
-        "relevant": 4,
+        "relevance_threshold": 4,
         "universe": "log",
     }
 

@@ -31,7 +31,9 @@ from unskew.errors import (
     UnknownNameError,
     UsageError,
 )
-from unskew.model_selection.folds import Fold
+from unskew.estimators.point import SNIPS
+from unskew.metrics.metric import find_metric
+from unskew.model_selection.folds import Fold, LocalTraining
 from unskew.models.matrix_factorization import MatrixFactorization
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'unskew[spark]'")
@@ -91,14 +93,14 @@ def test_weights_and_penalty_mean_what_they_mean_here(
     assert there.users_.tolist() == here.users_.tolist()
     assert there.items_.tolist() == here.items_.tolist()
     assert there.seen_starts_.tolist() == here.seen_starts_.tolist()
-    assert there.n_seen(LOG) == len(LOG)
+    assert there.count_seen(LOG) == len(LOG)
 
 
 def test_clicks_are_made_of_ratings(frame: Any) -> None:
     settings: dict[str, Any] = {
         "n_factors": 0,
         "l2": 3.0,
-        "threshold": 4,
+        "relevance_threshold": 4,
         "offsets": "free",
         "tol": 1e-12,
         "dtype": "float64",
@@ -108,7 +110,7 @@ def test_clicks_are_made_of_ratings(frame: Any) -> None:
 
     assert there.objective_ == pytest.approx(here.objective_, rel=1e-6)
     with pytest.raises(UsageError, match="no rating reaches threshold=9"):
-        MatrixFactorization(2, threshold=9).fit(frame, "propensity", engine="spark")
+        MatrixFactorization(2, relevance_threshold=9).fit(frame, "propensity", engine="spark")
 
 
 def test_the_result_is_the_same_to_the_bit_for_any_order_of_rows(
@@ -127,7 +129,7 @@ def test_the_result_is_the_same_to_the_bit_for_any_order_of_rows(
     )
 
     assert one.history_ == two.history_
-    assert (one.parameters_.user_factors == two.parameters_.user_factors).all()
+    assert (one.factors_.user_factors == two.factors_.user_factors).all()
 
 
 def test_users_come_back_as_a_frame_and_need_not_come_to_the_driver(
@@ -141,12 +143,10 @@ def test_users_come_back_as_a_frame_and_need_not_come_to_the_driver(
     users = pd.read_parquet(tmp_path / "users").sort_values("user_id")
 
     assert users["user_id"].tolist() == held.users_.tolist()
-    np.testing.assert_array_equal(
-        np.stack(users["factors"].tolist()), held.parameters_.user_factors
-    )
-    np.testing.assert_array_equal(users["offset"], held.parameters_.user_offset)
-    assert apart.parameters_.user_factors.shape == (0, 2)
-    assert (apart.parameters_.item_factors == held.parameters_.item_factors).all()
+    np.testing.assert_array_equal(np.stack(users["factors"].tolist()), held.factors_.user_factors)
+    np.testing.assert_array_equal(users["offset"], held.factors_.user_offset)
+    assert apart.factors_.user_factors.shape == (0, 2)
+    assert (apart.factors_.item_factors == held.factors_.item_factors).all()
 
 
 def test_a_fitted_model_is_saved_without_the_frame(frame: Any, tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_a_restarted_driver_goes_on_to_the_same_bits(frame: Any, tmp_path: Path)
     again = MatrixFactorization(**SHORT | {"max_iter": 6}).fit(frame, "propensity", **parts)
 
     assert again.history_ == whole.history_
-    assert (again.parameters_.user_factors == whole.parameters_.user_factors).all()
+    assert (again.factors_.user_factors == whole.factors_.user_factors).all()
     with pytest.raises(UsageError, match="belongs to another log"):
         MatrixFactorization(**SHORT).fit(frame.where("rating > 1"), "propensity", **parts)
 
@@ -239,7 +239,7 @@ def test_a_block_is_sorted_by_user_and_item_whatever_the_order_of_its_rows() -> 
 
     assert block.users.tolist() == ["a", "b"]
     assert block.side.starts.tolist() == [0, 1, 3]
-    assert block.side.partner.tolist() == [0, 0, 1]
+    assert block.side.opposite.tolist() == [0, 0, 1]
     assert block.side.rating.tolist() == [2.0, 3.0, 1.0]
     assert block.weight == pytest.approx([1, 2, 4])
     assert block.n_repeats == 0
@@ -376,7 +376,7 @@ def test_arguments_of_the_wrong_kind_are_refused(frame: Any) -> None:
     with pytest.raises(UsageError, match="n_blocks must be a whole number, at least 1"):
         MatrixFactorization(2).fit(frame, "propensity", engine=SparkEngine(n_blocks=0))
     with pytest.raises(UsageError, match="threshold must be the least rating"):
-        MatrixFactorization(2, threshold=np.nan).fit(frame, "propensity", engine="spark")
+        MatrixFactorization(2, relevance_threshold=np.nan).fit(frame, "propensity", engine="spark")
 
 
 def test_no_java_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,12 +409,13 @@ def test_folds_are_fitted_and_judged_as_here(
     frame: Any, column: str | None, estimator: str
 ) -> None:
     """The same cells, drawn on Spark, are brought here and judged by what is tested elsewhere."""
-    model = MatrixFactorization(2, 20.0, tol=1e-9, max_iter=500)
+    clip = unskew.Clip(4.0) if column else None
+    model = MatrixFactorization(2, 20.0, weight_transform=clip, tol=1e-9, max_iter=500)
     known = Propensities(COLUMNS["propensity"]) if column else None
     _, folds = SparkEngine(n_blocks=2).split(frame, column, n_folds=3, random_state=5)
 
     scores = [
-        fold.score(fold.fit(copy(model), clip=4.0), metric="mae", estimator=estimator)
+        fold.score(fold.training.fit(copy(model)), metric="mae", estimator=estimator)
         for fold in folds
     ]
 
@@ -427,9 +428,11 @@ def test_folds_are_fitted_and_judged_as_here(
         )
         n_seen += is_held.sum()
         twin = Fold(
-            LOG.take(~is_held),
+            LocalTraining(
+                LOG.take(~is_held),
+                None if known is None else Propensities(known.values[~is_held] * 2 / 3),
+            ),
             LOG.take(is_held),
-            None if known is None else Propensities(known.values[~is_held] * 2 / 3),
             Propensities(
                 (np.full(len(LOG), len(LOG) / LOG.n_cells) if known is None else known.values)[
                     is_held
@@ -438,17 +441,17 @@ def test_folds_are_fitted_and_judged_as_here(
             ),
         )
         assert score == pytest.approx(
-            twin.score(twin.fit(copy(model), clip=4.0), metric="mae", estimator=estimator), rel=1e-3
+            twin.score(twin.training.fit(copy(model)), metric="mae", estimator=estimator), rel=1e-3
         )
     assert n_seen == len(LOG)
 
 
 def test_settings_are_chosen_on_spark(frame: Any) -> None:
-    grid = {"l2": [0.5, 500.0], "clip": [None, 5.0]}
+    grid = {"l2": [0.5, 500.0], "weight_transform": [None, unskew.Clip(5.0)]}
     settings: dict[str, Any] = {"grid": grid, "n_folds": 2, "engine": SparkEngine(n_blocks=2)}
 
     found = unskew.cross_validate(
-        MatrixFactorization(1, tol=1e-5, max_iter=50), frame, "propensity", **settings
+        MatrixFactorization(1, tol=1e-5, max_iter=50), frame, propensities="propensity", **settings
     )
 
     assert len(found.table) == 4
@@ -466,7 +469,11 @@ def test_what_spark_cannot_judge_by_is_named(frame: Any) -> None:
     }
     with pytest.raises(UnknownNameError, match="metric on Spark"):
         unskew.cross_validate(
-            MatrixFactorization(1, max_iter=2), frame, "propensity", metric="dcg@5", **settings
+            MatrixFactorization(1, max_iter=2),
+            frame,
+            propensities="propensity",
+            metric="dcg@5",
+            **settings,
         )
 
 
@@ -476,9 +483,7 @@ def test_a_universe_larger_than_the_log_scales_the_penalty(frame: Any) -> None:
     )
     plain = MatrixFactorization(**SHORT).fit(frame, "propensity", engine=SparkEngine(n_blocks=2))
 
-    assert np.linalg.norm(wide.parameters_.item_factors) < np.linalg.norm(
-        plain.parameters_.item_factors
-    )
+    assert np.linalg.norm(wide.factors_.item_factors) < np.linalg.norm(plain.factors_.item_factors)
 
 
 def test_a_model_that_spark_does_not_fit_is_named(frame: Any) -> None:
@@ -487,8 +492,10 @@ def test_a_model_that_spark_does_not_fit_is_named(frame: Any) -> None:
         "n_folds": 2,
         "engine": SparkEngine(n_blocks=2),
     }
-    with pytest.raises(UsageError, match="DoublyRobustFactorization is not fitted on Spark"):
-        unskew.cross_validate(unskew.DoublyRobustFactorization(1), frame, "propensity", **settings)
+    with pytest.raises(UsageError, match="DoublyRobustFactorization cannot be fitted on Spark"):
+        unskew.cross_validate(
+            unskew.DoublyRobustFactorization(1), frame, propensities="propensity", **settings
+        )
 
 
 def test_a_batch_of_strangers_is_judged_by_the_items_alone() -> None:
@@ -503,9 +510,12 @@ def test_a_batch_of_strangers_is_judged_by_the_items_alone() -> None:
         }
     )
 
-    (sums,) = (part.to_pydict() for part in spark_folds._adder(fitted, np.square)(iter([batch])))
+    spec = SNIPS().sums_needed(is_ratio=False, is_mean_of_users=False, cluster=None)
+    add_up = spark_folds._sum_batches(fitted, find_metric("mse"), spec)
+    (sums,) = (part.to_pydict() for part in add_up(iter([batch])))
 
-    error = np.array([3.0, 4.0]) - fitted.predict(["nobody", "nobody"], [ITEMS[0], -5])
-    assert sums["n"] == [2]
-    assert sums["weight"] == [6]
-    assert sums["weighted_loss"] == pytest.approx([2 * error[0] ** 2 + 4 * error[1] ** 2])
+    error = np.array([3.0, 4.0]) - fitted.predict(
+        ["nobody", "nobody"], [ITEMS[0], -5], on_unknown="fallback"
+    )
+    assert sums["n_cells"] == [2]
+    assert sums["total"][0] == pytest.approx([2 * error[0] ** 2 + 4 * error[1] ** 2, 6])

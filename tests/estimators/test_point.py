@@ -30,7 +30,9 @@ def dr_of(
     delta: Vector, p: Vector, imputed: Vector, seen: np.ndarray, weight: Vector | None = None
 ) -> float:
     known = np.array([[imputed.sum()]])
-    sums = Sums.of((delta - imputed)[seen], Propensities(p[seen]), weight=weight, known=known)
+    sums = Sums.of(
+        (delta - imputed)[seen], Propensities(p[seen]), weight=weight, imputed_by_cluster=known
+    )
     return float(ips(sums, n_cells=N_CELLS).value[0])
 
 
@@ -161,5 +163,5 @@ def test_clustered_snips_agrees_with_weighted_least_squares(data: st.DataObject)
 
 
 def test_weights_that_add_up_to_zero_are_refused() -> None:
-    with pytest.raises(UsageError, match="weights add up to zero"):
+    with pytest.raises(UsageError, match="all weights are zero"):
         self_normalized(Sums.of(np.ones(3), weight=np.zeros(3)))

@@ -9,7 +9,7 @@ from unskew.data.propensities import Propensities
 from unskew.errors import UsageError
 from unskew.estimators import sums as sums_module
 from unskew.estimators.point import ips, self_normalized
-from unskew.estimators.sums import Clusters, Resampling, Sums, sums_of_groups
+from unskew.estimators.sums import Clusters, Resampling, Sums
 
 rng = np.random.default_rng(7)
 N = 1000
@@ -53,7 +53,7 @@ def test_clusters_and_cells_do_not_add() -> None:
 
 def test_one_cluster_has_no_standard_error() -> None:
     with pytest.raises(UsageError, match="at least 2 of them with data; there is 1"):
-        Sums.of(DELTA, clusters=Clusters(np.zeros(N, dtype=np.int32), 1))
+        self_normalized(Sums.of(DELTA, clusters=Clusters(np.zeros(N, dtype=np.int32), 1)))
 
 
 def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +82,7 @@ def test_group_normalised_is_a_mean_of_ratios() -> None:
     ]
 
     estimate = self_normalized(
-        sums_of_groups(DELTA, weight=P.inverse, base=None, groups=Clusters(USER, 50))
+        Sums.of_ratios(DELTA, weight=P.inverse, base=None, groups=Clusters(USER, 50))
     )
 
     assert estimate.value[0] == pytest.approx(np.mean(by_hand))
@@ -93,7 +93,7 @@ def test_groups_of_one_cell_are_not_taken_for_certain() -> None:
     """A ratio of one cell has no spread of its own; the spread between groups is what tells."""
     one_each = Clusters(np.arange(N, dtype=np.int32), N)
 
-    estimate = self_normalized(sums_of_groups(DELTA, weight=P.inverse, base=None, groups=one_each))
+    estimate = self_normalized(Sums.of_ratios(DELTA, weight=P.inverse, base=None, groups=one_each))
 
     assert estimate.covariance[0, 0] == pytest.approx(DELTA[0].var(ddof=1) / N)
 
@@ -102,7 +102,7 @@ def test_groups_without_a_base_are_left_out_and_counted() -> None:
     base = (USER >= 10).astype(float)
 
     estimate = self_normalized(
-        sums_of_groups(DELTA * base, weight=P.inverse, base=base, groups=Clusters(USER, 5000))
+        Sums.of_ratios(DELTA * base, weight=P.inverse, base=base, groups=Clusters(USER, 5000))
     )
 
     assert estimate.n_clusters == 40
@@ -110,8 +110,9 @@ def test_groups_without_a_base_are_left_out_and_counted() -> None:
 
 
 def test_groups_without_any_weight_are_refused() -> None:
-    with pytest.raises(UsageError, match="no user or item has any weight"):
-        sums_of_groups(DELTA, weight=P.inverse, base=np.zeros(N), groups=Clusters(USER, 50))
+    sums = Sums.of_ratios(DELTA, weight=P.inverse, base=np.zeros(N), groups=Clusters(USER, 50))
+    with pytest.raises(UsageError, match="there is no cell, user or item to average over"):
+        self_normalized(sums)
 
 
 def test_a_ratio_counts_only_clusters_with_data() -> None:
@@ -160,5 +161,5 @@ def test_bootstrap_draws_users_without_cells_too() -> None:
 
 
 def test_bootstrap_needs_resamples() -> None:
-    with pytest.raises(UsageError, match="at least 2 resamples"):
+    with pytest.raises(UsageError, match="bootstrap must be a whole number, at least 2; got 1"):
         Resampling(1)

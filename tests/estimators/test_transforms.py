@@ -8,10 +8,11 @@ from hypothesis.extra.numpy import arrays
 
 from enumeration import expectation
 from unskew.data.propensities import Propensities
+from unskew.data.weights import WeightTransform
 from unskew.errors import UsageError
 from unskew.estimators.point import ips
 from unskew.estimators.sums import Sums
-from unskew.estimators.transforms import Clip, Dynamic, Shrink, SubGaussian, Switch, WeightTransform
+from unskew.estimators.transforms import Clip, Dynamic, Shrink, SubGaussian, Switch
 from unskew.theory import estimator_bias
 from unskew.types import Vector
 
@@ -82,7 +83,7 @@ def test_bias_is_the_one_formula(transform: WeightTransform, delta: Vector, p: V
         (lambda: Switch(0.0), "at least 1"),
         (lambda: Shrink(0.0), "positive"),
         (lambda: Dynamic(0.5), "between 0 and 0.5"),
-        (lambda: SubGaussian(1.5), r"lie in \[0, 1\]"),
+        (lambda: SubGaussian(1.5), r"in \[0, 1\]"),
     ],
 )
 def test_parameters_out_of_range_are_refused(make: object, match: str) -> None:

@@ -28,7 +28,11 @@ PLACE = np.argsort(np.argsort(-SCORES, axis=1), axis=1) + 1
 
 
 def judge(estimator: str = "dr", imputation: object = IMPUTED, **options: Any) -> Evaluation:
-    given: dict[str, Any] = {"propensities": P, "metrics": METRICS, "relevant": 4} | options
+    given: dict[str, Any] = {
+        "propensities": P,
+        "metrics": METRICS,
+        "relevance_threshold": 4,
+    } | options
     return evaluate(
         LOG,
         {"a": SCORES, "b": SCORES + 0.1},
@@ -60,7 +64,11 @@ def delta_of(metric: str, rating: Matrix) -> Matrix:
 @pytest.mark.parametrize("metric", METRICS)
 def test_perfect_imputation_is_the_truth_without_error(estimator: str, metric: str) -> None:
     everything = evaluate(
-        Ratings.from_dense(TRUTH), SCORES, metrics=[metric], estimators=["naive"], relevant=4
+        Ratings.from_dense(TRUTH),
+        SCORES,
+        metrics=[metric],
+        estimators=["naive"],
+        relevance_threshold=4,
     )
     risk = judge(estimator, imputation=TRUTH, metrics=[metric]).risk(
         "a", metric=metric, estimator=estimator
@@ -80,7 +88,10 @@ chances = arrays(np.float64, (2, 3), elements=st.floats(0.1, 0.9))
 def test_right_propensities_make_up_for_a_wrong_imputation(
     metric: str, truth: Matrix, scores: Matrix, imputed: Matrix, chance: Matrix
 ) -> None:
-    """The mean over all 64 observation patterns; a log without a cell has the imputed mean for its estimate."""
+    """The mean over all 64 observation patterns.
+
+    The estimate of a log without a cell is the imputed mean.
+    """
 
     def risk_of(rating: Matrix) -> float:
         return next(
@@ -164,8 +175,8 @@ def test_switch_and_shrinkage_put_their_weights_in_place_of_the_inverse() -> Non
     switched = np.mean(filled + SEEN * inverse * (inverse <= cap) * (real - filled))
     shrunk = np.mean(filled + SEEN * 3 * inverse / (inverse**2 + 3) * (real - filled))
 
-    assert value(judge(transform=Switch(cap)), "mae") == pytest.approx(switched)
-    assert value(judge(transform=Shrink(3)), "mae") == pytest.approx(shrunk)
+    assert value(judge(weight_transform=Switch(cap)), "mae") == pytest.approx(switched)
+    assert value(judge(weight_transform=Shrink(3)), "mae") == pytest.approx(shrunk)
 
 
 def test_users_in_small_blocks_give_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +213,9 @@ def test_a_comparison_is_paired_by_dr_too() -> None:
 
 @pytest.mark.parametrize("estimator", ["dr", "eib"])
 def test_dr_needs_an_imputation(estimator: str) -> None:
-    with pytest.raises(UsageError, match=f"'{estimator}' needs imputed deltas: pass imputation="):
+    with pytest.raises(
+        UsageError, match=f"'{estimator}' needs a model of the ratings .* Pass imputation="
+    ):
         judge(estimator, imputation=None)
 
 
@@ -212,10 +225,10 @@ def test_what_covers_the_log_alone_imputes_nothing() -> None:
     for aligned in (LOG.rating, frame):
         with pytest.raises(
             BadPredictionError,
-            match="it needs predictions for every cell: pass a model, a users x items matrix",
+            match=r"needs predictions for every cell\. Pass a model, a users x items matrix",
         ):
             judge(imputation=aligned)
-    with pytest.raises(BadPredictionError, match="it needs predictions for every cell"):
+    with pytest.raises(BadPredictionError, match="estimation needs predictions for every cell"):
         evaluate(LOG, frame, propensities=P, estimators=["dr"], imputation=IMPUTED)
 
 
@@ -242,7 +255,7 @@ def test_a_cell_outside_the_log_without_a_number_is_named(who: str) -> None:
 def test_cells_without_ids_cannot_be_imputed() -> None:
     with pytest.raises(
         UniverseError,
-        match="the universe has 31 users x 40 items, but the log knows the ids of 30 users",
+        match="the universe has 31 users x 40 items, but the log has the ids of only 30 users",
     ):
         judge(universe=(31, 40), metrics=["mae"])
 
@@ -250,6 +263,6 @@ def test_cells_without_ids_cannot_be_imputed() -> None:
 def test_dr_has_no_standard_error_by_item() -> None:
     with pytest.raises(
         UsageError,
-        match="standard errors for independent cells and for clusters of users, not of items",
+        match="standard errors for independent cells and for clusters of users, not for clusters of items",
     ):
         judge(cluster="item")

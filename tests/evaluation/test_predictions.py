@@ -87,7 +87,12 @@ def judge(
 ) -> Evaluation:
     chances = np.random.default_rng(3).uniform(0.4, 0.6, len(log))
     return evaluate(
-        log, {"a": predictions}, propensities=chances, metrics=metrics, relevant=4, **options
+        log,
+        {"a": predictions},
+        propensities=chances,
+        metrics=metrics,
+        relevance_threshold=4,
+        **options,
     )
 
 
@@ -288,7 +293,7 @@ def test_repeated_predictions_are_refused(log: Ratings, make: Make) -> None:
 @pytest.mark.parametrize(
     ("position", "message"),
     [
-        (N_ITEMS + 1, "positions go up to 10, but there are 9 items"),
+        (N_ITEMS + 1, "the largest position is 10, but there are 9 items"),
         (0, "positions are not whole numbers from 1 on; the first is 0"),
         (1.5, r"positions are not whole numbers from 1 on; the first is 1\.5"),
         (np.nan, "positions are not whole numbers from 1 on; the first is nan"),
@@ -303,7 +308,8 @@ def test_positions_that_cannot_be(log: Ratings, position: float, message: str) -
 
 def test_positions_of_aligned_values_are_not_to_be_had(log: Ratings) -> None:
     with pytest.raises(
-        BadPredictionError, match="'a': ranking metrics need each cell's place among all items"
+        BadPredictionError,
+        match="'a': ranking metrics need the position of each cell among all items",
     ):
         judge(log, SCORES[log.user, log.item], ("dcg@3",))
 
@@ -313,12 +319,12 @@ def test_a_frame_without_the_column_says_what_to_rename(log: Ratings) -> None:
 
     with pytest.raises(
         ColumnError,
-        match=r"'a': which column of its frame is the position\? Rename it to 'position'",
+        match=r"'a': its frame has no clear position column; .* Rename one to 'position'",
     ):
         judge(log, frame.drop(columns="position"), ("dcg@3",))
     with pytest.raises(
         ColumnError,
-        match=r"of its frame is the prediction\?.* the columns are 'user_id', 'item_id'",
+        match=r"no clear prediction column; the columns are 'user_id', 'item_id'",
     ):
         judge(log, frame.rename(columns={"prediction": "svd"}))
 
@@ -343,7 +349,7 @@ def test_a_model_that_predicts_too_few_pairs(log: Ratings, metric: str) -> None:
             return [1.0]
 
     with pytest.raises(
-        BadPredictionError, match=r"'a': (got predictions of|predict gave) shape \(1,\) for"
+        BadPredictionError, match=r"'a': (got predictions of|predict returned) shape \(1,\) for"
     ):
         judge(log, Short(), (metric,))
 
@@ -359,7 +365,7 @@ def test_a_scorer_of_the_wrong_shape(log: Ratings, metric: str) -> None:
 
 def test_a_scorer_cannot_rank_items_without_ids(log: Ratings) -> None:
     with pytest.raises(
-        BadPredictionError, match="the universe has 12 items, but the log knows the ids of only 9"
+        BadPredictionError, match="the universe has 12 items, but the log has the ids of only 9"
     ):
         judge(log, SCORES, ("dcg@3",), universe=(N_USERS, 12), estimators=["snips"])
 

@@ -1,9 +1,10 @@
-"""Judgements on uniformly random tests, against brute force over pairs and orders."""
+"""Metrics on uniformly random tests, against brute force over pairs and orders."""
 
 from __future__ import annotations
 
 import json
 from itertools import permutations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,23 +15,23 @@ from hypothesis.extra.numpy import arrays
 import unskew
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPredictionError, UnknownNameError, UsageError
-from unskew.evaluation.random_test import (
-    Judgement,
-    auc,
-    estimate_of,
-    mean_of,
-    ndcg,
-    ranking_on_test,
-    relevant_cells,
-    user_auc,
-)
+from unskew.estimators.estimate import Estimate
+from unskew.evaluation.random_test import compute_test_delta, estimate_on_test, ranking_on_test
+from unskew.metrics.metric import Metric
+from unskew.metrics.ranking import Auc, NormalizedGain, UserAuc
+from unskew.metrics.rating import AbsoluteError
 from unskew.models.matrix_factorization import MatrixFactorization
 
 USER = [0, 0, 0, 0, 1, 1, 1, 2, 2, 4, 4, 4]
 ITEM = [0, 1, 2, 3, 0, 1, 2, 3, 4, 0, 1, 4]
 TEST = Ratings.from_codes(USER, ITEM, [5, 1, 4, 2, 1, 5, 5, 2, 1, 4, 3, 1], shape=(5, 5))
-RELEVANT = relevant_cells(TEST, 4)
+RELEVANT = TEST.rating >= 4
 scores = arrays(np.float64, len(TEST), elements=st.integers(-2, 2).map(float))
+
+
+def estimate(metric: Metric, *predictions: np.ndarray, test: Ratings = TEST) -> Estimate:
+    deltas = [compute_test_delta(test, metric, prediction) for prediction in predictions]
+    return estimate_on_test(test, deltas)
 
 
 def pairs(score: np.ndarray, is_relevant: np.ndarray) -> float:
@@ -55,17 +56,17 @@ def mean_ndcg_over_orders(score: np.ndarray, is_relevant: np.ndarray, k: int) ->
 
 @given(score=scores)
 def test_auc_is_the_share_of_ordered_pairs(score: np.ndarray) -> None:
-    assert auc(TEST, score, RELEVANT).value == pytest.approx(pairs(score, RELEVANT))
+    assert estimate(Auc(4), score).value[0] == pytest.approx(pairs(score, RELEVANT))
 
 
 @given(score=scores)
 def test_user_auc_is_its_mean_over_users_with_both(score: np.ndarray) -> None:
     own = [pairs(score[TEST.user == user], RELEVANT[TEST.user == user]) for user in (0, 1, 4)]
 
-    found = user_auc(TEST, score, RELEVANT)
+    result = estimate(UserAuc(4), score)
 
-    assert found.value == pytest.approx(np.mean(own))
-    assert found.n_users == 3
+    assert result.value[0] == pytest.approx(np.mean(own))
+    assert result.n_clusters == 3
 
 
 @pytest.mark.parametrize(("empty", "filler"), [("drop", []), ("one", [1.0]), ("zero", [0.0])])
@@ -80,19 +81,40 @@ def test_ndcg_is_the_mean_over_the_orders_of_ties(
         for cells in mine.values()
     ]
 
-    found = ndcg(TEST, score, RELEVANT, k=k, empty_users=empty)  # type: ignore[arg-type]
+    result = estimate(NormalizedGain(k, 4, empty), score)  # type: ignore[arg-type]
 
-    assert found.value == pytest.approx(np.mean(own + filler))
-    assert found.n_users == 3 + len(filler)
+    assert result.value[0] == pytest.approx(np.mean(own + filler))
+    assert result.n_clusters == 3 + len(filler)
 
 
-@pytest.mark.parametrize("judge", [auc, user_auc, lambda *given: ndcg(*given, k=2)])
 @given(score=scores)
-def test_influences_add_up_to_nothing(judge: object, score: np.ndarray) -> None:
-    found: Judgement = judge(TEST, score, RELEVANT)  # type: ignore[operator]
+def test_the_standard_error_of_user_auc_is_that_of_a_mean_over_users(score: np.ndarray) -> None:
+    own = [pairs(score[TEST.user == user], RELEVANT[TEST.user == user]) for user in (0, 1, 4)]
 
-    assert found.influence.sum() == pytest.approx(0, abs=1e-12)
-    assert found.influence[3] == 0
+    assert estimate(UserAuc(4), score).covariance[0, 0] == pytest.approx(
+        np.var(own, ddof=1) / 3, abs=1e-12
+    )
+
+
+@given(score=scores)
+def test_users_without_a_relevant_cell_belong_to_the_sample_of_the_auc(score: np.ndarray) -> None:
+    """The variance is U / (U - 1) times the sum over users of their squared influence."""
+    relevant, others = score[RELEVANT], score[~RELEVANT]
+
+    def share(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        gaps = first[:, None] - second
+        return ((gaps > 0) + 0.5 * (gaps == 0)).mean(axis=1)
+
+    auc = pairs(score, RELEVANT)
+    influence = np.empty(len(TEST))
+    influence[RELEVANT] = (share(relevant, others) - auc) / relevant.size
+    influence[~RELEVANT] = (share(-others, -relevant) - auc) / others.size
+    by_user = np.bincount(TEST.user, influence)
+
+    result = estimate(Auc(4), score)
+
+    assert result.n_clusters == 4
+    assert result.covariance[0, 0] == pytest.approx(4 / 3 * (by_user**2).sum(), abs=1e-12)
 
 
 def test_the_interval_of_a_mean_is_that_of_evaluate() -> None:
@@ -100,9 +122,7 @@ def test_the_interval_of_a_mean_is_that_of_evaluate() -> None:
     expected = unskew.evaluate(
         TEST, predictions, metrics=["mae"], estimators=["naive"], cluster="user"
     )
-    found = estimate_of(
-        [mean_of(TEST, np.abs(TEST.rating - values)) for values in predictions.values()]
-    )
+    found = estimate(AbsoluteError(), *predictions.values())
 
     risk = expected.risk("a", metric="mae", estimator="naive")
     difference = expected.compare("a", "b", metric="mae", estimator="naive")
@@ -119,49 +139,77 @@ def test_the_standard_error_of_auc_is_about_that_of_leaving_users_out() -> None:
         user, np.tile(np.arange(8), 60), rng.integers(1, 6, user.size), shape=(60, 8)
     )
     score = test.rating + rng.normal(0, 2, user.size) + rng.normal(0, 1, 60)[user]
-    is_relevant = relevant_cells(test, 4)
+    is_relevant = test.rating >= 4
 
     without = [pairs(score[user != left], is_relevant[user != left]) for left in range(60)]
     jackknife = np.sqrt(59 / 60 * np.square(without - np.mean(without)).sum())
 
-    assert estimate_of([auc(test, score, is_relevant)]).of(
-        0, level=0.95
-    ).std_error == pytest.approx(jackknife, rel=0.05)
+    std_error = estimate(Auc(4), score, test=test).of(0, level=0.95).std_error
+    assert std_error == pytest.approx(jackknife, rel=0.05)
+
+
+def rank(predictions: Any, relevance_threshold: Any = 4, **options: Any) -> Any:
+    return ranking_on_test(TEST, predictions, relevance_threshold=relevance_threshold, **options)
 
 
 def test_a_model_or_its_scores_and_every_convention() -> None:
     model = MatrixFactorization(1).fit(TEST)
     score = model.predict(TEST.users[TEST.user], TEST.items[TEST.item])
 
-    found = ranking_on_test(model, TEST, 4, k=2)
+    result = rank(model, k=2)
 
-    assert found == ranking_on_test(score, TEST, 4, k=2)
-    assert (found.n_users, found.n_empty) == (3, 1)
-    assert found.ndcg == pytest.approx(ndcg(TEST, score, RELEVANT, k=2).value)
-    assert ranking_on_test(score, TEST, 4, k=2, empty_users="one").ndcg == pytest.approx(
-        (3 * found.ndcg + 1) / 4
+    assert result == rank(score, k=2)
+    assert (result.n_users, result.n_empty) == (3, 1)
+    assert result.ndcg == pytest.approx(estimate(NormalizedGain(2, 4), score).value[0])
+    assert rank(score, k=2, empty_users="one").ndcg == pytest.approx((3 * result.ndcg + 1) / 4)
+    assert json.loads(result.to_json())["empty_users"] == "drop"
+    assert "user_auc" in repr(result)
+    assert "<table>" in result._repr_html_()
+    assert result.to_frame("pandas").shape == (1, 8)
+
+
+def test_a_single_user_is_ranked_without_a_standard_error() -> None:
+    one = TEST.take(TEST.user == 0)
+    result = ranking_on_test(one, np.array([4.0, 3.0, 2.0, 1.0]), relevance_threshold=4)
+
+    assert (result.auc, result.user_auc, result.n_users) == (0.75, 0.75, 1)
+    with pytest.raises(UsageError, match="at least 2 of them with data; there is 1"):
+        estimate(UserAuc(4), np.arange(4.0), test=one)
+
+
+def test_evaluate_has_the_same_metrics_without_weights() -> None:
+    score = np.linspace(1, 5, len(TEST))
+    metrics = ["ndcg@2", "auc", "user_auc"]
+
+    result = unskew.evaluate(
+        TEST,
+        score,
+        metrics=metrics,
+        estimators=["naive"],
+        relevance_threshold=4,
+        cluster="user",
     )
-    assert json.loads(found.to_json())["empty_users"] == "drop"
-    assert "user_auc" in repr(found)
-    assert "<table>" in found._repr_html_()
-    assert found.to_frame("pandas").shape == (1, 8)
+
+    expected = rank(score, k=2)
+    values = [result.risk("model", metric=name, estimator="naive").estimate for name in metrics]
+    assert values == pytest.approx([expected.ndcg, expected.auc, expected.user_auc])
+    with pytest.raises(UsageError, match="'auc' ranks the logged items among each other"):
+        unskew.evaluate(TEST, score, propensities=np.ones(len(TEST)), metrics=["auc"])
 
 
 def test_refusals() -> None:
     score = np.zeros(len(TEST))
     with pytest.raises(UnknownNameError, match="unknown empty_users 'none'"):
-        ranking_on_test(score, TEST, 4, empty_users="none")  # type: ignore[arg-type]
+        rank(score, empty_users="none")
     with pytest.raises(UsageError, match="needs relevant cells and others"):
-        auc(TEST, score, np.ones(len(TEST), bool))
-    with pytest.raises(UsageError, match="no user of the test has a relevant item"):
-        ndcg(TEST, score, np.zeros(len(TEST), bool), k=2)
-    with pytest.raises(UsageError, match="threshold must be the least rating"):
-        ranking_on_test(score, TEST, float("nan"))
-    with pytest.raises(
-        BadPredictionError, match=r"needs a finite prediction for each; got shape \(2,\)"
-    ):
-        ranking_on_test([1.0, 2.0], TEST, 4)
+        estimate(Auc(0), score)
+    with pytest.raises(UsageError, match="no user of the test has a relevant item beside others"):
+        estimate(UserAuc(0), score)
+    with pytest.raises(UsageError, match=r"no user of the test has a relevant item\."):
+        estimate(NormalizedGain(2, 6), score)
+    with pytest.raises(UsageError, match="relevance_threshold must be a finite number; got nan"):
+        rank(score, float("nan"))
+    with pytest.raises(BadPredictionError, match=r"got predictions of shape \(2,\) for a log"):
+        rank([1.0, 2.0])
     with pytest.raises(UsageError, match="k must be a whole number"):
-        ranking_on_test(score, TEST, 4, k=0)
-    with pytest.raises(UsageError, match="at least 2 of them that count; the test has 1"):
-        estimate_of([Judgement(0.0, np.zeros(1), 1)])
+        rank(score, k=0)

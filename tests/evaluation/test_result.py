@@ -268,14 +268,14 @@ def test_html_escapes_names() -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (("c", "mae", "ips"), "unknown model of this evaluation 'c'; valid ones are: a, b"),
+        (("c", "mae", "ips"), "unknown model of this evaluation 'c'; valid names are: a, b"),
         (
             ("a", "mse", "ips"),
-            "unknown metric of this evaluation 'mse'; valid ones are: mae, dcg@5",
+            "unknown metric of this evaluation 'mse'; valid names are: mae, dcg@5",
         ),
         (
             ("a", "mae", "dr"),
-            "unknown estimator of this evaluation 'dr'; valid ones are: naive, ips, snips",
+            "unknown estimator of this evaluation 'dr'; valid names are: naive, ips, snips",
         ),
     ],
 )

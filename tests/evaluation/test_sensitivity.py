@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from unskew import Clip, Evaluation, Ratings, Sensitivity, Shrink, evaluate, sensitivity, simulate
 from unskew.errors import UnknownNameError, UsageError
-from unskew.estimators.cells import Deltas, Sample
 from unskew.estimators.estimate import Estimate
+from unskew.estimators.point import Estimator
+from unskew.estimators.sums import Deltas, ObservedCells
 from unskew.types import Vector
 
 WORLD = simulate(40, 50, density=0.2, alpha=0.6, random_state=1)
@@ -51,7 +52,7 @@ def found(result: Evaluation) -> Sensitivity:
 
 @each_estimator
 def test_clipping_here_is_evaluating_with_a_clip(found: Sensitivity, estimator: str) -> None:
-    clipped = judge(transform=Clip(10))
+    clipped = judge(weight_transform=Clip(10))
     for model in ("a", "b"):
         expected = clipped.risk(model, metric="mae", estimator=estimator)
         (shift,) = (
@@ -62,7 +63,7 @@ def test_clipping_here_is_evaluating_with_a_clip(found: Sensitivity, estimator: 
 
         assert shift.low == shift.high == pytest.approx(expected.estimate)
         assert (shift.ci_low, shift.ci_high) == pytest.approx((expected.ci_low, expected.ci_high))
-        assert shift.share_clipped == clipped.n_touched / len(LOG)
+        assert shift.share_clipped == clipped.n_transformed / len(LOG)
 
 
 def test_by_default_the_last_clip_clips_nothing(result: Evaluation) -> None:
@@ -148,7 +149,7 @@ def test_the_range_is_that_of_every_corner_of_the_box(metric: str, estimator: st
     options: dict[str, Any] = {
         "metrics": [metric],
         "estimators": [estimator],
-        "relevant": 3,
+        "relevance_threshold": 3,
         "imputation": imputed,
     }
     (shift,) = sensitivity(
@@ -186,7 +187,11 @@ def test_the_range_of_a_difference_is_that_of_every_corner(
     )
 
     def judged(propensities: Vector) -> Evaluation:
-        options: dict[str, Any] = {"metrics": [metric], "estimators": [estimator], "relevant": 1}
+        options: dict[str, Any] = {
+            "metrics": [metric],
+            "estimators": [estimator],
+            "relevance_threshold": 1,
+        }
         return evaluate(SMALL, {"a": one, "b": other}, propensities=propensities, **options)
 
     def compared(propensities: Vector) -> float:
@@ -224,7 +229,7 @@ def test_any_propensities_within_the_odds_give_an_estimate_within_the_range(
 
 
 def test_the_order_turns_where_the_closed_form_says(result: Evaluation) -> None:
-    """The sign of IPS and of SNIPS is that of sum w x, whose best case is a quadratic in the odds error."""
+    """IPS and SNIPS have the sign of sum w x, whose best case is a quadratic in the odds error."""
     compared = result.compare("a", "b", metric="mae", estimator="ips")
     x = np.abs(LOG.rating - A[LOG.user, LOG.item]) - np.abs(LOG.rating - B[LOG.user, LOG.item])
     excess, lost = 1 / P.values - 1, np.sign(compared.difference) * x
@@ -271,7 +276,8 @@ def test_who_is_better_in_every_cell_is_better_at_any_odds_error() -> None:
 
     assert math.isinf(robust.flips_at)
     assert str(robust) == (
-        "a is ahead of b on mae by snips at any odds error; the 95% interval of the difference never holds zero"
+        "a is ahead of b on mae by snips at any odds error; "
+        "the 95% interval of the difference never includes zero"
     )
     assert json.loads(robust.to_json())["flips_at"] is None
 
@@ -313,7 +319,7 @@ def test_an_interval_that_holds_zero_is_unsure_from_the_start() -> None:
     assert evaluation.compare("a", "b", metric="mae", estimator="snips").better is None
     assert robust.unsure_at == 1 < robust.flips_at
     assert str(robust).endswith(
-        "the 95% interval of the difference holds zero even with right propensities"
+        "the 95% interval of the difference includes zero even with right propensities"
     )
 
 
@@ -355,7 +361,7 @@ def test_repr_fits_a_page_and_html_escapes() -> None:
 
     assert max(map(len, repr(shown).splitlines())) <= 80
     assert repr(shown).endswith(
-        "95% intervals, cells independent\nnaive uses no weights, so that nothing moves it"
+        "95% intervals, cells independent\nnaive uses no weights and does not change"
     )
     assert "&lt;b&gt;" in shown._repr_html_()
     assert "<b>" not in shown._repr_html_()
@@ -370,8 +376,8 @@ def test_a_comparison_as_a_frame(found: Sensitivity) -> None:
 
 
 def test_the_evaluation_keeps_references_and_its_json_is_as_before(result: Evaluation) -> None:
-    assert result.cells is not None
-    assert result.cells.sample.propensities is not None
+    assert result.inputs is not None
+    assert result.inputs.cells.propensities is not None
     assert set(json.loads(result.to_json())) >= {
         "level",
         "intervals",
@@ -389,59 +395,59 @@ def test_the_evaluation_keeps_references_and_its_json_is_as_before(result: Evalu
 
 
 @dataclass(frozen=True)
-class Median:
+class Median(Estimator):
     """An estimator of the caller's own."""
 
     name: str = "median"
     is_weighted: bool = True
-    imputes: bool = False
 
-    def __call__(self, deltas: Deltas, sample: Sample, /) -> Estimate:
-        return Estimate(np.median(deltas.value * sample.weight, axis=1), np.eye(len(deltas.value)))
+    def estimate(self, deltas: Deltas, cells: ObservedCells) -> Estimate:
+        return Estimate(np.median(deltas.value * cells.weight, axis=1), np.eye(len(deltas.value)))
 
 
 def test_an_estimator_of_ones_own_is_clipped_only() -> None:
     found = sensitivity(judge(estimators=[Median(), "snips"]))
 
     assert {s.change for s in found.shifts if s.estimator == "median"} == {"clip"}
-    assert "the worst case of median under an odds error is not known: clipping only" in found.notes
+    assert "the worst case of median under an odds error is unknown: clipping only" in found.notes
     with pytest.raises(
         UsageError,
-        match="the worst case of 'median' under an odds error is not known; compare by 'ips'",
+        match=r"the worst case of 'median' under an odds error is unknown\. Compare by 'ips'",
     ):
         found.compare("a", "b", metric="mae", estimator="median")
 
 
 def test_what_cannot_be_asked_again(result: Evaluation) -> None:
     with pytest.raises(
-        UsageError, match=r"asks an Evaluation, the result of evaluate\(\); got dict"
+        UsageError, match=r"needs an Evaluation, the result of evaluate\(\); got dict"
     ):
         sensitivity({})  # type: ignore[arg-type]
     with pytest.raises(
-        UsageError, match=r"does not hold the cells it was computed from.*Run unskew.evaluate"
+        UsageError, match=r"did not keep the cells it was computed from.*Run unskew.evaluate"
     ):
-        sensitivity(replace(result, cells=None))
+        sensitivity(replace(result, inputs=None))
     with pytest.raises(
         UsageError,
-        match=r"transformed already, by Shrink\(strength=5\)\. Evaluate without transform",
+        match=r"already transformed by Shrink\(strength=5\)\. Evaluate without weight_transform",
     ):
-        sensitivity(judge(transform=Shrink(5)))
+        sensitivity(judge(weight_transform=Shrink(5)))
     with pytest.raises(
         UsageError,
-        match=r"nothing to vary: naive do not weight\. Evaluate with estimators=\['snips'\]",
+        match=r"nothing to vary: no weights are used by naive\. Evaluate with estimators=",
     ):
         sensitivity(judge(estimators=["naive"]))
     with pytest.raises(
-        UsageError, match=r"does not hold the cells it was computed from\. Run unskew.sensitivity"
+        UsageError, match=r"did not keep the cells it was computed from\. Run unskew.sensitivity"
     ):
-        replace(sensitivity(result), cells=None).compare("a", "b", metric="mae", estimator="ips")
+        replace(sensitivity(result), inputs=None).compare("a", "b", metric="mae", estimator="ips")
 
 
 @pytest.mark.parametrize("name", ["clip", "odds_error"])
 @pytest.mark.parametrize("bad", [[0.5], [2, float("nan")], [math.inf], "two", ["2"], 0])
 def test_amounts_are_finite_and_at_least_one(result: Evaluation, name: str, bad: Any) -> None:
     with pytest.raises(
-        UsageError, match=f"{name} must be a list of finite numbers of at least 1, such as {name}="
+        UsageError,
+        match=rf"{name} must be a list of finite numbers of at least 1, such as \[2, 10\]; got",
     ):
         sensitivity(result, **{name: bad})
 
@@ -450,14 +456,14 @@ def test_amounts_come_in_order_each_once(result: Evaluation) -> None:
     found = sensitivity(result, clip=[9, 3, 3], odds_error=np.array([2.0, 1.5]))  # type: ignore[arg-type]
 
     assert [s.amount for s in found.shifts[:4]] == [3, 9, 1.5, 2.0]
-    with pytest.raises(UsageError, match="there is nothing to vary: give clip="):
+    with pytest.raises(UsageError, match="there is nothing to vary: clip and odds_error are empty"):
         sensitivity(result, clip=[], odds_error=[])
 
 
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (("c", "b", "mae", "ips"), "unknown model of this sensitivity 'c'; valid ones are: a, b"),
+        (("c", "b", "mae", "ips"), "unknown model of this sensitivity 'c'; valid names are: a, b"),
         (("a", "b", "mse", "ips"), "unknown metric of this sensitivity 'mse'"),
         (("a", "b", "mae", "naive"), "unknown estimator of this sensitivity 'naive'"),
     ],

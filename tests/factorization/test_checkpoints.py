@@ -12,15 +12,16 @@ import pytest
 
 from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
-from unskew.factorization import solution as run
-from unskew.factorization.solution import save_state
+from unskew.factorization import solution
+from unskew.factorization.checkpoints import save_state
 from unskew.models import doubly_robust
 from unskew.models.all_rank import AllRank
-from unskew.models.doubly_robust import DoublyRobustFactorization
+from unskew.models.doubly_robust import DRV2, EIB, TDR, DoublyRobustFactorization
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.mixture import MultinomialMixture
 from unskew.models.ordinal import OrdinalFactorization
-from unskew.models.robust_variants import DRV2, EIB, TDR
+
+pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.ConvergenceWarning")
 
 RNG = np.random.default_rng(0)
 USER, ITEM = np.divmod(RNG.choice(600, 200, replace=False), 20)
@@ -62,17 +63,17 @@ def test_it_is_written_after_whole_steps(model: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", [MatrixFactorization, AllRank])
 def test_another_start_is_another_run(kind: Any, tmp_path: Path) -> None:
     log = log_of(30, 20)
-    start = kind(2, random_state=5).fit(log).parameters_
+    start = kind(2, random_state=5).fit(log).factors_
     kind(2, max_iter=4, tol=0.0).fit(log, checkpoint=tmp_path / "state", checkpoint_every=2)
 
     with pytest.raises(UsageError, match="belongs to another log"):
-        kind(2, max_iter=6, tol=0.0).fit(log, checkpoint=tmp_path / "state", warm_start=start)
+        kind(2, max_iter=6, tol=0.0).fit(log, checkpoint=tmp_path / "state", initial_factors=start)
 
 
 def test_a_model_is_no_checkpoint(tmp_path: Path) -> None:
     MatrixFactorization(2).fit(log_of(30, 20)).save(tmp_path / "model.unskew")
 
-    with pytest.raises(UsageError, match="is no checkpoint, but another kind of file"):
+    with pytest.raises(UsageError, match="is not a checkpoint"):
         MatrixFactorization(2).fit(log_of(30, 20), checkpoint=tmp_path / "model.unskew")
 
 
@@ -103,7 +104,7 @@ def kill_after(n_saves: int, monkeypatch: pytest.MonkeyPatch) -> None:
         if left[0] == 0:
             raise KilledError
 
-    monkeypatch.setattr(run, "save_state", save)
+    monkeypatch.setattr(solution, "save_state", save)
     monkeypatch.setattr(doubly_robust, "save_state", save)
 
 
@@ -130,7 +131,7 @@ def test_rounds_go_on_to_the_same_bits_wherever_they_were_killed(
     assert resumed.converged_ == straight.converged_
     for name in ("user_factors", "item_factors", "user_offset", "item_offset"):
         assert np.array_equal(
-            getattr(resumed.parameters_, name), getattr(straight.parameters_, name)
+            getattr(resumed.factors_, name), getattr(straight.factors_, name)
         )
         assert np.array_equal(getattr(resumed.imputed_, name), getattr(straight.imputed_, name))
     assert [each.name for each in tmp_path.iterdir()] == ["state"]
@@ -141,7 +142,7 @@ def test_finished_rounds_are_not_made_again(
 ) -> None:
     log, model = log_of(30, 20), DRV2(2, max_iter=3, tol=0.0)
     first = copy(model).fit(log, CHANCES, checkpoint=tmp_path / "state")
-    monkeypatch.setattr(DRV2, "_round", None)
+    monkeypatch.setattr(DoublyRobustFactorization, "_run_round", None)
 
     assert copy(model).fit(log, CHANCES, checkpoint=tmp_path / "state").history_ == first.history_
 

@@ -6,10 +6,10 @@ from scipy.optimize import rosen, rosen_der
 from unskew.factorization import lbfgs
 
 
-def minimise(objective: lbfgs.Objective, point: np.ndarray, n_steps: int) -> lbfgs.State:
-    state = lbfgs.start(objective, point)
+def minimise(objective: lbfgs.Function, point: np.ndarray, n_steps: int) -> lbfgs.LbfgsState:
+    state = lbfgs.start_at(objective, point)
     for _ in range(n_steps):
-        state = lbfgs.advance(objective, state)
+        state = lbfgs.take_step(objective, state)
         if state.has_stalled:
             break
     return state
@@ -34,9 +34,9 @@ def test_rosenbrock_is_solved() -> None:
 
 
 def test_the_value_never_rises() -> None:
-    state = lbfgs.start(lambda x: (float(rosen(x)), rosen_der(x)), np.full(6, 2.0))
+    state = lbfgs.start_at(lambda x: (float(rosen(x)), rosen_der(x)), np.full(6, 2.0))
     for _ in range(50):
-        after = lbfgs.advance(lambda x: (float(rosen(x)), rosen_der(x)), state)
+        after = lbfgs.take_step(lambda x: (float(rosen(x)), rosen_der(x)), state)
         assert after.value <= state.value
         state = after
 

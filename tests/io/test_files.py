@@ -13,23 +13,23 @@ from hypothesis import strategies as st
 
 from unskew.errors import BadFileError, ColumnError, MissingExtraError, UsageError
 from unskew.io import arrow_files
-from unskew.io.duckdb_files import choose_engine
+from unskew.io.duckdb_files import choose_reader
 from unskew.io.files import read_table, write_table
-from unskew.io.formats import FORMATS, Source, format_of
-from unskew.io.table import Table
+from unskew.io.sources import FORMATS, FileSource, infer_format
+from unskew.io.table import INTEGER, FileTable, PythonColumn, parse_number
 from unskew.io.text_files import read_delimited
 
 COLUMNS = {"user": [1, 2, 3], "item": ["up", "heat", "jaws"], "rating": [1.5, 2.0, 5.0]}
 FIELD = st.text("019.-+eEinfaNxé_ \t'/", max_size=6)
 
 
-def written(folder: Path, content: bytes, name: str = "log.csv") -> Source:
+def written(folder: Path, content: bytes, name: str = "log.csv") -> FileSource:
     path = folder / name
     path.write_bytes(content)
-    return Source.of(str(path))
+    return FileSource.from_name(str(path))
 
 
-def as_lists(table: Table) -> dict[str, list[Any]]:
+def as_lists(table: FileTable) -> dict[str, list[Any]]:
     return {name: column.ids().tolist() for name, column in table.columns.items()}
 
 
@@ -49,16 +49,16 @@ def as_lists(table: Table) -> dict[str, list[Any]]:
     ],
 )
 def test_the_extension_tells_the_format(name: str, form: str) -> None:
-    assert format_of(name) == form
-    assert format_of(name, "jsonl") == "jsonl"
+    assert infer_format(name) == form
+    assert infer_format(name, "jsonl") == "jsonl"
 
 
-def test_an_extension_that_tells_nothing() -> None:
+def test_an_unknown_extension_is_refused() -> None:
     with pytest.raises(
         UsageError,
-        match=r"u\.data: the extension '\.data' does not tell the format; .*Pass format=",
+        match=r"u\.data: the format is unknown for the extension '\.data'; .*Pass format=",
     ):
-        format_of("u.data")
+        infer_format("u.data")
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -105,9 +105,9 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_names_are_for_text_alone() -> None:
-    with pytest.raises(UsageError, match="a parquet file names its columns itself"):
-        Source.of("log.parquet", columns=("user",))
+def test_only_text_files_take_column_names() -> None:
+    with pytest.raises(UsageError, match="a parquet file has column names of its own"):
+        FileSource.from_name("log.parquet", columns=("user",))
 
 
 # values
@@ -115,9 +115,7 @@ def test_names_are_for_text_alone() -> None:
 
 def test_ids_are_numbers_only_where_all_are_written_so() -> None:
     def ids(*words: str | None) -> list[Any]:
-        from unskew.io.table import Words
-
-        return Words(words).ids().tolist()
+        return PythonColumn(words, is_text=True).ids().tolist()
 
     assert ids("1", "20", "-3") == [1, 20, -3]
     assert ids("1", "007") == ["1", "007"]
@@ -130,36 +128,32 @@ PLAIN = st.text("0123456789+-.eE_ ", min_size=1, max_size=6)
 
 
 @given(words=st.lists(st.none() | PLAIN | FIELD, max_size=4))
-def test_words_read_at_once_are_what_they_are_one_by_one(words: list[str | None]) -> None:
-    from unskew.io.table import WHOLE, Words, number_of
-
-    are_whole = all(word is None or WHOLE.fullmatch(word) for word in words)
+def test_texts_parsed_at_once_are_what_they_are_one_by_one(words: list[str | None]) -> None:
+    are_whole = all(word is None or INTEGER.fullmatch(word) for word in words)
     expected = [None if word is None else int(word) for word in words] if are_whole else words
-    assert Words(words).ids().tolist() == expected
-    np.testing.assert_array_equal(Words(words).numbers(), [number_of(word) for word in words])
+    column = PythonColumn(words, is_text=True)
+    assert column.ids().tolist() == expected
+    np.testing.assert_array_equal(column.numbers(), [parse_number(word) for word in words])
 
 
-def test_a_column_of_plain_numbers_is_not_looked_at_word_by_word(
+def test_a_column_of_plain_numbers_is_not_parsed_one_by_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from unskew.io import table
+    monkeypatch.setattr("unskew.io.table.parse_number", None)
+    monkeypatch.setattr("unskew.io.table.INTEGER", None)
 
-    monkeypatch.setattr(table, "number_of", None)
-    monkeypatch.setattr(table, "WHOLE", None)
-
-    assert table.Words(["1.5", "-2e3", ".5"]).numbers().tolist() == [1.5, -2000.0, 0.5]
-    assert table.Words(["0", "-7", "12"]).ids().tolist() == [0, -7, 12]
+    decimals, integers = ["1.5", "-2e3", ".5"], ["0", "-7", "12"]
+    assert PythonColumn(decimals, is_text=True).numbers().tolist() == [1.5, -2000.0, 0.5]
+    assert PythonColumn(integers, is_text=True).ids().tolist() == [0, -7, 12]
 
 
 @given(words=st.lists(FIELD, max_size=8))
-def test_the_fast_columns_say_what_the_slow_ones_say(words: list[str]) -> None:
+def test_the_fast_columns_equal_the_exact_ones(words: list[str]) -> None:
     import pyarrow as pa
 
-    from unskew.io.arrow_files import ArrowWords
-    from unskew.io.table import Words
-
-    given_words = [word or None for word in words]
-    fast, slow = ArrowWords(pa.array(given_words, pa.string())), Words(given_words)
+    texts = [word or None for word in words]
+    fast = arrow_files.ArrowColumn(pa.array(texts, pa.string()), is_text=True)
+    slow = PythonColumn(texts, is_text=True)
     assert fast.ids().tolist() == slow.ids().tolist()
     finite = np.isfinite(slow.numbers())
     assert np.isfinite(fast.numbers()).tolist() == finite.tolist()
@@ -171,7 +165,7 @@ def test_the_fast_columns_say_what_the_slow_ones_say(words: list[str]) -> None:
     end=st.sampled_from(["\n", "\r\n"]),
     last=st.booleans(),
 )
-def test_the_fast_reader_reads_what_the_slow_one_reads(
+def test_the_fast_reader_equals_the_exact_one(
     tmp_path_factory: pytest.TempPathFactory, rows: list[list[str]], end: str, last: bool
 ) -> None:
     text = end.join([",".join(row) for row in [["user", "item"], *rows]]) + end * last
@@ -191,7 +185,7 @@ def test_the_fast_reader_reads_what_the_slow_one_reads(
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"", "is empty"),
         (b"\n\n", "is empty"),
@@ -206,9 +200,9 @@ def test_the_fast_reader_reads_what_the_slow_one_reads(
     ],
 )
 def test_a_malformed_file_is_refused_with_its_place(
-    tmp_path: Path, content: bytes, said: str
+    tmp_path: Path, content: bytes, message: str
 ) -> None:
-    with pytest.raises((BadFileError, ColumnError), match=said) as caught:
+    with pytest.raises((BadFileError, ColumnError), match=message) as caught:
         read_table(written(tmp_path, content))
 
     assert str(tmp_path / "log.csv") in str(caught.value)
@@ -227,7 +221,9 @@ def test_blank_lines_count_as_lines_and_not_as_rows(tmp_path: Path) -> None:
 def test_names_for_a_file_without_any(tmp_path: Path) -> None:
     (tmp_path / "u.data").write_text("1\t2\t3\n4\t5\t6\n")
     table = read_table(
-        Source.of(str(tmp_path / "u.data"), format="tsv", columns=("user", "item", "rating"))
+        FileSource.from_name(
+            str(tmp_path / "u.data"), format="tsv", columns=("user", "item", "rating")
+        )
     )
 
     assert as_lists(table) == {"user": [1, 4], "item": [2, 5], "rating": [3, 6]}
@@ -235,20 +231,20 @@ def test_names_for_a_file_without_any(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
-        (b'{"a": 1}\n{"a": }\n', "line 2, character 7: no JSON: Expecting value"),
+        (b'{"a": 1}\n{"a": }\n', "line 2, character 7: not valid JSON: Expecting value"),
         (b"[1]\n", "line 1: found .1., expected a JSON object"),
         (b'{"a": 1}\n{"a": 1', "line 2"),
-        (b"[" * 100_000, "line 1: no JSON that can be read"),
-        (b'{"a": ' + b"1" * 5000 + b"}", "line 1: no JSON that can be read"),
+        (b"[" * 100_000, "line 1: JSON that cannot be read"),
+        (b'{"a": ' + b"1" * 5000 + b"}", "line 1: JSON that cannot be read"),
         (b"", "is empty"),
     ],
 )
 def test_a_malformed_line_of_json_is_refused_with_its_place(
-    tmp_path: Path, content: bytes, said: str
+    tmp_path: Path, content: bytes, message: str
 ) -> None:
-    with pytest.raises(BadFileError, match=said):
+    with pytest.raises(BadFileError, match=message):
         read_table(written(tmp_path, content, "log.jsonl"))
 
 
@@ -268,7 +264,7 @@ def test_a_truncated_typed_file_is_refused(tmp_path: Path, form: str, keep: int)
     path = tmp_path / f"log.{form}"
     write_table(COLUMNS, str(path))
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(BadFileError, match=f"is not a whole {form} file"):
+    with pytest.raises(BadFileError, match=f"is not a complete {form} file"):
         read_table(str(path))
 
 
@@ -277,7 +273,7 @@ def test_a_truncated_gzip_file_is_refused(tmp_path: Path) -> None:
         b"user,item\n" + "".join(f"{n},{n * 7919 % 1000}\n" for n in range(1000)).encode()
     )
     for cut in (content[:500], content[:500] + b"\x00" * 20, content[:2]):
-        with pytest.raises(BadFileError, match="is not a whole gzip file"):
+        with pytest.raises(BadFileError, match="is not a complete gzip file"):
             read_table(written(tmp_path, cut, "log.csv.gz"))
 
 
@@ -290,14 +286,14 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
 def test_standard_input_is_read_once_and_may_be_gzipped(monkeypatch: pytest.MonkeyPatch) -> None:
     for content in (b"user,item\n1,2\n", gzip.compress(b"user,item\n1,2\n")):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
-        source = Source.of("-")
+        source = FileSource.from_name("-")
 
         assert (
             as_lists(read_table(source))
             == as_lists(read_table(source))
             == {"user": [1], "item": [2]}
         )
-        assert source.shown == "standard input"
+        assert source.label == "standard input"
 
 
 # without pyarrow
@@ -307,7 +303,6 @@ def test_without_pyarrow_text_is_still_read_and_parquet_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(arrow_files, "find_spec", lambda _: None)
-    monkeypatch.setattr("unskew.io.files.has_arrow", lambda: False)
 
     assert as_lists(read_table(written(tmp_path, b"user,item\n1,x\n"))) == {
         "user": [1],
@@ -321,15 +316,15 @@ def test_without_pyarrow_text_is_still_read_and_parquet_says_what_to_install(
             write_table(COLUMNS, str(tmp_path / name))
 
 
-# engines
+# readers
 
 
 def test_duckdb_is_chosen_for_files_that_memory_cannot_hold(tmp_path: Path) -> None:
     source = written(tmp_path, b"user,item,rating\n" + b"1,2,3\n" * 1000)
 
-    assert choose_engine("auto", source) == "memory"
-    assert choose_engine("auto", source, memory=10_000) == "duckdb"
-    assert choose_engine("memory", source, memory=10_000) == "memory"
-    assert choose_engine("duckdb", source) == "duckdb"
+    assert choose_reader("auto", source) == "memory"
+    assert choose_reader("auto", source, memory=10_000) == "duckdb"
+    assert choose_reader("memory", source, memory=10_000) == "memory"
+    assert choose_reader("duckdb", source) == "duckdb"
     zipped = written(tmp_path, gzip.compress(b"user,item\n"), "log.csv.gz")
-    assert choose_engine("auto", zipped, memory=1) == "memory"
+    assert choose_reader("auto", zipped, memory=1) == "memory"

@@ -7,20 +7,27 @@ import pytest
 
 from unskew.errors import BadFileError, ColumnError, DuplicateCellError, EmptyLogError
 from unskew.io.files import read_table
-from unskew.io.log_files import Logged, Wanted, read_log, rows_of_cells, rows_of_ids, spelled_as
-from unskew.io.table import Table
+from unskew.io.log_files import (
+    ColumnNames,
+    FileLog,
+    find_cell_rows,
+    find_id_rows,
+    match_id_types,
+    read_log,
+)
+from unskew.io.table import FileTable
 
 GOOD = "user_id,item_id,rating,p\nann,1,5,0.5\nbob,2,3,1\n"
 
 
-def table_of(folder: Path, text: str) -> Table:
+def table_of(folder: Path, text: str) -> FileTable:
     (folder / "log.csv").write_text(text)
     return read_table(str(folder / "log.csv"))
 
 
-def log_of(folder: Path, text: str, **options: str) -> Logged:
-    wanted = Wanted(propensity="p" if ",p\n" in text else None)
-    return read_log(table_of(folder, text), wanted, **options)  # type: ignore[arg-type]
+def log_of(folder: Path, text: str, **options: str) -> FileLog:
+    columns = ColumnNames(propensity="p" if ",p\n" in text else None)
+    return read_log(table_of(folder, text), columns, **options)  # type: ignore[arg-type]
 
 
 def test_a_log_is_read_with_its_columns(tmp_path: Path) -> None:
@@ -34,7 +41,7 @@ def test_a_log_is_read_with_its_columns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         (",1,5,0.5", "line 4, column 'user_id': found nothing, expected an id"),
         ("ann,,5,0.5", "line 4, column 'item_id': found nothing, expected an id"),
@@ -49,16 +56,16 @@ def test_a_log_is_read_with_its_columns(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_value_is_named_with_its_place_and_can_be_dropped(
-    tmp_path: Path, line: str, said: str
+    tmp_path: Path, line: str, message: str
 ) -> None:
-    with pytest.raises(BadFileError, match=said) as caught:
+    with pytest.raises(BadFileError, match=message) as caught:
         log_of(tmp_path, f"{GOOD}{line}\n")
 
     assert "on_bad='drop'" in str(caught.value)
     dropped = log_of(tmp_path, f"{GOOD}{line}\n", on_bad="drop")
     assert (len(dropped.ratings), dropped.n_dropped) == (2, 1)
     assert "dropped 1 of 3 rows" in dropped.notes[0]
-    assert said.partition(":")[0] in dropped.notes[0]
+    assert message.partition(":")[0] in dropped.notes[0]
 
 
 def test_all_bad_rows_are_counted(tmp_path: Path) -> None:
@@ -73,20 +80,20 @@ def test_nothing_left_is_an_empty_log(tmp_path: Path) -> None:
         log_of(tmp_path, "user,item,rating\n")
 
 
-def test_repeats_are_named_or_the_last_is_kept(tmp_path: Path) -> None:
+def test_duplicates_are_named_or_the_last_is_kept(tmp_path: Path) -> None:
     text = "user,item,rating\n1,2,3\n1,3,4\n1,2,5\n1,2,1\n"
     with pytest.raises(
         DuplicateCellError,
-        match="line 4: user 1, item 2 is there already, in line 2; 2 rows repeat",
+        match="line 4: user 1, item 2 is already in line 2; 2 rows repeat",
     ):
         log_of(tmp_path, text)
-    kept = log_of(tmp_path, text, repeats="last")
+    kept = log_of(tmp_path, text, duplicates="last")
 
     assert kept.ratings.rating.tolist() == [4.0, 1.0]
     assert "2 rows repeat" in kept.notes[0]
 
 
-def test_columns_that_are_not_there_are_said_with_the_file(tmp_path: Path) -> None:
+def test_a_missing_column_is_named_with_the_file(tmp_path: Path) -> None:
     with pytest.raises(ColumnError, match=r"log\.csv: no column looks like the rating"):
         log_of(tmp_path, "user,item\n1,2\n")
 
@@ -94,23 +101,23 @@ def test_columns_that_are_not_there_are_said_with_the_file(tmp_path: Path) -> No
 def test_ids_of_two_files_meet_although_only_one_reads_as_numbers() -> None:
     numbers, words = np.array([1, 2]), np.array(["2", "x"], dtype=object)
 
-    assert spelled_as(numbers, words).tolist() == ["1", "2"]
-    assert spelled_as(words, numbers).tolist() == [2, "x"]
-    assert spelled_as(numbers, numbers) is numbers
+    assert match_id_types(numbers, words).tolist() == ["1", "2"]
+    assert match_id_types(words, numbers).tolist() == [2, "x"]
+    assert match_id_types(numbers, numbers) is numbers
 
 
-def test_rows_of_ids_and_cells(tmp_path: Path) -> None:
+def test_rows_are_found_for_ids_and_cells(tmp_path: Path) -> None:
     log = log_of(tmp_path, GOOD).ratings
     table = table_of(tmp_path, "user,item,prediction\nzoe,9,1\nbob,2,7\nann,x,3\n")
 
-    assert rows_of_cells(table, log).tolist() == [-1, 1]
-    assert rows_of_ids(table, "user", log.users[1:]).tolist() == [1]
+    assert find_cell_rows(table, log).tolist() == [-1, 1]
+    assert find_id_rows(table, "user", log.users[1:]).tolist() == [1]
     with pytest.raises(BadFileError, match="lacks 1 of the log's 2 items; the first is 1"):
-        rows_of_ids(table, "item", log.items)
+        find_id_rows(table, "item", log.items)
     twice = table_of(tmp_path, "user,item,prediction\nbob,2,7\nbob,2,8\n")
     with pytest.raises(
-        BadFileError, match="1 cells are there more than once, such as that of line 2"
+        BadFileError, match="1 cell of the log with more than one row, such as that of line 2"
     ):
-        rows_of_cells(twice, log)
+        find_cell_rows(twice, log)
     with pytest.raises(BadFileError, match="lists 1 user more than once"):
-        rows_of_ids(twice, "user", log.users)
+        find_id_rows(twice, "user", log.users)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 CODE = """
 import numpy as np
-from unskew.kernels.rows import line_of
-line_of(1, 2, 3), line_of(1.0, 2, 3)
+from unskew.kernels.rows import packed_index
+packed_index(1, 2, 3), packed_index(1.0, 2, 3)
 """
 
 
@@ -41,7 +41,7 @@ def read_all(leader: int) -> str:
 def test_the_first_call_says_that_it_compiles_and_the_next_process_starts_warm(
     tmp_path: Path,
 ) -> None:
-    assert on_a_terminal(tmp_path).count("compiling for this processor, this once") == 1
+    assert on_a_terminal(tmp_path).count("compiling for this processor, once") == 1
     assert on_a_terminal(tmp_path) == ""
 
 

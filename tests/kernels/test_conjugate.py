@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unskew.kernels.conjugate import improve_rows, line_width
-from unskew.kernels.rows import IN_CACHE, entry_type, padded_width
-from unskew.kernels.vectors import leave
+from unskew.kernels.conjugate import improve_rows, vector_width
+from unskew.kernels.rows import CACHE_BYTES, entry_type, padded_width
+from unskew.kernels.vectors import subtract_projection
 
 CELLS_A_ROW = (0, 1, 3, 95, 96, 97, 250, 2, 7, 40, 8)
 SIZES = [
@@ -28,64 +28,70 @@ SIZES = [
     (64, True),
     (130, True),
 ]
-N_PARTNERS = 300
+N_OPPOSITE = 300
 
 
 class Rows:
     """Rows of random cells, and where they stand."""
 
     def __init__(self, n_factors: int, dtype: str, *, has_offset: bool) -> None:
-        rng, n_solved = np.random.default_rng(n_factors), n_factors + has_offset
-        self.n_solved, self.has_offset, self.constant = n_solved, has_offset, 1.25
-        self.partners = np.zeros((N_PARTNERS, padded_width(n_solved + 1)), dtype)
-        self.partners[:, :n_factors] = rng.normal(size=(N_PARTNERS, n_factors)) * rng.uniform(
+        rng, n_unknowns = np.random.default_rng(n_factors), n_factors + has_offset
+        self.n_unknowns, self.has_offset, self.global_offset = n_unknowns, has_offset, 1.25
+        self.opposite_rows = np.zeros((N_OPPOSITE, padded_width(n_unknowns + 1)), dtype)
+        self.opposite_rows[:, :n_factors] = rng.normal(size=(N_OPPOSITE, n_factors)) * rng.uniform(
             0.1, 2, n_factors
         )
         if has_offset:
-            self.partners[:, n_factors], self.partners[:, n_factors + 1] = (
+            self.opposite_rows[:, n_factors], self.opposite_rows[:, n_factors + 1] = (
                 1,
-                rng.normal(size=N_PARTNERS),
+                rng.normal(size=N_OPPOSITE),
             )
         self.starts = np.concatenate([[0], np.cumsum(CELLS_A_ROW)]).astype(np.int64)
         n = self.starts[-1]
-        self.entries = np.empty(n, entry_type(dtype, N_PARTNERS))
-        self.entries["partner"] = rng.integers(0, N_PARTNERS, n)
+        self.entries = np.empty(n, entry_type(dtype, N_OPPOSITE))
+        self.entries["opposite"] = rng.integers(0, N_OPPOSITE, n)
         self.entries["root_weight"], self.entries["rating"] = (
             rng.uniform(0.5, 3, n),
             rng.integers(1, 6, n),
         )
-        self.ridge, self.row_ridge = (
-            rng.uniform(0.5, 2, n_solved).astype(dtype),
+        self.ridge, self.penalty_scale = (
+            rng.uniform(0.5, 2, n_unknowns).astype(dtype),
             rng.uniform(0.5, 2, len(CELLS_A_ROW)).astype(dtype),
         )
-        self.spread = np.square(self.partners[:, :n_solved]).mean(axis=0)
-        self.start = rng.normal(0, 0.1, (len(CELLS_A_ROW), self.partners.shape[1])).astype(dtype)
+        self.mean_squares = np.square(self.opposite_rows[:, :n_unknowns]).mean(axis=0)
+        self.start = rng.normal(0, 0.1, (len(CELLS_A_ROW), self.opposite_rows.shape[1])).astype(
+            dtype
+        )
 
     def improved(self, n_steps: int, longest: int = 10_000) -> tuple[np.ndarray, np.ndarray]:
         solutions, minima = self.start.copy(), np.full(len(CELLS_A_ROW), -1.0)
-        cells, number = (self.starts, self.entries), self.partners.dtype.type
-        ridge = self.ridge, self.row_ridge
+        cells, number = (self.starts, self.entries), self.opposite_rows.dtype.type
+        ridge = self.ridge, self.penalty_scale
         rows = 0, len(CELLS_A_ROW)
         given = (
             cells,
-            number(self.constant),
-            self.partners,
-            self.spread,
+            number(self.global_offset),
+            self.opposite_rows,
+            self.mean_squares,
             *ridge,
             self.has_offset,
             n_steps,
             longest,
         )
         improve_rows(rows, *given, solutions, minima)
-        return solutions[:, : self.n_solved], minima
+        return solutions[:, : self.n_unknowns], minima
 
     def system(self, row: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         """Normal matrix, right-hand side, weights and sum w t^2 of a row, in float64."""
         cells = self.entries[self.starts[row] : self.starts[row + 1]]
-        lines = self.partners[cells["partner"]].astype(np.float64)
-        x, weight = lines[:, : self.n_solved], cells["root_weight"].astype(np.float64) ** 2
-        t = cells["rating"] - self.constant - (lines[:, self.n_solved] if self.has_offset else 0)
-        penalty = np.diag(self.row_ridge[row] * self.ridge.astype(np.float64))
+        lines = self.opposite_rows[cells["opposite"]].astype(np.float64)
+        x, weight = lines[:, : self.n_unknowns], cells["root_weight"].astype(np.float64) ** 2
+        t = (
+            cells["rating"]
+            - self.global_offset
+            - (lines[:, self.n_unknowns] if self.has_offset else 0)
+        )
+        penalty = np.diag(self.penalty_scale[row] * self.ridge.astype(np.float64))
         return (
             (x * weight[:, None]).T @ x + penalty,
             (x * weight[:, None]).T @ t,
@@ -96,8 +102,8 @@ class Rows:
     def improved_slowly(self, row: int, n_steps: int) -> tuple[np.ndarray, float]:
         """Textbook conjugate gradients, scaled unknown by unknown; the last unknown by its own equation."""
         matrix, right, weight, squares = self.system(row)
-        scale = 1 / (weight.sum() * self.spread + self.row_ridge[row] * self.ridge)
-        z = self.start[row, : self.n_solved].astype(np.float64)
+        scale = 1 / (weight.sum() * self.mean_squares + self.penalty_scale[row] * self.ridge)
+        z = self.start[row, : self.n_unknowns].astype(np.float64)
         residual = right - matrix @ z
         direction = scale * residual
         for _ in range(n_steps):
@@ -194,18 +200,20 @@ def test_lines_that_lie_far_away_are_the_same_lines() -> None:
     """More than a megabyte of them is fetched ahead."""
     near = Rows(64, "float64", has_offset=True).improved(2)
     given = Rows(64, "float64", has_offset=True)
-    given.partners = np.concatenate([given.partners, np.zeros((2000, given.partners.shape[1]))])
+    given.opposite_rows = np.concatenate(
+        [given.opposite_rows, np.zeros((2000, given.opposite_rows.shape[1]))]
+    )
 
     far = given.improved(2)
 
-    assert given.partners.nbytes > IN_CACHE
+    assert given.opposite_rows.nbytes > CACHE_BYTES
     assert np.array_equal(near[0], far[0])
     assert np.array_equal(near[1], far[1])
 
 
 def test_a_row_that_stands_at_its_solution_stays_there() -> None:
     given = Rows(5, "float64", has_offset=False)
-    given.entries["rating"], given.start[:] = given.constant, 0
+    given.entries["rating"], given.start[:] = given.global_offset, 0
 
     solutions, sums = given.improved(3)
 
@@ -218,8 +226,10 @@ def test_a_row_that_stands_at_its_solution_stays_there() -> None:
 def test_what_a_direction_leaves(n_vectors: int, dtype: Any) -> None:
     from unskew.kernels.compiling import compiled
 
-    left = compiled(lambda panel, targets, lines: leave(panel, 8, 24, targets, lines, 0, 1))
-    rng, width = np.random.default_rng(0), n_vectors * line_width(1, np.dtype(dtype).itemsize)
+    left = compiled(
+        lambda panel, targets, lines: subtract_projection(panel, 8, 24, targets, lines, 0, 1)
+    )
+    rng, width = np.random.default_rng(0), n_vectors * vector_width(1, np.dtype(dtype).itemsize)
     panel, targets, lines = (
         rng.normal(size=size).astype(dtype) for size in ((32, width), 32, (3, width))
     )

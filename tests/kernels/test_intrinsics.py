@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numba import njit
 
-from unskew.kernels.intrinsics import LANES, count_lanes, fetch_row
+from unskew.kernels.intrinsics import LANES, count_lanes, prefetch_for_write
 from unskew.types import IntVector, Scores
 
 LEVELS = [-np.inf, -1.5, 0.0, -0.0, 2.0, np.inf, np.nan]
@@ -19,7 +19,7 @@ def counted(values, at, score):  # type: ignore[no-untyped-def]
 
 @njit
 def fetched(rows, at):  # type: ignore[no-untyped-def]
-    fetch_row(rows, at)
+    prefetch_for_write(rows, at)
 
 
 def slow_counts(values: Scores, score: float) -> tuple[int, int]:

@@ -26,83 +26,87 @@ SIZES = [
 
 def problem(n_factors: int, dtype: str, seed: int, *, has_offsets: bool) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
-    n_partners, n_solved = 300, n_factors + has_offsets
-    partners = np.zeros((n_partners, kernel.padded_width(n_solved + 1)), dtype)
-    partners[:, :n_factors] = rng.normal(size=(n_partners, n_factors))
+    n_opposite, n_unknowns = 300, n_factors + has_offsets
+    opposite_rows = np.zeros((n_opposite, kernel.padded_width(n_unknowns + 1)), dtype)
+    opposite_rows[:, :n_factors] = rng.normal(size=(n_opposite, n_factors))
     if has_offsets:
-        partners[:, n_factors], partners[:, n_factors + 1] = 1, rng.normal(size=n_partners)
+        opposite_rows[:, n_factors], opposite_rows[:, n_factors + 1] = (
+            1,
+            rng.normal(size=n_opposite),
+        )
     starts = np.concatenate([[0], np.cumsum(CELLS_A_ROW)])
     n = starts[-1]
     return {
         "starts": starts.astype(np.int64),
-        "partner": rng.integers(0, n_partners, n).astype(np.int32),
+        "opposite": rng.integers(0, n_opposite, n).astype(np.int32),
         "root_weight": rng.uniform(0.5, 3, n).astype(dtype),
         "rating": rng.integers(1, 6, n).astype(dtype),
-        "partners": partners,
+        "opposite_rows": opposite_rows,
         "shared": np.empty((0, 0), dtype),
-        "ridge": rng.uniform(0.5, 2, n_solved).astype(dtype),
-        "row_ridge": np.ones(len(CELLS_A_ROW), dtype),
+        "ridge": rng.uniform(0.5, 2, n_unknowns).astype(dtype),
+        "penalty_scale": np.ones(len(CELLS_A_ROW), dtype),
     }
 
 
 def cells_of(given: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """As the kernels take them."""
     entries = np.empty(
-        given["partner"].size, kernel.entry_type(given["rating"].dtype, len(given["partners"]))
+        given["opposite"].size,
+        kernel.entry_type(given["rating"].dtype, len(given["opposite_rows"])),
     )
-    for name in ("partner", "root_weight", "rating"):
+    for name in ("opposite", "root_weight", "rating"):
         entries[name] = given[name]
     return given["starts"], entries
 
 
 def with_a_shared_matrix(given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The same with x x' of all partners added everywhere, and penalties that differ by row."""
-    rng, n_solved, dtype = np.random.default_rng(9), given["ridge"].size, given["ridge"].dtype
-    shared = np.zeros((given["partners"].shape[1],) * 2, dtype)
-    x = given["partners"][:, :n_solved].astype(np.float64)
-    shared[:n_solved, :n_solved] = 0.3 * np.triu(x.T @ x)
+    rng, n_unknowns, dtype = np.random.default_rng(9), given["ridge"].size, given["ridge"].dtype
+    shared = np.zeros((given["opposite_rows"].shape[1],) * 2, dtype)
+    x = given["opposite_rows"][:, :n_unknowns].astype(np.float64)
+    shared[:n_unknowns, :n_unknowns] = 0.3 * np.triu(x.T @ x)
     return {
         **given,
         "shared": shared,
-        "row_ridge": rng.uniform(0.1, 5, len(CELLS_A_ROW)).astype(dtype),
+        "penalty_scale": rng.uniform(0.1, 5, len(CELLS_A_ROW)).astype(dtype),
     }
 
 
 def solve_slowly(
-    given: dict[str, np.ndarray], constant: float, row: int
+    given: dict[str, np.ndarray], global_offset: float, row: int
 ) -> tuple[np.ndarray, float]:
     """min_z sum w (t - x . z)^2 + z' C z + s sum ridge z^2 by the normal equations, in float64."""
     cells = slice(given["starts"][row], given["starts"][row + 1])
-    lines = given["partners"][given["partner"][cells]].astype(np.float64)
-    n_solved = given["ridge"].size
-    x, t = lines[:, :n_solved], given["rating"][cells] - constant - lines[:, n_solved]
+    lines = given["opposite_rows"][given["opposite"][cells]].astype(np.float64)
+    n_unknowns = given["ridge"].size
+    x, t = lines[:, :n_unknowns], given["rating"][cells] - global_offset - lines[:, n_unknowns]
     weight = given["root_weight"][cells].astype(np.float64) ** 2
-    upper = np.zeros((n_solved, n_solved))
+    upper = np.zeros((n_unknowns, n_unknowns))
     if given["shared"].size:
-        upper += given["shared"][:n_solved, :n_solved]
+        upper += given["shared"][:n_unknowns, :n_unknowns]
     penalty = (
         upper
         + np.triu(upper, 1).T
-        + np.diag(given["row_ridge"][row] * given["ridge"].astype(np.float64))
+        + np.diag(given["penalty_scale"][row] * given["ridge"].astype(np.float64))
     )
     z = np.linalg.solve((x * weight[:, None]).T @ x + penalty, (x * weight[:, None]).T @ t)
     return z, float((weight * (t - x @ z) ** 2).sum() + z @ penalty @ z)
 
 
 def solve(
-    given: dict[str, np.ndarray], constant: float, longest: int = 1000
+    given: dict[str, np.ndarray], global_offset: float, longest: int = 1000
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    solutions, minima = (
-        np.zeros((len(CELLS_A_ROW), given["partners"].shape[1]), given["partners"].dtype),
+    solved_rows, minima = (
+        np.zeros((len(CELLS_A_ROW), given["opposite_rows"].shape[1]), given["opposite_rows"].dtype),
         np.zeros(len(CELLS_A_ROW)),
     )
     cells = cells_of(given)
-    number, lanes = given["partners"].dtype.type, 32 // given["partners"].itemsize
-    parts = (given[name] for name in ("partners", "shared", "ridge", "row_ridge"))
+    number, lanes = given["opposite_rows"].dtype.type, 32 // given["opposite_rows"].itemsize
+    parts = (given[name] for name in ("opposite_rows", "shared", "ridge", "penalty_scale"))
     bad = kernel.solve_rows(
-        ROWS, cells, number(constant), *parts, lanes, (0, longest), solutions, minima
+        ROWS, cells, number(global_offset), *parts, lanes, (0, longest), solved_rows, minima
     )
-    return solutions, minima, bad
+    return solved_rows, minima, bad
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -115,42 +119,42 @@ def test_rows_are_solved_as_by_the_normal_equations(
     if is_shared:
         given = with_a_shared_matrix(given)
 
-    solutions, minima, bad = solve(given, 1.25)
+    solved_rows, minima, bad = solve(given, 1.25)
 
     tolerance = 2e-3 if dtype == "float32" else 1e-9
     assert bad == -1
     for row in range(len(CELLS_A_ROW)):
         z, minimum = solve_slowly(given, 1.25, row)
-        np.testing.assert_allclose(solutions[row, : z.size], z, rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(solved_rows[row, : z.size], z, rtol=tolerance, atol=tolerance)
         assert minima[row] == pytest.approx(minimum, rel=tolerance, abs=tolerance)
 
 
 def test_rows_of_other_sizes_are_left_alone() -> None:
     given = problem(7, "float64", seed=0, has_offsets=True)
-    solutions, minima = (
-        np.full((len(CELLS_A_ROW), given["partners"].shape[1]), 9.0),
+    solved_rows, minima = (
+        np.full((len(CELLS_A_ROW), given["opposite_rows"].shape[1]), 9.0),
         np.full(len(CELLS_A_ROW), 9.0),
     )
-    parts = (given[name] for name in ("partners", "shared", "ridge", "row_ridge"))
+    parts = (given[name] for name in ("opposite_rows", "shared", "ridge", "penalty_scale"))
 
-    bad = kernel.solve_rows(ROWS, cells_of(given), 1.25, *parts, 4, (90, 100), solutions, minima)
+    bad = kernel.solve_rows(ROWS, cells_of(given), 1.25, *parts, 4, (90, 100), solved_rows, minima)
 
     assert bad == -1
     for row, n in enumerate(CELLS_A_ROW):
         if 90 <= n <= 100:
             z, minimum = solve_slowly(given, 1.25, row)
-            np.testing.assert_allclose(solutions[row, :8], z, rtol=1e-9)
+            np.testing.assert_allclose(solved_rows[row, :8], z, rtol=1e-9)
             assert minima[row] == pytest.approx(minimum)
         else:
-            assert (solutions[row] == 9).all()
+            assert (solved_rows[row] == 9).all()
             assert minima[row] == 9
 
 
 @pytest.mark.parametrize("n", [3, 40_000])
 def test_lines_are_zeros_that_begin_a_line_of_the_cache(n: int) -> None:
-    lines = kernel.lines_of_zeros(n, 21, "float32")
+    lines = kernel.padded_zeros(n, 21, "float32")
 
-    assert (n == 40_000) == (lines.nbytes >= kernel.LARGE)
+    assert (n == 40_000) == (lines.nbytes >= kernel.MIN_MAPPED_BYTES)
     assert lines.shape == (n, 24)
     assert not lines.any()
     assert lines.flags.writeable
@@ -162,7 +166,7 @@ def test_lines_are_zeros_that_begin_a_line_of_the_cache(n: int) -> None:
 @pytest.mark.parametrize("is_wide", [False, True])
 def test_tiles_of_any_width_make_the_gram_matrix(is_wide: bool, width: int, dtype: str) -> None:
     """Vectors of 512 bits are split where the processor has none, so that both kinds run anywhere."""
-    panel = np.random.default_rng(width).normal(size=(kernel.PANEL, width)).astype(dtype)
+    panel = np.random.default_rng(width).normal(size=(kernel.PANEL_CELLS, width)).astype(dtype)
     gram, add = (
         np.zeros((width, width), dtype),
         kernel.add_wide_tiles if is_wide else kernel.add_tiles,
@@ -184,8 +188,8 @@ def test_columns_beyond_the_last_block_belong_to_the_gram_matrix(
     n_columns: int, dtype: str
 ) -> None:
     width, rng = kernel.padded_width(n_columns), np.random.default_rng(n_columns)
-    panel, gram = np.zeros((kernel.PANEL, width), dtype), np.zeros((width, width), dtype)
-    panel[:, :n_columns] = rng.normal(size=(kernel.PANEL, n_columns))
+    panel, gram = np.zeros((kernel.PANEL_CELLS, width), dtype), np.zeros((width, width), dtype)
+    panel[:, :n_columns] = rng.normal(size=(kernel.PANEL_CELLS, n_columns))
     tiled = kernel.tiled_width(n_columns)
 
     for _ in range(2):
@@ -205,13 +209,13 @@ def test_long_rows_are_left_to_be_added_up_in_pieces(dtype: str) -> None:
     given = problem(5, dtype, 3, has_offsets=True)
     expected, _, _ = solve(given, 0.5)
 
-    solutions, minima, bad = solve(given, 0.5, longest=96)
+    solved_rows, minima, bad = solve(given, 0.5, longest=96)
 
     is_long = np.array(CELLS_A_ROW) > 96
     assert bad == -1
-    assert not solutions[is_long].any()
+    assert not solved_rows[is_long].any()
     assert not minima[is_long].any()
-    assert np.array_equal(solutions[~is_long], expected[~is_long])
+    assert np.array_equal(solved_rows[~is_long], expected[~is_long])
 
 
 def test_pieces_of_a_row_add_up_to_its_gram_matrix() -> None:
@@ -219,7 +223,7 @@ def test_pieces_of_a_row_add_up_to_its_gram_matrix() -> None:
     cells = cells_of(given)
 
     def gram(first: int, end: int) -> np.ndarray:
-        return np.triu(kernel.gram_of(first, end, cells, 0.5, given["partners"], 6, 4))
+        return np.triu(kernel.compute_gram(first, end, cells, 0.5, given["opposite_rows"], 6, 4))
 
     np.testing.assert_allclose(gram(10, 130) + gram(130, 400), gram(10, 400), rtol=1e-12)
 
@@ -227,7 +231,7 @@ def test_pieces_of_a_row_add_up_to_its_gram_matrix() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_lines_keep_vectors_inside_lines_of_the_cache(dtype: str) -> None:
     for n in range(1, 9):
-        lines = kernel.lines_of_zeros(n, 22, dtype)
+        lines = kernel.padded_zeros(n, 22, dtype)
         assert lines.shape == (n, 24)
         assert lines.dtype == dtype
         assert lines.ctypes.data % 64 == 0
@@ -235,9 +239,9 @@ def test_lines_keep_vectors_inside_lines_of_the_cache(dtype: str) -> None:
 
 
 def test_a_row_without_cells_is_zero() -> None:
-    solutions, minima, _ = solve(problem(5, "float64", 0, has_offsets=True), 0.0)
+    solved_rows, minima, _ = solve(problem(5, "float64", 0, has_offsets=True), 0.0)
 
-    assert not solutions[0].any()
+    assert not solved_rows[0].any()
     assert minima[0] == 0
 
 
@@ -252,16 +256,16 @@ def test_a_singular_row_is_named() -> None:
 def test_rows_times_lines_are_a_sparse_product(dtype: str) -> None:
     given = problem(20, dtype, 5, has_offsets=False)
     cells = cells_of(given)
-    products = kernel.lines_of_zeros(len(CELLS_A_ROW), 20, dtype)
+    products = kernel.padded_zeros(len(CELLS_A_ROW), 20, dtype)
 
-    kernel.multiply_rows(ROWS, cells, given["partners"], products)
+    kernel.multiply_rows(ROWS, cells, given["opposite_rows"], products)
 
     row = np.repeat(np.arange(len(CELLS_A_ROW)), CELLS_A_ROW)
     expected = np.zeros(products.shape)
     np.add.at(
         expected,
         row,
-        given["rating"][:, None].astype(np.float64) * given["partners"][given["partner"]],
+        given["rating"][:, None].astype(np.float64) * given["opposite_rows"][given["opposite"]],
     )
     np.testing.assert_allclose(
         products, expected, rtol=1e-3 if dtype == "float32" else 1e-12, atol=1e-4
@@ -284,37 +288,39 @@ def test_a_long_row_of_float32_keeps_its_digits() -> None:
 @given(seed=st.integers(0, 10**6), is_absolute=st.booleans())
 def test_gradient_and_loss_are_those_of_the_definition(seed: int, is_absolute: bool) -> None:
     given, rng = problem(6, "float64", seed, has_offsets=True), np.random.default_rng(seed)
-    solutions = np.zeros((len(CELLS_A_ROW), given["partners"].shape[1]))
-    solutions[:, :7], solutions[:, 7] = rng.normal(size=(len(CELLS_A_ROW), 7)), 1
-    gradient = np.zeros_like(given["partners"])
+    solved_rows = np.zeros((len(CELLS_A_ROW), given["opposite_rows"].shape[1]))
+    solved_rows[:, :7], solved_rows[:, 7] = rng.normal(size=(len(CELLS_A_ROW), 7)), 1
+    gradient = np.zeros_like(given["opposite_rows"])
     cells = cells_of(given)
 
     loss = kernel.add_gradient(
-        ROWS, cells, 0.5, given["partners"], solutions, is_absolute, gradient
+        ROWS, cells, 0.5, given["opposite_rows"], solved_rows, is_absolute, gradient
     )
 
     row = np.repeat(np.arange(len(CELLS_A_ROW)), CELLS_A_ROW)
     weight = given["root_weight"] ** 2
     error = (
-        given["rating"] - 0.5 - (solutions[row] * given["partners"][given["partner"]]).sum(axis=1)
+        given["rating"]
+        - 0.5
+        - (solved_rows[row] * given["opposite_rows"][given["opposite"]]).sum(axis=1)
     )
     slope = weight * (np.sign(error) if is_absolute else 2 * error)
     expected = np.zeros_like(gradient)
-    np.add.at(expected, given["partner"], -slope[:, None] * solutions[row])
+    np.add.at(expected, given["opposite"], -slope[:, None] * solved_rows[row])
     assert loss == pytest.approx((weight * (np.abs(error) if is_absolute else error**2)).sum())
     np.testing.assert_allclose(gradient, expected, atol=1e-9)
 
 
 def test_reweighing_makes_parabolas_that_touch_the_absolute_error() -> None:
     given = problem(6, "float64", 3, has_offsets=True)
-    solutions = np.zeros((len(CELLS_A_ROW), given["partners"].shape[1]))
-    solutions[:, 7] = 1
+    solved_rows = np.zeros((len(CELLS_A_ROW), given["opposite_rows"].shape[1]))
+    solved_rows[:, 7] = 1
     cells = cells_of(given)
     new = cells[1].copy()
 
-    kernel.reweigh(ROWS, cells, 0.0, given["partners"], solutions, 0.5, new)
+    kernel.reweight_absolute(ROWS, cells, 0.0, given["opposite_rows"], solved_rows, 0.5, new)
 
-    error = np.abs(given["rating"] - given["partners"][given["partner"], 7])
+    error = np.abs(given["rating"] - given["opposite_rows"][given["opposite"], 7])
     np.testing.assert_allclose(
         new["root_weight"] ** 2, given["root_weight"] ** 2 / (2 * np.maximum(error, 0.5))
     )

@@ -28,10 +28,10 @@ EVERY_METRIC = (
     DiscountedGain(),
     DiscountedGain(2),
     CumulativeGain(2),
-    Precision(2, relevant=4),
-    Recall(2, relevant=4),
-    StratifiedRecall(2, relevant=4),
-    AreaAboveTop(relevant=4),
+    Precision(2, relevance_threshold=4),
+    Recall(2, relevance_threshold=4),
+    StratifiedRecall(2, relevance_threshold=4),
+    AreaAboveTop(relevance_threshold=4),
 )
 each_metric = pytest.mark.parametrize("metric", EVERY_METRIC, ids=lambda metric: metric.name)
 N_USERS, N_ITEMS = 3, 5
@@ -88,13 +88,13 @@ SCORES = np.array([[0.9, 0.5, 0.1, 0.0]])
         (DiscountedGain(99), 5 + 2 / np.log2(3) + 4 / 2 + 1 / np.log2(5)),
         (CumulativeGain(1), 5.0),
         (CumulativeGain(2), (5 + 2) / 2),
-        (Precision(1, relevant=4), 1.0),
-        (Precision(3, relevant=4), 2 / 3),
-        (Precision(8, relevant=4), 2 / 8),
-        (Recall(1, relevant=4), 1 / 2),
-        (Recall(3, relevant=4), 1.0),
-        (StratifiedRecall(1, relevant=4), 1 / 2),
-        (AreaAboveTop(relevant=4), (1 + (1 - 2 / 3)) / 2),
+        (Precision(1, relevance_threshold=4), 1.0),
+        (Precision(3, relevance_threshold=4), 2 / 3),
+        (Precision(8, relevance_threshold=4), 2 / 8),
+        (Recall(1, relevance_threshold=4), 1 / 2),
+        (Recall(3, relevance_threshold=4), 1.0),
+        (StratifiedRecall(1, relevance_threshold=4), 1 / 2),
+        (AreaAboveTop(relevance_threshold=4), (1 + (1 - 2 / 3)) / 2),
     ],
     ids=lambda each: getattr(each, "name", None),
 )
@@ -110,8 +110,12 @@ def test_recall_counts_each_user_with_a_relevant_item_once() -> None:
     rating = np.array([[5.0, 5.0, 1.0], [1.0, 5.0, 1.0], [1.0, 1.0, 1.0]])
     scores = np.tile([3.0, 2.0, 1.0], (3, 1))
 
-    assert risk(Recall(1, relevant=5), rating, scores) == pytest.approx((1 / 2 + 0 / 1) / 2)
-    assert risk(StratifiedRecall(1, relevant=5, beta=0), rating, scores) == pytest.approx(1 / 3)
+    assert risk(Recall(1, relevance_threshold=5), rating, scores) == pytest.approx(
+        (1 / 2 + 0 / 1) / 2
+    )
+    assert risk(
+        StratifiedRecall(1, relevance_threshold=5, beta=0), rating, scores
+    ) == pytest.approx(1 / 3)
 
 
 def test_stratified_recall_by_hand() -> None:
@@ -119,9 +123,9 @@ def test_stratified_recall_by_hand() -> None:
     rating = np.array([[5.0, 1.0], [5.0, 5.0]])
     scores = np.array([[2.0, 1.0], [2.0, 1.0]])
 
-    assert risk(StratifiedRecall(1, relevant=4, beta=0.5), rating, scores) == pytest.approx(
-        2**0.5 / (2**0.5 + 1)
-    )
+    assert risk(
+        StratifiedRecall(1, relevance_threshold=4, beta=0.5), rating, scores
+    ) == pytest.approx(2**0.5 / (2**0.5 + 1))
 
 
 def test_rotate_is_12_898() -> None:
@@ -199,8 +203,8 @@ def test_no_ranking_beats_the_ranking_by_true_ratings(scores: Matrix, rating: Ma
         DiscountedGain(),
         DiscountedGain(2),
         CumulativeGain(2),
-        Precision(2, relevant=4),
-        AreaAboveTop(relevant=4),
+        Precision(2, relevance_threshold=4),
+        AreaAboveTop(relevance_threshold=4),
     ):
         best, worst = risk(metric, rating, rating), risk(metric, rating, -rating)
         assert worst - 1e-12 <= risk(metric, rating, scores) <= best + 1e-12
@@ -211,10 +215,10 @@ def test_a_perfect_ranking_has_the_precision_and_recall_that_numbers_allow(ratin
     rating[:, 0] = 5
     n_relevant = (rating >= 4).sum(axis=1)
 
-    assert risk(Precision(2, relevant=4), rating, rating) == pytest.approx(
+    assert risk(Precision(2, relevance_threshold=4), rating, rating) == pytest.approx(
         (np.minimum(n_relevant, 2) / 2).mean()
     )
-    assert risk(Recall(2, relevant=4), rating, rating) == pytest.approx(
+    assert risk(Recall(2, relevance_threshold=4), rating, rating) == pytest.approx(
         (np.minimum(n_relevant, 2) / n_relevant).mean()
     )
 
@@ -225,10 +229,13 @@ def test_atop_is_the_mean_of_pooled_recall_over_all_cuts_but_the_last(
 ) -> None:
     rating[0, 0] = 5
     recalls = [
-        risk(StratifiedRecall(top, relevant=4, beta=0), rating, scores) for top in range(1, N_ITEMS)
+        risk(StratifiedRecall(top, relevance_threshold=4, beta=0), rating, scores)
+        for top in range(1, N_ITEMS)
     ]
 
-    assert risk(AreaAboveTop(relevant=4), rating, scores) == pytest.approx(np.mean(recalls))
+    assert risk(AreaAboveTop(relevance_threshold=4), rating, scores) == pytest.approx(
+        np.mean(recalls)
+    )
 
 
 @given(scores=few_scores, rating=stars)
@@ -241,12 +248,12 @@ def test_stratified_recall_pools_cells_at_beta_0_and_averages_items_at_beta_1(
         found[relevant[:, item], item].mean() for item in range(N_ITEMS) if relevant[:, item].any()
     ]
 
-    assert risk(StratifiedRecall(2, relevant=4, beta=0), rating, scores) == pytest.approx(
-        found[relevant].mean()
-    )
-    assert risk(StratifiedRecall(2, relevant=4, beta=1), rating, scores) == pytest.approx(
-        np.mean(by_item)
-    )
+    assert risk(
+        StratifiedRecall(2, relevance_threshold=4, beta=0), rating, scores
+    ) == pytest.approx(found[relevant].mean())
+    assert risk(
+        StratifiedRecall(2, relevance_threshold=4, beta=1), rating, scores
+    ) == pytest.approx(np.mean(by_item))
 
 
 @given(scores=few_scores, rating=stars)
@@ -259,7 +266,7 @@ def test_precision_is_the_cumulative_gain_of_ratings_of_zero_and_one(
         risk(CumulativeGain(2), binary, scores)
     )
     assert risk(Precision(2), binary, scores) == pytest.approx(
-        risk(Precision(2, relevant=4), rating, scores)
+        risk(Precision(2, relevance_threshold=4), rating, scores)
     )
 
 
@@ -269,14 +276,14 @@ def test_the_value_is_the_mean_over_users(scores: Matrix, rating: Matrix) -> Non
         DiscountedGain(),
         DiscountedGain(2),
         CumulativeGain(2),
-        Precision(2, relevant=4),
+        Precision(2, relevance_threshold=4),
     ):
         alone = [risk(metric, rating[[user]], scores[[user]]) for user in range(N_USERS)]
         assert risk(metric, rating, scores) == pytest.approx(np.mean(alone))
 
 
 def test_a_huge_cut_costs_no_memory() -> None:
-    assert risk(Recall(2**31 - 1, relevant=4), RATING, SCORES) == 1.0
+    assert risk(Recall(2**31 - 1, relevance_threshold=4), RATING, SCORES) == 1.0
 
 
 # Errors
@@ -288,7 +295,9 @@ def test_a_huge_cut_costs_no_memory() -> None:
     ids=lambda each: each.name,
 )
 def test_stars_do_not_say_what_is_relevant(metric: Metric) -> None:
-    with pytest.raises(UsageError, match=r"ratings such as 5 do not say\. Pass relevant=4"):
+    with pytest.raises(
+        UsageError, match=r"ratings other than 0 and 1, such as 5\. Pass relevance_threshold=4"
+    ):
         on_all_cells(metric, RATING, SCORES)
 
 
@@ -317,7 +326,7 @@ def test_imputed_ratings_beyond_0_and_1_are_no_probabilities(bad: float) -> None
 
 
 def test_stars_do_not_say_what_is_relevant_even_where_the_imputed_ones_are_0_and_1() -> None:
-    with pytest.raises(UsageError, match=r"ratings such as 5 do not say"):
+    with pytest.raises(UsageError, match="ratings other than 0 and 1, such as 5"):
         relevance(rated([0.0, 1.0], scale=[1, 5]), None)
 
 
@@ -329,13 +338,13 @@ def test_a_threshold_that_no_rating_reaches_is_named_with_the_largest_rating(
 ) -> None:
     with pytest.raises(
         UsageError,
-        match=r"no rating is relevant: the largest is 5, and relevant=6 asks for more\. Lower it",
+        match=r"no rating is relevant: the largest is 5, below the threshold 6\. Lower relevance_threshold",
     ):
         on_all_cells(metric, RATING, SCORES)
 
 
 def test_precision_of_nothing_relevant_is_zero() -> None:
-    assert risk(Precision(2, relevant=6), RATING, SCORES) == 0.0
+    assert risk(Precision(2, relevance_threshold=6), RATING, SCORES) == 0.0
 
 
 @each_metric

@@ -136,6 +136,6 @@ def test_accuracy_is_the_absolute_error_of_the_nearest_level_being_zero(
 @pytest.mark.parametrize("metric", [SquaredError(), AbsoluteError(), Accuracy()])
 def test_a_rating_metric_without_predictions_says_so(metric: Metric) -> None:
     with pytest.raises(
-        BadPredictionError, match="needs predicted ratings, and only positions were given"
+        BadPredictionError, match="needs predicted ratings, but only positions were passed"
     ):
         metric(judged([1], None))

@@ -10,6 +10,7 @@ from scipy import stats
 import unskew
 from unskew.data.ratings import Ratings
 from unskew.errors import UnknownNameError, UsageError
+from unskew.estimators.transforms import Clip
 from unskew.evaluation.random_test import ranking_on_test
 from unskew.model_selection.comparison import (
     BEST_CONSTANT,
@@ -22,7 +23,7 @@ from unskew.model_selection.comparison import (
 from unskew.models.baselines import GlobalMean, OffsetsOnly
 from unskew.models.doubly_robust import DoublyRobustFactorization
 from unskew.models.matrix_factorization import MatrixFactorization
-from unskew.models.robust_variants import TDR
+from unskew.models.doubly_robust import TDR
 
 WORLD = unskew.simulate(n_users=60, n_items=40, density=0.2, alpha=0.6, random_state=3)
 LOG, P = WORLD.log, WORLD.propensities
@@ -39,7 +40,7 @@ def predictions(model: Any, test: Ratings = TEST) -> np.ndarray:
 def found() -> Any:
     learners = {"ips": MF, "naive": Learner(MF, is_naive=True), "chosen": (MF, {"l2": [5.0, 50.0]})}
     tests = {"all": TEST, "half": TEST.take(np.arange(250))}
-    return compare_learners(LOG, tests, learners, P, seeds=3, n_threads=1)
+    return compare_learners(LOG, learners, test=tests, propensities=P, n_repeats=3, n_threads=1)
 
 
 def test_constants_and_the_offset_free_naive_model_are_always_there(found: Any) -> None:
@@ -58,7 +59,12 @@ def test_constants_and_the_offset_free_naive_model_are_always_there(found: Any) 
 
 def test_one_seed_says_what_evaluate_says() -> None:
     found = compare_learners(
-        LOG, TEST, {"ips": MF, "naive": Learner(MF, is_naive=True)}, P, seeds=1, n_threads=1
+        LOG,
+        {"ips": MF, "naive": Learner(MF, is_naive=True)},
+        test=TEST,
+        propensities=P,
+        n_repeats=1,
+        n_threads=1,
     )
     models = {
         "ips": MatrixFactorization(2, 5.0).fit(LOG, P),
@@ -78,7 +84,7 @@ def test_one_seed_says_what_evaluate_says() -> None:
     assert (row["difference"], row["difference_low"], row["p_value"]) == pytest.approx(
         (compared.difference, compared.ci_low, compared.p_value)
     )
-    assert row["std_over_seeds"] is None
+    assert row["std_over_repeats"] is None
     assert found.row("ips", metric="mse")["difference"] is None
 
 
@@ -89,9 +95,9 @@ def test_seeds_are_averaged_before_users_are_the_sample(found: Any) -> None:
     row = found.row("ips", metric="mse", test="all")
 
     assert row["mean"] == pytest.approx(losses.mean())
-    assert row["std_over_seeds"] == pytest.approx(losses.mean(axis=1).std(ddof=1))
-    reach = stats.t.ppf(0.975, 2) * row["std_over_seeds"] / 3**0.5
-    assert (row["seed_low"], row["seed_high"]) == pytest.approx(
+    assert row["std_over_repeats"] == pytest.approx(losses.mean(axis=1).std(ddof=1))
+    reach = stats.t.ppf(0.975, 2) * row["std_over_repeats"] / 3**0.5
+    assert (row["repeat_low"], row["repeat_high"]) == pytest.approx(
         (losses.mean() - reach, losses.mean() + reach)
     )
     centred = losses.mean(axis=0) - losses.mean()
@@ -105,21 +111,32 @@ def test_seeds_are_averaged_before_users_are_the_sample(found: Any) -> None:
 def test_settings_are_chosen_on_the_log_alone_and_anew_for_each_seed(found: Any) -> None:
     rows = [
         unskew.cross_validate(
-            MatrixFactorization(2, random_state=s), LOG, P, grid={"l2": [5.0, 50.0]}, random_state=s
+            MatrixFactorization(2, random_state=s),
+            LOG,
+            propensities=P,
+            grid={"l2": [5.0, 50.0]},
+            random_state=s,
         )
         for s in range(3)
     ]
     row = found.row("chosen", metric="mse", test="half")
 
-    assert row["cross_validated"] == pytest.approx(np.mean([each.best_score for each in rows]))
+    assert row["cv_score"] == pytest.approx(np.mean([each.best_score for each in rows]))
     assert row["chosen"].startswith(f"l2={rows[0].best_params['l2']}")
     assert found.models["chosen"].l2 == rows[0].best_params["l2"]
     assert found.row("ips", metric="mse", test="half")["chosen"] == ""
     assert row["seconds"] > 0
 
 
-def test_a_clip_of_the_grid_holds_in_the_final_fit() -> None:
-    found = compare_learners(LOG, TEST, {"clipped": (MF, {"clip": [3.0]})}, P, seeds=1, n_threads=1)
+def test_a_weight_transform_of_the_grid_applies_to_the_final_fit() -> None:
+    found = compare_learners(
+        LOG,
+        {"clipped": (MF, {"weight_transform": [Clip(3.0)]})},
+        test=TEST,
+        propensities=P,
+        n_repeats=1,
+        n_threads=1,
+    )
 
     expected = MatrixFactorization(2, 5.0).fit(LOG, np.maximum(P.values, 1 / 3))
     assert found.row("clipped", metric="mse")["mean"] == pytest.approx(
@@ -132,10 +149,12 @@ def test_a_learner_may_have_propensities_of_its_own_and_a_stand_in_for_the_searc
     stand_in = DoublyRobustFactorization(2)
     learner = Learner(TDR(2), {"l2": [5.0, 20.0]}, propensities=matrix, tuned_as=stand_in)
 
-    found = compare_learners(LOG, TEST, {"tdr": learner}, P, seeds=1, n_threads=1)
+    found = compare_learners(
+        LOG, {"tdr": learner}, test=TEST, propensities=P, n_repeats=1, n_threads=1
+    )
 
     chosen = unskew.cross_validate(
-        stand_in, LOG, P, grid={"l2": [5.0, 20.0]}, n_threads=1, refit=False
+        stand_in, LOG, propensities=P, grid={"l2": [5.0, 20.0]}, n_threads=1, refit=False
     ).best_params
     expected = TDR(2, chosen["l2"]).fit(LOG, matrix)
     assert found.row("tdr", metric="mse")["mean"] == pytest.approx(
@@ -146,9 +165,18 @@ def test_a_learner_may_have_propensities_of_its_own_and_a_stand_in_for_the_searc
 def test_rankings_of_the_test_items() -> None:
     metrics = ("ndcg@3", "auc", "user_auc")
     found = compare_learners(
-        LOG, TEST, {"ips": MF}, P, seeds=1, metrics=metrics, relevant=4, n_threads=1
+        LOG,
+        {"ips": MF},
+        test=TEST,
+        propensities=P,
+        n_repeats=1,
+        metrics=metrics,
+        relevance_threshold=4,
+        n_threads=1,
     )
-    expected = ranking_on_test(MatrixFactorization(2, 5.0).fit(LOG, P), TEST, 4, k=3)
+    expected = ranking_on_test(
+        TEST, MatrixFactorization(2, 5.0).fit(LOG, P), relevance_threshold=4, k=3
+    )
 
     values = [found.row("ips", metric=metric)["mean"] for metric in metrics]
     assert values == pytest.approx([expected.ndcg, expected.auc, expected.user_auc])
@@ -157,10 +185,13 @@ def test_rankings_of_the_test_items() -> None:
 
 def test_models_without_seeds_and_propensities() -> None:
     found = compare_learners(
-        LOG, TEST, {"mean": GlobalMean(), "offsets": (OffsetsOnly(), {"l2": [1.0, 10.0]})}, seeds=2
+        LOG,
+        {"mean": GlobalMean(), "offsets": (OffsetsOnly(), {"l2": [1.0, 10.0]})},
+        test=TEST,
+        n_repeats=2,
     )
 
-    assert found.row("mean", metric="mse")["std_over_seeds"] == 0
+    assert found.row("mean", metric="mse")["std_over_repeats"] == 0
     assert found.row("mean", metric="mse")["mean"] == pytest.approx(
         found.row(LOG_MEAN, metric="mse")["mean"]
     )
@@ -176,7 +207,7 @@ def test_how_it_shows_itself(found: Any) -> None:
     text = repr(found)
     made = json.loads(found.to_json())
 
-    assert "3 seeds" in text
+    assert "3 repetitions" in text
     assert "difference to 'ips' paired by user" in text
     assert "<table>" in found._repr_html_()
     assert made["reference"] == "ips"
@@ -193,12 +224,13 @@ def test_how_it_shows_itself(found: Any) -> None:
 @pytest.mark.parametrize(
     ("settings", "error", "match"),
     [
-        ({"metrics": ["rmse"]}, UnknownNameError, "unknown metric of a test 'rmse'"),
-        ({"metrics": ["auc"]}, UsageError, "auc asks which test items are relevant"),
+        ({"metrics": ["rmse"]}, UnknownNameError, "unknown metric 'rmse'"),
+        ({"metrics": ["dcg@5"]}, UsageError, "'dcg@5' needs positions among all items"),
+        ({"metrics": ["auc"]}, UsageError, "counts relevant items, but the log has ratings other"),
         ({"reference": "other"}, UnknownNameError, "unknown reference 'other'"),
-        ({"seeds": 0}, UsageError, "seeds must be a whole number"),
-        ({"metrics": []}, UsageError, "there are no metrics: name at least one"),
-        ({"test": {}}, UsageError, "there are no tests: name at least one"),
+        ({"n_repeats": 0}, UsageError, "n_repeats must be a whole number"),
+        ({"metrics": []}, UsageError, "metrics"),
+        ({"test": {}}, UsageError, "test is empty. Pass at least one test"),
         ({"level": 95}, UsageError, "level"),
         ({"learners": {BEST_CONSTANT: MF}}, UsageError, "'best constant' is a row of every table"),
     ],
@@ -215,9 +247,9 @@ def test_an_unknown_row_is_named(found: Any) -> None:
         found.row("ips", metric="mse")
 
 
-def test_the_same_seeds_give_the_same_numbers(found: Any) -> None:
+def test_the_same_random_state_gives_the_same_numbers(found: Any) -> None:
     learners = {"ips": MF, "naive": Learner(MF, is_naive=True), "chosen": (MF, {"l2": [5.0, 50.0]})}
-    again = compare_learners(LOG, TEST, learners, P, seeds=3, n_threads=2)
+    again = compare_learners(LOG, learners, test=TEST, propensities=P, n_repeats=3, n_threads=2)
 
     for name in learners:
         assert (

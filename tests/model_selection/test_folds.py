@@ -33,7 +33,7 @@ def test_folds_partition_the_log(n: int, n_folds: int, seed: int) -> None:
 
     assert sorted(cell for fold in folds for cell in cells(fold.validation)) == sorted(cells(log))
     for fold in folds:
-        assert sorted(cells(fold.training) + cells(fold.validation)) == sorted(cells(log))
+        assert sorted(cells(fold.training.log) + cells(fold.validation)) == sorted(cells(log))
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_propensities_follow_their_cells_and_are_scaled() -> None:
 
     for fold in split(log, p, n_folds=5, random_state=1):
         for part, scaled, share in (
-            (fold.training, fold.training_propensities, 4 / 5),
+            (fold.training.log, fold.training.propensities, 4 / 5),
             (fold.validation, fold.validation_propensities, 1 / 5),
         ):
             assert scaled is not None
@@ -66,13 +66,13 @@ def test_without_propensities_all_cells_of_the_validation_part_count_alike() -> 
     log = WORLD.log
 
     for fold in split(log, None, n_folds=4, random_state=1):
-        assert fold.training_propensities is None
+        assert fold.training.propensities is None
         np.testing.assert_allclose(fold.validation_propensities.values, len(log) / log.n_cells / 4)
 
 
 def test_vocabularies_and_universe_stay() -> None:
     for fold in split(WORLD.log, None, n_folds=4, random_state=1):
-        for part in (fold.training, fold.validation):
+        for part in (fold.training.log, fold.validation):
             assert part.n_cells == WORLD.log.n_cells
             assert part.universe == WORLD.log.universe
 
@@ -104,7 +104,7 @@ def test_the_mean_over_folds_is_ips_on_the_whole_log(n_folds: int) -> None:
 
 
 def test_one_fold_is_unbiased_over_all_assignments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """4 ratings in 2 folds: 24 orders, so that the expectation is a finite sum."""
+    """4 ratings in 2 folds: 24 orders, so the expectation is a finite sum."""
     log, p = row_log(4), Propensities(np.array([0.1, 0.5, 0.9, 1.0]))
     orders = iter(permutations(range(4)))
 
@@ -120,9 +120,9 @@ def test_one_fold_is_unbiased_over_all_assignments(monkeypatch: pytest.MonkeyPat
         whole, rel=1e-12
     )
     weights = [
-        fold.training_propensities.inverse.sum()
+        fold.training.propensities.inverse.sum()
         for fold in firsts
-        if fold.training_propensities is not None
+        if fold.training.propensities is not None
     ]
     assert np.mean(weights) == pytest.approx(p.inverse.sum(), rel=1e-12)
 
@@ -137,7 +137,7 @@ def test_numbers_of_folds_out_of_range() -> None:
 
 def test_a_model_of_clicks_is_judged_on_clicks() -> None:
     fold = next(split(WORLD.log, WORLD.propensities, n_folds=2, random_state=0))
-    model = fold.fit(unskew.MatrixFactorization(1, 25.0, threshold=3))
+    model = fold.training.fit(unskew.MatrixFactorization(1, 25.0, relevance_threshold=3))
 
     score = fold.score(model, metric="mse", estimator="ips")
 

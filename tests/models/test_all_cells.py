@@ -9,14 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from unskew.data.factors import Factors
 from unskew.data.ratings import Ratings
 from unskew.errors import DataError, UsageError
 from unskew.factorization import objective as problem
-from unskew.factorization.all_cells import AllCellsRecommender
-from unskew.factorization.parameters import Parameters
+from unskew.models.all_cells import AllCellsRecommender
 from unskew.models.all_rank import AllRank
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.weighted import WeightedFactorization
+
+pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.ConvergenceWarning")
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,8 @@ def all_rank(log: Ratings, model: AllRank, propensities: np.ndarray | None) -> D
         target,
         weight,
         model.missing_rating,
-        model.l2 * weight.sum(axis=1),
-        model.l2 * weight.sum(axis=0),
+        model.ridge_per_weight * weight.sum(axis=1),
+        model.ridge_per_weight * weight.sum(axis=0),
     )
 
 
@@ -70,17 +72,17 @@ def weighted(log: Ratings, model: WeightedFactorization, propensities: np.ndarra
     signal[log.user, log.item] = log.rating / (1 if propensities is None else propensities)
     signal = signal / model.unit
     weight = 1 + model.alpha * (np.log(1 + signal) if model.confidence == "log" else signal)
-    ridges = np.full(log.n_users, model.l2), np.full(log.n_items, model.l2)
+    ridges = np.full(log.n_users, model.ridge), np.full(log.n_items, model.ridge)
     return Dense((signal > 0).astype(float), weight, 0.0, *ridges)
 
 
 TWINS: dict[type[AllCellsRecommender], Any] = {AllRank: all_rank, WeightedFactorization: weighted}
 SETTINGS: list[tuple[type[AllCellsRecommender], dict[str, Any]]] = [
     (AllRank, {}),
-    (AllRank, {"missing_weight": 0.3, "missing_rating": 1.5, "l2": 0.2}),
-    (AllRank, {"missing_weight": 0.0, "l2": 0.5}),
+    (AllRank, {"missing_weight": 0.3, "missing_rating": 1.5, "ridge_per_weight": 0.2}),
+    (AllRank, {"missing_weight": 0.0, "ridge_per_weight": 0.5}),
     (WeightedFactorization, {}),
-    (WeightedFactorization, {"alpha": 3.0, "l2": 0.2}),
+    (WeightedFactorization, {"alpha": 3.0, "ridge": 0.2}),
     (WeightedFactorization, {"confidence": "log", "unit": 0.5, "alpha": 2.0}),
 ]
 
@@ -100,7 +102,7 @@ with_twins = pytest.mark.parametrize(
 )
 
 
-def factors(found: Parameters) -> tuple[np.ndarray, np.ndarray]:
+def factors(found: Factors) -> tuple[np.ndarray, np.ndarray]:
     return found.user_factors, found.item_factors
 
 
@@ -110,12 +112,12 @@ def test_the_first_sweep_solves_the_normal_equations_of_every_row(
 ) -> None:
     model = kind(3, **settings, max_iter=1)
     twin = TWINS[kind](LOG, model, propensities)
-    users, items = twin.sweep(model._begin(LOG, None).item_factors)
+    users, items = twin.sweep(model._make_start(LOG, None).item_factors)
 
     model.fit(LOG, propensities)
 
-    np.testing.assert_allclose(model.parameters_.user_factors, users, rtol=1e-8, atol=1e-11)
-    np.testing.assert_allclose(model.parameters_.item_factors, items, rtol=1e-8, atol=1e-11)
+    np.testing.assert_allclose(model.factors_.user_factors, users, rtol=1e-8, atol=1e-11)
+    np.testing.assert_allclose(model.factors_.item_factors, items, rtol=1e-8, atol=1e-11)
     assert model.objective_ == pytest.approx(twin.objective(users, items), rel=1e-10)
 
 
@@ -125,7 +127,7 @@ def test_the_fit_is_a_stationary_point_that_dense_alternation_does_not_improve(
 ) -> None:
     model = kind(3, **settings, tol=1e-15, max_iter=20_000).fit(LOG, propensities)
     twin = TWINS[kind](LOG, model, propensities)
-    users, items = factors(model.parameters_)
+    users, items = factors(model.factors_)
 
     assert model.objective_ == pytest.approx(twin.objective(users, items), rel=1e-10)
     assert twin.objective(*twin.sweep(items)) == pytest.approx(model.objective_, rel=1e-10)
@@ -143,7 +145,7 @@ def test_long_rows_change_nothing_but_rounding(
     kind: Any, settings: dict[str, Any], propensities: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = kind(3, **settings, max_iter=10).fit(LOG, propensities)
-    monkeypatch.setattr(problem, "LONGEST", 3)
+    monkeypatch.setattr(problem, "MAX_CELLS", 3)
 
     found = kind(3, **settings, max_iter=10).fit(LOG, propensities)
 
@@ -163,7 +165,7 @@ def test_without_missing_weight_all_rank_is_the_factorisation_of_the_log() -> No
 
     plain = MatrixFactorization(3, l2, offsets="none", tol=1e-14, max_iter=20_000).fit(moved)
     model = AllRank(3, 0.3, missing_weight=0.0, missing_rating=2.0, max_iter=5).fit(
-        log, warm_start=plain.parameters_
+        log, initial_factors=plain.factors_
     )
 
     assert model.objective_ == pytest.approx(plain.objective_ * user.size / 400, rel=1e-9)
@@ -188,14 +190,14 @@ def test_signals_of_zero_are_as_good_as_no_signal() -> None:
     ("model", "rating"),
     [(AllRank(missing_weight=1 - 1e-9), 3.0), (WeightedFactorization(alpha=1e-3), 1e-9)],
 )
-def test_cells_that_weigh_hardly_more_than_silence_are_refused(
+def test_cells_that_weigh_hardly_more_than_unobserved_cells_are_refused(
     model: AllCellsRecommender, rating: float
 ) -> None:
     log = Ratings.from_codes([0, 1], [0, 1], [5000.0, rating], shape=(2, 2))
 
     with pytest.raises(
         UsageError,
-        match=r"of 2 cells weigh no more than silence does, or hardly so; the first is row \d",
+        match=r"the weight of every observed cell must exceed .* of 2 do not\. The first is row \d",
     ):
         model.fit(log)
 
@@ -226,12 +228,12 @@ def ndcg_of_unlogged(scores: np.ndarray, worth: np.ndarray, log: Ratings, top: i
 
 
 def matrix_of(model: Any) -> np.ndarray:
-    found = model.parameters_
+    found = model.factors_
     return (
         found.user_factors @ found.item_factors.T
         + found.user_offset[:, None]
         + found.item_offset
-        + found.constant
+        + found.global_offset
     )
 
 

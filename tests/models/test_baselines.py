@@ -10,9 +10,11 @@ from sklearn.base import clone
 import unskew
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPropensityError, NotFittedError, UsageError
-from unskew.factorization.weights import effective_l2, training_propensities
+from unskew.factorization.weights import scaled_ridge, training_weights
 from unskew.models.baselines import GlobalMean, OffsetsOnly, Popularity
 from unskew.models.matrix_factorization import MatrixFactorization
+
+pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.ConvergenceWarning")
 
 LOG = Ratings.from_arrays(
     ["ann", "ann", "bob", "cat"],
@@ -47,7 +49,7 @@ def test_the_global_mean_is_the_snips_estimate_of_the_mean_rating() -> None:
     result = unskew.evaluate(
         log, zero, propensities=propensities, metrics=["mae"], estimators=["ips", "snips"]
     )
-    mean = GlobalMean().fit(log, propensities).parameters_.constant
+    mean = GlobalMean().fit(log, propensities).factors_.global_offset
 
     assert mean == pytest.approx(result.risk("model", metric="mae", estimator="snips").estimate)
     whole = propensities.inverse.sum() / log.n_cells
@@ -60,7 +62,7 @@ def test_no_constant_has_a_smaller_weighted_squared_error() -> None:
     def error(constant: float) -> float:
         return float(((LOG.rating - constant) ** 2 / P).sum())
 
-    mean = GlobalMean().fit(LOG, P).parameters_.constant
+    mean = GlobalMean().fit(LOG, P).factors_.global_offset
 
     assert error(mean) < min(error(mean - 1e-4), error(mean + 1e-4))
 
@@ -75,8 +77,10 @@ def test_popularity_by_hand() -> None:
 def test_popularity_without_the_user_is_the_same_and_unknown_items_count_nothing() -> None:
     model = Popularity().fit(LOG, P)
 
-    assert model.predict(["zoe", "ann", "zoe"], ["up", "alien", "alien"]).tolist() == [3, 0, 0]
-    assert model.recommend(["zoe"], k=2).items.tolist() == [["jaws", "heat"]]
+    pairs = ["zoe", "ann", "zoe"], ["up", "alien", "alien"]
+    assert model.predict(*pairs, on_unknown="fallback").tolist() == [3, 0, 0]
+    best = model.recommend(["zoe"], k=2, on_unknown="fallback")
+    assert best.items.tolist() == [["jaws", "heat"]]
 
 
 def test_popularity_recommends_the_most_rated_unseen_items_and_ties_in_the_order_of_the_items() -> (
@@ -107,15 +111,15 @@ def test_equal_scores_keep_the_order_of_the_items(k: int) -> None:
 @pytest.mark.parametrize("propensities", [None, WORLD.propensities])
 def test_offsets_only_solves_the_ridge_problem(l2: float, propensities: Any) -> None:
     log = WORLD.log
-    strength = effective_l2(l2, log, n_factors=0, penalizes_offsets=True)
+    strength = scaled_ridge(l2, log, n_factors=0, penalizes_offsets=True)
     assert strength == pytest.approx(l2 * 40 * 30 / 70)
-    solution = ridge(log, 1 / training_propensities(log, propensities, "none"), strength)
+    solution = ridge(log, training_weights(log, propensities), strength)
 
-    found = OffsetsOnly(l2).fit(log, propensities).parameters_
+    found = OffsetsOnly(l2).fit(log, propensities).factors_
 
     np.testing.assert_allclose(found.user_offset, solution[: log.n_users], atol=1e-4)
     np.testing.assert_allclose(found.item_offset, solution[log.n_users : -1], atol=1e-4)
-    assert found.constant == pytest.approx(solution[-1], abs=1e-4)
+    assert found.global_offset == pytest.approx(solution[-1], abs=1e-4)
 
 
 def test_offsets_only_is_a_factorisation_without_factors() -> None:
@@ -123,7 +127,7 @@ def test_offsets_only_is_a_factorisation_without_factors() -> None:
     other = MatrixFactorization(0, 2.0, tol=1e-12).fit(WORLD.log, WORLD.propensities)
 
     assert one.objective_ == other.objective_
-    assert np.array_equal(one.parameters_.item_offset, other.parameters_.item_offset)
+    assert np.array_equal(one.factors_.item_offset, other.factors_.item_offset)
 
 
 @pytest.mark.parametrize("model", [GlobalMean(), OffsetsOnly(3.0), Popularity()])
@@ -148,7 +152,7 @@ def test_a_saved_baseline_comes_back(tmp_path: Path, model: Any) -> None:
 
     assert type(back) is type(model)
     assert back.get_params() == model.get_params()
-    pairs = ["ann", "bob", "zoe"], ["heat", "zodiac", "up"]
+    pairs = ["ann", "bob", "ann"], ["heat", "zodiac", "up"]
     assert back.predict(*pairs).tolist() == model.predict(*pairs).tolist()
     assert (
         back.recommend(LOG.users, k=3).items.tolist()
@@ -171,10 +175,13 @@ def test_evaluate_takes_baselines(model: Any) -> None:
 
 def test_settings() -> None:
     assert repr(GlobalMean()) == "GlobalMean()"
-    assert OffsetsOnly(3.0).get_params() == {"l2": 3.0, "n_threads": None}
-    assert repr(clone(OffsetsOnly(3.0).fit(LOG))) == "OffsetsOnly(l2=3.0)"
-    with pytest.raises(UsageError, match="unknown parameter 'n_factors'"):
-        OffsetsOnly().set_params(n_factors=3)
+    settings = OffsetsOnly(3.0).get_params()
+    assert (settings["n_factors"], settings["l2"], settings["tol"]) == (0, 3.0, 1e-12)
+    assert repr(clone(OffsetsOnly(3.0).fit(LOG))) == (
+        "MatrixFactorization(n_factors=0, l2=3.0, tol=1e-12)"
+    )
+    with pytest.raises(UsageError, match="OffsetsOnly fixes n_factors=0. Use MatrixFactorization"):
+        OffsetsOnly(n_factors=3)
 
 
 def test_what_baselines_refuse() -> None:

@@ -1,4 +1,4 @@
-"""What every recommender promises, whatever it is inside: one suite for all that can be saved."""
+"""What every recommender must do: one suite for all that are declared."""
 
 from __future__ import annotations
 
@@ -15,88 +15,80 @@ from sklearn.base import clone
 
 import unskew
 from unskew.data.ratings import Ratings
-from unskew.errors import NotFittedError, UnknownIdError, UnskewWarning, UsageError
+from unskew.errors import (
+    ConvergenceWarning,
+    NotFittedError,
+    UnknownIdError,
+    UnknownNameError,
+    UnskewWarning,
+    UsageError,
+)
 from unskew.estimators.transforms import Clip
-from unskew.factorization.solution import Iterative
-from unskew.models.all_rank import AllRank
-from unskew.models.balanced import IPSV2, StableDR
-from unskew.models.doubly_robust import DoublyRobustFactorization
-from unskew.models.logistic import LogisticFactorization
+from unskew.factorization.solution import IterativeModel
+from unskew.models import PRESETS, RECOMMENDERS, find_recommender
 from unskew.models.matrix_factorization import MatrixFactorization
-from unskew.models.mixture import MultinomialMixture
-from unskew.models.ordinal import OrdinalFactorization
-from unskew.models.recommender import Recommender
-from unskew.models.registry import MODELS
-from unskew.models.robust_variants import DRV2, EIB, TDR
-from unskew.models.tri_training import TriTraining
-from unskew.models.weighted import WeightedFactorization
 
 
 @dataclass(frozen=True)
 class Case:
-    """A model with settings that keep a fit short."""
+    """A declared recommender or preset, with settings that keep a fit short."""
 
-    kind: type[Recommender]
+    name: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     is_weighted: bool = False
+    """Whether a fit gets propensities."""
 
     def __str__(self) -> str:
-        return "-".join(
-            [
-                self.kind.__name__,
-                *(str(value) for value in self.settings.values() if isinstance(value, str)),
-            ]
-        )
+        texts = [str(value) for value in self.settings.values() if isinstance(value, str)]
+        return "-".join([self.name, *texts])
+
+    def make(self, **more: Any) -> Any:
+        target = find_recommender(self.name).target
+        settings = {"n_factors": 3, "max_iter": 30, **SHORT} | dict(self.settings) | more
+        valid = inspect.signature(target).parameters
+        return target(**{name: value for name, value in settings.items() if name in valid})
+
+    def propensities(self, log: Ratings) -> Any:
+        return np.linspace(0.2, 0.6, len(log)) if self.is_weighted else None
 
     def fit(self, log: Ratings, **more: Any) -> Any:
-        known = inspect.signature(self.kind).parameters
-        settings = {"n_factors": 3, "max_iter": 30} | dict(self.settings) | more
-        model = self.kind(**{name: value for name, value in settings.items() if name in known})
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UnskewWarning)
-            return model.fit(log, np.linspace(0.2, 0.6, len(log)) if self.is_weighted else None)  # type: ignore[attr-defined]
+            return self.make(**more).fit(log, self.propensities(log))
 
 
-MIXTURE = {"n_clusters": 2, "n_restarts": 2}
-APART = (TDR, LogisticFactorization, DRV2, IPSV2, StableDR)
-"""These need propensities of all cells, clicks, or a log that propensities can be balanced on, which the smallest are not."""
-SPECIAL = (
-    Case(MatrixFactorization, {"loss": "absolute"}, is_weighted=True),
-    *(
-        Case(MultinomialMixture, {"mechanism": each, **MIXTURE}, is_weighted=each != "mar")
-        for each in ("mar", "cpt-v", "logit-vd")
-    ),
-    Case(MatrixFactorization, {"weight_transform": Clip(3), "offsets": "free"}, is_weighted=True),
-    Case(
-        DoublyRobustFactorization,
-        {"weighting": "mrdr", "imputer": MatrixFactorization(2)},
-        is_weighted=True,
-    ),
-    Case(
-        DoublyRobustFactorization,
-        {"imputation": "error", "weighting": "dr-jl", "n_rounds": 2},
-        is_weighted=True,
-    ),
-    Case(EIB),
-    Case(TriTraining, {"model": MatrixFactorization(2, max_iter=10)}, is_weighted=True),
-    *(
-        Case(OrdinalFactorization, {"mechanism": each}, is_weighted=each == "mnar")
-        for each in ("mar", "mnar")
-    ),
+SHORT = {"n_clusters": 2, "n_restarts": 2, "model": MatrixFactorization(2, max_iter=10)}
+APART = {"tdr", "logistic", "balanced", "dr-v2", "ips-v2", "stable-dr"}
+"""They need propensities of all cells, clicks, or a log whose propensities can be balanced, which
+the smallest logs are not."""
+CLASSES = tuple(declaration.target for declaration in RECOMMENDERS.values())
+TAKES_START = tuple(
+    kind
+    for kind in CLASSES
+    if "initial_factors" in inspect.signature(kind.fit).parameters  # type: ignore[attr-defined]
 )
+WITH_PRESETS = {preset.target.model for preset in PRESETS.values()}
 CASES = (
     *(
-        Case(kind)
-        for kind in MODELS
-        if kind not in {each.kind for each in SPECIAL} | {MatrixFactorization, *APART}
+        Case(name, is_weighted=declaration.traits["needs_propensities"])
+        for name, declaration in RECOMMENDERS.items()
+        if declaration.target not in WITH_PRESETS - {MatrixFactorization} and name not in APART
     ),
-    Case(MatrixFactorization),
-    *SPECIAL,
+    *(
+        Case(name, is_weighted=declaration.traits["reads_propensities"])
+        for name, declaration in PRESETS.items()
+        if name not in APART
+    ),
+    Case("mf", {"loss": "absolute"}, is_weighted=True),
+    Case("mf", {"weight_transform": Clip(3), "offsets": "free"}, is_weighted=True),
+    Case("mrdr", {"imputer": MatrixFactorization(2), "offsets": "none"}, is_weighted=True),
+    Case("dr-jl", {"imputation": "error", "n_rounds": 2}, is_weighted=True),
 )
 
 
 def some_log(n_users: int = 25, n_items: int = 18, *, levels: int = 5, seed: int = 0) -> Ratings:
-    """Ids that are not codes; the last user and the last item of the vocabulary have no rating, where there are several."""
+    """Ids that are not codes; the last user and the last item have no rating, unless there are
+    only one or two."""
     rng = np.random.default_rng(seed)
     users, items = (
         np.array([f"u{k}" for k in range(n_users)]),
@@ -149,14 +141,16 @@ def test_unknown_ids_fall_back_become_nan_or_are_refused(case: Case, fits: Fit) 
     model = fits(case)
     users, items = ["u0", "nobody", "u1", "nobody"], ["i0", "i1", "nothing", "nothing"]
 
-    assert np.isfinite(model.predict(users, items)).all()
+    with pytest.warns(UnskewWarning, match=r"2 of 4 (users|items) were not in the log of the fit"):
+        assert np.isfinite(model.predict(users, items)).all()
+    assert np.isfinite(model.predict(users, items, on_unknown="fallback")).all()
     assert np.isnan(model.predict(users, items, on_unknown="nan")).tolist() == [
         False,
         True,
         True,
         True,
     ]
-    with pytest.raises(UnknownIdError, match="'nobody' at place 1"):
+    with pytest.raises(UnknownIdError, match="'nobody' at row 1"):
         model.predict(users, items, on_unknown="raise")
 
 
@@ -172,7 +166,7 @@ def test_recommendations_are_unseen_items_from_best_to_worst(case: Case, fits: F
         held = np.isfinite(scores)
         assert not rated[user] & set(items[held])
         assert (np.diff(scores[held]) <= 0).all()
-    assert np.isfinite(model.recommend(["nobody"], k=2).scores).all()
+    assert np.isfinite(model.recommend(["nobody"], k=2, on_unknown="fallback").scores).all()
     assert np.isnan(model.recommend(["nobody"], k=2, on_unknown="nan").scores).all()
 
 
@@ -182,7 +176,7 @@ def test_a_file_brings_it_back_bit_for_bit(case: Case, fits: Fit, tmp_path: Path
     model.save(tmp_path / "model.unskew")
     again = unskew.load(tmp_path / "model.unskew")
 
-    assert type(again) is case.kind
+    assert type(again) is type(model)
     assert repr(again) == repr(model)
     assert (grid(again) == grid(model)).all()
     assert (
@@ -231,51 +225,47 @@ def test_evaluate_takes_it(case: Case, fits: Fit) -> None:
     assert all(np.isfinite(risk.estimate) for risk in found)
 
 
-@pytest.mark.parametrize("kind", MODELS)
-def test_what_is_no_log_is_refused_in_words(kind: type[Any]) -> None:
-    model = kind(MatrixFactorization()) if kind is TriTraining else kind()
+@pytest.mark.parametrize("kind", CLASSES)
+def test_anything_but_a_log_is_refused(kind: type[Any]) -> None:
     for log in (np.ones((3, 3)), [[1, 2]], None):
         with pytest.raises(
-            UsageError, match=f"the log must be unskew.Ratings, not {type(log).__name__}: build one"
+            UsageError, match=f"the log must be unskew.Ratings, not {type(log).__name__}. Build one"
         ):
-            model.fit(log)
+            kind().fit(log)
         with pytest.raises(UsageError, match="the log must be"):
-            model.fit(log=log)
+            kind().fit(log=log)
 
 
-@pytest.mark.parametrize(
-    "kind", [kind for kind in MODELS if "warm_start" in inspect.signature(kind.fit).parameters]
-)  # type: ignore[attr-defined]
-def test_a_model_is_no_start_but_its_parameters_are(kind: type[Any]) -> None:
+@pytest.mark.parametrize("kind", TAKES_START)
+def test_a_start_must_be_factors_and_not_a_model(kind: type[Any]) -> None:
     with pytest.raises(
-        UsageError, match=r"not MatrixFactorization: pass warm_start=model\.parameters_"
+        UsageError,
+        match=r"must be Factors; got MatrixFactorization\. Pass initial_factors=model\.factors_",
     ):
-        kind().fit(LOG, warm_start=MatrixFactorization(1, max_iter=2).fit(LOG))
+        kind().fit(LOG, initial_factors=MatrixFactorization(1).fit(LOG))
     with pytest.raises(
-        UsageError, match="not ndarray: pass the parameters_ of a fitted factorisation"
+        UsageError, match=r"got ndarray\. Pass the factors_ of a fitted factorisation"
     ):
-        kind().fit(LOG, warm_start=np.ones(3))
+        kind().fit(LOG, initial_factors=np.ones(3))
 
 
-@pytest.mark.parametrize(
-    "kind", [kind for kind in MODELS if "warm_start" in inspect.signature(kind.fit).parameters]
-)  # type: ignore[attr-defined]
-def test_a_warm_start_of_another_shape_is_refused(kind: type) -> None:
-    start = MatrixFactorization(2, max_iter=2).fit(LOG).parameters_
+@pytest.mark.parametrize("kind", TAKES_START)
+def test_a_start_of_another_shape_is_refused(kind: type) -> None:
+    start = MatrixFactorization(2).fit(LOG).factors_
     fewer = replace(start, user_factors=start.user_factors[:3], user_offset=start.user_offset[:3])
-    bent = replace(start, item_offset=start.item_offset[:3])
 
-    for other in (fewer, bent):
-        with pytest.raises(UsageError, match=r"warm_start has \(users, items, factors\)"):
-            kind(2).fit(LOG, warm_start=other)
-    with pytest.raises(UsageError, match=r"warm_start has \(users, items, factors\)"):
-        kind(3).fit(LOG, warm_start=start)
+    with pytest.raises(UsageError, match=r"initial_factors has \(users, items, factors\)"):
+        kind(2).fit(LOG, initial_factors=fewer)
+    with pytest.raises(UsageError, match=r"initial_factors has \(users, items, factors\)"):
+        kind(3).fit(LOG, initial_factors=start)
 
 
-def test_those_that_learn_from_clicks_say_that_their_scores_are_no_ratings() -> None:
-    clicks = {"AllRank", "WeightedFactorization", "ExposureFactorization", "RelevanceFactorization"}
+def test_models_of_clicks_say_that_their_predictions_are_not_ratings() -> None:
+    clicks = {"allrank", "wmf", "expomf", "relmf"}
 
-    assert clicks <= {kind.__name__ for kind in MODELS if not kind.predicts_ratings}
+    assert clicks <= {
+        name for name, model in RECOMMENDERS.items() if not model.target.predicts_ratings
+    }
     assert MatrixFactorization.predicts_ratings
 
 
@@ -287,7 +277,7 @@ def test_an_iterative_fit_tells_how_it_went(case: Case, fits: Fit) -> None:
 
     assert model.n_iter_ == len(model.history_) - 1
     assert model.objective_ == model.history_[-1]
-    assert isinstance(model.converged_, bool)
+    assert model.converged_ == (model.stop_reason_ in ("converged", "stalled"))
     assert model.history_[-1] <= model.history_[1]
 
 
@@ -302,19 +292,50 @@ def test_only_the_start_may_have_no_objective_and_the_documentation_says_so(
     assert np.isfinite(model.history_[1:]).all()
     if not np.isfinite(model.history_[0]):
         assert model.history_[0] == np.inf
-        assert "inf" in (Iterative.__doc__ or "")
+        assert "inf" in (IterativeModel.__doc__ or "")
 
 
-@pytest.mark.parametrize(
-    "case", [Case(kind) for kind in MODELS if kind in (AllRank, WeightedFactorization)], ids=str
-)
-def test_a_stranger_gets_what_the_mean_user_would_where_items_have_no_offsets(
+@pytest.mark.parametrize("case", [Case("allrank"), Case("wmf")], ids=str)
+def test_an_unknown_user_gets_the_mean_users_items_if_items_have_no_offsets(
     case: Case, fits: Fit
 ) -> None:
     model = fits(case)
-    mean = model.parameters_.user_factors.mean(axis=0) @ model.parameters_.item_factors.T
+    mean = model.factors_.user_factors.mean(axis=0) @ model.factors_.item_factors.T
 
     assert (
-        model.recommend(["nobody"], k=3).items[0].tolist()
+        model.recommend(["nobody"], k=3, on_unknown="fallback").items[0].tolist()
         == LOG.items[np.argsort(-mean)[:3]].tolist()
     )
+
+
+ITERATIVE = [case for case in CASES if isinstance(case.make(), IterativeModel)]
+
+
+@pytest.mark.parametrize("case", ITERATIVE, ids=str)
+def test_a_fit_that_stops_too_early_warns(case: Case) -> None:
+    model = case.make(max_iter=1, tol=0.0)
+
+    with pytest.warns(
+        ConvergenceWarning, match=r"stopped after 1 steps before it converged\. Raise max_iter or"
+    ):
+        model.fit(LOG, case.propensities(LOG))
+
+    assert (model.converged_, model.stop_reason_) == (False, "max_iter")
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_is_a_configured_model_of_its_class(name: str) -> None:
+    preset = PRESETS[name].target
+    model = preset()
+
+    assert type(model) is preset.model
+    assert preset.fixed.items() <= model.get_params(deep=False).items()
+    assert getattr(unskew.models, preset.name) is preset
+    setting = next(iter(preset.fixed))
+    with pytest.raises(UsageError, match=f"{preset.name} fixes {setting}="):
+        preset(**{setting: None})
+
+
+def test_an_unknown_recommender_is_refused_with_the_valid_names() -> None:
+    with pytest.raises(UnknownNameError, match="unknown recommender 'mff'.* Did you mean 'mf'"):
+        find_recommender("mff")

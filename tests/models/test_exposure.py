@@ -11,15 +11,17 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
+from unskew.data.factors import Factors
 from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
 from unskew.factorization import exposure as steps
-from unskew.factorization.exposure import Exposed, ExposureSteps
+from unskew.factorization.exposure import ExposureParameters, ExposureSolver
 from unskew.factorization.objective import SortedCells
-from unskew.factorization.parameters import Parameters
 from unskew.models.exposure import ExposureFactorization
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.threads import Workers
+
+pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.ConvergenceWarning")
 
 
 def some_clicks(seed: int = 0, shape: tuple[int, int] = (14, 11)) -> Ratings:
@@ -82,14 +84,16 @@ class Dense:
 
 def dense(log: Ratings, model: ExposureFactorization) -> Dense:
     clicked = np.zeros((log.n_users, log.n_items), bool)
-    clicked[log.user, log.item] = model.threshold is None or log.rating >= model.threshold
-    return Dense(clicked, model.precision, model.l2, model.prior)
+    clicked[log.user, log.item] = (
+        model.relevance_threshold is None or log.rating >= model.relevance_threshold
+    )
+    return Dense(clicked, model.precision, model.prior_precision, model.prior)
 
 
 SETTINGS: list[dict[str, Any]] = [
     {},
-    {"precision": 4.0, "l2": 0.3, "exposure": 0.2, "prior": (2.0, 5.0)},
-    {"threshold": 3, "l2": 0.01, "exposure": 0.5},
+    {"precision": 4.0, "prior_precision": 0.3, "exposure": 0.2, "prior": (2.0, 5.0)},
+    {"relevance_threshold": 3, "prior_precision": 0.01, "exposure": 0.5},
 ]
 
 
@@ -108,12 +112,14 @@ def test_the_chance_of_exposure_is_bayes_rule_with_a_density_that_integrates_to_
     )
     mu = np.array([0.3, 0.3])
     with Workers(1) as workers:
-        solver = ExposureSteps(one, one, precision, 0.1, (1.0, 1.0), workers)
+        solver = ExposureSolver(one, one, precision, 0.1, (1.0, 1.0), workers)
 
         def density(score: float) -> float:
             users, items = np.array([[0.0], [score]]), np.ones((2, 1))
             chance = float(
-                solver._predict_codes(solver._scores(users, items), solver._log_odds(mu))[1, 1]
+                steps._exposure_probability(solver._scores(users, items), solver._log_odds(mu))[
+                    1, 1
+                ]
             )
             return chance / (1 - chance) * 0.7 / 0.3
 
@@ -132,9 +138,9 @@ def test_a_click_was_seen_for_certain() -> None:
     )
     users, items = np.ones((2, 1)), np.ones((2, 1))
     with Workers(1) as workers:
-        solver = ExposureSteps(one, one, 1.0, 0.1, (1.0, 1.0), workers)
+        solver = ExposureSolver(one, one, 1.0, 0.1, (1.0, 1.0), workers)
         odds = solver._log_odds(np.array([0.3, 0.3]))
-        silent = solver._predict_codes(solver._scores(users, items), odds)
+        silent = steps._exposure_probability(solver._scores(users, items), odds)
         grams, total = solver._weighted_grams(one, (0, 2), users, items, odds, items.T)
 
     assert (silent < 0.3).all()
@@ -144,22 +150,22 @@ def test_a_click_was_seen_for_certain() -> None:
 
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize(
-    ("rows", "partners", "products"),
+    ("rows", "opposite_rows", "products"),
     [(64, 256, 1 << 20), (5, 4, 1 << 20), (64, 256, 12), (64, 256, 1)],
 )
 def test_every_step_is_that_of_the_dense_twin(
     settings: dict[str, Any],
     rows: int,
-    partners: int,
+    opposite_rows: int,
     products: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(steps, "LEAST_ROWS", rows)
-    monkeypatch.setattr(steps, "BLOCK_PARTNERS", partners)
-    monkeypatch.setattr(steps, "BLOCK_PRODUCTS", products)
+    monkeypatch.setattr(steps, "MIN_ROWS", rows)
+    monkeypatch.setattr(steps, "MAX_OPPOSITE", opposite_rows)
+    monkeypatch.setattr(steps, "MAX_PRODUCTS", products)
     model = ExposureFactorization(3, **settings, tol=0.0, max_iter=3).fit(LOG)
-    twin, start = dense(LOG, model), model._begin(LOG, None)
-    at = start.parameters.user_factors, start.parameters.item_factors, start.exposure
+    twin, start = dense(LOG, model), model._make_start(LOG, None)
+    at = start.factors.user_factors, start.factors.item_factors, start.exposure
 
     objectives = [twin.objective(*at)]
     for _ in range(3):
@@ -167,13 +173,13 @@ def test_every_step_is_that_of_the_dense_twin(
         objectives.append(twin.objective(*at))
 
     assert model.history_ == pytest.approx(objectives, rel=1e-10)
-    np.testing.assert_allclose(model.parameters_.user_factors, at[0], rtol=1e-7, atol=1e-10)
-    np.testing.assert_allclose(model.parameters_.item_factors, at[1], rtol=1e-7, atol=1e-10)
+    np.testing.assert_allclose(model.factors_.user_factors, at[0], rtol=1e-7, atol=1e-10)
+    np.testing.assert_allclose(model.factors_.item_factors, at[1], rtol=1e-7, atol=1e-10)
     np.testing.assert_allclose(model.exposure_, at[2], rtol=1e-9)
 
 
 @pytest.mark.parametrize(("n_users", "n_items"), [(6000, 8), (8, 6000)])
-def test_memory_stays_bounded_where_partners_are_few_and_factors_many(
+def test_memory_stays_bounded_where_the_opposite_side_is_short_and_factors_many(
     n_users: int, n_items: int
 ) -> None:
     """The normal matrices of 6,000 rows are 77 MB; those of a block, with all else, are a few."""
@@ -195,13 +201,13 @@ def test_products_of_factors_are_made_once_for_many_rows(
     n_users: int, n_blocks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For each block of 64 to 512 users once for every item, and for each of the two of 100 items once for every user."""
-    made, products = [], steps._products
+    made, products = [], steps._upper_products
 
     def counted(columns: np.ndarray) -> np.ndarray:
         made.append(columns.shape[1])
         return products(columns)
 
-    monkeypatch.setattr(steps, "_products", counted)
+    monkeypatch.setattr(steps, "_upper_products", counted)
     ExposureFactorization(2, max_iter=1, n_threads=1).fit(some_clicks(shape=(n_users, 100)))
 
     assert sum(made) == n_blocks * 100 + 2 * n_users
@@ -215,22 +221,25 @@ def test_the_likelihood_keeps_its_digits_at_far_scores_and_certain_exposure(
     log = Ratings.from_dense(np.array([[1.0, 0.0], [0.0, 0.0]]))
     model = ExposureFactorization(1, precision=precision)
     with Workers(1) as workers:
-        solver = model._solver(log, None, workers)
-        at = Parameters(
+        solver = model._make_solver(log, None, workers)
+        at = Factors(
             np.array([[1.0], [50.0]]), np.array([[1.0], [-1.0]]), np.zeros(2), np.zeros(2), 0.0
         )
-        value = solver.start(Exposed(at, np.array([1.0, 1.0]))).value
+        value = solver.start(ExposureParameters(at, np.array([1.0, 1.0]))).value
 
     squares = 0.5 * precision * (1 + 2 * 50**2)
     assert value == pytest.approx(
-        squares - 2 * np.log(precision / (2 * np.pi)) + 0.5 * model.l2 * (2 + 1 + 50**2), rel=1e-12
+        squares
+        - 2 * np.log(precision / (2 * np.pi))
+        + 0.5 * model.prior_precision * (2 + 1 + 50**2),
+        rel=1e-12,
     )
 
 
 def test_the_fit_is_a_stationary_point_of_the_posterior() -> None:
-    settings = {"precision": 2.0, "l2": 0.5, "exposure": 0.2, "prior": (2.0, 3.0)}
+    settings = {"precision": 2.0, "prior_precision": 0.5, "exposure": 0.2, "prior": (2.0, 3.0)}
     model = ExposureFactorization(2, **settings, tol=1e-15, max_iter=20_000).fit(LOG)  # type: ignore[arg-type]
-    twin, found, rng = dense(LOG, model), model.parameters_, np.random.default_rng(0)
+    twin, found, rng = dense(LOG, model), model.factors_, np.random.default_rng(0)
 
     for _ in range(6):
         to = [
@@ -249,7 +258,7 @@ def test_the_fit_is_a_stationary_point_of_the_posterior() -> None:
 
 
 def test_propensities_are_refused_with_a_reason() -> None:
-    with pytest.raises(UsageError, match="takes no propensities: a click was seen for certain"):
+    with pytest.raises(UsageError, match="takes no propensities: it estimates exposure itself"):
         ExposureFactorization().fit(LOG, np.full(len(LOG), 0.5))
 
 
@@ -262,7 +271,7 @@ def test_exposure_at_its_limits_is_no_trouble() -> None:
     assert model.exposure_[0] == 1
     assert model.exposure_[2] == 0
     assert np.isfinite(model.history_).all()
-    found = Exposed(model.parameters_, np.array([1.0, 0.5, 0.0]))
+    found = ExposureParameters(model.factors_, np.array([1.0, 0.5, 0.0]))
     side = SortedCells.of(
         np.arange(6, dtype=np.int32),
         np.zeros(6, np.int32),
@@ -281,7 +290,7 @@ def test_exposure_at_its_limits_is_no_trouble() -> None:
     )
     with Workers(1) as workers:
         assert np.isfinite(
-            ExposureSteps(side, other, 1.0, 0.1, (1.0, 1.0), workers).start(found).value
+            ExposureSolver(side, other, 1.0, 0.1, (1.0, 1.0), workers).start(found).value
         )
 
 
@@ -296,7 +305,7 @@ def test_silence_of_those_who_did_not_see_is_not_held_against_an_item() -> None:
 
     def hits(fitted: Any) -> float:
         """Precision at 10 over the cells that were not clicked."""
-        found = fitted.parameters_
+        found = fitted.factors_
         scores = (
             found.user_factors @ found.item_factors.T
             + found.user_offset[:, None]

@@ -10,9 +10,12 @@ from scipy.optimize import minimize
 import unskew
 from unskew.data.ratings import Ratings
 from unskew.errors import BadRatingError
-from unskew.factorization.weights import effective_l2
-from unskew.models.logistic import LogisticFactorization, LogLoss
+from unskew.factorization.majorize import LogLoss
+from unskew.factorization.weights import scaled_ridge
+from unskew.models.logistic import LogisticFactorization
 from unskew.threads import Workers
+
+pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.ConvergenceWarning")
 
 WORLD = unskew.simulate(n_users=30, n_items=20, density=0.25, alpha=0.5, random_state=5)
 LOG, P = WORLD.log, WORLD.propensities
@@ -20,19 +23,19 @@ CLICK = (LOG.rating >= 4).astype(float)
 
 
 def objective(model: LogisticFactorization, logit: np.ndarray) -> float:
-    l2 = effective_l2(
+    l2 = scaled_ridge(
         model.l2, LOG, n_factors=model.n_factors, penalizes_offsets=model.offsets == "regularized"
     )
     loss = np.logaddexp(0, logit) - CLICK * logit
     return float(
         P.inverse @ loss
-        + l2 * model.parameters_.penalty(with_offsets=model.offsets == "regularized")
+        + l2 * model.factors_.squared_norm(with_offsets=model.offsets == "regularized")
     )
 
 
 @pytest.mark.parametrize("offsets", ["none", "free", "regularized"])
 def test_the_objective_is_the_weighted_log_loss_and_never_rises(offsets: Any) -> None:
-    model = LogisticFactorization(2, 1.0, threshold=4, offsets=offsets).fit(LOG, P)
+    model = LogisticFactorization(2, 1.0, relevance_threshold=4, offsets=offsets).fit(LOG, P)
 
     probability = model.predict(LOG.users[LOG.user], LOG.items[LOG.item])
 
@@ -45,8 +48,10 @@ def test_the_objective_is_the_weighted_log_loss_and_never_rises(offsets: Any) ->
 
 
 def test_brute_force_finds_nothing_better() -> None:
-    model = LogisticFactorization(0, 1.0, threshold=4, tol=1e-14, max_iter=5000).fit(LOG, P)
-    l2 = effective_l2(1.0, LOG, n_factors=0, penalizes_offsets=True)
+    model = LogisticFactorization(0, 1.0, relevance_threshold=4, tol=1e-14, max_iter=5000).fit(
+        LOG, P
+    )
+    l2 = scaled_ridge(1.0, LOG, n_factors=0, penalizes_offsets=True)
 
     def dense(point: np.ndarray) -> float:
         a, b, c = np.split(point, [30, 50])
@@ -65,9 +70,9 @@ def test_the_parabola_lies_above_the_log_loss_and_touches_it() -> None:
     with Workers(1) as workers:
         model = LogisticFactorization(2)
         log = Ratings.from_codes(LOG.user, LOG.item, CLICK, shape=(30, 20))
-        loss = LogLoss.of(model._problem(log, P.values, workers))
+        loss = LogLoss.of(model._make_objective(log, 1 / P.values, workers))
     now = rng.normal(0, 3, len(LOG))
-    target, weight = loss.above(now, 0)
+    target, weight = loss.quadratic_bound(now, 0)
     for scale in (1e-3, 1.0, 10.0):
         other = now + rng.normal(0, scale, len(LOG))
         rise = weight @ (np.square(other - target) - np.square(now - target))
@@ -75,7 +80,7 @@ def test_the_parabola_lies_above_the_log_loss_and_touches_it() -> None:
 
 
 def test_scores_are_the_predicted_probabilities() -> None:
-    model = LogisticFactorization(2, threshold=4).fit(LOG, P)
+    model = LogisticFactorization(2, relevance_threshold=4).fit(LOG, P)
 
     block = model.scorer(LOG.users, LOG.items)(np.arange(30, dtype=np.int32))
 
@@ -85,14 +90,17 @@ def test_scores_are_the_predicted_probabilities() -> None:
 
 
 def test_unknown_pairs_get_the_weighted_share_of_clicks_without_offsets() -> None:
-    model = LogisticFactorization(2, threshold=4, offsets="none").fit(LOG, P)
+    model = LogisticFactorization(2, relevance_threshold=4, offsets="none").fit(LOG, P)
 
-    assert model.predict([-1], [-1])[0] == pytest.approx(P.inverse @ CLICK / P.inverse.sum())
+    assert model.predict([-1], [-1], on_unknown="fallback")[0] == pytest.approx(
+        P.inverse @ CLICK / P.inverse.sum()
+    )
 
 
 def test_ratings_that_are_no_clicks_are_refused() -> None:
     with pytest.raises(
-        BadRatingError, match=r"log loss needs ratings of 0 and of 1; there is .* Pass threshold=4"
+        BadRatingError,
+        match=r"log loss needs ratings 0 and 1; there is .* Pass relevance_threshold=4",
     ):
         LogisticFactorization(2).fit(LOG, P)
 

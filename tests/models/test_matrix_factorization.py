@@ -16,12 +16,14 @@ from sklearn.base import clone
 
 import unskew
 from unskew.data.ratings import Ratings
-from unskew.errors import NotFittedError, UnknownIdError, UnknownNameError, UsageError
+from unskew.errors import NotFittedError, UnknownIdError, UnknownNameError, UsageError, UnskewWarning
 from unskew.factorization import objective as problem
-from unskew.factorization.als import Alternating
-from unskew.factorization.weights import effective_l2, training_propensities, weighted_mean
+from unskew.factorization.als import AlternatingLeastSquares
+from unskew.factorization.weights import scaled_ridge, training_weights, weighted_mean
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.threads import Workers
+
+pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.ConvergenceWarning")
 
 WORLD = unskew.simulate(n_users=120, n_items=90, density=0.15, alpha=0.5, random_state=5)
 LOG, P = WORLD.log, WORLD.propensities
@@ -29,14 +31,14 @@ LOG, P = WORLD.log, WORLD.propensities
 
 def objective(model: MatrixFactorization, log: Ratings, weight: np.ndarray) -> float:
     """Eq. (14), term by term."""
-    found = model.parameters_
+    found = model.factors_
     error = log.rating - model.predict(log.users[log.user], log.items[log.item])
     loss = np.abs(error) if model.loss == "absolute" else error**2
-    l2 = effective_l2(
+    l2 = scaled_ridge(
         model.l2, log, n_factors=model.n_factors, penalizes_offsets=model.offsets == "regularized"
     )
     return float(
-        (weight * loss).sum() + l2 * found.penalty(with_offsets=model.offsets == "regularized")
+        (weight * loss).sum() + l2 * found.squared_norm(with_offsets=model.offsets == "regularized")
     )
 
 
@@ -60,10 +62,10 @@ def test_all_solvers_reach_the_same_optimum(offsets: Any) -> None:
 def test_momentum_never_raises_the_objective_and_beats_plain_alternation(offsets: Any) -> None:
     model = MatrixFactorization(5, 0.5, offsets=offsets, solver="als", tol=0, max_iter=60)
     with Workers(1) as workers:
-        solver = Alternating(model._problem(LOG, P.values, workers))
-        plain, value = model._begin(LOG, weighted_mean(LOG.rating, P.values)), np.inf
+        solver = AlternatingLeastSquares(model._make_objective(LOG, P.inverse, workers))
+        plain, value = model._make_start(LOG, weighted_mean(LOG.rating, P.inverse)), np.inf
         for _ in range(60):
-            plain, value = solver._sweep(plain)
+            plain, value = solver._sweep(plain, is_exact=True)
 
     history = model.fit(LOG, P).history_
 
@@ -85,7 +87,7 @@ def test_rough_sweeps_lower_the_objective_that_they_tell_and_end_where_exact_one
     }
     rough = MatrixFactorization(50, 20.0, **settings).fit(LOG, P)
     begun = MatrixFactorization(50, 20.0, **settings, max_iter=3).fit(LOG, P)
-    monkeypatch.setattr(problem, "WIDE", 10**9)
+    monkeypatch.setattr(problem, "MANY_UNKNOWNS", 10**9)
     exact = MatrixFactorization(50, 20.0, **settings).fit(LOG, P)
 
     true = objective(begun, LOG, 1 / P.values)
@@ -103,10 +105,10 @@ def test_rough_sweeps_of_rows_of_every_length_tell_the_objective_and_change_noth
     offsets: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some rows take steps, some are solved, some in pieces; lines are rotated piece by piece."""
-    monkeypatch.setattr(problem, "BY_STEPS", 10 * 56 * 8)
-    monkeypatch.setattr(problem, "LONGEST", 16)
-    monkeypatch.setattr(problem, "LINES_A_PIECE", 16)
-    start = MatrixFactorization(50, 20.0, offsets=offsets, max_iter=2).fit(LOG, P).parameters_
+    monkeypatch.setattr(problem, "MAX_BYTES_FOR_STEPS", 10 * 56 * 8)
+    monkeypatch.setattr(problem, "MAX_CELLS", 16)
+    monkeypatch.setattr(problem, "ROWS_PER_PIECE", 16)
+    start = MatrixFactorization(50, 20.0, offsets=offsets, max_iter=2).fit(LOG, P).factors_
     before = [
         part.copy()
         for part in (start.user_factors, start.user_offset, start.item_factors, start.item_offset)
@@ -115,7 +117,7 @@ def test_rough_sweeps_of_rows_of_every_length_tell_the_objective_and_change_noth
 
     fits = [
         MatrixFactorization(50, 20.0, offsets=offsets, max_iter=1, n_threads=n).fit(
-            LOG, P, warm_start=start
+            LOG, P, initial_factors=start
         )
         for n in (1, 2, 3)
     ]
@@ -130,8 +132,8 @@ def test_rough_sweeps_of_rows_of_every_length_tell_the_objective_and_change_noth
     ):
         assert np.array_equal(part, now)
     for other in fits[1:]:
-        assert np.array_equal(other.parameters_.user_factors, fits[0].parameters_.user_factors)
-        assert np.array_equal(other.parameters_.item_factors, fits[0].parameters_.item_factors)
+        assert np.array_equal(other.factors_.user_factors, fits[0].factors_.user_factors)
+        assert np.array_equal(other.factors_.item_factors, fits[0].factors_.item_factors)
 
 
 def test_rough_sweeps_refuse_numbers_out_of_range() -> None:
@@ -145,7 +147,7 @@ def test_long_rows_change_nothing_but_rounding(
     offsets: Any, n_threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = MatrixFactorization(3, 20.0, offsets=offsets, tol=1e-12).fit(LOG, P)
-    monkeypatch.setattr(problem, "LONGEST", 7)
+    monkeypatch.setattr(problem, "MAX_CELLS", 7)
 
     model = MatrixFactorization(3, 20.0, offsets=offsets, tol=1e-12, n_threads=n_threads).fit(
         LOG, P
@@ -157,9 +159,9 @@ def test_long_rows_change_nothing_but_rounding(
 
 
 def test_a_long_row_without_a_solution_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(problem, "LONGEST", 1)
+    monkeypatch.setattr(problem, "MAX_CELLS", 1)
 
-    with pytest.raises(UsageError, match=r"row \d+ has no unique solution at l2 = 0\. Raise l2"):
+    with pytest.raises(UsageError, match=r"user 0 \(10 ratings, 30 factors\) has no unique solution with l2=0\. Use l2 > 0"):
         MatrixFactorization(30, 0.0, offsets="none", solver="als", max_iter=2).fit(
             LOG.take(np.arange(20))
         )
@@ -231,7 +233,7 @@ def test_threads_are_not_seen_in_the_result(solver: Any, n_factors: int, loss: A
 
     for other in fits[1:]:
         assert other.history_ == fits[0].history_
-        assert np.array_equal(other.parameters_.user_factors, fits[0].parameters_.user_factors)
+        assert np.array_equal(other.factors_.user_factors, fits[0].factors_.user_factors)
 
 
 def test_constant_propensities_are_the_naive_model() -> None:
@@ -240,7 +242,7 @@ def test_constant_propensities_are_the_naive_model() -> None:
     one, other = MatrixFactorization(3, 5.0).fit(LOG, uniform), MatrixFactorization(3, 5.0).fit(LOG)
 
     np.testing.assert_allclose(
-        one.parameters_.user_factors, other.parameters_.user_factors, rtol=1e-6, atol=1e-9
+        one.factors_.user_factors, other.factors_.user_factors, rtol=1e-6, atol=1e-9
     )
 
 
@@ -258,7 +260,7 @@ def test_self_normalised_weights_rescale_the_penalty() -> None:
     ("rule", "code", "share"), [("user", LOG.user, LOG.n_items), ("item", LOG.item, LOG.n_users)]
 )
 def test_normalised_weights_add_up(rule: Any, code: np.ndarray, share: int) -> None:
-    totals = np.bincount(code, weights=1 / training_propensities(LOG, P, rule))
+    totals = np.bincount(code, weights=training_weights(LOG, P, normalize=rule))
 
     np.testing.assert_allclose(totals[np.unique(code)], share)
 
@@ -266,10 +268,10 @@ def test_normalised_weights_add_up(rule: Any, code: np.ndarray, share: int) -> N
 def test_the_scale_of_l2_is_the_authors() -> None:
     coat_sized = unskew.simulate(n_users=290, n_items=300, random_state=0).log
 
-    assert effective_l2(25.0, coat_sized, n_factors=40, penalizes_offsets=True) == pytest.approx(
+    assert scaled_ridge(25.0, coat_sized, n_factors=40, penalizes_offsets=True) == pytest.approx(
         89.9, abs=0.05
     )
-    assert effective_l2(5.0, coat_sized, n_factors=5, penalizes_offsets=True) == pytest.approx(
+    assert scaled_ridge(5.0, coat_sized, n_factors=5, penalizes_offsets=True) == pytest.approx(
         122.9, abs=0.05
     )
 
@@ -287,7 +289,7 @@ def test_float32_agrees_with_float64() -> None:
 def test_a_warm_start_goes_on() -> None:
     cold = MatrixFactorization(4, 5.0, tol=1e-9).fit(LOG, P)
 
-    warm = MatrixFactorization(4, 5.0, tol=1e-9).fit(LOG, P, warm_start=cold.parameters_)
+    warm = MatrixFactorization(4, 5.0, tol=1e-9).fit(LOG, P, initial_factors=cold.factors_)
 
     assert warm.n_iter_ < 5
     assert warm.objective_ == pytest.approx(cold.objective_, rel=1e-6)
@@ -295,14 +297,18 @@ def test_a_warm_start_goes_on() -> None:
 
 def test_unknown_users_and_items() -> None:
     model = MatrixFactorization(3, 5.0).fit(LOG, P)
-    found = model.parameters_
+    found = model.factors_
 
-    assert model.predict([-7], [4])[0] == pytest.approx(found.item_offset[4] + found.constant)
-    assert model.predict([4], [-7])[0] == pytest.approx(found.user_offset[4] + found.constant)
-    assert model.predict([-7], [-7])[0] == pytest.approx(found.constant)
+    assert model.predict([-7], [4], on_unknown="fallback")[0] == pytest.approx(found.item_offset[4] + found.global_offset)
+    assert model.predict([4], [-7], on_unknown="fallback")[0] == pytest.approx(found.user_offset[4] + found.global_offset)
+    with pytest.warns(UnskewWarning, match="1 of 1 users were not in the log of the fit"):
+        assert model.predict([-7], [0])[0] == pytest.approx(
+            found.item_offset[0] + found.global_offset
+        )
+    assert model.predict([-7], [-7], on_unknown="fallback")[0] == found.global_offset
     assert np.isnan(model.predict([-7, 4], [4, 4], on_unknown="nan")).tolist() == [True, False]
     with pytest.raises(
-        UnknownIdError, match="1 of 2 users were not in the log; the first is -7 at place 1"
+        UnknownIdError, match="1 of 2 users were not in the log of the fit; the first is -7 at row 1"
     ):
         model.predict([4, -7], [4, 4], on_unknown="raise")
 
@@ -310,7 +316,7 @@ def test_unknown_users_and_items() -> None:
 def test_offset_free_falls_back_on_the_mean() -> None:
     model = MatrixFactorization(3, 5.0, offsets="none").fit(LOG, P)
 
-    assert model.predict([-7], [4])[0] == pytest.approx(np.average(LOG.rating, weights=P.inverse))
+    assert model.predict([-7], [4], on_unknown="fallback")[0] == pytest.approx(np.average(LOG.rating, weights=P.inverse))
 
 
 def test_recommendations_are_the_best_unseen_items() -> None:
@@ -375,7 +381,7 @@ def test_a_checkpoint_of_the_same_run_goes_on_to_the_same_bits(
     straight = MatrixFactorization(**settings, max_iter=30).fit(LOG, P)
 
     assert resumed.history_ == straight.history_
-    assert np.array_equal(resumed.parameters_.item_factors, straight.parameters_.item_factors)
+    assert np.array_equal(resumed.factors_.item_factors, straight.factors_.item_factors)
 
 
 def test_a_checkpoint_from_before_a_field_had_its_place_is_read(tmp_path: Path) -> None:
@@ -418,7 +424,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path: Path, solver: str) -> N
     straight = MatrixFactorization(**settings, max_iter=n_done + 5).fit(LOG, P)
 
     assert resumed.history_ == straight.history_
-    assert np.array_equal(resumed.parameters_.user_factors, straight.parameters_.user_factors)
+    assert np.array_equal(resumed.factors_.user_factors, straight.factors_.user_factors)
 
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
@@ -435,7 +441,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     ("settings", "match"),
     [
         ({"n_factors": -1}, "n_factors must be a whole number"),
-        ({"n_factors": 0, "offsets": "none"}, "n_factors must be at least 1 without offsets"),
+        ({"n_factors": 0, "offsets": "none"}, "n_factors=0 with offsets='none' leaves nothing to fit"),
         ({"l2": -1.0}, "l2 must be a finite number"),
         ({"max_iter": 0}, "max_iter must be a whole number, at least 1"),
         ({"tol": float("nan")}, "tol must be a finite number"),

@@ -25,7 +25,7 @@ from unskew.errors import (
     UnknownNameError,
     UsageError,
 )
-from unskew.factorization.solution import run
+from unskew.factorization.solution import minimize
 from unskew.io.model_files import read_model
 from unskew.latent.mechanisms import AtRandom, ByValue, ByValueAndItem, Effects, PseudoCells
 from unskew.latent.mixture import Cells, Expectation
@@ -36,6 +36,8 @@ from unskew.models.mixture import MultinomialMixture
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
 from unskew.threads import Workers
 from unskew.types import Matrix, Vector
+
+pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.ConvergenceWarning")
 
 MU = {1: 0.05, 2: 0.08, 3: 0.15, 4: 0.3, 5: 0.5}
 SETTINGS = [
@@ -290,7 +292,7 @@ def test_the_best_start_is_kept() -> None:
     with Workers(1) as workers:
         solver = Expectation(cells, ByValue(None), model.smoothing, 0.0, workers)
         alone = [
-            run(solver, lambda start=start: (start,), max_iter=8, tol=-1.0)
+            minimize(solver, (start,), max_iter=8, tol=None)
             for start in model._starts(cells, effects)
         ]
 
@@ -512,7 +514,9 @@ def test_cross_validation_scales_the_propensities_to_its_folds() -> None:
     p = np.array([MU[rating] for rating in LOG.rating])
     model = MultinomialMixture("cpt-v", n_restarts=1, max_iter=20)
 
-    found = unskew.cross_validate(model, LOG, p, grid={"n_clusters": [1, 3]}, n_folds=3)
+    found = unskew.cross_validate(
+        model, LOG, propensities=p, grid={"n_clusters": [1, 3]}, n_folds=3
+    )
 
     assert set(found.best_params) == {"n_clusters"}
     np.testing.assert_allclose(found.best_model.value_propensities_[0], list(MU.values()))
@@ -617,7 +621,9 @@ def test_on_its_own_ground_it_beats_factorisations_naive_and_weighted() -> None:
     naive = unskew.cross_validate(
         MatrixFactorization(), log, grid=grid, estimator="naive"
     ).best_model
-    weighted = unskew.cross_validate(MatrixFactorization(), log, p, grid=grid).best_model
+    weighted = unskew.cross_validate(
+        MatrixFactorization(), log, propensities=p, grid=grid
+    ).best_model
     random, by_value = fitted("mar", log=log, n_restarts=5), fitted("cpt-v", log=log, n_restarts=5)
 
     assert risk(by_value) < 0.98 * risk(weighted) < risk(naive)

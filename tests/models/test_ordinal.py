@@ -25,10 +25,12 @@ from unskew.errors import (
 from unskew.io.model_files import read_model
 from unskew.latent.ordinal_likelihood import OrdinalLikelihood, draw_unlogged, even_ranges
 from unskew.latent.ordinal_parameters import OrdinalParameters, item_cuts
-from unskew.models import discrete, ordinal
+from unskew.models import distribution, ordinal
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.ordinal import EFFECTS, OrdinalFactorization
 from unskew.threads import Workers
+
+pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.ConvergenceWarning")
 
 
 def sigma(x: Any) -> Any:
@@ -656,7 +658,7 @@ def test_predictions_do_not_depend_on_blocks_or_threads(
     one_by_one = np.concatenate([model.predict(users[[k]], items[[k]]) for k in range(40)])
     whole, scores = model.predict(users, items), model.recommend(ids[0], k=5).scores
     shares = model.predict_distribution(users, items)
-    monkeypatch.setattr(discrete, "BLOCK_PAIRS", 64)
+    monkeypatch.setattr(distribution, "BLOCK_PAIRS", 64)
 
     for n_threads in (1, 3):
         model.set_params(n_threads=n_threads)
@@ -674,7 +676,7 @@ def test_lines_of_items_are_made_once_for_all_blocks(monkeypatch: pytest.MonkeyP
         return lines(self, user, item)
 
     monkeypatch.setattr(OrdinalParameters, "lines", counted)
-    monkeypatch.setattr(discrete, "BLOCK_PAIRS", 16)
+    monkeypatch.setattr(distribution, "BLOCK_PAIRS", 16)
     model.recommend(LOG.users)
     model.predict(LOG.users[LOG.user], LOG.items[LOG.item])
 

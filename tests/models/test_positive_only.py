@@ -12,15 +12,23 @@ from sklearn.base import clone
 
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPropensityError, NotFittedError, UnknownIdError, UsageError
-from unskew.factorization.all_cells import AllCellsRecommender
 from unskew.io.model_files import read_model
+from unskew.models.all_cells import AllCellsRecommender
 from unskew.models.all_rank import AllRank
 from unskew.models.exposure import ExposureFactorization
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.relevance import RelevanceFactorization
 from unskew.models.weighted import WeightedFactorization
 
+pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.ConvergenceWarning")
+
 MODELS = (AllRank, WeightedFactorization, ExposureFactorization, RelevanceFactorization)
+PENALTIES = {
+    AllRank: "ridge_per_weight",
+    WeightedFactorization: "ridge",
+    ExposureFactorization: "prior_precision",
+    RelevanceFactorization: "l2",
+}
 every_model = pytest.mark.parametrize("kind", MODELS)
 
 
@@ -38,12 +46,12 @@ LOG = some_log()
 
 
 def matrix_of(model: AllCellsRecommender) -> np.ndarray:
-    found = model.parameters_
+    found = model.factors_
     return (
         found.user_factors @ found.item_factors.T
         + found.user_offset[:, None]
         + found.item_offset
-        + found.constant
+        + found.global_offset
     )
 
 
@@ -71,15 +79,15 @@ def test_a_fit_converges_and_says_so(kind: Any) -> None:
 def test_threads_are_not_seen_in_the_result(
     kind: Any, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("unskew.factorization.objective.CELLS_A_TASK", 20)
-    monkeypatch.setattr("unskew.factorization.exposure.LEAST_ROWS", 5)
+    monkeypatch.setattr("unskew.factorization.objective.CELLS_PER_TASK", 20)
+    monkeypatch.setattr("unskew.factorization.exposure.MIN_ROWS", 5)
     fits = [kind(3, max_iter=6, dtype=dtype, n_threads=n).fit(LOG) for n in (1, 2, 3)]
 
     for other in fits[1:]:
         assert other.history_ == fits[0].history_
-        assert np.array_equal(other.parameters_.user_factors, fits[0].parameters_.user_factors)
-        assert np.array_equal(other.parameters_.item_factors, fits[0].parameters_.item_factors)
-    assert fits[0].parameters_.user_factors.dtype == dtype
+        assert np.array_equal(other.factors_.user_factors, fits[0].factors_.user_factors)
+        assert np.array_equal(other.factors_.item_factors, fits[0].factors_.item_factors)
+    assert fits[0].factors_.user_factors.dtype == dtype
 
 
 @every_model
@@ -130,7 +138,7 @@ def test_a_saved_model_is_the_same(kind: Any, tmp_path: Path) -> None:
 def test_scikit_learn_can_clone_it(kind: Any) -> None:
     copy = clone(kind(7, 2.0, max_iter=3).fit(LOG))
 
-    assert repr(copy) == f"{kind.__name__}(n_factors=7, l2=2.0, max_iter=3)"
+    assert repr(copy) == f"{kind.__name__}(n_factors=7, {PENALTIES[kind]}=2.0, max_iter=3)"
     with pytest.raises(NotFittedError, match="is not fitted yet"):
         copy.predict([1], [1])
 
@@ -140,9 +148,9 @@ def test_users_and_items_without_a_rating_and_unknown_ones_get_the_fallback(kind
     model = kind(3, tol=1e-5).fit(LOG)
     fallback = getattr(model, "missing_rating", 0.0)
 
-    assert model.predict([0, 3, -7, 3, -7], [3, 29, 3, -7, -7]) == pytest.approx(
-        [fallback] * 5, abs=1e-10
-    )
+    assert model.predict(
+        [0, 3, -7, 3, -7], [3, 29, 3, -7, -7], on_unknown="fallback"
+    ) == pytest.approx([fallback] * 5, abs=1e-10)
     assert np.isnan(model.predict([-7], [3], on_unknown="nan")[0])
     with pytest.raises(UnknownIdError, match="1 of 1 users were not in the log"):
         model.predict([-7], [3], on_unknown="raise")
@@ -157,7 +165,7 @@ def test_recommendations_are_the_best_items_that_the_log_does_not_have(kind: Any
     found = model.recommend(np.arange(1, 6), k=7)
 
     np.testing.assert_allclose(found.scores, -np.sort(-scores[1:6], axis=1)[:, :7], rtol=1e-12)
-    assert model.recommend([-7], k=3).items.shape == (1, 3)
+    assert model.recommend([-7], k=3, on_unknown="fallback").items.shape == (1, 3)
 
 
 @every_model
@@ -197,28 +205,28 @@ def test_more_factors_than_users_or_items_are_fine(kind: Any) -> None:
 def test_a_warm_start_goes_on(kind: Any) -> None:
     cold = kind(3, tol=1e-9, max_iter=600).fit(LOG)
 
-    warm = kind(3, tol=1e-9, max_iter=600).fit(LOG, warm_start=cold.parameters_)
+    warm = kind(3, tol=1e-9, max_iter=600).fit(LOG, initial_factors=cold.factors_)
 
     assert warm.objective_ <= cold.objective_ + 1e-6 * abs(cold.objective_)
     if kind is not ExposureFactorization:  # whose exposure starts anew
         assert warm.n_iter_ <= 5
     with pytest.raises(
         UsageError,
-        match=r"warm_start has \(users, items, factors\) \(40, 30, 3\), but this fit has \(40, 30, 4\)",
+        match=r"initial_factors has \(users, items, factors\) \(40, 30, 3\), but the fit has \(40, 30, 4\)",
     ):
-        kind(4).fit(LOG, warm_start=cold.parameters_)
+        kind(4).fit(LOG, initial_factors=cold.factors_)
 
 
 @every_model
 def test_offsets_of_a_warm_start_that_the_model_has_not_are_dropped(kind: Any) -> None:
-    from_another = MatrixFactorization(3, 5.0).fit(LOG).parameters_
+    from_another = MatrixFactorization(3, 5.0).fit(LOG).factors_
 
-    model = kind(3, max_iter=2).fit(LOG, warm_start=from_another)
+    model = kind(3, max_iter=2).fit(LOG, initial_factors=from_another)
 
-    assert from_another.constant > 1
-    assert model.parameters_.constant == getattr(model, "missing_rating", 0.0)
-    assert not model.parameters_.item_offset.any()
-    assert not model.parameters_.user_offset.any()
+    assert from_another.global_offset > 1
+    assert model.factors_.global_offset == getattr(model, "missing_rating", 0.0)
+    assert not model.factors_.item_offset.any()
+    assert not model.factors_.user_offset.any()
 
 
 @every_model
@@ -231,13 +239,13 @@ def test_the_same_seed_is_the_same_fit_and_another_is_another(kind: Any) -> None
 
 @pytest.mark.parametrize("kind", [AllRank, WeightedFactorization, RelevanceFactorization])
 def test_propensities_matter_and_are_checked(kind: Any) -> None:
-    chances = np.random.default_rng(0).uniform(0.2, 1, len(LOG))
+    propensities = np.random.default_rng(0).uniform(0.2, 1, len(LOG))
 
-    plain, weighted = kind(3, max_iter=5).fit(LOG), kind(3, max_iter=5).fit(LOG, chances)
+    plain, weighted = kind(3, max_iter=5).fit(LOG), kind(3, max_iter=5).fit(LOG, propensities)
 
     assert weighted.objective_ != plain.objective_
     with pytest.raises(BadPropensityError, match="got propensities of shape"):
-        kind(3).fit(LOG, chances[:-1])
+        kind(3).fit(LOG, propensities[:-1])
 
 
 @pytest.mark.parametrize(
@@ -253,33 +261,53 @@ def test_propensities_matter_and_are_checked(kind: Any) -> None:
         ),
         *((kind, {"dtype": "float16"}, "unknown dtype 'float16'") for kind in MODELS),
         *(
-            (kind, {"l2": -1.0}, r"l2 must be a finite number(, at least| above) 0; got -1\.0")
+            (
+                kind,
+                {PENALTIES[kind]: -1.0},
+                r"must be a finite number, (at least|above) 0; got -1\.0",
+            )
             for kind in MODELS
         ),
         *(
-            (kind, {"l2": "much"}, r"l2 must be a finite number(, at least| above) 0; got 'much'")
+            (kind, {PENALTIES[kind]: "much"}, "must be a finite number, .* 0; got 'much'")
             for kind in MODELS
         ),
-        (AllRank, {"missing_weight": 1.0}, "missing_weight must be below 1"),
+        (
+            AllRank,
+            {"missing_weight": 1.0},
+            "missing_weight must be a finite number, at least 0 and below 1",
+        ),
         (AllRank, {"missing_weight": -0.1}, "missing_weight must be a finite number, at least 0"),
         (
             AllRank,
             {"missing_rating": np.nan},
-            "missing_rating must be the rating that silence stands for; got nan",
+            "missing_rating must be a finite number; got nan",
         ),
-        (WeightedFactorization, {"alpha": 0.0}, r"alpha must be a finite number above 0; got 0\.0"),
+        (
+            WeightedFactorization,
+            {"alpha": 0.0},
+            r"alpha must be a finite number, above 0; got 0\.0",
+        ),
         (WeightedFactorization, {"unit": np.inf}, "unit must be a finite number"),
         (
             WeightedFactorization,
             {"confidence": "square"},
-            "unknown confidence 'square'; valid ones are: linear, log",
+            "unknown confidence 'square'; valid names are: linear, log",
         ),
-        (ExposureFactorization, {"l2": 0.0}, "l2 must be a finite number above 0"),
-        (ExposureFactorization, {"exposure": 1.0}, "exposure must lie between 0 and 1"),
+        (
+            ExposureFactorization,
+            {"prior_precision": 0.0},
+            "prior_precision must be a finite number, above 0",
+        ),
+        (
+            ExposureFactorization,
+            {"exposure": 1.0},
+            "exposure must be a finite number, above 0 and below 1",
+        ),
         (
             ExposureFactorization,
             {"prior": (0.5, 1.0)},
-            "prior must be the two numbers a and b, each at least 1",
+            r"prior must be a finite number, at least 1; got 0\.5",
         ),
         (
             ExposureFactorization,
@@ -289,20 +317,24 @@ def test_propensities_matter_and_are_checked(kind: Any) -> None:
         (
             ExposureFactorization,
             {"precision": np.nan},
-            "precision must be a finite number above 0; got nan",
+            "precision must be a finite number, above 0; got nan",
         ),
         (RelevanceFactorization, {"power": -1.0}, "power must be a finite number, at least 0"),
         (
             ExposureFactorization,
-            {"threshold": 6.0},
-            "no rating reaches threshold=6; the highest is 5. Lower it",
+            {"relevance_threshold": 6.0},
+            "no rating reaches relevance_threshold=6; the highest is 5. Lower it",
         ),
         (
             RelevanceFactorization,
-            {"threshold": "high"},
-            "threshold must be the least rating that counts as a click",
+            {"relevance_threshold": "high"},
+            "relevance_threshold must be the lowest rating that counts as a click",
         ),
-        (RelevanceFactorization, {"floor": 0.0}, r"floor must lie in \(0, 1\]"),
+        (
+            RelevanceFactorization,
+            {"floor": 0.0},
+            "floor must be a finite number, above 0 and at most 1",
+        ),
         (RelevanceFactorization, {"offsets": "some"}, "unknown offsets 'some'"),
     ],
 )
@@ -315,5 +347,5 @@ def test_settings_out_of_range_are_refused(kind: Any, settings: dict[str, Any], 
 def test_a_rating_of_zero_is_no_click(kind: Any) -> None:
     log = Ratings.from_arrays([0, 0, 1], [0, 1, 1], [1, 0, 1])
 
-    with pytest.raises(UsageError, match="some ratings are 0, which is no click"):
+    with pytest.raises(UsageError, match="the rating at row 1 .* is 0, which is not a click"):
         kind(1).fit(log)

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from unskew.data.ratings import Ratings
-from unskew.factorization.weights import effective_l2
+from unskew.factorization.weights import scaled_ridge
 from unskew.models.matrix_factorization import MatrixFactorization
-from unskew.models.relevance import RelevanceFactorization, popularity
+from unskew.models.relevance import RelevanceFactorization, popularity_exposure
+
+pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.ConvergenceWarning")
 
 
 def clicks(shape: tuple[int, int] = (25, 18), seed: int = 0) -> Ratings:
@@ -20,12 +22,12 @@ def clicks(shape: tuple[int, int] = (25, 18), seed: int = 0) -> Ratings:
 
 
 def matrix_of(model: Any) -> np.ndarray:
-    found = model.parameters_
+    found = model.factors_
     return (
         found.user_factors @ found.item_factors.T
         + found.user_offset[:, None]
         + found.item_offset
-        + found.constant
+        + found.global_offset
     )
 
 
@@ -48,9 +50,9 @@ def test_the_fit_minimises_the_two_weighted_terms(offsets: Any) -> None:
     model = RelevanceFactorization(3, 0.5, offsets=offsets, tol=1e-14, max_iter=5000).fit(LOG, P)
     inverse = np.zeros((LOG.n_users, LOG.n_items))
     inverse[LOG.user, LOG.item] = 1 / P
-    f, found = matrix_of(model), model.parameters_
-    l2 = effective_l2(0.5, LOG, n_factors=3, penalizes_offsets=offsets == "regularized")
-    penalty = l2 * found.penalty(with_offsets=offsets == "regularized")
+    f, found = matrix_of(model), model.factors_
+    l2 = scaled_ridge(0.5, LOG, n_factors=3, penalizes_offsets=offsets == "regularized")
+    penalty = l2 * found.squared_norm(with_offsets=offsets == "regularized")
     two_terms = float((inverse * (1 - f) ** 2 + (1 - inverse) * f**2).sum()) + penalty
     slope = 2 * (inverse * (f - 1) + (1 - inverse) * f)
 
@@ -68,12 +70,12 @@ def test_the_fit_minimises_the_two_weighted_terms(offsets: Any) -> None:
 def test_exposure_is_the_popularity_of_items_by_hand() -> None:
     log = Ratings.from_codes([0, 1, 2, 3, 0, 0], [0, 0, 0, 0, 1, 2], np.ones(6), shape=(4, 4))
 
-    assert popularity(log, power=0.5, floor=0.01) == pytest.approx([1, 1, 1, 1, 0.5, 0.5])
-    assert popularity(log, power=1.0, floor=0.3) == pytest.approx([1, 1, 1, 1, 0.3, 0.3])
+    assert popularity_exposure(log, power=0.5, floor=0.01) == pytest.approx([1, 1, 1, 1, 0.5, 0.5])
+    assert popularity_exposure(log, power=1.0, floor=0.3) == pytest.approx([1, 1, 1, 1, 0.3, 0.3])
 
 
 def test_popularity_is_what_is_used_without_propensities() -> None:
-    assumed = popularity(LOG, power=0.7, floor=0.2)
+    assumed = popularity_exposure(LOG, power=0.7, floor=0.2)
 
     one, other = (
         RelevanceFactorization(3, power=0.7, floor=0.2, max_iter=5).fit(LOG, p)
@@ -86,7 +88,7 @@ def test_popularity_is_what_is_used_without_propensities() -> None:
 def test_ratings_below_the_threshold_are_no_clicks_but_are_not_recommended_again() -> None:
     clicked = LOG.take(LOG.rating >= 4)
 
-    one = RelevanceFactorization(3, threshold=4, max_iter=5).fit(LOG, P)
+    one = RelevanceFactorization(3, relevance_threshold=4, max_iter=5).fit(LOG, P)
     other = RelevanceFactorization(3, max_iter=5).fit(clicked, P[LOG.rating >= 4])
 
     assert one.history_ == other.history_

@@ -8,12 +8,16 @@ import numpy as np
 import pytest
 
 from unskew import simulate
-from unskew.metrics.names import find_metric
-from unskew.paper.draws import all_deltas, draw_estimates, two_streams
-from unskew.paper.figure2 import figure2
-from unskew.paper.matrices import prediction_matrices
+from unskew.metrics.metric import find_metric
+from unskew.paper.completion import ALPHAS
+from unskew.paper.draws import (
+    all_deltas,
+    draw_estimates,
+    prediction_matrices,
+    spawn_generators,
+)
+from unskew.paper.figure2 import reproduce_figure2
 from unskew.paper.reproduction import Reproduction
-from unskew.paper.world import ALPHAS
 from unskew.simulation.observation import ByRating, Observation
 from unskew.theory import ips_variance
 from unskew.types import Matrix
@@ -27,7 +31,10 @@ CLOSED_FORM = {
     0.0625: {"scale": 0.5109, "naive": 2.500, "ips": 0.309, "snips": 0.185},
     0.03125: {"scale": 0.5402, "naive": 2.521, "ips": 0.850, "snips": 0.506},
 }
-"""The paper's k and the RMSE for MSE, mean over the five predictions: they follow from the marginals alone."""
+"""The paper's k, and the RMSE for MSE averaged over the five predictions.
+
+They follow from the marginals alone.
+"""
 Rows = Mapping[tuple[str, float, str], Mapping[str, Any]]
 
 
@@ -35,7 +42,7 @@ Rows = Mapping[tuple[str, float, str], Mapping[str, Any]]
 def result() -> Reproduction:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("UNSKEW_DATA", raising=False)
-        return figure2(trials=TRIALS, seed=0)
+        return reproduce_figure2(trials=TRIALS, random_state=0)
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +76,8 @@ def test_the_error_of_ips_is_that_of_the_variance_formula(
     truth: np.ndarray, squared_errors: Matrix, alpha: float
 ) -> None:
     seen = Observation.of(truth, ByRating(alpha), density=0.05)
-    chance = seen.propensities(slice(0, len(truth))).ravel()
-    rmse = np.mean([np.sqrt(ips_variance(delta, chance)) for delta in squared_errors])
+    propensity = seen.propensities(slice(0, len(truth))).ravel()
+    rmse = np.mean([np.sqrt(ips_variance(delta, propensity)) for delta in squared_errors])
 
     assert seen.scale == pytest.approx(CLOSED_FORM[alpha]["scale"], abs=6e-5)
     assert rmse == pytest.approx(CLOSED_FORM[alpha]["ips"], rel=0.005)
@@ -81,7 +88,7 @@ def test_draws_at_the_papers_alpha_scatter_as_the_closed_form_says(
 ) -> None:
     """An RMSE of 50 draws has an error of 10 %: 40 % is four of them, for a fixed seed."""
     seen = Observation.of(truth, ByRating(0.25), density=0.05)
-    draws = draw_estimates(squared_errors, seen, trials=50, seed=1)
+    draws = draw_estimates(squared_errors, seen, trials=50, random_state=1)
 
     for estimator in ("ips", "snips"):
         rmse = np.sqrt(((draws.estimates[estimator] - draws.true) ** 2).mean(axis=0)).mean()
@@ -93,7 +100,7 @@ def test_draws_at_the_papers_alpha_scatter_as_the_closed_form_says(
 def test_the_figure_is_within_sampling_error_of_the_closed_form(
     rows: Rows, alpha: float, estimator: str
 ) -> None:
-    """Naive is off by its bias, so 1 % will do below alpha = 1; the others by chance alone, 16 draws of it."""
+    """Below alpha = 1 the error of naive is its bias; all other errors are those of 16 draws."""
     is_bias = estimator == "naive" and alpha < 1
     tolerance = 0.01 if is_bias else 4 / (2 * TRIALS) ** 0.5
 
@@ -145,14 +152,17 @@ def test_the_table_shows_the_error_alone_and_says_what_it_is(result: Reproductio
 
 def test_the_summary_names_the_truth(result: Reproduction, movielens_folder: Path) -> None:
     assert result.summary.endswith("Truth: simulated, as large as MovieLens 100K.")
-    assert "Truth: MovieLens 100K, completed by" in figure2(data=movielens_folder, trials=2).summary
+    assert (
+        "Truth: MovieLens 100K, completed by"
+        in reproduce_figure2(data=movielens_folder, trials=2).summary
+    )
 
 
 # Draws
 
 
-def test_predictions_and_draws_use_other_random_numbers_than_the_world() -> None:
-    streams = [*two_streams(0), *np.random.default_rng(0).spawn(2), *two_streams(1)]
+def test_predictions_and_draws_use_other_random_numbers_than_the_simulation() -> None:
+    streams = [*spawn_generators(0), *np.random.default_rng(0).spawn(2), *spawn_generators(1)]
 
     assert len({rng.random() for rng in streams}) == 6
 
@@ -161,11 +171,13 @@ def test_draws_are_seeded_and_need_not_be_made_in_one_go() -> None:
     world = simulate(30, 40, density=0.1, alpha=0.5, random_state=0)
     deltas = np.random.default_rng(0).random((2, world.truth.size))
     three, again, five = (
-        draw_estimates(deltas, world.observation, trials=n, seed=4) for n in (3, 3, 5)
+        draw_estimates(deltas, world.observation, trials=n, random_state=4) for n in (3, 3, 5)
     )
 
     for name in ("naive", "ips", "snips"):
         assert three.estimates[name].tolist() == again.estimates[name].tolist()
         assert three.estimates[name].tolist() == five.estimates[name][:3].tolist()
-        assert three.std(name) == pytest.approx(three.estimates[name].std(axis=0, ddof=1))
-        assert three.mean(name) == pytest.approx(three.estimates[name].mean(axis=0))
+        for risk in (0, 1):
+            values = three.estimates[name][:, risk]
+            summary = {"mean": values.mean(), "std": values.std(ddof=1)}
+            assert three.summarize(risk)[name] == pytest.approx(summary)

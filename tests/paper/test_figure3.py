@@ -13,10 +13,17 @@ from scipy import stats
 from unskew import MatrixFactorization, NaiveBayesPropensity, cross_validate, simulate
 from unskew.errors import PropensityWarning, UnknownNameError, UsageError
 from unskew.paper import figure3 as module
-from unskew.paper.draws import random_ratings
-from unskew.paper.figure3 import SAMPLE_SIZES, Fit, Trial, error_of_all_cells, figure3, t_interval
+from unskew.paper.completion import ALPHAS, GroundTruth, find_ground_truth
+from unskew.paper.draws import sample_ratings
+from unskew.paper.figure3 import (
+    SAMPLE_SIZES,
+    FactorizationScore,
+    TrialFits,
+    mse_of_all_cells,
+    reproduce_figure3,
+    t_interval,
+)
 from unskew.paper.reproduction import Reproduction
-from unskew.paper.world import ALPHAS, World, find_world
 
 L2 = (0.5, 5)
 SIZES = (20, 2000)
@@ -24,25 +31,25 @@ Rows = Mapping[tuple[float, str, str | None], Mapping[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def world() -> World:
-    return World(
+def ground_truth() -> GroundTruth:
+    return GroundTruth(
         simulate(60, 100, density=0.05, noise=0.1, n_factors=2, random_state=0).truth,
         "Truth: small.",
     )
 
 
 @pytest.fixture(scope="module", autouse=True)
-def in_the_small_world(world: World) -> Iterator[None]:
-    """With few factors, to be quick."""
+def use_the_small_world(ground_truth: GroundTruth) -> Iterator[None]:
+    """Fewer factors and cells, for speed."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "find_world", lambda data, *, seed: world)
+        patch.setattr(module, "find_ground_truth", lambda data, *, random_state: ground_truth)
         patch.setattr(module, "N_FACTORS", 3)
         yield
 
 
 @pytest.fixture(scope="module")
 def result() -> Reproduction:
-    return figure3(trials=3, seed=1, l2=L2)
+    return reproduce_figure3(trials=3, random_state=1, l2=L2)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +59,7 @@ def rows(result: Reproduction) -> Rows:
 
 @pytest.fixture(scope="module")
 def right() -> Reproduction:
-    return figure3(panel="right", trials=3, seed=1, l2=L2, sample_sizes=SIZES)
+    return reproduce_figure3(panel="right", trials=3, random_state=1, l2=L2, sample_sizes=SIZES)
 
 
 def by_key(result: Reproduction, axis: str = "alpha") -> Rows:
@@ -105,32 +112,39 @@ def test_the_table_and_the_words(result: Reproduction, rows: Rows) -> None:
     assert result.summary.endswith("Truth: small.")
     assert f"MF-IPS has {rows[0.25, 'MF-IPS', None]['ours']:.3f}" in result.summary
     assert "36 of 36 searches chose an end of the grid" in result.summary
-    assert (result.trials, result.seed, result.unit) == (3, 1, "trial")
+    assert (result.trials, result.random_state, result.unit) == (3, 1, "trial")
 
 
 # Its numbers
 
 
-def test_a_trial_is_a_search_and_a_fit_to_all_of_its_log(world: World, rows: Rows) -> None:
+def test_a_trial_is_a_search_and_a_fit_to_all_of_its_log(
+    ground_truth: GroundTruth, rows: Rows
+) -> None:
     """All trials at alpha = 0.25, done by hand."""
     mse = {"MF-IPS": [], "MF-Naive": []}
     for trial in range(3):
         rng = np.random.default_rng((1, 3, 2, trial))
-        log, propensities = world.observation(0.25).draw(rng)
+        log, propensities = ground_truth.observation(0.25).draw(rng)
         seed = int(rng.integers(2**31))
         model = MatrixFactorization(
             3, offsets="free", tol=3e-5, max_iter=100, dtype="float32", random_state=seed
         )
-        for name, known in (("MF-IPS", propensities), ("MF-Naive", None)):
-            found = cross_validate(
-                model, log, known, grid={"l2": L2}, n_folds=4, random_state=seed
+        for name, propensity_model in (("MF-IPS", propensities), ("MF-Naive", None)):
+            fitted = cross_validate(
+                model,
+                log,
+                propensities=propensity_model,
+                grid={"l2": L2},
+                n_folds=4,
+                random_state=seed,
             ).best_model
-            everyone, everything = (
+            all_users, all_items = (
                 np.repeat(log.users, log.n_items),
                 np.tile(log.items, log.n_users),
             )
             mse[name].append(
-                np.mean((found.predict(everyone, everything) - world.truth.ravel()) ** 2)
+                np.mean((fitted.predict(all_users, all_items) - ground_truth.ratings.ravel()) ** 2)
             )
 
     for name, values in mse.items():
@@ -138,7 +152,7 @@ def test_a_trial_is_a_search_and_a_fit_to_all_of_its_log(world: World, rows: Row
 
 
 def test_trials_are_seeded_and_more_of_them_keep_the_first(rows: Rows) -> None:
-    two, again = (figure3(trials=2, seed=1, l2=L2) for _ in range(2))
+    two, again = (reproduce_figure3(trials=2, random_state=1, l2=L2) for _ in range(2))
 
     assert two.rows == again.rows
     for alpha in ALPHAS:
@@ -149,7 +163,7 @@ def test_trials_are_seeded_and_more_of_them_keep_the_first(rows: Rows) -> None:
 
 
 def test_without_selection_both_models_are_alike(rows: Rows) -> None:
-    """Weights are then all 1 / 0.05 in one and U I / n in the other, which differ by the luck of how many cells are seen."""
+    """Weights are 1 / 0.05 in one and U I / n in the other, and n, the number of cells, varies."""
     assert rows[1.0, "MF-IPS", None]["ours"] == pytest.approx(
         rows[1.0, "MF-Naive", None]["ours"], rel=0.05
     )
@@ -163,19 +177,19 @@ def test_selection_hurts_the_naive_model_more(rows: Rows) -> None:
 
 
 def test_heavy_weights_make_no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads that silence warnings by turns could let one through in between, so that all are silenced around them."""
+    """Warnings are ignored outside of the threads: filters within threads would race."""
 
-    def noisy(*_: object) -> Trial:
+    def noisy(*_: object) -> TrialFits:
         warnings.warn("a few large weights decide", PropensityWarning, stacklevel=1)
-        return Trial(
-            dict.fromkeys(("MF-IPS", "MF-Naive"), Fit(1, 0.5, 0.5)),
-            dict.fromkeys(SAMPLE_SIZES, Fit(1, 0.5, 0.5)),
+        return TrialFits(
+            dict.fromkeys(("MF-IPS", "MF-Naive"), FactorizationScore(1, 0.5, 0.5)),
+            dict.fromkeys(SAMPLE_SIZES, FactorizationScore(1, 0.5, 0.5)),
         )
 
-    monkeypatch.setattr(module, "_trial", noisy)
+    monkeypatch.setattr(module, "_run_trial", noisy)
 
-    assert figure3(trials=2).table["MF-IPS"] == ["0.500 ± 0.000"] * 6
-    assert figure3(trials=2, panel="both").table["MF-IPS-NB"] == [""] * 6 + ["0.500"] * 4
+    assert reproduce_figure3(trials=2).table["MF-IPS"] == ["0.500 ± 0.000"] * 6
+    assert reproduce_figure3(trials=2, panel="both").table["MF-IPS-NB"] == [""] * 6 + ["0.500"] * 4
 
 
 # The right panel
@@ -242,24 +256,29 @@ def test_what_does_not_depend_on_the_sample_is_that_of_the_left_panel(
         assert values == {rows[0.25, model, None]["ours"]}
 
 
-def test_a_trial_on_the_right_by_hand(world: World, right: Reproduction) -> None:
+def test_a_trial_on_the_right_by_hand(ground_truth: GroundTruth, right: Reproduction) -> None:
     mse: dict[int, list[float]] = {size: [] for size in SIZES}
     for trial in range(3):
         rng = np.random.default_rng((1, 3, 2, trial))
-        log, _ = world.observation(0.25).draw(rng)
+        log, _ = ground_truth.observation(0.25).draw(rng)
         seed = int(rng.integers(2**31))
-        sample = random_ratings(world.truth, max(SIZES), rng)
+        sample = sample_ratings(ground_truth.ratings, max(SIZES), rng)
         for size in SIZES:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", PropensityWarning)
-                known = NaiveBayesPropensity().fit(log, mcar=sample[:size])
+                propensity_model = NaiveBayesPropensity().fit(log, mcar=sample[:size])
                 model = MatrixFactorization(
                     3, offsets="free", tol=3e-5, max_iter=100, dtype="float32", random_state=seed
                 )
-                found = cross_validate(
-                    model, log, known, grid={"l2": L2}, n_folds=4, random_state=seed
+                fitted = cross_validate(
+                    model,
+                    log,
+                    propensities=propensity_model,
+                    grid={"l2": L2},
+                    n_folds=4,
+                    random_state=seed,
                 ).best_model
-            mse[size].append(error_of_all_cells(found, world))
+            mse[size].append(mse_of_all_cells(fitted, ground_truth.ratings))
 
     for size in SIZES:
         assert by_key(right, "sample_size")[size, "MF-IPS-NB", None]["ours"] == pytest.approx(
@@ -272,8 +291,8 @@ def test_both_panels_are_the_two_of_them(
 ) -> None:
     fitted = []
     fit = module._fit
-    monkeypatch.setattr(module, "_fit", lambda *given: fitted.append(1) or fit(*given))
-    both = figure3(panel="both", trials=3, seed=1, l2=L2, sample_sizes=SIZES)
+    monkeypatch.setattr(module, "_fit", lambda *args: fitted.append(1) or fit(*args))
+    both = reproduce_figure3(panel="both", trials=3, random_state=1, l2=L2, sample_sizes=SIZES)
 
     assert both.rows == [*result.rows, *right.rows]
     assert len(fitted) == 3 * (6 * 2 + len(SIZES))  # what both panels show is fitted once
@@ -287,23 +306,29 @@ def test_both_panels_are_the_two_of_them(
 # Its parts
 
 
-def test_the_error_of_all_cells_by_hand(world: World) -> None:
-    log, _ = world.observation(1.0).draw(np.random.default_rng(0))
+def test_the_error_of_all_cells_by_hand(ground_truth: GroundTruth) -> None:
+    log, _ = ground_truth.observation(1.0).draw(np.random.default_rng(0))
     model = MatrixFactorization(0, 1.0).fit(log)
-    fitted = model.parameters_
+    fitted = model.factors_
     expected = np.mean(
-        (fitted.user_offset[:, None] + fitted.item_offset + fitted.constant - world.truth) ** 2
+        (
+            fitted.user_offset[:, None]
+            + fitted.item_offset
+            + fitted.global_offset
+            - ground_truth.ratings
+        )
+        ** 2
     )
 
-    assert error_of_all_cells(model, world) == pytest.approx(expected)
+    assert mse_of_all_cells(model, ground_truth.ratings) == pytest.approx(expected)
 
 
 def test_the_interval_is_that_of_scipy() -> None:
     values = np.array([1.0, 2.0, 4.0, 4.5])
-    found = t_interval(values)
+    interval = t_interval(values)
 
-    assert found["ours"] == values.mean()
-    assert (found["ci_low"], found["ci_high"]) == pytest.approx(
+    assert interval["ours"] == values.mean()
+    assert (interval["ci_low"], interval["ci_high"]) == pytest.approx(
         stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
     )
 
@@ -312,20 +337,22 @@ def test_the_interval_is_that_of_scipy() -> None:
 
 
 def test_one_trial_has_no_interval() -> None:
-    with pytest.raises(UsageError, match=r"intervals over trials, so at least 2 of them; got 1\."):
-        figure3(trials=1)
+    with pytest.raises(
+        UsageError, match=r"intervals over trials, which need at least 2 trials; got 1\."
+    ):
+        reproduce_figure3(trials=1)
 
 
 def test_an_unknown_panel_is_named() -> None:
     with pytest.raises(
-        UnknownNameError, match=r"unknown panel 'middle'; valid ones are: left, right, both"
+        UnknownNameError, match=r"unknown panel 'middle'; valid names are: left, right, both"
     ):
-        figure3(panel="middle")
+        reproduce_figure3(panel="middle")
 
 
 def test_a_sample_of_nothing_is_refused() -> None:
     with pytest.raises(UsageError, match=r"sample_sizes must be a whole number, at least 1; got 0"):
-        figure3(panel="right", sample_sizes=(0, 100))
+        reproduce_figure3(panel="right", sample_sizes=(0, 100))
 
 
 @pytest.mark.slow
@@ -333,9 +360,9 @@ def test_a_sample_of_nothing_is_refused() -> None:
 def test_on_movielens_weights_help_wherever_there_is_selection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "find_world", find_world)
+    monkeypatch.setattr(module, "find_ground_truth", find_ground_truth)
     monkeypatch.setattr(module, "N_FACTORS", 20)
-    rows = by_key(figure3(data=os.environ["UNSKEW_DATA"], trials=2))
+    rows = by_key(reproduce_figure3(data=os.environ["UNSKEW_DATA"], trials=2))
 
     for alpha in ALPHAS[1:]:
         assert rows[alpha, "MF-IPS", None]["ours"] < rows[alpha, "MF-Naive", None]["ours"]
@@ -344,9 +371,11 @@ def test_on_movielens_weights_help_wherever_there_is_selection(
 @pytest.mark.slow
 @pytest.mark.skipif(not os.environ.get("UNSKEW_DATA"), reason="$UNSKEW_DATA is not set")
 def test_on_movielens_few_random_ratings_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "find_world", find_world)
+    monkeypatch.setattr(module, "find_ground_truth", find_ground_truth)
     monkeypatch.setattr(module, "N_FACTORS", 20)
-    rows = by_key(figure3(data=os.environ["UNSKEW_DATA"], panel="right", trials=2), "sample_size")
+    rows = by_key(
+        reproduce_figure3(data=os.environ["UNSKEW_DATA"], panel="right", trials=2), "sample_size"
+    )
 
     for size in SAMPLE_SIZES:
         assert rows[size, "MF-IPS-NB", None]["ours"] < rows[size, "MF-Naive", None]["ours"]

@@ -12,13 +12,20 @@ from hypothesis import strategies as st
 
 from unskew import NaiveBayesPropensity, Ratings, evaluate, simulate
 from unskew.errors import UsageError
-from unskew.metrics.names import find_metric
+from unskew.metrics.metric import find_metric
+from unskew.paper import draws as draws_module
 from unskew.paper import figure4 as module
-from unskew.paper.draws import Drawn, all_deltas, draw_estimates, random_ratings, two_streams
-from unskew.paper.figure4 import SAMPLE_SIZES, WithNaiveBayes, figure4
-from unskew.paper.matrices import prediction_matrices
+from unskew.paper.completion import GroundTruth, find_ground_truth
+from unskew.paper.draws import (
+    DrawnLog,
+    all_deltas,
+    draw_estimates,
+    prediction_matrices,
+    sample_ratings,
+    spawn_generators,
+)
+from unskew.paper.figure4 import SAMPLE_SIZES, NaiveBayesEstimates, reproduce_figure4
 from unskew.paper.reproduction import Reproduction
-from unskew.paper.world import World, find_world
 from unskew.types import Matrix, Vector
 
 TRIALS = 60
@@ -29,20 +36,20 @@ Rows = Mapping[tuple[str, int, str], Mapping[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def world() -> World:
-    return World(simulate(240, 400, random_state=0).truth, "Truth: small.")
+def ground_truth() -> GroundTruth:
+    return GroundTruth(simulate(240, 400, random_state=0).truth, "Truth: small.")
 
 
 @pytest.fixture(scope="module", autouse=True)
-def in_the_small_world(world: World) -> Iterator[None]:
+def use_the_small_world(ground_truth: GroundTruth) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "find_world", lambda data, *, seed: world)
+        patch.setattr(draws_module, "find_ground_truth", lambda data, *, random_state: ground_truth)
         yield
 
 
 @pytest.fixture(scope="module")
 def result() -> Reproduction:
-    return figure4(trials=TRIALS, seed=0)
+    return reproduce_figure4(trials=TRIALS, random_state=0)
 
 
 @pytest.fixture(scope="module")
@@ -54,17 +61,22 @@ def by_key(result: Reproduction) -> Rows:
     return {(row["metric"], row["sample_size"], row["estimator"]): row for row in result.rows}
 
 
-def predicted(truth: np.ndarray, deltas: Matrix, chance: np.ndarray, size: int) -> float:
-    """RMSE^2 of post-stratification: spread within levels, spread of the sample's shares, and the bias of their smoothing."""
+def predicted(truth: np.ndarray, deltas: Matrix, propensity: np.ndarray, size: int) -> float:
+    """RMSE of post-stratification.
+
+    It has three parts: spread within levels, spread of the sample's shares, and smoothing bias.
+    """
     rmse = []
     for delta in deltas:
-        own = [
-            (delta[truth.ravel() == level], chance.ravel()[truth.ravel() == level][0])
+        by_level = [
+            (delta[truth.ravel() == level], propensity.ravel()[truth.ravel() == level][0])
             for level in range(1, 6)
         ]
-        share = np.array([cells.size / truth.size for cells, _ in own])
-        mean = np.array([cells.mean() for cells, _ in own])
-        within = sum(cells.size * cells.var() * (1 - p) / p for cells, p in own) / truth.size**2
+        share = np.array([cells.size / truth.size for cells, _ in by_level])
+        mean = np.array([cells.mean() for cells, _ in by_level])
+        within = (
+            sum(cells.size * cells.var() * (1 - p) / p for cells, p in by_level) / truth.size**2
+        )
         between = size / (size + 5) ** 2 * (share @ mean**2 - (share @ mean) ** 2)
         bias = (size * share + 1) / (size + 5) @ mean - share @ mean
         rmse.append(np.sqrt(within + between + bias**2))
@@ -102,7 +114,8 @@ def test_the_table_and_the_words(result: Reproduction, rows: Rows) -> None:
     assert result.table["sample"][:3] == ["100", "300", "1,000"]
     assert result.table["ips-nb"][0] == f"{rows['mse', 100, 'ips-nb']['ours']:.3g}"
     assert result.summary.startswith(
-        f"For MSE, IPS with naive-Bayes propensities is off by {rows['mse', 100, 'ips-nb']['ours']:.3f} with 100 random ratings"
+        "For MSE, IPS with naive-Bayes propensities is off by "
+        f"{rows['mse', 100, 'ips-nb']['ours']:.3f} with 100 random ratings"
     )
     assert "no worse than naive at 14 of 14 points" in result.summary
     assert "The paper prints neither numbers nor sample sizes" in result.summary
@@ -117,20 +130,23 @@ def test_what_knows_the_propensities_does_not_depend_on_the_sample(rows: Rows) -
 
 
 def test_references_are_the_estimates_with_known_propensities_from_the_same_logs(
-    world: World, rows: Rows
+    ground_truth: GroundTruth, rows: Rows
 ) -> None:
-    matrix_rng, draw_rng = two_streams(0)
+    matrix_rng, draw_rng = spawn_generators(0)
     deltas = all_deltas(
-        world.truth,
-        prediction_matrices(world.truth, matrix_rng),
+        ground_truth.ratings,
+        prediction_matrices(ground_truth.ratings, matrix_rng),
         [find_metric("mse"), find_metric("dcg@50")],
     )
     draws = draw_estimates(
-        deltas, world.observation(0.25), trials=TRIALS, seed=int(draw_rng.integers(2**31))
+        deltas,
+        ground_truth.observation(0.25),
+        trials=TRIALS,
+        random_state=int(draw_rng.integers(2**31)),
     )
 
-    for name, known in (("ips-known", "ips"), ("snips-known", "snips"), ("naive", "naive")):
-        rmse = np.sqrt(((draws.estimates[known] - draws.true) ** 2).mean(axis=0))
+    for name, draw_name in (("ips-known", "ips"), ("snips-known", "snips"), ("naive", "naive")):
+        rmse = np.sqrt(((draws.estimates[draw_name] - draws.true) ** 2).mean(axis=0))
         assert rows["mse", 100, name]["ours"] == pytest.approx(rmse[::2].mean())
         assert rows["dcg@50", 100, name]["ours"] == pytest.approx(rmse[1::2].mean())
 
@@ -153,15 +169,17 @@ def test_with_a_large_sample_they_are_better_than_known_ones_for_mse(rows: Rows)
 
 
 @pytest.mark.parametrize("size", SAMPLE_SIZES)
-def test_the_error_is_that_of_the_formula(world: World, rows: Rows, size: int) -> None:
+def test_the_error_is_that_of_the_formula(ground_truth: GroundTruth, rows: Rows, size: int) -> None:
     """An RMSE of 60 draws has an error of 9 %: 36 % is four of them."""
     deltas = all_deltas(
-        world.truth, prediction_matrices(world.truth, two_streams(0)[0]), [find_metric("mse")]
+        ground_truth.ratings,
+        prediction_matrices(ground_truth.ratings, spawn_generators(0)[0]),
+        [find_metric("mse")],
     )
-    chance = world.observation(0.25).propensities(slice(0, len(world.truth)))
+    propensity = ground_truth.observation(0.25).propensities(slice(0, len(ground_truth.ratings)))
 
     assert rows["mse", size, "ips-nb"]["ours"] == pytest.approx(
-        predicted(world.truth, deltas, chance, size), rel=0.36
+        predicted(ground_truth.ratings, deltas, propensity, size), rel=0.36
     )
 
 
@@ -170,18 +188,18 @@ def test_the_formula_with_the_papers_marginals_and_size() -> None:
     deltas = all_deltas(
         truth, prediction_matrices(truth, np.random.default_rng(0)), [find_metric("mse")]
     )
-    chance = World(truth, "").observation(0.25).propensities(slice(0, len(truth)))
+    propensity = GroundTruth(truth, "").observation(0.25).propensities(slice(0, len(truth)))
 
     for size, rmse in OF_METHODS.items():
-        assert predicted(truth, deltas, chance, size) == pytest.approx(rmse, abs=6e-4)
+        assert predicted(truth, deltas, propensity, size) == pytest.approx(rmse, abs=6e-4)
 
 
 # One trial
 
 
-def drawn_from(truth: np.ndarray, cells: list[int], deltas: Matrix, seed: int = 0) -> Drawn:
+def draw_from(truth: np.ndarray, cells: list[int], deltas: Matrix, seed: int = 0) -> DrawnLog:
     picked = np.array(cells)
-    return Drawn(
+    return DrawnLog(
         picked,
         deltas[:, picked],
         np.full(picked.size, 0.5),
@@ -191,29 +209,32 @@ def drawn_from(truth: np.ndarray, cells: list[int], deltas: Matrix, seed: int = 
 
 
 def test_a_trial_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sample 1, 1, 5: shares (2 + 1) / 5 and (1 + 1) / 5. The log has a rating 1 of delta 4, and ratings 5 of deltas 1 and 3."""
+    """Sample 1, 1, 5: shares (2 + 1) / 5 and (1 + 1) / 5.
+
+    The log has a rating 1 with delta 4, and ratings 5 with deltas 1 and 3.
+    """
     truth = np.array([[1, 1, 1, 5], [5, 5, 1, 1]], dtype=np.float32)
     deltas = np.array([[4.0, 9, 9, 1, 3, 9, 9, 9]])
     monkeypatch.setattr(
-        module, "random_ratings", lambda truth, size, rng: np.array([1.0, 1.0, 5.0, 5.0])[:size]
+        module, "sample_ratings", lambda truth, size, rng: np.array([1.0, 1.0, 5.0, 5.0])[:size]
     )
-    found = WithNaiveBayes(truth, [3, 4])(drawn_from(truth, [0, 3, 4], deltas))
+    estimates = NaiveBayesEstimates(truth, [3, 4])(draw_from(truth, [0, 3, 4], deltas))
 
-    assert found["ips-nb 3"] == found["snips-nb 3"] == pytest.approx(0.6 * 4 + 0.4 * 2)
-    assert found["ips-nb 4"] == found["snips-nb 4"] == pytest.approx(0.5 * 4 + 0.5 * 2)
-    assert found["ips"] == pytest.approx((4 + 1 + 3) / 0.5 / 8)
-    assert found["naive"] == found["snips"] == pytest.approx(8 / 3)
+    assert estimates["ips-nb 3"] == estimates["snips-nb 3"] == pytest.approx(0.6 * 4 + 0.4 * 2)
+    assert estimates["ips-nb 4"] == estimates["snips-nb 4"] == pytest.approx(0.5 * 4 + 0.5 * 2)
+    assert estimates["ips"] == pytest.approx((4 + 1 + 3) / 0.5 / 8)
+    assert estimates["naive"] == estimates["snips"] == pytest.approx(8 / 3)
 
 
 @settings(max_examples=30)
-@given(seed=st.integers(0, 10**6), size=st.integers(30, 500))
+@given(random_state=st.integers(0, 10**6), size=st.integers(30, 500))
 def test_naive_bayes_is_post_stratification_by_the_sample(seed: int, size: int) -> None:
     truth = simulate(40, 50, density=0.05, random_state=seed % 7).truth
     rng = np.random.default_rng(seed)
     cells = np.sort(rng.choice(truth.size, 300, replace=False))
     deltas = rng.random((2, truth.size))
-    found = WithNaiveBayes(truth, [size])(drawn_from(truth, cells.tolist(), deltas, seed))
-    sample = random_ratings(truth, size, np.random.default_rng(seed))
+    estimates = NaiveBayesEstimates(truth, [size])(draw_from(truth, cells.tolist(), deltas, seed))
+    sample = sample_ratings(truth, size, np.random.default_rng(seed))
     level = truth.ravel()[cells]
     levels = np.union1d(level, sample)
     share = np.array([(sample == each).sum() + 1 for each in levels]) / (size + levels.size)
@@ -222,24 +243,32 @@ def test_naive_bayes_is_post_stratification_by_the_sample(seed: int, size: int) 
         for part, each in zip(share, levels, strict=True)
     )
 
-    assert found[f"ips-nb {size}"] == pytest.approx(expected)
-    assert found[f"snips-nb {size}"] == pytest.approx(expected)
+    assert estimates[f"ips-nb {size}"] == pytest.approx(expected)
+    assert estimates[f"snips-nb {size}"] == pytest.approx(expected)
 
 
-def test_a_trial_is_what_the_library_says_of_its_log(world: World) -> None:
+def test_a_trial_is_what_the_library_says_of_its_log(ground_truth: GroundTruth) -> None:
     """The log of the first trial, evaluated as a user would."""
     deltas = all_deltas(
-        world.truth, {"constant": np.full_like(world.truth, 3)}, [find_metric("mse")]
+        ground_truth.ratings,
+        {"constant": np.full_like(ground_truth.ratings, 3)},
+        [find_metric("mse")],
     )
-    observation = world.observation(0.25)
+    observation = ground_truth.observation(0.25)
     draws = draw_estimates(
-        deltas, observation, trials=1, seed=5, estimate=WithNaiveBayes(world.truth, [50, 200])
+        deltas,
+        observation,
+        trials=1,
+        random_state=5,
+        estimate=NaiveBayesEstimates(ground_truth.ratings, [50, 200]),
     )
     rng = np.random.default_rng(5).spawn(1)[0]
-    chance = observation.propensities(slice(0, len(world.truth)))
-    log = Ratings.from_dense(np.where(rng.random(chance.shape) < chance, world.truth, 0))
-    model = NaiveBayesPropensity().fit(log, mcar=random_ratings(world.truth, 200, rng))
-    found = evaluate(
+    propensity = observation.propensities(slice(0, len(ground_truth.ratings)))
+    log = Ratings.from_dense(
+        np.where(rng.random(propensity.shape) < propensity, ground_truth.ratings, 0)
+    )
+    model = NaiveBayesPropensity().fit(log, mcar=sample_ratings(ground_truth.ratings, 200, rng))
+    evaluation = evaluate(
         log,
         np.full(len(log), 3.0),
         propensities=model,
@@ -248,19 +277,19 @@ def test_a_trial_is_what_the_library_says_of_its_log(world: World) -> None:
     )
 
     assert draws.estimates["ips-nb 200"][0, 0] == pytest.approx(
-        found.risk("model", metric="mse", estimator="ips").estimate
+        evaluation.risk("model", metric="mse", estimator="ips").estimate
     )
     assert draws.estimates["snips-nb 200"][0, 0] == pytest.approx(
-        found.risk("model", metric="mse", estimator="snips").estimate
+        evaluation.risk("model", metric="mse", estimator="snips").estimate
     )
 
 
-def test_random_ratings_are_those_of_all_cells(world: World) -> None:
-    sample: Vector = random_ratings(world.truth, 200_000, np.random.default_rng(0))
-    levels, count = np.unique(world.truth, return_counts=True)
+def test_sampled_ratings_are_those_of_all_cells(ground_truth: GroundTruth) -> None:
+    sample: Vector = sample_ratings(ground_truth.ratings, 200_000, np.random.default_rng(0))
+    levels, count = np.unique(ground_truth.ratings, return_counts=True)
 
     assert sample.dtype == np.float64
-    for level, share in zip(levels, count / world.truth.size, strict=True):
+    for level, share in zip(levels, count / ground_truth.ratings.size, strict=True):
         assert (sample == level).mean() == pytest.approx(
             share, abs=5 * np.sqrt(share * (1 - share) / sample.size)
         )
@@ -268,7 +297,7 @@ def test_random_ratings_are_those_of_all_cells(world: World) -> None:
 
 def test_runs_are_seeded_and_sizes_come_in_order() -> None:
     one, again, other = (
-        figure4(trials=3, seed=seed, sample_sizes=sizes)
+        reproduce_figure4(trials=3, random_state=seed, sample_sizes=sizes)
         for seed, sizes in ((1, (30, 9)), (1, (9, 30)), (2, (9,)))
     )
 
@@ -277,32 +306,37 @@ def test_runs_are_seeded_and_sizes_come_in_order() -> None:
     assert one.table["sample"] == ["9", "30"] * 2
 
 
-def test_capped_propensities_are_counted_not_warned_of() -> None:
-    """A sample of one rating gives four ratings 1 / 6 of all cells each, and the fifth 2 / 6; that is never too little here."""
-    assert "0 of 4 fits" in figure4(trials=2, sample_sizes=(1, 2)).summary
+def test_capped_propensities_are_counted_without_a_warning() -> None:
+    """A sample of one rating gives four levels a share of 1 / 6, and the fifth one 2 / 6.
+
+    No propensity exceeds 1 then.
+    """
+    assert "0 of 4 fits" in reproduce_figure4(trials=2, sample_sizes=(1, 2)).summary
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "random_ratings", lambda truth, size, rng: np.ones(size))
-        assert "2 of 4 fits" in figure4(trials=2, sample_sizes=(1, 10_000)).summary
+        patch.setattr(module, "sample_ratings", lambda truth, size, rng: np.ones(size))
+        assert "2 of 4 fits" in reproduce_figure4(trials=2, sample_sizes=(1, 10_000)).summary
 
 
 # What it refuses
 
 
 def test_one_draw_has_no_band() -> None:
-    with pytest.raises(UsageError, match=r"bands over draws, so at least 2 of them; got 1\."):
-        figure4(trials=1)
+    with pytest.raises(
+        UsageError, match=r"bands over draws, which need at least 2 trials; got 1\."
+    ):
+        reproduce_figure4(trials=1)
 
 
 def test_a_sample_of_nothing_is_refused() -> None:
     with pytest.raises(UsageError, match=r"sample_sizes must be a whole number, at least 1; got 0"):
-        figure4(sample_sizes=(100, 0))
+        reproduce_figure4(sample_sizes=(100, 0))
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not os.environ.get("UNSKEW_DATA"), reason="$UNSKEW_DATA is not set")
 def test_on_movielens_the_error_is_that_of_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "find_world", find_world)
-    rows = by_key(figure4(data=os.environ["UNSKEW_DATA"]))
+    monkeypatch.setattr(draws_module, "find_ground_truth", find_ground_truth)
+    rows = by_key(reproduce_figure4(data=os.environ["UNSKEW_DATA"]))
 
     for size, rmse in OF_METHODS.items():
         assert rows["mse", size, "ips-nb"]["ours"] == pytest.approx(rmse, rel=0.4)

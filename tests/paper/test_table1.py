@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unskew.paper.matrices import prediction_matrices, promote, skew
+from unskew.paper.draws import prediction_matrices, promote, skew
 from unskew.paper.reproduction import Reproduction
-from unskew.paper.table1 import PAPER, table1
+from unskew.paper.table1 import PAPER, reproduce_table1
 
 TRIALS = 50
 PREDICTIONS = ("REC_ONES", "REC_FOURS", "ROTATE", "SKEWED", "COARSENED")
@@ -22,7 +22,7 @@ each_cell = pytest.mark.parametrize("cell", CELLS, ids=" ".join)
 def result() -> Reproduction:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("UNSKEW_DATA", raising=False)
-        return table1(trials=TRIALS, seed=0)
+        return reproduce_table1(trials=TRIALS, random_state=0)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,10 @@ def test_weighted_means_lie_within_four_standard_errors_of_the_truth(
 def test_true_errors_are_the_papers_to_its_printed_digits(
     rows: Mapping[tuple[str, str], Mapping[str, Any]], prediction: str
 ) -> None:
-    """They follow from the marginals alone. SKEWED is random: the paper drew 1.306 where the expectation is 1.305."""
+    """They follow from the marginals alone.
+
+    SKEWED is random: the paper drew 1.306, and the expectation is 1.305.
+    """
     printed = 1.305 if prediction == "SKEWED" else PAPER[prediction, "mae"]["true"]
 
     assert round(rows[prediction, "mae"]["true"], 3) == printed
@@ -83,7 +86,7 @@ def test_naive_ranks_rec_ones_above_rec_fours_and_the_others_do_not(
 def test_naive_errors_are_the_papers(
     rows: Mapping[tuple[str, str], Mapping[str, Any]], prediction: str
 ) -> None:
-    """They follow from the marginals too, up to sampling in ours and in the paper's fifty draws and its rounding."""
+    """They follow from the marginals, up to sampling (in both) and the paper's rounding."""
     ours, paper = rows[prediction, "mae"]["naive"], PAPER[prediction, "mae"]["naive"]
 
     assert ours["mean"] == pytest.approx(
@@ -110,10 +113,10 @@ def test_snips_varies_less_than_ips_where_theory_says_clearly(
 def test_standard_deviations_are_those_that_the_variance_formula_predicts(
     rows: Mapping[tuple[str, str], Mapping[str, Any]], estimator: str, predicted: tuple[float, ...]
 ) -> None:
-    """A standard deviation of 50 draws has an error of 10 %, so that 45 % is four and a half of them."""
-    found = [rows[prediction, "mae"][estimator]["std"] for prediction in PREDICTIONS]
+    """A standard deviation of 50 draws has an error of 10 %; 45 % is four and a half of them."""
+    spread = [rows[prediction, "mae"][estimator]["std"] for prediction in PREDICTIONS]
 
-    assert found == pytest.approx(predicted, rel=0.45, abs=0.00006)
+    assert spread == pytest.approx(predicted, rel=0.45, abs=0.00006)
 
 
 # Its shape
@@ -129,9 +132,9 @@ def test_rows_have_ours_and_the_papers_in_one_shape(result: Reproduction) -> Non
 
 
 def rows_of(result: Reproduction) -> list[object]:
-    """Predictions of the printed table, a line of ours and a line of the paper's each."""
+    """Predictions of the printed table: one row of ours and one of the paper's for each."""
     shown = list(result.table["prediction"])
-    return [shown[place - place % 2] for place in range(len(shown))]
+    return [shown[row - row % 2] for row in range(len(shown))]
 
 
 def test_the_summary_says_who_is_better(result: Reproduction) -> None:
@@ -140,7 +143,7 @@ def test_the_summary_says_who_is_better(result: Reproduction) -> None:
 
 
 def test_the_summary_names_the_truth(result: Reproduction, movielens_folder: Path) -> None:
-    on_data = table1(data=movielens_folder, trials=2)
+    on_data = reproduce_table1(data=movielens_folder, trials=2)
 
     assert result.summary.endswith("Truth: simulated, as large as MovieLens 100K.")
     assert "Truth: MovieLens 100K, completed by" in on_data.summary
@@ -149,10 +152,13 @@ def test_the_summary_names_the_truth(result: Reproduction, movielens_folder: Pat
 @pytest.mark.slow
 @pytest.mark.skipif(not os.environ.get("UNSKEW_DATA"), reason="$UNSKEW_DATA is not set")
 def test_on_the_completed_movielens_the_dcg_half_is_near_the_papers() -> None:
-    """It depends on how fives spread over users; other reasonable completions are up to 10 % off, an over-fitted one 30 %."""
+    """It depends on how fives spread over users.
+
+    Other reasonable completions are up to 10 % off, an over-fitted one 30 %.
+    """
     made = {
         (row["prediction"], row["metric"]): row
-        for row in table1(data=os.environ["UNSKEW_DATA"], trials=2).rows
+        for row in reproduce_table1(data=os.environ["UNSKEW_DATA"], trials=2).rows
     }
 
     for prediction in PREDICTIONS:

@@ -14,10 +14,9 @@ from unskew.errors import DatasetNotFoundError
 from unskew.model_selection.search import cross_validate
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.paper.reproduction import Reproduction
-from unskew.paper.table2 import PAPER_GRID, table2
-from unskew.paper.table2_rows import PAPER
-from unskew.paper.table2_systems import METRICS, SYSTEMS, coat_task
-from unskew.propensity.covariate.logistic import LogisticPropensity
+from unskew.paper.table2 import PAPER, PAPER_GRID, reproduce_table2
+from unskew.paper.table2_systems import METRICS, SYSTEMS, prepare_coat
+from unskew.propensity.logistic import LogisticPropensity
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
 
 GRID: Mapping[str, tuple[Any, ...]] = {
@@ -41,7 +40,7 @@ def by_key(result: Reproduction) -> Rows:
 
 @pytest.fixture(scope="module")
 def result(coat_folder: Path) -> Reproduction:
-    return table2(data=coat_folder, grid=GRID, seed=3, systems=FACTORIZATIONS)
+    return reproduce_table2(data=coat_folder, grid=GRID, random_state=3, systems=FACTORIZATIONS)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +50,9 @@ def rows(result: Reproduction) -> Rows:
 
 @pytest.fixture(scope="module")
 def repeated(coat_folder: Path) -> Reproduction:
-    return table2(data=coat_folder, grid=GRID, seed=3, trials=2, systems=FACTORIZATIONS)
+    return reproduce_table2(
+        data=coat_folder, grid=GRID, random_state=3, trials=2, systems=FACTORIZATIONS
+    )
 
 
 # What the rows are
@@ -82,8 +83,8 @@ def test_every_further_row_names_its_variant_and_has_no_value_of_the_paper(
     scores = (
         3 * 2 * 4 * 2 + 4 * 2 + 2 * 2
     )  # three systems for both metrics, on four tests; logistic on four, naive Bayes on two
-    floors, choices, differences = 3 * 2 * 2, 3 * 2 + 2, 2 * 2 * 4 + 4 + 2
-    assert len(further) == scores + floors + choices + differences
+    constants, choices, differences = 3 * 2 * 2, 3 * 2 + 2, 2 * 2 * 4 + 4 + 2
+    assert len(further) == scores + constants + choices + differences
 
 
 # Propensities estimated here
@@ -96,22 +97,22 @@ def test_estimated_propensities_train_a_model_as_the_published_ones_do(
     rows: Rows, coat_folder: Path, kind: str, cells: str
 ) -> None:
     coat = load_coat(coat_folder)
-    chosen = coat_task(coat).sampled(3)
+    chosen = prepare_coat(coat).is_sampled(3)
     estimated = {
         "logistic": LogisticPropensity(
             coat.user_features, coat.item_features, item_offsets=True, random_state=3
         ).fit(coat.train),
         "naive-Bayes": NaiveBayesPropensity().fit(coat.train, mcar=coat.test.rating[chosen]),
     }[kind]
-    found = cross_validate(
+    search = cross_validate(
         MatrixFactorization(tol=1e-5, random_state=3),
         coat.train,
-        estimated,
+        propensities=estimated,
         grid=GRID,
         random_state=3,
     )
     kept = np.ones_like(chosen) if kind == "logistic" else ~chosen
-    error = found.best_model.predict(coat.test.user, coat.test.item) - coat.test.rating
+    error = search.best_model.predict(coat.test.user, coat.test.item) - coat.test.rating
     variant = f"{kind} propensities, trained for mse"
     clean = {"full test": "clean test", "95 % of the test": "95 % of the test, clean"}[cells]
 
@@ -126,36 +127,36 @@ def test_estimated_propensities_train_a_model_as_the_published_ones_do(
     )
     choice = rows["MF-IPS", "mse", f"{variant}, cross-validated"]
     assert (choice["ours"], choice["chosen"]) == (
-        pytest.approx(found.best_score),
-        [found.best_params],
+        pytest.approx(search.best_score),
+        [search.best_params],
     )
 
 
 def test_the_sample_is_a_twentieth_of_the_test_and_another_for_another_seed(
     coat_folder: Path,
 ) -> None:
-    task = coat_task(load_coat(coat_folder))
+    data = prepare_coat(load_coat(coat_folder))
 
-    assert task.sampled(3).sum() == round(0.05 * len(task.test))
-    assert (task.sampled(3) == task.sampled(3)).all()
-    assert (task.sampled(3) != task.sampled(4)).any()
+    assert data.is_sampled(3).sum() == round(0.05 * len(data.test))
+    assert (data.is_sampled(3) == data.is_sampled(3)).all()
+    assert (data.is_sampled(3) != data.is_sampled(4)).any()
 
 
 @pytest.mark.parametrize("model", ["MF-IPS", "MF-Naive"])
-def test_nobody_is_judged_on_the_sample_in_its_comparison(
+def test_comparisons_with_naive_bayes_leave_its_sample_out(
     rows: Rows, coat_folder: Path, model: str
 ) -> None:
     coat = load_coat(coat_folder)
     propensities = coat.propensities if model == "MF-IPS" else None
-    found = cross_validate(
+    search = cross_validate(
         MatrixFactorization(tol=1e-5, random_state=3),
         coat.train,
-        propensities,
+        propensities=propensities,
         grid=GRID,
         random_state=3,
     )
-    squared = (found.best_model.predict(coat.test.user, coat.test.item) - coat.test.rating) ** 2
-    kept = ~coat_task(coat).sampled(3)
+    squared = (search.best_model.predict(coat.test.user, coat.test.item) - coat.test.rating) ** 2
+    kept = ~prepare_coat(coat).is_sampled(3)
 
     assert rows[model, "mse", "trained for mse, 95 % of the test"]["ours"] == pytest.approx(
         squared[kept].mean()
@@ -189,13 +190,13 @@ def test_differences_from_mf_ips_are_those_of_the_scores(
         ", ".join(filter(None, (other, kind))),
         ", ".join(filter(None, (kind, "trained for mse", cells))),
     )
-    found = rows[f"MF-IPS minus {title}", "mse", f"trained for mse, {cells}, paired by user"]
+    row = rows[f"MF-IPS minus {title}", "mse", f"trained for mse, {cells}, paired by user"]
     second = rows[other, "mse", variant]["ours"]
 
-    assert found["ours"] == pytest.approx(
+    assert row["ours"] == pytest.approx(
         rows["MF-IPS", "mse", f"trained for mse, {cells}"]["ours"] - second
     )
-    assert found["ci_low"] <= found["ours"] <= found["ci_high"]
+    assert row["ci_low"] <= row["ours"] <= row["ci_high"]
 
 
 # The rest of the rows
@@ -220,11 +221,11 @@ def test_scores_are_those_of_the_chosen_model_on_either_test(
 ) -> None:
     coat = load_coat(coat_folder)
     model = MatrixFactorization(loss=loss, tol=1e-5, random_state=3)
-    found = cross_validate(
-        model, coat.train, coat.propensities, grid=GRID, metric=metric, random_state=3
+    search = cross_validate(
+        model, coat.train, propensities=coat.propensities, grid=GRID, metric=metric, random_state=3
     )
     test = coat.test
-    error = np.abs(found.best_model.predict(test.user, test.item) - test.rating) ** power
+    error = np.abs(search.best_model.predict(test.user, test.item) - test.rating) ** power
 
     assert rows["MF-IPS", metric, f"trained for {metric}, full test"]["ours"] == pytest.approx(
         error.mean()
@@ -234,8 +235,8 @@ def test_scores_are_those_of_the_chosen_model_on_either_test(
     )
     choice = rows["MF-IPS", metric, f"trained for {metric}, cross-validated"]
     assert (choice["ours"], choice["chosen"]) == (
-        pytest.approx(found.best_score),
-        [found.best_params],
+        pytest.approx(search.best_score),
+        [search.best_params],
     )
     assert choice["n_fits"] == 4 * 4 + 1
     assert choice["seconds"] > 0
@@ -265,15 +266,13 @@ def test_no_constant_is_better_than_the_best(rows: Rows, coat_folder: Path) -> N
 
 @each_metric
 def test_the_paired_difference_is_that_of_the_scores(rows: Rows, metric: str) -> None:
-    found = rows[
-        "MF-IPS minus MF-Naive", metric, f"trained for {metric}, full test, paired by user"
-    ]
+    row = rows["MF-IPS minus MF-Naive", metric, f"trained for {metric}, full test, paired by user"]
 
-    assert found["ours"] == pytest.approx(
+    assert row["ours"] == pytest.approx(
         rows["MF-IPS", metric, None]["ours"] - rows["MF-Naive", metric, None]["ours"]
     )
-    assert found["ci_low"] < found["ours"] < found["ci_high"]
-    assert 0 <= found["p_value"] <= 1
+    assert row["ci_low"] < row["ours"] < row["ci_high"]
+    assert 0 <= row["p_value"] <= 1
 
 
 # Several seeds
@@ -282,42 +281,52 @@ def test_the_paired_difference_is_that_of_the_scores(rows: Rows, metric: str) ->
 def test_several_trials_are_averaged_over_their_seeds(
     rows: Rows, repeated: Reproduction, coat_folder: Path
 ) -> None:
-    trials = [rows, by_key(table2(data=coat_folder, grid=GRID, seed=4, systems=FACTORIZATIONS))]
-    found = by_key(repeated)
+    trials = [
+        rows,
+        by_key(
+            reproduce_table2(data=coat_folder, grid=GRID, random_state=4, systems=FACTORIZATIONS)
+        ),
+    ]
+    averaged = by_key(repeated)
 
     for metric in METRICS:
         alone = [trial["MF-IPS", metric, None]["ours"] for trial in trials]
-        assert found["MF-IPS", metric, None]["ours"] == pytest.approx(np.mean(alone))
-        assert found["MF-IPS", metric, f"trained for {metric}, full test"]["std"] == pytest.approx(
-            np.std(alone, ddof=1)
+        assert averaged["MF-IPS", metric, None]["ours"] == pytest.approx(np.mean(alone))
+        assert averaged["MF-IPS", metric, f"trained for {metric}, full test"][
+            "std"
+        ] == pytest.approx(np.std(alone, ddof=1))
+        assert (
+            len(averaged["MF-IPS", metric, f"trained for {metric}, cross-validated"]["chosen"]) == 2
         )
-        assert len(found["MF-IPS", metric, f"trained for {metric}, cross-validated"]["chosen"]) == 2
 
 
 def test_seeds_are_compared_by_a_paired_t_test(repeated: Reproduction) -> None:
-    found = by_key(repeated)[
+    row = by_key(repeated)[
         "MF-IPS minus MF-Naive", "mse", "trained for mse, full test, paired by seed"
     ]
 
-    assert found["t"] == pytest.approx(found["ours"] / (found["std"] / 2**0.5))
-    assert found["p_value"] == pytest.approx(
-        1 - 2 / np.pi * np.arctan(abs(found["t"]))
+    assert row["t"] == pytest.approx(row["ours"] / (row["std"] / 2**0.5))
+    assert row["p_value"] == pytest.approx(
+        1 - 2 / np.pi * np.arctan(abs(row["t"]))
     )  # Student's t with 1 degree
     assert "A paired t-test over 2 seeds has p = " in repeated.summary
 
 
-# For the eye
+# The table and the summary
 
 
-def test_the_table_has_systems_and_floors_beside_the_paper(result: Reproduction) -> None:
-    models, floors = ["MF-IPS", "MF-Naive", "MF-Naive, no offsets"], ["train mean", "best constant"]
+def test_the_table_has_systems_and_constants_beside_the_paper(result: Reproduction) -> None:
+    models, constants = (
+        ["MF-IPS", "MF-Naive", "MF-Naive, no offsets"],
+        ["train mean", "best constant"],
+    )
     assert result.table["model"] == [
         *models,
         "MF-IPS, logistic",
         "MF-IPS, NB*",
-        *floors,
+        *constants,
         *models,
-        *floors,
+        *constants,
     ]
     assert result.table["paper"] == ["1.093", "1.202", *[""] * 5, "0.860", "0.920", *[""] * 3]
     assert result.table["chosen"][2].endswith("none")
@@ -327,17 +336,15 @@ def test_the_table_has_systems_and_floors_beside_the_paper(result: Reproduction)
 
 
 def test_intervals_by_resampling_users_lie_around_the_error(rows: Rows) -> None:
-    found = rows["MF-IPS", "mse", "trained for mse, full test"]
+    row = rows["MF-IPS", "mse", "trained for mse, full test"]
 
-    assert found["ci_low"] < found["ours"] < found["ci_high"]
-    assert found["ci_high"] - found["ci_low"] == pytest.approx(
-        2 * 1.96 * found["std_error"], rel=0.15
-    )
+    assert row["ci_low"] < row["ours"] < row["ci_high"]
+    assert row["ci_high"] - row["ci_low"] == pytest.approx(2 * 1.96 * row["std_error"], rel=0.15)
 
 
 def test_missing_data_are_named(tmp_path: Path) -> None:
     with pytest.raises(DatasetNotFoundError, match="Coat Shopping was not found"):
-        table2(data=tmp_path)
+        reproduce_table2(data=tmp_path)
 
 
 # The paper
@@ -349,10 +356,12 @@ def test_missing_data_are_named(tmp_path: Path) -> None:
 def test_the_printed_mse_is_found_again_on_the_whole_grid(model: str) -> None:
     coat = load_coat(os.environ["UNSKEW_DATA"])
     propensities = coat.propensities if model == "MF-IPS" else None
-    found = cross_validate(MatrixFactorization(tol=1e-5), coat.train, propensities, grid=PAPER_GRID)
-    error = found.best_model.predict(coat.test.user, coat.test.item) - coat.test.rating
+    search = cross_validate(
+        MatrixFactorization(tol=1e-5), coat.train, propensities=propensities, grid=PAPER_GRID
+    )
+    error = search.best_model.predict(coat.test.user, coat.test.item) - coat.test.rating
 
-    assert np.mean(error**2) == pytest.approx(PAPER[model, "mse"], abs=0.01)
+    assert np.mean(error**2) == pytest.approx(PAPER["coat", model, "mse"], abs=0.01)
 
 
 @pytest.mark.slow
@@ -364,17 +373,20 @@ def test_logistic_propensities_do_as_well_as_the_published_ones() -> None:
     )
     searched = {
         "published": cross_validate(
-            MatrixFactorization(tol=1e-5), coat.train, coat.propensities, grid=PAPER_GRID
+            MatrixFactorization(tol=1e-5),
+            coat.train,
+            propensities=coat.propensities,
+            grid=PAPER_GRID,
         ),
         "estimated": cross_validate(
-            MatrixFactorization(tol=1e-5), coat.train, estimated, grid=PAPER_GRID
+            MatrixFactorization(tol=1e-5), coat.train, propensities=estimated, grid=PAPER_GRID
         ),
     }
     mse = {
         name: np.mean(
-            (found.best_model.predict(coat.test.user, coat.test.item) - coat.test.rating) ** 2
+            (search.best_model.predict(coat.test.user, coat.test.item) - coat.test.rating) ** 2
         )
-        for name, found in searched.items()
+        for name, search in searched.items()
     }
 
     assert mse["estimated"] == pytest.approx(mse["published"], abs=0.03)
@@ -384,9 +396,9 @@ def test_logistic_propensities_do_as_well_as_the_published_ones() -> None:
 
 
 def write_made_up_yahoo(
-    folder: Path, *, n_users: int, n_items: int, n_train: int, n_asked: int
+    folder: Path, *, n_users: int, n_items: int, n_train: int, n_testers: int
 ) -> None:
-    """Files of the same format: people rate what they like, and some are asked for ten songs each."""
+    """Files of the same format: users rate what they like, and some rate ten random songs."""
     rng = np.random.default_rng(0)
     truth = np.clip(
         np.round(rng.normal(2, 1.3, (n_users, n_items)) + rng.normal(0, 0.7, n_items)), 1, 5
@@ -394,12 +406,12 @@ def write_made_up_yahoo(
     weight = 0.4 ** (5.0 - truth)
     chosen = np.argsort(rng.random(truth.size) ** (1 / weight.ravel()))[-n_train:]
     user, item = np.divmod(chosen, n_items)
-    asked = (
-        np.repeat(np.arange(n_asked), 10),
-        np.concatenate([rng.choice(n_items, 10, replace=False) for _ in range(n_asked)]),
+    shown = (
+        np.repeat(np.arange(n_testers), 10),
+        np.concatenate([rng.choice(n_items, 10, replace=False) for _ in range(n_testers)]),
     )
     folder.mkdir(parents=True)
-    for name, cells in (("train", (user, item)), ("test", asked)):
+    for name, cells in (("train", (user, item)), ("test", shown)):
         lines = [f"{u + 1}\t{i + 1}\t{truth[u, i]}" for u, i in zip(*cells, strict=True)]
         (folder / f"ydata-ymusic-rating-study-v1_0-{name}.txt").write_text("\n".join(lines) + "\n")
 
@@ -409,7 +421,7 @@ def run_on_both(folder: Path, coat_folder: Path, systems: Any) -> Reproduction:
         source = next(coat_folder.rglob(name))
         (folder / "coat").mkdir(exist_ok=True)
         (folder / "coat" / name).symlink_to(source)
-    return table2(
+    return reproduce_table2(
         data=folder,
         grid={"l2": (25,), "n_factors": (2,), "offsets": ("regularized",)},
         systems=systems,
@@ -419,13 +431,13 @@ def run_on_both(folder: Path, coat_folder: Path, systems: Any) -> Reproduction:
 def test_yahoo_is_judged_on_what_naive_bayes_has_not_seen(
     tmp_path: Path, coat_folder: Path
 ) -> None:
-    write_made_up_yahoo(tmp_path / "yahoo-r3", n_users=60, n_items=40, n_train=500, n_asked=40)
-    found = run_on_both(
+    write_made_up_yahoo(tmp_path / "yahoo-r3", n_users=60, n_items=40, n_train=500, n_testers=40)
+    result = run_on_both(
         tmp_path, coat_folder, {"coat": FACTORIZATIONS["coat"][:2], "yahoo": SYSTEMS["yahoo"][:2]}
     )
     printed = [
         (row["data"], row["model"], row["metric"], row["paper"])
-        for row in found.rows
+        for row in result.rows
         if "variant" not in row
     ]
 
@@ -433,11 +445,11 @@ def test_yahoo_is_judged_on_what_naive_bayes_has_not_seen(
     assert ("coat", "MF-Naive", "mae", 0.920) in printed
     assert not any(
         "full test" in row["variant"]
-        for row in found.rows
+        for row in result.rows
         if row["data"] == "yahoo" and "variant" in row
     )
-    assert set(found.table["data"]) == {"coat", "yahoo"}
-    assert "On Yahoo, trained for MSE, MF-IPS has" in found.summary
+    assert set(result.table["data"]) == {"coat", "yahoo"}
+    assert "On Yahoo, trained for MSE, MF-IPS has" in result.summary
 
 
 @pytest.mark.slow
@@ -445,14 +457,14 @@ def test_yahoo_of_the_published_size_runs_from_end_to_end(
     tmp_path: Path, coat_folder: Path
 ) -> None:
     write_made_up_yahoo(
-        tmp_path / "yahoo-r3", n_users=15_400, n_items=1_000, n_train=311_704, n_asked=5_400
+        tmp_path / "yahoo-r3", n_users=15_400, n_items=1_000, n_train=311_704, n_testers=5_400
     )
-    found = run_on_both(
+    result = run_on_both(
         tmp_path, coat_folder, {"coat": FACTORIZATIONS["coat"][:2], "yahoo": SYSTEMS["yahoo"]}
     )
     ours = {
         (row["model"], row["metric"]): row["ours"]
-        for row in found.rows
+        for row in result.rows
         if row["data"] == "yahoo" and "variant" not in row
     }
 

@@ -5,11 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from unskew.metrics.names import find_metric
-from unskew.metrics.ranking import CumulativeGain
+from unskew.metrics.metric import find_metric
 from unskew.paper.draws import all_deltas
 from unskew.paper.reproduction import Reproduction
-from unskew.paper.toy import MovieLovers, movie_lovers, toy
+from unskew.paper.toy import MovieLovers, make_movie_lovers, reproduce_toy
 from unskew.theory import ips_bias
 from unskew.types import Matrix, Vector
 
@@ -18,24 +17,23 @@ TRIALS = 400
 
 @pytest.fixture(scope="module")
 def world() -> MovieLovers:
-    return movie_lovers()
+    return make_movie_lovers()
 
 
 @pytest.fixture(scope="module")
 def result() -> Reproduction:
-    return toy(trials=TRIALS, seed=1)
+    return reproduce_toy(trials=TRIALS, random_state=1)
 
 
 @pytest.fixture(scope="module")
 def deltas(world: MovieLovers) -> Matrix:
     """MAE of Y1, MAE of Y2, CG of Y3, of every cell."""
     errors = all_deltas(world.truth, {"Y1": world.y1, "Y2": world.y2}, [find_metric("mae")])
-    return np.vstack(
-        [errors, all_deltas(world.truth, {"Y3": world.y3}, [CumulativeGain(world.n_recommended)])]
-    )
+    gains = all_deltas(world.truth, {"Y3": world.y3}, [find_metric(f"cg@{world.n_recommended}")])
+    return np.vstack([errors, gains])
 
 
-def chances(world: MovieLovers) -> Vector:
+def all_propensities(world: MovieLovers) -> Vector:
     return world.observation.propensities(slice(0, 20)).ravel()
 
 
@@ -49,7 +47,7 @@ def test_a_third_of_the_cells_each_is_liked_neutral_and_disliked(world: MovieLov
         np.unique(world.propensities[world.truth == rating]).tolist() for rating in (5, 3, 1)
     ]
     assert [each for (each,) in by_rating] == pytest.approx([0.5, 0.25, 0.05])
-    assert chances(world) == pytest.approx(world.propensities.ravel())
+    assert all_propensities(world) == pytest.approx(world.propensities.ravel())
 
 
 def test_lovers_love_their_genre_and_dislike_the_other(world: MovieLovers) -> None:
@@ -59,7 +57,10 @@ def test_lovers_love_their_genre_and_dislike_the_other(world: MovieLovers) -> No
 
 
 def test_the_true_errors_and_gain(deltas: Matrix) -> None:
-    """Y1 is one star off on a third of the cells, Y2 four; Y3 shows as many fives and ones as threes."""
+    """Y1 is one star off on a third of the cells, Y2 four stars.
+
+    Y3 shows as many fives and ones as threes.
+    """
     assert deltas.mean(axis=1) == pytest.approx([1 / 3, 4 / 3, 3.0])
 
 
@@ -67,16 +68,16 @@ def test_the_expected_naive_errors_are_in_the_wrong_order(
     world: MovieLovers, deltas: Matrix
 ) -> None:
     """1/1.6 and 0.4/1.6, since the log holds fives, threes and ones as 10 : 5 : 1."""
-    naive = deltas @ chances(world) / chances(world).sum()
+    naive = deltas @ all_propensities(world) / all_propensities(world).sum()
 
     assert naive[:2] == pytest.approx([0.625, 0.25])
 
 
 def test_ips_has_no_bias(world: MovieLovers, deltas: Matrix) -> None:
     for delta in deltas:
-        assert ips_bias(delta, true=chances(world), assumed=chances(world)) == pytest.approx(
-            0.0, abs=1e-12
-        )
+        assert ips_bias(
+            delta, true=all_propensities(world), assumed=all_propensities(world)
+        ) == pytest.approx(0.0, abs=1e-12)
 
 
 def test_the_run_agrees_with_the_expectations(result: Reproduction, deltas: Matrix) -> None:
@@ -108,7 +109,7 @@ def test_the_setting_shows_every_matrix(result: Reproduction) -> None:
 
 
 def test_the_same_seed_gives_the_same_rows() -> None:
-    one, again, other = (toy(trials=3, seed=seed).to_json() for seed in (5, 5, 6))
+    one, again, other = (reproduce_toy(trials=3, random_state=seed).to_json() for seed in (5, 5, 6))
 
     assert one == again
     assert json.loads(one)["rows"] != json.loads(other)["rows"]

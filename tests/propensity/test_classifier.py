@@ -17,9 +17,9 @@ from sklearn.tree import DecisionTreeClassifier
 
 from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
-from unskew.propensity.covariate import classifier
-from unskew.propensity.covariate.classifier import ClassifierPropensity
-from unskew.propensity.covariate.logistic import LogisticPropensity
+from unskew.propensity import classifier
+from unskew.propensity.classifier import ClassifierPropensity
+from unskew.propensity.logistic import LogisticPropensity
 
 
 def world(n_users: int, n_items: int, *, intercept: float = -2.0, seed: int = 0) -> tuple[Any, ...]:
@@ -28,8 +28,13 @@ def world(n_users: int, n_items: int, *, intercept: float = -2.0, seed: int = 0)
         rng.integers(0, 2, (n_users, 2)).astype(float),
         rng.integers(0, 2, (n_items, 1)).astype(float),
     )
-    chance = expit(intercept + x @ [[0.5], [-0.5]] + z @ [1.0] + x[:, :1] * z[:, 0])
-    return x, z, chance, Ratings.from_dense((rng.random(chance.shape) < chance).astype(float))
+    propensity = expit(intercept + x @ [[0.5], [-0.5]] + z @ [1.0] + x[:, :1] * z[:, 0])
+    return (
+        x,
+        z,
+        propensity,
+        Ratings.from_dense((rng.random(propensity.shape) < propensity).astype(float)),
+    )
 
 
 def all_pairs(model: ClassifierPropensity, log: Ratings) -> np.ndarray:
@@ -62,9 +67,9 @@ def test_grouped_rows_give_the_fit_to_all_rows() -> None:
 def test_it_is_our_logistic_model_where_it_can_be() -> None:
     x, z, _, log = world(40, 30)
     model = ClassifierPropensity(LogisticRegression(C=0.5, tol=1e-10), x, z).fit(log)
-    ours = LogisticPropensity(x, z, interactions="none", item_offsets=False, l2=2.0, tol=1e-8).fit(
-        log
-    )
+    ours = LogisticPropensity(
+        x, z, interactions="none", item_offsets=False, ridge=2.0, tol=1e-8
+    ).fit(log)
 
     assert model.predict(log) == pytest.approx(ours.predict(log), abs=1e-6)
 
@@ -84,20 +89,20 @@ def test_a_classifier_without_weights_is_given_every_cell() -> None:
 
 @pytest.mark.parametrize("negatives", [0.5, 2.0])
 def test_a_sample_is_taken_off_the_odds_again(negatives: float) -> None:
-    x, z, chance, log = world(400, 300, intercept=-4.0)
+    x, z, propensity, log = world(400, 300, intercept=-4.0)
     model = ClassifierPropensity(DecisionTreeClassifier(), x, z, negatives=negatives).fit(log)
 
     assert model.sampled_share_ < 0.2
-    assert np.abs(all_pairs(model, log) / chance - 1).mean() < 0.15
+    assert np.abs(all_pairs(model, log) / propensity - 1).mean() < 0.15
     assert all_pairs(model, log).sum() == pytest.approx(len(log), rel=0.05)
 
 
 def test_known_propensities_are_found_and_the_error_shrinks_with_data() -> None:
     errors = []
     for n_users, n_items in ((40, 30), (160, 120), (640, 480)):
-        x, z, chance, log = world(n_users, n_items, seed=3)
+        x, z, propensity, log = world(n_users, n_items, seed=3)
         model = ClassifierPropensity(DecisionTreeClassifier(), x, z).fit(log)
-        errors.append(np.mean(np.abs(all_pairs(model, log) / chance - 1)))
+        errors.append(np.mean(np.abs(all_pairs(model, log) / propensity - 1)))
 
     assert errors[0] > 2 * errors[1] > 4 * errors[2]
 
@@ -118,7 +123,7 @@ def test_it_cannot_be_saved(tmp_path: Path) -> None:
 
     with pytest.raises(
         UsageError,
-        match=r"holds a DecisionTreeClassifier, which cannot be saved without code. Save what it predicts",
+        match=r"has a DecisionTreeClassifier, which cannot be saved .* Save its predictions",
     ):
         model.save(tmp_path / "model.unskew")
 
@@ -128,11 +133,14 @@ def test_it_cannot_be_saved(tmp_path: Path) -> None:
     [
         (
             {"estimator": DecisionTreeClassifier},
-            r"classifier with fit and predict_proba, .*; got <class",
+            r"classifier with fit and predict_proba; got <class",
         ),
         ({"estimator": object()}, r"classifier with fit and predict_proba"),
-        ({"negatives": -1}, r"negatives must be None or .* above 0; got -1"),
-        ({"user_features": None, "item_features": None}, r"nothing to tell cells apart by"),
+        ({"negatives": -1}, r"negatives must be a finite number, above 0, or None; got -1"),
+        (
+            {"user_features": None, "item_features": None},
+            r"has no covariates, so all cells are alike",
+        ),
     ],
 )
 def test_what_cannot_be_fitted_is_named(settings: dict[str, Any], match: str) -> None:
@@ -150,10 +158,10 @@ def test_what_cannot_be_fitted_is_named(settings: dict[str, Any], match: str) ->
 
 def test_too_many_rows_for_a_classifier_without_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     x, z, _, log = world(10, 10)
-    monkeypatch.setattr(classifier, "MOST_REPEATS", 50)
+    monkeypatch.setattr(classifier, "MAX_REPEATED_ROWS", 50)
 
     with pytest.raises(
         UsageError,
-        match=r"KNeighborsClassifier.fit takes no sample_weight, .* each of 100 cells. Give negatives=4",
+        match=r"KNeighborsClassifier.fit does not accept sample_weight, .* 100 cells.*negatives",
     ):
         ClassifierPropensity(KNeighborsClassifier(), x, z).fit(log)

@@ -14,14 +14,14 @@ from hypothesis.extra.numpy import arrays
 from frame_engines import each_engine
 from unskew.data.ids import as_ids
 from unskew.errors import DataError, PropensityWarning, UsageError
-from unskew.propensity.covariate.covariates import Covariates, within_pairs
+from unskew.propensity.covariates import CovariateProfiles, varying_products
 
 IDS = np.array(["ann", "bob", "cy"])
 pytestmark = pytest.mark.filterwarnings("ignore:.*has neither a column")
 
 
 def test_an_array_becomes_distinct_profiles() -> None:
-    found = Covariates.of([[1, 0.5], [0, 2], [1, 0.5]], IDS, "user")
+    found = CovariateProfiles.read([[1, 0.5], [0, 2], [1, 0.5]], IDS, "user")
 
     assert found.names == ("user:0", "user:1")
     assert found.values.tolist() == [[0, 2], [1, 0.5]]
@@ -29,7 +29,7 @@ def test_an_array_becomes_distinct_profiles() -> None:
 
 
 def test_nothing_is_one_profile_without_covariates() -> None:
-    found = Covariates.of(None, IDS, "item")
+    found = CovariateProfiles.read(None, IDS, "item")
 
     assert found.values.shape == (1, 0)
     assert found.profile.tolist() == [0, 0, 0]
@@ -37,29 +37,29 @@ def test_nothing_is_one_profile_without_covariates() -> None:
 
 @each_engine
 def test_a_frame_has_numbers_and_categories(make: Any) -> None:
-    found = Covariates.of(make({"age": [30, 40, 30], "sex": ["f", "m", "f"]}), IDS, "user")
+    found = CovariateProfiles.read(make({"age": [30, 40, 30], "sex": ["f", "m", "f"]}), IDS, "user")
 
     assert found.names == ("user:age", "user:sex=f", "user:sex=m")
-    assert found.complete.tolist() == [[30, 1, 0], [40, 0, 1], [30, 1, 0]]
+    assert found.rows.tolist() == [[30, 1, 0], [40, 0, 1], [30, 1, 0]]
 
 
 @each_engine
 def test_a_column_of_ids_puts_rows_in_order(make: Any) -> None:
-    found = Covariates.of(
+    found = CovariateProfiles.read(
         make({"age": [1, 2, 3, 4], "user_id": ["cy", "bob", "ann", "dan"]}), IDS, "user"
     )
 
     assert found.names == ("user:age",)
-    assert found.complete[:, 0].tolist() == [3, 2, 1]
+    assert found.rows[:, 0].tolist() == [3, 2, 1]
 
 
 def test_text_in_an_array_is_a_category() -> None:
-    found = Covariates.of(
+    found = CovariateProfiles.read(
         np.array([["red", 1], ["blue", 2], ["red", 2]], dtype=object), IDS, "item"
     )
 
     assert found.names == ("item:0=blue", "item:0=red", "item:1")
-    assert found.complete.tolist() == [[0, 1, 1], [1, 0, 2], [0, 1, 2]]
+    assert found.rows.tolist() == [[0, 1, 1], [1, 0, 2], [0, 1, 2]]
 
 
 def test_booleans_and_categoricals_of_pandas_are_read() -> None:
@@ -70,18 +70,24 @@ def test_booleans_and_categoricals_of_pandas_are_read() -> None:
         }
     )
 
-    assert Covariates.of(frame, IDS, "item").complete.tolist() == [[1, 1, 0], [0, 0, 1], [1, 1, 0]]
+    assert CovariateProfiles.read(frame, IDS, "item").rows.tolist() == [
+        [1, 1, 0],
+        [0, 0, 1],
+        [1, 1, 0],
+    ]
 
 
 def test_standard_units_leave_marks_alone() -> None:
-    center, scale = Covariates.of([[1, 10], [0, 20], [0, 30]], IDS, "user").standard_units()
+    center, scale = CovariateProfiles.read(
+        [[1, 10], [0, 20], [0, 30]], IDS, "user"
+    ).standard_units()
 
     assert center == pytest.approx([0, 20])
     assert scale == pytest.approx([1, np.sqrt(200 / 3)])
 
 
 def test_two_levels_of_one_category_form_no_pair() -> None:
-    first, second = within_pairs(np.array([[1, 0, 1], [0, 1, 1], [1, 0, 0.0]]))
+    first, second = varying_products(np.array([[1, 0, 1], [0, 1, 1], [1, 0, 0.0]]))
 
     assert list(zip(first, second, strict=True)) == [(0, 2), (1, 2)]
 
@@ -92,28 +98,48 @@ def test_profiles_put_together_are_the_table(table: np.ndarray) -> None:
         [table, np.eye(3, dtype=int), 2 * np.eye(3, dtype=int)]
     )  # no column is constant
 
-    found = Covariates.of(table, np.arange(len(table)), "user")
+    found = CovariateProfiles.read(table, np.arange(len(table)), "user")
 
-    assert found.complete.tolist() == table.tolist()
+    assert found.rows.tolist() == table.tolist()
     assert found.n_profiles == len({tuple(row) for row in table.tolist()})
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "match"),
+    ("table", "error", "match"),
     [
-        ([[1], [2]], DataError, r"user_features has 2 rows, but the log lists 3 users; give one row for each"),
-        ([[1], [np.nan], [2]], DataError, r"user covariate 'user:0' is missing or not finite 1 times; the first is at row 1"),
-        ([[1, 5], [2, 5], [3, 5]], UsageError, r"1 of 2 user covariates are the same for all 3 users.*'user:1'. Drop it"),
-        (np.ones((3, 1, 1)), UsageError, r"table with a row for each user; got shape \(3, 1, 1\)"),
-        ([[1], [2, 3], [4]], UsageError, r"table with a row for each user"),
-        (pd.DataFrame({"user_id": ["ann", "bob"], "age": [1, 2]}), DataError, r"lacks 1 of the log's 3 users; the first is 'cy'"),
-        (pd.DataFrame({"user_id": ["ann"] * 3, "age": [1, 2, 3]}), DataError, r"lists a user more than once"),
-        (pd.DataFrame({"sex": ["f", None, "m"]}), DataError, r"'user:sex' is missing or not finite 1 times; .* at row 1"),
+        ([[1], [2]], DataError, "user_features has 2 rows, but the log lists 3 users. Pass one"),
+        (
+            [[1], [np.nan], [2]],
+            DataError,
+            "user covariate 'user:0' has 1 values that are missing .*; the first is at row 1",
+        ),
+        (
+            [[1, 5], [2, 5], [3, 5]],
+            UsageError,
+            "1 of 2 user covariates are the same for all 3 users; .* 'user:1'. Drop it",
+        ),
+        (np.ones((3, 1, 1)), UsageError, r"one row for each user; got shape \(3, 1, 1\)"),
+        ([[1], [2, 3], [4]], UsageError, "table with one row for each user"),
+        (
+            pd.DataFrame({"user_id": ["ann", "bob"], "age": [1, 2]}),
+            DataError,
+            "lacks 1 of the log's 3 users; the first is 'cy'",
+        ),
+        (
+            pd.DataFrame({"user_id": ["ann"] * 3, "age": [1, 2, 3]}),
+            DataError,
+            "has a user more than once",
+        ),
+        (
+            pd.DataFrame({"sex": ["f", None, "m"]}),
+            DataError,
+            "'user:sex' has 1 values that are missing or not finite; .* at row 1",
+        ),
     ],
-)  # fmt: skip
-def test_what_is_wrong_is_named(given: object, error: type[Exception], match: str) -> None:
+)
+def test_what_is_wrong_is_named(table: object, error: type[Exception], match: str) -> None:
     with pytest.raises(error, match=match):
-        Covariates.of(given, IDS, "user")
+        CovariateProfiles.read(table, IDS, "user")
 
 
 def test_a_name_is_no_category() -> None:
@@ -121,27 +147,28 @@ def test_a_name_is_no_category() -> None:
 
     with pytest.raises(
         UsageError,
-        match=r"'item:0' has 1,001 levels, more than 1,000; group them, or .* item_offsets=True",
+        match=r"'item:0' has 1,001 levels, more than 1,000. Group them, or .*item_offsets=True",
     ):
-        Covariates.of(np.array([f"title {place}" for place in ids]), ids, "item")
+        CovariateProfiles.read(np.array([f"title {place}" for place in ids]), ids, "item")
 
 
 def test_an_index_of_ids_puts_rows_in_order() -> None:
     frame = pd.DataFrame({"age": [30.0, 10.0, 20.0]}, index=["c", "a", "b"])
 
-    found = Covariates.of(frame, as_ids(["a", "b", "c"]), "user")
+    found = CovariateProfiles.read(frame, as_ids(["a", "b", "c"]), "user")
 
-    assert found.complete.ravel().tolist() == [10.0, 20.0, 30.0]
+    assert found.rows.ravel().tolist() == [10.0, 20.0, 30.0]
 
 
 def test_an_index_that_counts_rows_says_nothing() -> None:
     frame = pd.DataFrame({"age": [30.0, 10.0, 20.0]})
 
     with pytest.warns(
-        PropensityWarning, match=r"rows are taken in the order of log\.users, which is sorted"
+        PropensityWarning,
+        match=r"rows are assumed to be in the order of log\.users, which is sorted",
     ):
-        Covariates.of(frame, as_ids(["a", "b", "c"]), "user")
-    assert Covariates.of(frame, as_ids(["a", "b", "c"]), "user").complete.ravel().tolist() == [
+        CovariateProfiles.read(frame, as_ids(["a", "b", "c"]), "user")
+    assert CovariateProfiles.read(frame, as_ids(["a", "b", "c"]), "user").rows.ravel().tolist() == [
         30.0,
         10.0,
         20.0,
@@ -155,7 +182,7 @@ def test_an_index_that_lacks_ids_is_refused() -> None:
         DataError,
         match=r"the index of user_features lacks 2 of the log's 3 users; the first is 0\.",
     ):
-        Covariates.of(frame, as_ids([0, 1, 2]), "user")
+        CovariateProfiles.read(frame, as_ids([0, 1, 2]), "user")
 
 
 def test_numbers_for_text_are_pointed_out() -> None:
@@ -164,14 +191,14 @@ def test_numbers_for_text_are_pointed_out() -> None:
     with pytest.raises(
         DataError, match=r"the first is 0 \(a number, where text such as '0' is known\)"
     ):
-        Covariates.of(frame, as_ids([0, 1]), "user")
+        CovariateProfiles.read(frame, as_ids([0, 1]), "user")
 
 
 def test_dates_are_refused() -> None:
     frame = pd.DataFrame({"joined": pd.to_datetime(["2020-01-01", "2021-01-01"])})
 
     with pytest.raises(UsageError, match="'joined' is a date or a time"):
-        Covariates.of(frame, as_ids([0, 1]), "user")
+        CovariateProfiles.read(frame, as_ids([0, 1]), "user")
 
 
 def test_a_column_like_ids_draws_a_warning() -> None:
@@ -179,15 +206,15 @@ def test_a_column_like_ids_draws_a_warning() -> None:
 
     with pytest.warns(
         PropensityWarning,
-        match="'user:account' is another whole number for each of 40 users, as ids are",
+        match="'user:account' is a different whole number for each of 40 users, like ids",
     ):
-        Covariates.of(frame, as_ids(list(range(40))), "user")
+        CovariateProfiles.read(frame, as_ids(list(range(40))), "user")
 
 
 def test_constants_can_be_left_out() -> None:
     table = np.column_stack([np.ones(3), [1.0, 2.0, 4.0]])
 
-    found = Covariates.of(table, as_ids([0, 1, 2]), "item", constants="drop")
+    found = CovariateProfiles.read(table, as_ids([0, 1, 2]), "item", constants="drop")
 
     assert found.names == ("item:1",)
 
@@ -198,7 +225,7 @@ def test_text_with_a_value_for_nearly_every_row_looks_like_ids() -> None:
 
     with pytest.warns(
         PropensityWarning,
-        match=r"'user:nick' is text with 28 values for 30 users, as ids have.* call it user_id",
+        match=r"'user:nick' is text with 28 values for 30 users, like ids.* call it user_id",
     ):
-        Covariates.of(pd.DataFrame({"user_id": ids, "nick": names}), ids, "user")
-    Covariates.of(pd.DataFrame({"user_id": ids, "town": names[:15] * 2}), ids, "user")
+        CovariateProfiles.read(pd.DataFrame({"user_id": ids, "nick": names}), ids, "user")
+    CovariateProfiles.read(pd.DataFrame({"user_id": ids, "town": names[:15] * 2}), ids, "user")

@@ -117,7 +117,7 @@ def test_it_is_equation_18_cell_by_cell(rating: Vector, sample: Vector) -> None:
 
 
 def test_ips_is_post_stratification() -> None:
-    """sum over levels of pi_r times the mean delta of the log's ratings r; SNIPS is the same number."""
+    """sum_r pi_r * (mean delta of the log's ratings r); SNIPS is the same number."""
     world = unskew.simulate(60, 50, density=0.1, alpha=0.5)
     log, predicted = world.log, np.full(world.truth.shape, 3.0)
     model = NaiveBayesPropensity().fit(log, mcar=world.truth[:5].ravel())
@@ -193,7 +193,7 @@ def test_propensities_above_1_are_capped_with_a_warning() -> None:
 
     with pytest.warns(
         PropensityWarning,
-        match="1 of 2 propensities would be above 1 and are taken as 1.* more ratings 5 than",
+        match="1 of 2 propensities exceed 1 and were set to 1.* more ratings 5 than",
     ):
         model = NaiveBayesPropensity().fit(log, mcar=SHARES)
 
@@ -207,7 +207,7 @@ def test_a_rating_that_the_log_lacks_loses_its_share_with_a_warning() -> None:
         model = NaiveBayesPropensity().fit(LOG, mcar={1: 0.2, 2: 0.1, 3: 0.3, 5: 0.4})
 
     assert (1 / model.predict(LOG)).sum() == pytest.approx(0.6 * LOG.n_cells)
-    with pytest.raises(BadPropensityError, match="The model gives that cell no chance"):
+    with pytest.raises(BadPropensityError, match="which was observed"):
         model.predict(Ratings.from_codes([0], [0], [2], shape=(4, 5)))
 
 
@@ -226,23 +226,23 @@ def test_a_file_whose_parts_do_not_belong_together_is_refused() -> None:
     model = NaiveBayesPropensity().fit(LOG, mcar=SHARES)
     model.levels_ = np.ones(3)
 
-    assert model._find_inconsistency() == "it does not have one propensity for each level."
+    assert model._find_inconsistency() == "it has 2 propensities for 3 levels of ratings."
 
 
 @pytest.mark.parametrize(
     ("mcar", "match"),
     [
-        (None, "pass them as mcar=.*LogisticPropensity or OneBitPropensity"),
-        ([], r"mcar must hold at least one rating, in one column; got shape \(0,\)"),
+        (None, "Pass them as mcar=.*LogisticPropensity or OneBitPropensity"),
+        ([], r"mcar must have at least one rating, in one column; got shape \(0,\)"),
         ([[1, 2]], r"got shape \(1, 2\)"),
         (
             {1: 0.3, 5: 0.3},
-            "adds up to 0.6: shares of all cells must add up to 1, and counts be whole numbers",
+            "adds up to 0.6, and its values are not whole numbers. Pass shares",
         ),
-        ({1: -1, 5: 2}, "a count or a share of at least 0, not all of them 0"),
-        ({}, "not all of them 0"),
-        ({5: 1.0}, "1 ratings of the log are 1, to which the mcar sample gives no share at all"),
-        (np.arange(80), "have 80 distinct ratings, too many to count each.*bins=10"),
+        ({1: -1, 5: 2}, "must be at least 0, and not all 0"),
+        ({}, "not all 0"),
+        ({5: 1.0}, "1 ratings of the log are 1, but the mcar sample has none"),
+        (np.arange(80), "have 80 or more distinct ratings, more than 50.*bins=10"),
     ],
 )
 def test_samples_are_checked(mcar: Any, match: str) -> None:
@@ -255,9 +255,9 @@ def test_samples_are_checked(mcar: Any, match: str) -> None:
     [
         (
             [1, np.nan, 5],
-            "1 of 3 mcar ratings are missing or not finite; the first is nan at place 1",
+            "1 of 3 mcar ratings are missing or not finite; the first is nan at row 1",
         ),
-        ({np.inf: 1.0}, "the first is inf at place 0"),
+        ({np.inf: 1.0}, "the first is inf at row 0"),
         (["five"], "mcar ratings must be numbers; got text"),
     ],
 )
@@ -269,11 +269,11 @@ def test_ratings_of_a_sample_are_checked(mcar: Any, match: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
-        ({"smoothing": -1}, "smoothing must be a number of ratings, at least 0; got -1"),
-        ({"smoothing": 0}, "3 ratings of the log are 5.*Take smoothing above 0, a larger sample"),
+        ({"smoothing": -1}, "smoothing must be a finite number, at least 0; got -1"),
+        ({"smoothing": 0}, "3 ratings of the log are 5.*Use smoothing above 0, a larger sample"),
         ({"bins": 1}, "bins must be a whole number, at least 2; got 1"),
-        ({"bins": [3, 2]}, r"finite cut points that rise; got \[3, 2\]"),
-        ({"bins": []}, "finite cut points that rise"),
+        ({"bins": [3, 2]}, r"finite cut points in ascending order; got \[3, 2\]"),
+        ({"bins": []}, "finite cut points in ascending order"),
     ],
 )
 def test_settings_are_checked(settings: Mapping[str, Any], match: str) -> None:
@@ -281,7 +281,7 @@ def test_settings_are_checked(settings: Mapping[str, Any], match: str) -> None:
         NaiveBayesPropensity(**settings).fit(LOG, mcar=[1, 1, 1])
 
 
-def test_what_only_an_observed_cell_has_is_not_asked_of_others() -> None:
+def test_unobserved_cells_have_no_rating_to_predict_from() -> None:
     model = NaiveBayesPropensity().fit(LOG, mcar=SHARES)
 
     with pytest.raises(UsageError, match="NaiveBayesPropensity needs the rating of a cell"):
@@ -295,15 +295,15 @@ def test_a_rating_never_seen_before_is_refused() -> None:
 
     with pytest.raises(
         BadRatingError,
-        match=r"1 of 2 ratings were neither in the log nor.*the first is 4, and the known ones are 1, 5",
+        match=r"1 of 2 ratings were neither in the log nor.*the first is 4. Ratings 1, 5 were",
     ):
         model.predict(Ratings.from_codes([0, 1], [0, 1], [5, 4], shape=(4, 5)))
 
 
 def test_it_must_be_fitted_and_know_the_universe() -> None:
-    with pytest.raises(NotFittedError, match="call fit first"):
+    with pytest.raises(NotFittedError, match="Call fit first"):
         NaiveBayesPropensity().predict(LOG)
-    with pytest.raises(UniverseError, match="fit needs the universe"):
+    with pytest.raises(UniverseError, match="a fit needs the number of users and items"):
         NaiveBayesPropensity().fit(Ratings.from_arrays([0], [0], [1]), mcar=SHARES)
 
 
@@ -312,15 +312,15 @@ def test_ratings_alone_have_the_propensities_of_cells_so_rated(bins: Any) -> Non
     log = column([1.0, 2.0, 2.0, 3.0])
     model = NaiveBayesPropensity(bins=bins).fit(log, mcar=[1, 2, 3, 3])
 
-    assert model.of_ratings([1, 2, 2, 3]).tolist() == model.predict(log).tolist()
+    assert model.predict_ratings([1, 2, 2, 3]).tolist() == model.predict(log).tolist()
 
 
 def test_ratings_alone_must_be_known_numbers_of_a_fitted_model() -> None:
     model = NaiveBayesPropensity().fit(LOG, mcar=SHARES)
 
-    with pytest.raises(BadRatingError, match="the first is 4, and the known ones are 1, 5"):
-        model.of_ratings([5, 4])
+    with pytest.raises(BadRatingError, match=r"the first is 4. Ratings 1, 5 were"):
+        model.predict_ratings([5, 4])
     with pytest.raises(BadRatingError, match="ratings must be numbers; got text"):
-        model.of_ratings(["five"])
-    with pytest.raises(NotFittedError, match="call fit first"):
-        NaiveBayesPropensity().of_ratings([1])
+        model.predict_ratings(["five"])
+    with pytest.raises(NotFittedError, match="Call fit first"):
+        NaiveBayesPropensity().predict_ratings([1])

@@ -14,12 +14,22 @@ from scipy.special import expit, logit
 import unskew
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
-from unskew.errors import ModelFileError, UniverseError, UnknownNameError, UsageError
-from unskew.propensity.low_rank import logits as low_rank
-from unskew.propensity.low_rank import nuclear
-from unskew.propensity.low_rank.bits import Bits
-from unskew.propensity.low_rank.logits import Logits, Part, Penalized, all_sums, noise
-from unskew.propensity.low_rank.one_bit import OneBitPropensity
+from unskew.errors import (
+    ConvergenceWarning,
+    ModelFileError,
+    UniverseError,
+    UnknownNameError,
+    UsageError,
+)
+from unskew.propensity import low_rank, nuclear_norm
+from unskew.propensity.low_rank import (
+    CellSubset,
+    LowRankLogits,
+    ObservedMatrix,
+    PenalizedLoss,
+    sum_cells,
+)
+from unskew.propensity.one_bit import OneBitPropensity
 from unskew.settings import fitted_state
 from unskew.threads import Workers
 
@@ -53,7 +63,7 @@ def low_rank_logits(
     return true, log_of(rng.random(true.shape) < true)
 
 
-def nuclear_norm(matrix: np.ndarray) -> float:
+def norm_of_singular_values(matrix: np.ndarray) -> float:
     return float(np.linalg.svd(matrix, compute_uv=False).sum())
 
 
@@ -62,13 +72,17 @@ def dense_loss(seen: np.ndarray, x: np.ndarray) -> float:
 
 
 def problem_of(
-    bits: Bits, *, l2: float = 0.7, n_factors: int = 2, part: Part | None = None
-) -> Penalized:
-    return Penalized(part or Part(bits), l2, n_factors, Workers(1))
+    bits: ObservedMatrix,
+    *,
+    penalty: float = 0.7,
+    n_factors: int = 2,
+    part: CellSubset | None = None,
+) -> PenalizedLoss:
+    return PenalizedLoss(part or CellSubset(bits), penalty, n_factors, Workers(1))
 
 
 def test_two_cells_by_hand() -> None:
-    """One user has seen one of two items. A = (a, -a) and c = 0 by symmetry; minimise 2 log(1 + e^-a) + strength sqrt(2) a."""
+    """One of two cells: A = (a, -a) and c = 0; minimise 2 log(1 + e^-a) + strength sqrt(2) a."""
     model = OneBitPropensity(1, 0.4, **CLOSE).fit(log_of([[1, 0]]))
 
     strength = 0.4 * 0.5 * (1 + np.sqrt(2))
@@ -86,30 +100,36 @@ def test_a_strong_penalty_leaves_the_density() -> None:
 
 
 def test_lowered_values_by_hand() -> None:
-    np.testing.assert_allclose(nuclear.lowered(np.array([5.0, 3.0, 1.0]), 4.0), [3, 1, 0])
-    np.testing.assert_allclose(nuclear.lowered(np.array([5.0, 1.0, 1.0]), 2.0), [2, 0, 0])
-    np.testing.assert_allclose(nuclear.lowered(np.array([1.0, 1.0, 1.0]), 1.5), [0.5, 0.5, 0.5])
+    np.testing.assert_allclose(
+        nuclear_norm.reduce_to_sum(np.array([5.0, 3.0, 1.0]), 4.0), [3, 1, 0]
+    )
+    np.testing.assert_allclose(
+        nuclear_norm.reduce_to_sum(np.array([5.0, 1.0, 1.0]), 2.0), [2, 0, 0]
+    )
+    np.testing.assert_allclose(
+        nuclear_norm.reduce_to_sum(np.array([1.0, 1.0, 1.0]), 1.5), [0.5, 0.5, 0.5]
+    )
 
 
 def test_dykstra_finds_the_nearest_matrix_of_both_sets() -> None:
     matrix = np.random.default_rng(0).normal(size=(5, 4))
 
-    found = nuclear.project(matrix, 3.0, 0.5)
+    found = nuclear_norm.project(matrix, 3.0, 0.5)
 
-    assert nuclear_norm(found) <= 3 + 1e-8
+    assert norm_of_singular_values(found) <= 3 + 1e-8
     assert np.abs(found).max() <= 0.5
     for seed in range(
         200
     ):  # <Z - X, Y - X> <= 0 for every Y of both sets, and only the projection X has that
         other = np.clip(np.random.default_rng(seed).normal(size=(5, 4)), -0.5, 0.5)
-        other *= min(1, 3 / nuclear_norm(other))
+        other *= min(1, 3 / norm_of_singular_values(other))
         assert np.vdot(matrix - found, other - found) <= 1e-7
 
 
 def test_the_convex_solver_agrees_with_a_general_one() -> None:
     """On one row the nuclear norm is the Euclidean one: scipy can do that."""
     seen = np.array([[1.0, 0, 0, 1, 0]])
-    found = nuclear.solve_in_nuclear_ball(
+    found = nuclear_norm.solve_in_nuclear_ball(
         seen, radius=1.5, max_logit=None, max_iter=5000, tol=1e-15, report=lambda step, value: None
     )
 
@@ -135,7 +155,7 @@ def test_the_convex_solution_obeys_its_bounds_and_adds_up_to_the_log(
     )
     deviation = model.user_factors_ @ model.item_factors_.T
 
-    assert nuclear_norm(deviation) <= 0.8 * np.sqrt(80) * (1 + 1e-6)
+    assert norm_of_singular_values(deviation) <= 0.8 * np.sqrt(80) * (1 + 1e-6)
     assert max_logit is None or np.abs(deviation).max() <= max_logit * (1 + 1e-9)
     assert all_pairs(model, log_of(seen)).sum() == pytest.approx(seen.sum())
     assert (np.diff(model.history_) <= 1e-9).all()
@@ -146,7 +166,7 @@ def test_the_low_rank_solution_is_the_convex_one_with_its_own_nuclear_norm() -> 
     log = log_of(seen)
 
     factors = OneBitPropensity(14, 0.5, **CLOSE).fit(log)
-    norm = nuclear_norm(factors.user_factors_ @ factors.item_factors_.T)
+    norm = norm_of_singular_values(factors.user_factors_ @ factors.item_factors_.T)
     convex = OneBitPropensity(solver="convex", max_nuclear=norm / np.sqrt(280), **CLOSE).fit(log)
 
     np.testing.assert_allclose(all_pairs(factors, log), all_pairs(convex, log), atol=1e-5)
@@ -154,15 +174,16 @@ def test_the_low_rank_solution_is_the_convex_one_with_its_own_nuclear_norm() -> 
         ((factors.user_factors_**2).sum() + (factors.item_factors_**2).sum()) / 2, rel=1e-6
     )
     assert factors.history_[-1] == pytest.approx(
-        convex.history_[-1] + 0.5 * noise(Bits.of(log, Universe(20, 14))) * norm
+        convex.history_[-1]
+        + 0.5 * ObservedMatrix.of_log(log, Universe(20, 14)).noise_level() * norm
     )
 
 
 def test_the_slope_at_the_optimum_has_the_strength_as_its_largest_singular_value() -> None:
-    """The subgradient of l2 ||A||_*: no direction, of any rank, would lower the objective."""
+    """The subgradient of penalty ||A||_*: no direction of any rank lowers the objective."""
     seen = random_bits(25, 18)
     log = log_of(seen)
-    strength = 0.6 * noise(Bits.of(log, Universe(25, 18)))
+    strength = 0.6 * ObservedMatrix.of_log(log, Universe(25, 18)).noise_level()
 
     slope = all_pairs(OneBitPropensity(18, 0.6, **CLOSE).fit(log), log) - seen
 
@@ -172,14 +193,16 @@ def test_the_slope_at_the_optimum_has_the_strength_as_its_largest_singular_value
 def test_blocks_add_up_to_the_dense_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(low_rank, "BLOCK_CELLS", 15)
     seen, rng = random_bits(11, 7), np.random.default_rng(1)
-    logits = Logits(-0.4, rng.normal(size=(11, 3)), rng.normal(size=(7, 3)))
+    logits = LowRankLogits(-0.4, rng.normal(size=(11, 3)), rng.normal(size=(7, 3)))
     x = -0.4 + logits.user @ logits.item.T
 
     with Workers(2) as workers:
-        sums = all_sums(Part(Bits.of(log_of(seen), Universe(11, 7))), logits, workers)
+        sums = sum_cells(
+            CellSubset(ObservedMatrix.of_log(log_of(seen), Universe(11, 7))), logits, workers
+        )
 
     assert sums.loss == pytest.approx(dense_loss(seen, x))
-    assert (sums.chance, sums.spread) == pytest.approx(
+    assert (sums.propensity, sums.variance) == pytest.approx(
         (expit(x).sum(), (expit(x) * expit(-x)).sum())
     )
     assert sums.by_intercept == pytest.approx((expit(x) - seen).sum())
@@ -190,10 +213,10 @@ def test_blocks_add_up_to_the_dense_sums(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("universe", [Universe(6, 5), Universe(9, 5), Universe(8, 7)])
 @pytest.mark.parametrize("is_split", [False, True])
 def test_the_gradient_is_that_of_finite_differences(universe: Universe, is_split: bool) -> None:
-    bits = Bits.of(log_of(random_bits(6, 5)), universe)
+    bits = ObservedMatrix.of_log(log_of(random_bits(6, 5)), universe)
     rng = np.random.default_rng(2)
-    problem = problem_of(bits, part=Part(bits).split(rng)[0] if is_split else None)
-    point = problem.start(rng) + rng.normal(size=problem.start(rng).size)
+    problem = problem_of(bits, part=CellSubset(bits).split(rng)[0] if is_split else None)
+    point = problem.random_start(rng) + rng.normal(size=problem.random_start(rng).size)
 
     _, gradient = problem(point)
 
@@ -203,10 +226,10 @@ def test_the_gradient_is_that_of_finite_differences(universe: Universe, is_split
 
 
 def test_large_logits_overflow_nowhere() -> None:
-    bits = Bits.of(log_of([[1, 0], [0, 1]]), Universe(2, 2))
-    logits = Logits(0.0, np.array([[900.0], [-900.0]]), np.ones((2, 1)))
+    bits = ObservedMatrix.of_log(log_of([[1, 0], [0, 1]]), Universe(2, 2))
+    logits = LowRankLogits(0.0, np.array([[900.0], [-900.0]]), np.ones((2, 1)))
 
-    assert all_sums(Part(bits), logits, Workers(1)).loss == pytest.approx(900 + 900)
+    assert sum_cells(CellSubset(bits), logits, Workers(1)).loss == pytest.approx(900 + 900)
 
 
 def test_users_and_items_that_are_not_listed_count_like_listed_ones() -> None:
@@ -218,7 +241,8 @@ def test_users_and_items_that_are_not_listed_count_like_listed_ones() -> None:
     )
     convex = OneBitPropensity(
         solver="convex",
-        max_nuclear=nuclear_norm(whole.user_factors_ @ whole.item_factors_.T) / np.sqrt(192),
+        max_nuclear=norm_of_singular_values(whole.user_factors_ @ whole.item_factors_.T)
+        / np.sqrt(192),
         **CLOSE,
     ).fit(short, universe=(16, 12))
 
@@ -230,20 +254,20 @@ def test_users_and_items_that_are_not_listed_count_like_listed_ones() -> None:
 @given(
     seed=st.integers(0, 10**6),
     sizes=st.tuples(st.integers(1, 9), st.integers(2, 9)),
-    l2=st.floats(0.05, 3),
+    noise_multiple=st.floats(0.05, 3),
 )
 def test_chances_add_up_to_the_log_and_the_objective_falls(
-    seed: int, sizes: tuple[int, int], l2: float
+    seed: int, sizes: tuple[int, int], noise_multiple: float
 ) -> None:
     seen = random_bits(*sizes, seed=seed)
     seen[0, 0], seen[-1, -1] = True, False
     log = log_of(seen)
 
-    model = OneBitPropensity(3, l2, random_state=seed, n_threads=1).fit(log)
+    model = OneBitPropensity(3, noise_multiple, random_state=seed, n_threads=1).fit(log)
 
-    chances = all_pairs(model, log)
-    assert ((chances > 0) & (chances < 1)).all()
-    assert chances.sum() == pytest.approx(len(log))
+    propensities = all_pairs(model, log)
+    assert ((propensities > 0) & (propensities < 1)).all()
+    assert propensities.sum() == pytest.approx(len(log))
     assert (np.diff(model.history_) <= 0).all()
     assert len(model.history_) == model.n_iter_ + 1
 
@@ -265,32 +289,41 @@ def test_the_answer_depends_on_the_seed_alone(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_split_gives_each_cell_to_one_part_and_each_user_the_same_share() -> None:
-    bits = Bits.of(log_of(random_bits(20, 30)), Universe(20, 30))
-    kept, held_out = Part(bits).split(np.random.default_rng(0))
+    bits = ObservedMatrix.of_log(log_of(random_bits(20, 30)), Universe(20, 30))
+    kept, held_out = CellSubset(bits).split(np.random.default_rng(0))
     rows = slice(0, 20)
 
     np.testing.assert_array_equal(kept.weight(rows) + held_out.weight(rows), np.ones((20, 30)))
     assert (held_out.weight(rows).sum(axis=0) == 2).all()
     assert (held_out.weight(rows).sum(axis=1) == 3).all()
     for part in (kept, held_out):
-        assert (part.weight(rows)[part.seen(rows)] == 1).all()
-        assert part.n_seen == part.seen(rows)[0].size
-    assert kept.n_seen + held_out.n_seen == bits.item.size
+        assert (part.weight(rows)[part.observed_cells(rows)] == 1).all()
+        assert part.n_observed == part.observed_cells(rows)[0].size
+    assert kept.n_observed + held_out.n_observed == bits.item.size
 
 
 def test_the_held_out_likelihood_chooses_a_strength_near_the_best() -> None:
     true, log = low_rank_logits(150, 120)
     chosen = OneBitPropensity(8, "cv").fit(log)
     errors = {
-        l2: np.abs(all_pairs(OneBitPropensity(8, l2).fit(log), log) - true).sum()
-        for l2 in (1.4, 1.0, 0.7, 0.5, 0.35)
+        noise_multiple: np.abs(
+            all_pairs(OneBitPropensity(8, noise_multiple).fit(log), log) - true
+        ).sum()
+        for noise_multiple in (1.4, 1.0, 0.7, 0.5, 0.35)
     }
 
-    assert errors[chosen.l2_] <= 1.1 * min(errors.values())
-    assert chosen.l2_ == chosen.tried_l2_[int(np.argmin(chosen.held_out_loss_))]
-    assert chosen.tried_l2_[-1] < chosen.l2_ < chosen.tried_l2_[0]
+    assert errors[chosen.noise_multiple_] <= 1.1 * min(errors.values())
+    assert (
+        chosen.noise_multiple_
+        == chosen.tried_noise_multiples_[int(np.argmin(chosen.held_out_loss_))]
+    )
+    assert (
+        chosen.tried_noise_multiples_[-1]
+        < chosen.noise_multiple_
+        < chosen.tried_noise_multiples_[0]
+    )
     np.testing.assert_array_equal(
-        chosen.user_factors_, OneBitPropensity(8, chosen.l2_).fit(log).user_factors_
+        chosen.user_factors_, OneBitPropensity(8, chosen.noise_multiple_).fit(log).user_factors_
     )
 
 
@@ -326,8 +359,8 @@ def test_it_is_saved_and_loaded(model: OneBitPropensity, tmp_path: Path) -> None
 
     assert isinstance(again, unskew.OneBitPropensity)
     assert fitted_state(again).keys() == fitted_state(model).keys()
-    assert (again.n_iter_, again.converged_, again.history_, again.l2_) == (
-        *(model.n_iter_, model.converged_, model.history_, model.l2_),
+    assert (again.n_iter_, again.converged_, again.history_, again.noise_multiple_) == (
+        *(model.n_iter_, model.converged_, model.history_, model.noise_multiple_),
     )
     np.testing.assert_array_equal(again.predict(log), model.predict(log))
 
@@ -339,19 +372,20 @@ def test_a_file_with_factors_of_another_size_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(
         ModelFileError,
-        match=r"its factors have shapes \(12, 3\) and \(9, 2\), which its 12 users and 9 items",
+        match=r"its factors have shapes \(12, 3\) and \(9, 2\), but it has 12 users and 9 items",
     ):
         unskew.load(tmp_path / "model")
 
 
 @pytest.mark.parametrize(
-    "given", [{"l2": 0.5}, {"l2": "cv"}, {"solver": "convex", "max_nuclear": 0.5}]
+    "given",
+    [{"noise_multiple": 0.5}, {"noise_multiple": "cv"}, {"solver": "convex", "max_nuclear": 0.5}],
 )
 def test_progress_is_shown_on_request(
     given: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines: list[str] = []
-    home = "unskew.propensity.low_rank.one_bit.live_line"
+    home = "unskew.propensity.one_bit.progress_line"
     monkeypatch.setattr(home, lambda wanted: nullcontext(lines.append if wanted else len))
 
     OneBitPropensity(**given).fit(log_of(random_bits(20, 15)))
@@ -361,14 +395,16 @@ def test_progress_is_shown_on_request(
     assert f"{model.history_[-1]:.6g}" in lines[-1]
 
 
-def test_too_few_steps_are_no_convergence() -> None:
+def test_a_fit_that_stops_too_early_causes_a_warning() -> None:
     log = log_of(random_bits(20, 15))
 
     for model in (
         OneBitPropensity(max_iter=2),
         OneBitPropensity(solver="convex", max_nuclear=1.0, max_iter=2),
     ):
-        assert (model.fit(log).n_iter_, model.converged_) == (2, False)
+        with pytest.warns(ConvergenceWarning, match="not converged after 2 iterations"):
+            model.fit(log)
+        assert (model.n_iter_, model.converged_) == (2, False)
 
 
 @pytest.mark.parametrize(
@@ -378,26 +414,26 @@ def test_too_few_steps_are_no_convergence() -> None:
         ({"max_iter": 0}, "max_iter must be a whole number, at least 1; got 0"),
         ({"random_state": -1}, "random_state must be a whole number, at least 0; got -1"),
         (
-            {"l2": 0.0},
-            "l2 must be a positive number or 'cv'; got 0.0. Without a penalty logits grow without bound",
+            {"noise_multiple": 0.0},
+            "noise_multiple must be a finite number, above 0; got 0.0",
         ),
-        ({"l2": "best"}, "l2 must be a positive number or 'cv'; got 'best'"),
-        ({"tol": np.nan}, "tol must be a number, at least 0; got nan"),
+        ({"noise_multiple": "best"}, "noise_multiple must be a finite number, above 0; got 'best'"),
+        ({"tol": np.nan}, "tol must be a finite number, at least 0; got nan"),
         (
             {"max_logit": 3.0},
-            "max_logit belongs to solver='convex'; this is solver='low_rank'. Leave one of them out",
+            "max_logit is a setting of solver='convex'; this is solver='low_rank'. Leave one",
         ),
         (
-            {"solver": "convex", "max_nuclear": 1.0, "l2": 0.1},
-            "l2 belongs to solver='low_rank'; this is solver='convex'",
+            {"solver": "convex", "max_nuclear": 1.0, "noise_multiple": 0.1},
+            "noise_multiple is a setting of solver='low_rank'; this is solver='convex'",
         ),
         (
             {"solver": "convex"},
-            "solver='convex' needs max_nuclear, a positive number, such as 1; got None",
+            "solver='convex' needs max_nuclear. Pass a positive number",
         ),
         (
             {"solver": "convex", "max_nuclear": 1.0, "max_logit": 0.0},
-            "max_logit must be a positive number, such as 3, or None",
+            "max_logit must be a finite number, above 0, or None",
         ),
     ],
 )
@@ -409,7 +445,7 @@ def test_settings_that_make_no_sense_are_refused(given: dict[str, object], messa
 def test_an_unknown_solver_is_refused() -> None:
     with pytest.raises(
         UnknownNameError,
-        match=r"unknown solver 'lowrank'; valid ones are: low_rank, convex. Did you mean 'low_rank'",
+        match=r"unknown solver 'lowrank'; valid names are: low_rank, convex. Did you mean",
     ):
         OneBitPropensity(solver="lowrank").fit(log_of(random_bits(6, 5)))
 
@@ -417,7 +453,7 @@ def test_an_unknown_solver_is_refused() -> None:
 def test_a_matrix_too_large_to_hold_is_refused_by_the_convex_solver() -> None:
     with pytest.raises(
         UsageError,
-        match=r"holds all cells, at most 4,194,304; there are 10,000,000. Use solver='low_rank'",
+        match=r"at most 4,194,304; there are 10,000,000. Use solver='low_rank'",
     ):
         OneBitPropensity(solver="convex", max_nuclear=1.0).fit(
             log_of(random_bits(6, 5)), universe=(10_000, 1_000)
@@ -427,7 +463,7 @@ def test_a_matrix_too_large_to_hold_is_refused_by_the_convex_solver() -> None:
 def test_a_log_of_every_cell_is_refused() -> None:
     with pytest.raises(
         UniverseError,
-        match=r"every one of the 12 cells \(3 users x 4 items\) was observed, so that P = 1",
+        match=r"all 12 cells \(3 users x 4 items\) were observed, so P = 1",
     ):
         OneBitPropensity().fit(log_of(np.ones((3, 4))))
 
@@ -435,20 +471,22 @@ def test_a_log_of_every_cell_is_refused() -> None:
 def test_a_log_too_small_to_judge_by_is_refused() -> None:
     with pytest.raises(
         UsageError,
-        match="one part has 0 observed of 1: the log is too small or too full to judge by",
+        match="one part has 0 observed cells of 1: the log is too small or too full",
     ):
-        OneBitPropensity(l2="cv").fit(log_of([[1, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]))
+        OneBitPropensity(noise_multiple="cv").fit(
+            log_of([[1, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]])
+        )
 
 
 def test_a_log_without_a_universe_is_refused() -> None:
-    with pytest.raises(UniverseError, match="fit needs the universe"):
+    with pytest.raises(UniverseError, match="a fit needs the number of users and items"):
         OneBitPropensity().fit(Ratings.from_arrays([1, 2], [1, 2], [5, 4]))
 
 
 def test_a_factor_at_zero_comes_back_when_the_penalty_is_lowered() -> None:
-    bits = Bits.of(log_of(random_bits(20, 15)), Universe(20, 15))
-    problem = replace(problem_of(bits), l2=0.3 * noise(bits))
-    zero = Logits(float(logit(bits.density)), np.zeros((20, 2)), np.zeros((15, 2)))
+    bits = ObservedMatrix.of_log(log_of(random_bits(20, 15)), Universe(20, 15))
+    problem = replace(problem_of(bits), penalty=0.3 * bits.noise_level())
+    zero = LowRankLogits(float(logit(bits.density)), np.zeros((20, 2)), np.zeros((15, 2)))
 
-    assert not problem(problem.unknowns(zero))[1][1:].any()
-    assert problem(problem.restart(zero, np.random.default_rng(0)))[1][1:].any()
+    assert not problem(problem.to_vector(zero))[1][1:].any()
+    assert problem(problem.perturbed_start(zero, np.random.default_rng(0)))[1][1:].any()

@@ -14,8 +14,8 @@ import unskew
 from known_propensity import every_cell
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPropensityError, UniverseError, UnknownNameError, UsageError
-from unskew.propensity.density import Capped, scale_to_total
 from unskew.propensity.popularity import PopularityPropensity, UniformPropensity
+from unskew.propensity.scaled import CappedSum, scale_to_total
 from unskew.simulation.observation import ByCovariates
 from unskew.types import Matrix, Vector
 
@@ -77,7 +77,7 @@ def test_users_by_hand() -> None:
 
 
 def test_both_by_hand() -> None:
-    """n_u n_i / n would be 1.5 for (ann, up). It is capped, and the others make up for it: 1 + k (2 + 3 + 3 + 1 + 1) = 4."""
+    """n_u n_i / n is 1.5 for (ann, up), so it is limited to 1 and 1 + k (2 + 3 + 3 + 1 + 1) = 4."""
     model = PopularityPropensity("both").fit(LOG)
 
     np.testing.assert_allclose(every_cell(model), [[0.6, 0, 1], [0.3, 0, 0.9], [0.3, 0, 0.9]])
@@ -93,7 +93,7 @@ def test_power_and_smoothing_by_hand() -> None:
     np.testing.assert_allclose(every_cell(model), [4 / 3 * score / score.sum()] * 3)
 
 
-def test_silent_users_and_items_of_the_universe_take_their_part_when_smoothed() -> None:
+def test_unlisted_users_and_items_have_a_share_of_the_sum_if_counts_are_smoothed() -> None:
     """Two more items of count 0: 1 + 1, 0 + 1, 3 + 1 and twice 0 + 1, for six users."""
     smoothed = PopularityPropensity(smoothing=1).fit(LOG, universe=(6, 5))
     plain = PopularityPropensity().fit(LOG, universe=(6, 5))
@@ -138,11 +138,11 @@ def test_propensities_of_all_cells_add_up_to_the_ratings(
 def test_the_scale_is_the_root(score: Vector, share: float) -> None:
     total = share * score.size
 
-    def capped_at(scale: float) -> Capped:
+    def sum_below_1(scale: float) -> CappedSum:
         below = scale * score < 1
-        return Capped(float((~below).sum()), float(score[below].sum()))
+        return CappedSum(float((~below).sum()), float(score[below].sum()))
 
-    scale, n_capped = scale_to_total(total, capped_at)
+    scale, n_capped = scale_to_total(total, sum_below_1)
 
     assert np.minimum(1, scale * score).sum() == pytest.approx(total)
     assert n_capped <= (scale * score >= 1 - 1e-9).sum()
@@ -150,17 +150,18 @@ def test_the_scale_is_the_root(score: Vector, share: float) -> None:
 
 def test_a_total_that_cannot_be_had_is_refused() -> None:
     with pytest.raises(
-        BadPropensityError, match="cannot add up to 3 ratings: only 2 cells have a chance above 0"
+        BadPropensityError,
+        match="cannot add up to 3 ratings: only 2 cells have a propensity above 0",
     ):
-        scale_to_total(3, lambda k: Capped(0, 2) if k < 1 else Capped(2, 0))
+        scale_to_total(3, lambda k: CappedSum(0, 2) if k < 1 else CappedSum(2, 0))
 
 
 def mean_error(by: Any, observation: ByCovariates, density: float) -> float:
     """Mean of abs(P-hat / P - 1) over the ratings of a log."""
     size = observation.universe
     world = unskew.simulate(size.n_users, size.n_items, density=density, observation=observation)
-    found = PopularityPropensity(by).fit(world.log).predict(world.log)
-    return float(np.abs(found / world.propensities.values - 1).mean())
+    fitted = PopularityPropensity(by).fit(world.log).predict(world.log)
+    return float(np.abs(fitted / world.propensities.values - 1).mean())
 
 
 def test_it_recovers_popularity_the_better_the_more_users_there_are() -> None:
@@ -193,7 +194,7 @@ def test_a_file_whose_parts_do_not_belong_together_is_refused() -> None:
     model = PopularityPropensity().fit(LOG)
     model.item_score_ = np.ones(7)
 
-    assert model._find_inconsistency() == "it does not have one score for each user and item."
+    assert model._find_inconsistency() == "it has 7 scores for 3 items."
 
 
 @pytest.mark.parametrize(
@@ -202,17 +203,17 @@ def test_a_file_whose_parts_do_not_belong_together_is_refused() -> None:
         (
             PopularityPropensity("genre"),
             UnknownNameError,
-            "unknown by 'genre'; valid ones are: item, user, both",
+            "unknown by 'genre'; valid names are: item, user, both",
         ),  # type: ignore[arg-type]
         (
             PopularityPropensity(power=0),
             UsageError,
-            "power must be positive.*got 0. UniformPropensity ignores counts",
+            "power must be a finite number, above 0; got 0",
         ),
         (
             PopularityPropensity(smoothing=-1),
             UsageError,
-            "smoothing must be a number of ratings, at least 0; got -1",
+            "smoothing must be a finite number, at least 0; got -1",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""A result of every kind, small, with names that a page must not obey."""
+"""A small result of every kind. Some names are markup, which a page must show as text."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from unskew import (
     simulate,
 )
 from unskew.model_selection.comparison import compare_learners
-from unskew.paper.demo import demo
-from unskew.paper.toy import toy
+from unskew.paper.demo import run_demo
+from unskew.paper.toy import reproduce_toy
 
 SCRIPT = "<script>alert(1)</script>"
 
@@ -65,18 +65,18 @@ def results() -> dict[str, Any]:
             "cross_validation": cross_validate(
                 MatrixFactorization(max_iter=5),
                 log,
-                propensities,
+                propensities=propensities,
                 grid={"l2": [1.0, 5.0], "n_factors": [1, 2]},
                 n_folds=2,
             ),
             "learners": compare_learners(
                 log,
-                log,
                 {"plain": MatrixFactorization(1, max_iter=5), SCRIPT: GlobalMean()},
-                seeds=2,
+                test=log,
+                n_repeats=2,
             ),
-            "reproduction": toy(trials=3),
-            "demo": demo(world),
+            "reproduction": reproduce_toy(trials=3),
+            "demo": run_demo(world),
         }
 
 

@@ -1,4 +1,4 @@
-"""Pages in a real browser: headless Chromium, driven by Selenium. Pictures go to ``build/screenshots``."""
+"""Pages in headless Chromium, driven by Selenium. Screenshots go to ``build/screenshots``."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from unskew.paper.demo import demo, demo_world
-from unskew.report.kinds import PAGES
+from unskew.paper.demo import run_demo
+from unskew.report import PAGES
 
 webdriver = pytest.importorskip(
     "selenium.webdriver", reason="selenium is not installed: pip install selenium"
@@ -32,7 +32,10 @@ pytestmark = pytest.mark.skipif(
 PICTURES = Path(__file__).parents[2] / "build" / "screenshots"
 PHONE, DESKTOP = 390, 1280
 SCRIPT = "<script>alert(1)</script>"
-FLAGS = "--headless=new --no-sandbox --disable-gpu --hide-scrollbars --disable-dev-shm-usage --disable-background-networking".split()
+FLAGS = """
+    --headless=new --no-sandbox --disable-gpu --hide-scrollbars --disable-dev-shm-usage
+    --disable-background-networking
+""".split()
 
 
 class Browser:
@@ -112,18 +115,19 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of the demo."""
-    return demo(demo_world(seed=0)).to_html(tmp_path_factory.mktemp("demo") / "report.html")
+    return run_demo().to_html(tmp_path_factory.mktemp("demo") / "report.html")
 
 
-BOXES = """[...document.querySelectorAll('.drawing')].filter(each => each.checkVisibility()).map(each => {
+BOXES = """[...document.querySelectorAll('.drawing')].filter(d => d.checkVisibility()).map(each => {
     const own = each.getBoundingClientRect();
     const marks = [...each.querySelectorAll('.mark')].map(mark => mark.getBoundingClientRect());
     const texts = [...each.querySelectorAll('text')].map(text => text.getBoundingClientRect());
+    const heights = texts.map(box => box.height);
     return {
         width: own.width, height: own.height, marks: marks.length,
         empty: marks.filter(box => box.width < 1 || box.height < 1).length,
         outside: texts.filter(box => box.left < own.left - 3 || box.right > own.right + 12).length,
-        small: [...each.querySelectorAll('text')].filter(text => text.getBoundingClientRect().height < 11).length,
+        small: heights.filter(height => height < 11).length,
     }})"""
 
 
@@ -163,7 +167,10 @@ def test_every_kind_is_drawn_without_a_complaint_or_a_request(
     browser.picture(f"{kind}-{width}")
 
 
-PAINTED = "new PerformanceObserver(seen => arguments[0](seen.getEntries().at(-1).startTime)).observe({type: 'paint', buffered: true})"
+PAINTED = """
+    new PerformanceObserver(seen => arguments[0](seen.getEntries().at(-1).startTime))
+        .observe({type: 'paint', buffered: true})
+"""
 
 
 def test_the_demo_is_small_and_drawn_in_two_seconds(browser: Browser, report: Path) -> None:
@@ -173,14 +180,12 @@ def test_the_demo_is_small_and_drawn_in_two_seconds(browser: Browser, report: Pa
 
     assert report.stat().st_size < 1_500_000
     assert 0 < max(drawn, painted) < 2000
-    print(
-        f"{report.stat().st_size:,} bytes, loaded after {drawn:.0f} ms, painted after {painted:.0f} ms"
-    )
 
 
 def column(browser: Browser, place: int) -> list[str]:
     cells: list[str] = browser.ask(
-        f"[...document.querySelectorAll('table')].at(-1).querySelectorAll('tbody tr td:nth-child({place + 1})')"
+        "[...document.querySelectorAll('table')].at(-1)"
+        f".querySelectorAll('tbody tr td:nth-child({place + 1})')"
         ".values().map(cell => cell.textContent).toArray()"
     )
     return cells
@@ -231,7 +236,8 @@ def test_the_page_is_dark_where_the_reader_is_and_the_button_turns_that_round(
 
 
 CONTRAST = """(() => {
-    const light = ([r, g, b]) => [r, g, b].map(c => c / 255).map(c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+    const linear = c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+    const light = ([r, g, b]) => [r, g, b].map(c => linear(c / 255))
         .reduce((sum, c, place) => sum + c * [0.2126, 0.7152, 0.0722][place], 0);
     const parse = color => color.match(/[\\d.]+/g).slice(0, 3).map(Number);
     const ground = light(parse(getComputedStyle(document.body).backgroundColor));

@@ -8,15 +8,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unskew.report.charts.axes import Axis, percent
-from unskew.report.charts.bars import Bars, Bin
-from unskew.report.charts.chart import NARROW, WIDE, Drawing, chart, fitted
-from unskew.report.charts.curves import MOST_POINTS, Curve, Curves, Point
-from unskew.report.charts.forest import Block, Forest, Row
-from unskew.report.charts.heat import Heat, small_heat
-from unskew.report.charts.looks import CORRECTED, SEEN, look_of
-from unskew.report.charts.markup import element, mark, words
-from unskew.report.charts.scales import Scale
+from unskew.report.charts import (
+    CORRECTED,
+    OBSERVED,
+    BarGroup,
+    Bars,
+    Chart,
+    ChartAxis,
+    Curve,
+    CurvePoint,
+    Curves,
+    Forest,
+    ForestGroup,
+    ForestRow,
+    Heatmap,
+    MatrixImage,
+    default_look,
+)
+from unskew.report.scales import ChartScale
+from unskew.report.svg import (
+    MAX_POINTS,
+    NARROW,
+    WIDE,
+    Drawing,
+    draw_chart,
+    draw_content,
+    element,
+    escape_text,
+    fit_text,
+    make_mark,
+)
 
 finite = st.floats(-1e6, 1e6, allow_nan=False)
 
@@ -33,9 +54,9 @@ def numbers(pattern: str, drawing: Drawing) -> list[float]:
 
 
 def test_a_scale_is_linear_or_logarithmic_and_cuts_off() -> None:
-    assert [Scale(0, 10, 100, 200)(value) for value in (0, 5, 10, 99)] == [100, 150, 200, 200]
+    assert [ChartScale(0, 10, 100, 200)(value) for value in (0, 5, 10, 99)] == [100, 150, 200, 200]
     assert [
-        Scale(1, 100, 0, 200, is_log=True)(value) for value in (1, 10, 100, 0)
+        ChartScale(1, 100, 0, 200, is_log=True)(value) for value in (1, 10, 100, 0)
     ] == pytest.approx([0, 100, 200, 0])
 
 
@@ -43,7 +64,7 @@ def test_a_scale_is_linear_or_logarithmic_and_cuts_off() -> None:
 def test_ticks_are_evenly_spaced_inside_and_no_more_than_asked_for(
     low: float, reach: float, most: int
 ) -> None:
-    scale = Scale(low, low + reach, 0, 1)
+    scale = ChartScale(low, low + reach, 0, 1)
     ticks = scale.ticks(most)
     steps = [after - before for before, after in pairwise(ticks)]
 
@@ -54,7 +75,7 @@ def test_ticks_are_evenly_spaced_inside_and_no_more_than_asked_for(
 
 @given(low=st.floats(1e-6, 1e3), ratio=st.floats(1.5, 1e6), most=st.integers(3, 10))
 def test_logarithmic_ticks_lie_inside(low: float, ratio: float, most: int) -> None:
-    ticks = Scale(low, low * ratio, 0, 1, is_log=True).ticks(most)
+    ticks = ChartScale(low, low * ratio, 0, 1, is_log=True).ticks(most)
 
     assert 1 <= len(ticks) <= most
     assert ticks == sorted(ticks)
@@ -62,14 +83,14 @@ def test_logarithmic_ticks_lie_inside(low: float, ratio: float, most: int) -> No
 
 
 def test_ticks_by_hand() -> None:
-    assert Scale(0.1, 1.05, 0, 1).ticks(5) == [0.2, 0.4, 0.6, 0.8, 1.0]
-    assert Scale(1, 1000, 0, 1, is_log=True).ticks(3) == [1, 100]
-    assert Scale(1, 20, 0, 1, is_log=True).ticks(5) == [1, 2, 5, 10, 20]
+    assert ChartScale(0.1, 1.05, 0, 1).ticks(5) == [0.2, 0.4, 0.6, 0.8, 1.0]
+    assert ChartScale(1, 1000, 0, 1, is_log=True).ticks(3) == [1, 100]
+    assert ChartScale(1, 20, 0, 1, is_log=True).ticks(5) == [1, 2, 5, 10, 20]
 
 
 def test_a_scale_leaves_room_around_what_it_shows_even_one_value() -> None:
     for values in ([2.0], [0.0], [1.0, 3.0], [math.nan, 1.0], []):
-        scale = Scale.around(values, 0, 1)
+        scale = ChartScale.around(values, 0, 1)
         assert scale.low < scale.high
         assert all(scale.low < value < scale.high for value in values if math.isfinite(value))
 
@@ -79,7 +100,7 @@ def test_a_scale_leaves_room_around_what_it_shows_even_one_value() -> None:
 
 @given(st.text())
 def test_no_text_gets_out_of_its_element(text: str) -> None:
-    drawn = element("g", {"class": text}, words(text), mark(text))
+    drawn = element("g", {"class": text}, escape_text(text), make_mark(text))
 
     assert drawn.count("<") == drawn.count(">") == 6
     assert re.fullmatch(
@@ -88,27 +109,29 @@ def test_no_text_gets_out_of_its_element(text: str) -> None:
 
 
 def test_a_chart_is_drawn_for_wide_and_narrow_pages_and_described_by_its_marks() -> None:
-    drawn = chart("A <title>", lambda width: Drawing(width, 10, (mark("x: 1 & 2"),)))
+    row = ForestRow("r", 1.0, CORRECTED, "x: 1 & 2")
+    drawn = draw_chart(Chart("A <title>", Forest([ForestGroup("", (row,))], ChartAxis(""))))
 
-    assert [width for width, _ in drawn.drawings] == ["wide", "narrow"]
-    for (_, svg), width in zip(drawn.drawings, (WIDE, NARROW), strict=True):
-        assert f'viewBox="0 0 {width:g} 10"' in svg
+    assert [width for width, _ in drawn] == ["wide", "narrow"]
+    for (_, svg), width in zip(drawn, (WIDE, NARROW), strict=True):
+        assert f'viewBox="0 0 {width:g} 60"' in svg
         assert "A &lt;title&gt;</title>" in svg
         assert "x: 1 &amp; 2</desc>" in svg
 
 
 def test_what_has_no_room_is_shortened() -> None:
-    assert fitted("short", 200) == "short"
-    assert fitted("a very long name of a model", 80).endswith("…")
-    assert len(fitted("a very long name of a model", 80)) < 14
+    assert fit_text("short", 200) == "short"
+    assert fit_text("a very long name of a model", 80).endswith("…")
+    assert len(fit_text("a very long name of a model", 80)) < 14
 
 
 # Forest
 
 
 def forest(width: float) -> Drawing:
-    row = Row("r", 5.0, CORRECTED, "tip", 4.0, 6.0, "5 [4, 6]")
-    return Forest([Block("", (row,), truth=5.0)], Axis("", low=0.0, high=10.0)).draw(width)
+    row = ForestRow("r", 5.0, CORRECTED, "tip", 4.0, 6.0, "5 [4, 6]")
+    axis = ChartAxis("", low=0.0, high=10.0)
+    return draw_content(Forest([ForestGroup("", (row,), truth=5.0)], axis), width)
 
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])
@@ -147,15 +170,14 @@ def test_on_a_narrow_page_numbers_lie_above_their_marks() -> None:
 
 
 def curves(n: int, *, is_log: bool = False) -> Drawing:
-    points = tuple(Point(float(k), float(k), f"p{k}", k - 0.5, k + 0.5) for k in range(n))
-    return Curves(
-        [Curve(look_of(0), points)], Axis("x", is_log=is_log), Axis("y", is_log=is_log)
-    ).draw(WIDE)
+    points = tuple(CurvePoint(float(k), float(k), f"p{k}", k - 0.5, k + 0.5) for k in range(n))
+    axes = (ChartAxis(name, is_log=is_log) for name in "xy")
+    return draw_content(Curves([Curve(default_look(0), points)], *axes), WIDE)
 
 
 def test_a_long_line_has_few_points_to_point_at() -> None:
     assert text_of(curves(10)).count('class="mark"') == 10
-    assert text_of(curves(500)).count('class="mark"') <= MOST_POINTS
+    assert text_of(curves(500)).count('class="mark"') <= MAX_POINTS
 
 
 def test_a_logarithmic_axis_leaves_out_what_it_cannot_show() -> None:
@@ -164,15 +186,15 @@ def test_a_logarithmic_axis_leaves_out_what_it_cannot_show() -> None:
 
 def test_a_curve_without_points_is_no_error() -> None:
     assert 'class="mark"' not in text_of(
-        Curves([Curve(SEEN, ())], Axis("x"), Axis("y")).draw(NARROW)
+        draw_content(Curves([Curve(OBSERVED, ())], ChartAxis("x"), ChartAxis("y")), NARROW)
     )
 
 
 def test_bars_are_as_high_as_their_shares() -> None:
-    bins = [Bin("1", (0.2, 0.4), "t"), Bin("2", (0.8, 0.6), "u")]
+    bins = [BarGroup("1", (0.2, 0.4), "t"), BarGroup("2", (0.8, 0.6), "u")]
     heights = numbers(
         r'height="([\d.]+)" rx="[\d.]+" class="\w+ bar"',
-        Bars(bins, ("seen", "accent"), "x", "y").draw(WIDE),
+        draw_content(Bars(bins, ("seen", "accent"), "x", "y"), WIDE),
     )
 
     assert [height / heights[0] for height in heights] == pytest.approx([1, 2, 4, 3], abs=0.01)
@@ -181,17 +203,14 @@ def test_bars_are_as_high_as_their_shares() -> None:
 def test_shades_go_by_rank_and_the_best_is_outlined() -> None:
     values = [[1.0, 100.0], [2.0, 3.0]]
     names = [["", ""], ["", ""]]
-    drawn = text_of(
-        Heat(["a", "b"], ["c", "d"], values, names, names, "x", "y", False, (0, 0)).draw(WIDE)
-    )
+    heatmap = Heatmap(["a", "b"], ["c", "d"], values, names, names, "x", "y", (0, 0))
+    drawn = text_of(draw_content(heatmap, WIDE))
 
     assert re.findall(r'class="heat (h\d+)"', drawn) == ["h10", "h2", "h8", "h5"]
     assert drawn.count('class="best"') == 1
 
 
 def test_equal_neighbours_of_a_matrix_are_one_box() -> None:
-    assert text_of(small_heat([[1, 1, 5], [5, 5, 5]], 1, 5)).count("<rect") == 3
+    matrix = MatrixImage([[1, 1, 5], [5, 5, 5]], 1, 5, [1, 5])
 
-
-def test_shares_are_in_per_cent() -> None:
-    assert [percent(value) for value in (0, 0.001, 0.5)] == ["0%", "0.1%", "50%"]
+    assert text_of(draw_content(matrix, NARROW)).count("<rect") == 3

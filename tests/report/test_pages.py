@@ -15,12 +15,14 @@ import pandas as pd
 import pytest
 
 from unskew import Evaluation, Ratings, diagnose, evaluate, evaluate_frame, simulate
-from unskew.errors import BadFileError, MissingExtraError
+from unskew.errors import BadFileError, MissingExtraError, UsageError
+from unskew.estimators import ESTIMATORS, Estimator
+from unskew.report import PAGES, build_page, draw, render_file, write_page
 from unskew.report import page as page_module
-from unskew.report.charts.chart import Chart
-from unskew.report.kinds import PAGES, page_of, read_page
-from unskew.report.page import Page, render, table
-from unskew.report.pages.verdict import Voices, told
+from unskew.report.charts import Chart, default_look
+from unskew.report.comparison import describe_comparison, estimator_looks, main_estimator
+from unskew.report.page import Page, make_table, render
+from unskew.report.svg import draw_chart
 
 KINDS = list(PAGES)
 SCRIPT = "<script>alert(1)</script>"
@@ -63,7 +65,7 @@ def test_a_result_and_its_json_make_the_same_page(
     def shorn(text: str) -> str:
         return re.sub(r"\d\d \w+ \d{4}, \d\d:\d\d UTC", "", text)
 
-    again = render(read_page(made[kind].to_json(), "x.json"))
+    again = render_file(made[kind].to_json(), "x.json")
 
     assert shorn(again) == shorn(pages[kind].read_text())
 
@@ -122,14 +124,16 @@ def test_every_drawing_is_told_in_words(kind: str, pages: dict[str, Path]) -> No
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_page_says_how_it_was_computed(kind: str, made: dict[str, Any]) -> None:
-    facts = dict(page_of(record_of(made[kind])).facts)
+    facts = dict(build_page(record_of(made[kind])).facts)
 
     assert facts["computed by"] == "unskew 0.1.0"
-    assert "command" in render(page_of(record_of(made[kind])), command="unskew evaluate 'a b.csv'")
+    assert "command" in render(
+        build_page(record_of(made[kind])), command="unskew evaluate 'a b.csv'"
+    )
 
 
-def test_what_is_typed_is_told(made: dict[str, Any]) -> None:
-    text = render(page_of(record_of(made["evaluation"])), command="unskew evaluate '<b>'")
+def test_what_is_typed_is_describe_comparison(made: dict[str, Any]) -> None:
+    text = render(build_page(record_of(made["evaluation"])), command="unskew evaluate '<b>'")
 
     assert "unskew evaluate &#39;&lt;b&gt;&#39;" in text
 
@@ -157,25 +161,29 @@ def row(
 
 
 def test_a_comparison_is_told_as_who_beats_whom_by_how_much() -> None:
-    assert told(row("a", "b", 0.31, 0.09, "a")) == "a beats b by 0.31 [0.22, 0.40]"
-    assert told(row("a", "b", -0.31, 0.09, "a")) == "a beats b by 0.31 [0.22, 0.40]"
-    assert told(row("a", "b", 0.31, 0.09, "b"), with_interval=False) == "b beats a by 0.31"
+    assert describe_comparison(row("a", "b", 0.31, 0.09, "a")) == "a beats b by 0.31 [0.22, 0.40]"
+    assert describe_comparison(row("a", "b", -0.31, 0.09, "a")) == "a beats b by 0.31 [0.22, 0.40]"
     assert (
-        told(row("a", "b", 0.01, 0.09, None))
+        describe_comparison(row("a", "b", 0.31, 0.09, "b"), with_interval=False)
+        == "b beats a by 0.31"
+    )
+    assert (
+        describe_comparison(row("a", "b", 0.01, 0.09, None))
         == "a and b cannot be told apart (+0.01 [−0.08, 0.10])"
     )
 
 
 def headline(record: dict[str, Any]) -> str:
-    return page_of(record).title
+    return build_page(record).title
 
 
 def test_the_naive_favourite_is_set_against_the_corrected_one() -> None:
-    from unskew.paper.demo import demo, demo_world
+    from unskew.paper.demo import run_demo
 
-    story = demo(demo_world(seed=0))
+    story = run_demo()
     assert headline(record_of(story.evaluation)) == (
-        "Naive says optimist beats realist by 0.13; corrected for selection, realist beats optimist by 0.90 [0.89, 0.92]."
+        "Naive says optimist beats realist by 0.13; corrected for selection, "
+        "realist beats optimist by 0.90 [0.89, 0.92]."
     )
 
 
@@ -188,7 +196,7 @@ def judged(models: dict[str, Any], **settings: Any) -> Evaluation:
     )
 
 
-def test_one_model_alone_has_its_value_told() -> None:
+def test_one_model_alone_has_its_value_describe_comparison() -> None:
     found = judged({"m": WORLD.truth + 1.0})
 
     assert headline(record_of(found)) == (
@@ -200,7 +208,7 @@ def test_without_weights_it_is_said_that_selection_stays() -> None:
     models = {"m": WORLD.truth + 1.0, "n": WORLD.truth + 2.0}
 
     assert headline(record_of(judged(models, estimators=["naive"]))).endswith(
-        "; selection is not corrected for."
+        "; this is not corrected for selection."
     )
     assert headline(record_of(judged(models, estimators=["ips"]))).startswith(
         "Corrected for selection, m beats n by 1.0"
@@ -214,10 +222,10 @@ def test_of_several_models_the_leader_meets_the_runner_up() -> None:
 
 
 def test_the_estimator_that_corrects_best_speaks() -> None:
-    assert Voices.of(["naive", "ips", "snips"]).main == "snips"
-    assert Voices.of(["ips", "dr", "naive"]).main == "dr"
-    assert Voices.of(["naive"]).main == "naive"
-    assert Voices.of(["naive", "mine"]).main == "mine"
+    assert main_estimator(["naive", "ips", "snips"]) == "snips"
+    assert main_estimator(["ips", "dr", "naive"]) == "dr"
+    assert main_estimator(["naive"]) == "naive"
+    assert main_estimator(["naive", "mine"]) == "mine"
 
 
 # What a page shows
@@ -228,12 +236,12 @@ def charts_of(page: Page) -> list[Chart]:
 
 
 def test_an_evaluation_shows_all_that_it_rests_on(made: dict[str, Any]) -> None:
-    page = page_of(record_of(made["evaluation"]))
+    page = build_page(record_of(made["evaluation"]))
 
     assert [section.title for section in page.sections] == [
-        "Who is ahead",
+        "Which model is ahead",
         "Estimates",
-        "What was rated, and what there is",
+        "Ratings in the log and in all cells",
         "Weights",
         "If large weights are clipped",
         "All numbers",
@@ -242,9 +250,9 @@ def test_an_evaluation_shows_all_that_it_rests_on(made: dict[str, Any]) -> None:
 
 
 def test_the_demo_adds_the_truth_and_its_propensities(made: dict[str, Any]) -> None:
-    page = page_of(record_of(made["demo"]))
+    page = build_page(record_of(made["demo"]))
 
-    assert {"What happened", "Who holds the weight", "Calibration"} <= {
+    assert {"What happened", "Distribution of the weights", "Calibration"} <= {
         section.title for section in page.sections
     }
     assert any("Truth" in [key.label for key in chart.legend] for chart in charts_of(page))
@@ -252,9 +260,9 @@ def test_the_demo_adds_the_truth_and_its_propensities(made: dict[str, Any]) -> N
 
 def test_a_frames_evaluation_shows_what_it_has(made: dict[str, Any]) -> None:
     (first, *_) = made["grouped_evaluation"].values()
-    titles = [section.title for section in page_of(record_of(first)).sections]
+    titles = [section.title for section in build_page(record_of(first)).sections]
 
-    assert titles == ["Who is ahead", "Estimates", "All numbers"]
+    assert titles == ["Which model is ahead", "Estimates", "All numbers"]
 
 
 @pytest.mark.filterwarnings("ignore::unskew.errors.PropensityWarning")
@@ -262,7 +270,9 @@ def test_warnings_are_repeated_in_words() -> None:
     propensities = np.where(np.arange(len(WORLD.log)) == 0, 1e-6, 0.9)
     found = evaluate(WORLD.log, WORLD.log.rating, propensities=propensities, estimators=["snips"])
 
-    assert any("a few large weights decide" in text for text in page_of(record_of(found)).warnings)
+    assert any(
+        "a few large weights decide" in text for text in build_page(record_of(found)).warnings
+    )
 
 
 def test_an_end_of_the_grid_is_pointed_out(made: dict[str, Any]) -> None:
@@ -270,13 +280,13 @@ def test_an_end_of_the_grid_is_pointed_out(made: dict[str, Any]) -> None:
     rows = [dict(record["rows"][0], l2=value, score=value) for value in (1.0, 5.0, 9.0)]
     changed = record | {"rows": rows, "best_params": record["best_params"] | {"l2": 1.0}}
 
-    assert page_of(changed).warnings == (
-        "The best l2, 1, is at the end of what was tried: try further values there.",
+    assert build_page(changed).warnings == (
+        "The best l2, 1, is at the end of the grid: try values beyond it.",
     )
 
 
 def test_cells_of_a_table_know_what_they_are_sorted_by() -> None:
-    shown = table("", {"n": [1234, 0.5, None, "0.31 ± 0.02", "5 of 10", "45%", "−2"]})
+    shown = make_table("", {"n": [1234, 0.5, None, "0.31 ± 0.02", "5 of 10", "45%", "−2"]})
     cells = [cells[0] for cells in shown.rows]
 
     assert [cell.text for cell in cells] == [
@@ -291,29 +301,70 @@ def test_cells_of_a_table_know_what_they_are_sorted_by() -> None:
     assert [cell.value for cell in cells] == [1234, 0.5, "", 0.31, "5 of 10", 45.0, -2.0]
 
 
+# What other packages add
+
+
+def test_another_package_adds_the_page_of_its_own_kind(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def build_poem_page(record: Any) -> Page:
+        return Page(((record["verse"], True),))
+
+    list(PAGES)
+    monkeypatch.setattr(PAGES, "_declarations", dict(PAGES._declarations))
+    PAGES.add("poem", build_poem_page, label="A poem", summary="Verses.")
+    text = '{"kind": "poem", "version": "1", "verse": "Roses are rated."}'
+    page = write_page(text, tmp_path / "poem.html").read_text()
+
+    assert "<title>A poem: Roses are rated.</title>" in page
+    assert "unskew 1" in page
+    with pytest.raises(UsageError, match="a result of the kind 'poem' cannot be drawn"):
+        draw("poem", None, None)
+
+
+def test_an_estimator_of_another_package_has_its_label_and_a_default_look(
+    monkeypatch: pytest.MonkeyPatch, made: dict[str, Any]
+) -> None:
+    class Third(Estimator):
+        name = "third"
+
+    list(ESTIMATORS)
+    monkeypatch.setattr(ESTIMATORS, "_declarations", dict(ESTIMATORS._declarations))
+    ESTIMATORS.add("third", Third, label="Third way", summary="Third way is another estimator.")
+    text = made["evaluation"].to_json().replace('"ips"', '"third"')
+    record = json.loads(text)
+    html = render(build_page(record))
+
+    assert estimator_looks(record["estimators"])["third"] == default_look(2)
+    assert "Third way is another estimator." in html
+    assert "a &amp; b, Third way: " in html
+    assert main_estimator(["naive", "third"]) == "third"
+    assert main_estimator(["third", "snips"]) == "snips"
+
+
 # What is refused
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", r"x.json is not JSON .*Write a result with --json"),
+        ("", r"x.json is not JSON .*Write a result with to_json\(\)"),
         (
             "[]",
-            r"x.json holds no result that has a page: it names no kind; the kinds are evaluation, grouped_evaluation",
+            r"x.json is not a result that has a page: it does not name its kind. Kinds with",
         ),
-        ('{"kind": "poem"}', "x.json holds no result that has a page: its kind is 'poem'"),
+        ('{"kind": "poem"}', "x.json is not a result that has a page: its kind is 'poem'"),
         ('{"kind": ["evaluation"]}', "its kind is"),
         (
             '{"kind": "evaluation"}',
-            r"x.json is not a whole evaluation \(KeyError: 'metrics'\). Write it again",
+            r"x.json is not a complete evaluation \(KeyError: 'metrics'\). Write the result",
         ),
-        ('{"kind": "cross_validation", "rows": []}', "x.json is not a whole cross validation"),
+        ('{"kind": "cross_validation", "rows": []}', "x.json is not a complete cross validation"),
     ],
 )
 def test_a_file_that_is_no_result_is_refused_in_words(text: str, message: str) -> None:
     with pytest.raises(BadFileError, match=message):
-        read_page(text, "x.json")
+        render_file(text, "x.json")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -326,7 +377,7 @@ def test_a_record_that_lacks_a_part_is_refused_in_words(kind: str, made: dict[st
             with suppress(
                 BadFileError
             ):  # or it can do without that part; anything else is a traceback
-                render(read_page(text, "x.json"))
+                render_file(text, "x.json")
 
 
 def test_without_jinja2_the_way_to_get_it_is_said(
@@ -366,34 +417,36 @@ def test_the_headline_of_a_diagnosis_does_not_take_even_weights_for_right_ones()
         found = diagnose(WORLD.log, {"true": WORLD.propensities, "even": even})
     said = headline(record_of(found))
 
-    assert said.startswith("Weighting leaves ")
+    assert said.startswith("The effective sample size after weighting is ")
     assert (
-        "% (true) to 100% (even) of the log as effective sample size, which does not say whose are right; "
+        "% (true) to 100% (even) of the log, which does not say which propensities are right; "
         in said
     )
 
 
 def test_a_forest_shows_the_best_models_and_says_how_many_it_left_out() -> None:
     models = {f"m{off}": WORLD.truth + off / 10 for off in range(40, 0, -1)}
-    page = page_of(record_of(judged(models)))
+    page = build_page(record_of(judged(models)))
     ahead, estimates, *_, numbers = page.sections
 
     assert (
         estimates.charts[0].caption
-        == "The 16 best models of 40; 24 left out here, all of them in the table."
+        == "The chart shows the 16 best models of 40. The table also has the other 24."
     )
-    assert "m16, SNIPS" in estimates.charts[0].drawings[0][1]
-    assert "m17, SNIPS" not in estimates.charts[0].drawings[0][1]
+    assert "m16, SNIPS" in draw_chart(estimates.charts[0])[0][1]
+    assert "m17, SNIPS" not in draw_chart(estimates.charts[0])[0][1]
     assert (
         ahead.charts[0].caption
-        == "The 16 nearest models of 39; 23 left out here, all of them in the table."
+        == "The chart shows the 16 closest models of 39. The table also has the other 23."
     )
     assert len(ahead.tables[0].rows) == 39 * 3
     assert len(numbers.tables[0].rows) == 40 * 3
 
 
 def test_a_forest_with_room_for_all_leaves_none_out() -> None:
-    sections = page_of(record_of(judged({"m": WORLD.truth + 1.0, "n": WORLD.truth + 2.0}))).sections
+    sections = build_page(
+        record_of(judged({"m": WORLD.truth + 1.0, "n": WORLD.truth + 2.0}))
+    ).sections
 
     assert not any(chart.caption for section in sections[:2] for chart in section.charts)
     assert not sections[0].tables
@@ -405,11 +458,11 @@ def test_of_many_groups_the_largest_are_drawn() -> None:
     found = evaluate_frame(
         pd.DataFrame(columns), prediction="m", by="group", metrics=["mae"], estimators=["naive"]
     )
-    page = page_of(record_of(found))
+    page = build_page(record_of(found))
 
     assert (
         page.sections[0].charts[0].caption
-        == "The 48 largest groups of 50; 2 left out here, all of them in the table."
+        == "The chart shows the 48 largest groups of 50. The table also has the other 2."
     )
     assert len(page.sections[-1].tables[0].rows) == 50
 
@@ -418,9 +471,9 @@ def test_of_many_learners_the_best_are_drawn(made: dict[str, Any]) -> None:
     record = record_of(made["learners"])
     first = record["rows"][0]
     record["rows"] = [first | {"learner": f"l{place}", "mean": 1.0 + place} for place in range(60)]
-    page = page_of(record)
+    page = build_page(record)
 
-    assert {chart.caption for chart in page.sections[0].charts if "every" in chart.title} == {
-        "The 48 best learners of 60; 12 left out here, all of them in the table."
-    }
+    assert {
+        chart.caption for chart in page.sections[0].charts if "all learners" in chart.title
+    } == {"The chart shows the 48 best learners of 60. The table also has the other 12."}
     assert len(page.sections[0].tables[0].rows) == 60

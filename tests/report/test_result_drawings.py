@@ -36,8 +36,15 @@ def found() -> Diagnosis:
     return diagnose(LOG, {"true": TRUE, "values": P}, item_features=FEATURES[:, :5])
 
 
+TITLES = [
+    "Share of weight of the heaviest ratings",
+    "Calibration of the propensities",
+    "Balance of covariates before and after weighting",
+]
+
+
 def titles(figure: Figure) -> list[str]:
-    return [axes.get_title() for axes in figure.axes]
+    return [axes.get_title().replace("\n", " ") for axes in figure.axes]
 
 
 def rendered(figure: Figure) -> Figure:
@@ -46,12 +53,10 @@ def rendered(figure: Figure) -> Figure:
 
 
 def test_a_diagnosis_has_a_panel_for_what_was_measured(found: Diagnosis) -> None:
-    assert titles(rendered(found.plot())) == ["Weights", "Calibration", "Balance"]
-    assert titles(rendered(diagnose(LOG, P).plot())) == ["Weights"]
+    assert titles(rendered(found.plot())) == TITLES
+    assert titles(rendered(diagnose(LOG, P).plot())) == TITLES[:1]
     assert (
-        titles(found.plot(panels=["balance"]))
-        == titles(found.plot(panels="balance"))
-        == ["Balance"]
+        titles(found.plot(panels=["balance"])) == titles(found.plot(panels="balance")) == TITLES[2:]
     )
 
 
@@ -64,12 +69,12 @@ def test_legends_name_the_models(found: Diagnosis) -> None:
 
     assert names[0] == [
         "equal weights",
-        f"true (ESS {found['true'].weights.health.sample_share:.0%})",
+        f"true (ESS {found['true'].weights.summary.sample_share:.0%})",
         names[0][2],
     ]
-    assert names[1][0] == "perfect"
+    assert names[1][0] == "right"
     assert names[1][1].startswith("true (slope ")
-    assert names[2] == ["before", "true", "values"]
+    assert names[2] == ["in the log", "weighted by true", "weighted by values"]
 
 
 def test_only_the_worst_covariates_are_drawn() -> None:
@@ -77,7 +82,7 @@ def test_only_the_worst_covariates_are_drawn() -> None:
     (axes,) = rendered(found.plot(panels=["balance"])).axes
     before = np.abs(found["model"].balance.before)  # type: ignore[union-attr]
 
-    assert axes.get_title() == "Balance: worst 20 of 30 covariates"
+    assert axes.get_xlabel().endswith("The 20 largest differences of 30 covariates.")
     assert [label.get_text() for label in axes.get_yticklabels()] == [
         f"item:{k}" for k in np.argsort(-before)[:20]
     ]
@@ -86,9 +91,14 @@ def test_only_the_worst_covariates_are_drawn() -> None:
 def test_a_sensitivity_has_a_curve_and_a_fan(moved: Sensitivity, evaluation: Evaluation) -> None:
     figure = rendered(moved.plot(metric="mae", estimator="snips"))
 
-    assert titles(figure) == ["Large weights clipped", "Propensities wrong"]
-    assert {axes.get_ylabel() for axes in figure.axes} == {"mae by snips"}
-    assert titles(sensitivity(evaluation, clip=[]).plot()) == ["Propensities wrong"]
+    assert titles(figure) == [
+        "MAE by SNIPS under clipping",
+        "MAE by SNIPS if the propensities are wrong",
+    ]
+    assert {axes.get_ylabel() for axes in figure.axes} == {"MAE by SNIPS"}
+    assert titles(sensitivity(evaluation, clip=[]).plot()) == [
+        "MSE by IPS if the propensities are wrong"
+    ]
     drawn = [line.get_ydata() for line in figure.axes[1].get_lines()][:2]
     shifts = [
         s
@@ -102,12 +112,12 @@ def test_an_evaluation_has_a_panel_a_metric(evaluation: Evaluation) -> None:
     figure = rendered(evaluation.plot())
 
     assert [axes.get_xlabel() for axes in figure.axes] == [
-        f"{name} (lower is better; bars: 95%)" for name in ("mse", "mae")
+        f"{name} (lower is better), 95% intervals" for name in ("MSE", "MAE")
     ]
-    assert [text.get_text() for text in figure.axes[1].get_legend().get_texts()] == [
-        "naive",
-        "ips",
-        "snips",
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        "Naive",
+        "IPS",
+        "SNIPS",
     ]
 
 
@@ -121,7 +131,7 @@ def test_a_result_draws_into_the_callers_axes(kind: str, request: pytest.Fixture
     assert all(panel.has_data() for panel in axes)
     with pytest.raises(
         UsageError,
-        match=r"this picture has \d panels; give ax=... as many matplotlib axes, got 1 objects",
+        match=r"this figure has \d panels, but ax has 1 objects. Pass \d matplotlib axes as ax.",
     ):
         result.plot(axes[0])
 
@@ -129,11 +139,12 @@ def test_a_result_draws_into_the_callers_axes(kind: str, request: pytest.Fixture
 def test_what_was_not_measured_cannot_be_drawn(moved: Sensitivity) -> None:
     with pytest.raises(
         UnknownNameError,
-        match="unknown panel 'weight'; valid ones are: weights, calibration, balance",
+        match="unknown panel 'weight'; valid names are: weights, calibration, balance",
     ):
         diagnose(LOG, P).plot(panels=["weight"])
     with pytest.raises(
-        UsageError, match="there is no calibration to draw: it was not measured for any model"
+        UsageError,
+        match="the panel 'calibration' cannot be drawn: it was not measured for any model",
     ):
         diagnose(LOG, P).plot(panels=["calibration"])
     with pytest.raises(UnknownNameError, match="unknown estimator of this sensitivity 'naive'"):

@@ -20,7 +20,7 @@ from unskew.simulation.observation import (
     ObservationModel,
     Uniform,
 )
-from unskew.simulation.simulate import MARLIN_ZEMEL, quantize
+from unskew.simulation.simulator import MARLIN_ZEMEL, quantize
 from unskew.types import Matrix
 
 SHAPE = (12, 10)
@@ -34,10 +34,10 @@ MODELS: dict[str, ObservationModel] = {
 each_model = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 truths = arrays(np.float64, SHAPE, elements=st.integers(1, 5).map(float))
 ALWAYS_POSSIBLE = 1 / 120
-"""Even if one of the 120 cells takes nearly all."""
+"""A density that every model can have, even if one of the 120 cells is far more likely."""
 
 
-def chances(truth: Matrix, model: ObservationModel, density: float) -> Matrix:
+def all_propensities(truth: Matrix, model: ObservationModel, density: float) -> Matrix:
     return Observation.of(truth, model, density=density).propensities(slice(0, len(truth)))
 
 
@@ -49,49 +49,53 @@ def chances(truth: Matrix, model: ObservationModel, density: float) -> Matrix:
 def test_the_expected_share_is_exactly_the_density(
     model: ObservationModel, truth: Matrix, density: float
 ) -> None:
-    assert chances(truth, model, density).mean() == pytest.approx(density, rel=1e-12)
+    assert all_propensities(truth, model, density).mean() == pytest.approx(density, rel=1e-12)
 
 
 def test_the_papers_numbers_follow_from_the_marginals() -> None:
     """k = .3398 at alpha = .25, and the propensity of each rating."""
     truth = quantize(np.random.default_rng(0).random((500, 400), dtype=np.float32), MARLIN_ZEMEL)
     seen = Observation.of(truth, ByRating(0.25), density=0.05)
-    chance = seen.propensities(slice(0, len(truth)))
+    propensity = seen.propensities(slice(0, len(truth)))
 
     assert seen.scale == pytest.approx(0.3398, abs=5e-5)
-    by_rating = [float(np.unique(chance[truth == rating]).item()) for rating in (1, 2, 3, 4, 5)]
+    by_rating = [float(np.unique(propensity[truth == rating]).item()) for rating in (1, 2, 3, 4, 5)]
     assert by_rating == pytest.approx([0.00531, 0.0212, 0.0850, 0.3398, 0.3398], abs=5e-5)
-    observed = [float(chance[truth == rating].sum() / chance.sum()) for rating in (1, 2, 3, 4, 5)]
+    observed = [
+        float(propensity[truth == rating].sum() / propensity.sum()) for rating in (1, 2, 3, 4, 5)
+    ]
     assert observed == pytest.approx([0.056, 0.103, 0.245, 0.423, 0.173], abs=5e-4)
 
 
 @given(truth=truths, alpha=st.floats(0.05, 1))
 def test_each_star_below_four_costs_a_factor_alpha(truth: Matrix, alpha: float) -> None:
-    chance = chances(truth, ByRating(alpha), ALWAYS_POSSIBLE)
+    propensity = all_propensities(truth, ByRating(alpha), ALWAYS_POSSIBLE)
     scale = ALWAYS_POSSIBLE / np.mean(alpha ** np.maximum(4 - truth, 0))
 
-    assert chance == pytest.approx(scale * alpha ** np.maximum(4 - truth, 0))
+    assert propensity == pytest.approx(scale * alpha ** np.maximum(4 - truth, 0))
 
 
 def test_alpha_1_is_uniform() -> None:
-    assert chances(TRUTH, ByRating(1.0), 0.2) == pytest.approx(chances(TRUTH, Uniform(), 0.2))
-    assert chances(TRUTH, Uniform(), 0.2) == pytest.approx(np.full(SHAPE, 0.2))
+    assert all_propensities(TRUTH, ByRating(1.0), 0.2) == pytest.approx(
+        all_propensities(TRUTH, Uniform(), 0.2)
+    )
+    assert all_propensities(TRUTH, Uniform(), 0.2) == pytest.approx(np.full(SHAPE, 0.2))
 
 
 def test_a_truth_and_covariates_may_be_lists() -> None:
     truth: Any = [[1, 5], [5, 1]]
 
-    assert chances(truth, ByCovariates([1, 2], [1, 3]), 0.3) == pytest.approx(
+    assert all_propensities(truth, ByCovariates([1, 2], [1, 3]), 0.3) == pytest.approx(
         np.array([[0.1, 0.3], [0.2, 0.6]])
     )  # type: ignore[arg-type]
 
 
 def test_covariates_multiply_whatever_the_rating() -> None:
     model = ByCovariates(np.array([1.0, 2.0] * 6), np.array([1.0, 10.0] * 5))
-    chance = chances(TRUTH, model, 0.02)
+    propensity = all_propensities(TRUTH, model, 0.02)
 
-    assert chance[1, 1] / chance[0, 0] == pytest.approx(20)
-    assert chance == pytest.approx(chances(TRUTH[::-1], model, 0.02))
+    assert propensity[1, 1] / propensity[0, 0] == pytest.approx(20)
+    assert propensity == pytest.approx(all_propensities(TRUTH[::-1], model, 0.02))
 
 
 def test_a_long_tail_falls_as_a_power_in_random_order() -> None:
@@ -105,21 +109,24 @@ def test_a_long_tail_falls_as_a_power_in_random_order() -> None:
 @pytest.mark.parametrize(
     "model", [ByRating(0.3), ByCovariates.long_tail(*SHAPE)], ids=["by rating", "by covariates"]
 )
-def test_the_largest_possible_density_is_told_and_can_be_had(model: ObservationModel) -> None:
-    relative = model.relative(TRUTH, EVERY_ROW)
+def test_the_error_names_the_largest_density_and_it_is_accepted(model: ObservationModel) -> None:
+    relative = model.relative_propensities(TRUTH, EVERY_ROW)
     largest = float(relative.mean() / relative.max())
 
-    assert chances(TRUTH, model, largest).max() == pytest.approx(1.0)
-    told = rf"a density of 1 would need a propensity of {1 / largest:.3g}; at most {largest:.3g} can be had with this"
+    assert all_propensities(TRUTH, model, largest).max() == pytest.approx(1.0)
+    problem = (
+        f"a density of 1 would need a propensity of {1 / largest:.3g}; the largest density that "
+        f"this observation model can have is {largest:.3g}."
+    )
     with pytest.raises(
-        UsageError, match=f"{re.escape(told)}.* Lower the density, or take a milder model"
+        UsageError, match=f"{re.escape(problem)} Lower density, or use a milder model"
     ):
         Observation.of(TRUTH, model, density=1.0)
 
 
 @given(truth=truths, alpha=st.floats(0.05, 1))
 def test_at_the_largest_density_no_propensity_exceeds_1(truth: Matrix, alpha: float) -> None:
-    relative = ByRating(alpha).relative(truth, EVERY_ROW)
+    relative = ByRating(alpha).relative_propensities(truth, EVERY_ROW)
     largest = min(1.0, float(relative.mean() / relative.max()))
     log, propensities = Observation.of(truth, ByRating(alpha), density=largest).draw(
         np.random.default_rng(0)
@@ -129,7 +136,7 @@ def test_at_the_largest_density_no_propensity_exceeds_1(truth: Matrix, alpha: fl
     assert len(log) >= (relative == relative.max()).sum()
 
 
-def test_everything_can_be_seen() -> None:
+def test_all_cells_can_be_observed() -> None:
     log, propensities = Observation.of(TRUTH, Uniform(), density=1.0).draw(np.random.default_rng(0))
 
     assert len(log) == TRUTH.size
@@ -141,7 +148,7 @@ def test_everything_can_be_seen() -> None:
 
 @each_model
 def test_cells_are_seen_as_often_as_their_propensities_say(model: ObservationModel) -> None:
-    """1,000 draws; each of 120 cells within 5 standard deviations, which fails by chance for one seed in 15,000."""
+    """1,000 draws, each of 120 cells within 5 standard deviations; one seed in 15,000 fails."""
     seen = Observation.of(TRUTH, model, density=0.15)
     rng, n_draws = np.random.default_rng(11), 1000
     counts = np.zeros(SHAPE)
@@ -149,8 +156,11 @@ def test_cells_are_seen_as_often_as_their_propensities_say(model: ObservationMod
         log, _ = seen.draw(rng)
         counts[log.user, log.item] += 1
 
-    chance = seen.propensities(EVERY_ROW)
-    assert (np.abs(counts - n_draws * chance) <= 5 * np.sqrt(n_draws * chance * (1 - chance))).all()
+    propensity = seen.propensities(EVERY_ROW)
+    assert (
+        np.abs(counts - n_draws * propensity)
+        <= 5 * np.sqrt(n_draws * propensity * (1 - propensity))
+    ).all()
 
 
 @each_model
@@ -193,37 +203,47 @@ def test_the_size_of_the_blocks_changes_nothing(
 
 @pytest.mark.parametrize("density", [0.0, -0.1, 1.1, float("nan"), "5%", None])
 def test_a_density_outside_0_to_1_is_refused(density: Any) -> None:
-    with pytest.raises(UsageError, match=r"density must lie in \(0, 1\]; got"):
+    with pytest.raises(
+        UsageError, match="density must be a finite number, above 0 and at most 1; got"
+    ):
         Observation.of(TRUTH, Uniform(), density=density)
 
 
 @pytest.mark.parametrize("alpha", [0.0, -1.0, 1.5, float("nan"), "x"])
 def test_an_alpha_outside_0_to_1_is_refused(alpha: Any) -> None:
-    with pytest.raises(UsageError, match=r"alpha must lie in \(0, 1\]; got"):
+    with pytest.raises(
+        UsageError, match="alpha must be a finite number, above 0 and at most 1; got"
+    ):
         ByRating(alpha)
-    with pytest.raises(UsageError, match="full_from must be a rating, such as 4; got 'x'"):
+    with pytest.raises(UsageError, match="full_from must be a finite number; got 'x'"):
         ByRating(full_from="x")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, np.nan, np.inf])
-def test_covariates_must_give_every_cell_a_chance(bad: float) -> None:
-    with pytest.raises(UsageError, match="popularity must be positive and finite"):
+def test_covariates_must_be_positive_and_finite(bad: float) -> None:
+    with pytest.raises(
+        UsageError,
+        match=r"popularity must be positive and finite for every item; got .* for item 1",
+    ):
         ByCovariates(np.ones(2), np.array([1.0, bad]))
 
 
 def test_covariates_must_fit_the_matrix() -> None:
     for n_users, n_items in ((12, 4), (20, 10), (5, 10)):
-        told = f"the observation model is for {n_users} users x {n_items} items, but the truth has 12 users x 10 items"
-        with pytest.raises(UsageError, match=told):
+        problem = (
+            f"the observation model is for {n_users} users x {n_items} items, "
+            "but the rating matrix has 12 users x 10 items"
+        )
+        with pytest.raises(UsageError, match=problem):
             Observation.of(TRUTH, ByCovariates(np.ones(n_users), np.ones(n_items)), density=0.1)
 
 
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (5.0, r"activity must be a list with a number for each user; got shape \(\)"),
-        ([], r"activity must be a list with a number for each user; got shape \(0,\)"),
-        ([[1.0]], r"activity must be a list with a number for each user; got shape \(1, 1\)"),
+        (5.0, r"activity must be a list with one number for each user; got shape \(\)"),
+        ([], r"activity must be a list with one number for each user; got shape \(0,\)"),
+        ([[1.0]], r"activity must be a list with one number for each user; got shape \(1, 1\)"),
         (["a", "b"], "activity must be numbers; got text"),
         ([[1], [1, 2]], "activity must be numbers: "),
     ],
@@ -236,11 +256,11 @@ def test_covariates_must_be_lists_of_numbers(bad: Any, message: str) -> None:
 
 @dataclass
 class Answers:
-    """An observation model of somebody else's."""
+    """An observation model that a user wrote."""
 
     answer: Any
 
-    def relative(self, rating: Any, users: slice, /) -> Any:
+    def relative_propensities(self, rating: Any, users: slice, /) -> Any:
         return self.answer
 
 
@@ -249,7 +269,7 @@ class Answers:
     [
         (
             np.ones(10),
-            r"Answers\.relative gave shape \(10,\) for a block of ratings of shape \(12, 10\)",
+            r"\.relative_propensities returned shape \(10,\) for ratings of shape \(12, 10\)",
         ),
         (
             np.where(TRUTH == 3, 0.0, 1.0),
@@ -260,7 +280,10 @@ class Answers:
             r"must be positive and finite .* it is nan at row 0, column 0",
         ),
         (np.full(SHAPE, np.inf), r"must be positive and finite .* it is inf at row 0, column 0"),
-        (np.full(SHAPE, "a"), "relative propensities of Answers must be numbers; got text"),
+        (
+            np.full(SHAPE, "a"),
+            r"values of Answers\.relative_propensities must be numbers; got text",
+        ),
     ],
     ids=["shape", "zero", "nan", "inf", "text"],
 )
@@ -270,7 +293,7 @@ def test_a_models_relative_propensities_are_checked(answer: Any, message: str) -
 
 
 @pytest.mark.parametrize("model", ["uniform", Uniform, None], ids=["text", "class", "None"])
-def test_what_is_no_observation_model_is_refused(model: Any) -> None:
+def test_an_object_that_is_not_an_observation_model_is_refused(model: Any) -> None:
     with pytest.raises(
         UsageError, match=r"an observation model is an object such as Uniform\(\), .*; got"
     ):
@@ -282,7 +305,7 @@ def test_what_is_no_observation_model_is_refused(model: Any) -> None:
 )
 def test_a_truth_must_be_a_matrix_of_ratings(truth: Any) -> None:
     with pytest.raises(
-        UsageError, match="the truth must be a complete users x items matrix of ratings; got"
+        UsageError, match="truth must be a complete users x items matrix of ratings; got"
     ):
         Observation.of(truth, Uniform(), density=0.1)
 
@@ -292,12 +315,13 @@ def test_a_truth_must_be_a_matrix_of_ratings(truth: Any) -> None:
 )
 def test_a_long_tail_needs_numbers(wrong: Any) -> None:
     with pytest.raises(
-        UsageError, match=r"(skew must be a number|random_state must be a whole number, at least 0)"
+        UsageError,
+        match=r"(skew must be a finite number|random_state must be a whole number, at least 0)",
     ):
         ByCovariates.long_tail(3, 4, **wrong)
 
 
-def test_reprs_tell_sizes_and_not_values() -> None:
+def test_reprs_show_sizes_and_not_values() -> None:
     model = ByCovariates(np.ones(12), np.ones(10))
 
     assert repr(model) == "ByCovariates(12 users x 10 items)"

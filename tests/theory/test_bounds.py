@@ -236,7 +236,7 @@ def test_the_empirical_risk_must_be_finite() -> None:
 def test_bad_propensities_are_named_as_the_caller_named_them() -> None:
     with pytest.raises(
         BadPropensityError,
-        match=r"1 of 2 values of propensities are outside \(0, 1\]; the first is 0.0 at cell \(1,\)",
+        match=r"1 of 2 values of propensities are outside \(0, 1\]; .* 0.0 at cell \(1,\)",
     ):
         erm_bound(0.0, [0.5, 0.0], max_delta=1.0, n_hypotheses=1)
     with pytest.raises(

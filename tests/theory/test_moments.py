@@ -127,7 +127,8 @@ def test_what_is_no_array_of_numbers_is_refused(bad: Any) -> None:
 def test_a_propensity_that_cannot_be_inverted_is_refused() -> None:
     with pytest.raises(
         BadPropensityError,
-        match=r"1 of 2 values of assumed are too small to invert \(below 1e-100\); the first is 1e-320 at cell \(1,\)\. Give",
+        match=r"1 of 2 values of assumed are too small to invert \(below 1e-100\); "
+        r"the first is 1e-320 at cell \(1,\)\. Give",
     ):
         ips_bias([1.0, 1.0], true=[0.5, 0.5], assumed=[0.5, 1e-320])
 
@@ -141,7 +142,8 @@ def test_bad_true_propensities_are_named() -> None:
 def test_a_delta_that_is_not_finite_is_named(bad: float) -> None:
     with pytest.raises(
         UsageError,
-        match=rf"1 of 2 values of delta are not finite; the first is {bad} at cell \(1,\)\. Give a number",
+        match=rf"1 of 2 values of delta are not finite; "
+        rf"the first is {bad} at cell \(1,\)\. Give a number",
     ):
         ips_variance([1.0, bad], [0.5, 0.5])
 
@@ -159,7 +161,8 @@ def test_shapes_must_agree(name: str) -> None:
 
     with pytest.raises(
         UsageError,
-        match=rf"delta has shape \(2,\), but {name} has shape \(3,\); both need one value for each cell",
+        match=rf"delta has shape \(2,\), but {name} has shape \(3,\); "
+        "both need one value for each cell",
     ):
         estimator_bias([1.0, 1.0], **given_cells)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unskew.errors import GateError, UsageError
-from unskew.workflows.gates import Gate, Numbers, check_gates, refuse_tripped
+from unskew.workflows.gates import Gate, Numbers, check_gates, require_passed
 
 NUMBERS: Numbers = {
     "snips.mae.ci_high": {"old": 0.9, "new": 0.7},
@@ -36,7 +36,7 @@ NUMBERS: Numbers = {
     ],
 )
 def test_a_gate_says_which_number_tripped_it(text: str, said: list[str]) -> None:
-    assert list(Gate.parse(text).trips(NUMBERS)) == said
+    assert list(Gate.parse(text).find_violations(NUMBERS)) == said
 
 
 @pytest.mark.parametrize(
@@ -55,14 +55,15 @@ def test_a_gate_says_which_number_tripped_it(text: str, said: list[str]) -> None
     ],
 )
 def test_anything_else_is_a_usage_error(text: str) -> None:
-    with pytest.raises(UsageError, match=r"a gate reads NAME<NUMBER|unknown number"):
-        list(Gate.parse(text).trips(NUMBERS))
+    with pytest.raises(UsageError, match=r"a limit must be NAME<NUMBER|unknown number"):
+        list(Gate.parse(text).find_violations(NUMBERS))
 
 
 def test_an_unknown_name_lists_the_valid_ones() -> None:
     with pytest.raises(
         UsageError,
-        match=r"unknown number 'snips\.mae\.upper'.*valid ones are: snips\.mae\.ci_high, ess, log_loss; .*\.old or \.new",
+        match=r"unknown number 'snips\.mae\.upper'.*"
+        r"valid names are: snips\.mae\.ci_high, ess, log_loss\. Add \.old or \.new",
     ):
         check_gates([Gate.parse("snips.mae.upper>1")], NUMBERS)
 
@@ -83,14 +84,14 @@ def test_a_model_may_be_judged_in_groups() -> None:
 
 @pytest.mark.parametrize("model", ["old", "new"])
 def test_a_number_that_was_not_measured_never_passes(model: str) -> None:
-    with pytest.raises(UsageError, match=f"cannot be checked: .* of {model} was not measured"):
+    with pytest.raises(UsageError, match=f"cannot be tested: .* of {model} was not measured"):
         check_gates([Gate.parse(f"log_loss.{model}<0")], NUMBERS)
 
 
 def test_tripped_gates_are_one_error() -> None:
-    refuse_tripped(())
+    require_passed(())
     with pytest.raises(GateError, match="a; b"):
-        refuse_tripped(("a", "b"))
+        require_passed(("a", "b"))
 
 
 @given(text=st.text("essnip.<>=!0123456789()_'\" ", max_size=20))

@@ -1,19 +1,27 @@
-"""``unskew data list|fetch|check``."""
+"""``unskew data list|fetch|check``: public data sets."""
 
 from __future__ import annotations
 
+import json
+
 import click
 
-from unskew.cli.options import json_option, names_of
-from unskew.cli.printing import console, print_prose, print_table
+from unskew.cli import COMMANDS
+from unskew.cli.command import CommandGroup, SafeCommand
+from unskew.cli.names import DATASET
+from unskew.cli.options import data_option, json_option
+from unskew.cli.printing import open_console, print_paragraph, print_table
 
-NAMES = ("coat", "movielens-100k", "yahoo-r3", "cm100k", "jester")
-FOLDER = click.Path(file_okay=False)
 
-
-@click.group(short_help="Public data sets: list, fetch, check.")
+@COMMANDS.declare(
+    "data",
+    label="Data",
+    summary="List, download and check public data sets.",
+    traits={"order": 9},
+)
+@click.group("data", cls=CommandGroup)
 def data() -> None:
-    """Public data sets that can be read. None is shipped; most are asked for at their owner's.
+    """List, download and check public data sets. None of them is shipped with unskew.
 
     \b
     Example:
@@ -23,28 +31,27 @@ def data() -> None:
     """  # noqa: D301
 
 
-@data.command("list", short_help="The data sets, and where they were found.")
-@click.option("--data", "folder", type=FOLDER, help="Folder to look in; else $UNSKEW_DATA.")
+@data.command("list", cls=SafeCommand, short_help="List the data sets and where they are.")
+@data_option("Folder to search; by default $UNSKEW_DATA.")
 @json_option
-def list_(folder: str | None, as_json: bool) -> None:
-    """The data sets that are known, and where they were found.
+def list_datasets(path: str | None, as_json: bool) -> None:
+    """List the data sets that can be read, and where they were found.
 
     \b
     Example:
       unskew data list --data DIR
     """  # noqa: D301
-    import json
-
-    from unskew.datasets.registry import DATASETS, looked_in
+    from unskew.datasets import DATASETS
+    from unskew.datasets.location import describe_search, find_folder
 
     rows = [
         {
             "name": name,
-            "title": known.source.name,
-            "found": known.folder(folder),
-            "can_be_fetched": known.source.archive is not None,
+            "title": declaration.label,
+            "found": find_folder(name, path),
+            "can_be_fetched": declaration.traits["source"].archive is not None,
         }
-        for name, known in DATASETS.items()
+        for name, declaration in DATASETS.items()
     ]
     if as_json:
         click.echo(json.dumps(rows))
@@ -55,46 +62,50 @@ def list_(folder: str | None, as_json: bool) -> None:
         "found in": [row["found"] or "-" for row in rows],
         "fetch": ["yes" if row["can_be_fetched"] else "by hand" for row in rows],
     }
-    print_table(console(), columns, title="Data sets", caption=f"Looked in {looked_in(folder)}.")
+    caption = f"Searched {describe_search(path)}."
+    print_table(open_console(), columns, title="Data sets", caption=caption)
 
 
-@data.command(short_help="Download a data set, or say where to get it.")
-@click.argument("name", shell_complete=names_of(*NAMES))
-def fetch(name: str) -> None:
-    """Download a data set once, into the cache folder of the operating system, and check it.
+@data.command("fetch", cls=SafeCommand, short_help="Download a data set, or tell where to get it.")
+@click.argument("name", type=DATASET)
+@data_option("Folder that may already have it; by default $UNSKEW_DATA.")
+def fetch(name: str, path: str | None) -> None:
+    """Download a data set into the cache folder of the operating system, and check it.
 
-    Where $UNSKEW_DATA has it already, nothing is downloaded. What cannot be downloaded is described: where to ask for it.
+    Nothing is downloaded if --data or $UNSKEW_DATA has it. For a data set that cannot be
+    downloaded, the command tells where to get it.
 
     \b
     Example:
       unskew data fetch coat
     """  # noqa: D301
-    from unskew.datasets.registry import find_dataset
+    from unskew.datasets import DATASETS
+    from unskew.datasets.location import find_folder
 
-    known = find_dataset(name)
-    known.load(None)
-    print_prose(
-        console(), f"{known.source.name} is there: {known.folder() or 'in the cache folder'}."
-    )
+    declaration = DATASETS.find(name)
+    declaration.target(None)
+    folder = find_folder(name) or "the cache folder"
+    print_paragraph(open_console(), f"{declaration.label} is in {folder or 'the cache folder'}.")
 
 
-@data.command(short_help="Read what is there, and compare it with what was published.")
-@click.argument("names", nargs=-1, shell_complete=names_of(*NAMES))
-@click.option("--data", "folder", type=FOLDER, help="Folder to look in; else $UNSKEW_DATA.")
-def check(names: tuple[str, ...], folder: str | None) -> None:
-    """Read the data sets that are there (or those named), and compare their digests with the published ones.
+@data.command("check", cls=SafeCommand, short_help="Compare data sets with what was published.")
+@click.argument("names", nargs=-1, type=DATASET)
+@data_option("Folder to search; by default $UNSKEW_DATA.")
+def check(names: tuple[str, ...], path: str | None) -> None:
+    """Read data sets and compare their checksums with the published ones.
+
+    Without NAMES all data sets that are found are checked.
 
     \b
     Example:
       unskew data check coat
     """  # noqa: D301
-    from unskew.datasets.registry import DATASETS, find_dataset, looked_in
+    from unskew.datasets import DATASETS
+    from unskew.datasets.location import check_dataset, describe_search, find_folder
 
-    chosen = [find_dataset(name) for name in names] or [
-        known for known in DATASETS.values() if known.folder(folder)
-    ]
-    out = console()
+    chosen = names or [name for name in DATASETS if find_folder(name, path)]
+    console = open_console()
     if not chosen:
-        print_prose(out, f"No data set was found. Looked in {looked_in(folder)}.")
-    for known in chosen:
-        print_prose(out, f"{known.name}: {known.check(folder)}")
+        print_paragraph(console, f"No data set was found. Searched {describe_search(path)}.")
+    for name in chosen:
+        print_paragraph(console, f"{name}: {check_dataset(name, path)}")

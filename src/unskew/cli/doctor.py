@@ -1,4 +1,4 @@
-"""``unskew doctor``."""
+"""``unskew doctor``: check the installation."""
 
 from __future__ import annotations
 
@@ -7,33 +7,42 @@ from dataclasses import asdict
 
 import click
 
+from unskew.cli import COMMANDS
 from unskew.cli.options import json_option
-from unskew.cli.printing import console, print_lines
+from unskew.cli.printing import open_console, print_lines
 
 
-@click.command(short_help="What this installation has, and what it lacks.")
+@COMMANDS.declare(
+    "doctor",
+    label="Doctor",
+    summary="Check the installation: versions, extras, caches, data sets.",
+    traits={"order": 10},
+)
+@click.command("doctor")
 @json_option
-@click.pass_context
-def doctor(context: click.Context, as_json: bool) -> None:
-    """Versions, threads, the kernel cache, extras with the line that installs them, Java, data sets.
+def doctor(as_json: bool) -> None:
+    """Show versions, threads, the kernel cache, optional packages, Java and data sets.
 
-    Exits with 1 where something is missing that unskew cannot do without.
+    Something that is missing is shown with the command that installs it. The exit code is 1 if
+    unskew cannot work without it.
 
     \b
     Example:
       unskew doctor
     """  # noqa: D301
-    from unskew.workflows.health import findings
+    from unskew.workflows.installation import check_installation
 
-    found = list(findings())
+    checks = list(check_installation())
     if as_json:
-        click.echo(json.dumps([asdict(each) for each in found]))
+        click.echo(json.dumps([asdict(check) for check in checks]))
     else:
-        width = max(len(each.what) for each in found) + 2
-        for each in found:
-            remedy = f"   -> {each.remedy}" if each.remedy else ""
-            print_lines(
-                console(),
-                f"{'  ' if each.is_fine else '! '}{each.what:<{width}}{each.found}{remedy}",
-            )
-    context.exit(0 if all(each.is_fine for each in found) else 1)
+        width = max(len(check.what) for check in checks) + 2
+        print_lines(
+            open_console(),
+            (
+                f"{'  ' if check.is_fine else '! '}{check.what:<{width}}{check.found}"
+                f"{f'   -> {check.remedy}' if check.remedy else ''}"
+                for check in checks
+            ),
+        )
+    click.get_current_context().exit(0 if all(check.is_fine for check in checks) else 1)

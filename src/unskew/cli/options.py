@@ -1,274 +1,315 @@
-"""Options that several commands share, and how their texts are read."""
+"""Options that several commands share, and how their values are parsed.
+
+The destination of an option is the name of the argument in the library, so that messages of the
+library can name the option.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
+from unskew.cli.names import ESTIMATOR, METRIC, QUICK_MODEL
 from unskew.cli.printing import PAGE
+from unskew.io.sources import FORMATS
 
-if TYPE_CHECKING:
-    from unskew.io.formats import Source
-    from unskew.io.log_files import Wanted
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+Decorator = Callable[[Decorated], Decorated]
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-WRITTEN = ("output", "html")
-"""Parameters that name a file to write."""
-FORMATS = ("csv", "tsv", "jsonl", "parquet", "arrow")
-FILE = click.Path(exists=True, dir_okay=False, allow_dash=True)
-OUTPUT = click.Path(dir_okay=False, allow_dash=True, writable=True)
-METRICS = (
-    "mse",
-    "mae",
-    "accuracy",
-    "dcg",
-    "dcg@10",
-    "cg@10",
-    "precision@10",
-    "recall@10",
-    "stratified_recall@10",
-    "atop",
-)
+INPUT_FILE = click.Path(exists=True, dir_okay=False, allow_dash=True)
+OUTPUT_FILE = click.Path(dir_okay=False, allow_dash=True, writable=True)
+FOLDER = click.Path(file_okay=False)
 UNIVERSE = re.compile(r"([0-9][0-9_,]*)\s*[xX×*]\s*([0-9][0-9_,]*)")
 
 
-class Careful(click.Command):
-    """A command that never writes over a file it is told to read."""
-
-    def invoke(self, context: click.Context) -> Any:
-        """Look at the names, then run."""
-        written = {
-            name: value
-            for name, value in context.params.items()
-            if name in WRITTEN and isinstance(value, str)
-        }
-        others = (value for name, value in context.params.items() if name not in WRITTEN)
-        each = (
-            text for value in others for text in (value if isinstance(value, tuple) else (value,))
-        )
-        read = sorted({text for text in each if isinstance(text, str)})
-        for name, path in written.items():
-            for given in read:
-                if _are_same(path, given) or _are_same(path, named_file(given)[1]):
-                    option = "-o" if name == "output" else f"--{name}"
-                    raise click.UsageError(
-                        f"{option} {path} would write over {given}, which is to be read; name another file."
-                    )
-        return super().invoke(context)
-
-
-def _are_same(one: str, other: str) -> bool:
-    """Whether two names are of one file, which is there."""
-    try:
-        return Path(one).samefile(other)
-    except (OSError, ValueError):
-        return False
-
-
 class UniverseType(click.ParamType[Any]):
-    """``943x1682``, or ``log``."""
+    """``943x1682`` as a pair of numbers, or ``log``."""
 
-    name = "UxI|log"
+    name = "UxI"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, context: click.Context | None
-    ) -> Any:
-        """Two numbers, or the word."""
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "log" or isinstance(value, tuple):
             return value
-        found = UNIVERSE.fullmatch(value.strip())
-        if found is None:
-            self.fail(
-                f"{value!r} is neither USERSxITEMS, such as 943x1682, nor log.", param, context
-            )
-        return tuple(int(re.sub("[_,]", "", number)) for number in found.groups())
+        sizes = UNIVERSE.fullmatch(value.strip())
+        if sizes is None:
+            self.fail(f"{value!r} is neither USERSxITEMS, such as 943x1682, nor log.", param, ctx)
+        return tuple(int(re.sub("[_,]", "", size)) for size in sizes.groups())
 
 
-def names_of(*names: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
-    """Completes words that begin so."""
-    return lambda _context, _parameter, typed: [
-        CompletionItem(name) for name in names if name.startswith(typed)
-    ]
+class MaxWeightType(click.ParamType[Any]):
+    """The largest weight, as a transform that clips larger ones."""
+
+    name = "W"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from unskew.estimators.transforms import Clip
+
+        return Clip(click.FLOAT.convert(value, param, ctx)) if isinstance(value, str) else value
 
 
 def split_commas(
-    _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
+    _context: click.Context, parameter: click.Parameter, value: Any
 ) -> tuple[str, ...]:
-    """``--metric mse,mae`` is ``--metric mse --metric mae``."""
-    return tuple(part.strip() for value in values for part in value.split(","))
+    """``--metric mse,mae`` means ``--metric mse --metric mae``."""
+    texts = value if parameter.multiple else (value,) if value else ()
+    return tuple(part.strip() for text in texts for part in text.split(","))
 
 
-def log_options(command: Command) -> Command:
-    """The log, its format and the names of its columns."""
-    for option in reversed(
-        (
-            click.argument("log", type=FILE),
-            click.option(
-                "--format",
-                "form",
-                type=click.Choice(FORMATS),
-                help="Format of LOG; else its extension tells.",
-            ),
-            click.option(
-                "--names",
-                help="Names of the columns of a LOG without a line of them: user_id,item_id,rating.",
-            ),
-            click.option(
-                "--user", metavar="COL", help="Column of users; else the one that is spelled so."
-            ),
-            click.option("--item", metavar="COL", help="Column of items."),
-            click.option("--rating", metavar="COL", help="Column of ratings."),
-        )
-    ):
-        command = option(command)
-    return command
+def combine_options(*options: Decorator[Any]) -> Decorator[Any]:
+    """Several options as one decorator, listed in this order."""
+
+    def decorate(command: Decorated) -> Decorated:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
 
 
-def bad_row_options(command: Command) -> Command:
-    """What to do with rows that cannot be used."""
-    command = click.option(
-        "--duplicates",
-        type=click.Choice(["raise", "last"]),
-        default="raise",
-        show_default=True,
-        help="Refuse a (user, item) that is there twice, or keep its last row.",
-    )(command)
-    return click.option(
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object to standard output."
+)
+seed_option = click.option(
+    "--seed",
+    "random_state",
+    default=0,
+    show_default=True,
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Seed of all random numbers.",
+)
+universe_option = click.option(
+    "--universe",
+    type=UniverseType(),
+    metavar="UxI",
+    help="Number of all users and items that could have been in the log, such as 943x1682; "
+    "or log, if LOG has all of them.",
+)
+metric_option = click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    type=METRIC,
+    metavar="NAME",
+    default=["mse", "mae"],
+    show_default=True,
+    callback=split_commas,
+    help="What to estimate; see the list below.",
+)
+estimator_option = click.option(
+    "--estimator",
+    "estimators",
+    multiple=True,
+    type=ESTIMATOR,
+    metavar="NAME",
+    default=["naive", "ips", "snips"],
+    show_default=True,
+    callback=split_commas,
+    help="How to estimate it; see the list below.",
+)
+relevance_option = click.option(
+    "--relevance-threshold",
+    type=float,
+    metavar="R",
+    help="Ratings of at least R are relevant; for metrics that count relevant items.",
+)
+max_weight_option = click.option(
+    "--max-weight",
+    "weight_transform",
+    type=MaxWeightType(),
+    metavar="W",
+    help="Limit the weights 1/P to W.",
+)
+mcar_option = click.option(
+    "--mcar",
+    type=INPUT_FILE,
+    help="Ratings of cells drawn at random, for models that learn from them.",
+)
+propensity_options = combine_options(
+    click.option(
+        "--propensity",
+        "propensities",
+        type=QUICK_MODEL,
+        metavar="COL|FILE|NAME",
+        help="A column of LOG, a .unskew file, or the name of a model to fit now.",
+    ),
+    mcar_option,
+)
+feature_options = combine_options(
+    click.option(
+        "--user-features", type=INPUT_FILE, help="One row for each user: the id, and features."
+    ),
+    click.option(
+        "--item-features", type=INPUT_FILE, help="One row for each item: the id, and features."
+    ),
+)
+log_options = combine_options(
+    click.argument("log", type=INPUT_FILE),
+    click.option(
+        "--format",
+        type=click.Choice(FORMATS),
+        help="Format of LOG; by default its extension tells.",
+    ),
+    click.option(
+        "--names",
+        "columns",
+        metavar="COL,COL,...",
+        callback=split_commas,
+        help="Names of the columns of LOG if it has no header: user_id,item_id,rating.",
+    ),
+    click.option(
+        "--user", metavar="COL", help="Column of users; by default one with a common name."
+    ),
+    click.option("--item", metavar="COL", help="Column of items."),
+    click.option("--rating", metavar="COL", help="Column of ratings."),
+)
+bad_row_options = combine_options(
+    click.option(
         "--on-bad",
         type=click.Choice(["raise", "drop"]),
         default="raise",
         show_default=True,
-        help="Refuse rows with a missing or impossible value, or drop them and say how many.",
-    )(command)
+        help="Stop at rows with a missing or invalid value, or drop and count them.",
+    ),
+    click.option(
+        "--duplicates",
+        type=click.Choice(["raise", "last"]),
+        default="raise",
+        show_default=True,
+        help="Stop if a (user, item) occurs twice, or keep its last row.",
+    ),
+)
 
 
-def universe_option(command: Command) -> Command:
-    """How many users and items there are."""
+def _collect_setting(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    settings = context.params.setdefault("settings", {})
+    if value is not None:
+        settings[parameter.name] = value
+
+
+def _parse_settings(
+    context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]
+) -> None:
+    settings = context.params.setdefault("settings", {})
+    for text in texts:
+        name, separator, value = (part.strip() for part in text.partition("="))
+        if not (name and separator and value):
+            raise click.BadParameter(f"{text!r} must be NAME=VALUE, such as ridge=2.")
+        settings[name] = parse_value(value)
+
+
+class SettingOption(click.Option):
+    """An option for a setting of a model. Its value goes into the parameter ``settings``."""
+
+    def __init__(self, *names: Any, **attributes: Any) -> None:
+        super().__init__(*names, expose_value=False, callback=_collect_setting, **attributes)
+
+
+set_option = click.option(
+    "--set",
+    "other_settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    expose_value=False,
+    callback=_parse_settings,
+    help="Any other setting of the model, by its name in Python.",
+)
+
+
+def data_option(text: str) -> Decorator[Any]:
+    return click.option("--data", "path", type=FOLDER, metavar="DIR", help=text)
+
+
+def output_option(text: str, *, required: bool = False) -> Decorator[Any]:
+    """``-o FILE`` for a file of one fixed format, such as a model."""
+    return click.option("-o", "--output", type=OUTPUT_FILE, required=required, help=text)
+
+
+def table_option(text: str, *, required: bool = False, page: bool = False) -> Decorator[Any]:
+    """``-o FILE`` for a table, whose extension is checked before any work is done.
+
+    With ``page`` the file may also be an HTML page of the result.
+    """
+    other_endings = (".json", PAGE) if page else (".json",)
+
+    def check_extension(
+        _context: click.Context, _parameter: click.Parameter, value: str | None
+    ) -> str | None:
+        from unskew.errors import UsageError
+        from unskew.io.sources import EXTENSIONS, infer_format
+
+        try:
+            if value is not None and not value.endswith(other_endings):
+                infer_format(value)
+        except UsageError as error:
+            endings = ", ".join([*other_endings, *EXTENSIONS])
+            raise click.BadParameter(f"{value!r} must end in one of {endings}.") from error
+        return value
+
     return click.option(
-        "--universe",
-        type=UniverseType(),
-        metavar="UxI|log",
-        help="All users and items that could have been logged: 943x1682, or log if LOG has them all.",
-    )(command)
-
-
-def json_option(command: Command) -> Command:
-    """One object for machines."""
-    return click.option(
-        "--json", "as_json", is_flag=True, help="One JSON object on standard output."
-    )(command)
-
-
-def output_option(what: str, *, required: bool = False) -> Callable[[Command], Command]:
-    """A file for the result."""
-    return click.option("-o", "--output", type=OUTPUT, required=required, help=what)
-
-
-def table_option(what: str, *, required: bool = False) -> Callable[[Command], Command]:
-    """A file for a table, whose extension is looked at before any work is done."""
-    return click.option(
-        "-o",
-        "--output",
-        type=OUTPUT,
-        required=required,
-        callback=partial(_known, (".json",)),
-        help=what,
+        "-o", "--output", type=OUTPUT_FILE, required=required, callback=check_extension, help=text
     )
 
 
-def result_option(what: str) -> Callable[[Command], Command]:
-    """The same for a result, which can be a page too."""
+def html_option(text: str) -> Decorator[Any]:
     return click.option(
-        "-o", "--output", type=OUTPUT, callback=partial(_known, (".json", PAGE)), help=what
+        "--html", type=click.Path(dir_okay=False, writable=True), metavar="FILE.html", help=text
     )
 
 
-def html_option(what: str) -> Callable[[Command], Command]:
-    """A page beside what else a command does."""
-    return click.option(
-        "--html",
-        "html",
-        type=click.Path(dir_okay=False, writable=True),
-        metavar="FILE.html",
-        help=what,
-    )
-
-
-def _known(
-    also: tuple[str, ...], _context: click.Context, _parameter: click.Parameter, value: str | None
-) -> str | None:
-    from unskew.errors import UsageError
-    from unskew.io.formats import EXTENSIONS, format_of
-
-    try:
-        if value is not None and not value.endswith(also):
-            format_of(value)
-    except UsageError as error:
-        raise click.BadParameter(
-            f"{value!r} ends in none of {', '.join([*also, *EXTENSIONS])}."
-        ) from error
-    return value
-
-
-def seed_option(command: Command) -> Command:
-    """What makes a run repeatable."""
-    seed = click.IntRange(min=0)
-    return click.option(
-        "--seed", default=0, show_default=True, type=seed, help="Seed of everything random."
-    )(command)
-
-
-def talk_options(command: Command) -> Command:
-    """How much is said beside the result."""
-    command = click.option(
-        "-q", "--quiet", is_flag=True, help="No progress, no notes; warnings and errors only."
-    )(command)
-    return click.option(
-        "-v",
-        "--verbose",
-        is_flag=True,
-        expose_value=False,
-        callback=_remember_verbose,
-        help="Show the traceback of an error.",
-    )(command)
-
-
-def _remember_verbose(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+def _set_verbose(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
     if value:
         context.find_root().params["verbose"] = True
 
 
-def source_of(path: str, form: str | None = None, names: str | None = None) -> Source:
-    """A file by its name."""
-    from unskew.io.formats import Source
-
-    return Source.of(
-        path, format=form, columns=tuple(each.strip() for each in names.split(",")) if names else ()
-    )  # type: ignore[arg-type]
-
-
-def optional_source(path: str | None) -> Source | None:
-    """A file, where one is named."""
-    return None if path is None else source_of(path)
-
-
-def columns_of(user: str | None, item: str | None, rating: str | None) -> Wanted:
-    """The columns that are named."""
-    from unskew.io.log_files import Wanted
-
-    return Wanted(user, item, rating)
+verbosity_options = combine_options(
+    click.option(
+        "-v",
+        "--verbose",
+        is_flag=True,
+        expose_value=False,
+        callback=_set_verbose,
+        help="Show the traceback of an error.",
+    ),
+    click.option(
+        "-q", "--quiet", is_flag=True, help="Show warnings and errors, but no progress or notes."
+    ),
+)
 
 
-def named_file(text: str) -> tuple[str, str]:
-    """``NAME=FILE``, or a file that is called by its own name."""
-    name, sign, path = text.partition("=")
-    if sign and name and path:
-        return name, path
-    stem = re.split(r"[/\\]", text)[-1].removesuffix(".gz")
-    return stem.rpartition(".")[0] or stem, text
+def parse_named_files(
+    _context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]
+) -> dict[str, str]:
+    """Files by name, from ``NAME=FILE`` or from ``FILE``, whose name is then its stem."""
+    files = {}
+    for text in texts:
+        name, separator, path = text.partition("=")
+        if not (name and separator and path):
+            stem = re.split(r"[/\\]", text)[-1].removesuffix(".gz")
+            name, path = stem.rpartition(".")[0] or stem, text
+        if path != "-" and not Path(path).is_file():
+            raise click.BadParameter(f"there is no file {path!r}.")
+        if name in files:
+            raise click.BadParameter(
+                f"two files have the name {name!r}. Give them names: NAME=FILE."
+            )
+        files[name] = path
+    return files
+
+
+def parse_value(text: str) -> Any:
+    """A whole number, a decimal number, or the text itself.
+
+    >>> parse_value("20"), parse_value("0.5"), parse_value("squared")
+    (20, 0.5, 'squared')
+    """
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -1,10 +1,10 @@
-"""Tables and paragraphs for the terminal, results for machines and files."""
+"""What commands print for people, and the files that they write."""
 
 from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 PIPED_WIDTH = 100
 PAGE = ".html"
-COMMAND = "unskew.command"
-"""Where the context keeps what was typed."""
+COMMAND_LINE = "unskew.command_line"
+"""Key of the text that was typed, in the dictionary that all contexts share."""
 
 
-def console() -> Console:
-    """Standard output, as wide as the terminal; prose for a pipe or a file wraps at 100."""
+def open_console() -> Console:
+    """Standard output, as wide as the terminal; 100 columns if it is a pipe or a file."""
     from rich.console import Console
 
     return Console(
@@ -31,28 +31,28 @@ def console() -> Console:
     )
 
 
-def print_prose(out: Console, text: str) -> None:
-    """A paragraph, wrapped without blanks at the ends of lines."""
-    _print_lines(out, textwrap.wrap(text, out.width))
+def print_lines(console: Console, lines: Iterable[str]) -> None:
+    """Print lines without wrapping or cutting them."""
+    for line in lines:
+        console.print(line, no_wrap=True, overflow="ignore", crop=False)
+
+
+def print_paragraph(console: Console, text: str) -> None:
+    print_lines(console, textwrap.wrap(text, console.width))
 
 
 def print_table(
-    out: Console, columns: Mapping[str, Sequence[object]], *, title: str, caption: str = ""
+    console: Console, columns: Mapping[str, Sequence[object]], *, title: str, caption: str = ""
 ) -> None:
-    """A title, columns side by side under a rule, and what the numbers are. Lines are never cut or wrapped."""
+    """Print a title, a table with a rule under its header, and what the numbers are."""
     from unskew.tables import text_table
 
-    head, *lines = text_table(columns).splitlines()
-    rule = ("─" if out.encoding.startswith("utf") else "-") * max(map(len, [head, *lines]))
-    out.print(title, style="bold")
-    _print_lines(out, [head, rule, *lines])
-    print_prose(out, caption)
-    out.print()
-
-
-def print_lines(out: Console, text: str) -> None:
-    """Lines as they are."""
-    _print_lines(out, text.splitlines())
+    header, *rows = text_table(columns).splitlines()
+    dash = "─" if console.encoding.startswith("utf") else "-"
+    console.print(title, style="bold")
+    print_lines(console, [header, dash * max(map(len, [header, *rows])), *rows])
+    print_paragraph(console, caption)
+    console.print()
 
 
 def write_columns(
@@ -60,59 +60,55 @@ def write_columns(
     path: str,
     *,
     quiet: bool,
-    as_json: Callable[[], str] | None = None,
+    to_json: Callable[[], str] | None = None,
 ) -> None:
-    """Columns to a file in the format of its extension; ``.json`` and ``.html`` are the whole result where there is one."""
+    """Write columns in the format of the extension.
+
+    With ``to_json``, a ``.json`` or ``.html`` file holds the whole result.
+    """
     from pathlib import Path
 
     from unskew.io.files import write_table
     from unskew.io.model_files import replace_file
 
-    if as_json is not None and path.endswith(PAGE):
-        return write_page(as_json(), path, quiet=quiet)
-    if as_json is not None and path.endswith(".json"):
-        replace_file(Path(path), (as_json() + "\n").encode())
+    if to_json is not None and path.endswith(PAGE):
+        return write_page(to_json(), path, quiet=quiet)
+    if to_json is not None and path.endswith(".json"):
+        replace_file(Path(path), (to_json() + "\n").encode())
     else:
         write_table(columns, path)
-    return wrote(path, quiet=quiet)
+    return print_written(path, quiet=quiet)
 
 
 def write_page(text: str, path: str, *, quiet: bool) -> None:
-    """The page of a result, given its JSON."""
-    from unskew.report.page import write
+    """Write the HTML page of a result, given its JSON."""
+    from unskew.report import write_page
 
-    write(text, path, command=command_line())
-    wrote(path, quiet=quiet)
-
-
-def command_line() -> str | None:
-    """What was typed, for the page to tell."""
-    return click.get_current_context().meta.get(COMMAND)
+    write_page(text, path, command=typed_command())
+    print_written(path, quiet=quiet)
 
 
-def wrote(path: str, *, quiet: bool) -> None:
-    """A note that a file is there now."""
+def typed_command() -> str | None:
+    """The command line as it was typed, which a page shows."""
+    return click.get_current_context().meta.get(COMMAND_LINE)
+
+
+def print_written(path: str, *, quiet: bool) -> None:
     if not quiet and path != "-":
-        note(f"wrote {path}")
+        print_note(f"wrote {path}")
 
 
-def note(text: str) -> None:
-    """A line beside the result."""
+def print_note(text: str) -> None:
+    """Print a line to standard error, beside the result."""
     click.echo(text, err=True)
 
 
-def shows_progress(quiet: bool) -> bool:
-    """Whether somebody watches."""
+def is_progress_shown(quiet: bool) -> bool:
     return not quiet and sys.stderr.isatty()
 
 
-def progress_line(quiet: bool) -> AbstractContextManager[Callable[[str], None]]:
-    """What is being done, on one line of standard error that goes away."""
+def show_progress(quiet: bool) -> AbstractContextManager[Callable[[str], None]]:
+    """A function that shows its text on one line of standard error, until the block ends."""
     from unskew.progress import progress_line
 
-    return progress_line(shows_progress(quiet))
-
-
-def _print_lines(out: Console, lines: Sequence[str]) -> None:
-    for line in lines:
-        out.print(line, no_wrap=True, overflow="ignore", crop=False)
+    return progress_line(is_progress_shown(quiet))

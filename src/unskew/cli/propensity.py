@@ -3,45 +3,45 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import click
 
+from unskew.cli import COMMANDS
+from unskew.cli.command import CommandGroup, SafeCommand, collect_request
+from unskew.cli.names import PROPENSITY_MODEL, QUICK_MODEL
 from unskew.cli.options import (
-    FILE,
-    Careful,
     bad_row_options,
-    columns_of,
+    feature_options,
     json_option,
     log_options,
-    optional_source,
+    mcar_option,
     output_option,
-    result_option,
     seed_option,
-    source_of,
+    set_option,
     table_option,
-    talk_options,
     universe_option,
+    verbosity_options,
 )
 from unskew.cli.printing import (
-    console,
+    is_progress_shown,
+    open_console,
     print_lines,
-    progress_line,
-    shows_progress,
+    print_written,
+    show_progress,
     write_columns,
-    wrote,
 )
-
-if TYPE_CHECKING:
-    from unskew.data.universe import UniverseLike
-    from unskew.io.log_files import OnBad, Repeats
-
-MODELS = ("nb", "popularity", "uniform", "logistic", "onebit", "poisson")
+from unskew.workflows.requests import DiagnosisRequest, LogRequest, PropensityRequest
 
 
-@click.group(short_help="How likely was each rating to be observed? Fit, apply, diagnose.")
+@COMMANDS.declare(
+    "propensity",
+    label="Propensity",
+    summary="Fit, apply and diagnose models of how the log was selected.",
+    traits={"order": 4},
+)
+@click.group("propensity", cls=CommandGroup)
 def propensity() -> None:
-    """Estimate how likely each rating was to be observed, and see how far that can be trusted.
+    """Estimate the probability that each rating was observed, and check the estimates.
 
     \b
     Example:
@@ -51,77 +51,41 @@ def propensity() -> None:
     """  # noqa: D301
 
 
-@propensity.command(cls=Careful, short_help="Fit a model of what was observed.")
+@propensity.command("fit", cls=SafeCommand, short_help="Fit a propensity model to a log.")
 @log_options
 @click.option(
     "--model",
-    type=click.Choice(MODELS),
+    type=PROPENSITY_MODEL,
     required=True,
-    help="nb needs --mcar; logistic takes features.",
+    metavar="NAME",
+    help="The model to fit; see the list below.",
 )
-@click.option("--mcar", type=FILE, help="Ratings of cells picked at random, for nb.")
-@click.option(
-    "--user-features",
-    type=FILE,
-    help="A row for each user: a column of ids, and what is known of them.",
-)
-@click.option("--item-features", type=FILE, help="The same for items.")
+@mcar_option
+@feature_options
 @universe_option
+@set_option
 @bad_row_options
-@output_option("The model's file, such as p.unskew.", required=True)
+@output_option("The file of the model, such as p.unskew.", required=True)
 @seed_option
-@talk_options
-def fit(
-    log: str,
-    form: str | None,
-    names: str | None,
-    user: str | None,
-    item: str | None,
-    rating: str | None,
-    model: str,
-    mcar: str | None,
-    user_features: str | None,
-    item_features: str | None,
-    universe: UniverseLike,
-    on_bad: OnBad,
-    duplicates: Repeats,
-    output: str,
-    seed: int,
-    quiet: bool,
-) -> None:
+@verbosity_options
+@collect_request(PropensityRequest)
+def fit(request: PropensityRequest, *, output: str, quiet: bool) -> None:
     """Fit a propensity model to LOG and save it.
 
-    Users and items that a file of features lists count as there, rated or not.
+    Users and items that only a file of features lists are counted too, without ratings.
 
     \b
     Example:
       unskew propensity fit log.csv --model nb --mcar random.csv -o p.unskew
       unskew propensity fit log.csv --model onebit --universe log -o p.unskew
     """  # noqa: D301
-    from unskew.workflows.propensities import Covariates, fit_propensity, read_logged
+    from unskew.workflows.propensities import fit_propensity
 
-    covariates = Covariates.of(optional_source(user_features), optional_source(item_features))
-    logged = read_logged(
-        source_of(log, form, names),
-        columns_of(user, item, rating),
-        universe=universe,
-        on_bad=on_bad,
-        repeats=duplicates,
-        covariates=covariates,
-    )
-    fitted = fit_propensity(
-        model,
-        logged.ratings,
-        mcar=optional_source(mcar),
-        covariates=covariates,
-        seed=seed,
-        verbose=shows_progress(quiet),
-    )
-    fitted.save(output)
-    wrote(output, quiet=quiet)
+    fit_propensity(request, verbose=is_progress_shown(quiet)).save(output)
+    print_written(output, quiet=quiet)
 
 
-@propensity.command(cls=Careful, short_help="Add a column of propensities to a log.")
+@propensity.command("apply", cls=SafeCommand, short_help="Add a column of propensities to a log.")
 @click.argument("model", type=click.Path(exists=True, dir_okay=False))
 @log_options
 @bad_row_options
@@ -130,127 +94,87 @@ def fit(
     default="propensity",
     show_default=True,
     metavar="NAME",
-    help="What the new column is called.",
+    help="Name of the new column.",
 )
 @table_option(
-    "LOG with a column of propensities: .csv, .tsv, .jsonl, .parquet, .arrow; - is standard output.",
+    "LOG with the new column: .csv, .tsv, .jsonl, .parquet, .arrow; - is standard output.",
     required=True,
 )
-@talk_options
-def apply(
-    model: str,
-    log: str,
-    form: str | None,
-    names: str | None,
-    user: str | None,
-    item: str | None,
-    rating: str | None,
-    on_bad: OnBad,
-    duplicates: Repeats,
-    column: str,
-    output: str,
-    quiet: bool,
-) -> None:
-    """Write LOG again with a column ``propensity`` (or --column) that MODEL, a .unskew file, predicts.
+@verbosity_options
+@collect_request(LogRequest)
+def apply(request: LogRequest, *, model: str, column: str, output: str, quiet: bool) -> None:
+    """Write LOG with an additional column: the propensities that MODEL, a .unskew file, predicts.
 
     \b
     Example:
       unskew propensity apply p.unskew log.csv -o weighted.csv
     """  # noqa: D301
-    from unskew.workflows.propensities import apply_propensity, read_logged
+    from unskew.workflows.propensities import apply_propensity
 
-    with progress_line(quiet) as line:
-        line(f"reading {log}")
-        logged = read_logged(
-            source_of(log, form, names),
-            columns_of(user, item, rating),
-            on_bad=on_bad,
-            repeats=duplicates,
-        )
-        columns = apply_propensity(model, logged, column)
+    with show_progress(quiet) as show:
+        show(f"reading {request.log}")
+        columns = apply_propensity(request, model, column)
     write_columns(columns, output, quiet=quiet)
 
 
-@propensity.command(cls=Careful, short_help="How far can these propensities be trusted?")
-@log_options
-@click.argument("propensities", nargs=-1, required=True, metavar="P.unskew|COL...")
-@universe_option
-@click.option("--mcar", type=FILE, help="Ratings of cells picked at random, where nb is diagnosed.")
-@click.option(
-    "--user-features",
-    type=FILE,
-    help="A row for each user, to compare the weighted log with all users.",
+@propensity.command(
+    "diagnose", cls=SafeCommand, short_help="Check how far propensities can be trusted."
 )
-@click.option("--item-features", type=FILE, help="The same for items.")
+@log_options
+@click.argument(
+    "propensities",
+    nargs=-1,
+    required=True,
+    type=QUICK_MODEL,
+    metavar="P.unskew|COL|NAME...",
+)
+@universe_option
+@mcar_option
+@feature_options
 @bad_row_options
 @click.option(
     "--fail-if",
     multiple=True,
     metavar="EXPR",
-    help="Exit with 4 if so: ess<1000, calibration_error>0.01, asam.MODEL>0.1.",
+    help="Exit with 4 if this holds: ess<1000, calibration_error>0.01, asam.MODEL>0.1.",
 )
 @json_option
-@result_option(
-    "Also write .html, a page to look at; or a row a model: .csv, .tsv, .json, .jsonl, .parquet, .arrow."
+@table_option(
+    "Also write the table (.csv, .tsv, .json, .jsonl, .parquet, .arrow) or a page (.html).",
+    page=True,
 )
 @seed_option
-@talk_options
+@verbosity_options
+@collect_request(DiagnosisRequest)
 def diagnose(
-    log: str,
-    form: str | None,
-    names: str | None,
-    user: str | None,
-    item: str | None,
-    rating: str | None,
-    propensities: tuple[str, ...],
-    universe: UniverseLike,
-    mcar: str | None,
-    user_features: str | None,
-    item_features: str | None,
-    on_bad: OnBad,
-    duplicates: Repeats,
+    request: DiagnosisRequest,
+    *,
     fail_if: tuple[str, ...],
     as_json: bool,
     output: str | None,
-    seed: int,
     quiet: bool,
 ) -> None:
-    """Weights, fit, balance and reach of propensities: columns of LOG, or models that ``propensity fit`` saved.
+    """Check propensities: their weights, fit, balance of features, and coverage.
+
+    Propensities are columns of LOG, files that propensity fit wrote, or names of models to fit.
 
     \b
     Example:
       unskew propensity diagnose log.csv p.unskew propensity --universe log
       unskew propensity diagnose log.csv p.unskew --fail-if 'ess<1000'
     """  # noqa: D301
-    from unskew.workflows.gates import Gate, check_gates, refuse_tripped
-    from unskew.workflows.propensities import (
-        Covariates,
-        diagnose_log,
-        diagnosis_numbers,
-        listed_for,
-        read_logged,
-    )
+    from unskew.workflows.gates import Gate, check_gates, require_passed
+    from unskew.workflows.propensities import diagnose_log, list_numbers
 
     gates = [Gate.parse(text) for text in fail_if]
-    covariates = Covariates.of(optional_source(user_features), optional_source(item_features))
-    with progress_line(quiet) as line:
-        line(f"diagnosing on {log}")
-        logged = read_logged(
-            source_of(log, form, names),
-            columns_of(user, item, rating),
-            universe=universe,
-            on_bad=on_bad,
-            repeats=duplicates,
-            covariates=listed_for(covariates, propensities),
-        )
-        found = diagnose_log(
-            logged, propensities, covariates=covariates, mcar=optional_source(mcar), seed=seed
-        )
-    tripped = check_gates(gates, diagnosis_numbers(found))
+    with show_progress(quiet) as show:
+        show(f"diagnosing on {request.log}")
+        diagnosis = diagnose_log(request)
+    tripped = check_gates(gates, list_numbers(diagnosis))
     if as_json:
-        click.echo(found.to_json())
+        click.echo(diagnosis.to_json())
     elif output != "-":
-        print_lines(console(), repr(replace(found, warnings=())))
+        print_lines(open_console(), repr(replace(diagnosis, warnings=())).splitlines())
     if output is not None:
-        write_columns(found.to_columns(), output, quiet=quiet, as_json=found.to_json)
-    refuse_tripped(tripped)
+        write_columns(diagnosis.to_columns(), output, quiet=quiet, to_json=diagnosis.to_json)
+    require_passed(tripped)

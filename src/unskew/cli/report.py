@@ -1,4 +1,4 @@
-"""``unskew report``."""
+"""``unskew report``: the HTML page of a result."""
 
 from __future__ import annotations
 
@@ -7,16 +7,26 @@ from pathlib import Path
 
 import click
 
-from unskew.cli.options import FILE, Careful, output_option, talk_options
-from unskew.cli.printing import command_line, wrote
+from unskew.cli import COMMANDS
+from unskew.cli.command import SafeCommand
+from unskew.cli.options import INPUT_FILE, output_option, verbosity_options
+from unskew.cli.printing import PAGE, print_written, typed_command
 
 
-@click.command(cls=Careful, short_help="A result's JSON as a page to look at.")
-@click.argument("result", type=FILE, metavar="RESULT.json")
-@output_option("The page; else RESULT with .html in place of .json. - is standard output.")
-@talk_options
+@COMMANDS.declare(
+    "report",
+    label="Report",
+    summary="Make an HTML page from the JSON of a result.",
+    traits={"order": 7},
+)
+@click.command("report", cls=SafeCommand)
+@click.argument("result", type=INPUT_FILE, metavar="RESULT.json")
+@output_option("The page; by default RESULT.html. - is standard output.")
+@verbosity_options
 def report(result: str, output: str | None, quiet: bool) -> None:
-    """Write RESULT, the JSON that --json prints and -o FILE.json writes, as one HTML file that needs nothing else.
+    """Write a result as one self-contained HTML file.
+
+    RESULT.json is what --json prints and what -o FILE.json writes.
 
     \b
     Example:
@@ -24,25 +34,22 @@ def report(result: str, output: str | None, quiet: bool) -> None:
       unskew report result.json -o report.html
     """  # noqa: D301
     from unskew.io.model_files import replace_file
-    from unskew.report.kinds import read_page
-    from unskew.report.page import render
+    from unskew.report import render_file
 
     if result == "-" and output is None:
-        raise click.UsageError("name the page of what comes from standard input: -o report.html.")
-    page = render(read_page(*_read(result)), command=command_line())
+        raise click.UsageError("standard input has no name: add -o report.html.")
+    page = render_file(*_read_text(result), command=typed_command())
     if output == "-":
         sys.stdout.write(page)
         return
-    path = output or str(Path(result).with_suffix(".html"))
+    path = output or str(Path(result).with_suffix(PAGE))
     if output is None and path == result:
-        raise click.UsageError(
-            f"the page of {result} would be written over it; name another: -o report.html."
-        )
+        raise click.UsageError(f"the page would overwrite {result}: add -o report.html.")
     replace_file(Path(path), page.encode())
-    wrote(path, quiet=quiet)
+    print_written(path, quiet=quiet)
 
 
-def _read(path: str) -> tuple[str, str]:
-    """The text of a file, and what errors call it."""
+def _read_text(path: str) -> tuple[str, str]:
+    """The text of a file, and its name in error messages."""
     content = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     return content.decode("utf-8", errors="replace"), "standard input" if path == "-" else path

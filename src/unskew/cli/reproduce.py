@@ -1,75 +1,80 @@
-"""``unskew reproduce``: the paper, one command a table or figure."""
+"""``unskew reproduce``: compute the tables and figures of the paper again."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from unskew.cli.printing import PAGE, console, print_prose, print_table, write_page
+from unskew.cli import COMMANDS
+from unskew.cli.command import SafeCommand, render_message
+from unskew.cli.names import EXPERIMENT
+from unskew.cli.options import data_option, json_option, seed_option, verbosity_options
+from unskew.cli.printing import (
+    PAGE,
+    open_console,
+    print_note,
+    print_paragraph,
+    print_table,
+    print_written,
+    write_page,
+)
+from unskew.tables import count_noun
 
 if TYPE_CHECKING:
-    from unskew.datasets.location import Source
+    from rich.console import Console
+
     from unskew.paper.reproduction import Reproduction
-    from unskew.progress import Track
-
-TRIALS = {"toy": 50, "table1": 50, "figure2": 50, "figure3": 30, "figure4": 50, "table2": 1}
-"""What is run, and how often where nothing else is asked for."""
-ON_MOVIELENS = ("table1", "figure2", "figure3", "figure4")
-ON_COAT = ("table2",)
-PANELS = ("left", "right", "both")
+    from unskew.registry import Declaration
 
 
-@click.command(short_help="Run a table or figure of the paper again.")
-@click.argument("name", type=click.Choice([*TRIALS, "all"]))
+@COMMANDS.declare(
+    "reproduce",
+    label="Reproduce",
+    summary="Compute a table or figure of the paper again.",
+    traits={"order": 8},
+)
+@click.command("reproduce", cls=SafeCommand)
+@click.argument("name", type=EXPERIMENT)
 @click.option(
     "--trials",
     type=click.IntRange(min=1),
-    help="Draws of the log (50; 30 for figure3, each fitted), or seeds for table2 (1).",
+    metavar="N",
+    help="Number of draws of the log. By default 50; 30 for figure3, 1 for table2.",
 )
-@click.option(
-    "--seed",
-    default=0,
-    show_default=True,
-    type=click.IntRange(min=0),
-    help="Seed of everything random.",
-)
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path),
-    help="Folder of the data sets; else $UNSKEW_DATA. table2 runs on Coat, or downloads it; table1 and the figures run on "
-    "MovieLens 100K, completed, or without it on a simulation.",
+@seed_option
+@data_option(
+    "Folder of the data sets; by default $UNSKEW_DATA. table2 needs Coat, and downloads it if it "
+    "is missing. table1 and the figures use MovieLens 100K, completed; without it, a simulation."
 )
 @click.option(
     "--panel",
     default="left",
     show_default=True,
-    type=click.Choice(PANELS),
+    type=click.Choice(["left", "right", "both"]),
     help="Panel of figure3.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@json_option
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="Folder for the JSON, PNG and SVG files; or FILE.html, a page to look at.",
+    help="Folder for JSON, PNG and SVG files; or FILE.html for a page.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="No progress bar.")
+@verbosity_options
 def reproduce(
     name: str,
     trials: int | None,
-    seed: int,
-    data: Path | None,
+    random_state: int,
+    path: str | None,
     panel: str,
     as_json: bool,
     output: Path | None,
     quiet: bool,
 ) -> None:
-    """Run a table or figure of Schnabel et al. 2016 again, ours beside the paper's.
+    """Compute a table or figure of Schnabel et al. 2016 again, beside the printed numbers.
 
     \b
     Example:
@@ -79,121 +84,121 @@ def reproduce(
       unskew reproduce figure3 --trials 3 --panel both --data DIR
       unskew reproduce table2 --data DIR
     """  # noqa: D301
+    from unskew.paper import EXPERIMENTS
     from unskew.progress import no_progress, progress_bar
 
-    if trials == 1 and name not in ON_COAT:
-        raise click.BadParameter(
-            "a spread over draws needs at least 2 of them; table2 can do with 1.",
-            param_hint="--trials",
+    folders = _find_folders(path) if name == "all" else {name: path}
+    experiments = [EXPERIMENTS.find(each) for each in folders]
+    _check_trials(trials, experiments)
+    _check_output(output, name)
+    results = [
+        experiment.target(
+            trials=trials or experiment.traits["trials"],
+            random_state=random_state,
+            track=no_progress if quiet else progress_bar,
+            **_data_arguments(experiment, folders[experiment.name], panel),
         )
-    _require_output(name, output)
-    track = no_progress if quiet else progress_bar
-    folders = _folders(data) if name == "all" else {name: data}
-    results = [_run(each, trials, seed, folder, panel, track) for each, folder in folders.items()]
+        for experiment in experiments
+    ]
     if output is not None:
         for result in results:
-            _write(result, output, quiet=quiet)
+            _write_files(result, output, quiet=quiet)
     if as_json:
-        click.echo(
-            results[0].to_json()
-            if name != "all"
-            else _joined(results, trials or TRIALS["toy"], seed)
-        )
-        return
-    for place, result in enumerate(results):
-        out = console()
-        if place:
-            out.print()
-        if result.setting:
-            print_table(out, result.setting, title="The movie lovers of Figure 1")
-        count = f"{result.trials} {result.unit}{'s' if result.trials > 1 else ''}"
-        print_table(
-            out,
-            result.table,
-            title=f"{result.name}, {count}, seed {result.seed}",
-            caption=result.caption,
-        )
-        print_prose(out, result.summary)
+        click.echo(results[0].to_json() if name != "all" else _join_json(results, random_state))
+    else:
+        console = open_console()
+        for number, result in enumerate(results):
+            if number:
+                console.print()
+            _print_result(console, result)
 
 
-def _folders(data: Path | None) -> dict[str, Path | None]:
-    """Everything with the folder of its data. What cannot do without and has none is left out, aloud; nothing is downloaded."""
-    from unskew.datasets.coat import COAT
-    from unskew.datasets.movielens import MOVIELENS_100K
+def _find_folders(path: str | None) -> dict[str, str | None]:
+    """The data folder for each experiment. Nothing is downloaded.
 
-    folders: dict[str, Path | None] = dict.fromkeys(TRIALS, data)
-    if (lack := _lack(COAT, data)) is not None:
-        click.echo(f"{' and '.join(ON_COAT)} left out: {lack}", err=True)
-        folders = {name: folder for name, folder in folders.items() if name not in ON_COAT}
-    if data is not None and _lack(MOVIELENS_100K, data) is not None:
-        click.echo(
-            f"{', '.join(ON_MOVIELENS)} run as without --data: {data} has no MovieLens 100K.",
-            err=True,
-        )
-        folders.update(dict.fromkeys(ON_MOVIELENS, None))
+    Experiments that need missing data are left out with a note. Those that can do without use no
+    folder.
+    """
+    from unskew.datasets import DATASETS
+    from unskew.datasets.location import find_files
+    from unskew.errors import DatasetNotFoundError
+    from unskew.paper import EXPERIMENTS
+
+    folders: dict[str, str | None] = {}
+    without_data: dict[str, list[str]] = {}
+    for experiment in sorted(EXPERIMENTS.values(), key=lambda each: each.traits["order"]):
+        folders[experiment.name] = path
+        dataset = experiment.traits["data"]
+        try:
+            if dataset is not None:
+                find_files(DATASETS[dataset].traits["source"], path)
+        except DatasetNotFoundError as error:
+            if experiment.traits["needs_data"]:
+                print_note(f"{experiment.name} is left out: {render_message(error)}")
+                del folders[experiment.name]
+            elif path is not None:
+                folders[experiment.name] = None
+                without_data.setdefault(DATASETS[dataset].label, []).append(experiment.name)
+    for title, names in without_data.items():
+        print_note(f"{', '.join(names)} run without data: {path} has no {title}.")
     return folders
 
 
-def _lack(source: Source, data: Path | None) -> str | None:
-    """Why a data set is not there, if it is not."""
-    from unskew.datasets.location import find
-    from unskew.errors import DatasetNotFoundError
-
-    try:
-        find(source, data)
-    except DatasetNotFoundError as error:
-        return str(error)
-    return None
+def _data_arguments(
+    experiment: Declaration[Any], folder: str | None, panel: str
+) -> dict[str, str | None]:
+    """The arguments that only some experiments have."""
+    uses_data = experiment.traits["data"] is not None
+    has_panels = "panels" in experiment.traits
+    return ({"data": folder} if uses_data else {}) | ({"panel": panel} if has_panels else {})
 
 
-def _run(
-    name: str, trials: int | None, seed: int, data: Path | None, panel: str, track: Track
-) -> Reproduction:
-    from unskew.paper.figure2 import figure2
-    from unskew.paper.figure3 import figure3
-    from unskew.paper.figure4 import figure4
-    from unskew.paper.table1 import table1
-    from unskew.paper.table2 import table2
-    from unskew.paper.toy import toy
-
-    experiments: dict[str, Callable[..., Reproduction]] = {
-        "toy": toy,
-        "table1": partial(table1, data=data),
-        "figure2": partial(figure2, data=data),
-        "figure3": partial(figure3, data=data, panel=panel),
-        "figure4": partial(figure4, data=data),
-        "table2": partial(table2, data=data),
-    }
-    return experiments[name](trials=trials or TRIALS[name], seed=seed, track=track)
+def _check_trials(trials: int | None, experiments: list[Declaration[Any]]) -> None:
+    if trials == 1 and any(experiment.traits["trials"] > 1 for experiment in experiments):
+        raise click.BadParameter(
+            "a standard deviation over draws needs at least 2 of them; only table2 accepts 1.",
+            param_hint="--trials",
+        )
 
 
-def _joined(results: list[Reproduction], trials: int, seed: int) -> str:
-    rows = [{"experiment": result.name, **row} for result in results for row in result.rows]
-    return json.dumps({"name": "all", "trials": trials, "seed": seed, "rows": rows})
-
-
-def _require_output(name: str, output: Path | None) -> None:
+def _check_output(output: Path | None, name: str) -> None:
     if output is None:
         return
     if output.suffix == PAGE and name == "all":
         raise click.BadParameter(
-            "a page has one table or figure; name one, or a folder.", param_hint="--output"
+            "a page shows one table or figure. Choose one, or a folder.", param_hint="--output"
         )
     if output.suffix != PAGE and output.is_file():
         raise click.BadParameter(
-            f"{str(output)!r} is a file; name a folder, or a file in {PAGE}.", param_hint="--output"
+            f"{str(output)!r} is a file. Choose a folder, or a file that ends in {PAGE}.",
+            param_hint="--output",
         )
 
 
-def _write(result: Reproduction, directory: Path, *, quiet: bool) -> None:
-    from unskew.report import figures
+def _join_json(results: list[Reproduction], random_state: int) -> str:
+    rows = [{"experiment": result.name, **row} for result in results for row in result.rows]
+    record = {"name": "all", "trials": results[0].trials, "seed": random_state, "rows": rows}
+    return json.dumps(record)
 
-    if directory.suffix == PAGE:
-        return write_page(result.to_json(), str(directory), quiet=quiet)
-    directory.mkdir(parents=True, exist_ok=True)
-    path = directory / f"{result.name}.json"
+
+def _print_result(console: Console, result: Reproduction) -> None:
+    if result.setting:
+        print_table(console, result.setting, title="The movie lovers of Figure 1")
+    title = f"{result.name}, {count_noun(result.trials, result.unit)}, seed {result.random_state}"
+    print_table(console, result.table, title=title, caption=result.caption)
+    print_paragraph(console, result.summary)
+
+
+def _write_files(result: Reproduction, folder: Path, *, quiet: bool) -> None:
+    from unskew.report import draw
+    from unskew.report.figures import save_figure
+
+    if folder.suffix == PAGE:
+        return write_page(result.to_json(), str(folder), quiet=quiet)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{result.name}.json"
     path.write_text(result.to_json())
-    click.echo(f"wrote {path}", err=True)
-    for each in figures.save(figures.draw(result), directory, result.name):
-        click.echo(f"wrote {each}", err=True)
+    print_written(str(path), quiet=quiet)
+    for figure in save_figure(draw("reproduction", result, None), folder, result.name):
+        print_written(str(figure), quiet=quiet)
     return None

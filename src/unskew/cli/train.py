@@ -2,83 +2,134 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from unskew.cli import COMMANDS
+from unskew.cli.command import SafeCommand, collect_request, find_parameter
+from unskew.cli.names import LEARNER, METRIC
 from unskew.cli.options import (
-    FILE,
-    METRICS,
-    Careful,
+    INPUT_FILE,
+    MaxWeightType,
+    SettingOption,
     bad_row_options,
-    columns_of,
     html_option,
     json_option,
     log_options,
-    names_of,
-    optional_source,
     output_option,
+    parse_value,
+    propensity_options,
+    relevance_option,
     seed_option,
-    source_of,
+    set_option,
     table_option,
-    talk_options,
     universe_option,
+    verbosity_options,
 )
 from unskew.cli.printing import (
-    console,
-    note,
-    print_prose,
+    is_progress_shown,
+    open_console,
+    print_note,
+    print_paragraph,
     print_table,
-    progress_line,
-    shows_progress,
+    print_written,
+    show_progress,
     write_columns,
     write_page,
-    wrote,
 )
+from unskew.tables import count_noun
+from unskew.workflows.requests import TrainingRequest
 
 if TYPE_CHECKING:
-    from unskew.data.universe import UniverseLike
-    from unskew.io.log_files import OnBad, Repeats
-    from unskew.workflows.learners import Loss, Offsets
+    from unskew.workflows.training import TrainingData
 
-LEARNERS = (
-    *("mf", "dr-jl", "mrdr", "dr-bias", "dr-mse", "eib", "stable-dr", "ips-v2", "dr-v2"),
-    *("hl-mar", "hl-mnar", "mixture", "cpt-v", "logit-vd", "allrank", "wmf", "expomf", "relmf"),
-    *("offsets", "mean", "popularity"),
+
+class GridType(click.ParamType[Any]):
+    """``l2=0.2,1,5``: a setting, or the option that sets it, and the values to try."""
+
+    name = "NAME=V,V,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        name, separator, texts = (part.strip() for part in value.partition("="))
+        if not (name and separator and texts):
+            self.fail(f"{value!r} must be NAME=VALUE,VALUE,..., such as l2=0.2,1,5.", param, ctx)
+        option = None if ctx is None else find_parameter(ctx.command, name)
+        key = name if option is None or option.name is None else option.name
+        values = [parse_value(text.strip()) for text in texts.split(",")]
+        if option is not None and isinstance(option.type, MaxWeightType):
+            values = [option.type.convert(str(each), param, ctx) for each in values]
+        elif float in map(type, values):
+            values = [float(each) if type(each) is int else each for each in values]
+        return key, values
+
+
+def _collect_grid(
+    _context: click.Context, _parameter: click.Parameter, pairs: tuple[tuple[str, list[Any]], ...]
+) -> dict[str, list[Any]]:
+    grid: dict[str, list[Any]] = {}
+    for name, values in pairs:
+        if name in grid:
+            raise click.BadParameter(f"{name!r} occurs twice. List all its values at once.")
+        grid[name] = values
+    return grid
+
+
+@COMMANDS.declare(
+    "train",
+    label="Train",
+    summary="Fit a recommender to a log, weighted by inverse propensities.",
+    traits={"order": 5},
 )
-"""As ``unskew.workflows.learners`` has them, which a command line that only shows its help does not load."""
-
-
-@click.command(cls=Careful, short_help="Fit a recommender to a log, weighted by propensities.")
+@click.command("train", cls=SafeCommand)
 @log_options
-@click.option(
-    "--propensity",
-    metavar="COL|FILE",
-    help="A column of LOG, a .unskew file, or nb, popularity, uniform; without it every rating counts alike.",
-)
-@click.option("--mcar", type=FILE, help="Ratings of cells picked at random, for --propensity nb.")
+@propensity_options
 @universe_option
 @click.option(
     "--learner",
-    type=click.Choice(LEARNERS),
+    type=LEARNER,
     default="mf",
     show_default=True,
     metavar="NAME",
-    help=f"What to fit: {', '.join(LEARNERS)}. Settings that are not given are the learner's own.",
+    help="The recommender to fit; see the list below.",
 )
-@click.option("--factors", type=click.IntRange(min=0), help="Rank of the factors.  [mf: 20]")
-@click.option("--l2", type=click.FloatRange(min=0), help="Strength of the penalty.  [mf: 1]")
+@click.option(
+    "--factors",
+    "n_factors",
+    cls=SettingOption,
+    type=click.IntRange(min=0),
+    help="Number of factors.",
+)
+@click.option(
+    "--l2", cls=SettingOption, type=click.FloatRange(min=0), help="Strength of the penalty."
+)
 @click.option(
     "--loss",
+    cls=SettingOption,
     type=click.Choice(["squared", "absolute"]),
-    help="Squared error, or absolute.  [mf: squared]",
+    help="Squared or absolute error.",
 )
 @click.option(
     "--offsets",
+    cls=SettingOption,
     type=click.Choice(["regularized", "free", "none"]),
-    help="Offsets of users and items.  [mf: regularized]",
+    help="Offsets of users and items.",
 )
-@click.option("--max-iter", type=click.IntRange(min=1), help="Most steps.  [mf: 500]")
+@click.option(
+    "--max-iter", cls=SettingOption, type=click.IntRange(min=1), help="Largest number of steps."
+)
+@click.option(
+    "--max-weight",
+    "weight_transform",
+    cls=SettingOption,
+    type=MaxWeightType(),
+    metavar="W",
+    help="Limit the weights 1/P to W.",
+)
+@set_option
 @click.option(
     "--cross-validate",
     is_flag=True,
@@ -87,71 +138,52 @@ LEARNERS = (
 @click.option(
     "--grid",
     multiple=True,
-    metavar="NAME=V,V,...",
-    help="Settings to try: l2=0.2,1,5 or factors=5,20 or clip=10,50.",
+    type=GridType(),
+    callback=_collect_grid,
+    help="Values to try: l2=0.2,1,5 or factors=5,20 or max-weight=10,50.",
 )
 @click.option(
     "--folds",
+    "n_folds",
     type=click.IntRange(min=2),
     default=4,
     show_default=True,
-    help="Parts of the cross-validation.",
+    help="Number of parts of the cross-validation.",
 )
 @click.option(
     "--metric",
-    shell_complete=names_of(*METRICS),
+    type=replace(METRIC, is_listed=False),
     metavar="NAME",
-    help="What --cross-validate judges by, as in evaluate; else mse, mae with --loss absolute, and dcg@10 for learners whose "
-    "scores are no ratings.",
+    help="Criterion of --cross-validate, as in evaluate. By default mse, mae with --loss absolute, "
+    "and dcg@10 for learners that only rank items.",
 )
-@click.option(
-    "--relevant",
-    type=float,
-    metavar="R",
-    help="Ratings from here on are relevant, for precision, recall and atop.",
-)
+@relevance_option
 @click.option(
     "--checkpoint",
     type=click.Path(dir_okay=False),
-    help="Keep the state there; a run that was killed goes on from it.",
+    help="Save the state of the fit here; an interrupted fit continues from it.",
 )
 @bad_row_options
 @json_option
-@output_option("The model's file, such as model.unskew.", required=True)
-@html_option("With --cross-validate: the search as a page to look at.")
+@output_option("The file of the model, such as model.unskew.", required=True)
+@html_option("With --cross-validate: write the search as an HTML page.")
 @seed_option
-@talk_options
+@verbosity_options
+@collect_request(TrainingRequest)
 def train(
-    log: str,
-    form: str | None,
-    names: str | None,
-    user: str | None,
-    item: str | None,
-    rating: str | None,
-    propensity: str | None,
-    mcar: str | None,
-    universe: UniverseLike,
-    learner: str,
-    factors: int | None,
-    l2: float | None,
-    loss: Loss | None,
-    offsets: Offsets | None,
-    max_iter: int | None,
+    request: TrainingRequest,
+    *,
     cross_validate: bool,
-    grid: tuple[str, ...],
-    folds: int,
-    metric: str | None,
-    relevant: float | None,
-    checkpoint: str | None,
-    on_bad: OnBad,
-    duplicates: Repeats,
     as_json: bool,
     output: str,
     html: str | None,
-    seed: int,
     quiet: bool,
 ) -> None:
-    """Fit a recommender to LOG: by default a matrix factorisation, each rating weighted by its inverse propensity.
+    """Fit a recommender to LOG.
+
+    The default is a matrix factorisation that weights each rating by its inverse propensity.
+    Without --propensity all ratings count alike. Settings that are not given have the default of
+    the learner.
 
     \b
     Example:
@@ -159,95 +191,101 @@ def train(
       unskew train log.csv --cross-validate --grid l2=0.2,1,5 -o model.unskew
       unskew train log.csv --propensity p.unskew --learner mrdr -o model.unskew
     """  # noqa: D301
-    from unskew.workflows import training
-    from unskew.workflows.propensities import propensities_for, read_weighted
+    from unskew.workflows.training import read_training_data
 
-    if bool(grid) != cross_validate:
-        raise click.UsageError(
-            "--cross-validate and --grid go together: --cross-validate --grid l2=0.2,1,5."
-        )
-    if cross_validate and checkpoint:
-        raise click.UsageError("--checkpoint is for one fit, not for --cross-validate.")
-    if html and not cross_validate:
-        raise click.UsageError("--html shows a search: it goes with --cross-validate.")
-    if not cross_validate and (metric is not None or relevant is not None):
-        raise click.UsageError(
-            "--metric and --relevant say how settings are judged: they go with --cross-validate."
-        )
-    choices = training.read_grid(grid)
-    settings = training.Settings(factors, l2, loss, offsets, max_iter, seed, learner)
-    judged_by = training.judging_metric(settings, metric, relevant=relevant)
-    if cross_validate and metric is None and judged_by == training.RANKING and not quiet:
-        note(
-            f"the scores of {learner} are no ratings: settings are judged by {judged_by}; --metric chooses another"
-        )
-    with progress_line(quiet) as line:
-        line(f"reading {log}")
-        logged = read_weighted(
-            source_of(log, form, names),
-            columns_of(user, item, rating),
-            propensity,
-            universe=universe,
-            on_bad=on_bad,
-            repeats=duplicates,
-        )
-        values = propensities_for(logged, propensity, optional_source(mcar), seed)
-    verbose = shows_progress(quiet)
+    _require_consistent(request, cross_validate=cross_validate, html=html)
+    with show_progress(quiet) as show:
+        show(f"reading {request.log}")
+        data = read_training_data(request, verbose=is_progress_shown(quiet))
     if cross_validate:
-        found = training.search(
-            logged,
-            values,
-            settings,
-            grid=choices,
-            n_folds=folds,
-            metric=judged_by,
-            relevant=relevant,
-            verbose=verbose,
-        )
-        found.best_model.save(output)
-        if as_json:
-            click.echo(found.to_json())
-        else:
-            cells = (
-                "of held-out ratings, each counted alike"
-                if values is None
-                else f"over all cells by {found.estimator}"
-            )
-            caption = f"score: {found.metric} {cells}, mean of {folds} folds; std is over folds"
-            print_table(
-                console(), found.to_columns(), title="Settings, the best first", caption=caption
-            )
-        wrote(output, quiet=quiet)
-        if html is not None:
-            write_page(found.to_json(), html, quiet=quiet)
-        return
-    model = training.train(logged, values, settings, checkpoint=checkpoint, verbose=verbose)
-    model.save(output)
-    told = training.summary(logged, model, settings, is_weighted=values is not None)
-    if as_json:
-        click.echo(told.to_json())
+        _search_settings(data, as_json=as_json, output=output, html=html, quiet=quiet)
     else:
-        print_prose(console(), str(told))
-    wrote(output, quiet=quiet)
+        _fit_once(data, as_json=as_json, output=output, quiet=quiet)
 
 
-@click.command(cls=Careful, short_help="The best items of users, from a model that train wrote.")
+def _require_consistent(
+    request: TrainingRequest, *, cross_validate: bool, html: str | None
+) -> None:
+    if bool(request.grid) != cross_validate:
+        raise click.UsageError(
+            "--cross-validate and --grid need each other: --cross-validate --grid l2=0.2,1,5."
+        )
+    if cross_validate and request.checkpoint:
+        raise click.UsageError("--checkpoint cannot be combined with --cross-validate.")
+    for option, value in (("--html", html), ("--metric", request.metric)):
+        if value is not None and not cross_validate:
+            raise click.UsageError(f"{option} needs --cross-validate.")
+
+
+def _fit_once(data: TrainingData, *, as_json: bool, output: str, quiet: bool) -> None:
+    from unskew.workflows.training import fit_model, summarize_fit
+
+    model = fit_model(data)
+    model.save(output)
+    summary = summarize_fit(data, model)
+    if as_json:
+        click.echo(summary.to_json())
+    else:
+        print_paragraph(open_console(), str(summary))
+    print_written(output, quiet=quiet)
+
+
+def _search_settings(
+    data: TrainingData, *, as_json: bool, output: str, html: str | None, quiet: bool
+) -> None:
+    from unskew.workflows.training import search_settings
+
+    request = data.request
+    if request.metric is None and not data.model.predicts_ratings and not quiet:
+        print_note(
+            f"{request.learner} only ranks items, so settings are compared by "
+            f"{data.metric}; --metric chooses another metric"
+        )
+    search = search_settings(data, verbose=is_progress_shown(quiet))
+    search.best_model.save(output)
+    if as_json:
+        click.echo(search.to_json())
+    else:
+        cells = (
+            "of held-out ratings, all counted alike"
+            if data.propensities is None
+            else f"over all cells by {search.estimator}"
+        )
+        caption = (
+            f"score: {search.metric} {cells}, mean of {request.n_folds} folds; std is over folds"
+        )
+        title = "Settings, the best first"
+        print_table(open_console(), search.to_columns(), title=title, caption=caption)
+    print_written(output, quiet=quiet)
+    if html is not None:
+        write_page(search.to_json(), html, quiet=quiet)
+
+
+@COMMANDS.declare(
+    "recommend",
+    label="Recommend",
+    summary="List the best items of users, from a trained model.",
+    traits={"order": 6},
+)
+@click.command("recommend", cls=SafeCommand)
 @click.argument("model", type=click.Path(exists=True, dir_okay=False))
 @click.option(
     "--users",
-    type=FILE,
-    help="A file with a column of users; without it and --user, all users of the log.",
+    type=INPUT_FILE,
+    help="A file with a column of users. Without --users and --user, all users of the log.",
 )
-@click.option("--user", multiple=True, metavar="ID", help="One user; may be given several times.")
+@click.option(
+    "--user", multiple=True, metavar="ID", help="A user; repeat the option for several users."
+)
 @click.option(
     "-k", type=click.IntRange(min=1), default=10, show_default=True, help="Items for each user."
 )
-@click.option("--include-seen", is_flag=True, help="Items that the user has rated, too.")
+@click.option("--include-seen", is_flag=True, help="Include items that the user has rated.")
 @json_option
 @table_option(
-    "Write them there instead: .csv, .tsv, .jsonl, .parquet, .arrow; - is CSV on standard output."
+    "Write the table to a file: .csv, .tsv, .jsonl, .parquet, .arrow; - is CSV on standard output."
 )
-@talk_options
+@verbosity_options
 def recommend(
     model: str,
     users: str | None,
@@ -258,32 +296,26 @@ def recommend(
     output: str | None,
     quiet: bool,
 ) -> None:
-    """The K best items of each user, best first, without those that the user has rated.
+    """List the K best items of each user, best first, without items that the user has rated.
+
+    MODEL is a file that train wrote.
 
     \b
     Example:
       unskew recommend model.unskew --user 42 --user 43 -k 5
       unskew recommend model.unskew --users users.csv -o best.parquet
     """  # noqa: D301
-    from unskew.workflows.training import recommend as recommend_for
-    from unskew.workflows.training import recommended_rows
+    from unskew.workflows.training import format_rows, recommend_items
 
     if users and user:
-        raise click.UsageError("name users in a file or one by one: --users or --user, not both.")
-    found, n_unknown = recommend_for(
-        model, optional_source(users) if users else user or None, k=k, include_seen=include_seen
-    )
-    if n_unknown:
-        strangers = f"{n_unknown} of {len(found.users)} users are not in the log that {model} was trained on"
-        note(f"warning: {strangers}; they get what is best without knowing them")
+        raise click.UsageError("--users and --user cannot be combined.")
+    recommendations = recommend_items(model, file=users, users=user, k=k, include_seen=include_seen)
     if as_json:
-        click.echo(recommended_rows(found))
+        click.echo(format_rows(recommendations))
     elif output is not None:
-        write_columns(found.to_columns(), output, quiet=quiet)
+        write_columns(recommendations.to_columns(), output, quiet=quiet)
     else:
-        columns = {name: values.tolist() for name, values in found.to_columns().items()}
-        print_table(
-            console(),
-            columns,
-            title=f"The best {k} of {len(found.users):,} user{'s' * (len(found.users) > 1)}",
-        )
+        columns = recommendations.to_columns()
+        title = f"The best {k} of {count_noun(len(recommendations.users), 'user')}"
+        table = {name: values.tolist() for name, values in columns.items()}
+        print_table(open_console(), table, title=title)

@@ -1,4 +1,4 @@
-"""``unskew validate``."""
+"""``unskew validate``: the content of a log file and everything that is wrong with it."""
 
 from __future__ import annotations
 
@@ -8,37 +8,42 @@ from typing import TYPE_CHECKING
 
 import click
 
-from unskew.cli.options import columns_of, json_option, log_options, source_of, talk_options
-from unskew.cli.printing import console, print_lines, print_prose, print_table
-from unskew.cli.wording import as_options
+from unskew.cli import COMMANDS
+from unskew.cli.command import SafeCommand, collect_request, render_message
+from unskew.cli.options import json_option, log_options, verbosity_options
+from unskew.cli.printing import (
+    open_console,
+    print_lines,
+    print_note,
+    print_paragraph,
+    print_table,
+)
+from unskew.tables import count_noun
+from unskew.workflows.requests import LogRequest
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from unskew.workflows.validating import Validation
+    from unskew.workflows.validation import Validation
 
-WIDEST_BAR = 40
+BAR_WIDTH = 40
 
 
-@click.command(short_help="What a log holds, and what is wrong with it.")
+@COMMANDS.declare(
+    "validate",
+    label="Validate",
+    summary="Describe a log file and list all its problems.",
+    traits={"order": 2},
+)
+@click.command("validate", cls=SafeCommand)
 @log_options
 @json_option
-@talk_options
-@click.pass_context
-def validate(
-    context: click.Context,
-    log: str,
-    form: str | None,
-    names: str | None,
-    user: str | None,
-    item: str | None,
-    rating: str | None,
-    as_json: bool,
-    quiet: bool,  # noqa: ARG001
-) -> None:
-    """Look at every row of LOG: its columns, counts, repeats, bad values, ratings and density.
+@verbosity_options
+@collect_request(LogRequest)
+def validate(request: LogRequest, *, as_json: bool, quiet: bool) -> None:  # noqa: ARG001
+    """Check every row of LOG: columns, counts, duplicates, invalid values, ratings and density.
 
-    Exits with 3 where LOG cannot be used as it is, and says everything that is in the way, not only the first.
+    All problems are listed, not only the first. The exit code is 3 if LOG cannot be used.
 
     \b
     Example:
@@ -46,58 +51,55 @@ def validate(
       unskew validate u.data --format tsv --names user_id,item_id,rating,time
       unskew validate - --format jsonl --json
     """  # noqa: D301
-    from unskew.workflows.validating import validate_log
+    from unskew.workflows.validation import validate_log
 
-    found = validate_log(source_of(log, form, names), columns_of(user, item, rating))
+    validation = validate_log(request)
     if as_json:
-        click.echo(found.to_json())
+        click.echo(validation.to_json())
     else:
-        _print(console(), found)
-    for problem in found.problems:
-        click.echo(f"error: {found.file}: {as_options(problem)}", err=True)
-    context.exit(0 if found.is_usable else 3)
+        _print_validation(open_console(), validation)
+    for error in validation.errors:
+        print_note(f"error: {validation.file}: {render_message(error)}")
+    click.get_current_context().exit(0 if validation.is_usable else 3)
 
 
-def _print(out: Console, found: Validation) -> None:
-    facts = {"rows": f"{found.n_rows:,}"} | {
-        f"{role} column": name for role, name in found.columns.items()
+def _print_validation(console: Console, validation: Validation) -> None:
+    facts = {"rows": f"{validation.n_rows:,}"} | {
+        f"{role} column": name for role, name in validation.columns.items()
     }
-    if found.other_columns:
-        facts["other columns"] = ", ".join(found.other_columns)
-    if found.n_users:
+    if validation.other_columns:
+        facts["other columns"] = ", ".join(validation.other_columns)
+    if validation.n_users:
         facts |= {
-            "users": f"{found.n_users:,}",
-            "items": f"{found.n_items:,}",
-            "density": f"{found.density:.4g} of these users x items",
+            "users": f"{validation.n_users:,}",
+            "items": f"{validation.n_items:,}",
+            "density": f"{validation.density:.4g} of these users x items",
+            "duplicate rows": f"{validation.n_repeats:,}",
+            "bad rows": f"{validation.n_bad_rows:,}",
+            "mean rating": f"{validation.rating_mean:.4g}",
         }
-        facts |= {"repeated cells": f"{found.n_repeats:,}", "bad rows": f"{found.n_bad_rows:,}"}
-        facts["mean rating"] = f"{found.rating_mean:.4g}"
-    out.print(found.file, style="bold")
+    console.print(validation.file, style="bold")
     width = max(map(len, facts)) + 2
     for name, value in facts.items():
-        lines = textwrap.wrap(value, out.width - width)
-        print_lines(
-            out,
-            "\n".join(
-                f"{label:<{width}}{line}"
-                for label, line in zip_longest([name], lines, fillvalue="")
-            ),
-        )
-    out.print()
-    if found.histogram:
-        print_table(out, _bars(found), title="Ratings")
+        lines = textwrap.wrap(value, console.width - width)
+        labelled = zip_longest([name], lines, fillvalue="")
+        print_lines(console, (f"{label:<{width}}{line}" for label, line in labelled))
+    console.print()
+    if validation.histogram:
+        print_table(console, _make_bars(validation), title="Ratings")
+    n_problems = count_noun(len(validation.errors), "problem")
     verdict = (
         "can be used as a log"
-        if found.is_usable
-        else f"cannot be used as it is: {len(found.problems)} problem{'s' * (len(found.problems) > 1)}, on standard error"
+        if validation.is_usable
+        else f"cannot be used as a log: {n_problems}, listed on standard error"
     )
-    print_prose(out, f"{found.file} {verdict}.")
+    print_paragraph(console, f"{validation.file} {verdict}.")
 
 
-def _bars(found: Validation) -> dict[str, list[object]]:
-    most = max(count for _, count in found.histogram)
+def _make_bars(validation: Validation) -> dict[str, list[object]]:
+    largest = max(count for _, count in validation.histogram)
     return {
-        "rating": [level for level, _ in found.histogram],
-        "count": [count for _, count in found.histogram],
-        "": ["#" * round(WIDEST_BAR * count / most) for _, count in found.histogram],
+        "rating": [level for level, _ in validation.histogram],
+        "count": [count for _, count in validation.histogram],
+        "": ["#" * round(BAR_WIDTH * count / largest) for _, count in validation.histogram],
     }

@@ -1,1 +1,1 @@
-"""Logs and what belongs to them: ratings, propensities, frames in and out, data sets, simulation."""
+"""A log and what belongs to it: ratings, propensities, the universe, ids, data frames."""

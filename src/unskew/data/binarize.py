@@ -1,4 +1,4 @@
-"""Ratings as clicks."""
+"""Ratings as clicks: 1 from a threshold on, else 0."""
 
 from __future__ import annotations
 
@@ -12,28 +12,37 @@ from unskew.errors import UsageError
 
 
 def binarize(log: Ratings, threshold: float | None) -> Ratings:
-    """The log with 1 for ratings of at least ``threshold`` and 0 for others; as it is where there is no threshold."""
+    """The log with ratings 1[rating >= threshold]; unchanged if ``threshold`` is None.
+
+    An error if all ratings would become equal.
+    """
     if threshold is None:
         return log
     require_threshold(threshold)
-    clicked = log.rating >= threshold
-    if clicked.all() or not clicked.any():
-        side = "every rating reaches" if clicked.all() else "no rating reaches"
+    is_click = log.rating >= threshold
+    if is_click.all() or not is_click.any():
+        count = "every rating" if is_click.all() else "no rating"
         raise UsageError(
-            f"{side} threshold={threshold:g}; they are {log.rating.min():g} to {log.rating.max():g}, "
-            "and there must be clicks and others to tell apart."
+            f"{count} reaches the threshold {threshold:g}; "
+            f"ratings are {log.rating.min():g} to {log.rating.max():g}.",
+            parameter="relevance_threshold",
+            value=threshold,
+            remedy="Choose a threshold that some ratings reach and others do not.",
         )
     return apply_threshold(log, threshold)
 
 
 def apply_threshold(log: Ratings, threshold: float) -> Ratings:
-    """1 for ratings of at least ``threshold``, 0 for others, whether or not there are both."""
+    """The log with ratings 1[rating >= threshold], even if all become equal."""
     return replace(log, rating=(log.rating >= threshold).astype(np.float64))
 
 
 def require_threshold(threshold: float) -> None:
-    """Refuse what is no rating."""
+    """Raise an error unless ``threshold`` is a finite number."""
     if not is_finite_number(threshold):
         raise UsageError(
-            f"threshold must be the least rating that counts as a click, or None; got {threshold!r}."
+            "`relevance_threshold` must be the lowest rating that counts as a click, or None; "
+            f"got {threshold!r}.",
+            parameter="relevance_threshold",
+            value=threshold,
         )

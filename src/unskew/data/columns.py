@@ -1,10 +1,10 @@
-"""Which column is which: names given, our defaults, or a spelling that is known in the wild."""
+"""Which column of a table has which role: by name, by our default, or by a common name."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from unskew.errors import ColumnError
+from unskew.errors import AmbiguousColumnError, ColumnError
 
 DEFAULTS: Mapping[str, str] = {
     "user": "user_id",
@@ -15,46 +15,59 @@ DEFAULTS: Mapping[str, str] = {
     "position": "position",
 }
 
-SPELLINGS: Mapping[str, frozenset[str]] = {
+COMMON_NAMES: Mapping[str, frozenset[str]] = {
     "user": frozenset(
-        "user userid uid u userno userindex customer customerid visitor visitorid member memberid reviewerid".split()
+        "user userid uid u userno userindex customer customerid visitor visitorid "
+        "member memberid reviewerid".split()
     ),
     "item": frozenset(
-        "item itemid iid i itemno itemindex movie movieid film filmid song songid track trackid artistid product productid "
-        "asin parentasin sku book bookid isbn game gameid article articleid newsid video videoid businessid joke jokeid".split()
+        "item itemid iid i itemno itemindex movie movieid film filmid song songid track trackid "
+        "artistid product productid asin parentasin sku book bookid isbn game gameid "
+        "article articleid newsid video videoid businessid joke jokeid".split()
     ),
     "rating": frozenset("rating ratings r stars star ratingvalue userrating overall".split()),
     "prediction": frozenset("prediction predictions predicted pred yhat est estimate".split()),
     "propensity": frozenset("propensity propensities".split()),
     "position": frozenset("position positions rank".split()),
 }
+"""Names that are common in public data sets; capitals, spaces and underscores do not count."""
 
 
-def find_column(role: str, given: str | None, columns: Sequence[str]) -> str:
-    """The column that plays ``role``: ``given`` if named, else our default, else the one known spelling among ``columns``."""
-    if given is not None:
-        if given not in columns:
+def find_column(role: str, name: str | None, columns: Sequence[str]) -> str:
+    """The column with a role: ``name`` if it is given, else our default, else a common name."""
+    if name is not None:
+        if name not in columns:
             raise ColumnError(
-                f"there is no column {given!r} for {role}=; the columns are {_listed(columns)}."
+                f"there is no column {name!r} for `{role}=`; "
+                f"the columns are {_join_names(columns)}.",
+                parameter=role,
+                value=name,
             )
-        return given
+        return name
     if DEFAULTS[role] in columns:
         return DEFAULTS[role]
-    candidates = [name for name in columns if _bare(name) in SPELLINGS[role]]
+    candidates = [column for column in columns if _simplify(column) in COMMON_NAMES[role]]
     if len(candidates) > 1:
-        raise ColumnError(
-            f"several columns could be the {role}: {_listed(candidates)}. Say which with {role}={candidates[0]!r}, for example."
+        raise AmbiguousColumnError(
+            f"several columns could be the {role}: {_join_names(candidates)}.",
+            parameter=role,
+            value=candidates,
+            remedy=f"Choose one, for example `{role}={candidates[0]!r}`.",
         )
     if not candidates:
         raise ColumnError(
-            f"no column looks like the {role} (default {DEFAULTS[role]!r}); name it with {role}=... from {_listed(columns)}."
+            f"no column looks like the {role} (default {DEFAULTS[role]!r}); "
+            f"the columns are {_join_names(columns)}.",
+            parameter=role,
+            value=list(columns),
+            remedy=f"Pass `{role}=...` to name one of them.",
         )
     return candidates[0]
 
 
-def _bare(name: str) -> str:
+def _simplify(name: str) -> str:
     return "".join(letter for letter in str(name).lower() if letter.isalnum())
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     return ", ".join(repr(name) for name in names) or "(none)"

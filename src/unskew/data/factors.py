@@ -1,119 +1,216 @@
-"""Factors of a fitted matrix factorisation, as a scorer of blocks of users."""
+"""The factors and offsets of a matrix factorisation, and the predictions they give."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from unskew.data.checks import float_array
 from unskew.errors import BadPredictionError, UsageError
-from unskew.types import IntVector, Scores
+from unskew.types import Floats, IntVector, Matrix, Scores, Vector
+
+BLOCK_CELLS = 1 << 18
+S = TypeVar("S", bound=np.floating[Any])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Factors:
-    """F_ui = v_u . w_i + a_u + b_i + c, for a block of users against all items, in the factors' own precision.
+    """F_ui = v_u . w_i + a_u + b_i + c.
 
-    >>> factors = Factors(np.array([[1.0], [2.0]]), np.array([[3.0], [5.0]]), item_offset=np.array([0.0, 0.5]))
+    This is the only place where the formula is written. A ``Factors`` is also a scorer: called
+    with user codes, it returns their scores of all items.
+
+    Parameters
+    ----------
+    user_factors, item_factors
+        v and w: one row for each user or item, as many columns on both sides. float32 stays
+        float32; any other numbers become float64.
+    user_offset, item_offset
+        a and b: one number for each user or item; zeros by default.
+    global_offset
+        c.
+
+    Examples
+    --------
+    >>> factors = Factors([[1.0], [2.0]], [[3.0], [5.0]], item_offset=[0.0, 0.5])
     >>> factors(np.array([1], np.int32))
     array([[ 6. , 10.5]])
+    >>> factors.predict(np.array([0, 1]), np.array([1, 1]))
+    array([ 5.5, 10.5])
     """
 
-    user_factors: Scores
-    item_factors: Scores
-    user_offset: Scores | None = None
-    item_offset: Scores | None = None
+    user_factors: Floats
+    item_factors: Floats
+    user_offset: Floats = None  # type: ignore[assignment]  # zeros after __post_init__
+    item_offset: Floats = None  # type: ignore[assignment]
     global_offset: float = 0.0
-    _item_side: Scores = field(init=False, repr=False)
-    """One column an item: w_i, and where there are offsets 1 and b_i below it."""
 
     def __post_init__(self) -> None:
-        for name in ("user_factors", "item_factors", "user_offset", "item_offset"):
-            given = getattr(self, name)
-            object.__setattr__(self, name, None if given is None else _floats(name, given))
-        for name, factors in (
-            ("user_factors", self.user_factors),
-            ("item_factors", self.item_factors),
-        ):
+        for name in ("user_factors", "item_factors"):
+            factors = _as_floats(name, getattr(self, name))
+            object.__setattr__(self, name, factors)
             if factors.ndim != 2:
                 raise UsageError(
-                    f"{name} has shape {factors.shape}; it must be a matrix with one row for each."
+                    f"{name} has shape {factors.shape}; it must be a matrix with one row for "
+                    f"each {name.partition('_')[0]}.",
+                    parameter=name,
                 )
         if self.user_factors.shape[1] != self.item_factors.shape[1]:
             raise UsageError(
-                f"users have {self.user_factors.shape[1]} factors and items {self.item_factors.shape[1]}; "
-                "v_u . w_i needs as many on both sides."
+                f"users have {self.user_factors.shape[1]} factors, but items have "
+                f"{self.item_factors.shape[1]}.",
+                remedy="v_u . w_i needs as many factors on both sides.",
             )
-        for name, offset, size in (
-            ("user_offset", self.user_offset, self.n_users),
-            ("item_offset", self.item_offset, self.n_items),
-        ):
-            if offset is not None and offset.shape != (size,):
+        for name, size in (("user_offset", self.n_users), ("item_offset", self.n_items)):
+            offset = getattr(self, name)
+            offset = np.zeros(size) if offset is None else _as_floats(name, offset)
+            object.__setattr__(self, name, offset)
+            if offset.shape != (size,):
                 raise UsageError(
-                    f"{name} has shape {offset.shape}; it must have shape ({size},), one for each row of factors."
+                    f"{name} has shape {offset.shape}; it must have shape ({size},): one number "
+                    "for each row of factors.",
+                    parameter=name,
                 )
-        object.__setattr__(self, "_item_side", self._stack_items())
 
     @property
     def n_users(self) -> int:
-        """Users with factors."""
         return len(self.user_factors)
 
     @property
     def n_items(self) -> int:
-        """Items with factors."""
         return len(self.item_factors)
 
     @property
-    def dtype(self) -> np.dtype[np.floating[Any]]:
-        """Of the scores: float32, or float64 if one side is."""
-        return np.result_type(self.user_factors, self.item_factors)
-
-    def __call__(self, users: IntVector, /, *, out: Scores | None = None) -> Scores:
-        """[v_u, a_u + c, 1] . [w_i, 1, b_i]: the offsets ride along in one matrix product, written to ``out`` where given."""
-        if users.size and not 0 <= users.min() <= users.max() < self.n_users:
-            raise BadPredictionError(
-                f"user code {users.min() if users.min() < 0 else users.max()} has no factors, "
-                f"which end at code {self.n_users - 1}. "
-                "Fit the factors on a log with the same users, or leave the others out."
-            )
-        return np.matmul(self._user_side(users), self._item_side, out=out)
-
-    def sides(self) -> tuple[Scores, Scores]:
-        """[v_u, a_u + c, 1] of all users, and the transpose of [w_i, 1, b_i]: scores are their product."""
-        return self._user_side(np.arange(self.n_users, dtype=np.int32)), self._item_side
-
-    def _user_side(self, users: IntVector) -> Scores:
-        user_side = self.user_factors[users]
-        if self._has_offsets:
-            user_side = np.column_stack(
-                [user_side, self._user_constant(users), np.ones(users.size)]
-            )
-        return user_side.astype(self.dtype, copy=False)
+    def n_factors(self) -> int:
+        return self.item_factors.shape[1]
 
     @property
-    def _has_offsets(self) -> bool:
+    def dtype(self) -> np.dtype[np.floating[Any]]:
+        """The dtype of scores: float64, or float32 if the factors of both sides are float32."""
+        return np.result_type(self.user_factors, self.item_factors)
+
+    def predict(
+        self, user_codes: IntVector, item_codes: IntVector, *, fallback: float | None = None
+    ) -> Vector:
+        """F for each pair of codes. The code -1 is an unknown user or item: a row of zeros.
+
+        ``fallback`` replaces c in pairs with an unknown user or item.
+        """
+        values = np.empty(user_codes.size)
+        for first in range(0, user_codes.size, BLOCK_CELLS):
+            block = slice(first, first + BLOCK_CELLS)
+            values[block] = self._predict_block(user_codes[block], item_codes[block], fallback)
+        return values
+
+    def _predict_block(self, user: IntVector, item: IntVector, fallback: float | None) -> Floats:
+        product: Floats = np.einsum(
+            "kd,kd->k", take_rows(self.user_factors, user), take_rows(self.item_factors, item)
+        )
+        constant: float | Vector = self.global_offset
+        if fallback is not None and fallback != constant:
+            constant = np.where((user >= 0) & (item >= 0), constant, fallback)
+        offsets = take_rows(self.user_offset, user), take_rows(self.item_offset, item)
+        return product + offsets[0] + offsets[1] + constant
+
+    def __call__(self, users: IntVector, /, *, out: Scores | None = None) -> Scores:
+        """Scores of all items, one row for each of ``users`` (codes), as one matrix product."""
+        if users.size and not 0 <= users.min() <= users.max() < self.n_users:
+            code = users.min() if users.min() < 0 else users.max()
+            raise BadPredictionError(
+                f"user code {code} has no factors; the last code is {self.n_users - 1}.",
+                value=int(code),
+                remedy="Fit the factors on a log with the same users, or drop the other users.",
+            )
+        return np.matmul(self._user_rows(users), self._item_columns, out=out)
+
+    def as_product(self) -> tuple[Floats, Floats]:
+        """Two matrices whose product is F for all cells: ``[v, a, 1]`` and ``[w, 1, b + c]'``.
+
+        Without any offset they are v and w'. Both have the dtype of the scores.
+        """
+        return self._user_rows(slice(None)), self._item_columns
+
+    def as_float64_rows(self) -> tuple[Matrix, Matrix]:
+        """``[v, a, 1]`` of all users and ``[w, 1, b + c]`` of all items, in float64."""
+        users, items = np.ones(self.n_users), np.ones(self.n_items)
+        item_offset = self.item_offset.astype(np.float64) + self.global_offset
         return (
-            self.user_offset is not None or self.item_offset is not None or self.global_offset != 0
+            np.column_stack([self.user_factors, self.user_offset, users]),
+            np.column_stack([self.item_factors, items, item_offset]),
         )
 
-    def _user_constant(self, users: IntVector) -> Scores:
-        """a_u + c."""
-        offset = np.zeros(users.size) if self.user_offset is None else self.user_offset[users]
-        return offset + self.global_offset
+    def take(self, user_codes: IntVector, item_codes: IntVector) -> Factors:
+        """The factors of these users and items, in this order; zeros for the code -1."""
+        return Factors(
+            take_rows(self.user_factors, user_codes),
+            take_rows(self.item_factors, item_codes),
+            take_rows(self.user_offset, user_codes),
+            take_rows(self.item_offset, item_codes),
+            self.global_offset,
+        )
 
-    def _stack_items(self) -> Scores:
+    def astype(self, dtype: npt.DTypeLike) -> Factors:
+        """The same numbers in another precision."""
+        return Factors(
+            self.user_factors.astype(dtype, copy=False),
+            self.item_factors.astype(dtype, copy=False),
+            self.user_offset.astype(dtype, copy=False),
+            self.item_offset.astype(dtype, copy=False),
+            self.global_offset,
+        )
+
+    def without_offsets(self, global_offset: float = 0.0) -> Factors:
+        """The same factors with user and item offsets of zero."""
+        zeros = np.zeros_like(self.user_offset), np.zeros_like(self.item_offset)
+        return replace(
+            self, user_offset=zeros[0], item_offset=zeros[1], global_offset=global_offset
+        )
+
+    def squared_norm(self, *, with_offsets: bool) -> float:
+        """||V||^2 + ||W||^2, plus ||a||^2 + ||b||^2 + c^2 if offsets are penalised."""
+        squares = [np.square(part).sum() for part in (self.user_factors, self.item_factors)]
+        if with_offsets:
+            squares += [
+                np.square(self.user_offset).sum(),
+                np.square(self.item_offset).sum(),
+                self.global_offset**2,
+            ]
+        return float(sum(squares))
+
+    @cached_property
+    def _has_offsets(self) -> bool:
+        return bool(self.global_offset or self.user_offset.any() or self.item_offset.any())
+
+    def _user_rows(self, users: IntVector | slice) -> Scores:
+        rows = self.user_factors[users]
+        if self._has_offsets:
+            rows = np.column_stack([rows, self.user_offset[users], np.ones(len(rows))])
+        return rows.astype(self.dtype, copy=False)
+
+    @cached_property
+    def _item_columns(self) -> Scores:
         if not self._has_offsets:
             return np.ascontiguousarray(self.item_factors.T, self.dtype)
-        offset = np.zeros(self.n_items) if self.item_offset is None else self.item_offset
-        return np.vstack([self.item_factors.T, np.ones(self.n_items), offset]).astype(self.dtype)
+        offset = self.item_offset.astype(np.float64) + self.global_offset
+        columns = np.vstack([self.item_factors.T, np.ones(self.n_items), offset])
+        return columns.astype(self.dtype)
 
 
-def _floats(name: str, given: npt.ArrayLike) -> Scores:
-    """float32 as it is, anything else as float64."""
-    if isinstance(given, np.ndarray) and given.dtype == np.float32:
-        return given
-    return float_array(given, name)
+def take_rows(rows: npt.NDArray[S], codes: IntVector) -> npt.NDArray[S]:
+    """``rows[codes]``, with zeros where a code is -1. There may be no rows at all."""
+    is_known = codes >= 0
+    if is_known.all():
+        return rows[codes]
+    taken = np.zeros((codes.size, *rows.shape[1:]), rows.dtype)
+    taken[is_known] = rows[codes[is_known]]
+    return taken
+
+
+def _as_floats(name: str, values: npt.ArrayLike) -> Floats:
+    if isinstance(values, np.ndarray) and values.dtype in (np.float32, np.float64):
+        return values
+    return float_array(values, name)

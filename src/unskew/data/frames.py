@@ -22,14 +22,15 @@ from unskew.errors import (
     UnknownNameError,
     UsageError,
 )
+from unskew.tables import count_noun
 from unskew.types import Vector
 
 EagerFrame = nw.DataFrame[Any]
 LazyFrame = nw.LazyFrame[Any]
 BACKENDS = ("polars", "pandas", "pyarrow")
-"""Libraries to make a frame with, the first one installed where the caller has none."""
+"""Libraries to make a frame with; the first that is installed is the default."""
 LIBRARIES = (*BACKENDS, "modin", "cudf")
-"""Libraries that can be named."""
+"""Libraries that a caller may name."""
 
 
 def open_frame(frame: object) -> EagerFrame:
@@ -37,51 +38,64 @@ def open_frame(frame: object) -> EagerFrame:
     try:
         return nw.from_native(frame, eager_only=True)
     except DuplicateError as error:
-        raise ColumnError(f"two columns of the frame have one name; rename one. {error}") from error
+        raise _duplicate_column_error(str(error)) from error
     except TypeError as error:
-        raise DataError(
-            f"expected an eager data frame (pandas, polars, pyarrow, ...), "
-            f"got {type(frame).__module__}.{type(frame).__name__}.{_way_out(frame)}"
+        raise _not_a_frame_error(
+            frame, "an eager data frame (pandas, polars, pyarrow, ...)"
         ) from error
 
 
 def open_lazily(frame: object) -> tuple[LazyFrame, dict[str, str]]:
-    """A narwhals view of any data frame or relation, of which nothing is read yet, and what its columns are called there."""
+    """A narwhals view of any data frame or relation, of which nothing is read yet.
+
+    Also returns the name in that view of each column of the frame.
+    """
     try:
         opened = nw.from_native(cast(Any, frame)).lazy()
     except DuplicateError as error:
-        raise ColumnError(f"two columns of the frame have one name; rename one. {error}") from error
+        raise _duplicate_column_error(str(error)) from error
     except TypeError as error:
-        raise DataError(
-            f"expected a data frame (pandas, polars, pyarrow, DuckDB, PySpark, ...), "
-            f"got {type(frame).__module__}.{type(frame).__name__}.{_way_out(frame)}"
+        raise _not_a_frame_error(
+            frame, "a data frame (pandas, polars, pyarrow, DuckDB, PySpark, ...)"
         ) from error
-    return (
-        _numbered(opened)
-        if opened.implementation.is_spark_like()
-        else (opened, {name: name for name in opened.collect_schema().names()})
-    )
+    if opened.implementation.is_spark_like():
+        return _number_columns(opened)
+    return opened, {name: name for name in opened.collect_schema().names()}
 
 
-def _numbered(frame: LazyFrame) -> tuple[LazyFrame, dict[str, str]]:
-    """Spark reads a dot in a name as a field of a struct, so its columns are numbered."""
+def _number_columns(frame: LazyFrame) -> tuple[LazyFrame, dict[str, str]]:
+    """Replace column names by numbered ones: Spark takes a dot in a name for a struct field."""
     native = frame.to_native()
     names = list(native.columns)
     if len(set(names)) < len(names):
-        raise ColumnError(
-            f"two columns of the frame have one name; rename one: {', '.join(map(repr, names))}."
-        )
-    numbered = {name: f"column_{place}" for place, name in enumerate(names)}
+        raise _duplicate_column_error(f"The columns are {', '.join(map(repr, names))}.")
+    numbered = {name: f"column_{number}" for number, name in enumerate(names)}
     return nw.from_native(native.toDF(*numbered.values())), numbered
 
 
-def _way_out(given: object) -> str:
-    if hasattr(given, "collect"):
-        return " Call .collect() on it first."
-    if isinstance(given, (str, os.PathLike)):
-        return " Read the file into a frame first, with pandas.read_csv(path), for example."
-    if isinstance(given, (Mapping, np.ndarray, list, tuple)):
-        return " Pass columns to Ratings.from_arrays(user, item, rating), or a users x items matrix to Ratings.from_dense."
+def _duplicate_column_error(details: str) -> ColumnError:
+    return ColumnError(f"two columns of the frame have one name; rename one. {details}")
+
+
+def _not_a_frame_error(value: object, expected: str) -> DataError:
+    return DataError(
+        f"expected {expected}, got {type(value).__module__}.{type(value).__name__}.",
+        value=value,
+        remedy=_suggest_conversion(value),
+    )
+
+
+def _suggest_conversion(value: object) -> str:
+    """How to make a frame or a log of this value; empty if unknown."""
+    if hasattr(value, "collect"):
+        return "Call .collect() on it first."
+    if isinstance(value, (str, os.PathLike)):
+        return "Read the file into a frame first, with pandas.read_csv(path), for example."
+    if isinstance(value, (Mapping, np.ndarray, list, tuple)):
+        return (
+            "Pass columns to Ratings.from_arrays(user, item, rating), "
+            "or a users x items matrix to Ratings.from_dense."
+        )
     return ""
 
 
@@ -91,22 +105,26 @@ def is_frame(value: object) -> bool:
 
 
 def id_column(frame: EagerFrame, name: str) -> Ids:
-    """A column of ids without a hole."""
+    """A column of ids; an error if one is missing."""
     column = frame.get_column(name)
-    missing = column.is_null().to_numpy()
+    is_missing = column.is_null().to_numpy()
     ids = column.to_numpy()
     if ids.dtype.kind == "f":
-        missing = missing | np.isnan(ids)
-    if missing.any():
-        row = int(missing.argmax())
+        is_missing = is_missing | np.isnan(ids)
+    if is_missing.any():
+        row = int(is_missing.argmax())
         raise BadRatingError(
-            f"column {name!r} has {int(missing.sum())} missing ids; the first is at row {row}. Drop those rows first."
+            f"column {name!r} has {count_noun(int(is_missing.sum()), 'missing id')}; "
+            f"the first is at row {row}.",
+            parameter=name,
+            where=f"row {row}",
+            remedy="Drop those rows first.",
         )
     return ids
 
 
 def index_ids(native: object) -> Ids | None:
-    """The index of a pandas frame as ids; None where it only counts rows, or there is none."""
+    """The index of a pandas frame as ids; None if it is just 0, 1, 2, ..., or there is none."""
     index = nw.maybe_get_index(nw.from_native(native, eager_only=True))
     if index is None:
         return None
@@ -115,12 +133,14 @@ def index_ids(native: object) -> Ids | None:
 
 
 def number_column(frame: EagerFrame, name: str) -> Vector:
-    """A column as float64; missing values become NaN, for the caller to name in its own words."""
+    """A column as float64; missing values become NaN."""
     column = frame.get_column(name)
     present = column.drop_nulls()
     if not _are_numbers(present):
         raise BadRatingError(
-            f"column {name!r} holds {column.dtype}, not numbers. Convert it first."
+            f"column {name!r} holds {column.dtype}, not numbers.",
+            parameter=name,
+            remedy="Convert it first.",
         )
     numbers = np.full(len(column), np.nan)
     numbers[~column.is_null().to_numpy()] = (
@@ -130,7 +150,7 @@ def number_column(frame: EagerFrame, name: str) -> Vector:
 
 
 def _are_numbers(values: nw.Series[Any]) -> bool:
-    """Whether the values, none of them null, are numbers; objects may be, such as the decimals a data base returns."""
+    """Whether the values, none of them null, are numbers, such as the decimals of a data base."""
     if values.dtype.is_numeric() or values.dtype == nw.Boolean or len(values) == 0:
         return True
     return values.dtype == nw.Object and all(isinstance(value, (Real, Decimal)) for value in values)
@@ -138,32 +158,44 @@ def _are_numbers(values: nw.Series[Any]) -> bool:
 
 def make_frame(columns: Mapping[str, Any], backend: str | None = None) -> Any:
     """A native frame of the named library, or of the first one installed."""
-    chosen = backend or next((name for name in BACKENDS if find_spec(name)), None)
-    if chosen is None:
+    library = backend or next((name for name in BACKENDS if find_spec(name)), None)
+    if library is None:
         raise MissingExtraError("a data frame library", extra="io", purpose="to_frame()")
-    if chosen not in LIBRARIES:
-        raise UnknownNameError("data frame library", chosen, LIBRARIES)
-    if find_spec(chosen) is None:
+    if library not in LIBRARIES:
+        raise UnknownNameError("data frame library", library, LIBRARIES)
+    if find_spec(library) is None:
         raise UsageError(
-            f"{chosen} is not installed. Install it, or name another library: {', '.join(LIBRARIES)}."
+            f"{library} is not installed.",
+            parameter="backend",
+            value=library,
+            remedy=f"Install it, or name another library: {', '.join(LIBRARIES)}.",
         )
     try:
-        return nw.from_dict(dict(columns), backend=chosen).to_native()  # type: ignore[arg-type]
+        return nw.from_dict(dict(columns), backend=library).to_native()  # type: ignore[arg-type]
     except Exception as error:  # each library has errors of its own
         raise DataError(
-            f"{chosen} cannot hold these columns: {error}. Give ids of one type, or name a library that takes them as they are, "
-            "such as to_frame('pandas')."
+            f"{library} cannot hold these columns: {error}.",
+            parameter="backend",
+            value=library,
+            remedy="Use ids of one type, or a library that accepts mixed types, "
+            "such as to_frame('pandas').",
         ) from error
 
 
 def add_column(
     frame: object, name: str, build: Callable[[LazyFrame, Mapping[str, str]], LazyFrame]
 ) -> Any:
-    """The caller's frame, lazy if it was, with one more column. ``build`` is given what its columns are called in the view."""
+    """The caller's frame with one more column; a lazy frame stays lazy.
+
+    ``build(view, names)`` adds the column to the view that :func:`open_lazily` returns.
+    """
     opened, names = open_lazily(frame)
     if name in names:
         raise ColumnError(
-            f"the frame has a column {name!r} already. Choose another name=..., or drop it first."
+            f"the frame already has a column {name!r}.",
+            parameter="name",
+            value=name,
+            remedy="Choose another `name=...`, or drop the column first.",
         )
     built = build(opened, names).select(*names.values(), name)
     if is_frame(frame):
@@ -173,20 +205,23 @@ def add_column(
 
 
 def count_values(frame: LazyFrame, column: str, *, most: int) -> dict[Any, int]:
-    """How often each value of a column occurs, up to ``most`` values; null is left out."""
+    """How often each value of a column occurs, for up to ``most`` values; null is ignored."""
     rows = frame.filter(~nw.col(column).is_null()).select(nw.col(column).alias("value"))
-    found = (
+    counts = (
         rows.group_by("value")
         .agg(nw.len().alias("number"))
         .head(most)
         .collect()
         .to_dict(as_series=False)
     )
-    return dict(zip(found["value"], map(int, found["number"]), strict=True))
+    return dict(zip(counts["value"], map(int, counts["number"]), strict=True))
 
 
 def count_sizes(frame: LazyFrame, column: str) -> dict[int, int]:
-    """How many values of a column occur once, how many twice, ...: at most sqrt(2 n) numbers for n rows; null is left out."""
+    """How many values of a column occur once, how many twice, ...; null is ignored.
+
+    For n rows there are at most sqrt(2 n) different sizes.
+    """
     rows = frame.filter(~nw.col(column).is_null()).select(nw.col(column).alias("value"))
     sizes = (
         rows.group_by("value")
@@ -194,25 +229,25 @@ def count_sizes(frame: LazyFrame, column: str) -> dict[int, int]:
         .group_by("size")
         .agg(nw.len().alias("number"))
     )
-    found = sizes.collect().to_dict(as_series=False)
-    return dict(zip(map(int, found["size"]), map(int, found["number"]), strict=True))
+    counts = sizes.collect().to_dict(as_series=False)
+    return dict(zip(map(int, counts["size"]), map(int, counts["number"]), strict=True))
 
 
 def look_up(frame: LazyFrame, column: str, table: Mapping[float, float], name: str) -> LazyFrame:
-    """One more column, that looks numbers up in a small table; null where a number is not in it."""
+    """Add the column ``name``: ``table[value of column]``, null if the value is not in it."""
     value = nw.col(column).cast(nw.Float64)
-    found = nw.lit(None).cast(nw.Float64)
-    for key, entry in table.items():
-        found = nw.when(value == key).then(nw.lit(entry)).otherwise(found)
-    return frame.with_columns(found.alias(name))
+    entry = nw.lit(None).cast(nw.Float64)
+    for key, number in table.items():
+        entry = nw.when(value == key).then(nw.lit(number)).otherwise(entry)
+    return frame.with_columns(entry.alias(name))
 
 
 def count_occurrences(
-    frame: LazyFrame, column: str, of: LazyFrame, key: str, name: str
+    frame: LazyFrame, column: str, other: LazyFrame, key: str, name: str
 ) -> LazyFrame:
-    """One more column: how often the value of ``column`` occurs as the ``key`` of another frame; 0 where it does not."""
+    """Add the column ``name``: how often the value of ``column`` is the ``key`` of ``other``."""
     counts = (
-        of.group_by(key)
+        other.group_by(key)
         .agg(nw.len().alias(name))
         .select(nw.col(key).alias("value_to_join_on"), nw.col(name).cast(nw.Float64))
     )
@@ -223,7 +258,10 @@ def count_occurrences(
 def capped_product(
     frame: LazyFrame, factors: Sequence[tuple[str, float, float, float]], scale: float, name: str
 ) -> LazyFrame:
-    """One more column: min(1, scale * product of ((count + smoothing) / largest) ** power), with a tuple of these a factor."""
+    """Add the column ``name``: min(1, scale * prod ((count + smoothing) / largest) ** power).
+
+    Each factor is a tuple (column of counts, smoothing, largest, power).
+    """
     product = nw.lit(scale)
     for count, smoothing, largest, power in factors:
         product = product * ((nw.col(count) + smoothing) / largest) ** power

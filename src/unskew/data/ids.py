@@ -16,7 +16,7 @@ Ids: TypeAlias = npt.NDArray[Any]
 
 
 def as_ids(values: Sequence[Hashable] | npt.ArrayLike) -> Ids:
-    """A one-dimensional array of ids; tuples and other odd ids stay whole, as objects."""
+    """A one-dimensional array of ids; tuples and other unusual ids become objects."""
     if hasattr(values, "__array__"):
         ids = np.asarray(values)
         if ids.ndim != 1:
@@ -24,33 +24,43 @@ def as_ids(values: Sequence[Hashable] | npt.ArrayLike) -> Ids:
         return ids
     if not isinstance(values, Iterable) or isinstance(values, (str, bytes)):
         raise BadRatingError(f"ids must form one column, such as a list; got {values!r}.")
-    items = list(values)
-    if {type(value) for value in items} in ({int}, {str}):
-        ids = np.asarray(items)
-        if (
-            ids.dtype.kind in "iuU" and ids.tolist() == items
-        ):  # NumPy rounds some large integers and cuts final NULs off
+    listed = list(values)
+    if {type(value) for value in listed} in ({int}, {str}):
+        ids = np.asarray(listed)
+        # NumPy rounds some large integers and drops NUL characters at the end of text.
+        if ids.dtype.kind in "iuU" and ids.tolist() == listed:
             return ids
-    ids = np.empty(len(items), dtype=object)
-    ids[:] = items
-    return ids
+    return object_array(listed)
+
+
+def object_array(values: Sequence[Any]) -> Ids:
+    """A one-dimensional array of Python objects, also where these are sequences themselves."""
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array
 
 
 def check_id_list(values: npt.ArrayLike, *, kind: str) -> Ids:
-    """A vocabulary that the caller lists: our own copy of it, each id once and none missing."""
+    """A copy of the ids that the caller lists; an error if one is missing or listed twice."""
     ids = as_ids(values).copy()
-    if missing_ids(ids).any():
+    is_missing = missing_ids(ids)
+    if is_missing.any():
         raise BadRatingError(
-            f"{kind}s=... lists a missing id at place {int(missing_ids(ids).argmax())}. Leave it out."
+            f"`{kind}s=...` lists a missing id at position {int(is_missing.argmax())}.",
+            parameter=f"{kind}s",
+            remedy="Leave it out.",
         )
-    n_repeats = len(ids) - len(_distinct(ids))
-    if n_repeats:
-        raise DuplicateCellError(f"{kind}s=... lists {count_noun(n_repeats, kind)} more than once.")
+    n_duplicates = len(ids) - len(_distinct(ids))
+    if n_duplicates:
+        raise DuplicateCellError(
+            f"`{kind}s=...` lists {count_noun(n_duplicates, kind)} more than once.",
+            parameter=f"{kind}s",
+        )
     return ids
 
 
 def missing_ids(ids: Ids) -> BoolVector:
-    """Where an id is None, NaN, NaT or another library's null."""
+    """Whether each id is None, NaN, NaT or another library's null."""
     if ids.dtype.kind in "fcmM":
         return np.isnan(ids)
     if ids.dtype.kind != "O":
@@ -66,64 +76,66 @@ def _is_missing(value: Any) -> bool:
 
 
 def format_id(value: Any) -> str:
-    """An id as errors print it: as the caller would write it, without NumPy's type around it."""
+    """An id as errors print it: as the caller would write it, without the NumPy type."""
     if isinstance(value, (np.datetime64, np.timedelta64)):
         return str(value)
     return repr(value.item() if isinstance(value, np.generic) else value)
 
 
-def describe_id_types(asked: Ids, known: Ids) -> str:
-    """What to add to a message where ids are text on one side and numbers on the other."""
-    kinds = [_kind(ids) for ids in (asked, known)]
+def describe_id_types(ids: Ids, vocabulary: Ids) -> str:
+    """What an error adds if ids are text on one side and numbers on the other; else nothing.
+
+    >>> describe_id_types(np.array(["7"]), np.array([7]))
+    ' (text, where a number such as 7 is known)'
+    """
+    kinds = [_describe_kind(each) for each in (ids, vocabulary)]
     if not all(kinds) or kinds[0] == kinds[1]:
         return ""
-    return f" ({kinds[0]}, where {kinds[1]} such as {format_id(known[0])} is known)"
+    return f" ({kinds[0]}, where {kinds[1]} such as {format_id(vocabulary[0])} is known)"
 
 
-def _kind(ids: Ids) -> str:
-    """Of the first id, in words; none for any other type."""
-    first = (
-        ids[0].item()
-        if len(ids) and isinstance(ids[0], np.generic)
-        else ids[0]
-        if len(ids)
-        else None
-    )
-    return (
-        "text" if isinstance(first, str) else "a number" if isinstance(first, (int, float)) else ""
-    )
+def _describe_kind(ids: Ids) -> str:
+    """Whether the first id is text or a number; empty for any other type."""
+    first = ids[:1].tolist()
+    if first and isinstance(first[0], str):
+        return "text"
+    return "a number" if first and isinstance(first[0], (int, float)) else ""
 
 
 def encode(ids: Ids) -> tuple[IntVector, Ids]:
-    """Codes and vocabulary, sorted where ids can be compared and in order of appearance otherwise."""
+    """Codes and vocabulary, sorted if ids can be compared, else in order of appearance."""
     if ids.dtype.kind in "iu":
         return _encode_integers(ids)
     if ids.dtype.kind != "O":
         vocabulary, codes = np.unique(ids, return_inverse=True)
         return codes.astype(np.int32), vocabulary
-    seen = _distinct(ids)
+    distinct = _distinct(ids)
     try:
-        ordered = sorted(seen)
+        ordered = sorted(distinct)
     except TypeError:
-        ordered = list(seen)
+        ordered = list(distinct)
     vocabulary = as_ids(ordered)
     return encode_with(ids, vocabulary, kind="id"), vocabulary
 
 
 def _distinct(ids: Ids) -> dict[Any, None]:
-    """The ids, each once, in order of appearance."""
+    """The distinct ids in order of appearance."""
     try:
         return dict.fromkeys(ids.tolist())
     except TypeError as error:
-        raise _unhashable(ids) from error
+        raise _unhashable_error(ids) from error
 
 
-def _unhashable(ids: Ids) -> BadRatingError:
-    row, bad = next(
+def _unhashable_error(ids: Ids) -> BadRatingError:
+    row, value = next(
         (row, value) for row, value in enumerate(ids.tolist()) if not _is_hashable(value)
     )
     return BadRatingError(
-        f"an id of type {type(bad).__name__} cannot be looked up; the first is {bad!r} at row {row}. Use numbers, text or tuples."
+        f"an id of type {type(value).__name__} cannot be looked up; "
+        f"the first is {value!r} at row {row}.",
+        value=value,
+        where=f"row {row}",
+        remedy="Use numbers, text or tuples.",
     )
 
 
@@ -136,14 +148,13 @@ def _is_hashable(value: object) -> bool:
 
 
 def _encode_integers(ids: Ids) -> tuple[IntVector, Ids]:
-    """By a look-up table where the ids are dense enough, which is many times faster than a sort."""
+    """By a look-up table if the ids are dense enough, which is much faster than sorting."""
     low, high = int(ids.min()), int(ids.max())
     if high - low > 8 * ids.size + 1024:
         vocabulary, codes = np.unique(ids, return_inverse=True)
         return codes.astype(np.int32), vocabulary
-    wide = (
-        ids if ids.dtype == np.uint64 else ids.astype(np.int64, copy=False)
-    )  # int8 cannot hold 100 - -100
+    # The difference of two int8 values does not fit in int8.
+    wide = ids if ids.dtype == np.uint64 else ids.astype(np.int64, copy=False)
     shifted = wide - wide.dtype.type(low)
     present = np.zeros(high - low + 1, dtype=bool)
     present[shifted] = True
@@ -153,19 +164,26 @@ def _encode_integers(ids: Ids) -> tuple[IntVector, Ids]:
 
 
 def encode_with(ids: Ids, vocabulary: Ids, *, kind: str) -> IntVector:
-    """Codes of ``ids`` in a given vocabulary; an id outside it is an error that names its row."""
+    """Codes of ``ids`` in a given vocabulary; an error if an id is not in it."""
     codes = find_codes(ids, vocabulary)
     if (codes < 0).any():
         row = int((codes < 0).argmax())
         raise BadRatingError(
-            f"{int((codes < 0).sum())} of {len(ids)} rows have a {kind} that is not in {kind}s=...; "
-            f"the first is {format_id(ids[row])} at row {row}. Add it there, or drop those rows."
+            f"{int((codes < 0).sum())} of {len(ids)} rows have a {kind} that is not in "
+            f"`{kind}s=...`; the first is {format_id(ids[row])} at row {row}.",
+            parameter=f"{kind}s",
+            value=ids[row],
+            where=f"row {row}",
+            remedy=f"Add it to `{kind}s`, or drop those rows.",
         )
     return codes
 
 
 def find_codes(ids: Ids, vocabulary: Ids) -> IntVector:
-    """The code of each id, -1 where it has none; by bisection for numbers and dates, one at a time for other ids."""
+    """The code of each id, -1 if it is not in the vocabulary.
+
+    Numbers and dates are found by bisection, other ids one by one in a dictionary.
+    """
     if vocabulary.size == 0 or not _compare_exactly(ids.dtype, vocabulary.dtype):
         table = {value: code for code, value in enumerate(vocabulary.tolist())}
         try:
@@ -173,14 +191,15 @@ def find_codes(ids: Ids, vocabulary: Ids) -> IntVector:
                 (table.get(value, -1) for value in ids.tolist()), dtype=np.int32, count=len(ids)
             )
         except TypeError as error:
-            raise _unhashable(ids) from error
+            raise _unhashable_error(ids) from error
     order = np.argsort(vocabulary)
-    place = np.minimum(np.searchsorted(vocabulary, ids, sorter=order), len(vocabulary) - 1)
-    return np.where(vocabulary[order[place]] == ids, order[place], -1).astype(np.int32)
+    position = np.minimum(np.searchsorted(vocabulary, ids, sorter=order), len(vocabulary) - 1)
+    candidate = order[position]
+    return np.where(vocabulary[candidate] == ids, candidate, -1).astype(np.int32)
 
 
 def _compare_exactly(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
-    """Whether NumPy compares the two without rounding, as it would int64 with uint64 or with floats."""
+    """Whether NumPy compares the two without rounding (it rounds int64 and uint64 to float64)."""
     if one.kind in "iu" and other.kind in "iu":
         return np.promote_types(one, other).kind in "iu"
     return one.kind == other.kind and one.kind in "fmM"

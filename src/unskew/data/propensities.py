@@ -1,4 +1,4 @@
-"""Propensities: the probability with which each logged cell was observed, checked once at the door."""
+"""Propensities: the probability with which each logged cell was observed."""
 
 from __future__ import annotations
 
@@ -19,24 +19,35 @@ if TYPE_CHECKING:
     from unskew.data.ratings import Ratings
 
 SMALLEST = 1e-100
-"""A smaller propensity is refused: sums and squares of its inverse would leave the range of floats."""
+"""A smaller propensity is refused: sums and squares of its inverse would overflow."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Propensities:
-    """P(O_ui = 1) for each observed cell, in the order of the log. Unobserved cells are never read by Eq. (10) or (11)."""
+    """P(O_ui = 1) for each observed cell, in the order of the log.
+
+    Eq. (10) and (11) never read the propensities of unobserved cells.
+    """
 
     values: Vector
 
     def __post_init__(self) -> None:
-        values = float_array(self.values, "propensities", BadPropensityError).copy()
+        values = float_array(self.values, "propensities", BadPropensityError)
         if values.ndim != 1:
             raise BadPropensityError(
-                f"propensities must form one column, in the order of the log; got shape {values.shape}."
+                "propensities must form one column, in the order of the log; "
+                f"got shape {values.shape}.",
+                parameter="propensities",
             )
-        _check(values, lambda row: f"row {row}")
-        values.setflags(write=False)
-        object.__setattr__(self, "values", values)
+        _require_valid(values, lambda row: f"row {row}")
+        object.__setattr__(self, "values", _read_only(values.copy()))
+
+    @classmethod
+    def _from_valid(cls, values: Vector) -> Propensities:
+        """From a new array that is known to be valid: nothing is checked or copied again."""
+        propensities = object.__new__(cls)
+        object.__setattr__(propensities, "values", _read_only(values))
+        return propensities
 
     def __len__(self) -> int:
         return self.values.size
@@ -52,18 +63,20 @@ class Propensities:
 
     @property
     def inverse(self) -> Vector:
-        """1 / P: how many cells each observed one stands for."""
+        """1 / P: the number of cells that each observed cell represents."""
         return 1.0 / self.values
 
     def take(self, rows: npt.NDArray[np.integer] | BoolVector) -> Propensities:
-        """Those of ``log.take(rows)``: the given rows (indices, each once, or a mask)."""
-        return Propensities(self.values[row_numbers(rows, len(self))])
+        """The propensities of ``log.take(rows)``; rows are distinct indices, or a mask."""
+        return Propensities._from_valid(self.values[row_numbers(rows, len(self))])
 
     def scaled(self, share: float) -> Propensities:
-        """``share`` * P: those of a log of which only this share, drawn at random, was kept for judging."""
+        """``share * P``: the propensities of a random part of the log, such as a test set."""
         if not (is_finite_number(share) and 0 < share <= 1):
             raise UsageError(
-                f"share must lie in (0, 1]: the part of the log that was kept; got {share!r}."
+                f"share must lie in (0, 1]: the part of the log that was kept; got {share!r}.",
+                parameter="share",
+                value=share,
             )
         return Propensities(share * self.values)
 
@@ -80,50 +93,61 @@ class PropensityPredictor(Protocol):
 PropensitiesLike: TypeAlias = Propensities | PropensityPredictor | npt.ArrayLike
 
 
-def as_propensities(log: Ratings, given: PropensitiesLike) -> Propensities:
-    """One propensity for each cell of ``log``, from values in its order, a U x I matrix, or a fitted model."""
-    if isinstance(given, Propensities) and len(given) == len(log):
-        return given
-    if isinstance(given, PropensityPredictor):
-        _require_protocol(given, log)
-        return as_propensities(log, given.predict(log))
-    if is_frame(given) and open_frame(given).shape != (log.n_users, log.n_items):
+def as_propensities(log: Ratings, propensities: PropensitiesLike) -> Propensities:
+    """One propensity for each cell of ``log``.
+
+    ``propensities`` has values in the order of the log, or is a U x I matrix or a fitted model.
+    """
+    if isinstance(propensities, Propensities) and len(propensities) == len(log):
+        return propensities
+    if isinstance(propensities, PropensityPredictor):
+        _require_predict_log(propensities, log)
+        return as_propensities(log, propensities.predict(log))
+    if is_frame(propensities) and open_frame(propensities).shape != (log.n_users, log.n_items):
         raise BadPropensityError(
-            f"a data frame of {open_frame(given).shape[1]} columns does not say which one holds the propensities. "
-            "Pass that column alone, such as frame['propensity'], in the order of the log."
+            f"a data frame of {open_frame(propensities).shape[1]} columns does not say which one "
+            "holds the propensities.",
+            parameter="propensities",
+            remedy="Pass that column alone, such as frame['propensity'], in the order of the log.",
         )
     values = float_array(
-        given, "propensities (unless a fitted model gives them)", BadPropensityError
+        propensities, "propensities (unless a fitted model gives them)", BadPropensityError
     )
     if values.ndim == 2 and values.shape == (log.n_users, log.n_items):
         values = values[log.user, log.item]
     if values.shape != (len(log),):
         raise BadPropensityError(
-            f"got propensities of shape {values.shape} for a log of {len(log)} ratings; "
-            f"give one for each row of the log, in its order, or a matrix of shape {(log.n_users, log.n_items)}."
+            f"got propensities of shape {values.shape} for a log of {len(log)} ratings.",
+            parameter="propensities",
+            remedy="Give one for each row of the log, in its order, or a matrix of shape "
+            f"{(log.n_users, log.n_items)}.",
         )
-    _check(values, log.name_cell)
-    return Propensities(values)
+    _require_valid(values, log.name_cell)
+    return Propensities._from_valid(values.copy())
 
 
-def _require_protocol(model: PropensityPredictor, log: Ratings) -> None:
+def _require_predict_log(model: PropensityPredictor, log: Ratings) -> None:
+    """Raise an error if ``model.predict(log)`` is not a valid call."""
     try:
         inspect.signature(model.predict).bind(log)
     except TypeError as error:
         raise BadPropensityError(
-            f"{type(model).__name__}.predict cannot be called as predict(log): {error}. A propensity model is an object whose "
-            "predict(log) gives one propensity for each row of the log; a model of (users, items) must be wrapped in one."
+            f"{type(model).__name__}.predict cannot be called as predict(log): {error}.",
+            parameter="propensities",
+            remedy="A propensity model has a method predict(log) that returns one propensity for "
+            "each row of the log; wrap a model of (users, items) in such a class.",
         ) from error
-    except ValueError:  # a compiled method that does not tell its signature
+    except ValueError:  # a compiled method without a signature
         return
 
 
-def _check(values: Vector, name_cell: Callable[[int], str]) -> None:
-    for bad, fault, advice in (
+def _require_valid(values: Vector, name_cell: Callable[[int], str]) -> None:
+    """Raise an error unless all values lie in [SMALLEST, 1]."""
+    for is_bad, problem, remedy in (
         (
             np.isnan(values),
             "are missing (NaN)",
-            "Predict those too, or leave their rows out with log.take(rows).",
+            "Predict those too, or drop their rows with log.take(rows).",
         ),
         (
             values > 1,
@@ -133,13 +157,22 @@ def _check(values: Vector, name_cell: Callable[[int], str]) -> None:
         (
             values < SMALLEST,
             f"lie outside (0, 1], at 0 or less, or are too small to invert (below {SMALLEST:g})",
-            "Leave out cells that can never be observed, and give the others the chance they really have; "
-            "large weights are limited by transform=unskew.Clip(...).",
+            "Drop cells that can never be observed, and pass the true probability of the others; "
+            "limit large weights with `weight_transform=Clip(...)`.",
         ),
     ):
-        if bad.any():
-            first = int(bad.argmax())
+        if is_bad.any():
+            row = int(is_bad.argmax())
             raise BadPropensityError(
-                f"{int(bad.sum())} of {bad.size} propensities {fault}; "
-                f"the first is {values[first]} at {name_cell(first)}. {advice}"
+                f"{int(is_bad.sum())} of {is_bad.size} propensities {problem}; "
+                f"the first is {values[row]} at {name_cell(row)}.",
+                parameter="propensities",
+                value=float(values[row]),
+                where=name_cell(row),
+                remedy=remedy,
             )
+
+
+def _read_only(array: Vector) -> Vector:
+    array.setflags(write=False)
+    return array

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from numbers import Real
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from unskew.data.cells import cell_numbers, find_duplicates, last_rows
 from unskew.data.checks import float_array, row_numbers
 from unskew.data.columns import DEFAULTS, find_column
 from unskew.data.frames import id_column, make_frame, number_column, open_frame
@@ -28,6 +29,7 @@ from unskew.tables import count_noun
 from unskew.types import BoolVector, IntVector, Vector
 
 Duplicates: TypeAlias = Literal["raise", "mean", "last"]
+_ARRAYS = ("user", "item", "rating", "users", "items")
 
 
 class SparseLike(Protocol):
@@ -40,11 +42,13 @@ class SparseLike(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Ratings:
-    """Observed cells: int32 codes of users and items, their ratings, and the vocabularies that the codes index.
+    """Observed cells: int32 codes of users and items, ratings, and the ids behind the codes.
 
-    Build one with :meth:`from_frame`, :meth:`from_arrays`, :meth:`from_dense` or :meth:`from_sparse`; rows keep their order.
-    Vocabularies that are not listed are sorted where the ids compare with one another, and in order of appearance otherwise.
-    Matrices of predictions or propensities, and the rows and columns of scorers, are in the order of ``users`` and ``items``.
+    Build one with :meth:`from_frame`, :meth:`from_arrays`, :meth:`from_dense` or
+    :meth:`from_sparse`; rows keep their order. User code u stands for the id ``users[u]``, item
+    code i for ``items[i]``. These vocabularies are sorted if the ids can be compared, and in
+    order of appearance otherwise, unless you list them. Matrices of predictions or propensities
+    have their rows in the order of ``users`` and their columns in the order of ``items``.
 
     >>> log = Ratings.from_arrays(["ann", "bob", "ann"], ["up", "up", "heat"], [5, 3, 1])
     >>> log
@@ -59,33 +63,30 @@ class Ratings:
     users: Ids
     items: Ids
     universe: Universe | None = None
-    """All users and items that could have been logged, where that is known."""
+    """All users and items that could have been logged; None if unknown."""
     columns: Mapping[str, str] = field(
         default_factory=lambda: {role: DEFAULTS[role] for role in ("user", "item", "rating")}
     )
-    """Which column of the caller's frame was taken for which role."""
+    """The column of the caller's frame for each role."""
     backend: str | None = None
-    """The data frame library that :meth:`to_frame` answers in."""
+    """The data frame library that :meth:`to_frame` uses."""
 
     def __post_init__(self) -> None:
         if self.rating.size == 0:
-            raise EmptyLogError(
-                "the log has no ratings. Check the filter or the file it came from."
-            )
-        bad = ~np.isfinite(self.rating)
-        if bad.any():
-            row = int(bad.argmax())
+            raise _empty_log_error()
+        is_bad = ~np.isfinite(self.rating)
+        if is_bad.any():
+            row = int(is_bad.argmax())
             raise BadRatingError(
-                f"{int(bad.sum())} of {bad.size} ratings are missing or not finite; "
-                f"the first is {self.rating[row]} at {self.name_cell(row)}. "
-                "Drop those rows: a cell without a rating is an unobserved cell."
+                f"{int(is_bad.sum())} of {is_bad.size} ratings are missing or not finite; "
+                f"the first is {self.rating[row]} at {self.name_cell(row)}.",
+                parameter="rating",
+                value=float(self.rating[row]),
+                where=self.name_cell(row),
+                remedy="Drop those rows: a cell without a rating is an unobserved cell.",
             )
-        for name in ("user", "item", "rating", "users", "items"):
-            column = getattr(
-                self, name
-            ).view()  # a view, so that the caller's own array stays writeable
-            column.setflags(write=False)
-            object.__setattr__(self, name, column)
+        for name in _ARRAYS:
+            object.__setattr__(self, name, _read_only(getattr(self, name)))
 
     @classmethod
     def from_frame(
@@ -107,23 +108,26 @@ class Ratings:
         frame
             One rating a row.
         user, item, rating
-            Names of the columns. Without them the columns are ``user_id``, ``item_id`` and ``rating``, else the one that is
-            spelled in a known way, capitals and underscores aside: user, userId, uid, customer_id, reviewerID, ...; item,
-            itemId, movieId, song_id, product_id, asin, isbn, ...; stars, ratings, overall, ... (``unskew.data.columns`` lists
-            them). Where several could be meant, an error asks which.
+            Names of the columns. The defaults are ``user_id``, ``item_id`` and ``rating``. If
+            there is no such column, the one with a common name is used, whatever its capitals and
+            underscores: user, userId, uid, customer_id, reviewerID, ...; item, itemId, movieId,
+            song_id, product_id, asin, isbn, ...; stars, ratings, overall, ... (listed in
+            ``unskew.data.columns``). If several columns have such names, an error lists them.
         users, items
-            All ids there are, the never-rated ones included, in the order that matrices and scorers are to have; without them
-            the log's own ids, sorted where they compare with one another and in order of appearance otherwise.
+            All ids that exist, those without a rating included, in the order that the rows and
+            columns of matrices have. The default is the ids in the log, sorted if they can be
+            compared and in order of appearance otherwise.
         universe
             (n_users, n_items) or ``"log"``; see :func:`unskew.evaluate` for when it is needed.
         duplicates
-            What to do where a (user, item) repeats: ``"raise"`` an error; ``"mean"`` keeps one row where the cell first stood,
-            with the mean rating; ``"last"`` keeps the last row where it stands. The other rows keep their order, but are fewer
-            than the frame's, and so must be propensities and predictions that come as one column.
+            What to do if a (user, item) occurs more than once: ``"raise"`` an error; ``"mean"``
+            keeps the first of the rows, with the mean rating; ``"last"`` keeps the last row. The
+            other rows keep their order. Propensities and predictions that come as one column must
+            then have as many values as there are rows left.
         """
         table = open_frame(frame)
-        given = {"user": user, "item": item, "rating": rating}
-        columns = {role: find_column(role, name, table.columns) for role, name in given.items()}
+        names = {"user": user, "item": item, "rating": rating}
+        columns = {role: find_column(role, name, table.columns) for role, name in names.items()}
         log = cls.from_arrays(
             id_column(table, columns["user"]),
             id_column(table, columns["item"]),
@@ -133,7 +137,7 @@ class Ratings:
             universe=universe,
             duplicates=duplicates,
         )
-        return replace(log, columns=columns, backend=table.implementation.value)
+        return log._replace_valid(columns=columns, backend=table.implementation.value)
 
     @classmethod
     def from_arrays(
@@ -147,23 +151,22 @@ class Ratings:
         universe: UniverseLike = None,
         duplicates: Duplicates = "raise",
     ) -> Ratings:
-        """From three aligned columns: user ids, item ids, ratings. The rest is as in :meth:`from_frame`."""
+        """From three aligned columns: user ids, item ids, ratings.
+
+        The other arguments are as in :meth:`from_frame`. If both ``users`` and ``items`` are
+        listed, they are the universe unless another is stated.
+        """
         ratings = float_array(rating, "ratings", BadRatingError).copy()
         user_ids, item_ids = as_ids(user), as_ids(item)
-        _require_columns(user_ids, item_ids, ratings)
+        _require_same_length(user_ids, item_ids, ratings)
         if ratings.size == 0:
-            raise EmptyLogError(
-                "the log has no ratings. Check the filter or the file it came from."
-            )
-        user_codes, user_vocabulary = _codes(user_ids, users, kind="user")
-        item_codes, item_vocabulary = _codes(item_ids, items, kind="item")
-        log = _settle_duplicates(
-            cls(user_codes, item_codes, ratings, user_vocabulary, item_vocabulary), duplicates
-        )
-        both_listed = users is not None and items is not None
-        return replace(
-            log,
-            universe=resolve_universe(log, "log" if universe is None and both_listed else universe),
+            raise _empty_log_error()
+        user_codes, user_vocabulary = _encode_ids(user_ids, users, kind="user")
+        item_codes, item_vocabulary = _encode_ids(item_ids, items, kind="item")
+        log = cls(user_codes, item_codes, ratings, user_vocabulary, item_vocabulary)
+        are_both_listed = users is not None and items is not None
+        return _resolve_duplicates(log, duplicates).with_universe(
+            "log" if universe is None and are_both_listed else universe
         )
 
     @classmethod
@@ -175,20 +178,28 @@ class Ratings:
         users: npt.ArrayLike | None = None,
         items: npt.ArrayLike | None = None,
     ) -> Ratings:
-        """From a users x items matrix in which ``missing`` (may be NaN) marks unobserved cells; its shape is the universe."""
+        """From a users x items matrix, whose shape is the universe.
+
+        ``missing`` is the value of unobserved cells; it may be NaN.
+        """
         dense = float_array(matrix, "the ratings of a matrix", BadRatingError)
         _require_matrix(dense.shape)
         if not isinstance(missing, Real):
             raise UsageError(
-                f"missing must be the number that marks unobserved cells, such as 0 or np.nan; got {missing!r}."
+                "missing must be the number that marks unobserved cells, such as 0 or np.nan; "
+                f"got {missing!r}.",
+                parameter="missing",
+                value=missing,
             )
-        holes = np.isnan(dense)
-        if holes.any() and not np.isnan(missing):
+        is_nan = np.isnan(dense)
+        if is_nan.any() and not np.isnan(missing):
             raise BadRatingError(
-                f"{int(holes.sum())} cells of the matrix are NaN. If that marks unobserved cells, pass missing=np.nan."
+                f"{int(is_nan.sum())} cells of the matrix are NaN.",
+                parameter="matrix",
+                remedy="If that marks unobserved cells, pass `missing=np.nan`.",
             )
-        seen = ~holes if np.isnan(missing) else dense != missing
-        rows, columns = np.nonzero(seen)
+        is_observed = ~is_nan if np.isnan(missing) else dense != missing
+        rows, columns = np.nonzero(is_observed)
         return cls.from_codes(
             rows, columns, dense[rows, columns], shape=dense.shape, users=users, items=items
         )
@@ -202,11 +213,16 @@ class Ratings:
         items: npt.ArrayLike | None = None,
         duplicates: Duplicates = "raise",
     ) -> Ratings:
-        """From a scipy sparse users x items matrix: every stored entry is a rating, explicit zeros included."""
+        """From a scipy sparse users x items matrix, whose shape is the universe.
+
+        Every stored entry is a rating, explicit zeros included.
+        """
         if not hasattr(matrix, "tocoo"):
             raise DataError(
-                f"expected a scipy sparse matrix, got {type(matrix).__module__}.{type(matrix).__name__}. "
-                "A matrix that is not sparse goes to Ratings.from_dense."
+                "expected a scipy sparse matrix, "
+                f"got {type(matrix).__module__}.{type(matrix).__name__}.",
+                parameter="matrix",
+                remedy="A matrix that is not sparse goes to Ratings.from_dense.",
             )
         entries = matrix.tocoo()
         _require_matrix(entries.shape)
@@ -236,13 +252,13 @@ class Ratings:
         _require_matrix(shape)
         universe = Universe(*shape)
         ratings = float_array(rating, "ratings", BadRatingError).copy()
-        user_codes = _bounded(user, universe.n_users, kind="user")
-        item_codes = _bounded(item, universe.n_items, kind="item")
-        _require_columns(user_codes, item_codes, ratings)
-        user_vocabulary = _vocabulary(universe.n_users, users, kind="user")
-        item_vocabulary = _vocabulary(universe.n_items, items, kind="item")
+        user_codes = _check_codes(user, universe.n_users, kind="user")
+        item_codes = _check_codes(item, universe.n_items, kind="item")
+        _require_same_length(user_codes, item_codes, ratings)
+        user_vocabulary = _matrix_ids(universe.n_users, users, kind="user")
+        item_vocabulary = _matrix_ids(universe.n_items, items, kind="item")
         log = cls(user_codes, item_codes, ratings, user_vocabulary, item_vocabulary, universe)
-        return _settle_duplicates(log, duplicates)
+        return _resolve_duplicates(log, duplicates)
 
     @property
     def n_users(self) -> int:
@@ -256,12 +272,12 @@ class Ratings:
 
     @property
     def n_cells(self) -> int:
-        """``n_users * n_items``: observed and unobserved cells of the vocabulary."""
+        """``n_users * n_items``: observed and unobserved cells of the vocabularies."""
         return self.n_users * self.n_items
 
     @property
     def density(self) -> float:
-        """The observed share of all cells: of the universe where it is known, else of the vocabulary."""
+        """The observed share of all cells of the universe, or of the vocabularies without one."""
         return len(self) / (self.n_cells if self.universe is None else self.universe.n_cells)
 
     def __len__(self) -> int:
@@ -272,23 +288,31 @@ class Ratings:
         renamed = [
             f"{role}={name!r}" for role, name in self.columns.items() if name != DEFAULTS[role]
         ]
-        spelled = f"; columns {', '.join(renamed)}" if renamed else ""
+        columns = f"; columns {', '.join(renamed)}" if renamed else ""
         return (
-            f"Ratings({count_noun(len(self), 'rating')} by {count_noun(self.n_users, 'user')} on {count_noun(self.n_items, 'item')}, "
-            f"{low:g} to {high:g}, mean {mean:.4g}; density {self.density:.3g}{spelled})"
+            f"Ratings({count_noun(len(self), 'rating')} by {count_noun(self.n_users, 'user')} "
+            f"on {count_noun(self.n_items, 'item')}, {low:g} to {high:g}, mean {mean:.4g}; "
+            f"density {self.density:.3g}{columns})"
         )
 
     def take(self, rows: npt.NDArray[np.integer] | BoolVector) -> Ratings:
-        """The log of the given rows (indices, each once, or a mask), with the same vocabularies and universe."""
-        kept = row_numbers(rows, len(self))
-        return replace(self, user=self.user[kept], item=self.item[kept], rating=self.rating[kept])
+        """The log of some rows (distinct indices, or a mask), with the same ids and universe."""
+        return self._take_valid(row_numbers(rows, len(self)))
+
+    def with_universe(self, universe: UniverseLike) -> Ratings:
+        """The same log with another universe; None keeps its own."""
+        return self._replace_valid(universe=resolve_universe(self, universe))
 
     def name_cell(self, row: int) -> str:
-        """``row 3 (user 'ann', item 7)``: how errors point at a cell."""
-        return f"row {row} (user {format_id(self.users[self.user[row]])}, item {format_id(self.items[self.item[row]])})"
+        """``row 3 (user 'ann', item 7)``: how errors refer to a cell."""
+        user, item = self.users[self.user[row]], self.items[self.item[row]]
+        return f"row {row} (user {format_id(user)}, item {format_id(item)})"
 
     def to_frame(self, backend: str | None = None) -> Any:
-        """The log as a data frame of the caller's own library (or the named one), with the caller's column names."""
+        """The log as a data frame, with the column names and in the library that it came from.
+
+        ``backend`` names another library, such as ``"pandas"``.
+        """
         values = {
             "user": self.users[self.user],
             "item": self.items[self.item],
@@ -298,87 +322,148 @@ class Ratings:
             {self.columns[role]: column for role, column in values.items()}, backend or self.backend
         )
 
+    def _take_valid(self, rows: npt.NDArray[np.intp]) -> Ratings:
+        """:meth:`take` without a check that the rows are distinct."""
+        if rows.size == 0:
+            raise _empty_log_error()
+        return self._replace_valid(
+            user=self.user[rows], item=self.item[rows], rating=self.rating[rows]
+        )
 
-def _require_columns(user: Ids, item: Ids, rating: Vector) -> None:
+    def _replace_valid(self, **changes: Any) -> Ratings:
+        """A copy with other values that are known to be valid: the ratings are not checked again.
+
+        ``dataclasses.replace`` checks all ratings, as the constructor does.
+        """
+        log = object.__new__(type(self))
+        for name in (each.name for each in fields(self)):
+            value = changes.get(name, getattr(self, name))
+            object.__setattr__(log, name, _read_only(value) if name in _ARRAYS else value)
+        return log
+
+
+def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A view that cannot be written to; the caller's array stays writeable."""
+    view = array.view()
+    view.setflags(write=False)
+    return view
+
+
+def _empty_log_error() -> EmptyLogError:
+    return EmptyLogError(
+        "the log has no ratings.", remedy="Check the filter or the file it came from."
+    )
+
+
+def _require_same_length(user: Ids, item: Ids, rating: Vector) -> None:
     if not user.shape == item.shape == rating.shape:
         raise BadRatingError(
-            f"users, items and ratings must be columns of one length; got {user.shape}, {item.shape} and {rating.shape}."
+            "users, items and ratings must be columns of one length; "
+            f"got {user.shape}, {item.shape} and {rating.shape}."
         )
 
 
 def _require_matrix(shape: tuple[int, ...]) -> None:
     if np.shape(shape) != (2,):
         raise BadRatingError(
-            f"a rating matrix has two dimensions, users and items; got shape {shape}."
+            f"a rating matrix has two dimensions, users and items; got shape {shape}.",
+            parameter="matrix",
         )
 
 
-def _codes(ids: Ids, listed: npt.ArrayLike | None, *, kind: str) -> tuple[IntVector, Ids]:
+def _encode_ids(ids: Ids, listed: npt.ArrayLike | None, *, kind: str) -> tuple[IntVector, Ids]:
+    """Codes and vocabulary of a column of ids; ``listed`` is the vocabulary if it is not None."""
     if listed is not None:
         vocabulary = check_id_list(listed, kind=kind)
         return encode_with(ids, vocabulary, kind=kind), vocabulary
     codes, vocabulary = encode(ids)
-    missing = missing_ids(vocabulary)[codes]
-    if missing.any():
+    is_missing = missing_ids(vocabulary)[codes]
+    if is_missing.any():
+        row = int(is_missing.argmax())
         raise BadRatingError(
-            f"{int(missing.sum())} of {len(ids)} {kind} ids are missing; the first is at row {int(missing.argmax())}. "
-            "Drop those rows first."
+            f"{int(is_missing.sum())} of {len(ids)} {kind} ids are missing; "
+            f"the first is at row {row}.",
+            parameter=kind,
+            where=f"row {row}",
+            remedy="Drop those rows first.",
         )
     return codes, vocabulary
 
 
-def _bounded(codes: npt.ArrayLike, size: int, *, kind: str) -> IntVector:
-    """Codes as int32, each a whole number in 0 to size - 1."""
+def _check_codes(codes: npt.ArrayLike, size: int, *, kind: str) -> IntVector:
+    """Codes as int32; an error unless they are whole numbers from 0 to ``size - 1``."""
     values = np.asarray(codes)
     if values.ndim != 1 or values.dtype.kind not in "iuf":
         raise BadRatingError(
-            f"{kind} codes must be one column of whole numbers; got {values.dtype} of shape {values.shape}. "
-            "Ids of other kinds go to Ratings.from_arrays."
+            f"{kind} codes must be one column of whole numbers; "
+            f"got {values.dtype} of shape {values.shape}.",
+            parameter=kind,
+            remedy="Ids of other kinds go to Ratings.from_arrays.",
         )
-    good = (values >= 0) & (values < size) & (values == np.floor(values))
-    if not good.all():
-        row = int(good.argmin())
+    is_valid = (values >= 0) & (values < size) & (values == np.floor(values))
+    if not is_valid.all():
+        row = int(is_valid.argmin())
         raise UniverseError(
-            f"{kind} {values[row]} at row {row} is no place in the matrix, whose {kind}s are the whole numbers 0 to {size - 1}."
+            f"{kind} {values[row]} at row {row} is outside the matrix, "
+            f"whose {kind}s are the whole numbers 0 to {size - 1}.",
+            parameter=kind,
+            value=values[row].item(),
+            where=f"row {row}",
         )
     return values.astype(np.int32)
 
 
-def _vocabulary(size: int, listed: npt.ArrayLike | None, *, kind: str) -> Ids:
+def _matrix_ids(size: int, listed: npt.ArrayLike | None, *, kind: str) -> Ids:
+    """The ids of the rows or columns of a matrix: those listed, or 0, 1, 2, ..."""
     if listed is None:
         return np.arange(size)
     ids = check_id_list(listed, kind=kind)
     if len(ids) != size:
-        raise BadRatingError(f"the matrix has {size} {kind}s, but {kind}s=... lists {len(ids)}.")
+        raise BadRatingError(
+            f"the matrix has {size} {kind}s, but `{kind}s=...` lists {len(ids)}.",
+            parameter=f"{kind}s",
+        )
     return ids
 
 
-def _settle_duplicates(log: Ratings, rule: Duplicates) -> Ratings:
+def _resolve_duplicates(log: Ratings, rule: Duplicates) -> Ratings:
+    """The log with each cell once; see :meth:`Ratings.from_frame` for the rules."""
     if rule not in ("raise", "mean", "last"):
         raise UnknownNameError("duplicates rule", rule, ("raise", "mean", "last"))
-    cell = log.user.astype(np.int64) * log.n_items + log.item
-    in_order = cell if (cell[1:] > cell[:-1]).all() else np.sort(cell)
-    n_repeats = int((in_order[1:] == in_order[:-1]).sum())
-    if n_repeats == 0:
+    cells = cell_numbers(log.user, log.item, log.n_items)
+    n_duplicates, row, earlier_row = find_duplicates(cells)
+    if n_duplicates == 0:
         return log
     if rule == "last":
-        _, from_the_end = np.unique(cell[::-1], return_index=True)
-        return log.take(np.sort(cell.size - 1 - from_the_end))
-    _, first, group = np.unique(cell, return_index=True, return_inverse=True)
+        return log._take_valid(last_rows(cells))
     if rule == "mean":
+        _, first, group = np.unique(cells, return_index=True, return_inverse=True)
         means = np.bincount(group, weights=log.rating) / np.bincount(group)
         rows = np.argsort(first)
-        return replace(log.take(first[rows]), rating=means[rows])
-    again = int((first[group] != np.arange(cell.size)).argmax())
+        return replace(log._take_valid(first[rows]), rating=means[rows])
     raise DuplicateCellError(
-        f"{n_repeats} rows repeat a (user, item) that is already there; the first is {log.name_cell(again)}, "
-        f"seen before at row {int(first[group[again]])}. Choose duplicates='mean' or duplicates='last', or aggregate first."
+        f"{describe_duplicates(n_duplicates)}; the first is {log.name_cell(row)}, "
+        f"which is also at row {earlier_row}.",
+        where=log.name_cell(row),
+        remedy="Choose `duplicates='mean'` or `duplicates='last'`, or aggregate first.",
     )
 
 
+def describe_duplicates(count: int) -> str:
+    """How errors and notes count rows whose cell occurs in an earlier row.
+
+    >>> describe_duplicates(1)
+    '1 row repeats a (user, item) of an earlier row'
+    """
+    verb = "row repeats" if count == 1 else "rows repeat"
+    return f"{count:,} {verb} a (user, item) of an earlier row"
+
+
 def require_log(log: object) -> None:
-    """Refuse what is no log: an array or a frame has to become one first."""
+    """Raise an error unless ``log`` is a :class:`Ratings`."""
     if not isinstance(log, Ratings):
         raise UsageError(
-            f"the log must be unskew.Ratings, not {type(log).__name__}: build one with Ratings.from_frame(frame)."
+            f"the log must be unskew.Ratings, not {type(log).__name__}.",
+            parameter="log",
+            remedy="Build one with Ratings.from_frame(frame).",
         )

@@ -1,4 +1,4 @@
-"""How many users and items there are, the unseen ones included: the U x I that IPS divides by."""
+"""How many users and items there are, unobserved ones included: the U x I that IPS divides by."""
 
 from __future__ import annotations
 
@@ -26,14 +26,16 @@ class Universe:
         for name, size in (("users", self.n_users), ("items", self.n_items)):
             if not isinstance(size, Integral) or isinstance(size, bool) or size < 1:
                 raise UniverseError(
-                    f"the universe needs a whole number of {name}, at least 1; got {size!r}."
+                    f"the universe needs a whole number of {name}, at least 1; got {size!r}.",
+                    parameter="universe",
+                    value=size,
                 )
         object.__setattr__(self, "n_users", int(self.n_users))
         object.__setattr__(self, "n_items", int(self.n_items))
 
     @property
     def n_cells(self) -> int:
-        """U * I."""
+        """``n_users * n_items``, the U I of Eq. (10)."""
         return self.n_users * self.n_items
 
     def __str__(self) -> str:
@@ -43,32 +45,36 @@ class Universe:
 UniverseLike: TypeAlias = Universe | tuple[int, int] | Literal["log"] | None
 
 
-def resolve_universe(log: Ratings, given: UniverseLike) -> Universe | None:
-    """The universe the caller names, else the one the log was built with, else None: it is never guessed."""
-    if given is None:
+def resolve_universe(log: Ratings, universe: UniverseLike) -> Universe | None:
+    """The universe that the caller states, else that of the log, else None: it is never guessed.
+
+    ``"log"`` means the users and items of the log's vocabularies.
+    """
+    if universe is None:
         return log.universe
-    universe = _parse(log, given)
-    if universe.n_users < log.n_users or universe.n_items < log.n_items:
-        raise UniverseError(
-            f"the universe has {universe}, but the log alone has {count_noun(log.n_users, 'user')} and "
-            f"{count_noun(log.n_items, 'item')}. "
-            "Count every user and every item that could have been in the log."
-        )
-    return universe
-
-
-def _parse(log: Ratings, given: object) -> Universe:
-    if isinstance(given, str) and given == "log":
+    if isinstance(universe, str) and universe == "log":
         return Universe(log.n_users, log.n_items)
-    return parse_universe(given)
+    resolved = parse_universe(universe)
+    if resolved.n_users < log.n_users or resolved.n_items < log.n_items:
+        raise UniverseError(
+            f"the universe has {resolved}, but the log alone has "
+            f"{count_noun(log.n_users, 'user')} and {count_noun(log.n_items, 'item')}.",
+            parameter="universe",
+            value=universe,
+            remedy="Count every user and every item that could have been in the log.",
+        )
+    return resolved
 
 
-def parse_universe(given: object) -> Universe:
-    """The universe whose numbers the caller gives."""
-    if isinstance(given, Universe):
-        return given
-    if isinstance(given, (tuple, list, np.ndarray)) and len(given) == 2:
-        return Universe(given[0], given[1])
+def parse_universe(universe: object) -> Universe:
+    """A :class:`Universe` from one, or from a pair of numbers."""
+    if isinstance(universe, Universe):
+        return universe
+    if isinstance(universe, (tuple, list, np.ndarray)) and len(universe) == 2:
+        return Universe(universe[0], universe[1])
     raise UniverseError(
-        f"universe must be (n_users, n_items) or 'log' (the log's own users and items); got {given!r}."
+        "`universe` must be (n_users, n_items), or 'log' if the log has all users and items; "
+        f"got {universe!r}.",
+        parameter="universe",
+        value=universe,
     )

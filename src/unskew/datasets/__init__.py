@@ -1,20 +1,31 @@
-"""Readers of public data sets, from a user's own copy or a checked download; none is shipped."""
+"""Public data sets, read from your own copy or from a checked download; none is shipped.
 
-from unskew.datasets.cm100k import CM100K, load_cm100k
-from unskew.datasets.coat import Coat, load_coat
-from unskew.datasets.jester import Jester, load_jester
-from unskew.datasets.movielens import MovieLens100K, load_movielens_100k
-from unskew.datasets.yahoo_r3 import YahooR3, load_yahoo_r3
+>>> sorted(DATASETS)
+['cm100k', 'coat', 'jester', 'movielens-100k', 'yahoo-r3']
+"""
 
-__all__ = [
-    "CM100K",
-    "Coat",
-    "Jester",
-    "MovieLens100K",
-    "YahooR3",
-    "load_cm100k",
-    "load_coat",
-    "load_jester",
-    "load_movielens_100k",
-    "load_yahoo_r3",
-]
+from __future__ import annotations
+
+from typing import Any
+
+from unskew.registry import Registry, exported_names
+
+DATASETS: Registry[Any] = Registry("data set", __name__)
+"""The loaders by name. Traits: ``source`` (the files), ``record`` (the class that is returned)."""
+
+_get_loader, _list_loaders = exported_names(DATASETS)
+
+
+def _records() -> dict[str, type]:
+    records = [declaration.traits["record"] for declaration in DATASETS.values()]
+    return {record.__name__: record for record in records}
+
+
+def __getattr__(name: str) -> Any:
+    if not name.startswith("_") and name in (records := _records()):
+        return records[name]
+    return __dir__() if name == "__all__" else _get_loader(name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*_list_loaders(), *_records(), "DATASETS"])

@@ -1,4 +1,4 @@
-"""MovieLens 100K: five-star ratings of films, with what is known of users and films."""
+"""MovieLens 100K: five-star ratings of films, with features of users and films."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from unskew.data.ratings import Ratings
-from unskew.datasets.digest import sha256_of
-from unskew.datasets.location import Archive, Files, PathLike, Source, find_or_download
-from unskew.datasets.logs import LogFile
-from unskew.datasets.tables import Integers, Table, Words
+from unskew.datasets import DATASETS
+from unskew.datasets.location import Archive, DatasetSource, Files, PathLike, find_or_download
+from unskew.datasets.reading import Integers, TextVector, read_dataset_table, sha256_of
 from unskew.types import Matrix
 
-MOVIELENS_100K = Source(
-    name="MovieLens 100K",
+MOVIELENS_100K = DatasetSource(
+    name="movielens-100k",
+    title="MovieLens 100K",
     layouts=(("u.data", "u.user", "u.item"),),
     folders=("ml-100k",),
     how_to_get=(
-        "Get ml-100k.zip at https://grouplens.org/datasets/movielens/100k/ , unpack it, and pass the folder as path=... "
-        "or set $UNSKEW_DATA to it."
+        "Get ml-100k.zip at https://grouplens.org/datasets/movielens/100k/ , unpack it, and pass "
+        "the folder as `path=...`, or set $UNSKEW_DATA to it."
     ),
     archive=Archive(
         url="https://files.grouplens.org/datasets/movielens/ml-100k.zip",
@@ -29,27 +29,10 @@ MOVIELENS_100K = Source(
 )
 
 GENRES = (
-    "unknown",
-    "Action",
-    "Adventure",
-    "Animation",
-    "Children's",
-    "Comedy",
-    "Crime",
-    "Documentary",
-    "Drama",
-    "Fantasy",
-    "Film-Noir",
-    "Horror",
-    "Musical",
-    "Mystery",
-    "Romance",
-    "Sci-Fi",
-    "Thriller",
-    "War",
-    "Western",
+    *("unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime"),
+    *("Documentary", "Drama", "Fantasy", "Film-Noir", "Horror", "Musical", "Mystery"),
+    *("Romance", "Sci-Fi", "Thriller", "War", "Western"),
 )
-FIRST_GENRE_FIELD = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,20 +40,20 @@ class MovieLens100K:
     """The MovieLens 100K data; users and items keep their ids, which count from 1."""
 
     ratings: Ratings
-    """All ratings, 1 to 5, in the order of the file; users and items without a rating would count as well."""
+    """All ratings, 1 to 5, in the order of the file."""
     timestamp: Integers = field(repr=False)
-    """When each rating was given, in seconds since 1970 UTC, in the order of ``ratings``."""
-    titles: Words = field(repr=False)
+    """The time of each rating in seconds since 1970 UTC, in the order of ``ratings``."""
+    titles: TextVector = field(repr=False)
     """One title for each of ``ratings.items``, with the year of release."""
     genres: Matrix = field(repr=False)
-    """0/1, one row for each of ``ratings.items`` and one column for each of ``genre_names``."""
+    """0/1, one row for each of ``ratings.items``, one column for each of ``genre_names``."""
     genre_names: tuple[str, ...] = field(repr=False)
     age: Integers = field(repr=False)
-    """In years; this and the next three have one value for each of ``ratings.users``."""
-    gender: Words = field(repr=False)
+    """In years. This and the next three have one value for each of ``ratings.users``."""
+    gender: TextVector = field(repr=False)
     """M or F."""
-    occupation: Words = field(repr=False)
-    zip_code: Words = field(repr=False)
+    occupation: TextVector = field(repr=False)
+    zip_code: TextVector = field(repr=False)
 
     @property
     def digest(self) -> str:
@@ -79,38 +62,50 @@ class MovieLens100K:
         return sha256_of(self.ratings, self.timestamp, self.titles, self.genres, *people)
 
 
+@DATASETS.declare(
+    MOVIELENS_100K.name,
+    label=MOVIELENS_100K.title,
+    summary="100,000 ratings of films with features; for research, not to be redistributed.",
+    traits={"source": MOVIELENS_100K, "record": MovieLens100K},
+)
 def load_movielens_100k(path: PathLike = None) -> MovieLens100K:
-    """The MovieLens 100K data of GroupLens: 100,000 ratings, 1 to 5, by 943 users on 1,682 films, 1997 to 1998.
+    """MovieLens 100K: 100,000 ratings, 1 to 5, by 943 users on 1,682 films, 1997 to 1998.
 
-    The files are looked for in ``path``, else in ``$UNSKEW_DATA`` (the folder itself or its sub-folder ``ml-100k``), else
-    downloaded once from GroupLens with ``pooch`` and checked. Terms: research use with acknowledgement; no redistribution
-    and no commercial use without permission.
+    The files are searched in ``path``, else in ``$UNSKEW_DATA`` (the folder itself or its
+    sub-folder ``ml-100k``), else downloaded once from GroupLens with ``pooch`` and checked.
+    Terms: research use with acknowledgement; no redistribution and no commercial use without
+    permission.
 
-    Source: F. M. Harper, J. A. Konstan. *The MovieLens Datasets: History and Context.* ACM Transactions on Interactive
-    Intelligent Systems 5(4), 2015. https://grouplens.org/datasets/movielens/100k/
+    Source: F. M. Harper, J. A. Konstan. *The MovieLens Datasets: History and Context.* ACM
+    Transactions on Interactive Intelligent Systems 5(4), 2015.
+    https://grouplens.org/datasets/movielens/100k/
     """
     return find_or_download(MOVIELENS_100K, path, _read)
 
 
 def _read(files: Files) -> MovieLens100K:
     log_file, user_file, item_file = files
-    users = Table.read(user_file, delimiter="|", n_fields=5)
-    items = Table.read(item_file, delimiter="|", n_fields=FIRST_GENRE_FIELD + len(GENRES))
-    log = LogFile.read(log_file, n_fields=4, best=5)
-    return MovieLens100K(
-        ratings=log.ratings(users=users.integer_words(0), items=items.integer_words(0)),
-        timestamp=log.table.integers(log.rest[:, 0], field=3),
-        titles=items.words(1),
-        genres=_genres(items),
-        genre_names=GENRES,
-        age=users.integer_words(1),
-        gender=users.words(2),
-        occupation=users.words(3),
-        zip_code=users.words(4),
+    log = read_dataset_table(log_file, ("user", "item", "rating", "timestamp"), delimiter="\t")
+    users = read_dataset_table(
+        user_file, ("user", "age", "gender", "occupation", "zip code"), delimiter="|"
     )
-
-
-def _genres(items: Table) -> Matrix:
-    flags = np.array([line.split("|")[FIRST_GENRE_FIELD:] for line in items.lines])
-    items.require(np.isin(flags, ["0", "1"]), "0 or 1", field=FIRST_GENRE_FIELD)
-    return np.asarray(flags == "1", dtype=np.float64)
+    items = read_dataset_table(
+        item_file,
+        ("item", "title", "release date", "video release date", "address", *GENRES),
+        delimiter="|",
+    )
+    genres = items.matrix(GENRES)
+    items.require(np.isin(genres, (0, 1)), "0 or 1", *GENRES)
+    return MovieLens100K(
+        ratings=log.ratings(
+            users=users.integers("user"), items=items.integers("item"), max_rating=5
+        ),
+        timestamp=log.integers("timestamp"),
+        titles=items.text("title"),
+        genres=genres,
+        genre_names=GENRES,
+        age=users.integers("age"),
+        gender=users.text("gender"),
+        occupation=users.text("occupation"),
+        zip_code=users.text("zip code"),
+    )

@@ -1,1 +1,1 @@
-"""How far propensities can be trusted: their weights, their fit to what was observed, the balance they bring, their reach."""
+"""How far propensities can be trusted: weights, fit over all cells, balance and coverage."""

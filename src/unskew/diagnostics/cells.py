@@ -1,87 +1,172 @@
-"""All cells, observed or not: each of them, or every observed one and a uniform sample of the others."""
+"""Propensities of all cells, observed and unobserved, or of a sample of the unobserved ones."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
+import numpy.typing as npt
 
-from unskew.data.cells import Cells, are_among, observed_cells
+from unskew.data.cells import all_or_sampled_cells, drop_observed, user_and_item
+from unskew.data.frames import is_frame
+from unskew.data.ids import format_id
+from unskew.data.propensities import (
+    Propensities,
+    PropensitiesLike,
+    PropensityPredictor,
+    as_propensities,
+)
 from unskew.data.ratings import Ratings
+from unskew.errors import BadPropensityError
 from unskew.types import IntVector, Vector
+
+Seed: TypeAlias = int | np.random.Generator | None
+PredictCells: TypeAlias = Callable[[IntVector, IntVector], npt.ArrayLike]
+"""P of cells, given the codes of their users and items in the log."""
+
+
+@runtime_checkable
+class PairPredictor(Protocol):
+    """A fitted model that predicts the propensity of any pair of ids."""
+
+    def predict_pairs(self, users: npt.ArrayLike, items: npt.ArrayLike, /) -> npt.ArrayLike:
+        """One propensity for each pair."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Unobserved:
-    """Cells without a rating, by codes of the log."""
+class PropensitySource:
+    """Propensities of one model: of the logged cells, and of any others that it can predict."""
+
+    name: str
+    observed: Propensities
+    predict: PredictCells | None = None
+    """None if only logged cells have a propensity."""
+    limitation: str = ""
+    """Why unobserved cells have no propensity."""
+
+    @classmethod
+    def read(cls, name: str, propensities: PropensitiesLike, log: Ratings) -> PropensitySource:
+        """Tell apart a model of pairs, a model of logged cells, a matrix, and a list of values."""
+        observed = as_propensities(log, propensities)
+        if isinstance(propensities, PropensityPredictor):
+            kind = type(propensities).__name__
+            if getattr(propensities, "sees_ratings", False):
+                limitation = f"{kind} needs ratings, which unobserved cells do not have"
+                return cls(name, observed, limitation=limitation)
+            if not isinstance(propensities, PairPredictor):
+                limitation = f"{kind} has no method predict_pairs(users, items)"
+                return cls(name, observed, limitation=limitation)
+            predict_pairs = propensities.predict_pairs
+            return cls(
+                name,
+                observed,
+                lambda user, item: predict_pairs(log.users[user], log.items[item]),
+            )
+        if is_frame(propensities) or np.ndim(propensities) == 2:
+            matrix = np.asarray(propensities)
+            return cls(name, observed, lambda user, item: matrix[user, item])
+        return cls(name, observed, limitation="only values of the logged cells were passed")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnobservedCells:
+    """Cells without a rating, by codes of the log: all of them, or a sample."""
 
     user: IntVector
     item: IntVector
-    stands_for: float
-    """How many unobserved cells each of these stands for: 1 where they are all there."""
+    multiplicity: float
+    """How many unobserved cells each of these represents: 1 if all are listed."""
     is_sample: bool
 
     @classmethod
-    def of(cls, log: Ratings, *, max_cells: int, random_state: int) -> Unobserved:
-        """All, where the log has at most ``max_cells`` cells; else what is unobserved of that many, drawn with replacement."""
-        logged = observed_cells(log)
+    def of(cls, log: Ratings, *, max_cells: int, random_state: Seed) -> UnobservedCells:
+        """All, if the log has at most ``max_cells`` cells; else the unobserved of that many draws.
+
+        The draws are uniform over all cells, with replacement.
+        """
+        rng = np.random.default_rng(random_state)
+        cells = drop_observed(all_or_sampled_cells(log.n_cells, max_cells, rng), log)
+        multiplicity = (log.n_cells - len(log)) / max(cells.size, 1)
         is_sample = log.n_cells > max_cells
-        cell = (
-            _drawn(logged, log.n_cells, max_cells, random_state)
-            if is_sample
-            else _others(logged, log.n_cells)
-        )
-        user, item = (part.astype(np.int32) for part in np.divmod(cell, log.n_items))
-        return cls(user, item, (log.n_cells - len(log)) / max(cell.size, 1), is_sample)
+        return cls(*user_and_item(cells, log.n_items), multiplicity, is_sample)
+
+    def predict(self, source: PropensitySource, log: Ratings) -> CellPropensities | None:
+        """Propensities of the logged cells and of these; None if the source has none for these."""
+        if source.predict is None:
+            return None
+        values = np.asarray(source.predict(self.user, self.item), dtype=np.float64)
+        self._check(values, source.name, log)
+        return CellPropensities(source.observed.values, values, self.multiplicity, self.is_sample)
+
+    def _check(self, values: Vector, name: str, log: Ratings) -> None:
+        if values.shape != self.user.shape:
+            raise BadPropensityError(
+                f"{name!r} returned propensities of shape {values.shape} "
+                f"for {self.user.size:,} pairs.",
+                parameter="propensities",
+                remedy="Return one number for each pair of user and item.",
+            )
+        is_valid = (values >= 0) & (values <= 1)
+        if not is_valid.all():
+            first = int(is_valid.argmin())
+            user, item = log.users[self.user[first]], log.items[self.item[first]]
+            where = f"user {format_id(user)}, item {format_id(item)}"
+            raise BadPropensityError(
+                f"{name!r}: {int((~is_valid).sum()):,} of {values.size:,} propensities of "
+                f"unobserved cells are outside [0, 1]; the first is {values[first]} at {where}.",
+                parameter="propensities",
+                value=float(values[first]),
+                where=where,
+            )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Chances:
-    """P of every observed cell and of the unobserved ones, or of a sample of these."""
+class CellPropensities:
+    """P of every observed cell, and of the unobserved cells or a sample of them."""
 
     observed: Vector
     unobserved: Vector
-    stands_for: float
+    multiplicity: float
+    """How many unobserved cells each value of ``unobserved`` represents."""
     is_sample: bool
 
     @property
     def n_cells(self) -> int:
-        """Observed and unobserved ones."""
-        return self.observed.size + round(self.stands_for * self.unobserved.size)
+        """The number of all cells, observed and unobserved."""
+        return self.observed.size + round(self.multiplicity * self.unobserved.size)
 
     @property
-    def all(self) -> Vector:
-        """Observed cells first."""
+    def values(self) -> Vector:
+        """P of observed cells, then of unobserved ones."""
         return np.concatenate([self.observed, self.unobserved])
 
     @property
     def weight(self) -> Vector:
-        """How many cells each of ``all`` stands for."""
-        return np.repeat([1.0, self.stands_for], [self.observed.size, self.unobserved.size])
+        """How many cells each of ``values`` represents."""
+        return self._repeat(1.0, self.multiplicity)
 
     @property
     def is_observed(self) -> Vector:
-        """O of each of ``all``."""
-        return np.repeat([1.0, 0.0], [self.observed.size, self.unobserved.size])
+        """O of each of ``values``: 1 for observed cells and 0 for others."""
+        return self._repeat(1.0, 0.0)
 
     def mean(self, observed: Vector, unobserved: Vector) -> tuple[float, float | None]:
-        """The mean over all cells of a number known for each of these, and its standard error where they are a sample."""
-        total = float(observed.sum()) + self.stands_for * float(unobserved.sum())
+        """The mean over all cells of one number per cell, and its standard error.
+
+        The error is None if ``unobserved`` is not a sample.
+        """
+        total = float(observed.sum()) + self.multiplicity * float(unobserved.sum())
+        mean = total / self.n_cells
         if not self.is_sample:
-            return total / self.n_cells, None
-        spread = float(unobserved.std(ddof=1)) if unobserved.size > 1 else 0.0
-        return total / self.n_cells, self.stands_for * math.sqrt(
-            unobserved.size
-        ) * spread / self.n_cells
+            return mean, None
+        deviation = float(unobserved.std(ddof=1)) if unobserved.size > 1 else 0.0
+        total_error = self.multiplicity * math.sqrt(unobserved.size) * deviation
+        return mean, total_error / self.n_cells
 
-
-def _others(logged: Cells, n_cells: int) -> Cells:
-    is_missing = np.ones(n_cells, dtype=bool)
-    is_missing[logged] = False
-    return np.flatnonzero(is_missing)
-
-
-def _drawn(logged: Cells, n_cells: int, n_draws: int, random_state: int) -> Cells:
-    cell = np.random.default_rng(random_state).integers(0, n_cells, n_draws)
-    return np.compress(~are_among(cell, logged), cell)
+    def _repeat(self, of_observed: float, of_unobserved: float) -> Vector:
+        counts = [self.observed.size, self.unobserved.size]
+        return np.repeat([of_observed, of_unobserved], counts)

@@ -1,350 +1,290 @@
-"""What :func:`unskew.diagnose` returns."""
+"""The result of :func:`unskew.diagnose`."""
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
-from pathlib import Path
 from textwrap import fill
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from unskew.data.frames import make_frame
-from unskew.data.result import describe_json
+from unskew.data.result import Result
 from unskew.data.universe import Universe
-from unskew.diagnostics.balance import Balance
-from unskew.diagnostics.calibration import Calibration
 from unskew.diagnostics.coverage import Coverage
-from unskew.diagnostics.fit import Fit
-from unskew.diagnostics.truth import Accuracy
-from unskew.diagnostics.weights import Weights
-from unskew.errors import UnknownNameError, UsageError
-from unskew.plugins import load_report_function
+from unskew.diagnostics.fit import Calibration, PropensityAccuracy, PropensityFit
+from unskew.diagnostics.weighting import CovariateBalance, WeightDistribution
+from unskew.errors import PropensityWarning, UnknownNameError, UsageError
 from unskew.tables import count_noun, html_table, text_table
 
 Value: TypeAlias = float | int | str | None
-PANELS = ("weights", "calibration", "balance")
-PAGE = 80
+PAGE_WIDTH = 80
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DiagnosisRow:
-    """All that was measured of one model's propensities; None where it is not defined."""
+    """What was measured for one model's propensities; None if it could not be."""
 
     name: str
-    weights: Weights
-    fit: Fit | None = None
+    weights: WeightDistribution
+    fit: PropensityFit | None = None
     calibration: Calibration | None = None
-    balance: Balance | None = None
-    accuracy: Accuracy | None = None
-    notes: tuple[str, ...] = ()
-    """What could not be measured, and why."""
+    balance: CovariateBalance | None = None
+    accuracy: PropensityAccuracy | None = None
+    limitation: str = ""
+    """Why fit and calibration could not be measured."""
 
-    def warning_texts(self) -> Iterator[str]:
-        """What is wrong, with the numbers and what to do."""
+    def warnings(self) -> Iterator[PropensityWarning]:
+        """One warning for each thing that looks wrong."""
         for part in (self.weights, self.fit, self.calibration, self.balance):
             if part is not None:
-                yield from part.warning_texts()
+                yield from part.warnings()
 
     def measures(self) -> dict[str, Value]:
         """Every number by its name."""
-        return {measure.name: measure.of(self) for measure in MEASURES}
+        return {measure.name: measure.read(self) for measure in MEASURES}
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A number that is read off a checkup."""
+    """A number of a :class:`DiagnosisRow`."""
 
     name: str
     label: str | None
-    """As the table calls it; None where it leaves it out."""
-    of: Callable[[DiagnosisRow], Value]
+    """The label in the printed table; None if the table does not show it."""
+    path: str
+    """Where the row has the number, such as ``fit.brier``."""
 
-
-def _part(part: str, name: str) -> Callable[[DiagnosisRow], Value]:
-    """Reads ``checkup.part.name``, None where there is no such part."""
-
-    def read(checkup: DiagnosisRow) -> Value:
-        value: Value = getattr(getattr(checkup, part), name, None)
-        return value
-
-    return read
-
-
-def _quantile(place: int) -> Callable[[DiagnosisRow], Value]:
-    return lambda checkup: checkup.weights.quantiles[place]
+    def read(self, row: DiagnosisRow) -> Value:
+        """The number; None if the row does not have this part."""
+        value: Any = row
+        for attribute in self.path.split("."):
+            value = None if value is None else getattr(value, attribute)
+        number: Value = value
+        return number
 
 
 MEASURES = (
-    Measure("n_observed", "observed cells", lambda checkup: checkup.weights.health.n_observed),
+    Measure("n_observed", "observed cells", "weights.summary.n_observed"),
     Measure(
         "effective_sample_size",
         "effective sample size",
-        lambda checkup: checkup.weights.health.effective_sample_size,
+        "weights.summary.effective_sample_size",
     ),
-    Measure(
-        "sample_share",
-        "  as a share of the log",
-        lambda checkup: checkup.weights.health.sample_share,
-    ),
-    Measure(
-        "mass_of_weights",
-        "sum of 1/P / number of cells (1)",
-        lambda checkup: checkup.weights.health.mass_ratio,
-    ),
-    Measure("weight_min", "weight 1/P: smallest", _quantile(0)),
-    Measure("weight_median", "  median", _quantile(1)),
-    Measure("weight_90", "  90 %", _quantile(2)),
-    Measure("weight_99", "  99 %", _quantile(3)),
-    Measure("weight_max", "  largest", _quantile(4)),
-    Measure(
-        "top_share", "  held by the heaviest 1 %", lambda checkup: checkup.weights.health.top_share
-    ),
-    Measure(
-        "largest_share",
-        "  held by the heaviest cell",
-        lambda checkup: checkup.weights.largest_share,
-    ),
-    Measure("log_loss", "log-loss", _part("fit", "log_loss")),
-    Measure("log_loss_error", "  standard error", _part("fit", "log_loss_error")),
-    Measure("brier", "Brier score", _part("fit", "brier")),
-    Measure("brier_error", "  standard error", _part("fit", "brier_error")),
-    Measure("slope", "calibration slope (1)", _part("calibration", "slope")),
-    Measure("intercept", "calibration intercept (0)", _part("calibration", "intercept")),
-    Measure("calibration_error", "calibration error, 10 bins", _part("calibration", "error")),
-    Measure("mass_of_propensities", "sum of P / number observed (1)", _part("fit", "mass_ratio")),
-    Measure("mass_of_propensities_error", "  standard error", _part("fit", "mass_ratio_error")),
-    Measure("asam_before", "imbalance (ASAM) before", _part("balance", "asam_before")),
-    Measure("asam", "  after weighting", _part("balance", "asam")),
-    Measure("worst_difference", "  worst covariate", _part("balance", "worst_difference")),
-    Measure("worst_covariate", None, _part("balance", "worst_covariate")),
-    Measure("floor", None, _part("fit", "floor")),
-    Measure("share_below", "share of cells with next to no chance", _part("fit", "share_below")),
-    Measure("smallest", "smallest P of all cells", _part("fit", "smallest")),
-    Measure("relative_error", "relative error of P", _part("accuracy", "relative_error")),
-    Measure("bias_bound", "bias bound (Thm 5.2)", _part("accuracy", "bias_bound")),
+    Measure("sample_share", "  as a share of the log", "weights.summary.sample_share"),
+    Measure("mass_of_weights", "sum of 1/P / number of cells (1)", "weights.summary.mass_ratio"),
+    Measure("weight_min", "weight 1/P: smallest", "weights.quantiles.smallest"),
+    Measure("weight_median", "  median", "weights.quantiles.median"),
+    Measure("weight_90", "  90 %", "weights.quantiles.q90"),
+    Measure("weight_99", "  99 %", "weights.quantiles.q99"),
+    Measure("weight_max", "  largest", "weights.quantiles.largest"),
+    Measure("top_share", "  share of the heaviest 1 %", "weights.summary.top_share"),
+    Measure("largest_share", "  share of the heaviest cell", "weights.largest_share"),
+    Measure("log_loss", "log-loss", "fit.log_loss"),
+    Measure("log_loss_error", "  standard error", "fit.log_loss_error"),
+    Measure("brier", "Brier score", "fit.brier"),
+    Measure("brier_error", "  standard error", "fit.brier_error"),
+    Measure("slope", "calibration slope (1)", "calibration.slope"),
+    Measure("intercept", "calibration intercept (0)", "calibration.intercept"),
+    Measure("calibration_error", "calibration error, 10 bins", "calibration.error"),
+    Measure("mass_of_propensities", "sum of P / number observed (1)", "fit.mass_ratio"),
+    Measure("mass_of_propensities_error", "  standard error", "fit.mass_ratio_error"),
+    Measure("asam_before", "imbalance (ASAM): before", "balance.asam_before"),
+    Measure("asam", "  after weighting", "balance.asam"),
+    Measure("worst_difference", "  worst covariate", "balance.worst_difference"),
+    Measure("worst_covariate", None, "balance.worst_covariate"),
+    Measure("floor", None, "fit.floor"),
+    Measure("share_below", "share of cells with P below the floor", "fit.share_below"),
+    Measure("smallest", "smallest P of all cells", "fit.smallest"),
+    Measure("relative_error", "relative error of P", "accuracy.relative_error"),
+    Measure("bias_bound", "bias bound (Thm 5.2)", "accuracy.bias_bound"),
 )
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Diagnosis:
-    """How far one or several models' propensities can be trusted, for one log."""
+class Diagnosis(Result):
+    """How far the propensities of one or several models can be trusted, for one log."""
 
-    checkups: tuple[DiagnosisRow, ...]
+    kind: ClassVar[str] = "diagnosis"
+    rows: tuple[DiagnosisRow, ...]
+    """One row for each model."""
     coverage: Coverage
     universe: Universe | None
     notes: tuple[str, ...] = ()
-    """How the numbers over all cells were made, and what could not be measured."""
+    """How the numbers over all cells were computed, and what could not be measured."""
     warnings: tuple[str, ...] = ()
-    """What is wrong, with the numbers and what to do."""
+    """What looks wrong, with the numbers and a remedy."""
     backend: str | None = None
 
     def __getitem__(self, name: str) -> DiagnosisRow:
-        for checkup in self.checkups:
-            if checkup.name == name:
-                return checkup
+        for row in self.rows:
+            if row.name == name:
+                return row
         raise UnknownNameError("model of this diagnosis", name, self.models)
 
     @property
     def models(self) -> tuple[str, ...]:
         """Names of the models."""
-        return tuple(checkup.name for checkup in self.checkups)
+        return tuple(row.name for row in self.rows)
 
     @property
     def calibration(self) -> Any:
         """A frame of the calibration curves: model, bin, predicted, observed, count."""
-        rows = [
-            (each.name, each.calibration) for each in self.checkups if each.calibration is not None
-        ]
-        _require(
-            rows,
-            "calibration",
-            "a model or a matrix that tells the propensities of all cells, and universe=...",
-        )
-        bins = [(name, place, curve) for name, curve in rows for place in range(curve.count.size)]
-        return make_frame(
-            {
-                "model": [name for name, _, _ in bins],
-                "bin": [place for _, place, _ in bins],
-                "predicted": [float(curve.predicted[place]) for _, place, curve in bins],
-                "observed": [float(curve.observed[place]) for _, place, curve in bins],
-                "count": [float(curve.count[place]) for _, place, curve in bins],
-            },
-            self.backend,
-        )
+        parts = {row.name: row.calibration for row in self.rows if row.calibration is not None}
+        if not parts:
+            raise UsageError(
+                "no calibration was measured.",
+                remedy="Call diagnose with `universe=(n_users, n_items)` and with a matrix or a "
+                "model that predicts the propensities of all cells.",
+            )
+        tables = {
+            name: {"bin": list(range(curve.count.size))} | curve.to_columns()
+            for name, curve in parts.items()
+        }
+        return make_frame(_stack_tables(tables), self.backend)
 
     @property
     def balance(self) -> Any:
         """A frame of standardised mean differences: model, covariate, before, after."""
-        rows = [(each.name, each.balance) for each in self.checkups if each.balance is not None]
-        _require(rows, "balance", "user_features=..., item_features=..., or both")
-        pairs = [(name, place, found) for name, found in rows for place in range(len(found.names))]
-        return make_frame(
-            {
-                "model": [name for name, _, _ in pairs],
-                "covariate": [found.names[place] for _, place, found in pairs],
-                "before": [float(found.before[place]) for _, place, found in pairs],
-                "after": [float(found.after[place]) for _, place, found in pairs],
-            },
-            self.backend,
-        )
+        parts = {row.name: row.balance for row in self.rows if row.balance is not None}
+        if not parts:
+            raise UsageError(
+                "no balance was measured.",
+                remedy="Call diagnose with `user_features`, `item_features`, or both.",
+            )
+        tables = {name: balance.to_columns() for name, balance in parts.items()}
+        return make_frame(_stack_tables(tables), self.backend)
 
     def to_columns(self) -> dict[str, list[Any]]:
-        """One row a model: its name and every measure, None where it is not defined."""
-        rows = [checkup.measures() for checkup in self.checkups]
+        """One row per model: its name and every measure, None if it could not be measured."""
+        measures = [row.measures() for row in self.rows]
         return {"model": list(self.models)} | {
-            name: [row[name] for row in rows] for name in rows[0]
+            name: [values[name] for values in measures] for name in measures[0]
         }
 
-    def to_frame(self, backend: str | None = None) -> Any:
-        """One row a model, one column a measure, as a data frame of the caller's own library, or of the named one."""
-        return make_frame(self.to_columns(), backend or self.backend)
-
-    def to_json(self) -> str:
-        """All measures, curves and balances, what the log covers, and the warnings; null where not defined or not finite."""
-        return json.dumps(
-            describe_json("diagnosis")
-            | {
-                "universe": None
-                if self.universe is None
-                else [self.universe.n_users, self.universe.n_items],
-                "coverage": asdict(self.coverage),
-                "models": [_as_json(checkup) for checkup in self.checkups],
-                "notes": list(self.notes),
-                "warnings": list(self.warnings),
-            }
-        )
-
-    def to_html(self, path: str | Path) -> Path:
-        """Weights, calibration, balance and reach, as one HTML file that needs nothing else. Returns its path."""
-        page: Path = load_report_function("write_page")(self.to_json(), path)
-        return page
+    def to_record(self) -> dict[str, Any]:
+        """Measures, curves, balances, coverage and warnings; None if not measured or infinite."""
+        universe = self.universe
+        return {
+            "universe": None if universe is None else [universe.n_users, universe.n_items],
+            "coverage": asdict(self.coverage),
+            "models": [_row_record(row) for row in self.rows],
+            "notes": list(self.notes),
+            "warnings": list(self.warnings),
+        }
 
     def plot(self, ax: Any = None, *, panels: Sequence[str] | str | None = None) -> Any:
-        """Panels ``weights``, ``calibration`` and ``balance``, by default all that were measured; returns the matplotlib figure.
+        """Draw ``weights``, ``calibration`` and ``balance``, by default all that were measured.
 
-        ``ax`` takes an axes for each panel, to draw into a figure of your own.
+        Returns the matplotlib figure. ``ax`` takes one matplotlib axes for each panel.
         """
-        there = {
+        is_measured = {
             "weights": True,
-            "calibration": any(each.calibration for each in self.checkups),
-            "balance": self._has_balance,
+            "calibration": any(row.calibration is not None for row in self.rows),
+            "balance": any(row.balance is not None for row in self.rows),
         }
-        asked = (
-            (panels,)
-            if isinstance(panels, str)
-            else tuple(panels or (name for name, is_there in there.items() if is_there))
-        )
-        for panel in asked:
-            if panel not in there:
-                raise UnknownNameError("panel", panel, there)
-            if not there[panel]:
+        default = [name for name, measured in is_measured.items() if measured]
+        chosen = (panels,) if isinstance(panels, str) else tuple(panels or default)
+        for panel in chosen:
+            if panel not in is_measured:
+                raise UnknownNameError("panel", panel, is_measured)
+            if not is_measured[panel]:
                 raise UsageError(
-                    f"there is no {panel} to draw: it was not measured for any model. The table says why."
+                    f"the panel {panel!r} cannot be drawn: it was not measured for any model.",
+                    parameter="panels",
+                    value=panel,
+                    remedy="The notes of the diagnosis say why.",
                 )
-        return load_report_function("draw")("diagnosis", self, ax, panels=asked)
-
-    @property
-    def _has_balance(self) -> bool:
-        return any(each.balance is not None for each in self.checkups)
+        return self._draw(ax, panels=chosen)
 
     def __repr__(self) -> str:
-        tables = (text_table(columns) for columns in self._shown(PAGE))
+        tables = (text_table(columns) for columns in self._tables(PAGE_WIDTH))
         footer = (
-            fill(line, PAGE, subsequent_indent="  ", break_on_hyphens=False)
-            for line in self._footer()
+            fill(text, PAGE_WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+            for text in self._footer()
         )
         return "\n\n".join(tables) + "\n" + "\n".join(footer)
 
     def _repr_html_(self) -> str:
-        (columns,) = self._shown(None)
-        return html_table(columns) + "".join(f"<p>{escape(line)}</p>" for line in self._footer())
+        (columns,) = self._tables(math.inf)
+        return html_table(columns) + "".join(f"<p>{escape(text)}</p>" for text in self._footer())
 
-    def _shown(self, width: int | None) -> Iterator[dict[str, list[object]]]:
-        """Measures down, models across; those that no model has are left out, and models go on below where the page ends."""
-        found = [checkup.measures() for checkup in self.checkups]
-        rows = [
+    def _tables(self, max_width: float) -> Iterator[dict[str, list[object]]]:
+        """Tables with measures as rows and models as columns, as many tables as the width needs.
+
+        Measures that no model has are not shown.
+        """
+        measures = [row.measures() for row in self.rows]
+        shown = [
             measure
             for measure in MEASURES
-            if measure.label and any(each[measure.name] is not None for each in found)
+            if measure.label and any(values[measure.name] is not None for values in measures)
         ]
-        labels: dict[str, list[object]] = {"": [measure.label for measure in rows]}
-        columns = {
-            checkup.name: [_shown_value(each[measure.name]) for measure in rows]
-            for checkup, each in zip(self.checkups, found, strict=True)
-        }
-        page = dict(labels)
-        for name, column in columns.items():
-            if width is not None and len(page) > 1 and _width(page | {name: column}) > width:
-                yield page
-                page = dict(labels)
-            page[name] = column
-        yield page
+        labels: dict[str, list[object]] = {"": [measure.label for measure in shown]}
+        table = dict(labels)
+        for name, values in zip(self.models, measures, strict=True):
+            column = {name: [_format_value(values[measure.name]) for measure in shown]}
+            if len(table) > 1 and _text_width(table | column) > max_width:
+                yield table
+                table = dict(labels)
+            table |= column
+        yield table
 
     def _footer(self) -> Iterator[str]:
-        where = "a universe that is not known" if self.universe is None else str(self.universe)
-        yield f"{count_noun(self.checkups[0].weights.health.n_observed, 'observed cell')} of {where}; right values in brackets"
+        n_observed = count_noun(self.rows[0].weights.summary.n_observed, "observed cell")
+        universe = "an unknown universe" if self.universe is None else str(self.universe)
+        yield f"{n_observed} of {universe}; ideal values in parentheses"
         yield f"never observed: {self.coverage}"
-        for name, models in self._worst().items():
-            yield f"farthest off after weighting: {name} ({', '.join(models)})"
-        floor = next((each.fit.floor for each in self.checkups if each.fit is not None), None)
+        for covariate, models in self._models_by_worst_covariate().items():
+            yield f"largest difference after weighting: {covariate} ({', '.join(models)})"
+        floor = next((row.fit.floor for row in self.rows if row.fit is not None), None)
         if floor is not None:
-            yield f"next to no chance: P below {floor:.3g}"
+            yield f"the floor is {floor:.3g}"
         yield from self.notes
-        yield from (f"warning: {warning}" for warning in self.warnings)
+        yield from (f"warning: {text}" for text in self.warnings)
 
-    def _worst(self) -> dict[str, list[str]]:
-        """Models by the covariate that is farthest off after weighting."""
+    def _models_by_worst_covariate(self) -> dict[str, list[str]]:
         models: dict[str, list[str]] = {}
-        for each in self.checkups:
-            if each.balance is not None:
-                models.setdefault(each.balance.worst_covariate, []).append(each.name)
+        for row in self.rows:
+            if row.balance is not None:
+                models.setdefault(row.balance.worst_covariate, []).append(row.name)
         return models
 
 
-def _require(rows: Sequence[object], what: str, needs: str) -> None:
-    if not rows:
-        raise UsageError(f"no {what} was measured: diagnose() needs {needs}.")
+def _stack_tables(tables: dict[str, dict[str, list[Any]]]) -> dict[str, list[Any]]:
+    """The tables of the models below one another, with a column of the model's name."""
+    names = next(iter(tables.values()))
+    stacked = {
+        name: [value for table in tables.values() for value in table[name]] for name in names
+    }
+    size = {model: len(next(iter(table.values()))) for model, table in tables.items()}
+    return {"model": [model for model in tables for _ in range(size[model])]} | stacked
 
 
-def _shown_value(value: Value) -> object:
+def _format_value(value: Value) -> object:
     if value is None:
         return "-"
     return round(value) if isinstance(value, float) and 1000 <= value < math.inf else value
 
 
-def _width(columns: dict[str, list[object]]) -> int:
+def _text_width(columns: dict[str, list[object]]) -> int:
     return max(map(len, text_table(columns).splitlines()))
 
 
-def _as_json(checkup: DiagnosisRow) -> dict[str, Any]:
-    curve, balance = checkup.calibration, checkup.balance
+def _row_record(row: DiagnosisRow) -> dict[str, Any]:
     return {
-        "model": checkup.name,
-        "measures": {name: _finite(value) for name, value in checkup.measures().items()},
-        "calibration": None
-        if curve is None
-        else {
-            "predicted": curve.predicted.tolist(),
-            "observed": curve.observed.tolist(),
-            "count": curve.count.tolist(),
-        },
-        "balance": None
-        if balance is None
-        else {
-            "covariate": list(balance.names),
-            "before": balance.before.tolist(),
-            "after": balance.after.tolist(),
-        },
+        "model": row.name,
+        "measures": {name: _finite_or_none(value) for name, value in row.measures().items()},
+        "calibration": None if row.calibration is None else row.calibration.to_columns(),
+        "balance": None if row.balance is None else row.balance.to_columns(),
         "weight_curve": {
-            "rows": checkup.weights.rows.tolist(),
-            "held": checkup.weights.held.tolist(),
+            "rows": row.weights.row_share.tolist(),
+            "held": row.weights.weight_share.tolist(),
         },
-        "notes": list(checkup.notes),
+        "notes": [row.limitation] if row.limitation else [],
     }
 
 
-def _finite(value: Value) -> Value:
+def _finite_or_none(value: Value) -> Value:
     return None if isinstance(value, float) and not math.isfinite(value) else value

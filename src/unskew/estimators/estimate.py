@@ -1,4 +1,4 @@
-"""What an estimator says: a value for each model, how they vary together, and what follows from that."""
+"""The result of an estimator: a value for each model, their covariance, and intervals."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from scipy import special
 from unskew.errors import UsageError
 from unskew.types import Matrix, Vector
 
+ROUNDING = 1e-12
+"""Differences and standard errors below this share of the largest risk are rounding errors."""
+
 
 @dataclass(frozen=True, slots=True)
 class Interval:
@@ -21,30 +24,27 @@ class Interval:
     low: float
     high: float
     p_value: float
-    """Two-sided, for the value being zero."""
-
-
-ROUNDING = 1e-12
-"""Differences and standard errors below this share of the risks themselves are rounding."""
+    """Two-sided, for the hypothesis that the true value is zero."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimate:
-    """The risks of k models judged on the same cells. Their covariance makes every difference a paired one."""
+    """The risks of k models on the same cells. Their covariance makes differences paired."""
 
     value: Vector
     covariance: Matrix
     n_clusters: int | None = None
-    """Independent units behind the covariance, where that may be a small number: Student's t instead of the normal."""
+    """The number of clusters behind the covariance: intervals use Student's t. None: normal."""
     n_left_out: int = 0
-    """Users or items that the mean leaves out, for want of data."""
+    """Users or items that the mean leaves out because they have no weight."""
     replicates: Matrix | None = None
-    """Bootstrap replicates, one row a resample; then intervals and p-values come from them."""
+    """Bootstrap replicates, one row for each resample; intervals and p-values come from them."""
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.value).all() and np.isfinite(self.covariance).all()):
             raise UsageError(
-                "an estimate overflowed: weights or deltas are too large for double precision. Rescale or clip them."
+                "an estimate overflowed: weights or deltas are too large for double precision.",
+                remedy="Rescale the ratings and predictions, or clip the weights.",
             )
 
     def of(self, model: int, *, level: float) -> Interval:
@@ -52,23 +52,21 @@ class Estimate:
         return self._interval(np.eye(self.value.size)[model], level)
 
     def difference(self, first: int, second: int, *, level: float) -> Interval:
-        """Risk of ``first`` minus risk of ``second``, paired cell by cell."""
+        """The risk of ``first`` minus the risk of ``second``, paired cell by cell."""
         unit = np.eye(self.value.size)
         return self._interval(unit[first] - unit[second], level)
 
     def _interval(self, contrast: Vector, level: float) -> Interval:
-        value = self._unless_rounding(float(contrast @ self.value))
-        std_error = self._unless_rounding(
-            math.sqrt(max(float(contrast @ self.covariance @ contrast), 0.0))
-        )
+        value = self._zero_if_rounding(float(contrast @ self.value))
+        variance = max(float(contrast @ self.covariance @ contrast), 0.0)
+        std_error = self._zero_if_rounding(math.sqrt(variance))
         if self.replicates is not None:
-            return _from_replicates(self.replicates @ contrast, value, std_error, level)
+            return _percentile_interval(self.replicates @ contrast, value, std_error, level)
         reach = self._quantile((1 + level) / 2) * std_error
-        return Interval(
-            value, std_error, value - reach, value + reach, self._p_value(value, std_error)
-        )
+        p_value = self._p_value(value, std_error)
+        return Interval(value, std_error, value - reach, value + reach, p_value)
 
-    def _unless_rounding(self, number: float) -> float:
+    def _zero_if_rounding(self, number: float) -> float:
         return 0.0 if abs(number) <= ROUNDING * float(np.abs(self.value).max()) else number
 
     def _quantile(self, probability: float) -> float:
@@ -80,18 +78,16 @@ class Estimate:
         if std_error == 0.0:
             return float(value == 0.0)
         score = -abs(value) / std_error
-        tail = (
-            special.ndtr(score)
-            if self.n_clusters is None
-            else special.stdtr(self.n_clusters - 1, score)
-        )
-        return float(2 * tail)
+        if self.n_clusters is None:
+            return float(2 * special.ndtr(score))
+        return float(2 * special.stdtr(self.n_clusters - 1, score))
 
 
-def _from_replicates(replicates: Vector, value: float, std_error: float, level: float) -> Interval:
-    """Percentiles, and twice the share of replicates on the rarer side of zero."""
+def _percentile_interval(
+    replicates: Vector, value: float, std_error: float, level: float
+) -> Interval:
+    """Percentiles; the p-value is twice the share of replicates on the rarer side of zero."""
     low, high = np.quantile(replicates, [(1 - level) / 2, (1 + level) / 2])
-    rarer = min(int((replicates <= 0).sum()), int((replicates >= 0).sum()))
-    return Interval(
-        value, std_error, float(low), float(high), min(1.0, 2 * (1 + rarer) / (1 + replicates.size))
-    )
+    n_rarer = min(int((replicates <= 0).sum()), int((replicates >= 0).sum()))
+    p_value = min(1.0, 2 * (1 + n_rarer) / (1 + replicates.size))
+    return Interval(value, std_error, float(low), float(high), p_value)

@@ -1,28 +1,34 @@
-"""How far an estimate can be off when each propensity is known only up to a factor in its odds.
+"""The extreme weights if each propensity is known only up to a factor in its odds.
 
-The true odds of every observed cell lie within [odds / Gamma, odds * Gamma], odds = P / (1 - P), each cell by itself. Since
-1/P = 1 + 1/odds, its weight w = 1/P lies within
+The true odds of each observed cell, P / (1 - P), lie within [odds / Gamma, odds * Gamma]. Since
+1/P = 1 + 1/odds, the weight w = 1/P lies within
 
     [1 + (w - 1) / Gamma, 1 + (w - 1) * Gamma]
 
-and the estimate, linear in the weights or a ratio of two such sums, is most extreme at a corner of that box.
+An estimate is linear in the weights or a ratio of two linear functions, so it is largest at a
+corner of this box.
 """
 
 from __future__ import annotations
+
+from typing import TypeAlias
 
 import numpy as np
 
 from unskew.estimators.sums import Clusters
 from unskew.types import BoolVector, Vector
 
+Bounds: TypeAlias = tuple[Vector, Vector]
+"""The least and the largest weight of each cell."""
 
-def weight_range(weight: Vector, odds_error: float) -> tuple[Vector, Vector]:
-    """The least and the largest weight of each cell whose odds may be off by the factor ``odds_error`` >= 1."""
+
+def weight_range(weight: Vector, odds_error: float) -> Bounds:
+    """The least and the largest weight of each cell if odds are off by ``odds_error`` >= 1."""
     return 1.0 + (weight - 1.0) / odds_error, 1.0 + (weight - 1.0) * odds_error
 
 
 def largest_sum(delta: Vector, low: Vector, high: Vector) -> Vector:
-    """The weights within [low, high] that make sum w delta largest: each term goes to its own end."""
+    """The weights within [low, high] at which sum w delta is largest."""
     return np.where(delta > 0, high, low)
 
 
@@ -34,31 +40,32 @@ def largest_ratio(
     base: Vector | None = None,
     groups: Clusters | None = None,
 ) -> Vector:
-    """The weights within [low, high] that make sum w delta / sum w base largest; with groups, the ratio of each group.
+    """The weights within [low, high] at which sum w delta / sum w base is largest.
 
-    At the largest ratio R they are ``high`` where delta > R * base and ``low`` elsewhere. R is the root of the convex function
-    g(R) = max over w of sum w (delta - R base), to which Newton's steps R <- ratio at the weights of R climb, and which they
-    reach after finitely many: exact, without a sort.
+    With ``groups``, the ratio of each group is. At the largest ratio R the weights are ``high`` for
+    cells with delta > R * base, and ``low`` for others. R is the root of the convex function
+    g(R) = max over w of sum w (delta - R base). Newton's method for g sets R to the ratio at the
+    weights of the last R. It increases, and reaches R exactly after finitely many steps.
     """
     weight = low
     ratio = _ratios(delta, weight, base, groups)
     while True:
         weight = np.where(delta > ratio * (1.0 if base is None else base), high, low)
-        better = _ratios(delta, weight, base, groups)
-        if not (better > ratio).any():
+        larger = _ratios(delta, weight, base, groups)
+        if not (larger > ratio).any():
             return weight
-        ratio = np.maximum(ratio, better)
+        ratio = np.maximum(ratio, larger)
 
 
 def _ratios(delta: Vector, weight: Vector, base: Vector | None, groups: Clusters | None) -> Vector:
-    """Sum w delta / sum w base over the group of each cell; 0 where the group has no base."""
-    above, below = weight * delta, weight if base is None else weight * base
+    """Sum w delta / sum w base over the group of each cell; 0 if the group has no base."""
+    numerator, denominator = weight * delta, weight if base is None else weight * base
     if groups is None:
-        return _divide(np.array([above.sum()]), np.array([below.sum()]))
-    sums = groups.add_up(np.stack([above, below]))
+        return _divide(np.array([numerator.sum()]), np.array([denominator.sum()]))
+    sums = groups.add_up(np.stack([numerator, denominator]))
     return _divide(sums[:, 0], sums[:, 1])[groups.code]
 
 
-def _divide(above: Vector, below: Vector) -> Vector:
-    filled: BoolVector = below > 0
-    return np.divide(above, below, out=np.zeros_like(above), where=filled)
+def _divide(numerator: Vector, denominator: Vector) -> Vector:
+    is_positive: BoolVector = denominator > 0
+    return np.divide(numerator, denominator, out=np.zeros_like(numerator), where=is_positive)

@@ -1,13 +1,103 @@
-"""The estimators themselves, as functions of sums. Each formula stands here once."""
+"""The estimators: which sums each one needs, and the risk that follows from them.
+
+    Rhat = (1/C) sum over all cells of [ imputed + O h (delta - imputed) ]
+
+    name              h         C                          imputed
+    naive             1         n observed                 no
+    ips               1/P       U * I                      no
+    snips             1/P       sum h                      no
+    user_normalized   1/P       sum h, user by user        no
+    item_normalized   1/P       sum h, item by item        no
+    eib               1         U * I                      yes
+    dr                1/P       U * I                      yes
+
+A weight transform replaces 1/P by another h in any of them. The denominator of a ratio metric is
+unknown and is estimated with the same weights, so for such a metric IPS equals SNIPS.
+"""
+
+# ruff: noqa: ARG002 - estimators share a signature, and not all of them need every argument
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
-from unskew.errors import UsageError
+from unskew.errors import UniverseError, UnknownNameError, UsageError
+from unskew.estimators import ESTIMATORS
 from unskew.estimators.estimate import Estimate
-from unskew.estimators.sums import Sums
+from unskew.estimators.odds import Bounds, largest_ratio, largest_sum
+from unskew.estimators.sums import (
+    Cluster,
+    Deltas,
+    ObservedCells,
+    Scope,
+    Sums,
+    SumSpec,
+    Unit,
+    add_up,
+)
 from unskew.types import Matrix, Vector
+
+
+class Estimator:
+    """Turns the deltas of observed cells into the risks of all models, with their covariance.
+
+    A subclass defines :meth:`sums_needed` and :meth:`from_sums`, and is declared with
+    ``ESTIMATORS.declare``. One that cannot be computed from sums overrides :meth:`estimate`; data
+    frames cannot be evaluated with it.
+    """
+
+    name: str
+    """What users type."""
+    is_weighted: bool = True
+    """Whether it needs propensities."""
+    imputes: bool = False
+    """Whether it needs imputed deltas."""
+    needs_universe: bool = False
+    """Whether it divides by the number of all cells."""
+    has_worst_case: bool = False
+    """Whether :meth:`largest_weights` is defined."""
+
+    def estimate(self, deltas: Deltas, cells: ObservedCells) -> Estimate:
+        """The risk of each model."""
+        spec = self.sums_needed(
+            is_ratio=deltas.base is not None,
+            is_mean_of_users=deltas.is_mean_of_users,
+            cluster=cells.cluster,
+        )
+        if self.imputes and deltas.imputed is None:
+            raise UsageError(
+                f"{self.name!r} needs a model of the ratings for cells that were not observed.",
+                parameter="imputation",
+                remedy="Pass `imputation=...`: a matrix, a model or a callable.",
+            )
+        return self.from_sums(spec, add_up(spec, deltas, cells), cells.scope)
+
+    def sums_needed(self, *, is_ratio: bool, is_mean_of_users: bool, cluster: Cluster) -> SumSpec:
+        """The sums for a metric that is a ratio, or a mean over users of their ratios."""
+        raise UsageError(
+            f"{self.name!r} cannot be computed from sums over the logged cells, which is all that "
+            "a data frame provides.",
+            remedy="Build a log with Ratings.from_frame and call evaluate().",
+        )
+
+    def from_sums(self, spec: SumSpec, sums: Sums, scope: Scope) -> Estimate:
+        """The risk of each model, from the sums that ``spec`` describes."""
+        raise NotImplementedError
+
+    def largest_weights(self, deltas: Deltas, cells: ObservedCells, bounds: Bounds) -> Vector:
+        """The weights within the bounds at which the risk of the first model is largest."""
+        raise NotImplementedError
+
+
+def find_estimator(estimator: str | Estimator) -> Estimator:
+    """The estimator with this name; an estimator object is returned unchanged."""
+    if isinstance(estimator, Estimator):
+        return estimator
+    if not isinstance(estimator, str):
+        raise UnknownNameError("estimator", estimator, ESTIMATORS)
+    return ESTIMATORS.find(estimator).target()
 
 
 def self_normalized(sums: Sums) -> Estimate:
@@ -17,31 +107,244 @@ def self_normalized(sums: Sums) -> Estimate:
     """
     if sums.weight == 0:
         raise UsageError(
-            "the weights add up to zero: no cell is left to average over. Loosen the transform or the threshold."
+            "all weights are zero: there is no cell, user or item to average over.",
+            remedy="Use a milder `weight_transform` or a lower `relevance_threshold`.",
         )
-    risk = sums.weighted_delta / sums.weight
-    influence = np.column_stack([np.eye(risk.size), -risk]) / sums.weight
-    replicates = (
-        None
-        if sums.replicates is None
-        else sums.replicates[:, :-1] / sums.replicates[:, -1:] + sums.shift
-    )
-    return _estimate(risk + sums.shift, sums, influence, replicates)
+    shifted_risk = sums.weighted_delta / sums.weight
+    influence = np.column_stack([np.eye(shifted_risk.size), -shifted_risk]) / sums.weight
+    replicates = None
+    if sums.replicates is not None:
+        replicates = sums.replicates[:, :-1] / sums.replicates[:, -1:] + sums.shift
+    return _with_covariance(sums.ratio, sums, influence, replicates)
 
 
 def ips(sums: Sums, *, n_cells: int) -> Estimate:
-    """Eq. (10): inverse propensity scoring, sum h delta / (U * I). Unbiased; ``n_cells`` is U * I.
+    """Eq. (10), inverse propensity scoring: sum h delta / (U * I). Unbiased. ``n_cells`` is U * I.
 
-    Doubly robust estimation is this too, of sums of (delta - imputed delta) whose known part is the imputed deltas.
+    Doubly robust estimation uses it for sums to which imputed deltas were added.
     """
     risk = sums.weighted_delta / n_cells
     influence = np.column_stack([np.eye(risk.size), np.zeros(risk.size)]) / n_cells
     replicates = None if sums.replicates is None else sums.replicates[:, :-1] / n_cells
-    return _estimate(risk, sums, influence, replicates)
+    return _with_covariance(risk, sums, influence, replicates)
 
 
-def _estimate(risk: Vector, sums: Sums, influence: Matrix, replicates: Matrix | None) -> Estimate:
-    covariance = (
-        sums.covariance(influence) if replicates is None else np.atleast_2d(np.cov(replicates.T))
-    )
+def _with_covariance(
+    risk: Vector, sums: Sums, influence: Matrix, replicates: Matrix | None
+) -> Estimate:
+    if sums.n_clusters is not None and sums.n_clusters < 2:
+        raise UsageError(
+            "a standard error over users or items needs at least 2 of them with data; there is "
+            f"{sums.n_clusters}.",
+            remedy="Use `cluster=None` and no `bootstrap`.",
+        )
+    if replicates is None:
+        covariance = sums.covariance(influence)
+    else:
+        covariance = np.atleast_2d(np.cov(replicates.T))
     return Estimate(risk, covariance, sums.n_clusters, sums.n_left_out, replicates)
+
+
+class _WeightedMean(Estimator):
+    """Sum h delta / sum h, or the mean over users of that ratio if the metric is such a mean."""
+
+    has_worst_case = True
+
+    def sums_needed(self, *, is_ratio: bool, is_mean_of_users: bool, cluster: Cluster) -> SumSpec:
+        if is_mean_of_users:
+            return SumSpec(self.is_weighted, "user", of_ratios=True)
+        return SumSpec(self.is_weighted, cluster, is_ratio=True)
+
+    def from_sums(self, spec: SumSpec, sums: Sums, scope: Scope) -> Estimate:
+        if sums.n_clusters is None and scope.n_observed < 2:
+            raise UsageError(
+                f"{self.name!r} has no standard error for a single cell.",
+                remedy="Evaluate on a longer log.",
+            )
+        return self_normalized(sums)
+
+    def largest_weights(self, deltas: Deltas, cells: ObservedCells, bounds: Bounds) -> Vector:
+        groups = cells.users if deltas.is_mean_of_users else None
+        return largest_ratio(deltas.value[0], *bounds, base=deltas.base, groups=groups)
+
+
+@ESTIMATORS.declare(
+    "naive",
+    label="Naive",
+    summary="Naive is the plain average over the log, as if people rated at random.",
+    traits={"color": "seen", "marker": "square", "is_hollow": True},
+)
+class Naive(_WeightedMean):
+    """Eq. (5): the mean delta of the observed cells."""
+
+    name = "naive"
+    is_weighted = False
+
+
+@ESTIMATORS.declare(
+    "ips",
+    label="IPS",
+    summary="IPS counts each rating 1/P times, where P is the probability that it was logged.",
+    traits={"color": "accent", "marker": "triangle", "is_hollow": True, "headline_rank": 5},
+)
+class IPS(_WeightedMean):
+    """Eq. (10): sum h delta / (U * I). For a ratio metric, the ratio of two such estimates."""
+
+    name = "ips"
+    needs_universe = True
+
+    def sums_needed(self, *, is_ratio: bool, is_mean_of_users: bool, cluster: Cluster) -> SumSpec:
+        if not is_ratio:
+            return SumSpec(self.is_weighted, cluster)
+        return super().sums_needed(
+            is_ratio=is_ratio, is_mean_of_users=is_mean_of_users, cluster=cluster
+        )
+
+    def from_sums(self, spec: SumSpec, sums: Sums, scope: Scope) -> Estimate:
+        if spec.divides_by_base:
+            return super().from_sums(spec, sums, scope)
+        if sums.weight == 0:
+            raise UsageError(
+                f"all weights are zero: {self.name!r} would be 0 for any data.",
+                remedy="Use a milder `weight_transform`.",
+            )
+        return ips(sums, n_cells=_count_cells(scope, self.name))
+
+    def largest_weights(self, deltas: Deltas, cells: ObservedCells, bounds: Bounds) -> Vector:
+        if deltas.base is None:
+            return largest_sum(deltas.value[0], *bounds)
+        return super().largest_weights(deltas, cells, bounds)
+
+
+@ESTIMATORS.declare(
+    "snips",
+    label="SNIPS",
+    summary="SNIPS is IPS divided by the mean of its weights, which varies less.",
+    traits={"color": "accent", "marker": "circle", "headline_rank": 2},
+)
+class SNIPS(_WeightedMean):
+    """Eq. (11): sum h delta / sum h."""
+
+    name = "snips"
+
+
+class _MeanOfGroups(Estimator):
+    """The mean over users (or items) with data of each one's own SNIPS: all count alike.
+
+    The users (or items) are the sample, whatever the clusters.
+    """
+
+    unit: ClassVar[Unit]
+    has_worst_case = True
+
+    def sums_needed(self, *, is_ratio: bool, is_mean_of_users: bool, cluster: Cluster) -> SumSpec:
+        _refuse_ratio(self.name, is_ratio=is_ratio)
+        return SumSpec(self.is_weighted, self.unit, of_ratios=True)
+
+    def from_sums(self, spec: SumSpec, sums: Sums, scope: Scope) -> Estimate:
+        return self_normalized(sums)
+
+    def largest_weights(self, deltas: Deltas, cells: ObservedCells, bounds: Bounds) -> Vector:
+        return largest_ratio(deltas.value[0], *bounds, groups=cells.clusters_by(self.unit))
+
+
+@ESTIMATORS.declare(
+    "user_normalized",
+    label="SNIPS by user",
+    summary="SNIPS by user is the mean over users of each user's SNIPS.",
+    traits={"color": "c4", "marker": "pentagon", "headline_rank": 3},
+)
+class UserNormalized(_MeanOfGroups):
+    """(1/U) sum over users of (sum h delta / sum h) over the user's cells."""
+
+    name = "user_normalized"
+    unit = "user"
+
+
+@ESTIMATORS.declare(
+    "item_normalized",
+    label="SNIPS by item",
+    summary="SNIPS by item is the mean over items of each item's SNIPS.",
+    traits={"color": "c5", "marker": "hexagon", "headline_rank": 4},
+)
+class ItemNormalized(_MeanOfGroups):
+    """(1/I) sum over items of (sum h delta / sum h) over the item's cells."""
+
+    name = "item_normalized"
+    unit = "item"
+
+
+@ESTIMATORS.declare(
+    "eib",
+    label="Imputed",
+    summary="Imputed replaces the cells that were not logged by predictions of their ratings.",
+    traits={"color": "c3", "marker": "down", "is_hollow": True, "headline_rank": 6},
+)
+class ErrorImputation(Estimator):
+    """EIB: the mean over all cells of the delta if observed, and of the imputed delta if not."""
+
+    name = "eib"
+    is_weighted = False
+    imputes = True
+    needs_universe = True
+    has_worst_case = True
+
+    def sums_needed(self, *, is_ratio: bool, is_mean_of_users: bool, cluster: Cluster) -> SumSpec:
+        _refuse_ratio(self.name, is_ratio=is_ratio)
+        if cluster == "item":
+            raise UsageError(
+                f"{self.name!r} has standard errors for independent cells and for clusters of "
+                "users, not for clusters of items.",
+                parameter="cluster",
+                value=cluster,
+                remedy="Use `cluster=None` or `cluster='user'`.",
+            )
+        return SumSpec(self.is_weighted, cluster, adds_imputed=True)
+
+    def from_sums(self, spec: SumSpec, sums: Sums, scope: Scope) -> Estimate:
+        return ips(sums, n_cells=_count_cells(scope, self.name))
+
+    def largest_weights(self, deltas: Deltas, cells: ObservedCells, bounds: Bounds) -> Vector:
+        observed = 0.0 if deltas.imputed is None else deltas.imputed.observed[0]
+        return largest_sum(deltas.value[0] - observed, *bounds)
+
+
+@ESTIMATORS.declare(
+    "dr",
+    label="Doubly robust",
+    summary="Doubly robust imputes all cells and weights only the errors of the imputation.",
+    traits={"color": "c2", "marker": "diamond", "headline_rank": 1},
+)
+class DoublyRobust(ErrorImputation):
+    """The mean imputed delta plus IPS of (delta - imputed delta).
+
+    Unbiased if the propensities or the imputed deltas are right.
+    """
+
+    name = "dr"
+    is_weighted = True
+
+
+def universe_error(estimator: str) -> UniverseError:
+    """The estimator needs the number of all cells, and the caller did not pass it."""
+    return UniverseError(
+        f"{estimator!r} divides by the number of all cells, which the log does not contain.",
+        parameter="universe",
+        remedy="Pass `universe=(n_users, n_items)`, counting all that could have been logged, "
+        "or `universe='log'` if the users and items of the log are all there are.",
+    )
+
+
+def _count_cells(scope: Scope, estimator: str) -> int:
+    if scope.universe is None:
+        raise universe_error(estimator)
+    return scope.universe.n_cells
+
+
+def _refuse_ratio(estimator: str, *, is_ratio: bool) -> None:
+    if is_ratio:
+        raise UsageError(
+            f"{estimator!r} is for metrics that are means over all cells, not for ratios such as "
+            "recall.",
+            remedy="Use 'snips' for ratios.",
+        )

@@ -1,57 +1,100 @@
 """The sums over observed cells from which estimates and their covariances follow.
 
-Every cell carries ``x = (delta of model 1, ..., delta of model k, base)``. The base is 1 where the risk is a mean over all
-cells; a ratio metric such as recall puts 1 on relevant cells and 0 on the others. With weight ``h`` and propensity ``P``:
+Every cell has ``x = (delta of model 1, ..., delta of model k, base)``. The base is 1 if the risk is
+a mean over all cells; a ratio metric such as recall has base 1 on relevant cells and 0 on others.
+With weight ``h`` and propensity ``P``:
 
     total  = sum h x
-    moment = sum h^2 (1 - P) x x'            independent cells: Var(O) = P (1 - P), and each cell stands for 1/P of them
-    moment = sum_c A_c A_c',  A_c = sum h x  over the cells of cluster c: any dependence inside a cluster
+    moment = sum h^2 (1 - P) x x'           for independent cells, since Var(O) = P (1 - P)
+    moment = sum_c A_c A_c', A_c = sum h x  over the cells of cluster c, for dependent cells
+
+An estimator says which sums it needs (:class:`SumSpec`). :func:`add_up` fills them from arrays; a
+data frame or an SQL engine fills the same record with one query.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from unskew.data.propensities import Propensities
+from unskew.data.universe import Universe
+from unskew.data.weights import WeightTransform, transform_weights
 from unskew.errors import UsageError
+from unskew.settings import WholeNumber
 from unskew.types import IntVector, Matrix, Vector
 
+Unit: TypeAlias = Literal["user", "item"]
+Cluster: TypeAlias = Unit | None
+"""What is independent of one another: users, items, or (None) single cells."""
 CHUNK = 1 << 17
-ALIKE = 1e-3
-"""Deltas that differ by no more than this share of themselves have hardly any spread beside what they share."""
+NEARLY_EQUAL = 1e-3
+"""Deltas whose range is at most this share of their size are nearly equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class SumSpec:
+    """Which sums an estimate is made of."""
+
+    is_weighted: bool
+    """The weight h is 1/P, or its transform; otherwise 1."""
+    unit: Cluster = None
+    is_ratio: bool = False
+    """The total will be divided by its base; units whose base is 0 do not belong to the sample."""
+    of_ratios: bool = False
+    """Sums over units of each unit's own ratio, and the number of units with a base above 0."""
+    adds_imputed: bool = False
+    """Sums of delta - imputed delta, plus the imputed deltas of all cells."""
+
+    @property
+    def divides_by_base(self) -> bool:
+        """Whether an estimate can do without the number of all cells."""
+        return self.is_ratio or self.of_ratios
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """How many cells were observed, and out of which universe (None if unknown)."""
+
+    n_observed: int
+    universe: Universe | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Resampling:
-    """Bootstrap: how many times clusters are drawn anew, and from which seed."""
+    """A bootstrap: the number of resamples of clusters, and the seed of the random draws."""
 
     n_resamples: int
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.n_resamples < 2:
-            raise UsageError(
-                f"the bootstrap needs at least 2 resamples, better 1000; got {self.n_resamples}."
-            )
+        WholeNumber(least=2)("bootstrap", self.n_resamples)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clusters:
-    """Which cluster each observed cell belongs to. ``n`` counts clusters without a cell too; codes are below it."""
+    """The cluster of each observed cell: codes below ``n``, which counts empty clusters too."""
 
     code: IntVector
     n: int
     resampling: Resampling | None = None
 
     def add_up(self, columns: Matrix) -> Matrix:
-        """Sums of each row of ``columns`` by cluster: (k, cells) to (clusters up to the last with a cell, k)."""
+        """Sums of each row of ``columns`` by cluster: (k, cells) to (clusters, k).
+
+        Clusters after the last one that has a cell are left out.
+        """
         return np.stack([np.bincount(self.code, weights=column) for column in columns], axis=1)
 
     def resample(self, by_cluster: Matrix) -> Matrix | None:
-        """Totals of ``by_cluster`` over clusters drawn with replacement, one row a draw; all ``n`` clusters can be drawn."""
-        if self.resampling is None:
+        """Totals over clusters drawn with replacement: one row for each resample.
+
+        All ``n`` clusters can be drawn, also those without a row in ``by_cluster``.
+        """
+        if self.resampling is None or self.n == 0:
             return None
         rng = np.random.default_rng(self.resampling.seed)
         draws = (rng.integers(0, self.n, self.n) for _ in range(self.resampling.n_resamples))
@@ -59,20 +102,86 @@ class Clusters:
         return np.stack([np.einsum("c,ck->k", count, by_cluster) for count in counts])
 
 
+@dataclass(frozen=True, eq=False)
+class ObservedCells:
+    """The users, items, propensities and weights of the observed cells, in the order of the log."""
+
+    users: Clusters
+    items: Clusters
+    propensities: Propensities | None = None
+    weight_transform: WeightTransform | None = None
+    cluster: Cluster = None
+    universe: Universe | None = None
+
+    @property
+    def scope(self) -> Scope:
+        return Scope(self.users.code.size, self.universe)
+
+    @cached_property
+    def inverse(self) -> Vector:
+        """1/P, or 1 for every cell without propensities."""
+        if self.propensities is None:
+            return np.ones(self.users.code.size)
+        return self.propensities.inverse
+
+    @cached_property
+    def weight(self) -> Vector:
+        """1/P after the weight transform."""
+        return transform_weights(self.inverse, self.weight_transform)
+
+    @property
+    def n_transformed(self) -> int:
+        """The number of weights that the weight transform changed."""
+        return int((self.weight != self.inverse).sum())
+
+    def clusters_by(self, unit: Cluster) -> Clusters | None:
+        return {None: None, "user": self.users, "item": self.items}[unit]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Imputed:
+    """Imputed deltas of the observed cells, and their sums over all items of each user."""
+
+    observed: Matrix
+    """Models x observed cells."""
+    by_user: Matrix
+    """Users x models."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Deltas:
+    """The deltas of one metric on the observed cells: one row for each model."""
+
+    value: Matrix
+    base: Vector | None = None
+    """The denominator of a ratio metric by cell; None for a mean over all cells."""
+    is_mean_of_users: bool = False
+    """Whether the risk is a mean over users of each user's own ratio."""
+    imputed: Imputed | None = None
+
+    def combine(self, contrast: Vector) -> Deltas:
+        """One row: the sum over models of ``contrast`` times their deltas."""
+        imputed = self.imputed and Imputed(
+            _combine_rows(contrast, self.imputed.observed),
+            _combine_rows(contrast, self.imputed.by_user.T).T,
+        )
+        return replace(self, value=_combine_rows(contrast, self.value), imputed=imputed)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Sums:
-    """Addable over disjoint sets of cells (over disjoint sets of clusters where there are clusters)."""
+    """Sums over cells. Those of disjoint sets of cells (or of clusters) can be added."""
 
     total: Vector
     moment: Matrix
     n_clusters: int | None = None
-    """Independent units, where cells are not: users, say."""
+    """The number of independent clusters; None if cells are independent."""
     n_left_out: int = 0
-    """Groups with cells but without weight, which a mean over groups leaves out."""
+    """Units with cells but without weight, which a mean over units leaves out."""
     replicates: Matrix | None = None
-    """``total`` again for each bootstrap resample."""
+    """``total`` of each bootstrap resample."""
     shift: Vector | float = 0.0
-    """What was taken off each model's deltas, and a ratio of the sums lacks."""
+    """What was subtracted from each model's deltas, and must be added to a ratio of the sums."""
 
     @classmethod
     def of(
@@ -84,44 +193,61 @@ class Sums:
         base: Vector | None = None,
         clusters: Clusters | None = None,
         is_ratio: bool = False,
-        known: Matrix | None = None,
+        imputed_by_cluster: Matrix | None = None,
     ) -> Sums:
-        """Sums of ``delta``, one row a model, weighted by 1/P or by ``weight``.
+        """Sums of ``delta``, one row for each model, weighted by 1/P or by ``weight``.
 
-        ``is_ratio`` says that the total will be divided by its own base, so that a cluster without any is no part of the sample.
-        ``known`` (clusters x models) is a part of each cluster's sum that no observation changes, such as imputed deltas.
+        With ``is_ratio``, clusters whose base adds up to 0 are not counted.
+        ``imputed_by_cluster`` (clusters x models) is added to the sums of each cluster.
         """
         deltas = np.atleast_2d(delta)
-        weights = weights_of(propensities, deltas.shape[1]) if weight is None else weight
+        if weight is None:
+            weight = np.ones(deltas.shape[1]) if propensities is None else propensities.inverse
         if clusters is None:
-            return _of_cells(deltas, propensities, weights, base, known)
-        by_cluster = clusters.add_up(_stack(deltas, base) * weights)
-        if known is not None:
-            by_cluster = _pad(by_cluster, len(known))
-            by_cluster[:, :-1] += known
+            return _sum_cells(deltas, propensities, weight, base, imputed_by_cluster)
+        by_cluster = clusters.add_up(_stack(deltas, base) * weight)
+        if imputed_by_cluster is not None:
+            n_missing = len(imputed_by_cluster) - len(by_cluster)
+            by_cluster = np.pad(by_cluster, ((0, n_missing), (0, 0)))
+            by_cluster[:, :-1] += imputed_by_cluster
         if is_ratio:
             by_cluster = by_cluster[by_cluster[:, -1] > 0]
             clusters = replace(clusters, n=len(by_cluster))
-        return sums_of_clusters(by_cluster, clusters)
+        return _sum_clusters(by_cluster, clusters)
+
+    @classmethod
+    def of_ratios(
+        cls, delta: Matrix, *, weight: Vector, base: Vector | None, groups: Clusters
+    ) -> Sums:
+        """Sums over groups of each group's ratio: total = (sum_g R_g, number of groups).
+
+        The groups are the sample, so the spread between them includes the noise within them.
+        Groups whose base adds up to 0 are left out and counted.
+        """
+        by_group = groups.add_up(_stack(delta, base) * weight)
+        with_base = by_group[by_group[:, -1] > 0]
+        n_groups = len(with_base)
+        ratios = with_base[:, :-1] / with_base[:, -1:]
+        sums = _sum_clusters(
+            np.column_stack([ratios, np.ones(n_groups)]), replace(groups, n=n_groups)
+        )
+        n_with_cells = int((np.bincount(groups.code) > 0).sum())
+        return replace(sums, n_left_out=n_with_cells - n_groups)
 
     def __add__(self, other: Sums) -> Sums:
         if (self.n_clusters is None) != (other.n_clusters is None):
             raise UsageError("sums over clusters and sums over independent cells cannot be added.")
         if self.replicates is not None or other.replicates is not None:
-            raise UsageError("bootstrap replicates of parts cannot be added; resample the whole.")
+            raise UsageError(
+                "bootstrap replicates of parts cannot be added.", remedy="Resample the whole log."
+            )
         if not np.array_equal(self.shift, other.shift):
             raise UsageError("sums of deltas that were shifted differently cannot be added.")
-        n_clusters = (
-            None
-            if self.n_clusters is None or other.n_clusters is None
-            else self.n_clusters + other.n_clusters
-        )
-        n_left_out = self.n_left_out + other.n_left_out
         return Sums(
             self.total + other.total,
             self.moment + other.moment,
-            n_clusters,
-            n_left_out,
+            None if self.n_clusters is None else self.n_clusters + (other.n_clusters or 0),
+            self.n_left_out + other.n_left_out,
             shift=self.shift,
         )
 
@@ -132,25 +258,60 @@ class Sums:
 
     @property
     def weight(self) -> float:
-        """Sum of h (times the base, where there is one)."""
+        """Sum of h * base."""
         return float(self.total[-1])
 
+    @property
+    def ratio(self) -> Vector:
+        """Sum of h * delta divided by the sum of h * base, for each model."""
+        return self.weighted_delta / self.weight + self.shift
+
     def covariance(self, influence: Matrix) -> Matrix:
-        """Cov of an estimate whose error is the sum over cells of ``influence @ (h x)``."""
+        """Covariance of estimates whose error is the sum of ``influence @ (h x)`` over cells."""
         spread = influence @ self.moment @ influence.T
         if self.n_clusters is None:
             return spread
         mean = influence @ self.total
-        return (
-            self.n_clusters
-            / (self.n_clusters - 1)
-            * (spread - np.outer(mean, mean) / self.n_clusters)
+        factor = self.n_clusters / (self.n_clusters - 1)
+        return factor * (spread - np.outer(mean, mean) / self.n_clusters)
+
+
+def add_up(spec: SumSpec, deltas: Deltas, cells: ObservedCells) -> Sums:
+    """The sums that ``spec`` asks for, from arrays.
+
+    If they will be divided by their base, the part that is common to all cells is subtracted first,
+    which keeps the digits of a small standard error.
+    """
+    weight = cells.weight if spec.is_weighted else np.ones(cells.users.code.size)
+    clusters = cells.clusters_by(spec.unit)
+    if spec.adds_imputed and deltas.imputed is not None:
+        return Sums.of(
+            deltas.value - deltas.imputed.observed,
+            cells.propensities,
+            weight=weight,
+            clusters=clusters,
+            imputed_by_cluster=deltas.imputed.by_user,
         )
+    value, shift = deltas.value, np.zeros(len(deltas.value))
+    if spec.divides_by_base and deltas.base is None:
+        shift = _common_part(deltas.value)
+        value = value - shift[:, None] if shift.any() else value
+    if spec.of_ratios and clusters is not None:
+        sums = Sums.of_ratios(value, weight=weight, base=deltas.base, groups=clusters)
+    else:
+        sums = Sums.of(
+            value,
+            cells.propensities,
+            weight=weight,
+            base=deltas.base,
+            clusters=clusters,
+            is_ratio=spec.is_ratio,
+        )
+    return replace(sums, shift=shift)
 
 
-def sums_of_clusters(by_cluster: Matrix, clusters: Clusters) -> Sums:
-    """Sums from one row of sums a cluster; clusters without a row are all zero."""
-    require_clusters(clusters.n)
+def _sum_clusters(by_cluster: Matrix, clusters: Clusters) -> Sums:
+    """Sums from one row for each cluster; clusters without a row have sums of 0."""
     return Sums(
         total=by_cluster.sum(axis=0),
         moment=np.einsum("ci,cj->ij", by_cluster, by_cluster),
@@ -159,64 +320,17 @@ def sums_of_clusters(by_cluster: Matrix, clusters: Clusters) -> Sums:
     )
 
 
-def sums_of_groups(
-    deltas: Matrix,
-    *,
-    weight: Vector,
-    base: Vector | None,
-    groups: Clusters,
-) -> Sums:
-    """Sums whose ratio is the mean over non-empty groups of each group's own ratio: total = (sum_g R_g, number of groups).
-
-    The groups are the sample: the spread between them holds the noise within them too.
-    """
-    by_group = groups.add_up(_stack(deltas, base) * weight)
-    filled = by_group[:, -1] > 0
-    require_groups(int(filled.sum()))
-    rates = by_group[filled, :-1] / by_group[filled, -1:]
-    sums = sums_of_clusters(
-        np.column_stack([rates, np.ones(len(rates))]), replace(groups, n=len(rates))
-    )
-    return replace(sums, n_left_out=int((np.bincount(groups.code) > 0).sum()) - len(rates))
-
-
-def common_part(deltas: Matrix) -> Vector:
-    """The first delta of each model whose deltas are all but the same, 0 for others.
-
-    Sums without it keep the digits that a small spread needs; that of a constant is exactly 0.
-    """
-    first = deltas[:, 0]
-    return np.where(np.ptp(deltas, axis=1) <= ALIKE * np.abs(first), first, 0.0)
-
-
-def require_clusters(n: int) -> None:
-    """Refuse to tell the spread of one."""
-    if n < 2:
-        raise UsageError(
-            f"a standard error over users or items needs at least 2 of them with data; there is {n}. "
-            "Use cluster=None and no bootstrap."
-        )
-
-
-def require_groups(n_filled: int) -> None:
-    """Refuse a mean over nothing."""
-    if n_filled == 0:
-        raise UsageError("no user or item has any weight: there is nothing to take a mean over.")
-
-
-def weights_of(propensities: Propensities | None, n_observed: int) -> Vector:
-    """1/P, or 1 where nothing is known of P."""
-    return np.ones(n_observed) if propensities is None else propensities.inverse
-
-
-def _of_cells(
+def _sum_cells(
     deltas: Matrix,
     propensities: Propensities | None,
     weight: Vector,
     base: Vector | None,
-    known: Matrix | None,
+    imputed_by_cluster: Matrix | None,
 ) -> Sums:
-    """In chunks, so that memory stays flat; no BLAS, whose order of addition depends on its threads."""
+    """Sums over independent cells, in chunks of bounded memory.
+
+    ``einsum`` instead of BLAS, whose order of addition depends on the number of threads.
+    """
     n_models, n_observed = deltas.shape
     total, moment = np.zeros(n_models + 1), np.zeros((n_models + 1, n_models + 1))
     for start in range(0, n_observed, CHUNK):
@@ -226,8 +340,8 @@ def _of_cells(
         if propensities is not None:
             weighted *= np.sqrt(1.0 - propensities.values[rows])
         moment += np.einsum("in,jn->ij", weighted, weighted)
-    if known is not None:
-        total[:-1] += known.sum(axis=0)
+    if imputed_by_cluster is not None:
+        total[:-1] += imputed_by_cluster.sum(axis=0)
     return Sums(total, moment)
 
 
@@ -235,5 +349,14 @@ def _stack(deltas: Matrix, base: Vector | None) -> Matrix:
     return np.vstack([deltas, np.ones(deltas.shape[1]) if base is None else base])
 
 
-def _pad(rows: Matrix, length: int) -> Matrix:
-    return np.vstack([rows, np.zeros((length - len(rows), rows.shape[1]))])
+def _common_part(deltas: Matrix) -> Vector:
+    """The first delta of each model whose deltas are nearly equal; 0 for other models."""
+    first = deltas[:, 0]
+    is_constant = np.ptp(deltas, axis=1) <= NEARLY_EQUAL * np.abs(first)
+    return np.where(is_constant, first, 0.0)
+
+
+def _combine_rows(contrast: Vector, rows: Matrix) -> Matrix:
+    """``contrast @ rows`` as one row; ``einsum``, because BLAS adds in varying order."""
+    row: Vector = np.einsum("k,kn->n", contrast, rows)
+    return row[None]

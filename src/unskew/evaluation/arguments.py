@@ -1,4 +1,4 @@
-"""What a caller asks an evaluation for, checked before any work is done."""
+"""Arguments of evaluations: checked before any work is done."""
 
 from __future__ import annotations
 
@@ -11,108 +11,137 @@ import numpy as np
 from unskew.data.checks import is_finite_number
 from unskew.data.ratings import Ratings
 from unskew.errors import UnknownNameError, UnskewWarning, UsageError
-from unskew.estimators.family import Estimator, find_estimator
-from unskew.estimators.wanted import Unit
-from unskew.metrics.metric import Metric
-from unskew.metrics.names import find_metric
+from unskew.estimators.point import Estimator, find_estimator
+from unskew.estimators.sums import Cluster
+from unskew.metrics.metric import Metric, compares_logged_cells, find_metric
 
 
-def chosen_metrics(given: object, *, relevant: float | None) -> list[Metric]:
-    """Metrics by name, each once."""
-    found = [find_metric(name, relevant=relevant) for name in _listed("metrics", given)]
-    _require_names("metrics", [metric.name for metric in found])
-    return found
+def find_metrics(metrics: object, *, relevance_threshold: float | None) -> list[Metric]:
+    """Metrics from one name or object, or from a list of them."""
+    chosen = [
+        find_metric(metric, relevance_threshold=relevance_threshold)
+        for metric in _as_list("metrics", metrics)
+    ]
+    _require_distinct_names("metrics", [metric.name for metric in chosen])
+    return chosen
 
 
-def chosen_estimators(given: object) -> list[Estimator]:
-    """Estimators by name, each once."""
-    found = [find_estimator(name) for name in _listed("estimators", given)]
-    _require_names("estimators", [estimator.name for estimator in found])
-    return found
+def find_estimators(estimators: object) -> list[Estimator]:
+    """Estimators from one name or object, or from a list of them."""
+    chosen = [find_estimator(estimator) for estimator in _as_list("estimators", estimators)]
+    _require_distinct_names("estimators", [estimator.name for estimator in chosen])
+    return chosen
+
+
+def require_compatible(metrics: Sequence[Metric], estimators: Sequence[Estimator]) -> None:
+    """Raise an error if weights are to correct a metric that they cannot correct."""
+    weighted = [estimator.name for estimator in estimators if estimator.is_weighted]
+    for metric in metrics:
+        if weighted and compares_logged_cells(metric):
+            raise UsageError(
+                f"{metric.name!r} ranks the logged items among each other. Weights cannot correct "
+                f"for which items were logged, so it cannot be estimated by {weighted[0]!r}.",
+                parameter="metrics",
+                value=metric.name,
+                remedy="Use `estimators=['naive']` on a test that was drawn uniformly at random, "
+                "or a metric of all items such as dcg@10.",
+            )
 
 
 def require_level(level: object) -> None:
-    """A confidence level is a share."""
     if not (isinstance(level, float) and 0 < level < 1):
-        raise UsageError(f"level must lie strictly between 0 and 1, such as 0.95; got {level!r}.")
+        raise UsageError(
+            f"`level` must lie strictly between 0 and 1, such as 0.95; got {level!r}.",
+            parameter="level",
+            value=level,
+        )
 
 
-def require_transform(transform: object) -> None:
-    """A weight transform is an object, not its class."""
-    if transform is not None and (isinstance(transform, type) or not callable(transform)):
-        raise UsageError(f"transform must be an object such as Clip(50), not {transform!r}.")
+def require_weight_transform(weight_transform: object) -> None:
+    is_object = callable(weight_transform) and not isinstance(weight_transform, type)
+    if weight_transform is not None and not is_object:
+        raise UsageError(
+            f"`weight_transform` must be an object such as Clip(50); got {weight_transform!r}.",
+            parameter="weight_transform",
+            value=weight_transform,
+        )
 
 
 def require_cluster(cluster: object) -> None:
-    """Cells are independent, or users are, or items are."""
     if not (cluster is None or (isinstance(cluster, str) and cluster in ("user", "item"))):
         raise UnknownNameError("cluster", cluster, ("None", "user", "item"))
 
 
-def describe_intervals(cluster: Unit | None, bootstrap: int | None = None) -> str:
-    """How the intervals were made, in words."""
+def describe_intervals(cluster: Cluster, bootstrap: int | None = None) -> str:
+    """How the intervals were computed, in words."""
     if bootstrap is not None:
         return f"bootstrap of {cluster or 'user'}s ({bootstrap} resamples)"
     return "cells independent" if cluster is None else f"clustered by {cluster}"
 
 
-def _listed(what: str, given: object) -> Sequence[Any]:
-    """One name, one object, or several of them."""
-    if isinstance(given, str) or (callable(given) and not isinstance(given, type)):
-        return [given]
-    if not isinstance(given, Sequence):
-        raise UsageError(f"{what} must be a list of names, such as {what}=[...]; got {given!r}.")
-    return given
+def warn_about_scales(models: Mapping[str, Any], metrics: Sequence[Metric], log: Ratings) -> None:
+    """Warn if predictions that are not ratings would be compared with ratings.
 
-
-SCORES = "rank items and are no ratings"
-
-
-def warn_of_scores(models: Mapping[str, object], metrics: Sequence[Metric]) -> None:
-    """Say so where scores that only rank are compared with ratings."""
-    scored = [
+    These are scores of models that only rank items, and (if ``log`` has other ratings than 0 and 1)
+    probabilities of models that were fitted to binarized ratings.
+    """
+    rating_metrics = " and ".join(metric.name for metric in metrics if not metric.ranks)
+    if not rating_metrics:
+        return
+    rankers = [
         repr(name)
         for name, model in models.items()
         if getattr(model, "predicts_ratings", True) is False
     ]
-    rating = [metric.name for metric in metrics if not metric.ranks]
-    if scored and rating:
+    if rankers:
         warnings.warn(
-            f"the scores of {' and '.join(scored)} {SCORES}, yet {' and '.join(rating)} would compare them with ratings. "
-            "Judge by a ranking metric, such as dcg@10.",
-            UnskewWarning,
+            UnskewWarning(
+                f"the scores of {' and '.join(rankers)} only rank items, but {rating_metrics} "
+                "would compare them with ratings.",
+                remedy="Use a ranking metric, such as dcg@10.",
+            ),
             stacklevel=3,
         )
-
-
-def warn_of_clicks(models: Mapping[str, Any], metrics: Sequence[Metric], log: Ratings) -> None:
-    """Say so where a model that was fitted to clicks is compared with stars."""
-    rate = {
-        name: model
+    thresholds = {
+        name: getattr(model, "relevance_threshold", getattr(model, "threshold", None))
         for name, model in models.items()
         if getattr(model, "predicts_ratings", None) is True
     }
-    cut = {
-        name: model.threshold
-        for name, model in rate.items()
-        if is_finite_number(getattr(model, "threshold", None))
-    }
-    rating = [metric.name for metric in metrics if not metric.ranks]
-    if cut and rating and not np.isin(log.rating, (0.0, 1.0)).all():
-        name, threshold = next(iter(cut.items()))
+    thresholds = {name: value for name, value in thresholds.items() if is_finite_number(value)}
+    if thresholds and not np.isin(log.rating, (0.0, 1.0)).all():
+        name, threshold = next(iter(thresholds.items()))
         warnings.warn(
-            f"{name!r} predicts how likely a rating of {threshold:g} or more is, yet {' and '.join(rating)} would compare that "
-            "with the ratings themselves. Judge it on a log whose ratings are 0 and 1.",
-            UnskewWarning,
+            UnskewWarning(
+                f"{name!r} predicts the probability of a rating of {threshold:g} or more: "
+                f"{rating_metrics} would compare it with the ratings themselves.",
+                remedy="Evaluate it on a log whose ratings are 0 and 1.",
+            ),
             stacklevel=3,
         )
 
 
-def _require_names(what: str, names: Sequence[str]) -> None:
+def _as_list(parameter: str, value: object) -> Sequence[Any]:
+    is_object = (callable(value) or isinstance(value, Estimator)) and not isinstance(value, type)
+    if isinstance(value, str) or is_object:
+        return [value]
+    if not isinstance(value, Sequence):
+        raise UsageError(
+            f"`{parameter}` must be a list of names; got {value!r}.",
+            parameter=parameter,
+            value=value,
+        )
+    return value
+
+
+def _require_distinct_names(parameter: str, names: Sequence[str]) -> None:
     if not names:
-        raise UsageError(f"there are no {what} to evaluate by.")
+        raise UsageError(
+            f"`{parameter}` is empty: there is nothing to evaluate.", parameter=parameter
+        )
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise UsageError(
-            f"several {what} are called {', '.join(map(repr, repeated))}; the table could show only one of each."
+            f"several {parameter} have the same name: {', '.join(map(repr, repeated))}.",
+            parameter=parameter,
+            remedy="Pass each of them once, or give them different names.",
         )

@@ -1,41 +1,39 @@
-"""The main call: which model is better, really?"""
+"""The main function: the risks of models, estimated from a biased log."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from numbers import Integral
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from unskew.data.propensities import PropensitiesLike, as_propensities
+from unskew.data.propensities import Propensities, PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings, require_log
 from unskew.data.universe import Universe, UniverseLike, resolve_universe
-from unskew.errors import BadPredictionError, PropensityWarning, UsageError
-from unskew.estimators.cells import Deltas, Imputed, Sample
-from unskew.estimators.family import Estimator
-from unskew.estimators.health import WeightSummary
-from unskew.estimators.sums import Clusters, Resampling
-from unskew.estimators.transforms import WeightTransform
+from unskew.data.weights import WeightTransform
+from unskew.errors import BadPredictionError, UsageError
+from unskew.estimators.point import Estimator
+from unskew.estimators.sums import Cluster, Clusters, Deltas, Imputed, ObservedCells, Resampling
+from unskew.estimators.weight_summary import WeightSummary
 from unskew.evaluation.arguments import (
-    chosen_estimators,
-    chosen_metrics,
     describe_intervals,
+    find_estimators,
+    find_metrics,
     require_cluster,
+    require_compatible,
     require_level,
-    require_transform,
-    warn_of_clicks,
-    warn_of_scores,
+    require_weight_transform,
+    warn_about_scales,
 )
-from unskew.evaluation.evidence import Evidence
-from unskew.evaluation.imputation import impute, scored
+from unskew.evaluation.imputation import impute_deltas
 from unskew.evaluation.predictions import Predictions, PredictionsLike, read_predictions
 from unskew.evaluation.result import Evaluation
+from unskew.evaluation.weight_changes import EvaluationInputs
 from unskew.metrics.metric import Metric, MetricInput
-from unskew.ranking.positions import Ranker, ranker_named
-from unskew.types import Vector
+from unskew.ranking.positions import Ranker, find_ranker
+from unskew.settings import check_random_state
 
 
 def evaluate(
@@ -47,223 +45,245 @@ def evaluate(
     estimators: Sequence[str | Estimator] = ("naive", "ips", "snips"),
     universe: UniverseLike = None,
     level: float = 0.95,
-    cluster: Literal["user", "item"] | None = None,
-    relevant: float | None = None,
-    transform: WeightTransform | None = None,
+    cluster: Cluster = None,
+    relevance_threshold: float | None = None,
+    weight_transform: WeightTransform | None = None,
     imputation: PredictionsLike | None = None,
     bootstrap: int | None = None,
-    random_state: int = 0,
+    random_state: int | np.random.Generator | None = 0,
     engine: str | Ranker = "auto",
 ) -> Evaluation:
-    """Judge models on a log whose ratings were not observed at random.
+    """Estimate the risks of models from a log whose ratings were not observed at random.
 
     Parameters
     ----------
     log
         The observed ratings.
     predictions
-        By model name (or one model alone): predicted ratings in the order of the log (a Series counts by position, not by index);
-        a matrix whose rows are ``log.users`` and whose columns are ``log.items``; a frame of user, item, prediction and perhaps
-        position; a fitted model with ``predict(users, items)``, which is given ids; or a callable that is given codes of users
-        (places in ``log.users``) and returns their scores of all ``log.items``. Ranking metrics need the place among all items: a
-        matrix, a model, a callable, or a frame with a position column (1 is the user's best item).
+        By model name (or one model alone): predicted ratings in the order of the log (of a Series,
+        the order counts, not the index); a matrix with rows in the order of ``log.users`` and
+        columns in the order of ``log.items``; a frame of user, item, prediction and perhaps
+        position; a fitted model with ``predict(users, items)``, which gets ids; or a callable that
+        gets user codes (indices of ``log.users``) and returns their scores of all ``log.items``.
+        Ranking metrics need the position among all items: a matrix, a model, a callable, or a
+        frame with a position column (1 is the user's best item).
     propensities
-        How likely each logged cell was to be observed: values in the order of the log, a matrix as for predictions, or a fitted
-        propensity model, whose ``predict(log)`` gives the values. Judging on a held-out part of a log, scale them by its share.
+        The probability with which each logged cell was observed: values in the order of the log, a
+        matrix as for predictions, or a fitted propensity model. If the log is a random part of a
+        larger one, multiply the propensities by its share.
     metrics
-        ``mse mae accuracy dcg dcg@k cg@k precision@k recall@k stratified_recall@k atop``, or objects of your own.
+        Names such as ``mse`` or ``dcg@10`` (``unskew.metrics.METRICS`` lists them), or your own
+        metric objects.
     estimators
-        ``naive ips snips user_normalized item_normalized eib dr``.
+        Names such as ``snips`` (``unskew.estimators.ESTIMATORS`` lists them), or your own
+        estimator objects.
     universe
-        (n_users, n_items): all that could have been logged. Needed by ``ips``, ``dr``, ``eib`` and ranking metrics. ``"log"``
-        says that the log's own users and items are all there are; a log built from a matrix knows already.
+        (n_users, n_items): all users and items that could have been logged. Ranking metrics and
+        the estimators ``ips``, ``dr`` and ``eib`` need it. ``"log"`` means that the users and items
+        of the log are all there are. A log that was built from a matrix has its universe.
     level
         Confidence level of the intervals.
     cluster
-        None takes cells as independent given the propensities; ``"user"`` allows any dependence inside a user and counts users as
-        a sample of more users, which is wider and right for most real logs.
-    relevant
-        Ratings from here on count as relevant, for precision, recall and atop.
-    transform
-        ``Clip``, ``Switch``, ``Shrink``, ``SubGaussian`` or ``Dynamic``: what to weight by in place of 1/P. The intervals leave
-        out its bias.
+        None takes cells as independent given the propensities. ``"user"`` allows any dependence
+        within a user and takes users as a sample of more users; its intervals are wider, and right
+        for most real logs. ``"item"`` does the same for items.
+    relevance_threshold
+        Ratings of at least this value are relevant, for precision, recall and atop.
+    weight_transform
+        ``Clip``, ``Switch``, ``Shrink``, ``SubGaussian`` or ``Dynamic``: what to use as weights in
+        place of 1/P. The intervals do not include its bias.
     imputation
-        For ``dr`` and ``eib``: a model of the ratings themselves: a matrix, a model, or a callable, as for predictions.
+        For ``dr`` and ``eib``: a model of the ratings; a matrix, a model or a callable, as for
+        predictions.
     bootstrap
-        Number of resamples of users (of clusters) for percentile intervals in place of analytic ones.
+        Number of resamples of users (or items) for percentile intervals. None computes analytic
+        intervals.
     random_state
-        Seed of the bootstrap.
+        Seed or generator of the bootstrap.
     engine
-        Where models of factors rank their items: ``"gpu"`` (needs the extra 'gpu'), a :class:`unskew.GpuEngine`, or here.
+        Where factor models rank their items: ``"gpu"`` (needs the extra 'gpu'), a
+        :class:`unskew.GpuEngine`, or ``"local"``.
 
     Examples
     --------
     >>> import numpy as np
     >>> log = Ratings.from_dense([[5, 1, 0], [0, 5, 0]])
-    >>> predictions = {"always 5": np.full((2, 3), 5.0)}
-    >>> evaluate(log, predictions, propensities=[0.8, 0.25, 1.0], metrics=["mae"], estimators=["naive", "snips"])
+    >>> evaluate(
+    ...     log,
+    ...     {"always 5": np.full((2, 3), 5.0)},
+    ...     propensities=[0.8, 0.25, 1.0],
+    ...     metrics=["mae"],
+    ...     estimators=["naive", "snips"],
+    ... )
     model     metric  estimator  estimate  std_error  ci_low  ci_high
     always 5  mae     naive         1.333      0.795  -0.225    2.892
     always 5  mae     snips         2.560      0.830   0.933    4.187
     3 observed cells of 2 users x 3 items; 95% intervals, cells independent; effective sample size 2
     """
-    _check_arguments(log, level, transform, bootstrap)
-    named = named_models(predictions)
-    if not named:
-        raise UsageError("there are no predictions to evaluate.")
-    log = replace(log, universe=resolve_universe(log, universe))
-    asked_metrics = chosen_metrics(metrics, relevant=relevant)
-    warn_of_scores(named, asked_metrics)
-    warn_of_clicks(named, asked_metrics, log)
-    asked_estimators = chosen_estimators(estimators)
-    resampling = None if bootstrap is None else Resampling(bootstrap, random_state)
-    sample = _sample(log, propensities, asked_estimators, cluster, transform, resampling)
-    ranker = ranker_named(engine)
-    models = [read_predictions(name, given, log, ranker=ranker) for name, given in named.items()]
-    judged = [_judge(model, log, asked_metrics) for model in models]
-    fill = _fill(imputation, models, judged, log, asked_estimators)
-    deltas = {metric.name: _deltas(metric, judged, fill, log) for metric in asked_metrics}
-    estimates = {
-        (metric, estimator.name): estimator(found, sample)
-        for metric, found in deltas.items()
-        for estimator in asked_estimators
+    require_log(log)
+    require_level(level)
+    require_weight_transform(weight_transform)
+    require_cluster(cluster)
+    models = name_models(predictions)
+    all_cells = resolve_universe(log, universe)
+    chosen_metrics = find_metrics(metrics, relevance_threshold=relevance_threshold)
+    chosen_estimators = find_estimators(estimators)
+    require_compatible(chosen_metrics, chosen_estimators)
+    warn_about_scales(models, chosen_metrics, log)
+    _require_propensities(propensities, chosen_estimators)
+    cells = _observe_cells(
+        log,
+        all_cells,
+        None if propensities is None else as_propensities(log, propensities),
+        weight_transform,
+        cluster,
+        None if bootstrap is None else Resampling(bootstrap, _choose_seed(random_state)),
+    )
+    ranker = find_ranker(engine)
+    readers = [read_predictions(*model, log, ranker=ranker) for model in models.items()]
+    inputs = [_read_input(reader, log, all_cells, chosen_metrics) for reader in readers]
+    if any(estimator.imputes for estimator in chosen_estimators) and imputation is not None:
+        imputer = read_predictions("imputation", imputation, log)
+        imputed = impute_deltas(chosen_metrics, readers, inputs, imputer, log, all_cells)
+    else:
+        imputed = {}
+    deltas = {
+        metric.name: _compute_deltas(metric, inputs, imputed.get(metric.name), log)
+        for metric in chosen_metrics
     }
-    health = _check_weights(sample, asked_estimators)
+    estimates = {
+        (metric, estimator.name): estimator.estimate(metric_deltas, cells)
+        for metric, metric_deltas in deltas.items()
+        for estimator in chosen_estimators
+    }
+    weight_summary = _summarize_weights(cells, chosen_estimators)
+    is_transformed = weight_summary is not None and weight_transform is not None
     return Evaluation(
-        models=tuple(named),
-        metrics={metric.name: metric.higher_is_better for metric in asked_metrics},
-        estimators=tuple(estimator.name for estimator in asked_estimators),
+        models=tuple(models),
+        metrics={metric.name: metric.higher_is_better for metric in chosen_metrics},
+        estimators=tuple(estimator.name for estimator in chosen_estimators),
         estimates=estimates,
         level=level,
         n_observed=len(log),
         intervals=describe_intervals(cluster, bootstrap),
-        universe=log.universe,
-        health=health,
-        n_touched=0 if health is None or transform is None else sample.n_touched,
+        universe=all_cells,
+        weight_summary=weight_summary,
+        n_transformed=cells.n_transformed if is_transformed else 0,
         backend=log.backend,
-        cells=Evidence(
+        inputs=EvaluationInputs(
             deltas,
-            sample,
-            {estimator.name: estimator for estimator in asked_estimators},
+            cells,
+            {estimator.name: estimator for estimator in chosen_estimators},
             log.rating,
         ),
     )
 
 
-def named_models(given: Any) -> dict[str, Any]:
-    """By name, which is text; one alone is called "model"."""
-    named = (
-        {str(name): each for name, each in given.items()}
-        if isinstance(given, Mapping)
-        else {"model": given}
-    )
-    if isinstance(given, Mapping) and len(named) < len(given):
+def name_models(predictions: Any) -> dict[str, Any]:
+    """Predictions by model name; the name of one model alone is "model"."""
+    if not isinstance(predictions, Mapping):
+        return {"model": predictions}
+    models = {str(name): model for name, model in predictions.items()}
+    if len(models) < len(predictions):
         raise UsageError(
-            f"two models have one name: {', '.join(map(repr, given))}. Name them apart."
+            f"two models have the same name: {', '.join(map(repr, predictions))}.",
+            parameter="predictions",
+            remedy="Give them different names.",
         )
-    return named
+    if not models:
+        raise UsageError("`predictions` is empty: there is no model.", parameter="predictions")
+    return models
 
 
-def _check_arguments(log: object, level: object, transform: object, bootstrap: object) -> None:
-    require_log(log)
-    require_level(level)
-    require_transform(transform)
-    if bootstrap is not None and not isinstance(bootstrap, Integral):
-        raise UsageError(f"bootstrap is a number of resamples, such as 1000; got {bootstrap!r}.")
-
-
-def _sample(
-    log: Ratings,
-    propensities: PropensitiesLike | None,
-    estimators: Sequence[Estimator],
-    cluster: str | None,
-    transform: WeightTransform | None,
-    resampling: Resampling | None,
-) -> Sample:
+def _require_propensities(propensities: object, estimators: Sequence[Estimator]) -> None:
     weighted = [estimator.name for estimator in estimators if estimator.is_weighted]
-    require_cluster(cluster)
     if propensities is None and weighted:
         raise UsageError(
-            f"propensities=... is missing, which {' and '.join(weighted)} weight by; "
-            "for the plain average over the log alone say estimators=['naive']."
+            f"`propensities` is missing; {' and '.join(weighted)} cannot weight without it.",
+            parameter="propensities",
+            remedy="For the plain average over the log alone, pass `estimators=['naive']`.",
         )
-    universe = log.universe or Universe(log.n_users, log.n_items)
-    users = Clusters(log.user, universe.n_users, resampling)
-    items = Clusters(log.item, universe.n_items, resampling)
-    kinds = {None: None if resampling is None else users, "user": users, "item": items}
-    checked = None if propensities is None else as_propensities(log, propensities)
-    return Sample(users, items, checked, transform, kinds[cluster], log.universe)
 
 
-def _judge(model: Predictions, log: Ratings, metrics: Sequence[Metric]) -> MetricInput:
-    """Ask a model once for whatever the metrics read."""
-    ranking = [metric.top for metric in metrics if metric.ranks]
-    top = (
-        None if None in ranking else max((top for top in ranking if top is not None), default=None)
+def _choose_seed(random_state: int | np.random.Generator | None) -> int:
+    check_random_state("random_state", random_state)
+    if isinstance(random_state, Integral):
+        return int(random_state)
+    return int(np.random.default_rng(random_state).integers(2**63))
+
+
+def _observe_cells(
+    log: Ratings,
+    universe: Universe | None,
+    propensities: Propensities | None,
+    weight_transform: WeightTransform | None,
+    cluster: Cluster,
+    resampling: Resampling | None,
+) -> ObservedCells:
+    n_users, n_items = log.n_users, log.n_items
+    if universe is not None:
+        n_users, n_items = universe.n_users, universe.n_items
+    return ObservedCells(
+        Clusters(log.user, n_users, resampling),
+        Clusters(log.item, n_items, resampling),
+        propensities,
+        weight_transform,
+        "user" if cluster is None and resampling is not None else cluster,
+        universe,
     )
-    n_items = None if log.universe is None else log.universe.n_items
+
+
+def _read_input(
+    reader: Predictions, log: Ratings, universe: Universe | None, metrics: Sequence[Metric]
+) -> MetricInput:
+    """What the metrics read of one model, computed once."""
+    n_items = None if universe is None else universe.n_items
+    tops = [metric.top for metric in metrics if metric.ranks]
+    positions = None
+    if tops and n_items is not None:
+        top = None if None in tops else max(top for top in tops if top is not None)
+        positions = reader.positions(log, n_items=n_items, top=top)
     return MetricInput(
         log.rating,
         log.item,
         log.rating,
-        prediction=None if all(metric.ranks for metric in metrics) else model.values(log),
-        positions=model.positions(log, n_items=n_items, top=top)
-        if ranking and n_items is not None
-        else None,
+        prediction=None if all(metric.ranks for metric in metrics) else reader.values(log),
+        positions=positions,
         n_items=n_items,
+        user=log.user,
     )
 
 
-def _fill(
-    imputation: PredictionsLike | None,
-    models: Sequence[Predictions],
-    judged: Sequence[MetricInput],
-    log: Ratings,
-    estimators: Sequence[Estimator],
-) -> Callable[[Metric], Imputed] | None:
-    """How to impute the deltas of a metric, where an estimator wants that and the caller says with what."""
-    if imputation is None or not any(estimator.imputes for estimator in estimators):
-        return None
-    rating_model = scored(read_predictions("imputation", imputation, log))
-    return lambda metric: impute(metric, models, judged, rating_model, log)
-
-
-def _deltas(
-    metric: Metric,
-    judged: Sequence[MetricInput],
-    fill: Callable[[Metric], Imputed] | None,
-    log: Ratings,
+def _compute_deltas(
+    metric: Metric, inputs: Sequence[MetricInput], imputed: Imputed | None, log: Ratings
 ) -> Deltas:
-    deltas = [metric(cells) for cells in judged]
-    for delta in deltas:
-        _refuse_infinite(metric, delta.value, log)
-    is_mean = deltas[0].base is None
-    return Deltas(
-        np.stack([delta.value for delta in deltas]),
-        deltas[0].base,
-        deltas[0].is_mean_of_users,
-        fill(metric) if fill is not None and is_mean else None,
-    )
-
-
-def _refuse_infinite(metric: Metric, delta: Vector, log: Ratings) -> None:
-    bad = ~np.isfinite(delta)
-    if bad.any():
-        row = int(bad.argmax())
+    """The deltas of all models."""
+    deltas = [metric(model_input) for model_input in inputs]
+    value, base = np.stack([delta.value for delta in deltas]), deltas[0].base
+    is_bad = ~np.isfinite(value)
+    if is_bad.any():
+        of_model = is_bad[int(is_bad.any(axis=1).argmax())]
+        where = log.name_cell(int(of_model.argmax()))
         raise BadPredictionError(
-            f"{metric.name} is not a finite number for {int(bad.sum())} of {bad.size} cells; the first is {log.name_cell(row)}. "
-            "Are the predictions on the scale of the ratings?"
+            f"{metric.name} is not finite for {int(of_model.sum())} of {of_model.size} cells; "
+            f"the first is {where}.",
+            parameter="predictions",
+            where=where,
+            remedy="Check that the predictions are on the scale of the ratings.",
         )
+    return Deltas(value, base, deltas[0].is_mean_of_users, None if base is not None else imputed)
 
 
-def _check_weights(sample: Sample, estimators: Sequence[Estimator]) -> WeightSummary | None:
-    """Warn, with numbers, where the weights say that the data can hardly answer."""
-    if not any(estimator.is_weighted for estimator in estimators) or not sample.weight.any():
+def _summarize_weights(
+    cells: ObservedCells, estimators: Sequence[Estimator]
+) -> WeightSummary | None:
+    """The summary of the weights, with warnings if the data can hardly answer."""
+    if not any(estimator.is_weighted for estimator in estimators) or not cells.weight.any():
         return None
-    compare_mass = sample.universe is not None and sample.transform is None
-    health = WeightSummary.of(
-        sample.weight, n_cells=sample.universe.n_cells if sample.universe and compare_mass else None
-    )
-    for complaint in health.warning_texts():
-        warnings.warn(complaint, PropensityWarning, stacklevel=3)
-    return health
+    n_cells = None
+    if cells.universe is not None and cells.weight_transform is None:
+        n_cells = cells.universe.n_cells
+    summary = WeightSummary.of(cells.weight, n_cells=n_cells)
+    for warning in summary.warnings():
+        warnings.warn(warning, stacklevel=3)
+    return summary

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from html import escape
+from typing import Any, ClassVar
 
-from unskew.data.frames import make_frame
-from unskew.data.result import describe_json
+from unskew.data.result import Result
 from unskew.data.universe import Universe
 from unskew.errors import UnknownNameError
 from unskew.estimators.estimate import Estimate
-from unskew.estimators.health import WeightSummary
-from unskew.evaluation.evidence import Evidence
-from unskew.evaluation.portrait import portrait
-from unskew.plugins import load_report_function
+from unskew.estimators.weight_summary import WeightSummary
+from unskew.evaluation.distributions import describe_distributions
+from unskew.evaluation.weight_changes import EvaluationInputs
 from unskew.tables import count_noun, html_table, text_table
 
 
@@ -33,10 +30,11 @@ class Risk:
     ci_high: float
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """One model minus another, paired cell by cell."""
+@dataclass(frozen=True, slots=True, repr=False)
+class Comparison(Result):
+    """The risk of one model minus that of another, paired cell by cell."""
 
+    kind: ClassVar[str] = "comparison"
     first: str
     second: str
     metric: str
@@ -51,72 +49,56 @@ class Comparison:
 
     @property
     def better(self) -> str | None:
-        """The better model, or None while the interval holds zero."""
+        """The better model, or None if the interval includes zero."""
         if not (self.ci_low > 0 or self.ci_high < 0):
             return None
         return self.first if (self.difference > 0) == self.higher_is_better else self.second
 
     def __str__(self) -> str:
-        verdict = (
-            "cannot be told apart from"
-            if self.better is None
-            else ("beats" if self.better == self.first else "loses to")
-        )
+        verdict = "cannot be told apart from"
+        if self.better is not None:
+            verdict = "beats" if self.better == self.first else "loses to"
+        p_value = f"p = {self.p_value:.2g}" if self.p_value > 1e-300 else "p < 1e-300"
         return (
             f"{self.first} {verdict} {self.second} on {self.metric} by {self.estimator}: "
             f"difference {self.difference:+.4g} [{self.ci_low:+.4g}, {self.ci_high:+.4g}] "
-            f"at {self.level:.0%}, {_show_p(self.p_value)}"
+            f"at {self.level:.0%}, {p_value}"
         )
 
     def to_columns(self) -> dict[str, list[Any]]:
-        """All fields and which model is better, as a table of one row."""
-        return {name: [value] for name, value in (asdict(self) | {"better": self.better}).items()}
+        """All fields and the better model, as a table of one row."""
+        return {name: [value] for name, value in self.to_record().items()}
 
-    def to_frame(self, backend: str | None = None) -> Any:
-        """The table as a data frame of the named library, or of the first one installed."""
-        return make_frame(self.to_columns(), backend)
-
-    def to_json(self) -> str:
-        """All fields, and which model is better."""
-        return json.dumps(describe_json("comparison") | asdict(self) | {"better": self.better})
-
-    def to_html(self, path: str | Path) -> Path:
-        """The difference as a page, as one HTML file that needs nothing else. Returns its path."""
-        page: Path = load_report_function("write_page")(self.to_json(), path)
-        return page
-
-    def _repr_html_(self) -> str:
-        return html_table(self.to_columns())
-
-
-def _show_p(value: float) -> str:
-    return f"p = {value:.2g}" if value > 1e-300 else "p < 1e-300"
+    def to_record(self) -> dict[str, Any]:
+        """All fields and the better model."""
+        return asdict(self) | {"better": self.better}
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Evaluation:
+class Evaluation(Result):
     """Risks of several models by several metrics and estimators, from one log."""
 
+    kind: ClassVar[str] = "evaluation"
     models: tuple[str, ...]
     metrics: Mapping[str, bool]
-    """Names of the metrics; True where higher is better."""
+    """By name: whether higher is better."""
     estimators: tuple[str, ...]
     estimates: Mapping[tuple[str, str], Estimate]
     """By (metric, estimator)."""
     level: float
     n_observed: int
     intervals: str
-    """How the intervals were made, in words."""
+    """How the intervals were computed, in words."""
     universe: Universe | None = None
-    health: WeightSummary | None = None
-    """How far the weights can be trusted; None where no estimator weighted."""
-    n_touched: int = 0
-    """Weights that the transform changed."""
+    weight_summary: WeightSummary | None = None
+    """How uneven the weights are; None if no estimator uses weights."""
+    n_transformed: int = 0
+    """The number of weights that the weight transform changed."""
     backend: str | None = None
-    cells: Evidence | None = None
-    """What the estimates were computed from, for :func:`unskew.sensitivity`; None where that was not kept."""
+    inputs: EvaluationInputs | None = None
+    """What the estimates were computed from, for :func:`unskew.sensitivity`; None if not kept."""
     n_dropped: int = 0
-    """Rows that were left out for a bad value, where the caller asked for that."""
+    """Rows that were dropped because of a bad value, if the caller allowed it."""
 
     def __iter__(self) -> Iterator[Risk]:
         for metric in self.metrics:
@@ -125,22 +107,21 @@ class Evaluation:
                     yield self.risk(model, metric=metric, estimator=estimator)
 
     def risk(self, model: str, *, metric: str, estimator: str) -> Risk:
-        """One cell of the table."""
-        interval = self._estimate(metric, estimator).of(self._model(model), level=self.level)
-        return Risk(
-            model,
-            metric,
-            estimator,
-            interval.value,
-            interval.std_error,
-            interval.low,
-            interval.high,
+        """The estimate of one model, with its interval."""
+        interval = self._find_estimate(metric, estimator).of(
+            self._find_model(model), level=self.level
         )
+        limits = interval.value, interval.std_error, interval.low, interval.high
+        return Risk(model, metric, estimator, *limits)
 
     def compare(self, first: str, second: str, *, metric: str, estimator: str) -> Comparison:
-        """``first`` minus ``second`` with its own interval: narrower than what two separate ones suggest."""
-        estimate = self._estimate(metric, estimator)
-        interval = estimate.difference(self._model(first), self._model(second), level=self.level)
+        """``first`` minus ``second``, paired.
+
+        Its interval is usually narrower than the separate intervals of the two models suggest.
+        """
+        interval = self._find_estimate(metric, estimator).difference(
+            self._find_model(first), self._find_model(second), level=self.level
+        )
         return Comparison(
             first,
             second,
@@ -155,109 +136,85 @@ class Evaluation:
             self.metrics[metric],
         )
 
-    def to_columns(self) -> dict[str, list[Any]]:
-        """Model, metric, estimator, estimate, std_error, ci_low, ci_high: a list each."""
-        rows = [asdict(risk) for risk in self]
-        return {name: [row[name] for row in rows] for name in rows[0]}
-
-    def to_frame(self, backend: str | None = None) -> Any:
-        """The table as a data frame of the caller's own library, or of the named one."""
-        return make_frame(self.to_columns(), backend or self.backend)
-
     def differences(self) -> Iterator[Comparison]:
-        """By every metric and estimator: the model with the best estimate against each of the others."""
+        """By metric and estimator: the model with the best estimate against each other model."""
         for metric, higher_is_better in self.metrics.items():
             for estimator in self.estimators:
                 values = self.estimates[metric, estimator].value
                 best = self.models[int(values.argmax() if higher_is_better else values.argmin())]
-                others = (model for model in self.models if model != best)
-                yield from (
-                    self.compare(best, other, metric=metric, estimator=estimator)
-                    for other in others
-                )
+                for model in self.models:
+                    if model != best:
+                        yield self.compare(best, model, metric=metric, estimator=estimator)
 
-    def to_json(self) -> str:
-        """The table, what it was computed from, and what a page shows of that."""
-        return json.dumps(
-            describe_json("evaluation")
-            | {
-                "level": self.level,
-                "intervals": self.intervals,
-                "n_observed": self.n_observed,
-                "universe": None
-                if self.universe is None
-                else [self.universe.n_users, self.universe.n_items],
-                "weights": None
-                if self.health is None
-                else asdict(self.health) | {"n_touched": self.n_touched},
-                "rows": [asdict(risk) for risk in self],
-                "models": list(self.models),
-                "metrics": dict(self.metrics),
-                "estimators": list(self.estimators),
-                "differences": [
-                    asdict(each) | {"better": each.better} for each in self.differences()
-                ],
-                "warnings": [
-                    *([] if self.health is None else self.health.warning_texts()),
-                    *self._gaps(),
-                ],
-            }
-            | portrait(self.cells, self.models, level=self.level)
-            | ({"n_dropped": self.n_dropped} if self.n_dropped else {})
-        )
+    def to_columns(self) -> dict[str, list[Any]]:
+        """Model, metric, estimator, estimate, std_error, ci_low, ci_high."""
+        rows = [asdict(risk) for risk in self]
+        return {name: [row[name] for row in rows] for name in rows[0]}
 
-    def to_html(self, path: str | Path) -> Path:
-        """Who is better, how sure that is and what it rests on, as one HTML file that needs nothing else. Returns its path."""
-        page: Path = load_report_function("write_page")(self.to_json(), path)
-        return page
+    def to_record(self) -> dict[str, Any]:
+        """The table, how it was computed, and the histograms of its page."""
+        universe, weights, warnings = None, None, []
+        if self.universe is not None:
+            universe = [self.universe.n_users, self.universe.n_items]
+        if self.weight_summary is not None:
+            weights = asdict(self.weight_summary) | {"n_touched": self.n_transformed}
+            warnings = self.weight_summary.warning_texts()
+        record = {
+            "level": self.level,
+            "intervals": self.intervals,
+            "n_observed": self.n_observed,
+            "universe": universe,
+            "weights": weights,
+            "rows": [asdict(risk) for risk in self],
+            "models": list(self.models),
+            "metrics": dict(self.metrics),
+            "estimators": list(self.estimators),
+            "differences": [comparison.to_record() for comparison in self.differences()],
+            "warnings": [*warnings, *(f"{text}." for text in self._describe_left_out())],
+        } | describe_distributions(self.inputs, self.models, level=self.level)
+        return record | ({"n_dropped": self.n_dropped} if self.n_dropped else {})
 
     def plot(self, ax: Any = None) -> Any:
-        """Every estimate with its interval, a panel a metric; ``ax`` takes an axes for each. Returns the matplotlib figure."""
-        return load_report_function("draw")("evaluation", self, ax)
+        """Every estimate with its interval, one panel for each metric.
+
+        Returns the matplotlib figure. ``ax`` may be one axes for each metric.
+        """
+        return self._draw(ax)
 
     def __repr__(self) -> str:
         return f"{text_table(self.to_columns())}\n{self._footer()}"
 
     def _repr_html_(self) -> str:
-        return f"{html_table(self.to_columns())}<p>{self._footer()}</p>"
+        return f"{html_table(self.to_columns())}<p>{escape(self._footer())}</p>"
 
     def _footer(self) -> str:
-        where = "" if self.universe is None else f" of {self.universe}"
-        touched = f"; {count_noun(self.n_touched, 'weight')} transformed" if self.n_touched else ""
-        dropped = f"; {count_noun(self.n_dropped, 'bad row')} dropped" if self.n_dropped else ""
-        ess = (
-            ""
-            if self.health is None
-            else f"; effective sample size {self.health.effective_sample_size:,.0f}"
-        )
-        left_out = "".join(
-            f"; {metric} by {estimator} leaves out {n:,} without data"
-            for (metric, estimator), n in self._left_out()
-        )
-        notes = f"{ess}{touched}{dropped}{left_out}"
-        return f"{count_noun(self.n_observed, 'observed cell')}{where}; {self.level:.0%} intervals, {self.intervals}{notes}"
+        of_universe = "" if self.universe is None else f" of {self.universe}"
+        notes = [
+            f"{count_noun(self.n_observed, 'observed cell')}{of_universe}",
+            f"{self.level:.0%} intervals, {self.intervals}",
+        ]
+        if self.weight_summary is not None:
+            size = self.weight_summary.effective_sample_size
+            notes.append(f"effective sample size {size:,.0f}")
+        if self.n_transformed:
+            notes.append(f"{count_noun(self.n_transformed, 'weight')} transformed")
+        if self.n_dropped:
+            notes.append(f"{count_noun(self.n_dropped, 'bad row')} dropped")
+        return "; ".join([*notes, *self._describe_left_out()])
 
-    def _gaps(self) -> Iterator[str]:
-        return (
-            f"{metric} by {estimator} leaves out {n:,} without data."
-            for (metric, estimator), n in self._left_out()
-        )
+    def _describe_left_out(self) -> Iterator[str]:
+        for (metric, estimator), estimate in self.estimates.items():
+            if estimate.n_left_out:
+                yield f"{metric} by {estimator} leaves out {estimate.n_left_out:,} without data"
 
-    def _left_out(self) -> Iterator[tuple[tuple[str, str], int]]:
-        return (
-            (names, estimate.n_left_out)
-            for names, estimate in self.estimates.items()
-            if estimate.n_left_out
-        )
-
-    def _estimate(self, metric: str, estimator: str) -> Estimate:
+    def _find_estimate(self, metric: str, estimator: str) -> Estimate:
         if metric not in self.metrics:
             raise UnknownNameError("metric of this evaluation", metric, self.metrics)
         if estimator not in self.estimators:
             raise UnknownNameError("estimator of this evaluation", estimator, self.estimators)
         return self.estimates[metric, estimator]
 
-    def _model(self, name: str) -> int:
+    def _find_model(self, name: str) -> int:
         if name not in self.models:
             raise UnknownNameError("model of this evaluation", name, self.models)
         return self.models.index(name)

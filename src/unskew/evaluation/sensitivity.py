@@ -1,16 +1,21 @@
-"""How much a verdict depends on the propensities being right."""
+"""How much estimates and comparisons depend on the propensities being right."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from html import escape
+from typing import Any, ClassVar
 
 import numpy as np
 
 from unskew.data.checks import is_finite_number
-from unskew.errors import UsageError
-from unskew.evaluation.evidence import SOLVED, Evidence
+from unskew.data.result import Result
+from unskew.errors import UnknownNameError, UsageError
 from unskew.evaluation.result import Evaluation
-from unskew.evaluation.robustness import Move, Sensitivity, Shift
+from unskew.evaluation.weight_changes import CLIP, EvaluationInputs, Shift, VariedEstimate
+from unskew.tables import count_noun, html_table, text_table
 
 CLIP_QUANTILES = (0.9, 0.95, 0.99, 1.0)
 
@@ -21,31 +26,40 @@ def sensitivity(
     clip: Sequence[float] | None = None,
     odds_error: Sequence[float] = (1.0, 1.1, 1.25, 1.5, 2.0),
 ) -> Sensitivity:
-    """How estimates move when large weights are clipped, and when the propensities' odds are off by up to a factor.
+    """How estimates change if large weights are clipped, or if the propensities are wrong.
 
-    Clipping puts min(1/P, max_weight) in place of 1/P: a steady curve says that a few large weights do not decide.
+    Clipping replaces 1/P by min(1/P, max_weight). If the estimates hardly change, they do not
+    depend on a few large weights.
 
-    An odds error Gamma >= 1 lets the true odds P / (1 - P) of every observed cell lie anywhere within a factor Gamma of the
-    assumed ones, so that each weight w = 1/P lies in [1 + (w - 1) / Gamma, 1 + (w - 1) * Gamma]. ``low`` and ``high`` are the
-    exact least and largest estimate that such propensities give, the cells conspiring. ``ci_low`` is the lower confidence limit
-    at the propensities that give ``low``, and ``ci_high`` the upper one at those that give ``high``: each end is widened by its
-    own standard error, as if its propensities were the true ones.
+    An odds error Gamma >= 1 means that the true odds P / (1 - P) of every observed cell are within
+    a factor Gamma of the assumed ones, so each weight w = 1/P lies in
+    [1 + (w - 1) / Gamma, 1 + (w - 1) * Gamma]. ``low`` and ``high`` are the exact least and largest
+    estimate for such propensities. ``ci_low`` is the lower confidence limit at the propensities
+    that give ``low``, and ``ci_high`` the upper one at those that give ``high``; each takes its
+    propensities as the true ones.
 
     Parameters
     ----------
     evaluation
-        What :func:`unskew.evaluate` returned, without a weight transform.
+        The result of :func:`unskew.evaluate`, without a weight transform.
     clip
-        Largest weights to allow, each at least 1. By default the 90, 95, 99 and 100 % quantiles of the weights.
+        Largest weights to allow, each at least 1. By default the 90, 95, 99 and 100 % quantiles
+        of the weights.
     odds_error
-        Factors Gamma, each at least 1; 1 is the estimate as it stands.
+        Factors Gamma, each at least 1; 1 gives the estimate itself.
 
     Examples
     --------
     >>> from unskew.data.ratings import Ratings
     >>> from unskew.evaluation.evaluate import evaluate
     >>> log = Ratings.from_dense([[5, 1, 0], [0, 5, 0]])
-    >>> result = evaluate(log, {"fives": np.full(3, 5.0)}, propensities=[0.8, 0.25, 1.0], metrics=["mae"], estimators=["ips"])
+    >>> result = evaluate(
+    ...     log,
+    ...     {"fives": np.full(3, 5.0)},
+    ...     propensities=[0.8, 0.25, 1.0],
+    ...     metrics=["mae"],
+    ...     estimators=["ips"],
+    ... )
     >>> sensitivity(result, clip=[2], odds_error=[1.0, 1.5])
     model  metric  estimator  change      amount    low   high  ci_low  ci_high
     fives  mae     ips        clip         2.000  1.333  1.333  -0.930    3.597
@@ -53,17 +67,17 @@ def sensitivity(
     fives  mae     ips        odds_error   1.500  2.000  3.667  -1.201   10.167
     3 observed cells; 95% intervals, cells independent
     """
-    evidence = _evidence(evaluation)
-    weighted = [name for name, estimator in evidence.estimators.items() if estimator.is_weighted]
+    inputs = _require_inputs(evaluation)
+    weighted = [name for name, estimator in inputs.estimators.items() if estimator.is_weighted]
     if not weighted:
         raise UsageError(
-            f"there is nothing to vary: {' and '.join(evidence.estimators)} do not weight. "
-            "Evaluate with estimators=['snips'], for example."
+            f"there is nothing to vary: no weights are used by {', '.join(inputs.estimators)}.",
+            remedy="Evaluate with `estimators=['snips']`, for example.",
         )
-    clips = _clips(evidence) if clip is None else _amounts("clip", clip)
-    factors = _amounts("odds_error", odds_error)
-    if not clips and not factors:
-        raise UsageError("there is nothing to vary: give clip=[...], odds_error=[...], or both.")
+    clips = _check_amounts("clip", clip) if clip is not None else _default_clips(inputs)
+    odds_errors = _check_amounts("odds_error", odds_error)
+    if not clips and not odds_errors:
+        raise UsageError("there is nothing to vary: `clip` and `odds_error` are empty.")
     return Sensitivity(
         models=evaluation.models,
         metrics=evaluation.metrics,
@@ -71,68 +85,264 @@ def sensitivity(
         level=evaluation.level,
         n_observed=evaluation.n_observed,
         intervals=evaluation.intervals,
-        shifts=tuple(_shifts(evaluation, evidence, weighted, clips, factors)),
-        notes=tuple(_notes(evidence)),
+        shifts=tuple(_shift_all(evaluation, inputs, weighted, clips, odds_errors)),
+        notes=tuple(_describe_limits(inputs)),
         backend=evaluation.backend,
-        cells=evidence,
+        inputs=inputs,
     )
 
 
-def _evidence(evaluation: object) -> Evidence:
+def _require_inputs(evaluation: object) -> EvaluationInputs:
     if not isinstance(evaluation, Evaluation):
         raise UsageError(
-            f"sensitivity() asks an Evaluation, the result of evaluate(); got {type(evaluation).__name__}."
+            "sensitivity() needs an Evaluation, the result of evaluate(); got "
+            f"{type(evaluation).__name__}."
         )
-    if evaluation.cells is None:
+    if evaluation.inputs is None:
         raise UsageError(
-            "this evaluation does not hold the cells it was computed from, so that it cannot be asked again. "
-            "Run unskew.evaluate on the log itself."
+            "this evaluation did not keep the cells it was computed from.",
+            remedy="Run unskew.evaluate on a log in memory.",
         )
-    if evaluation.cells.sample.transform is not None:
+    if evaluation.inputs.cells.weight_transform is not None:
         raise UsageError(
-            f"this evaluation's weights are transformed already, by {evaluation.cells.sample.transform!r}. "
-            "Evaluate without transform=..., and vary the weights here."
+            "the weights of this evaluation are already transformed by "
+            f"{evaluation.inputs.cells.weight_transform!r}.",
+            remedy="Evaluate without `weight_transform`, and vary the weights here.",
         )
-    return evaluation.cells
+    return evaluation.inputs
 
 
-def _amounts(name: str, given: Sequence[float]) -> list[float]:
-    listed = (
-        list(given)
-        if isinstance(given, (Sequence, np.ndarray)) and not isinstance(given, str)
-        else [given]
-    )
-    for amount in listed:
-        if not (is_finite_number(amount) and amount >= 1):
+def _check_amounts(parameter: str, amounts: Sequence[float]) -> list[float]:
+    is_list = isinstance(amounts, (Sequence, np.ndarray)) and not isinstance(amounts, str)
+    values: list[Any] = list(amounts) if is_list else [amounts]
+    for value in values:
+        if not (is_finite_number(value) and value >= 1):
             raise UsageError(
-                f"{name} must be a list of finite numbers of at least 1, such as {name}=[2, 10]; got {amount!r}."
+                f"`{parameter}` must be a list of finite numbers of at least 1, such as [2, 10]; "
+                f"got {value!r}.",
+                parameter=parameter,
+                value=value,
             )
-    return sorted({float(amount) for amount in listed})
+    return sorted({float(value) for value in values})
 
 
-def _clips(evidence: Evidence) -> list[float]:
-    return sorted({float(level) for level in np.quantile(evidence.sample.weight, CLIP_QUANTILES)})
+def _default_clips(inputs: EvaluationInputs) -> list[float]:
+    return sorted({float(limit) for limit in np.quantile(inputs.cells.weight, CLIP_QUANTILES)})
 
 
-def _shifts(
+def _shift_all(
     evaluation: Evaluation,
-    evidence: Evidence,
-    weighted: Sequence[str],
+    inputs: EvaluationInputs,
+    estimators: Sequence[str],
     clips: Sequence[float],
-    factors: Sequence[float],
+    odds_errors: Sequence[float],
 ) -> Iterator[Shift]:
+    units = np.eye(len(evaluation.models))
     for metric in evaluation.metrics:
-        for place, model in enumerate(evaluation.models):
-            for name in weighted:
-                question = evidence.question(metric, name, np.eye(len(evaluation.models))[place])
-                move = Move((model, metric, name), question, evaluation.level)
-                yield from (move.clipped(amount) for amount in clips)
-                yield from (move.under(amount) for amount in factors if question.allows_odds_error)
+        for model, unit in zip(evaluation.models, units, strict=True):
+            for name in estimators:
+                varied = inputs.contrast(
+                    model, unit, metric=metric, estimator=name, level=evaluation.level
+                )
+                yield from map(varied.clip, clips)
+                if varied.has_worst_case:
+                    yield from map(varied.distort_odds, odds_errors)
 
 
-def _notes(evidence: Evidence) -> Iterator[str]:
-    for name, estimator in evidence.estimators.items():
+def _describe_limits(inputs: EvaluationInputs) -> Iterator[str]:
+    for name, estimator in inputs.estimators.items():
         if not estimator.is_weighted:
-            yield f"{name} uses no weights, so that nothing moves it"
-        elif not isinstance(estimator, SOLVED):
-            yield f"the worst case of {name} under an odds error is not known: clipping only"
+            yield f"{name} uses no weights and does not change"
+        elif not estimator.has_worst_case:
+            yield f"the worst case of {name} under an odds error is unknown: clipping only"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Robustness(Result):
+    """The difference of two models, and how wrong propensities may be until it changes sign."""
+
+    kind: ClassVar[str] = "robustness"
+    first: str
+    second: str
+    metric: str
+    estimator: str
+    difference: float
+    higher_is_better: bool
+    level: float
+    flips_at: float
+    """The smallest odds error at which the difference can have the other sign, or infinity."""
+    unsure_at: float
+    """The smallest odds error at which the interval can include zero, or infinity."""
+    shifts: tuple[Shift, ...]
+    """The difference under the clips and odds errors of the sensitivity."""
+
+    @property
+    def better(self) -> str | None:
+        """The model with the better estimate, whatever the interval; None if they are equal."""
+        if self.difference == 0:
+            return None
+        return self.first if (self.difference > 0) == self.higher_is_better else self.second
+
+    def __str__(self) -> str:
+        if self.better is None:
+            return f"{self.first} and {self.second} are equal on {self.metric} by {self.estimator}"
+        worse = self.second if self.better == self.first else self.first
+        order = "at any odds error"
+        if math.isfinite(self.flips_at):
+            order = f"up to odds error {self.flips_at:.3g}"
+        interval = f"excludes zero up to {self.unsure_at:.3g}"
+        if math.isinf(self.unsure_at):
+            interval = "never includes zero"
+        elif self.unsure_at == 1:
+            interval = "includes zero even with right propensities"
+        return (
+            f"{self.better} is ahead of {worse} on {self.metric} by {self.estimator} {order}; "
+            f"the {self.level:.0%} interval of the difference {interval}"
+        )
+
+    def to_columns(self) -> dict[str, list[Any]]:
+        """The shifts of the difference."""
+        return _shift_columns(self.shifts)
+
+    def to_record(self) -> dict[str, Any]:
+        """All fields and the better model; null in place of infinity."""
+        fields = asdict(self) | {"better": self.better}
+        for name in ("flips_at", "unsure_at"):
+            fields[name] = fields[name] if math.isfinite(fields[name]) else None
+        return fields
+
+    def __repr__(self) -> str:
+        return f"{text_table(_shown_columns(self.shifts))}\n{self}"
+
+    def _repr_html_(self) -> str:
+        return f"{html_table(_shown_columns(self.shifts))}<p>{escape(str(self))}</p>"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Sensitivity(Result):
+    """Every estimate under clipped weights and under wrong propensities."""
+
+    kind: ClassVar[str] = "sensitivity"
+    models: tuple[str, ...]
+    metrics: Mapping[str, bool]
+    """By name: whether higher is better."""
+    estimators: tuple[str, ...]
+    """Only those that use weights."""
+    level: float
+    n_observed: int
+    intervals: str
+    shifts: tuple[Shift, ...]
+    notes: tuple[str, ...] = ()
+    """What does not apply to which estimator."""
+    backend: str | None = None
+    inputs: EvaluationInputs | None = None
+
+    def compare(self, first: str, second: str, *, metric: str, estimator: str) -> Robustness:
+        """``first`` minus ``second``: its range, and the odds error at which their order can flip.
+
+        The same wrong propensities apply to both models, so the range of the difference is narrower
+        than two separate ranges suggest.
+        """
+        self._require("model", first, self.models)
+        self._require("model", second, self.models)
+        self._require("metric", metric, self.metrics)
+        self._require("estimator", estimator, self.estimators)
+        varied = self._vary_difference(first, second, metric, estimator)
+        difference = varied.extreme(1.0, is_largest=True).value
+        is_positive, sign = difference > 0, math.copysign(1.0, difference)
+        changes = dict.fromkeys(
+            (shift.change, shift.amount) for shift in self.shifts if shift.estimator == estimator
+        )
+        return Robustness(
+            first,
+            second,
+            metric,
+            estimator,
+            difference,
+            self.metrics[metric],
+            self.level,
+            flips_at=varied.find_odds_error(lambda end: sign * end.value, is_positive=is_positive),
+            unsure_at=varied.find_odds_error(
+                lambda end: end.low if is_positive else -end.high, is_positive=is_positive
+            ),
+            shifts=tuple(
+                varied.clip(amount) if change == CLIP else varied.distort_odds(amount)
+                for change, amount in changes
+            ),
+        )
+
+    def _vary_difference(
+        self, first: str, second: str, metric: str, estimator: str
+    ) -> VariedEstimate:
+        if self.inputs is None:
+            raise UsageError(
+                "this sensitivity did not keep the cells it was computed from.",
+                remedy="Run unskew.sensitivity again.",
+            )
+        unit = np.eye(len(self.models))
+        contrast = unit[self.models.index(first)] - unit[self.models.index(second)]
+        varied = self.inputs.contrast(
+            f"{first} - {second}", contrast, metric=metric, estimator=estimator, level=self.level
+        )
+        if not varied.has_worst_case:
+            raise UsageError(
+                f"the worst case of {estimator!r} under an odds error is unknown.",
+                remedy="Compare by 'ips' or 'snips'.",
+            )
+        return varied
+
+    def to_columns(self) -> dict[str, list[Any]]:
+        """Model, metric, estimator, change, amount, low, high, ci_low, ci_high, share_clipped."""
+        return _shift_columns(self.shifts)
+
+    def to_record(self) -> dict[str, Any]:
+        """The table and how it was computed."""
+        return {
+            "level": self.level,
+            "intervals": self.intervals,
+            "n_observed": self.n_observed,
+            "notes": list(self.notes),
+            "rows": [asdict(shift) for shift in self.shifts],
+            "models": list(self.models),
+            "metrics": dict(self.metrics),
+            "estimators": list(self.estimators),
+        }
+
+    def plot(
+        self, ax: Any = None, *, metric: str | None = None, estimator: str | None = None
+    ) -> Any:
+        """The estimates under clipping and under odds errors, as curves and ranges.
+
+        Shows one metric by one estimator, by default the first of each. Returns the matplotlib
+        figure. ``ax`` may be two axes, or one if there is only one kind of change.
+        """
+        metric, estimator = metric or next(iter(self.metrics)), estimator or self.estimators[0]
+        self._require("metric", metric, self.metrics)
+        self._require("estimator", estimator, self.estimators)
+        return self._draw(ax, metric=metric, estimator=estimator)
+
+    def __repr__(self) -> str:
+        return "\n".join([text_table(_shown_columns(self.shifts)), *self._footer()])
+
+    def _repr_html_(self) -> str:
+        footer = "".join(f"<p>{escape(text)}</p>" for text in self._footer())
+        return f"{html_table(_shown_columns(self.shifts))}{footer}"
+
+    def _footer(self) -> list[str]:
+        cells = count_noun(self.n_observed, "observed cell")
+        return [f"{cells}; {self.level:.0%} intervals, {self.intervals}", *self.notes]
+
+    def _require(self, kind: str, name: str, valid: Sequence[str] | Mapping[str, bool]) -> None:
+        if name not in valid:
+            raise UnknownNameError(f"{kind} of this sensitivity", name, valid)
+
+
+def _shift_columns(shifts: Sequence[Shift]) -> dict[str, list[Any]]:
+    return {name: [getattr(shift, name) for shift in shifts] for name in Shift.__slots__}
+
+
+def _shown_columns(shifts: Sequence[Shift]) -> dict[str, list[Any]]:
+    """The columns without ``share_clipped``, for which a terminal is too narrow."""
+    columns = _shift_columns(shifts)
+    del columns["share_clipped"]
+    return columns

@@ -1,59 +1,141 @@
-"""Alternating least squares: each side solved in turn, then the constant, with momentum."""
+"""Alternating least squares with momentum.
+
+One sweep of plain alternation is
+
+    users = best rows given the items
+    items = best rows given the users
+    c     = best constant given both
+
+A sweep needs only the items of its start, because it solves the users first. With momentum it
+starts a little beyond the last items, in the direction of the last change: Nesterov's step, with
+restarts as in O'Donoghue & Candes (2015). This at least halves the number of sweeps. If the
+objective would rise, the sweep is repeated from the last items, so the objective never rises.
+"""
 
 from __future__ import annotations
 
+import math
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 
-from unskew.factorization.momentum import Sweeping
+from unskew.data.factors import Factors
 from unskew.factorization.objective import Objective, SortedCells
-from unskew.factorization.parameters import Floats, Parameters
+from unskew.factorization.solution import Solver
+from unskew.types import Floats
+
+MIN_ROUGH_GAIN = 1e-4
+"""Share of the objective that a rough sweep must gain; otherwise all later sweeps are exact."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Alternating(Sweeping):
-    """A solver of squared loss. The objective is that before the last step of the constant."""
+class ItemSide:
+    """The part of the factors that a sweep starts from."""
 
-    problem: Objective
+    factors: Floats
+    offset: Floats
+    global_offset: float
 
-    def _sweep(self, now: Parameters) -> tuple[Parameters, float]:
-        """Users, items, constant."""
-        return self._alternate(now, is_rough=False)
+    @classmethod
+    def of(cls, factors: Factors) -> ItemSide:
+        return cls(factors.item_factors, factors.item_offset, factors.global_offset)
 
-    def _rough_sweep(self, now: Parameters) -> tuple[Parameters, float]:
-        """The same, with a few steps for each row where they are cheaper than its solution."""
-        return self._alternate(now, is_rough=self.problem.is_wide)
 
-    def _alternate(self, now: Parameters, *, is_rough: bool) -> tuple[Parameters, float]:
-        problem, constant, by_user, by_item = (
-            self.problem,
-            now.constant,
-            self.problem.by_user,
-            self.problem.by_item,
-        )
+@dataclass(frozen=True, slots=True, eq=False)
+class SweepState:
+    """The factors after a sweep, the items before it, and the objective."""
 
-        def lines(
-            side: SortedCells, partners: Floats, begin: tuple[Floats, Floats], other: SortedCells
+    parameters: Factors
+    previous: ItemSide
+    momentum: float
+    """Nesterov's t, which starts at 1 and grows with every sweep until a restart."""
+    value: float
+    needs_exact_sweeps: bool = False
+
+
+class SweepingSolver(Solver[SweepState, Factors]):
+    """A solver that alternates between users and items, with momentum."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def _sweep(self, start: Factors, *, is_exact: bool) -> tuple[Factors, float]:
+        """Better factors, from the items and c of ``start`` alone, and their objective.
+
+        A sweep that is not exact may save time while there is much to gain.
+        """
+
+    def start(self, factors: Factors, /) -> SweepState:
+        """The objective is inf: it is known only after the first sweep."""
+        return SweepState(factors, ItemSide.of(factors), 1.0, math.inf)
+
+    def advance(self, state: SweepState, /) -> SweepState:
+        is_exact = state.needs_exact_sweeps
+        momentum = (1 + math.sqrt(1 + 4 * state.momentum**2)) / 2
+        ahead = _extrapolate(state.previous, state.parameters, (state.momentum - 1) / momentum)
+        factors, value = self._sweep(ahead, is_exact=is_exact)
+        if value > state.value:
+            momentum = 1.0
+            factors, value = self._sweep(state.parameters, is_exact=is_exact)
+        gain = state.value - value
+        needs_exact_sweeps = is_exact or gain < MIN_ROUGH_GAIN * abs(value)
+        previous = ItemSide.of(state.parameters)
+        return SweepState(factors, previous, momentum, value, needs_exact_sweeps)
+
+
+def _extrapolate(previous: ItemSide, current: Factors, share: float) -> Factors:
+    """The items beyond ``current`` by ``share`` of the change since ``previous``."""
+    item_factors, item_offset = current.item_factors, current.item_offset
+    global_offset = current.global_offset
+    return replace(
+        current,
+        item_factors=item_factors + share * (item_factors - previous.factors),
+        item_offset=item_offset + share * (item_offset - previous.offset),
+        global_offset=global_offset + share * (global_offset - previous.global_offset),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AlternatingLeastSquares(SweepingSolver):
+    """Minimise the squared loss of an :class:`Objective`."""
+
+    objective: Objective
+
+    def _sweep(self, start: Factors, *, is_exact: bool) -> tuple[Factors, float]:
+        """Users, items, constant. The objective is that before the step of the constant."""
+        objective, c = self.objective, start.global_offset
+        by_user, by_item = objective.by_user, objective.by_item
+        takes_steps = objective.prefers_steps and not is_exact
+
+        def solve(
+            cells: SortedCells,
+            opposite: Floats,
+            rows: tuple[Floats, Floats],
+            opposite_cells: SortedCells,
         ) -> tuple[Floats, float]:
-            if is_rough:
-                return problem.improve(side, partners, constant, begin=begin, other=other)
-            return problem.solve(side, partners, constant)
+            if not takes_steps:
+                return objective.solve_rows(cells, opposite, c)
+            weights = opposite_cells.row_weights
+            return objective.improve_rows(cells, opposite, c, start=rows, opposite_weights=weights)
 
-        users, items = (now.user_factors, now.user_offset), (now.item_factors, now.item_offset)
-        solutions, _ = lines(by_user, problem.as_partners(*items), users, by_item)
-        users, partners = problem.from_solutions(solutions), problem.turned_to_partners(solutions)
-        solutions, minimum = lines(by_item, partners, items, by_user)
-        items = problem.from_solutions(solutions)
-        own = (
-            problem.penalty(by_user, *users) + problem.l2 * constant**2 * problem.penalizes_offsets
-        )
-        swept = Parameters(users[0], items[0], users[1], items[1], constant)
-        return replace(swept, constant=self._best_constant(swept)), minimum + own + problem.fixed
+        users = start.user_factors, start.user_offset
+        items = start.item_factors, start.item_offset
+        solved, _ = solve(by_user, objective.as_opposite_rows(*items), users, by_item)
+        users = objective.split_solved_rows(solved)
+        solved, minimum = solve(by_item, objective.to_opposite_rows(solved), items, by_user)
+        items = objective.split_solved_rows(solved)
+        factors = Factors(users[0], items[0], users[1], items[1], c)
+        penalty = objective.side_penalty(by_user, *users)
+        if objective.penalizes_offsets:
+            penalty += objective.ridge * c**2
+        value = minimum + penalty + objective.constant
+        return replace(factors, global_offset=self._best_constant(factors)), value
 
-    def _best_constant(self, swept: Parameters) -> float:
-        """After the items' solve, sum w e = l2 sum b, so that the best step of c needs no pass over the log."""
-        if not self.problem.penalizes_offsets:
-            return swept.constant
-        l2, total = self.problem.l2, float(self.problem.by_item.weight_of_rows.sum())
-        return swept.constant + l2 * (float(swept.item_offset.sum()) - swept.constant) / (
-            total + l2
-        )
+    def _best_constant(self, factors: Factors) -> float:
+        """The minimum over c, without a pass over the log: after the items' solve the weighted
+        residuals of each item add up to ridge * b.
+        """
+        c, ridge = factors.global_offset, self.objective.ridge
+        if not self.objective.penalizes_offsets:
+            return c
+        total_weight = float(self.objective.by_item.row_weights.sum())
+        return c + ridge * (float(factors.item_offset.sum()) - c) / (total_weight + ridge)

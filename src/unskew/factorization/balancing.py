@@ -1,101 +1,103 @@
-"""Propensities made to agree with what is known of all cells.
+"""Propensities adjusted so that weighted sums over the log equal sums over all cells.
 
-    logit P' = logit P - m . phi        with m such that        sum over the log of phi / P' = sum over all cells of phi
+    logit P' = logit P - m . phi,    m such that  sum over the log of phi / P' = sum over all cells
 
-For a loss that is a linear function of phi, IPS with P' has no error at all, whatever P was; and sum 1 / P' = U I, 1 being the
-first of phi, so that IPS and SNIPS are one. Penalties on the same difference (Li et al. 2023, StableDR and IPS-V2) come near to
-this; here the condition holds exactly, at the cost of a convex problem with as many unknowns as phi has columns.
+For a loss that is linear in phi, IPS with P' has no error, whatever P was. The first feature is 1,
+so sum 1 / P' = U I and IPS equals SNIPS. StableDR and IPS-V2 (Li et al. 2023) penalise the
+difference of the two sums; here it is zero. The problem is convex, with one unknown per feature.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Self
 
 import numpy as np
 
+from unskew.data.factors import Factors
 from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
-from unskew.factorization.parameters import Parameters
-from unskew.factorization.pseudo_outcome import lines_of, sum_of_products
-from unskew.models.imputation import values_on
+from unskew.factorization.pseudo_outcome import sum_of_products
 from unskew.types import Matrix, Vector
 
-MOST_STEPS = 200
-SHORTEST = 1e-12
-EXACT = 1e-10
-"""The largest difference that is left, a cell, in units of each feature's spread."""
+MAX_STEPS = 200
+MIN_STEP_LENGTH = 1e-12
+TOLERANCE = 1e-10
+"""The largest remaining difference per cell, in standard deviations of each feature."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Features:
-    """phi beside its constant 1: values on the log, a column each, and the sum of each over all cells."""
+class BalanceFeatures:
+    """phi without its constant: values on the log, one column each, and sums over all cells."""
 
     on_log: Matrix
     totals: Vector
     n_cells: int
 
     @classmethod
-    def of_predictions(cls, log: Ratings, prediction: Parameters) -> Self:
-        """The predictions F."""
-        lines, ones = lines_of(prediction), (np.ones((log.n_users, 1)), np.ones((log.n_items, 1)))
-        return cls(
-            values_on(prediction, log)[:, None],
-            np.array([sum_of_products(*lines, *ones)]),
-            log.n_cells,
-        )
+    def of_predictions(cls, log: Ratings, prediction: Factors) -> Self:
+        """One feature: the predictions F."""
+        ones = np.ones((log.n_users, 1)), np.ones((log.n_items, 1))
+        total = sum_of_products(*prediction.as_float64_rows(), *ones)
+        on_log = prediction.predict(log.user, log.item)
+        return cls(on_log[:, None], np.array([total]), log.n_cells)
 
     @classmethod
-    def of_errors(cls, log: Ratings, prediction: Parameters, imputed: Parameters) -> Self:
-        """The imputed errors (G - F)^2."""
-        f, g = lines_of(prediction), lines_of(imputed)
+    def of_imputed_losses(cls, log: Ratings, prediction: Factors, imputed: Factors) -> Self:
+        """One feature: the imputed losses (G - F)^2."""
+        f, g = prediction.as_float64_rows(), imputed.as_float64_rows()
         total = sum_of_products(*f, *f) - 2 * sum_of_products(*f, *g) + sum_of_products(*g, *g)
-        error = np.square(values_on(imputed, log) - values_on(prediction, log))
-        return cls(error[:, None], np.array([total]), log.n_cells)
+        difference = imputed.predict(log.user, log.item) - prediction.predict(log.user, log.item)
+        return cls(np.square(difference)[:, None], np.array([total]), log.n_cells)
 
-    def standardized(self) -> tuple[Matrix, Vector]:
-        """1 and every feature that varies, in units of its spread on the log; and the sums over all cells."""
-        mean, spread = self.on_log.mean(axis=0), self.on_log.std(axis=0)
-        varies = spread > EXACT * (np.abs(mean) + 1)
-        columns = (self.on_log[:, varies] - mean[varies]) / spread[varies]
-        totals = (self.totals[varies] - self.n_cells * mean[varies]) / spread[varies]
+    def standardize(self) -> tuple[Matrix, Vector]:
+        """1 and every feature that varies, in standard deviations, and the sums over all cells."""
+        mean, deviation = self.on_log.mean(axis=0), self.on_log.std(axis=0)
+        varies = deviation > TOLERANCE * (np.abs(mean) + 1)
+        columns = (self.on_log[:, varies] - mean[varies]) / deviation[varies]
+        totals = (self.totals[varies] - self.n_cells * mean[varies]) / deviation[varies]
         return np.column_stack([np.ones(len(columns)), columns]), np.append(self.n_cells, totals)
 
 
-def balanced(propensity: Vector, features: Features) -> Vector:
-    """P' of the log's cells, by Newton's method on the convex  sum of m . phi + (1 / P - 1) exp(m . phi)  -  m . totals."""
-    phi, totals = features.standardized()
-    odds_against, missing = 1 / propensity - 1, totals - phi.sum(axis=0)
+def balance_propensities(propensity: Vector, features: BalanceFeatures) -> Vector:
+    """P' of the log's cells.
 
-    def tilted(shift: Vector) -> Vector:
+    Newton's method on the convex function  sum of m . phi + (1 / P - 1) exp(m . phi) - m . totals.
+    """
+    phi, totals = features.standardize()
+    odds_against, unexplained = 1 / propensity - 1, totals - phi.sum(axis=0)
+
+    def adjusted_odds(shift: Vector) -> Vector:
         with np.errstate(over="ignore"):
             odds: Vector = odds_against * np.exp(phi @ shift)
         return odds
 
-    def slope_along(length: float, at: Vector, step: Vector) -> float:
-        return float((phi.T @ tilted(at - length * step) - missing) @ step)
-
     shift, odds = np.zeros(totals.size), odds_against
-    for _ in range(MOST_STEPS):
-        slope = phi.T @ odds - missing
-        if not np.isfinite(slope).all():
+    for _ in range(MAX_STEPS):
+        gradient = phi.T @ odds - unexplained
+        if not np.isfinite(gradient).all():
             break
-        if np.abs(slope).max() <= EXACT * features.n_cells:
+        if np.abs(gradient).max() <= TOLERANCE * features.n_cells:
             return 1 / (1 + odds)
-        step = np.linalg.lstsq((phi.T * odds) @ phi, slope, rcond=None)[0]
-        shift = shift - _length(partial(slope_along, at=shift, step=step)) * step
-        odds = tilted(shift)
+        step = np.linalg.lstsq((phi.T * odds) @ phi, gradient, rcond=None)[0]
+
+        def derivative(length: float, start: Vector = shift, step: Vector = step) -> float:
+            """Of the objective along the step, after ``length`` of it."""
+            return float((phi.T @ adjusted_odds(start - length * step) - unexplained) @ step)
+
+        shift = shift - _step_length(derivative) * step
+        odds = adjusted_odds(shift)
     raise UsageError(
-        "no propensities agree with the whole matrix: what is known of the cells outside the log lies beyond all that the log "
-        "holds. Balance fewer features, or fit to a longer log."
+        "no propensities balance the log: the average feature of all cells lies outside the range "
+        "of the logged cells.",
+        remedy="Fit to a longer log, or use a model without balancing.",
     )
 
 
-def _length(slope_along: Callable[[float], float]) -> float:
-    """How far to go: halved while a convex function would rise at the end nearly as fast as it falls at the start."""
-    length, fell = 1.0, slope_along(0.0)
-    while not slope_along(length) >= -0.9 * fell and length > SHORTEST:
+def _step_length(derivative: Callable[[float], float]) -> float:
+    """Halve the step until the objective no longer rises steeply at its end."""
+    length, at_start = 1.0, derivative(0.0)
+    while not derivative(length) >= -0.9 * at_start and length > MIN_STEP_LENGTH:
         length /= 2
     return length

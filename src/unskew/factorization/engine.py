@@ -1,4 +1,4 @@
-"""Where a factorisation is fitted: here, or by an engine that lies above and is loaded by its name."""
+"""What a model asks of an engine: to fit a weighted factorisation, here, on a GPU or on Spark."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy.typing as npt
 
+from unskew.data.factors import Factors
 from unskew.data.ids import Ids
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
+from unskew.factorization.checkpoints import Checkpoint
 from unskew.factorization.objective import Offsets
-from unskew.factorization.parameters import Parameters
-from unskew.factorization.solution import Checkpoint, Solution
+from unskew.factorization.solution import Dtype, RandomState, Solution
 from unskew.factorization.weights import Normalization
-from unskew.models.recommender import Seen
-from unskew.types import Vector
+from unskew.types import SeenItems, Vector
 
 Frame: TypeAlias = Any
-"""A data frame of an engine's own kind."""
+"""A data frame of the engine's own library."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Fit:
-    """All that an engine needs to know of a fit."""
+class FitRequest:
+    """A log with weights, and the factorisation to fit to it."""
 
     log: Ratings
-    propensity: Vector
+    weight: Vector
+    """One for each rating, above 0."""
     n_factors: int
     offsets: Offsets
-    l2: float
-    """The ridge itself, after scaling."""
+    ridge: float
     loss: Literal["squared", "absolute"]
-    dtype: Literal["float64", "float32"]
-    begin: Callable[[float], Parameters]
-    """Given the weighted mean rating."""
+    dtype: Dtype
+    make_start: Callable[[float], Factors]
+    """The factors to start at, given the weighted mean rating."""
     max_iter: int
     tol: float
     checkpoint: Checkpoint | None
@@ -43,66 +43,66 @@ class Fit:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Fitted:
-    """What came of it."""
+class FitResult:
+    """The answer of an engine to a :class:`FitRequest`."""
 
-    outcome: Solution[Parameters]
+    solution: Solution[Factors]
     mean: float
     """The weighted mean rating."""
-    seen: Seen
-    """The log by user, which had to be sorted anyway."""
+    seen: SeenItems
+    """The items of each user; a fit sorts the log by user anyway."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FrameFit:
-    """All that an engine needs to know of a fit to a log that stays where it is, and whose size is not known yet."""
+class FrameFitRequest:
+    """A log in a data frame of the engine, of unknown size, and the factorisation to fit to it."""
 
     frame: Frame
     propensity: str | None
-    """The column, or None for the naive model."""
+    """The column of propensities; None for the naive model."""
     n_factors: int
     offsets: Offsets
     ridge: Callable[[Universe], float]
-    """The ridge itself, once users and items are counted."""
+    """The ridge, given the number of users and items."""
     normalize: Normalization
-    threshold: float | None
-    dtype: Literal["float64", "float32"]
-    warm_start: Parameters | None
-    random_state: int
+    relevance_threshold: float | None
+    dtype: Dtype
+    initial_factors: Factors | None
+    random_state: RandomState
     max_iter: int
     tol: float
-    checkpoint: Callable[[Sequence[npt.NDArray[Any]]], Checkpoint | None]
-    """Given what names the log."""
+    make_checkpoint: Callable[[Sequence[npt.NDArray[Any]]], Checkpoint | None]
+    """The checkpoint, given arrays that identify the log."""
     report: Callable[[int, float], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FrameFitted:
-    """What came of it."""
+class FrameFitResult:
+    """The answer of an engine to a :class:`FrameFitRequest`."""
 
-    outcome: Solution[Parameters]
+    solution: Solution[Factors]
     mean: float
     """The weighted mean rating."""
     users: Ids
     items: Ids
-    seen: Seen
+    seen: SeenItems
     user_factors: Frame
-    """User, factors and offset of every user, where the log is."""
+    """The factors and the offset of every user, as a data frame of the engine."""
 
 
 @runtime_checkable
 class Engine(Protocol):
-    """Brings the objective of Eq. (14) to its optimum, somewhere."""
+    """Fits the factorisation of Eq. (14) to a log in memory."""
 
-    def run(self, fit: Fit, /) -> Fitted:
-        """Fit, and bring the parameters back."""
+    def run(self, request: FitRequest, /) -> FitResult:
+        """Fit, and return the factors as NumPy arrays."""
         ...
 
 
 @runtime_checkable
 class FrameEngine(Protocol):
-    """Does so for a log that it reads where it lies."""
+    """Fits the factorisation of Eq. (14) to a data frame that it reads itself."""
 
-    def fit_frame(self, fit: FrameFit, /) -> FrameFitted:
-        """Count, fit, and bring back what belongs here."""
+    def fit_frame(self, request: FrameFitRequest, /) -> FrameFitResult:
+        """Count users and items, fit, and return the factors."""
         ...

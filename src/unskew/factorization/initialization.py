@@ -1,12 +1,14 @@
-"""Where the search begins."""
+"""The factors at which a solver starts."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
+from unskew.data.factors import Factors
 from unskew.data.ratings import Ratings
-from unskew.factorization.parameters import Parameters
+from unskew.errors import UsageError
+from unskew.factorization.solution import RandomState
 
 
 def small_random(
@@ -15,57 +17,83 @@ def small_random(
     *,
     n_factors: int,
     has_offsets: bool,
-    random_state: int,
+    random_state: RandomState,
     dtype: npt.DTypeLike = np.float64,
     with_users: bool = True,
-) -> Parameters:
-    """Factors of sd 0.1 / sqrt(d) (all zero is a saddle), offsets 0, constant the weighted mean rating.
+) -> Factors:
+    """Random factors of standard deviation 0.1 / sqrt(d), because zero is a saddle point.
 
-    Items are drawn first: they are the same for a solver that solves users first and needs none of theirs. Its users are one zero
-    that looks like many.
+    Offsets are 0 and c is ``mean``. Without offsets the first factor of both sides starts at
+    sqrt(mean), so that the products start at ``mean``. A solver that solves the users first needs
+    no users: then ``with_users=False`` gives zeros that take no memory. Items are drawn first, so
+    they are the same either way.
     """
     rng, (n_users, n_items) = np.random.default_rng(random_state), shape
-    scale, has_mean = 0.1 / np.sqrt(max(n_factors, 1)), bool(mean and not has_offsets and n_factors)
+    scale = 0.1 / np.sqrt(max(n_factors, 1))
+    starts_at_mean = bool(mean and not has_offsets and n_factors)
     item = rng.normal(0.0, scale, (n_items, n_factors)).astype(dtype, copy=False)
     user = np.broadcast_to(np.zeros((), dtype), (n_users, n_factors))
     if with_users:
         user = rng.normal(0.0, scale, (n_users, n_factors)).astype(dtype, copy=False)
-    if has_mean:
+    if starts_at_mean:
         item[:, 0] = np.sign(mean) * np.sqrt(abs(mean))
-    if has_mean and with_users:
+    if starts_at_mean and with_users:
         user[:, 0] = np.sqrt(abs(mean))
-    return Parameters(
+    return Factors(
         user, item, np.zeros(n_users, dtype), np.zeros(n_items, dtype), mean if has_offsets else 0.0
     )
 
 
-def filled_svd(log: Ratings, *, n_factors: int, has_offsets: bool, random_state: int) -> Parameters:
-    """As in the paper's runs: singular vectors of the matrix with missing cells filled by the mean rating, by a sparse operator.
+def filled_svd(
+    log: Ratings, *, n_factors: int, has_offsets: bool, random_state: RandomState
+) -> Factors:
+    """Singular vectors of the matrix whose missing cells hold the mean rating, as in the paper.
 
-    The filled matrix is a sparse part plus a constant, which is never built. Users get singular vectors, items
-    vectors times values.
+    That matrix is a sparse matrix plus a constant, and is never built. Users get the singular
+    vectors; items get the vectors times the singular values.
     """
     from scipy import sparse
     from scipy.sparse.linalg import LinearOperator, svds
 
     mean = float(log.rating.mean())
     shape = (log.n_users, log.n_items)
-    above = sparse.csr_array((log.rating - mean, (log.user, log.item)), shape=shape)
+    deviation = sparse.csr_array((log.rating - mean, (log.user, log.item)), shape=shape)
     rank = min(n_factors, min(shape) - 1)
     filled = LinearOperator(
         shape,
-        matvec=lambda x: above @ x + mean * x.sum(),
-        rmatvec=lambda x: above.T @ x + mean * x.sum(),
+        matvec=lambda x: deviation @ x + mean * x.sum(),
+        rmatvec=lambda x: deviation.T @ x + mean * x.sum(),
         dtype=np.float64,
     )
     start = np.random.default_rng(random_state).standard_normal(min(shape))
     left, values, right = svds(filled, k=max(rank, 1), v0=start)
     largest_first = np.argsort(values)[::-1][:rank]
     user, item = np.zeros((log.n_users, n_factors)), np.zeros((log.n_items, n_factors))
-    user[:, :rank], item[:, :rank] = (
-        left[:, largest_first],
-        (right[largest_first] * values[largest_first, None]).T,
-    )
-    return Parameters(
+    user[:, :rank] = left[:, largest_first]
+    item[:, :rank] = (right[largest_first] * values[largest_first, None]).T
+    return Factors(
         user, item, np.zeros(log.n_users), np.zeros(log.n_items), mean if has_offsets else 0.0
     )
+
+
+def check_initial_factors(initial_factors: object, shape: tuple[int, int, int]) -> None:
+    """Refuse a start that is not ``Factors``, or has other users, items or factors than ``shape``."""
+    if initial_factors is None:
+        return
+    if not isinstance(initial_factors, Factors):
+        is_model = hasattr(initial_factors, "factors_")
+        raise UsageError(
+            f"`initial_factors` must be Factors; got {type(initial_factors).__name__}.",
+            parameter="initial_factors",
+            value=initial_factors,
+            remedy="Pass `initial_factors=model.factors_`."
+            if is_model
+            else "Pass the factors_ of a fitted factorisation.",
+        )
+    start_shape = initial_factors.n_users, initial_factors.n_items, initial_factors.n_factors
+    if start_shape != shape:
+        raise UsageError(
+            f"`initial_factors` has (users, items, factors) {start_shape}, but the fit has {shape}.",
+            parameter="initial_factors",
+            value=start_shape,
+        )

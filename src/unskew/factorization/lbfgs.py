@@ -1,29 +1,35 @@
-"""Limited-memory BFGS as a state and a step, so that a run can stop, be saved, and go on to the same bits.
+"""Limited-memory BFGS, one step at a time, so that a run can be saved and continue bit for bit.
 
-Directions by the two-loop recursion (Nocedal 1980); step lengths by bisection for the weak Wolfe conditions (Lewis & Overton
-2013), which also serves where the objective has kinks.
+Search directions by the two-loop recursion (Nocedal 1980). Step lengths by bisection for the weak
+Wolfe conditions (Lewis & Overton 2013), which also works where the objective has kinks.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 
+from unskew.data.factors import Factors
+from unskew.factorization.objective import Objective
+from unskew.factorization.solution import Solver, StopReason
 from unskew.types import Matrix, Vector
 
-Objective: TypeAlias = Callable[[Vector], tuple[float, Vector]]
+P = TypeVar("P")
+Function: TypeAlias = Callable[[Vector], tuple[float, Vector]]
+"""A function of a vector: its value and its gradient."""
 
-ENOUGH_DECREASE = 1e-4
-ENOUGH_CURVATURE = 0.9
-MOST_TRIALS = 30
+SUFFICIENT_DECREASE = 1e-4
+CURVATURE = 0.9
+MAX_TRIALS = 30
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class State:
-    """Where the search stands."""
+class LbfgsState:
+    """The current point, and the recent steps that approximate the Hessian."""
 
     point: Vector
     value: float
@@ -35,31 +41,34 @@ class State:
     n_iterations: int = 0
     n_evaluations: int = 1
     has_stalled: bool = False
-    """No step length gave a decrease any more."""
+    """Whether no step length along the last direction gave a decrease."""
 
 
-def start(objective: Objective, point: Vector) -> State:
+def start_at(function: Function, point: Vector) -> LbfgsState:
     """The state before the first step."""
-    value, gradient = objective(point)
+    value, gradient = function(point)
     empty = np.empty((0, point.size))
-    return State(point, value, gradient, empty, empty)
+    return LbfgsState(point, value, gradient, empty, empty)
 
 
-def advance(
-    objective: Objective, state: State, *, memory: int = 10, first_length: float | None = None
-) -> State:
-    """One iteration. The very first tries a step of ``first_length`` times the gradient, or one of length about 1."""
+def take_step(
+    function: Function, state: LbfgsState, *, memory: int = 10, first_length: float | None = None
+) -> LbfgsState:
+    """One iteration. The very first tries ``first_length`` times the gradient, by default a step
+    of length about 1.
+    """
     direction = -_times_inverse_hessian(state)
-    slope = float(direction @ state.gradient)
-    if slope >= 0:
+    descent = float(direction @ state.gradient)
+    if descent >= 0:
         state = replace(state, steps=state.steps[:0], changes=state.changes[:0])
-        direction, slope = -state.gradient, -float(state.gradient @ state.gradient)
+        direction, descent = -state.gradient, -float(state.gradient @ state.gradient)
     unit = first_length or min(1.0, 1.0 / max(float(np.abs(state.gradient).sum()), 1e-300))
-    return _search(objective, state, direction, slope, 1.0 if len(state.steps) else unit, memory)
+    length = 1.0 if len(state.steps) else unit
+    return _search_line(function, state, direction, descent, length, memory)
 
 
-def _times_inverse_hessian(state: State) -> Vector:
-    """The two-loop recursion: H times the gradient."""
+def _times_inverse_hessian(state: LbfgsState) -> Vector:
+    """The two-loop recursion: the approximate inverse Hessian times the gradient."""
     result = state.gradient.copy()
     inner = [
         1.0 / float(step @ change) for step, change in zip(state.steps, state.changes, strict=True)
@@ -76,34 +85,44 @@ def _times_inverse_hessian(state: State) -> Vector:
     return result
 
 
-def _search(
-    objective: Objective, state: State, direction: Vector, slope: float, length: float, memory: int
-) -> State:
-    """Bisect for a step that decreases enough and ends where the slope is flatter."""
+def _search_line(
+    function: Function,
+    state: LbfgsState,
+    direction: Vector,
+    descent: float,
+    length: float,
+    memory: int,
+) -> LbfgsState:
+    """Bisect for a step that decreases enough and ends where the function is flatter.
+
+    ``descent`` is the derivative along ``direction`` at the current point.
+    """
     low, high = 0.0, np.inf
     best: tuple[Vector, float, Vector] | None = None
     n_trials = 0
-    while n_trials < MOST_TRIALS and not high - low < 1e-12 * high:
+    while n_trials < MAX_TRIALS and not high - low < 1e-12 * high:
         n_trials += 1
         point = state.point + length * direction
-        value, gradient = objective(point)
-        if not value <= state.value + ENOUGH_DECREASE * length * slope:
+        value, gradient = function(point)
+        if not value <= state.value + SUFFICIENT_DECREASE * length * descent:
             high = length
         else:
             best = point, value, gradient
-            if float(direction @ gradient) >= ENOUGH_CURVATURE * slope:
+            if float(direction @ gradient) >= CURVATURE * descent:
                 break
             low = length
         length = (low + high) / 2 if np.isfinite(high) else 2 * low
     tried = replace(
         state, n_iterations=state.n_iterations + 1, n_evaluations=state.n_evaluations + n_trials
     )
-    return (
-        replace(tried, has_stalled=True) if best is None else _accept(tried, *best, memory=memory)
-    )
+    if best is None:
+        return replace(tried, has_stalled=True)
+    return _accept(tried, *best, memory=memory)
 
 
-def _accept(state: State, point: Vector, value: float, gradient: Vector, *, memory: int) -> State:
+def _accept(
+    state: LbfgsState, point: Vector, value: float, gradient: Vector, *, memory: int
+) -> LbfgsState:
     step, change = point - state.point, gradient - state.gradient
     moved = replace(state, point=point, value=value, gradient=gradient)
     if not float(step @ change) > 1e-12 * float(change @ change):
@@ -113,3 +132,100 @@ def _accept(state: State, point: Vector, value: float, gradient: Vector, *, memo
         for old, new in ((state.steps, step), (state.changes, change))
     )
     return replace(moved, steps=steps, changes=changes)
+
+
+class LbfgsSolver(Solver[LbfgsState, P]):
+    """A solver by L-BFGS over a vector that stands for the parameters."""
+
+    __slots__ = ()
+    memory: ClassVar[int] = 10
+    first_length: ClassVar[float | None] = None
+
+    @abstractmethod
+    def evaluate(self, point: Vector) -> tuple[float, Vector]:
+        """The objective and its gradient."""
+
+    def advance(self, state: LbfgsState, /) -> LbfgsState:
+        return take_step(self.evaluate, state, memory=self.memory, first_length=self.first_length)
+
+    def stop_reason(self, state: LbfgsState, /) -> StopReason | None:
+        return "stalled" if state.has_stalled else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JointLbfgs(LbfgsSolver[Factors]):
+    """L-BFGS over all parameters (V, W, a, b, c) at once, as in the paper.
+
+    With ``is_absolute`` the loss is absolute and its subgradient the sign of the error.
+    """
+
+    objective: Objective
+    is_absolute: bool = False
+    memory: ClassVar[int] = 50  # as in the authors' runs
+
+    def start(self, factors: Factors, /) -> LbfgsState:
+        return start_at(self.evaluate, self._pack(factors))
+
+    def parameters(self, state: LbfgsState, /) -> Factors:
+        return self._unpack(state.point)
+
+    def evaluate(self, point: Vector) -> tuple[float, Vector]:
+        """One pass over the log for the gradient of each side."""
+        objective, factors = self.objective, self._unpack(point)
+        user = factors.user_factors, factors.user_offset
+        item = factors.item_factors, factors.item_offset
+        c, is_absolute = factors.global_offset, self.is_absolute
+        loss, by_item = objective.loss_and_gradient(
+            objective.by_user,
+            objective.as_opposite_rows(*item),
+            objective.as_solved_rows(*user),
+            c,
+            is_absolute=is_absolute,
+        )
+        _, by_user = objective.loss_and_gradient(
+            objective.by_item,
+            objective.as_opposite_rows(*user),
+            objective.as_solved_rows(*item),
+            c,
+            is_absolute=is_absolute,
+        )
+        d, offset_column = objective.n_factors, objective.n_factors + 1
+        has_offsets, twice = objective.has_offsets, 2 * objective.ridge
+        gradient = self._pack(
+            Factors(
+                by_user[:, :d] + twice * factors.user_factors,
+                by_item[:, :d] + twice * factors.item_factors,
+                by_user[:, offset_column] if has_offsets else factors.user_offset,
+                by_item[:, offset_column] if has_offsets else factors.item_offset,
+                float(by_item[:, offset_column].sum()) if has_offsets else 0.0,
+            )
+        )
+        if objective.penalizes_offsets:
+            first_offset = factors.user_factors.size + factors.item_factors.size
+            gradient[first_offset:] += twice * point[first_offset:]
+        norm = factors.squared_norm(with_offsets=objective.penalizes_offsets)
+        return loss + objective.ridge * norm, gradient
+
+    def _pack(self, factors: Factors) -> Vector:
+        parts = [factors.user_factors.ravel(), factors.item_factors.ravel()]
+        if self.objective.has_offsets:
+            parts += [
+                factors.user_offset,
+                factors.item_offset,
+                np.array([factors.global_offset]),
+            ]
+        return np.concatenate(parts).astype(np.float64)
+
+    def _unpack(self, point: Vector) -> Factors:
+        n_users, n_items = self.objective.by_user.n_rows, self.objective.by_item.n_rows
+        d = self.objective.n_factors
+        user, item, rest = np.split(point, [n_users * d, (n_users + n_items) * d])
+        if not rest.size:
+            rest = np.zeros(n_users + n_items + 1)
+        return Factors(
+            user.reshape(n_users, d),
+            item.reshape(n_items, d),
+            rest[:n_users],
+            rest[n_users:-1],
+            float(rest[-1]),
+        )

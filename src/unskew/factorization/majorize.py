@@ -1,108 +1,187 @@
-"""Losses that are no squares, by squares above them that touch them where the predictions are."""
+"""Majorise-minimise: losses that are not quadratic, through quadratic upper bounds.
+
+Each round replaces the loss by a weighted squared loss that is nowhere below it and equal to it at
+the current predictions, up to a constant. Lowering the bound therefore lowers the loss.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
-from unskew.factorization.als import Alternating
+import numpy as np
+
+from unskew.data.cells import all_or_sampled_cells, user_and_item
+from unskew.data.factors import Factors
+from unskew.data.ratings import Ratings
+from unskew.factorization.als import AlternatingLeastSquares
 from unskew.factorization.objective import Objective, Offsets, SortedCells
-from unskew.factorization.parameters import Parameters
-from unskew.factorization.reweighted import State
-from unskew.models.imputation import values_at
+from unskew.factorization.reduced import RoundState
+from unskew.factorization.solution import RandomState, Solver
 from unskew.threads import Workers
 from unskew.types import IntVector, Vector
 
-SWEEPS_A_ROUND = 5
+SWEEPS_PER_ROUND = 5
+MAX_CELLS = 1_000_000
+MIN_ERROR = 1e-3
 
 
-class Bounded(Protocol):
-    """A loss of the predictions of some cells, of which one may occur more than once."""
-
-    @property
-    def user(self) -> IntVector:
-        """Their users."""
-        ...
+class BoundedLoss(Protocol):
+    """A loss of the predictions of some cells; a cell may occur more than once."""
 
     @property
-    def item(self) -> IntVector:
-        """Their items."""
-        ...
+    def user(self) -> IntVector: ...
+
+    @property
+    def item(self) -> IntVector: ...
 
     @property
     def shape(self) -> tuple[int, int]:
-        """All users and items there are."""
+        """The numbers of all users and of all items."""
         ...
 
     def loss(self, prediction: Vector, /) -> float:
-        """The loss, summed."""
+        """The sum of the loss over the cells."""
         ...
 
-    def above(self, prediction: Vector, n_rounds: int, /) -> tuple[Vector, Vector]:
-        """Targets and weights of squares whose sum is nowhere below the loss, a constant aside, and touches it here."""
+    def quadratic_bound(self, prediction: Vector, n_rounds: int, /) -> tuple[Vector, Vector]:
+        """Targets and weights of a squared loss above this one that is tight at ``prediction``."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Touching:
-    """A solver by rounds: squares above the loss, a few sweeps of alternation on their sum, and again."""
+class MajorizeMinimize(Solver[RoundState, Factors]):
+    """Minimise a non-quadratic loss: a quadratic bound, a few sweeps on it, and again."""
 
-    bounded: Bounded
+    loss: BoundedLoss
     n_factors: int
     offsets: Offsets
-    l2: float
-    """The ridge itself, after scaling."""
+    ridge: float
     dtype: Any
     workers: Workers
 
-    @property
-    def n_steps(self) -> int:
-        """Sweeps in a round."""
-        return SWEEPS_A_ROUND
+    steps_per_advance: ClassVar[int] = SWEEPS_PER_ROUND
 
-    def start(self, parameters: Parameters, /) -> State:
-        """At ``parameters``."""
-        return State(parameters, self._objective(parameters))
+    def start(self, factors: Factors, /) -> RoundState:
+        return RoundState(factors, self._objective(factors))
 
-    def advance(self, state: State, /) -> State:
-        """One round."""
-        solver = Alternating(self._above(state.parameters, state.n_rounds))
+    def advance(self, state: RoundState, /) -> RoundState:
+        solver = AlternatingLeastSquares(self._bound(state.parameters, state.n_rounds))
         inner = solver.start(state.parameters)
-        for _ in range(SWEEPS_A_ROUND):
+        for _ in range(SWEEPS_PER_ROUND):
             inner = solver.advance(inner)
-        parameters = solver.parameters(inner)
-        return State(parameters, self._objective(parameters), state.n_rounds + 1)
+        factors = solver.parameters(inner)
+        return RoundState(factors, self._objective(factors), state.n_rounds + 1)
 
-    def value(self, state: State, /) -> float:
-        """The objective itself."""
-        return state.value
-
-    def has_stalled(self, state: State, /) -> bool:  # noqa: ARG002
-        """It never does."""
-        return False
-
-    def parameters(self, state: State, /) -> Parameters:
-        """As they stand."""
-        return state.parameters
-
-    def _above(self, at: Parameters, n_rounds: int) -> Objective:
-        cells, (n_users, n_items) = self.bounded, self.bounded.shape
-        target, weight = cells.above(values_at(at, cells.user, cells.item), n_rounds)
+    def _bound(self, factors: Factors, n_rounds: int) -> Objective:
+        cells, shape = self.loss, self.loss.shape
+        prediction = factors.predict(cells.user, cells.item)
+        target, weight = cells.quadratic_bound(prediction, n_rounds)
         kept = weight > 0
-        user, item, target, chance = (
-            cells.user[kept],
-            cells.item[kept],
-            target[kept],
-            1 / weight[kept],
-        )
-        by_user = SortedCells.of(
-            user, item, target, chance, shape=(n_users, n_items), dtype=self.dtype
-        )
+        user, item, target, weight = cells.user[kept], cells.item[kept], target[kept], weight[kept]
+        by_user = SortedCells.of(user, item, target, weight, shape=shape, dtype=self.dtype)
         by_item = SortedCells.of(
-            item, user, target, chance, shape=(n_items, n_users), dtype=self.dtype
+            item, user, target, weight, shape=shape[::-1], dtype=self.dtype, side="item"
         )
-        return Objective(by_user, by_item, self.n_factors, self.offsets, self.l2, self.workers)
+        return Objective(by_user, by_item, self.n_factors, self.offsets, self.ridge, self.workers)
 
-    def _objective(self, parameters: Parameters) -> float:
-        loss = self.bounded.loss(values_at(parameters, self.bounded.user, self.bounded.item))
-        return loss + self.l2 * parameters.penalty(with_offsets=self.offsets == "regularized")
+    def _objective(self, factors: Factors) -> float:
+        loss = self.loss.loss(factors.predict(self.loss.user, self.loss.item))
+        return loss + self.ridge * factors.squared_norm(with_offsets=self.offsets == "regularized")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DoublyRobustAbsoluteLoss:
+    """A difference of sums of absolute errors.
+
+        sum over all cells of abs(G - F)  +  sum over the log of h (abs(Y - F) - abs(G - F))
+
+    An added abs() lies below a parabola, a subtracted one below its tangent. With
+    m = max(abs(Y - F0), smallest) and s = sign(F0 - G),
+
+        h (F - Y)^2 / (2 m) - h s F  =  h / (2 m) (F - (Y + m s))^2 + constant
+
+    so the bound is a weighted squared loss. The cells are those of the log, followed by all cells
+    or a sample of them.
+    """
+
+    user: IntVector
+    item: IntVector
+    shape: tuple[int, int]
+    rating: Vector
+    """Y on the log."""
+    imputed: Vector
+    """G on all cells listed."""
+    weight: Vector
+    """h on the log, followed by the number of cells that each sampled cell represents."""
+
+    @classmethod
+    def of(
+        cls,
+        log: Ratings,
+        weight: Vector,
+        imputed_on_log: Vector,
+        imputed: Factors,
+        *,
+        random_state: RandomState,
+    ) -> Self:
+        """All cells if there are few, else a uniform sample of them."""
+        rng = np.random.default_rng(random_state)
+        cells = all_or_sampled_cells(log.n_cells, max(MAX_CELLS, len(log)), rng)
+        user, item = user_and_item(cells, log.n_items)
+        return cls(
+            np.concatenate([log.user, user]),
+            np.concatenate([log.item, item]),
+            (log.n_users, log.n_items),
+            log.rating,
+            np.concatenate([imputed_on_log, imputed.predict(user, item)]),
+            np.concatenate([weight, np.full(cells.size, log.n_cells / cells.size)]),
+        )
+
+    def loss(self, prediction: Vector, /) -> float:
+        n, imputed_error = self.rating.size, np.abs(prediction - self.imputed)
+        log_part = np.abs(prediction[:n] - self.rating) - imputed_error[:n]
+        return float(self.weight[:n] @ log_part + self.weight[n:] @ imputed_error[n:])
+
+    def quadratic_bound(self, prediction: Vector, n_rounds: int, /) -> tuple[Vector, Vector]:
+        """Parabolas become narrower from round to round, down to ``MIN_ERROR``."""
+        n, target = self.rating.size, self.imputed.copy()
+        target[:n] = self.rating
+        error = np.maximum(np.abs(prediction - target), max(MIN_ERROR, 0.5**n_rounds))
+        target[:n] += error[:n] * np.sign(prediction[:n] - self.imputed[:n])
+        return target, self.weight / (2 * error)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LogLoss:
+    """The sum of w (log(1 + exp F) - Y F) over the cells of an objective; Y is 0 or 1."""
+
+    user: IntVector
+    item: IntVector
+    shape: tuple[int, int]
+    click: Vector
+    weight: Vector
+
+    @classmethod
+    def of(cls, objective: Objective) -> Self:
+        """The ratings of ``objective`` are the clicks."""
+        cells = objective.by_user
+        return cls(
+            np.repeat(np.arange(cells.n_rows, dtype=np.int32), np.diff(cells.starts)),
+            cells.opposite.astype(np.int32),
+            (cells.n_rows, objective.by_item.n_rows),
+            cells.rating.astype(np.float64),
+            np.square(cells.root_weight.astype(np.float64)),
+        )
+
+    def loss(self, prediction: Vector, /) -> float:
+        return float(self.weight @ (np.logaddexp(0, prediction) - self.click * prediction))
+
+    def quadratic_bound(self, prediction: Vector, _: int, /) -> tuple[Vector, Vector]:
+        """The bound of Jaakkola & Jordan (2000), tight at F0 = ``prediction``.
+
+        log(1 + exp F) <= F / 2 + k F^2 + constant, with k = tanh(F0 / 2) / (4 F0).
+        """
+        size = np.maximum(np.abs(prediction), 1e-6)
+        curvature = np.tanh(size / 2) / (4 * size)
+        return (self.click - 0.5) / (2 * curvature), self.weight * curvature

@@ -1,8 +1,20 @@
-"""The objective of Eq. (14) on one log, or on all cells at once, laid out for the row kernels."""
+"""The weighted factorisation objective of Eq. (14), and its row solves.
+
+    sum over observed cells of w (y - F)^2  +  ridge (||V||^2 + ||W||^2 [+ ||a||^2 + ||b||^2 + c^2])
+
+F = v . w + a + b + c. Given one side, each row of the other side is a small ridge regression.
+
+Kernels read *padded factor rows*: one row of numbers for each user or item, padded with zeros to a
+multiple of 8 columns. A row has one of two layouts, whose product is F - c:
+
+    solved row    [v, a, 1]    of the side that is solved for     ([v] without offsets)
+    opposite row  [w, 1, b]    of the other, fixed side           ([w] without offsets)
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -12,105 +24,118 @@ import numpy as np
 import numpy.typing as npt
 from scipy import linalg
 
+from unskew.data.factors import Factors
+from unskew.data.ids import format_id
+from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
-from unskew.factorization.parameters import Floats, Parameters
+from unskew.tables import count_noun
 from unskew.threads import Workers
-from unskew.types import IntVector, Matrix, Vector
+from unskew.types import Floats, IntVector, Matrix, RowStarts, Vector
 
 Offsets: TypeAlias = Literal["none", "free", "regularized"]
+"""No offsets, offsets without a penalty, or offsets that are penalised like factors."""
+Side: TypeAlias = Literal["user", "item"]
 
-MOST_TASKS = 16
-CELLS_A_TASK = 25_000
-"""The log is worked through in pieces whose number depends on its size alone: sums over them are added in their order."""
-BY_STEPS = 1 << 21
-"""Bytes of a row's lines that it takes no longer to fetch at every step than to make a Gram matrix of once."""
-WIDE = 48
-"""Unknowns of a row from which on a few steps are cheaper than its solution."""
-STEPS = 2
-"""Of conjugate gradients: with one, a sweep does half as much; a third costs more than it gains."""
-LINES_A_PIECE = 4096
-"""Lines that a thread rotates at a time."""
-LONGEST = 100_000
-"""A row of more cells is added up in pieces of so many, by all threads."""
+MAX_TASKS = 16
+CELLS_PER_TASK = 25_000
+"""The number of tasks depends on the size of the log alone, and their sums are added in order:
+so the result does not depend on the number of threads."""
+MAX_BYTES_FOR_STEPS = 1 << 21
+"""Bytes of opposite rows up to which conjugate gradients are as fast as one Gram matrix."""
+MANY_UNKNOWNS = 48
+"""Unknowns of a row from which on conjugate gradient steps are faster than the exact solution."""
+CONJUGATE_STEPS = 2
+"""One step halves the progress of a sweep; a third one costs more than it gains."""
+ROWS_PER_PIECE = 4096
+"""Rows that a thread rotates at a time."""
+MAX_CELLS = 100_000
+"""The Gram matrix of a longer row is added up in pieces of this size, by all threads."""
 
 
 @dataclass(frozen=True, eq=False)
 class SortedCells:
-    """The log sorted by one side: row r's cells are ``starts[r]`` to ``starts[r + 1]``."""
+    """The observed cells sorted by user, or sorted by item.
 
-    starts: npt.NDArray[np.int64]
+    Row r has the cells ``starts[r]`` to ``starts[r + 1]``.
+    """
+
+    starts: RowStarts
     entries: npt.NDArray[Any]
-    """Records of a cell's partner, root of its weight, and rating."""
-    row_ridge: Floats
-    """What each row's penalty is multiplied by."""
+    """Records of the opposite code, the square root of the weight, and the rating."""
+    penalty_scale: Floats
+    """The factor by which the penalty of each row is multiplied; 1 by default."""
     tasks: tuple[tuple[int, int], ...]
-    """Ranges of rows with about equal numbers of cells, those of long rows not counted."""
+    """Ranges of rows with about equal numbers of cells; cells of long rows do not count."""
+    side: Side = "user"
+    """Whether rows are users or items."""
 
     @classmethod
     def of(
         cls,
         row: IntVector,
-        partner: IntVector,
+        opposite: IntVector,
         rating: Vector,
-        propensity: Vector,
+        weight: Vector,
         *,
         shape: tuple[int, int],
         dtype: npt.DTypeLike,
+        side: Side = "user",
     ) -> SortedCells:
-        """Sort cells by row; within a row the order of the log stays. ``shape`` has rows and partners. Penalties are alike."""
+        """Sort cells by row; the cells of a row keep their order.
+
+        ``shape`` is the number of rows and of opposite rows.
+        """
         from unskew.kernels.rows import entry_type, find_starts, sort_cells
 
-        n_rows, n_partners = shape
+        n_rows, n_opposite = shape
         starts = np.zeros(n_rows + 1, np.int64)
         find_starts(row, starts)
-        entries = np.empty(row.size, entry_type(dtype, n_partners))
-        sort_cells(row, partner, rating, propensity, starts, entries)
-        return cls(starts, entries, np.ones(n_rows, dtype), _even_ranges(starts))
+        entries = np.empty(row.size, entry_type(dtype, n_opposite))
+        sort_cells(row, opposite, rating, weight, starts, entries)
+        return cls(starts, entries, np.ones(n_rows, dtype), _even_ranges(starts), side)
 
     @property
     def n_rows(self) -> int:
-        """Rows, those without a cell included."""
         return self.starts.size - 1
 
     @property
-    def cells(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
-        """As the kernels take them."""
+    def cells(self) -> tuple[RowStarts, npt.NDArray[Any]]:
+        """The arguments by which kernels read the cells."""
         return self.starts, self.entries
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of ratings, weights and what is solved for."""
-        return self.row_ridge.dtype
+        return self.penalty_scale.dtype
 
     @property
-    def partner(self) -> IntVector:
-        """Of each cell: a view of the entries, as the next two are."""
-        return self.entries["partner"]
+    def opposite(self) -> IntVector:
+        """The opposite code of each cell, as a view."""
+        return self.entries["opposite"]
 
     @property
     def rating(self) -> Floats:
-        """Of each cell."""
+        """The rating of each cell, as a view."""
         return self.entries["rating"]
 
     @property
     def root_weight(self) -> Floats:
-        """Of each cell."""
+        """The square root of the weight of each cell, as a view."""
         return self.entries["root_weight"]
 
-    def weighing(self, root_weight: Floats) -> SortedCells:
-        """The same with other weights."""
+    def with_root_weights(self, root_weight: Floats) -> SortedCells:
+        """A copy with other weights."""
         entries = self.entries.copy()
         entries["root_weight"] = root_weight
         return replace(self, entries=entries)
 
     @property
     def long_rows(self) -> list[int]:
-        """Rows that no one thread should solve alone."""
-        return np.flatnonzero(np.diff(self.starts) > LONGEST).tolist()
+        """Rows with so many cells that all threads share the work of each."""
+        return np.flatnonzero(np.diff(self.starts) > MAX_CELLS).tolist()
 
     @cached_property
-    def weight_of_rows(self) -> Vector:
-        """The sum of each row's weights."""
+    def row_weights(self) -> Vector:
+        """The sum of the weights of each row."""
         from unskew.kernels.rows import add_weights
 
         totals = np.empty(self.n_rows)
@@ -118,320 +143,347 @@ class SortedCells:
         return totals
 
 
-def _even_ranges(starts: npt.NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
+def _even_ranges(starts: RowStarts) -> tuple[tuple[int, int], ...]:
     lengths = np.diff(starts)
-    n_tasks = int(np.clip(starts[-1] // CELLS_A_TASK, 1, MOST_TASKS))
-    work = np.concatenate([[0], np.cumsum(np.where(lengths > LONGEST, 0, lengths))])
+    n_tasks = int(np.clip(starts[-1] // CELLS_PER_TASK, 1, MAX_TASKS))
+    work = np.concatenate([[0], np.cumsum(np.where(lengths > MAX_CELLS, 0, lengths))])
     cuts = np.searchsorted(work, np.linspace(0, work[-1], n_tasks + 1)[1:-1])
     return tuple(pairwise(np.unique(np.concatenate([[0], cuts, [lengths.size]])).tolist()))
 
 
+class NoUniqueSolutionError(UsageError):
+    """The ridge regression of a user or an item has no unique solution."""
+
+    def __init__(self, side: Side, row: int, *, n_cells: int, n_factors: int) -> None:
+        super().__init__(
+            f"{side} code {row} ({n_cells} ratings, {n_factors} factors) has no unique solution.",
+            remedy="Use `l2` > 0 or fewer factors.",
+        )
+        self.side, self.row, self.n_cells, self.n_factors = side, row, n_cells, n_factors
+
+
+@contextmanager
+def name_unsolved_rows(log: Ratings, l2: float) -> Iterator[None]:
+    """Make a :class:`NoUniqueSolutionError` name the id of its user or item, and ``l2``."""
+    try:
+        yield
+    except NoUniqueSolutionError as error:
+        ids = log.users if error.side == "user" else log.items
+        name = f"{error.side} {format_id(ids[error.row])}"
+        raise UsageError(
+            f"{name} ({count_noun(error.n_cells, 'rating')}, "
+            f"{count_noun(error.n_factors, 'factor')}) has no unique solution with `l2={l2:g}`.",
+            parameter="l2",
+            value=l2,
+            where=name,
+            remedy=error.remedy,
+        ) from None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Objective:
-    """sum over cells of w (y - v.w - a - b - c)^2 + l2 (||V||^2 + ||W||^2 [+ ||a||^2 + ||b||^2 + c^2]).
+    """The objective of one log, and its minimum over one side while the other side is fixed.
 
-    ``everywhere`` adds ``everywhere * sum over all U I cells of (v . w)^2``, for models without offsets. Penalties that differ by
-    row, and this, are for alternation alone.
+    ``unobserved_weight`` w0 adds w0 times the sum over all U I cells of (v . w)^2, for models
+    without offsets.
     """
 
     by_user: SortedCells
     by_item: SortedCells
     n_factors: int
     offsets: Offsets
-    l2: float
-    """The ridge itself, after scaling."""
+    ridge: float
     workers: Workers
-    everywhere: float = 0.0
-    fixed: float = 0.0
-    """Part of the objective that no parameter changes."""
+    unobserved_weight: float = 0.0
+    constant: float = 0.0
+    """A part of the objective that no factor changes."""
 
     @property
     def has_offsets(self) -> bool:
-        """Whether a, b and c are there at all."""
         return self.offsets != "none"
 
     @property
     def penalizes_offsets(self) -> bool:
-        """Whether a, b and c are penalised like the factors."""
         return self.offsets == "regularized"
 
     @property
-    def n_solved(self) -> int:
-        """Unknowns of a row: its factors, and its offset."""
+    def n_unknowns(self) -> int:
+        """Unknowns of a row: its factors, and its offset if there are offsets."""
         return self.n_factors + self.has_offsets
 
     @property
-    def is_wide(self) -> bool:
-        """Whether a few steps for a row are cheaper than its solution, and there is one."""
-        return self.n_solved >= WIDE and self.l2 > 0 and not self.everywhere
+    def prefers_steps(self) -> bool:
+        """Whether conjugate gradient steps improve a row at less cost than its exact solution."""
+        return self.n_unknowns >= MANY_UNKNOWNS and self.ridge > 0 and not self.unobserved_weight
 
     @property
-    def ridge(self) -> Floats:
-        """The penalty on each unknown of a row."""
-        ridge = np.full(self.n_solved, self.l2, self.by_user.dtype)
+    def unknown_ridges(self) -> Floats:
+        """The ridge of each unknown of a row."""
+        ridges = np.full(self.n_unknowns, self.ridge, self.by_user.dtype)
         if self.offsets == "free":
-            ridge[-1] = 0
-        return ridge
+            ridges[-1] = 0
+        return ridges
 
-    def penalty(self, side: SortedCells, factors: Floats, offset: Floats) -> float:
-        """What one side's rows add to the objective."""
-        of_row = np.einsum("kd,kd->k", factors, factors)
+    def side_penalty(self, cells: SortedCells, factors: Floats, offset: Floats) -> float:
+        """The penalty of the rows of one side."""
+        squares = np.einsum("kd,kd->k", factors, factors)
         if self.penalizes_offsets:
-            of_row = of_row + np.square(offset)
-        return self.l2 * float(side.row_ridge.astype(np.float64) @ of_row)
+            squares = squares + np.square(offset)
+        return self.ridge * float(cells.penalty_scale.astype(np.float64) @ squares)
 
-    def lines(self, n: int) -> Floats:
-        """Lines of zeros for ``n`` rows."""
-        from unskew.kernels.rows import lines_of_zeros
+    def padded_zeros(self, n_rows: int) -> Floats:
+        from unskew.kernels.rows import padded_zeros
 
-        return lines_of_zeros(n, self.n_solved + 1, self.by_user.dtype)
+        return padded_zeros(n_rows, self.n_unknowns + 1, self.by_user.dtype)
 
-    def as_partners(self, factors: Floats, offset: Floats) -> Floats:
+    def as_opposite_rows(self, factors: Floats, offset: Floats) -> Floats:
         """``[w, 1, b]``."""
-        lines = self.lines(len(factors))
-        lines[:, : self.n_factors] = factors
+        rows = self.padded_zeros(len(factors))
+        rows[:, : self.n_factors] = factors
         if self.has_offsets:
-            lines[:, self.n_factors], lines[:, self.n_factors + 1] = 1, offset
-        return lines
+            rows[:, self.n_factors], rows[:, self.n_factors + 1] = 1, offset
+        return rows
 
-    def as_solutions(self, factors: Floats, offset: Floats) -> Floats:
+    def as_solved_rows(self, factors: Floats, offset: Floats) -> Floats:
         """``[v, a, 1]``."""
-        lines = self.lines(len(factors))
-        lines[:, : self.n_factors] = factors
+        rows = self.padded_zeros(len(factors))
+        rows[:, : self.n_factors] = factors
         if self.has_offsets:
-            lines[:, self.n_factors], lines[:, self.n_factors + 1] = offset, 1
-        return lines
+            rows[:, self.n_factors], rows[:, self.n_factors + 1] = offset, 1
+        return rows
 
-    def from_solutions(self, solutions: Floats) -> tuple[Floats, Floats]:
-        """Factors, which are a part of the lines, and offset, which is not."""
-        offset = (
-            solutions[:, self.n_factors].copy()
-            if self.has_offsets
-            else np.zeros(len(solutions), solutions.dtype)
-        )
-        return solutions[:, : self.n_factors], offset
+    def split_solved_rows(self, solved: Floats) -> tuple[Floats, Floats]:
+        """The factors, as a view of the rows, and the offset, as a copy."""
+        if not self.has_offsets:
+            return solved[:, : self.n_factors], np.zeros(len(solved), solved.dtype)
+        return solved[:, : self.n_factors], solved[:, self.n_factors].copy()
 
-    def turned_to_partners(self, solutions: Floats) -> Floats:
-        """The same lines as partners, in their place."""
+    def to_opposite_rows(self, solved: Floats) -> Floats:
+        """Change the layout of solved rows to that of opposite rows, in place."""
         if self.has_offsets:
-            solutions[:, self.n_factors + 1] = solutions[:, self.n_factors]
-            solutions[:, self.n_factors] = 1
-        return solutions
+            solved[:, self.n_factors + 1] = solved[:, self.n_factors]
+            solved[:, self.n_factors] = 1
+        return solved
 
-    def reweighed(self, at: Parameters, smallest: float) -> Objective:
-        """The squared problem that touches this one's absolute loss from above at the errors of ``at``."""
-        users = (
-            self.as_solutions(at.user_factors, at.user_offset),
-            self.as_partners(at.user_factors, at.user_offset),
-        )
-        items = (
-            self.as_solutions(at.item_factors, at.item_offset),
-            self.as_partners(at.item_factors, at.item_offset),
-        )
-        return replace(
-            self,
-            by_user=self._reweighed(self.by_user, items[1], users[0], at.constant, smallest),
-            by_item=self._reweighed(self.by_item, users[1], items[0], at.constant, smallest),
-        )
+    def solve_rows(
+        self, cells: SortedCells, opposite: Floats, global_offset: float
+    ) -> tuple[Floats, float]:
+        """The minimum over all rows of one side: the solved rows, and the sum of row minima.
 
-    def _reweighed(
-        self,
-        side: SortedCells,
-        partners: Floats,
-        solutions: Floats,
-        constant: float,
-        smallest: float,
-    ) -> SortedCells:
-        from unskew.kernels.rows import reweigh
-
-        number, reweighed = partners.dtype.type, side.entries.copy()
-
-        def work(rows: tuple[int, int]) -> None:
-            reweigh(
-                rows, side.cells, number(constant), partners, solutions, number(smallest), reweighed
-            )
-
-        self.workers.map(work, side.tasks)
-        return replace(side, entries=reweighed)
-
-    def solve(self, side: SortedCells, partners: Floats, constant: float) -> tuple[Floats, float]:
-        """The best line of every row of ``side``, as solutions, and the sum of the penalised minima."""
+        A row minimum is the loss of the row plus its penalty.
+        """
         from unskew.kernels.rows import solve_rows
 
-        solutions, minima = self.lines(side.n_rows), np.zeros(side.n_rows)
+        solved, minima = self.padded_zeros(cells.n_rows), np.zeros(cells.n_rows)
         if self.has_offsets:
-            solutions[:, self.n_factors + 1] = 1
-        number, lanes, shared = partners.dtype.type, 32 // partners.itemsize, self._shared(partners)
-        given = (
-            side.cells,
-            number(constant),
-            partners,
+            solved[:, self.n_factors + 1] = 1
+        shared = self._shared_gram(opposite)
+        arguments = (
+            cells.cells,
+            opposite.dtype.type(global_offset),
+            opposite,
             shared,
-            self.ridge,
-            side.row_ridge,
-            lanes,
-            (0, LONGEST),
+            self.unknown_ridges,
+            cells.penalty_scale,
+            32 // opposite.itemsize,
+            (0, MAX_CELLS),
         )
 
-        def work(rows: tuple[int, int]) -> int:
-            return solve_rows(rows, *given, solutions, minima)
+        def solve(rows: tuple[int, int]) -> int:
+            return solve_rows(rows, *arguments, solved, minima)
 
-        self._require_solutions(self.workers.map(work, side.tasks))
-        for row in side.long_rows:
-            solutions[row, : self.n_solved], minima[row] = self._solve_long(
-                side, row, partners, constant, shared
-            )
-        return solutions, float(minima.sum())
+        self._require_solutions(cells, self.workers.map(solve, cells.tasks))
+        self._solve_long_rows(cells, opposite, global_offset, shared, solved, minima)
+        return solved, float(minima.sum())
 
-    def _require_solutions(self, without: Sequence[int]) -> None:
-        """Refuse rows without a unique solution; -1 is none."""
-        if max(without) >= 0:
-            raise self._no_solution(max(without))
-
-    def _no_solution(self, row: int) -> UsageError:
-        return UsageError(f"row {row} has no unique solution at l2 = {self.l2:g}. Raise l2.")
-
-    def improve(
+    def improve_rows(
         self,
-        side: SortedCells,
-        partners: Floats,
-        constant: float,
+        cells: SortedCells,
+        opposite: Floats,
+        global_offset: float,
         *,
-        begin: tuple[Floats, Floats],
-        other: SortedCells,
+        start: tuple[Floats, Floats],
+        opposite_weights: Vector,
     ) -> tuple[Floats, float]:
-        """A better line of every row than its factors and offset in ``begin``, and what the penalised sums come to.
+        """Lower the objective of every row from ``start`` (factors and offset) at little cost.
 
-        Rows of not too many cells take a few steps of conjugate gradients, longer ones are solved. Both happen along the axes of
-        the partners' factors, where a row's normal matrix is nearly diagonal; ``partners``, the rows of ``other``, are
-        rotated there and back.
+        Returns the rows and the sum of their losses and penalties. Rows take a few steps of
+        conjugate gradients; rows with many cells are solved exactly. Both happen in the principal
+        axes of the opposite factors, where the normal matrix of a row is nearly diagonal:
+        ``opposite`` is rotated there and back. ``opposite_weights`` is the total weight of each
+        opposite row.
         """
         from unskew.kernels.conjugate import improve_rows
         from unskew.kernels.rows import solve_rows
 
-        axes, spread = self._axes(partners, other.weight_of_rows)
-        solutions, minima, shared = (
-            self.as_solutions(*begin),
-            np.zeros(side.n_rows),
-            np.empty((0, 0), partners.dtype),
-        )
-        self._rotate(axes, partners, solutions)
-        number, lanes, fits = (
-            partners.dtype.type,
-            32 // partners.itemsize,
-            BY_STEPS // (partners.shape[1] * partners.itemsize),
-        )
-        given, ridge = (side.cells, number(constant), partners), (self.ridge, side.row_ridge)
+        axes, mean_squares = self._principal_axes(opposite, opposite_weights)
+        solved, minima = self.as_solved_rows(*start), np.zeros(cells.n_rows)
+        self._rotate(axes, opposite, solved)
+        no_gram = np.empty((0, 0), opposite.dtype)
+        lanes = 32 // opposite.itemsize
+        max_cells = MAX_BYTES_FOR_STEPS // (opposite.shape[1] * opposite.itemsize)
+        data = cells.cells, opposite.dtype.type(global_offset), opposite
+        ridges = self.unknown_ridges, cells.penalty_scale
+        options = self.has_offsets, CONJUGATE_STEPS, max_cells
 
-        def work(rows: tuple[int, int]) -> int:
-            improve_rows(
-                rows, *given, spread, *ridge, self.has_offsets, STEPS, fits, solutions, minima
-            )
+        def improve(rows: tuple[int, int]) -> int:
+            improve_rows(rows, *data, mean_squares, *ridges, *options, solved, minima)
             return solve_rows(
-                rows, *given, shared, *ridge, lanes, (fits + 1, LONGEST), solutions, minima
+                rows, *data, no_gram, *ridges, lanes, (max_cells + 1, MAX_CELLS), solved, minima
             )
 
-        self._require_solutions(self.workers.map(work, side.tasks))
-        for row in side.long_rows:
-            solutions[row, : self.n_solved], minima[row] = self._solve_long(
-                side, row, partners, constant, shared
-            )
-        self._rotate(axes.T, partners, solutions)
-        return solutions, float(minima.sum())
+        self._require_solutions(cells, self.workers.map(improve, cells.tasks))
+        self._solve_long_rows(cells, opposite, global_offset, no_gram, solved, minima)
+        self._rotate(axes.T, opposite, solved)
+        return solved, float(minima.sum())
 
-    def _axes(self, partners: Floats, weight: Vector) -> tuple[Floats, Floats]:
-        """The principal axes of the partners' factors, and the mean square along each, and of the ones of an offset."""
-        share = (weight / weight.sum()).astype(partners.dtype)
-
-        def work(first: int) -> Matrix:
-            factors = partners[first : first + LINES_A_PIECE, : self.n_factors]
-            moments: Matrix = (share[first : first + LINES_A_PIECE, None] * factors).T @ factors
-            return moments.astype(np.float64)
-
-        moments = np.add.reduce(self.workers.map(work, range(0, len(partners), LINES_A_PIECE)))
-        if not np.isfinite(moments).all():
-            raise UsageError(
-                f"ratings or weights are too large for {partners.dtype}. Rescale them, or take dtype='float64'."
-            )
-        squares, axes = linalg.eigh(moments)
-        squares = np.maximum(
-            squares, np.finfo(partners.dtype).eps * squares[-1]
-        )  # rounding may leave less than nothing
-        return axes.astype(partners.dtype), np.append(squares, [1.0] * self.has_offsets).astype(
-            partners.dtype
-        )
-
-    def _rotate(self, axes: Floats, *arrays: Floats) -> None:
-        """Factors of lines along other axes, in their place."""
-        pieces = [
-            (lines, first) for lines in arrays for first in range(0, len(lines), LINES_A_PIECE)
-        ]
-
-        def work(piece: tuple[Floats, int]) -> None:
-            factors = piece[0][piece[1] : piece[1] + LINES_A_PIECE, : self.n_factors]
-            factors[:] = factors @ axes
-
-        self.workers.map(work, pieces)
-
-    def _shared(self, partners: Floats) -> Floats:
-        """The upper triangle of what ``everywhere`` adds to the normal matrix of every row, if anything."""
-        if not self.everywhere:
-            return np.empty((0, 0), partners.dtype)
-        lines = partners.astype(np.float64, copy=False)
-        return np.triu(self.everywhere * (lines.T @ lines)).astype(partners.dtype)
-
-    def _solve_long(
-        self, side: SortedCells, row: int, partners: Floats, constant: float, shared: Floats
-    ) -> tuple[Vector, float]:
-        """One row's solution and minimum, its cells added up in pieces by all threads, and the pieces in their order."""
-        from unskew.kernels.rows import gram_of
-
-        number, lanes, n_solved = partners.dtype.type, 32 // partners.itemsize, self.n_solved
-        first, end = int(side.starts[row]), int(side.starts[row + 1])
-
-        def work(piece: int) -> Matrix:
-            gram = gram_of(
-                piece,
-                min(piece + LONGEST, end),
-                side.cells,
-                number(constant),
-                partners,
-                n_solved,
-                lanes,
-            )
-            return gram.astype(np.float64)
-
-        pieces = self.workers.map(work, range(first, end, LONGEST))
-        gram = np.add.reduce([shared, *pieces] if shared.size else pieces)
-        upper, ridge = np.triu(gram[:n_solved, :n_solved]), side.row_ridge[row] * self.ridge
-        normal = upper + np.triu(upper, 1).T + np.diag(ridge)
-        right = gram[:n_solved, n_solved]
-        try:
-            solution = linalg.cho_solve(linalg.cho_factor(normal), right)
-        except linalg.LinAlgError as error:
-            raise self._no_solution(row) from error
-        return solution, float(gram[n_solved, n_solved] - right @ solution)
-
-    def slope(
+    def loss_and_gradient(
         self,
-        side: SortedCells,
-        partners: Floats,
-        solutions: Floats,
-        constant: float,
+        cells: SortedCells,
+        opposite: Floats,
+        solved: Floats,
+        global_offset: float,
         *,
         is_absolute: bool = False,
     ) -> tuple[float, Floats]:
-        """The loss and its gradient by the partners' lines, in their layout, added over tasks in their order."""
+        """The loss, sum of w e^2 or w abs(e), and its gradient by the opposite rows.
+
+        The gradient has the layout of opposite rows: the column of b holds the gradient by b, and
+        the column of 1 nothing of use.
+        """
         from unskew.kernels.rows import add_gradient
 
-        number = partners.dtype.type
+        number = opposite.dtype.type
 
-        def work(rows: tuple[int, int]) -> tuple[float, Floats]:
-            part = np.zeros_like(partners)
+        def add(rows: tuple[int, int]) -> tuple[float, Floats]:
+            gradient = np.zeros_like(opposite)
             loss = add_gradient(
-                rows, side.cells, number(constant), partners, solutions, is_absolute, part
+                rows, cells.cells, number(global_offset), opposite, solved, is_absolute, gradient
             )
-            return loss, part
+            return loss, gradient
 
-        losses, parts = zip(*self.workers.map(work, side.tasks), strict=True)
-        return sum(losses), np.sum(parts, axis=0, dtype=np.float64)
+        losses, gradients = zip(*self.workers.map(add, cells.tasks), strict=True)
+        return sum(losses), np.sum(gradients, axis=0, dtype=np.float64)
+
+    def reweight_for_absolute_loss(self, factors: Factors, min_error: float) -> Objective:
+        """The squared objective that bounds this one's absolute loss from above at ``factors``.
+
+        abs(e) <= e^2 / (2 m) + m / 2 with m = max(abs(error of factors), ``min_error``).
+        """
+        user, item = (
+            (factors.user_factors, factors.user_offset),
+            (factors.item_factors, factors.item_offset),
+        )
+
+        def reweight(
+            cells: SortedCells, solved: tuple[Floats, Floats], opposite: tuple[Floats, Floats]
+        ) -> SortedCells:
+            from unskew.kernels.rows import reweight_absolute
+
+            rows = self.as_opposite_rows(*opposite), self.as_solved_rows(*solved)
+            number, reweighted = rows[0].dtype.type, cells.entries.copy()
+            arguments = cells.cells, number(factors.global_offset), *rows, number(min_error)
+            self.workers.map(
+                lambda task: reweight_absolute(task, *arguments, reweighted), cells.tasks
+            )
+            return replace(cells, entries=reweighted)
+
+        return replace(
+            self,
+            by_user=reweight(self.by_user, user, item),
+            by_item=reweight(self.by_item, item, user),
+        )
+
+    def _shared_gram(self, opposite: Floats) -> Floats:
+        """The upper triangle that ``unobserved_weight`` adds to the normal matrix of every row."""
+        if not self.unobserved_weight:
+            return np.empty((0, 0), opposite.dtype)
+        rows = opposite.astype(np.float64, copy=False)
+        return np.triu(self.unobserved_weight * (rows.T @ rows)).astype(opposite.dtype)
+
+    def _require_solutions(self, cells: SortedCells, unsolved: Sequence[int]) -> None:
+        """Raise if a task found a row without a unique solution; -1 means that it found none."""
+        if max(unsolved) >= 0:
+            raise self._no_solution_error(cells, max(unsolved))
+
+    def _no_solution_error(self, cells: SortedCells, row: int) -> NoUniqueSolutionError:
+        n_cells = int(cells.starts[row + 1] - cells.starts[row])
+        return NoUniqueSolutionError(cells.side, row, n_cells=n_cells, n_factors=self.n_factors)
+
+    def _solve_long_rows(
+        self,
+        cells: SortedCells,
+        opposite: Floats,
+        global_offset: float,
+        shared: Floats,
+        solved: Floats,
+        minima: Vector,
+    ) -> None:
+        for row in cells.long_rows:
+            solved[row, : self.n_unknowns], minima[row] = self._solve_long_row(
+                cells, row, opposite, global_offset, shared
+            )
+
+    def _solve_long_row(
+        self, cells: SortedCells, row: int, opposite: Floats, global_offset: float, shared: Floats
+    ) -> tuple[Vector, float]:
+        """The solution and the minimum of one row; threads add up its Gram matrix in pieces."""
+        from unskew.kernels.rows import compute_gram
+
+        number, lanes, n_unknowns = opposite.dtype.type, 32 // opposite.itemsize, self.n_unknowns
+        first, end = int(cells.starts[row]), int(cells.starts[row + 1])
+
+        def add(piece: int) -> Matrix:
+            piece_end = min(piece + MAX_CELLS, end)
+            arguments = cells.cells, number(global_offset), opposite, n_unknowns, lanes
+            return compute_gram(piece, piece_end, *arguments).astype(np.float64)
+
+        pieces = self.workers.map(add, range(first, end, MAX_CELLS))
+        gram = np.add.reduce([shared, *pieces] if shared.size else pieces)
+        upper = np.triu(gram[:n_unknowns, :n_unknowns])
+        ridges = cells.penalty_scale[row] * self.unknown_ridges
+        normal = upper + np.triu(upper, 1).T + np.diag(ridges)
+        right = gram[:n_unknowns, n_unknowns]
+        try:
+            solution = linalg.cho_solve(linalg.cho_factor(normal), right)
+        except linalg.LinAlgError as error:
+            raise self._no_solution_error(cells, row) from error
+        return solution, float(gram[n_unknowns, n_unknowns] - right @ solution)
+
+    def _principal_axes(self, opposite: Floats, weight: Vector) -> tuple[Floats, Floats]:
+        """The principal axes of the opposite factors, and the mean square along each axis.
+
+        With offsets a 1 follows, the mean square of the column of ones.
+        """
+        share = (weight / weight.sum()).astype(opposite.dtype)
+
+        def add(first: int) -> Matrix:
+            rows = slice(first, first + ROWS_PER_PIECE)
+            factors = opposite[rows, : self.n_factors]
+            moments: Matrix = (share[rows, None] * factors).T @ factors
+            return moments.astype(np.float64)
+
+        moments = np.add.reduce(self.workers.map(add, range(0, len(opposite), ROWS_PER_PIECE)))
+        if not np.isfinite(moments).all():
+            raise UsageError(
+                f"ratings or weights are too large for {opposite.dtype}.",
+                remedy="Rescale them, or use `dtype='float64'`.",
+            )
+        squares, axes = linalg.eigh(moments)
+        smallest = np.finfo(opposite.dtype).eps * squares[-1]
+        squares = np.maximum(squares, smallest)  # rounding can make the smallest ones negative
+        mean_squares = np.append(squares, [1.0] * self.has_offsets)
+        return axes.astype(opposite.dtype), mean_squares.astype(opposite.dtype)
+
+    def _rotate(self, axes: Floats, *row_arrays: Floats) -> None:
+        """Express the factors of padded rows in other axes, in place."""
+        pieces = [
+            (rows, first) for rows in row_arrays for first in range(0, len(rows), ROWS_PER_PIECE)
+        ]
+
+        def rotate(piece: tuple[Floats, int]) -> None:
+            rows, first = piece
+            factors = rows[first : first + ROWS_PER_PIECE, : self.n_factors]
+            factors[:] = factors @ axes
+
+        self.workers.map(rotate, pieces)

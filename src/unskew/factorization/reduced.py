@@ -1,127 +1,157 @@
-"""The reduced objective: one side solved exactly, L-BFGS over the other.
+"""The reduced objective: L-BFGS over one side, with the other side solved exactly.
 
-    Phi(W, b, c) = min over (V, a) of the objective
+    Phi(W, b, c) = minimum over (V, a) of the objective
 
-By the envelope theorem its gradient is the partial gradient at that minimum: no derivative of the inner solve is needed.
+By the envelope theorem the gradient of Phi is the partial gradient at that minimum: no derivative
+of the inner solve is needed.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from unskew.factorization import lbfgs
-from unskew.factorization.als import Alternating
+from unskew.data.factors import Factors
+from unskew.factorization.als import AlternatingLeastSquares
+from unskew.factorization.lbfgs import LbfgsSolver, LbfgsState, start_at
 from unskew.factorization.objective import Objective, SortedCells
-from unskew.factorization.parameters import Floats, Parameters
-from unskew.types import Vector
+from unskew.factorization.solution import Solver
+from unskew.types import Floats, Vector
 
 FIRST_SWEEPS = 10
-FIRST_LENGTH = 0.5
-"""In scaled unknowns the curvature is at most about 2, so that the first step can be long."""
+MIN_ERROR = 1e-3
+STEPS_PER_ROUND = 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reduced:
-    """A solver of squared loss. The vector that L-BFGS sees is (W, b, c) of the smaller side, scaled to even curvature."""
+class ReducedObjective(LbfgsSolver[Factors]):
+    """Minimise squared loss by L-BFGS over (W, b, c) of the outer side.
 
-    problem: Objective
-    solved: SortedCells
-    """The log by the side that is solved exactly."""
+    L-BFGS sees each unknown multiplied by ``scale`` of its row, which evens out the curvature.
+    """
+
+    objective: Objective
+    inner: SortedCells
+    """The cells by the side that is solved exactly."""
     scale: Vector
-    """For each row of the other side the root of its weight: its unknowns are multiplied by it."""
-
-    @property
-    def n_steps(self) -> int:
-        """Each is one."""
-        return 1
+    """For each outer row the square root of its total weight and the ridge."""
+    first_length: ClassVar[float | None] = 0.5
+    """The curvature in scaled unknowns is at most about 2, so the first step can be long."""
 
     @classmethod
-    def of(cls, problem: Objective) -> Reduced:
-        """Solve the larger side, search over the smaller one."""
-        solved, outer = problem.by_user, problem.by_item
-        if solved.n_rows < outer.n_rows:
-            solved, outer = outer, solved
-        return cls(problem, solved, np.sqrt(outer.weight_of_rows + max(problem.l2, 1e-12)))
+    def of(cls, objective: Objective) -> ReducedObjective:
+        """Solve the larger side exactly, and search over the smaller one."""
+        inner, outer = objective.by_user, objective.by_item
+        if inner.n_rows < outer.n_rows:
+            inner, outer = outer, inner
+        return cls(objective, inner, np.sqrt(outer.row_weights + max(objective.ridge, 1e-12)))
 
-    def start(self, parameters: Parameters, /) -> lbfgs.State:
-        """A few sweeps of alternating least squares, which are quick at first, and then the outer side of where they end."""
-        alternating = Alternating(self.problem)
-        swept = alternating.start(parameters)
+    def start(self, factors: Factors, /) -> LbfgsState:
+        """A few sweeps of alternating least squares, which gain much at first, then L-BFGS."""
+        alternating = AlternatingLeastSquares(self.objective)
+        state = alternating.start(factors)
         for _ in range(FIRST_SWEEPS):
-            swept = alternating.advance(swept)
-        return self.start_at(swept.parameters)
+            state = alternating.advance(state)
+        return self.start_without_sweeps(state.parameters)
 
-    def start_at(self, parameters: Parameters, /) -> lbfgs.State:
-        """At the outer side of ``parameters``."""
-        users_solved = self.solved is self.problem.by_user
-        factors = parameters.item_factors if users_solved else parameters.user_factors
-        offset = parameters.item_offset if users_solved else parameters.user_offset
-        return lbfgs.start(
-            self.evaluate, self._pack(factors, offset, parameters.constant, self.scale)
-        )
+    def start_without_sweeps(self, factors: Factors, /) -> LbfgsState:
+        if self.inner is self.objective.by_user:
+            outer = factors.item_factors, factors.item_offset
+        else:
+            outer = factors.user_factors, factors.user_offset
+        return start_at(self.evaluate, self._pack(*outer, factors.global_offset, self.scale))
 
-    def advance(self, state: lbfgs.State, /) -> lbfgs.State:
-        """One L-BFGS iteration."""
-        return lbfgs.advance(self.evaluate, state, first_length=FIRST_LENGTH)
-
-    def value(self, state: lbfgs.State, /) -> float:
-        """Phi."""
-        return state.value
-
-    def has_stalled(self, state: lbfgs.State, /) -> bool:
-        """No step length gives a decrease any more."""
-        return state.has_stalled
-
-    def parameters(self, state: lbfgs.State, /) -> Parameters:
-        """The outer side, and the solution for it of the other."""
-        factors, offset, constant = self._unpack(state.point)
-        solutions, _ = self.problem.solve(
-            self.solved, self.problem.as_partners(factors, offset), constant
-        )
-        own_factors, own_offset = self.problem.from_solutions(solutions)
-        if self.solved is self.problem.by_user:
-            return Parameters(own_factors, factors, own_offset, offset, constant)
-        return Parameters(factors, own_factors, offset, own_offset, constant)
+    def parameters(self, state: LbfgsState, /) -> Factors:
+        factors, offset, c = self._unpack(state.point)
+        opposite = self.objective.as_opposite_rows(factors, offset)
+        solved, _ = self.objective.solve_rows(self.inner, opposite, c)
+        inner_factors, inner_offset = self.objective.split_solved_rows(solved)
+        if self.inner is self.objective.by_user:
+            return Factors(inner_factors, factors, inner_offset, offset, c)
+        return Factors(factors, inner_factors, offset, inner_offset, c)
 
     def evaluate(self, point: Vector) -> tuple[float, Vector]:
-        """Phi and its gradient."""
-        problem = self.problem
-        factors, offset, constant = self._unpack(point)
-        minimum, slope = self.solve_inner(factors, offset, constant)
+        objective, (factors, offset, c) = self.objective, self._unpack(point)
+        minimum, gradient = self.solve_inner(factors, offset, c)
         penalty = float(np.square(factors).sum())
-        by_factors = slope[:, : problem.n_factors] + 2 * problem.l2 * factors
-        by_offset = slope[:, problem.n_factors + 1] if problem.has_offsets else offset
+        by_factors = gradient[:, : objective.n_factors] + 2 * objective.ridge * factors
+        by_offset = gradient[:, objective.n_factors + 1] if objective.has_offsets else offset
         by_constant = float(by_offset.sum())
-        if problem.penalizes_offsets:
-            penalty += float(np.square(offset).sum()) + constant**2
-            by_offset = by_offset + 2 * problem.l2 * offset
-            by_constant += 2 * problem.l2 * constant
-        return minimum + problem.l2 * penalty, self._pack(
-            by_factors, by_offset, by_constant, 1 / self.scale
-        )
+        if objective.penalizes_offsets:
+            penalty += float(np.square(offset).sum()) + c**2
+            by_offset = by_offset + 2 * objective.ridge * offset
+            by_constant += 2 * objective.ridge * c
+        scaled_gradient = self._pack(by_factors, by_offset, by_constant, 1 / self.scale)
+        return minimum + objective.ridge * penalty, scaled_gradient
 
-    def solve_inner(self, factors: Floats, offset: Floats, constant: float) -> tuple[float, Floats]:
-        """The sum of the solved rows' penalised minima, and the gradient of the loss there by the outer side's lines."""
-        partners = self.problem.as_partners(factors, offset)
-        solutions, minimum = self.problem.solve(self.solved, partners, constant)
-        _, slope = self.problem.slope(self.solved, partners, solutions, constant)
-        return minimum, slope
+    def solve_inner(self, factors: Floats, offset: Floats, c: float) -> tuple[float, Floats]:
+        """The sum of the inner row minima, and the gradient of the loss by the outer rows."""
+        opposite = self.objective.as_opposite_rows(factors, offset)
+        solved, minimum = self.objective.solve_rows(self.inner, opposite, c)
+        _, gradient = self.objective.loss_and_gradient(self.inner, opposite, solved, c)
+        return minimum, gradient
 
-    def _pack(self, factors: Floats, offset: Floats, constant: float, scale: Vector) -> Vector:
+    def _pack(self, factors: Floats, offset: Floats, c: float, scale: Vector) -> Vector:
         scaled = (factors * scale[:, None]).ravel()
-        if not self.problem.has_offsets:
+        if not self.objective.has_offsets:
             return scaled
-        whole = float(np.sqrt(np.square(self.scale).sum()))
-        return np.concatenate(
-            [scaled, offset * scale, [constant * (whole if scale is self.scale else 1 / whole)]]
-        )
+        total = float(np.sqrt(np.square(self.scale).sum()))
+        scaled_c = c * (total if scale is self.scale else 1 / total)
+        return np.concatenate([scaled, offset * scale, [scaled_c]])
 
     def _unpack(self, point: Vector) -> tuple[Floats, Floats, float]:
-        n_rows, n_factors = self.scale.size, self.problem.n_factors
+        n_rows, n_factors = self.scale.size, self.objective.n_factors
         factors = point[: n_rows * n_factors].reshape(n_rows, n_factors) / self.scale[:, None]
-        if not self.problem.has_offsets:
+        if not self.objective.has_offsets:
             return factors, np.zeros(n_rows), 0.0
         offset = point[n_rows * n_factors : -1] / self.scale
         return factors, offset, float(point[-1] / np.sqrt(np.square(self.scale).sum()))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RoundState:
+    """The factors after a round of majorise-minimise, and their objective."""
+
+    parameters: Factors
+    value: float
+    n_rounds: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReweightedLeastSquares(Solver[RoundState, Factors]):
+    """Minimise absolute loss by a sequence of weighted squared losses (IRLS).
+
+    Each round bounds abs(e) by e^2 / (2 m) + m / 2, with m = max(abs(current error), smallest),
+    and lowers the bound by a few steps on the reduced objective. The smallest m halves from round
+    to round, down to ``MIN_ERROR``.
+    """
+
+    objective: Objective
+    steps_per_advance: ClassVar[int] = STEPS_PER_ROUND
+
+    def start(self, factors: Factors, /) -> RoundState:
+        return RoundState(factors, self._evaluate(factors))
+
+    def advance(self, state: RoundState, /) -> RoundState:
+        smallest = max(MIN_ERROR, 0.5**state.n_rounds)
+        bound = self.objective.reweight_for_absolute_loss(state.parameters, smallest)
+        solver = ReducedObjective.of(bound)
+        inner = solver.start_without_sweeps(state.parameters)
+        for _ in range(STEPS_PER_ROUND):
+            inner = solver.advance(inner)
+        factors = solver.parameters(inner)
+        return RoundState(factors, self._evaluate(factors), state.n_rounds + 1)
+
+    def _evaluate(self, factors: Factors) -> float:
+        objective = self.objective
+        loss, _ = objective.loss_and_gradient(
+            objective.by_user,
+            objective.as_opposite_rows(factors.item_factors, factors.item_offset),
+            objective.as_solved_rows(factors.user_factors, factors.user_offset),
+            factors.global_offset,
+            is_absolute=True,
+        )
+        norm = factors.squared_norm(with_offsets=objective.penalizes_offsets)
+        return loss + objective.ridge * norm

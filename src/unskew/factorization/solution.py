@@ -1,222 +1,247 @@
-"""A solver run to its end: when it stops, what it tells, and how it survives being killed."""
+"""Running a solver until it converges, and what a model keeps of the run."""
 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
-import zipfile
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar, get_type_hints
+from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.checks import is_finite_number, whole_number
-from unskew.errors import UsageError
-from unskew.factorization.solver import Solver
-from unskew.io.model_files import replace_file
-from unskew.settings import Configurable
+from unskew.data.checks import whole_number
+from unskew.errors import ConvergenceWarning
+from unskew.factorization.checkpoints import Checkpoint, flatten_record, load_state, save_state
+from unskew.settings import Configurable, Number, OneOf, WholeNumber, check_random_state, setting
 
 S = TypeVar("S")
 P = TypeVar("P")
-Arrays = Mapping[str, npt.NDArray[Any]]
-FLAT_STEPS = 3
-"""One step may be short by accident: after a restart of the momentum, say."""
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """Where the state of a run is kept, and after how many steps each time."""
-
-    path: Path
-    every: int
-    fingerprint: str
-    """Names the problem and its settings: a file of another one is refused."""
-
-    def part(self, name: str) -> Checkpoint:
-        """For a part of the run that is a run itself: in a file beside this one, which :meth:`drop` removes once it is done."""
-        return Checkpoint(
-            self.path.with_name(f"{self.path.name}.{name}"),
-            self.every,
-            f"{self.fingerprint} {name}",
-        )
-
-    def drop(self) -> None:
-        """Remove the file, if it is there."""
-        self.path.unlink(missing_ok=True)
+StopReason: TypeAlias = Literal["converged", "stalled", "max_iter"]
+RandomState: TypeAlias = int | np.random.Generator | None
+Dtype: TypeAlias = Literal["float64", "float32"]
+WINDOW = 3
+"""Steps over which convergence is judged: a single step may be short by accident, as the step
+after a restart of the momentum is."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Solution(Generic[P]):
-    """How a run ended."""
+    """What a solver found, and why it stopped."""
 
     parameters: P
     history: tuple[float, ...]
-    """The objective after each step, the start first: inf where a sweep is what finds it."""
-    has_converged: bool
+    """The objective at the start and after each step; inf where the start has none yet."""
+    stop_reason: StopReason
+    """``"converged"``: the objective no longer decreases. ``"stalled"``: the solver found no
+    better point in its search direction. ``"max_iter"``: all steps were used."""
+
+    @property
+    def has_converged(self) -> bool:
+        """Whether the solver stopped by itself."""
+        return self.stop_reason != "max_iter"
 
 
-class Iterative(Configurable):
-    """What a model that is fitted step by step tells of its run, and how it names its checkpoint.
+class Solver(ABC, Generic[S, P]):
+    """An algorithm that lowers an objective step by step.
 
-    Attributes
-    ----------
-    history_ : the objective after 0, 1, ... ``n_iter_`` steps. A solver that sweeps over users and items solves the users first,
-        so that its start has no objective: there ``history_[0]`` is inf.
-    objective_, n_iter_, converged_ : the last of them, the number of steps, and whether the objective was flat.
+    A state is a frozen dataclass of arrays and numbers; by default it has the fields ``value``
+    (the objective) and ``parameters``.
     """
 
-    max_iter: int
-    tol: float
-    random_state: int
-    objective_: float
-    history_: tuple[float, ...]
-    n_iter_: int
-    converged_: bool
-    NOT_IN_FINGERPRINT: ClassVar = frozenset(
-        {"n_threads", "verbose", "max_iter", "tol", "statistic"}
-    )
-    """Settings that change how far a run goes, or what is made of it, and not its steps."""
+    __slots__ = ()
+    steps_per_advance: ClassVar[int] = 1
+    """How many of ``max_iter`` steps one call of :meth:`advance` counts as."""
 
-    def _check_run(self) -> None:
-        """Settings that every run has."""
-        whole_number("max_iter", self.max_iter, least=1)
-        whole_number("random_state", self.random_state, least=0)
-        if not (is_finite_number(self.tol) and self.tol >= 0):
-            raise UsageError(f"tol must be a finite number, at least 0; got {self.tol!r}.")
+    @abstractmethod
+    def start(self, parameters: P, /) -> S:
+        """The state before the first step."""
 
-    def _tell(self, outcome: Solution[Any]) -> None:
-        """Keep how the run went."""
-        self.history_ = outcome.history
-        self.objective_ = outcome.history[-1]
-        self.n_iter_ = len(outcome.history) - 1
-        self.converged_ = outcome.has_converged
+    @abstractmethod
+    def advance(self, state: S, /) -> S:
+        """The state after the next step."""
 
-    def _checkpoint(
-        self,
-        path: str | Path | None,
-        every: int,
-        *arrays: npt.NDArray[Any],
-        sizes: tuple[int, int],
-        begin: Any = None,
-    ) -> Checkpoint | None:
-        """Settings, data, users and items, and where the run begins name it: a file of another one is refused."""
-        if path is None:
-            return None
-        whole_number("checkpoint_every", every, least=1)
-        settings = {
-            name: value
-            for name, value in self.get_params().items()
-            if name not in self.NOT_IN_FINGERPRINT
-        }
-        digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=repr).encode())
-        digest.update(repr(sizes).encode())
-        for part in (*arrays, *(() if begin is None else _flatten(begin).values())):
-            digest.update(np.ascontiguousarray(part).tobytes())
-        return Checkpoint(Path(path), every, digest.hexdigest())
+    def value(self, state: S, /) -> float:
+        """The objective."""
+        value: float = state.value  # type: ignore[attr-defined]
+        return value
+
+    def parameters(self, state: S, /) -> P:
+        """The parameters that the state stands for."""
+        parameters: P = state.parameters  # type: ignore[attr-defined]
+        return parameters
+
+    def stop_reason(self, state: S, /) -> StopReason | None:  # noqa: ARG002
+        """Why the solver itself wants to stop; None if it can go on."""
+        return None
 
 
-def run(
+def minimize(
     solver: Solver[S, P],
-    begin: Callable[[], P],
+    start: P,
     *,
     max_iter: int,
-    tol: float,
+    tol: float | None,
     checkpoint: Checkpoint | None = None,
     report: Callable[[int, float], None] | None = None,
 ) -> Solution[P]:
-    """Advance until a step lowers the objective by no more than ``tol`` of it, or ``max_iter`` steps are done."""
-    state = solver.start(begin())
+    """Run a solver until it has converged, or for ``max_iter`` steps.
+
+    A run has converged when its last steps lowered the objective by at most ``tol`` times its
+    size per step. With ``tol=None`` only :meth:`Solver.stop_reason` decides. ``report`` is called
+    with the number of the step and the objective. If the file of ``checkpoint`` exists, the run
+    continues from it.
+    """
+    state = solver.start(start)
     history: tuple[float, ...] = (solver.value(state),)
     if checkpoint is not None and checkpoint.path.exists():
         state, history = load_state(checkpoint, type(state))
-    has_converged = _is_flat(solver, state, history, tol)
-    while (len(history) - 1) * solver.n_steps < max_iter and not has_converged:
+    stop_reason = _find_stop_reason(solver, state, history, tol)
+    while stop_reason is None and (len(history) - 1) * solver.steps_per_advance < max_iter:
         state = solver.advance(state)
         history = (*history, solver.value(state))
-        has_converged = _is_flat(solver, state, history, tol)
+        stop_reason = _find_stop_reason(solver, state, history, tol)
         if report is not None:
             report(len(history) - 1, history[-1])
         if checkpoint is not None and (len(history) - 1) % checkpoint.every == 0:
             save_state(checkpoint, state, history)
-    return Solution(solver.parameters(state), history, has_converged)
+    return Solution(solver.parameters(state), history, stop_reason or "max_iter")
 
 
-def _is_flat(solver: Solver[S, P], state: S, history: tuple[float, ...], tol: float) -> bool:
-    """Whether the last few steps together lowered the objective by no more than ``tol`` of it a step."""
-    if len(history) > 1 and solver.has_stalled(state):
-        return True
-    window = FLAT_STEPS // solver.n_steps or 1
+def _find_stop_reason(
+    solver: Solver[S, P], state: S, history: tuple[float, ...], tol: float | None
+) -> StopReason | None:
+    if len(history) == 1:
+        return None
+    if tol is not None and _is_flat(history, tol, solver.steps_per_advance):
+        return "converged"
+    return solver.stop_reason(state)
+
+
+def _is_flat(history: tuple[float, ...], tol: float, steps_per_advance: int) -> bool:
+    """Whether the last few steps lowered the objective by at most ``tol`` times its size a step."""
+    window = WINDOW // steps_per_advance or 1
     if len(history) <= window:
         return False
-    return bool(
-        abs(history[-1 - window] - history[-1]) <= tol * window * solver.n_steps * abs(history[-1])
+    change = abs(history[-1 - window] - history[-1])
+    return bool(change <= tol * window * steps_per_advance * abs(history[-1]))
+
+
+class IterativeModel(Configurable):
+    """A model that is fitted step by step, and keeps how its fit went.
+
+    Attributes
+    ----------
+    history_ : the objective at the start and after each step. A solver that alternates between
+        users and items solves the users first, so its start has no objective: there
+        ``history_[0]`` is inf.
+    objective_, n_iter_ : the last objective, and the number of steps.
+    converged_, stop_reason_ : whether the fit converged, and why it stopped: ``"converged"``,
+        ``"stalled"`` (no better point was found) or ``"max_iter"``.
+    """
+
+    max_iter: int
+    history_: tuple[float, ...]
+    objective_: float
+    n_iter_: int
+    converged_: bool
+    stop_reason_: str
+    NOT_IN_FINGERPRINT: ClassVar = frozenset(
+        {"n_threads", "verbose", "max_iter", "tol", "statistic"}
     )
+    """Settings that do not change the steps of a fit, only their number or what is made of them."""
 
+    def _check_run(self) -> None:
+        """Check the settings of a model that does not declare them as dataclass fields."""
+        WholeNumber(least=1)("max_iter", self.max_iter)
+        Number(least=0)("tol", self.tol)  # type: ignore[attr-defined]
+        check_random_state("random_state", self.random_state)  # type: ignore[attr-defined]
 
-def save_state(checkpoint: Checkpoint, state: Any, history: tuple[float, ...]) -> None:
-    """Write a zip of arrays beside the old file and put it in its place in one step: a kill leaves one of the two whole."""
-    arrays = {
-        "history": np.array(history),
-        "fingerprint": np.array(checkpoint.fingerprint),
-        **_flatten(state),
-    }
-    buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **arrays)
-    replace_file(checkpoint.path, buffer.getvalue())
-
-
-def load_state(checkpoint: Checkpoint, kind: type[S]) -> tuple[S, tuple[float, ...]]:
-    """The state and history that :func:`save_state` wrote, bit for bit."""
-    try:
-        with np.load(io.BytesIO(checkpoint.path.read_bytes()), allow_pickle=False) as stored:
-            arrays = dict(stored)
-        if str(arrays["fingerprint"]) != checkpoint.fingerprint:
-            raise UsageError(
-                f"the checkpoint {checkpoint.path} belongs to another log, other weights or other settings. "
-                "Remove it, or name another file."
+    def _record_solution(self, solution: Solution[Any]) -> None:
+        """Keep how the fit went; warn if it did not converge. Call it from ``fit``."""
+        self.history_ = solution.history
+        self.objective_ = solution.history[-1]
+        self.n_iter_ = len(solution.history) - 1
+        self.converged_ = solution.has_converged
+        self.stop_reason_ = solution.stop_reason
+        if not self.converged_:
+            warnings.warn(
+                ConvergenceWarning(
+                    f"{type(self).__name__} stopped after {self.max_iter} steps before it "
+                    "converged.",
+                    parameter="max_iter",
+                    value=self.max_iter,
+                    remedy="Raise `max_iter` or `tol`.",
+                ),
+                stacklevel=3,
             )
-        return _unflatten(kind, arrays), tuple(arrays["history"].tolist())
-    except UsageError:
-        raise
-    except KeyError as error:
-        raise UsageError(
-            f"{checkpoint.path} is no checkpoint, but another kind of file. Name another one."
-        ) from error
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
-        raise UsageError(
-            f"the checkpoint {checkpoint.path} cannot be read ({error}). Name another file."
-        ) from error
+
+    def _make_checkpoint(
+        self,
+        path: str | Path | None,
+        every: int,
+        *arrays: npt.NDArray[Any],
+        shape: tuple[int, int],
+        start: Any = None,
+    ) -> Checkpoint | None:
+        """The checkpoint of a fit that settings, ``arrays``, ``shape`` and ``start`` identify."""
+        if path is None:
+            return None
+        whole_number("checkpoint_every", every, least=1)
+        settings = {
+            name: _describe_setting(value)
+            for name, value in self.get_params(deep=False).items()
+            if name not in self.NOT_IN_FINGERPRINT
+        }
+        digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=repr).encode())
+        digest.update(repr(shape).encode())
+        for part in (*arrays, *(() if start is None else flatten_record(start).values())):
+            digest.update(np.ascontiguousarray(part).tobytes())
+        return Checkpoint(Path(path), every, digest.hexdigest())
 
 
-def _flatten(record: Any, prefix: str = "state") -> dict[str, npt.NDArray[Any]]:
-    """The fields of a record, those of records inside it included, as named arrays."""
-    parts: dict[str, npt.NDArray[Any]] = {}
-    for field in fields(record):
-        value, name = getattr(record, field.name), f"{prefix}.{field.name}"
-        parts.update(
-            _flatten(value, name) if is_dataclass(value) else {name: np.asarray(_on_host(value))}
-        )
-    return parts
+def _describe_setting(value: Any) -> Any:
+    return value.bit_generator.state if isinstance(value, np.random.Generator) else value
 
 
-def _on_host(value: Any) -> Any:
-    """An array of an engine's own kind, brought here; anything else as it is."""
-    return value.cpu() if hasattr(value, "cpu") else value
+@dataclass(eq=False, repr=False)
+class IterationOptions(IterativeModel):
+    """Settings of every model that is fitted step by step.
+
+    Parameters
+    ----------
+    max_iter, tol
+        The fit stops after ``max_iter`` steps, or when a step lowers the objective by at most
+        ``tol`` times its size.
+    n_threads
+        The number of threads; by default one for each processor. The result does not depend on it.
+    random_state
+        A seed, a NumPy generator, or None for another start each time.
+    verbose
+        Show a line of progress on standard error.
+    """
+
+    _: KW_ONLY
+    max_iter: int = setting(500, WholeNumber(least=1))
+    tol: float = setting(1e-6, Number(least=0))
+    n_threads: int | None = setting(None, WholeNumber(least=1, allow_none=True))
+    random_state: RandomState = setting(0, check_random_state)
+    verbose: bool = setting(False)
 
 
-def _unflatten(kind: type[S], arrays: Arrays, prefix: str = "state") -> S:
-    hints = get_type_hints(kind)
-    values: dict[str, Any] = {}
-    for field in fields(kind):  # type: ignore[arg-type]
-        name, hint = f"{prefix}.{field.name}", hints[field.name]
-        if name not in arrays and field.default is not MISSING:
-            continue  # the file is older than the field
-        if is_dataclass(hint):
-            values[field.name] = _unflatten(hint, arrays, name)  # type: ignore[arg-type]
-        else:
-            values[field.name] = arrays[name] if arrays[name].ndim else arrays[name].item()
-    return kind(**values)
+@dataclass(eq=False, repr=False)
+class FitOptions(IterationOptions):
+    """Settings of every model that is fitted step by step in a chosen precision.
+
+    Parameters
+    ----------
+    dtype
+        ``"float64"``, or ``"float32"`` for half the memory and twice the speed.
+    """
+
+    _: KW_ONLY
+    dtype: Dtype = setting("float64", OneOf(("float64", "float32")))

@@ -1,4 +1,4 @@
-"""What each rating weighs in training, and what the penalty then means."""
+"""The weight of each rating in training, and the scale of the penalty."""
 
 from __future__ import annotations
 
@@ -7,115 +7,107 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from unskew.data.propensities import PropensitiesLike, as_propensities
+from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
+from unskew.data.weights import WeightTransform, inverse_weights
 from unskew.errors import UnknownNameError, UsageError
-from unskew.estimators.transforms import WeightTransform
-from unskew.estimators.weights import inverse_weights
 from unskew.types import IntVector, Vector
 
 Normalization: TypeAlias = Literal["none", "self", "user", "item"]
-
-
 BLOCK_CELLS = 1 << 16
-"""What the arithmetic makes of so many stays in the cache."""
+"""Cells whose intermediate results stay in the cache."""
 
 
-def training_propensities(
+def training_weights(
     log: Ratings,
     propensities: PropensitiesLike | None,
-    normalize: Normalization,
-    transform: WeightTransform | None = None,
+    *,
+    normalize: Normalization = "none",
+    weight_transform: WeightTransform | None = None,
 ) -> Vector:
-    """The P that ratings are weighted by the inverse of, normalised as asked; n / (U I) for all of them where none are given.
+    """The weight of each rating: 1 / P, transformed and then normalised.
 
-    They need not lie below 1, and are infinite where a ``transform`` of 1 / P drops a rating. Naive and weighted fits have
-    weights that add up to about U * I, so that penalties mean the same.
+    Without propensities each rating weighs U I / n (the naive model). In both cases the weights
+    add up to about U I, so a penalty has the same meaning. A weight of 0 drops the rating.
     """
     if normalize not in NORMALIZATIONS:
         raise UnknownNameError("normalize", normalize, NORMALIZATIONS)
-    return NORMALIZATIONS[normalize](log, _known(log, propensities, transform))
-
-
-def _known(
-    log: Ratings, propensities: PropensitiesLike | None, transform: WeightTransform | None
-) -> Vector:
-    if transform is None:
-        uniform = len(log) / log.n_cells
-        return (
-            np.full(len(log), uniform)
-            if propensities is None
-            else as_propensities(log, propensities).values
-        )
-    return as_propensity(transformed_weights(log, propensities, transform))
-
-
-def transformed_weights(
-    log: Ratings, propensities: PropensitiesLike | None, transform: WeightTransform | None
-) -> Vector:
-    """What each rating weighs: 1 / P, or what ``transform`` makes of it."""
-    if propensities is None:
+    if propensities is None and weight_transform is not None:
         raise UsageError(
-            f"weight_transform={transform!r} changes inverse propensities, and there are none: "
-            "pass propensities to fit, or leave it out."
+            f"`weight_transform={weight_transform!r}` transforms inverse propensities, but no "
+            "propensities were passed.",
+            parameter="weight_transform",
+            value=weight_transform,
+            remedy="Pass `propensities`, or drop `weight_transform`.",
         )
-    weight = inverse_weights(log, propensities, transform=transform)
+    if propensities is None:
+        weight = np.full(len(log), log.n_cells / len(log))
+    else:
+        weight = inverse_weights(log, propensities, weight_transform=weight_transform)
     if not weight.any():
-        raise UsageError(f"weight_transform={transform!r} leaves no rating any weight. Loosen it.")
-    return weight
+        raise UsageError(
+            f"`weight_transform={weight_transform!r}` sets every weight to 0.",
+            parameter="weight_transform",
+            value=weight_transform,
+            remedy="Use a weaker transform.",
+        )
+    return NORMALIZATIONS[normalize](log, weight)
 
 
-def as_propensity(weight: Vector) -> Vector:
-    """1 / weight, infinite where that is 0."""
-    with np.errstate(divide="ignore"):
-        return 1.0 / weight
+def _normalize_all(log: Ratings, weight: Vector) -> Vector:
+    """Weights that add up to U I."""
+    return weight * (log.n_cells / float(weight.sum()))
 
 
-def _self(log: Ratings, propensity: Vector) -> Vector:
-    """Weights that add up to U * I."""
-    return propensity * (float((1 / propensity).sum()) / log.n_cells)
+def _normalize_by_user(log: Ratings, weight: Vector) -> Vector:
+    """The weights of each user add up to I."""
+    return weight * (log.n_items / _sum_by_code(log.user, weight))
 
 
-def _by_user(log: Ratings, propensity: Vector) -> Vector:
-    """Weights of each user that add up to I."""
-    return propensity * (_total_of_own(log.user, propensity) / log.n_items)
+def _normalize_by_item(log: Ratings, weight: Vector) -> Vector:
+    """The weights of each item add up to U."""
+    return weight * (log.n_users / _sum_by_code(log.item, weight))
 
 
-def _by_item(log: Ratings, propensity: Vector) -> Vector:
-    """Weights of each item that add up to U."""
-    return propensity * (_total_of_own(log.item, propensity) / log.n_users)
-
-
-def _total_of_own(code: IntVector, propensity: Vector) -> Vector:
-    totals: Vector = np.bincount(code, weights=1 / propensity).astype(np.float64)
-    return np.where(totals > 0, totals, 1.0)[
-        code
-    ]  # a row whose ratings were all dropped keeps its infinite P
+def _sum_by_code(code: IntVector, weight: Vector) -> Vector:
+    """For each cell the total weight of its user or item; 1 where that total is 0."""
+    totals: Vector = np.bincount(code, weights=weight).astype(np.float64)
+    return np.where(totals > 0, totals, 1.0)[code]
 
 
 NORMALIZATIONS: Mapping[str, Callable[[Ratings, Vector], Vector]] = {
-    "none": lambda _, propensity: propensity,
-    "self": _self,
-    "user": _by_user,
-    "item": _by_item,
+    "none": lambda _, weight: weight,
+    "self": _normalize_all,
+    "user": _normalize_by_user,
+    "item": _normalize_by_item,
 }
 
 
-def weighted_mean(rating: Vector, propensity: Vector) -> float:
-    """The SNIPS mean, sum (Y / P) / sum (1 / P), in blocks, so that nothing of the size of the log is made."""
+def weighted_mean(rating: Vector, weight: Vector) -> float:
+    """sum(w Y) / sum(w): with w = 1 / P the SNIPS estimate of the mean rating, Eq. (11).
+
+    The sums are taken in blocks, without temporary arrays of the size of the log.
+    """
     blocks = [slice(first, first + BLOCK_CELLS) for first in range(0, rating.size, BLOCK_CELLS)]
-    total = sum(float((rating[block] / propensity[block]).sum()) for block in blocks)
-    return total / sum(float((1 / propensity[block]).sum()) for block in blocks)
+    total = sum(float((weight[block] * rating[block]).sum()) for block in blocks)
+    return total / sum(float(weight[block].sum()) for block in blocks)
 
 
-def effective_l2(
+def drop_unweighted(log: Ratings, weight: Vector) -> tuple[Ratings, Vector]:
+    """The log and its weights without the ratings of weight 0."""
+    is_kept = weight > 0
+    return (log, weight) if is_kept.all() else (log.take(is_kept), weight[is_kept])
+
+
+def scaled_ridge(
     l2: float, log: Ratings | Universe, *, n_factors: int, penalizes_offsets: bool
 ) -> float:
-    """The ridge on a sum of losses that add up to U * I: ``l2 * U I / (U + I)`` over the penalised parameters of a row.
+    """The ridge that ``l2`` stands for: ``l2 * U I / (U + I)`` over the penalised numbers of a row.
 
-    This is the scale of the authors' code, so that their grid 0.008 ... 125 means the same here. On Coat, 290 users x 300 items,
-    ``l2 = 25`` with 40 factors and penalised offsets is ``25 * 147.46 / 41 = 89.9``.
+    This is the scale of the authors' code, so their grid 0.008 ... 125 has the same meaning here.
+    On Coat (290 users, 300 items), ``l2=25`` with 40 factors and penalised offsets is a ridge of
+    ``25 * 147.46 / 41 = 89.9``.
     """
-    parameters_of_a_row = max(1, n_factors + penalizes_offsets)
-    return l2 * log.n_cells / (log.n_users + log.n_items) / parameters_of_a_row
+    n_penalized = max(1, n_factors + penalizes_offsets)
+    return l2 * log.n_cells / (log.n_users + log.n_items) / n_penalized

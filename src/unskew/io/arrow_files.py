@@ -1,4 +1,4 @@
-"""Tables by pyarrow: Parquet and Arrow files, and delimited text many times faster than by the standard library."""
+"""The fast reader, by pyarrow: Parquet, Arrow and Feather files, CSV and TSV."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import mmap
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,14 @@ import numpy as np
 
 from unskew.data.ids import Ids
 from unskew.errors import BadFileError, DataError, MissingExtraError
-from unskew.io.formats import Source
-from unskew.io.table import WHOLE, Table, Values, Words
-from unskew.io.text_files import DELIMITERS, read_delimited, require_header
+from unskew.io.sources import FileSource
+from unskew.io.table import INTEGER, FileTable, PythonColumn
+from unskew.io.text_files import DELIMITERS, read_delimited, require_column_names
 from unskew.types import Vector
 
-ARROW_FILE = b"ARROW1"
-FEATHER_1 = b"FEA1"
+ARROW_FILE_START = b"ARROW1"
+FEATHER_1_START = b"FEA1"
+MAX_CHUNK_BYTES = 1 << 30
 
 
 def has_arrow() -> bool:
@@ -28,104 +30,84 @@ def has_arrow() -> bool:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ArrowWords:
-    """Text; what the fast way cannot read goes through :class:`Words`, which says the same of every word."""
+class ArrowColumn:
+    """A pyarrow array; what pyarrow cannot convert goes through :class:`PythonColumn`."""
 
     array: Any
+    is_text: bool
+    """Whether it comes from a text file, where numbers are not told from text."""
 
     def __len__(self) -> int:
         return len(self.array)
 
     def ids(self) -> Ids:
-        """Whole numbers where all of it is written so, else text."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        are_whole = pc.all(
-            pc.match_substring_regex(self.array, f"^({WHOLE.pattern})$"), min_count=0
-        ).as_py()
-        if not are_whole or self.array.null_count or not len(self.array):
-            return Words(self.array.to_pylist()).ids()
-        return np.asarray(pc.cast(self.array, pa.int64()))
-
-    def numbers(self) -> Vector:
-        """Decimal numbers."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        try:
-            return np.asarray(
-                pc.cast(self.array, pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64
-            )
-        except pa.ArrowInvalid:
-            return Words(self.array.to_pylist()).numbers()
-
-    def at(self, row: int) -> Any:
-        """The word."""
-        return self.array[row].as_py()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ArrowValues:
-    """Values of a column that has a type."""
-
-    array: Any
-
-    def __len__(self) -> int:
-        return len(self.array)
-
-    def ids(self) -> Ids:
-        """As they are."""
-        import pyarrow as pa
-
-        kind = self.array.type
-        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        if self.is_text:
+            if self._has_only_integers():
+                return np.asarray(pc.cast(self.array, pa.int64()))
+        elif self._is_string():
             return np.asarray(self.array.to_numpy(zero_copy_only=False), dtype=object)
-        if self.array.null_count == 0 and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        elif self.array.null_count == 0 and self._has_type("is_integer", "is_floating"):
             return np.asarray(self.array.to_numpy(zero_copy_only=False))
-        return Values(self.array.to_pylist()).ids()
+        return self._as_python().ids()
 
     def numbers(self) -> Vector:
-        """Numbers; nothing else becomes one."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        kind = self.array.type
-        if (
-            pa.types.is_integer(kind)
-            or pa.types.is_floating(kind)
-            or pa.types.is_decimal(kind)
-            or pa.types.is_boolean(kind)
-        ):
-            numbers = pc.cast(self.array, pa.float64(), safe=False)
-            return np.asarray(numbers.to_numpy(zero_copy_only=False), dtype=np.float64)
-        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-            return ArrowWords(self.array).numbers()
-        return np.full(len(self), np.nan)
+        is_number = self._has_type("is_integer", "is_floating", "is_decimal", "is_boolean")
+        if not (is_number or self._is_string()):
+            return np.full(len(self), np.nan)
+        try:
+            numbers = pc.cast(self.array, pa.float64(), safe=not is_number)
+        except pa.ArrowInvalid:
+            return self._as_python().numbers()
+        return np.asarray(numbers.to_numpy(zero_copy_only=False), dtype=np.float64)
 
-    def at(self, row: int) -> Any:
-        """The value."""
+    def value(self, row: int) -> Any:
         return self.array[row].as_py()
 
+    def _as_python(self) -> PythonColumn:
+        return PythonColumn(self.array.to_pylist(), self.is_text)
 
-def read_delimited_fast(source: Source) -> Table:
-    """The same as :func:`read_delimited`, which still reads what pyarrow refuses, or would read more kindly than it should.
+    def _has_type(self, *checks: str) -> bool:
+        """Whether one of the checks of ``pyarrow.types`` accepts the type of the array."""
+        import pyarrow as pa
 
-    A quotation mark that is never closed, as in a file that was cut off, is no error to pyarrow: so it reads no quotation marks.
+        return any(getattr(pa.types, check)(self.array.type) for check in checks)
+
+    def _is_string(self) -> bool:
+        return self._has_type("is_string", "is_large_string")
+
+    def _has_only_integers(self) -> bool:
+        import pyarrow.compute as pc
+
+        if self.array.null_count or not len(self.array):
+            return False
+        matches = pc.match_substring_regex(self.array, f"^({INTEGER.pattern})$")
+        return bool(pc.all(matches, min_count=0).as_py())
+
+
+def read_delimited_fast(source: FileSource) -> FileTable:
+    """The table of :func:`read_delimited`, read by pyarrow where that is certain to be the same.
+
+    Files with quotation marks are left to the exact reader, because pyarrow does not notice a
+    missing one. So are files that pyarrow refuses, because the exact reader names the line.
     """
-    if not source.is_file or _holds_quotes(Path(source.name)):
+    if not source.is_plain_file or _has_quotes(source):
         return read_delimited(source)
     import pyarrow as pa
     from pyarrow import csv
 
     with source.open() as file:
-        names = source.columns or tuple(
-            _first_line(file.readline()).split(DELIMITERS[source.format])
-        )
+        header = file.readline().decode("utf-8-sig", errors="replace").rstrip("\r\n")
+    names = source.columns or tuple(header.split(DELIMITERS[source.format]))
     try:
-        require_header(source, names)
+        require_column_names(source, names)
         table = csv.read_csv(
-            _whole_content(source),
+            _open_content(source),
             read_options=csv.ReadOptions(column_names=list(source.columns) or None),
             parse_options=csv.ParseOptions(delimiter=DELIMITERS[source.format], quote_char=False),
             convert_options=csv.ConvertOptions(
@@ -134,88 +116,88 @@ def read_delimited_fast(source: Source) -> Table:
                 strings_can_be_null=True,
             ),
         )
-        is_sound = tuple(table.column_names) == names
     except (pa.ArrowInvalid, UnicodeDecodeError, DataError):
-        is_sound = False
-    if not is_sound:  # which the other way says exactly
         return read_delimited(source)
-    columns = {name: ArrowWords(_whole(table.column(name))) for name in names}
-    return Table(source.shown, columns, lambda row: f"line {_line_of(source, row)}")
+    if tuple(table.column_names) != names:
+        return read_delimited(source)
+    columns = {name: ArrowColumn(_join_chunks(table.column(name)), True) for name in names}
+    return FileTable(source.label, columns, lambda row: f"line {_find_line(source, row)}")
 
 
-def read_parquet(source: Source) -> Table:
-    """A Parquet file."""
-    _require_arrow(source)
+def read_parquet(source: FileSource) -> FileTable:
+    """The table in a Parquet file."""
     from pyarrow import parquet
 
-    return _typed(source, lambda: parquet.ParquetFile(_whole_content(source)).read())
+    return _read_typed(source, lambda: parquet.ParquetFile(_open_content(source)).read())
 
 
-def read_arrow(source: Source) -> Table:
-    """An Arrow file, a stream of Arrow batches, or a Feather file of either version."""
-    _require_arrow(source)
+def read_arrow(source: FileSource) -> FileTable:
+    """The table in an Arrow file, a stream of Arrow batches, or a Feather file."""
     import pyarrow as pa
     from pyarrow import feather
 
     def read() -> Any:
-        content = _whole_content(source)
         with source.open() as file:
-            start = file.read(len(ARROW_FILE))
-        if start.startswith((ARROW_FILE, FEATHER_1)):
-            return feather.read_table(content, memory_map=False)
-        return pa.ipc.open_stream(content).read_all()
+            start = file.read(len(ARROW_FILE_START))
+        if start.startswith((ARROW_FILE_START, FEATHER_1_START)):
+            return feather.read_table(_open_content(source), memory_map=False)
+        return pa.ipc.open_stream(_open_content(source)).read_all()
 
-    return _typed(source, read)
-
-
-def to_arrow(columns: dict[str, Any]) -> Any:
-    """A pyarrow table of columns."""
-    import pyarrow as pa
-
-    try:
-        return pa.table({name: pa.array(_plain(values)) for name, values in columns.items()})
-    except (pa.ArrowException, TypeError, OverflowError) as error:
-        raise BadFileError(
-            f"these columns cannot be written: {error}. Write CSV instead."
-        ) from error
+    return _read_typed(source, read)
 
 
-def parquet_bytes(columns: dict[str, Any], name: str) -> bytes:
+def encode_parquet(columns: dict[str, Any]) -> bytes:
     """The content of a Parquet file."""
-    _require_arrow_to(f"writing {name}")
     import pyarrow as pa
     from pyarrow import parquet
 
     sink = pa.BufferOutputStream()
-    parquet.write_table(to_arrow(columns), sink)
+    parquet.write_table(_to_arrow(columns), sink)
     return bytes(sink.getvalue())
 
 
-def arrow_bytes(columns: dict[str, Any], name: str) -> bytes:
+def encode_arrow(columns: dict[str, Any]) -> bytes:
     """The content of an Arrow (Feather) file."""
-    _require_arrow_to(f"writing {name}")
     import pyarrow as pa
 
-    table, sink = to_arrow(columns), pa.BufferOutputStream()
+    table, sink = _to_arrow(columns), pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
     return bytes(sink.getvalue())
 
 
-def _plain(values: Any) -> Any:
-    """Ids of several kinds as text, since a typed column holds one kind."""
-    kept = (
-        values.tolist() if isinstance(values, np.ndarray) and values.dtype.kind == "O" else values
-    )
-    if isinstance(kept, list) and len({type(value) for value in kept if value is not None}) > 1:
-        if all(isinstance(value, (int, float)) for value in kept if value is not None):
-            return [None if value is None else float(value) for value in kept]
-        return [None if value is None else str(value) for value in kept]
-    return kept
+def require_arrow(purpose: str) -> None:
+    """Raise an error if pyarrow is not installed."""
+    if not has_arrow():
+        raise MissingExtraError("pyarrow", extra="io", purpose=purpose)
 
 
-def _typed(source: Source, read: Callable[[], Any]) -> Table:
-    """What ``read`` makes of the file, once it is known to be sound."""
+def _to_arrow(columns: dict[str, Any]) -> Any:
+    import pyarrow as pa
+
+    try:
+        return pa.table({name: pa.array(_unify_types(values)) for name, values in columns.items()})
+    except (pa.ArrowException, TypeError, OverflowError) as error:
+        raise BadFileError(
+            f"these columns cannot be written: {error}.", remedy="Write CSV instead."
+        ) from error
+
+
+def _unify_types(values: Any) -> Any:
+    """Values of several types as floats if all are numbers, else as text."""
+    if isinstance(values, np.ndarray) and values.dtype.kind == "O":
+        values = values.tolist()
+    if not isinstance(values, list):
+        return values
+    present = [value for value in values if value is not None]
+    if len({type(value) for value in present}) <= 1:
+        return values
+    convert = float if all(isinstance(value, (int, float)) for value in present) else str
+    return [None if value is None else convert(value) for value in values]
+
+
+def _read_typed(source: FileSource, read: Callable[[], Any]) -> FileTable:
+    """The table that ``read`` returns, after a full check of the file."""
     import pyarrow as pa
 
     try:
@@ -223,72 +205,55 @@ def _typed(source: Source, read: Callable[[], Any]) -> Table:
         table.validate(full=True)
         names = [str(name) for name in table.column_names]
     except (
-        pa.ArrowException,
-        OSError,
-        ValueError,
-        TypeError,
-        KeyError,
-        IndexError,
-        MemoryError,
-        RuntimeError,
+        *(pa.ArrowException, OSError, ValueError, TypeError),
+        *(LookupError, MemoryError, RuntimeError),
     ) as error:
-        said = " ".join(str(error).split()).rstrip(".")
+        reason = " ".join(str(error).split()).rstrip(".")[:200]
         raise BadFileError(
-            f"{source.shown} is not a whole {source.format} file: {said[:200]}. Take a fresh copy."
+            f"{source.label} is not a complete {source.format} file: {reason}.",
+            remedy="Take a fresh copy.",
         ) from error
-    require_header(source, names)
+    require_column_names(source, names)
     columns = {
-        name: ArrowValues(_whole(_decoded(table.column(place)))) for place, name in enumerate(names)
+        name: ArrowColumn(_join_chunks(_decode_dictionary(table.column(number))), False)
+        for number, name in enumerate(names)
     }
-    return Table(source.shown, columns, lambda row: f"row {row}")
+    return FileTable(source.label, columns, lambda row: f"row {row}")
 
 
-def _whole_content(source: Source) -> Any:
-    """The content as pyarrow reads it: mapped where it is a file, else from memory."""
+def _open_content(source: FileSource) -> Any:
+    """The content for pyarrow: a memory map of a plain file, else all of it in memory."""
     import pyarrow as pa
 
-    return (
-        pa.memory_map(source.name)
-        if source.is_file and source.n_bytes
-        else pa.BufferReader(source.read())
-    )
+    if source.is_plain_file and source.n_bytes:
+        return pa.memory_map(str(source.path))
+    return pa.BufferReader(source.read())
 
 
-def _decoded(column: Any) -> Any:
+def _decode_dictionary(column: Any) -> Any:
     import pyarrow as pa
 
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
-def _whole(column: Any) -> Any:
-    """One array of a column in chunks, where it is not too long for that."""
-    return column.combine_chunks() if column.nbytes < 1 << 30 else column
+def _join_chunks(column: Any) -> Any:
+    """One array, if the column is not too long for one."""
+    return column.combine_chunks() if column.nbytes < MAX_CHUNK_BYTES else column
 
 
-def _holds_quotes(path: Path) -> bool:
-    with path.open("rb") as file:
-        if not path.stat().st_size:
-            return False
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return content.find(b'"') >= 0
+def _has_quotes(source: FileSource) -> bool:
+    if not source.n_bytes:
+        return False
+    with (
+        Path(str(source.path)).open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
+        return content.find(b'"') >= 0
 
 
-def _first_line(line: bytes) -> str:
-    return line.decode("utf-8-sig", errors="replace").rstrip("\r\n")
-
-
-def _line_of(source: Source, row: int) -> int:
-    """The number of the line that holds a row: blank lines and the line of names are none."""
-    wanted = row + (not source.columns)
+def _find_line(source: FileSource, row: int) -> int:
+    """The line number of a row: blank lines and the header line are not rows."""
+    index = row + (not source.columns)
     with source.open() as file:
-        filled = (number for number, line in enumerate(file, start=1) if line.strip(b"\r\n"))
-        return next(number for place, number in enumerate(filled) if place == wanted)
-
-
-def _require_arrow(source: Source) -> None:
-    _require_arrow_to(f"reading {source.shown}")
-
-
-def _require_arrow_to(purpose: str) -> None:
-    if not has_arrow():
-        raise MissingExtraError("pyarrow", extra="io", purpose=purpose)
+        numbers = (number for number, line in enumerate(file, start=1) if line.strip(b"\r\n"))
+        return next(islice(numbers, index, None))

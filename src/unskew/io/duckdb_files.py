@@ -1,4 +1,4 @@
-"""Files as DuckDB relations, of which nothing is held in memory; and when that is called for."""
+"""Files as DuckDB relations, for logs that are larger than memory."""
 
 from __future__ import annotations
 
@@ -8,62 +8,77 @@ from importlib.util import find_spec
 from typing import Any, Literal, TypeAlias
 
 from unskew.errors import BadFileError, MissingExtraError, UsageError
-from unskew.io.formats import Format, Source
-from unskew.io.text_files import DELIMITERS, require_whole
+from unskew.io.sources import FileSource, Format
+from unskew.io.text_files import DELIMITERS, check_delimited
 
-Engine: TypeAlias = Literal["auto", "memory", "duckdb"]
-ENGINES: tuple[Engine, ...] = ("auto", "memory", "duckdb")
-GROWTH = {"csv": 8, "tsv": 8, "jsonl": 8, "parquet": 32, "arrow": 8}
-"""How many times its size on disk a file takes while it is read and judged in memory."""
-READABLE: tuple[Format, ...] = ("csv", "tsv", "jsonl", "parquet")
+Reader: TypeAlias = Literal["auto", "memory", "duckdb"]
+READERS: tuple[Reader, ...] = ("auto", "memory", "duckdb")
+MEMORY_PER_BYTE = {"csv": 8, "tsv": 8, "jsonl": 8, "parquet": 32, "arrow": 8}
+"""Memory that reading and evaluating a file takes, as a multiple of its size on disk."""
+DUCKDB_FORMATS: tuple[Format, ...] = ("csv", "tsv", "jsonl", "parquet")
+DEFAULT_MEMORY = 8 << 30
 
 
-def choose_engine(asked: Engine, source: Source, *, memory: int | None = None) -> Engine:
-    """``auto`` reads into memory what fits into half of it; ``memory`` is its size in bytes, that of the machine by default."""
-    if asked != "auto":
-        return asked
-    if not source.is_file or source.format not in READABLE or find_spec("duckdb") is None:
+def choose_reader(reader: Reader, source: FileSource, *, memory: int | None = None) -> Reader:
+    """``reader``, or for ``auto`` DuckDB if the file would take more than half of the memory.
+
+    ``memory`` is in bytes; the default is the memory of this machine.
+    """
+    if reader != "auto":
+        return reader
+    if not _can_read(source) or find_spec("duckdb") is None:
         return "memory"
-    room = _physical_memory() if memory is None else memory
-    return "duckdb" if 2 * GROWTH[source.format] * source.n_bytes > room else "memory"
+    available = _physical_memory() if memory is None else memory
+    needed = MEMORY_PER_BYTE[source.format] * source.n_bytes
+    return "duckdb" if 2 * needed > available else "memory"
 
 
-def open_relation(source: Source, numbers: Sequence[str]) -> Any:
-    """A relation of the file's rows. The columns in ``numbers`` are numbers, null where a text is none."""
+def open_relation(source: FileSource, number_columns: Sequence[str]) -> Any:
+    """A relation of the file's rows; text in ``number_columns`` that is no number becomes null."""
     if find_spec("duckdb") is None:
         raise MissingExtraError(
-            "duckdb", extra="duckdb", purpose=f"reading {source.shown} without holding it in memory"
+            "duckdb",
+            extra="duckdb",
+            purpose=f"reading {source.label} without holding it in memory",
         )
-    if not source.is_file or source.format not in READABLE:
+    if not _can_read(source):
         raise UsageError(
-            f"DuckDB reads {', '.join(READABLE)} files that are not gzipped, not {source.shown} ({source.format})."
+            f"DuckDB reads {', '.join(DUCKDB_FORMATS)} files that are not gzipped, "
+            f"not {source.label} ({source.format}).",
+            parameter="reader",
+            value="duckdb",
         )
     import duckdb
 
     try:
-        relation = _read(duckdb.connect(), source)
+        relation = _open(duckdb.connect(), source)
         if source.format in DELIMITERS:
             relation = relation.project(
-                ", ".join(_column(name, name in numbers) for name in relation.columns)
+                ", ".join(_select(name, name in number_columns) for name in relation.columns)
             )
     except duckdb.Error as error:
         if source.format in DELIMITERS:
-            require_whole(source)  # which says where
-        said = " ".join(str(error).split())
+            check_delimited(source)  # its errors name the line
+        reason = " ".join(str(error).split())[:200]
         raise BadFileError(
-            f"{source.shown} cannot be read: {said[:200]}. Correct the file."
+            f"{source.label} cannot be read: {reason}.", remedy="Correct the file."
         ) from error
     return relation
 
 
-def _read(connection: Any, source: Source) -> Any:
+def _can_read(source: FileSource) -> bool:
+    return source.is_plain_file and source.format in DUCKDB_FORMATS
+
+
+def _open(connection: Any, source: FileSource) -> Any:
+    pattern = _escape_pattern(str(source.path))
     if source.format == "parquet":
-        return connection.read_parquet(_literal(source.name))
+        return connection.read_parquet(pattern)
     if source.format == "jsonl":
-        return connection.read_json(_literal(source.name), format="newline_delimited")
+        return connection.read_json(pattern, format="newline_delimited")
     names = {"names": list(source.columns), "header": False} if source.columns else {"header": True}
     return connection.read_csv(
-        _literal(source.name),
+        pattern,
         delimiter=DELIMITERS[source.format],
         all_varchar=True,
         quotechar='"',
@@ -72,20 +87,19 @@ def _read(connection: Any, source: Source) -> Any:
     )
 
 
-def _literal(path: str) -> str:
-    """The file of that name: DuckDB takes ``*?[`` for patterns."""
+def _escape_pattern(path: str) -> str:
+    """The file with exactly this name: DuckDB takes ``*?[`` for patterns."""
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in path)
 
 
-def _column(name: str, is_number: bool) -> str:
+def _select(name: str, is_number: bool) -> str:
+    """SQL for one column. Without ``trim``, DuckDB replaces the cast by one that can fail."""
     quoted = '"' + name.replace('"', '""') + '"'
-    return (
-        f"TRY_CAST(trim({quoted}) AS DOUBLE) AS {quoted}" if is_number else quoted
-    )  # without trim the cast is no longer tried
+    return f"TRY_CAST(trim({quoted}) AS DOUBLE) AS {quoted}" if is_number else quoted
 
 
 def _physical_memory() -> int:
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not told by this system
-        return 8 << 30
+    except (AttributeError, ValueError, OSError):  # not available on this system
+        return DEFAULT_MEMORY

@@ -16,67 +16,73 @@ import numpy as np
 
 from unskew.errors import BadFileError
 from unskew.io.arrow_files import (
-    arrow_bytes,
+    encode_arrow,
+    encode_parquet,
     has_arrow,
-    parquet_bytes,
     read_arrow,
     read_delimited_fast,
     read_parquet,
+    require_arrow,
 )
-from unskew.io.formats import STANDARD_STREAM, Format, Source, format_of
 from unskew.io.model_files import replace_file
-from unskew.io.table import Table
+from unskew.io.sources import STANDARD_STREAM, FileSource, Format, infer_format
+from unskew.io.table import FileTable
 from unskew.io.text_files import DELIMITERS, read_delimited, read_json_lines
 
-READERS: Mapping[Format, Callable[[Source], Table]] = {
-    "csv": lambda source: read_delimited_fast(source) if has_arrow() else read_delimited(source),
-    "tsv": lambda source: read_delimited_fast(source) if has_arrow() else read_delimited(source),
-    "jsonl": read_json_lines,
+ARROW_READERS: Mapping[Format, Callable[[FileSource], FileTable]] = {
     "parquet": read_parquet,
     "arrow": read_arrow,
 }
+ARROW_ENCODERS: Mapping[Format, Callable[[dict[str, Any]], bytes]] = {
+    "parquet": encode_parquet,
+    "arrow": encode_arrow,
+}
 
 
-def read_table(source: Source | str) -> Table:
-    """The table in a file, which is refused where it is not whole; the error says where."""
-    file = Source.of(source) if isinstance(source, str) else source
-    if file.name != STANDARD_STREAM and Path(file.name).is_dir():
-        raise BadFileError(f"{file.name} is a folder, not a file. Name a file in it.")
-    return READERS[file.format](file)
+def read_table(source: FileSource | str) -> FileTable:
+    """The table in a file; an error if the file is damaged, which names the place."""
+    file = FileSource.from_name(source) if isinstance(source, str) else source
+    if file.path is not None and file.path.is_dir():
+        raise BadFileError(f"{file.label} is a folder, not a file.", remedy="Name a file in it.")
+    if file.format in ARROW_READERS:
+        require_arrow(f"reading {file.label}")
+        return ARROW_READERS[file.format](file)
+    if file.format == "jsonl":
+        return read_json_lines(file)
+    return read_delimited_fast(file) if has_arrow() else read_delimited(file)
 
 
 def write_table(
-    columns: Mapping[str, Sequence[Any]], name: str, *, format: Format | None = None
-) -> None:  # noqa: A002
-    """Write columns of one length to a file, all of it or nothing; ``-`` is standard output."""
-    content = _content(dict(columns), format_of(name, format), name)
-    if name == STANDARD_STREAM:
-        sys.stdout.buffer.write(content) if hasattr(sys.stdout, "buffer") else sys.stdout.write(
-            content.decode()
-        )
-        return
-    replace_file(Path(name), gzip.compress(content, mtime=0) if name.endswith(".gz") else content)
+    columns: Mapping[str, Sequence[Any]],
+    name: str,
+    *,
+    format: Format | None = None,  # noqa: A002
+) -> None:
+    """Write columns of one length to a file, completely or not at all; ``-`` is standard output."""
+    content = _encode(dict(columns), infer_format(name, format), name)
+    if name != STANDARD_STREAM:
+        is_gzipped = name.endswith(".gz")
+        replace_file(Path(name), gzip.compress(content, mtime=0) if is_gzipped else content)
+    elif hasattr(sys.stdout, "buffer"):
+        sys.stdout.buffer.write(content)
+    else:
+        sys.stdout.write(content.decode())
 
 
-def _content(columns: dict[str, Any], form: Format, name: str) -> bytes:
-    if form == "parquet":
-        return parquet_bytes(columns, name)
-    if form == "arrow":
-        return arrow_bytes(columns, name)
-    rows = zip(*(_listed(values) for values in columns.values()), strict=True)
-    return (
-        _json_lines(columns, rows)
-        if form == "jsonl"
-        else _delimited(columns, rows, DELIMITERS[form])
-    ).encode()
+def _encode(columns: dict[str, Any], form: Format, name: str) -> bytes:
+    if form in ARROW_ENCODERS:
+        require_arrow(f"writing {name}")
+        return ARROW_ENCODERS[form](columns)
+    lists = [
+        values.tolist() if isinstance(values, np.ndarray) else values for values in columns.values()
+    ]
+    rows = zip(*lists, strict=True)
+    if form == "jsonl":
+        return _encode_json_lines(columns, rows).encode()
+    return _encode_delimited(columns, rows, DELIMITERS[form]).encode()
 
 
-def _listed(values: Any) -> Iterable[Any]:
-    listed: Iterable[Any] = values.tolist() if isinstance(values, np.ndarray) else values
-    return listed
-
-
-def _delimited(names: Iterable[str], rows: Iterable[tuple[Any, ...]], delimiter: str) -> str:
+def _encode_delimited(names: Iterable[str], rows: Iterable[tuple[Any, ...]], delimiter: str) -> str:
     text = io.StringIO(newline="")
     writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
     writer.writerow(names)
@@ -84,12 +90,13 @@ def _delimited(names: Iterable[str], rows: Iterable[tuple[Any, ...]], delimiter:
     return text.getvalue()
 
 
-def _json_lines(names: Iterable[str], rows: Iterable[tuple[Any, ...]]) -> str:
+def _encode_json_lines(names: Iterable[str], rows: Iterable[tuple[Any, ...]]) -> str:
+    """One object a line; NaN and infinity, which JSON does not have, become null."""
     return "".join(
-        json.dumps(dict(zip(names, map(_json_value, row), strict=True)), default=str) + "\n"
+        json.dumps(dict(zip(names, map(_finite_or_none, row), strict=True)), default=str) + "\n"
         for row in rows
     )
 
 
-def _json_value(value: Any) -> Any:
+def _finite_or_none(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,4 +1,4 @@
-"""A log read from a table: which columns it is made of, which rows can be used, and where the others are."""
+"""A log from the table of a file: its columns, its usable rows, and where the others are."""
 
 from __future__ import annotations
 
@@ -7,275 +7,315 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from unskew.data.ids import Ids, encode, find_codes, format_id, missing_ids
+from unskew.data.cells import RowNumbers, cell_numbers, find_cells, find_duplicates, last_rows
+from unskew.data.ids import Ids, encode, find_codes, format_id, missing_ids, object_array
 from unskew.data.propensities import SMALLEST
-from unskew.data.ratings import Ratings
+from unskew.data.ratings import Ratings, describe_duplicates
 from unskew.data.universe import UniverseLike
 from unskew.errors import BadFileError, DuplicateCellError, EmptyLogError
-from unskew.io.table import Table, as_text, first_of
+from unskew.io.table import FileTable
 from unskew.tables import count_noun
 from unskew.types import BoolVector, Vector
 
 OnBad: TypeAlias = Literal["raise", "drop"]
-Repeats: TypeAlias = Literal["raise", "last"]
-Rows: TypeAlias = npt.NDArray[np.intp]
+FileDuplicates: TypeAlias = Literal["raise", "last"]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """The columns that a log is to be made of; None where the spelling is to tell."""
+class ColumnNames:
+    """The columns of a log; None for a column that is found by its common name."""
 
     user: str | None = None
     item: str | None = None
     rating: str | None = None
     propensity: str | None = None
-    """Read only where it is named."""
+    """Only read if it is named."""
     predictions: tuple[str, ...] = ()
     positions: tuple[str, ...] = ()
 
-    def among(self, table: Table) -> Wanted:
-        """The same with names that the table has."""
+    def resolve(self, table: FileTable) -> ColumnNames:
+        """The same columns by their names in the table."""
+        propensity = self.propensity
         return replace(
             self,
-            user=table.find("user", self.user),
-            item=table.find("item", self.item),
-            rating=table.find("rating", self.rating),
-            propensity=None
-            if self.propensity is None
-            else table.find("propensity", self.propensity),
-            predictions=tuple(table.find("prediction", name) for name in self.predictions),
-            positions=tuple(table.find("position", name) for name in self.positions),
+            user=table.find_column("user", self.user),
+            item=table.find_column("item", self.item),
+            rating=table.find_column("rating", self.rating),
+            propensity=propensity and table.find_column("propensity", propensity),
+            predictions=tuple(table.find_column("prediction", name) for name in self.predictions),
+            positions=tuple(table.find_column("position", name) for name in self.positions),
         )
 
     @property
     def roles(self) -> Mapping[str, str]:
-        """Names of the columns that make a log."""
+        """The resolved columns that every log has."""
         return {"user": str(self.user), "item": str(self.item), "rating": str(self.rating)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Fault:
+class FileProblem:
     """The rows of one column that cannot be used."""
 
     column: str
     expected: str
-    rows: BoolVector
+    is_bad: BoolVector
 
     @property
     def count(self) -> int:
-        """How many they are."""
-        return int(self.rows.sum())
+        """The number of bad rows."""
+        return int(self.is_bad.sum())
 
-    def describe(self, table: Table) -> str:
-        """The first of them, and how many there are."""
-        row = first_of(self.rows)
+    @property
+    def first_row(self) -> int:
+        """The first bad row."""
+        return int(self.is_bad.argmax())
+
+    def describe(self, table: FileTable) -> str:
+        """The first bad value, its place in the file, and the number of the others."""
         others = f", and in {self.count - 1:,} more rows" if self.count > 1 else ""
-        return f"{table.place(row, self.column)}: {table.found(row, self.column)}, expected {self.expected}{others}"
+        value = table.describe_value(self.first_row, self.column)
+        return f"{value}, expected {self.expected}{others}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Logged:
-    """A log, and the rows of the table that it is made of, in their order."""
+class FileLog:
+    """A log, and the rows of the table that it consists of, in their order."""
 
     ratings: Ratings
-    table: Table
-    rows: Rows
-    wanted: Wanted
+    table: FileTable
+    rows: RowNumbers
+    columns: ColumnNames
     notes: tuple[str, ...] = ()
-    """What was left out, in words."""
+    """Which rows were dropped, as sentences."""
     n_dropped: int = 0
 
     def numbers(self, column: str) -> Vector:
-        """Numbers of the log's rows."""
+        """A column as numbers, for the rows of the log."""
         return self.table.columns[column].numbers()[self.rows]
 
     def ids(self, column: str) -> Ids:
-        """Ids, or groups, of the log's rows."""
+        """A column as ids, for the rows of the log."""
         return self.table.columns[column].ids()[self.rows]
 
     @property
     def propensities(self) -> Vector | None:
-        """Of the log's rows, where the table has them."""
-        return None if self.wanted.propensity is None else self.numbers(self.wanted.propensity)
+        """The propensities of the log's rows; None without such a column."""
+        return None if self.columns.propensity is None else self.numbers(self.columns.propensity)
 
 
-def faults_of(table: Table, wanted: Wanted) -> Iterator[Fault]:
-    """Every column that is wanted and has rows that cannot be used."""
-    for name in (wanted.user, wanted.item):
-        yield Fault(str(name), "an id", missing_ids(table.columns[str(name)].ids()))
-    for name in (str(wanted.rating), *wanted.predictions):
-        yield Fault(name, "a number", ~np.isfinite(table.columns[name].numbers()))
-    if wanted.propensity is not None:
-        chance = table.columns[wanted.propensity].numbers()
-        yield Fault(
-            wanted.propensity,
-            "a propensity, above 0 and up to 1",
-            ~((chance >= SMALLEST) & (chance <= 1)),
-        )
-    for name in wanted.positions:
-        yield Fault(name, "a position, from 1 on", ~(table.columns[name].numbers() >= 1))
+def find_problems(table: FileTable, columns: ColumnNames) -> Iterator[FileProblem]:
+    """The bad rows of each of the columns that has some."""
+    propensities = [] if columns.propensity is None else [columns.propensity]
+    ratings = (columns.rating, *columns.predictions)
+    checks = (
+        *((name, "an id", _is_missing_id) for name in (columns.user, columns.item)),
+        *((name, "a number", _is_not_finite) for name in ratings),
+        *((name, "a propensity, above 0 and up to 1", _is_bad_propensity) for name in propensities),
+        *((name, "a position, from 1 on", _is_bad_position) for name in columns.positions),
+    )
+    for name, expected, find_bad in checks:
+        problem = FileProblem(str(name), expected, find_bad(table, str(name)))
+        if problem.count:
+            yield problem
+
+
+def _is_missing_id(table: FileTable, column: str) -> BoolVector:
+    return missing_ids(table.columns[column].ids())
+
+
+def _is_not_finite(table: FileTable, column: str) -> BoolVector:
+    return ~np.isfinite(table.columns[column].numbers())
+
+
+def _is_bad_propensity(table: FileTable, column: str) -> BoolVector:
+    values = table.columns[column].numbers()
+    return ~((values >= SMALLEST) & (values <= 1))
+
+
+def _is_bad_position(table: FileTable, column: str) -> BoolVector:
+    return ~(table.columns[column].numbers() >= 1)
 
 
 def read_log(
-    table: Table,
-    wanted: Wanted,
+    table: FileTable,
+    columns: ColumnNames,
     *,
     universe: UniverseLike = None,
     on_bad: OnBad = "raise",
-    repeats: Repeats = "raise",
+    duplicates: FileDuplicates = "raise",
     users: Ids | None = None,
     items: Ids | None = None,
-) -> Logged:
-    """The log in a table, every value of which is checked; ``users`` and ``items`` list those that could have been logged."""
-    chosen = wanted.among(table)
-    rows, notes = _usable_rows(table, chosen, on_bad)
+) -> FileLog:
+    """The log in a table, after a check of every value.
+
+    ``users`` and ``items`` list all ids that could have been logged. ``on_bad="drop"`` drops rows
+    with a bad value; ``duplicates="last"`` keeps the last of several rows for a cell.
+    """
+    resolved = columns.resolve(table)
+    rows, notes = _find_usable_rows(table, resolved, on_bad)
     n_dropped = len(table) - rows.size
     if rows.size == 0:
+        usable = " that can be used" if n_dropped else ""
         raise EmptyLogError(
-            f"{table.name} has no rating{' that can be used' * bool(n_dropped)}. Check where it came from."
+            f"{table.name} has no rating{usable}.", remedy="Check where it came from."
         )
-    user, item = (
-        table.columns[name].ids()[rows] for name in (chosen.roles["user"], chosen.roles["item"])
-    )
-    kept = _each_cell_once(table, user, item, rows, repeats)
+    user, item = (table.columns[resolved.roles[role]].ids()[rows] for role in ("user", "item"))
+    kept = _drop_duplicates(table, user, item, rows, duplicates)
     if kept.size < rows.size:
-        notes = (
-            *notes,
-            f"{repeating(rows.size - kept.size)} in {table.name}; the last row of each was kept",
-        )
+        count = describe_duplicates(rows.size - kept.size)
+        notes = (*notes, f"{count} in {table.name}; the last row of each was kept")
         user, item, rows = user[kept], item[kept], rows[kept]
-    (users, user), (items, item) = _spelled_alike(users, user), _spelled_alike(items, item)
-    rating = table.columns[chosen.roles["rating"]].numbers()[rows]
+    users, user = _match_listed(users, user)
+    items, item = _match_listed(items, item)
+    rating = table.columns[resolved.roles["rating"]].numbers()[rows]
     ratings = Ratings.from_arrays(user, item, rating, users=users, items=items, universe=universe)
-    return Logged(replace(ratings, columns=chosen.roles), table, rows, chosen, notes, n_dropped)
+    return FileLog(
+        replace(ratings, columns=resolved.roles), table, rows, resolved, notes, n_dropped
+    )
 
 
-def read_numbers(table: Table, role: str, given: str | None = None) -> Vector:
-    """A column that holds numbers in every row."""
-    name = table.find(role, given)
-    _refuse(table, [Fault(name, "a number", ~np.isfinite(table.columns[name].numbers()))])
-    return table.columns[name].numbers()
+def read_numbers(table: FileTable, role: str, name: str | None = None) -> Vector:
+    """The column with a role as numbers; an error if a value is not a number."""
+    column = table.find_column(role, name)
+    _raise_first(table, [FileProblem(column, "a number", _is_not_finite(table, column))])
+    return table.columns[column].numbers()
 
 
-def read_ids(table: Table, role: str, given: str | None = None) -> Ids:
-    """A column that holds an id in every row."""
-    name = table.find(role, given)
-    _refuse(table, [Fault(name, "an id", missing_ids(table.columns[name].ids()))])
-    return table.columns[name].ids()
+def read_ids(table: FileTable, role: str, name: str | None = None) -> Ids:
+    """The column with a role as ids; an error if one is missing."""
+    column = table.find_column(role, name)
+    _raise_first(table, [FileProblem(column, "an id", _is_missing_id(table, column))])
+    return table.columns[column].ids()
 
 
-def spelled_as(ids: Ids, vocabulary: Ids) -> Ids:
-    """Ids of one file as another file spells them: as text where only one of the two could be read as numbers."""
-    are_text = [_holds_text(each) for each in (ids, vocabulary)]
-    if are_text == [False, True]:
-        return as_text(ids)
-    if are_text == [True, False]:
-        known = {str(value): value for value in vocabulary.tolist()}
-        spelled = np.empty(len(ids), dtype=object)
-        spelled[:] = [known.get(value, value) for value in ids.tolist()]
-        return spelled
-    return ids
+def match_id_types(ids: Ids, vocabulary: Ids) -> Ids:
+    """Ids of one file in the type that another file has them in.
+
+    If only one of the two could be read as numbers, ids become text or numbers like the
+    vocabulary. Otherwise they are returned unchanged.
+    """
+    is_text = _has_text(ids)
+    if is_text == _has_text(vocabulary):
+        return ids
+    if not is_text:
+        return _as_text(ids)
+    by_text = {str(value): value for value in vocabulary.tolist()}
+    return object_array([by_text.get(value, value) for value in ids.tolist()])
 
 
-def rows_of_ids(table: Table, role: str, ids: Ids) -> Rows:
-    """For each id the row of a table that lists every id once; an id that is not there is an error."""
+def find_id_rows(table: FileTable, role: str, ids: Ids) -> RowNumbers:
+    """For each id its row in a table with one row an id; an error if an id is not there."""
     listed = read_ids(table, role)
-    known = encode(listed)[1]
-    if len(known) < len(listed):
+    n_duplicates = len(listed) - len(encode(listed)[1])
+    if n_duplicates:
         raise BadFileError(
-            f"{table.name} lists {count_noun(len(listed) - len(known), role)} more than once. Keep one row for each."
+            f"{table.name} lists {count_noun(n_duplicates, role)} more than once.",
+            remedy="Keep one row for each.",
         )
-    rows = find_codes(spelled_as(ids, listed), listed)
-    if (rows < 0).any():
+    rows = find_codes(match_id_types(ids, listed), listed)
+    is_missing = rows < 0
+    if is_missing.any():
+        first = format_id(ids[int(is_missing.argmax())])
         raise BadFileError(
-            f"{table.name} lacks {int((rows < 0).sum()):,} of the log's {len(ids):,} {role}s; "
-            f"the first is {format_id(ids[first_of(rows < 0)])}. Add a row for each."
+            f"{table.name} lacks {int(is_missing.sum()):,} of the log's {len(ids):,} {role}s; "
+            f"the first is {first}.",
+            remedy="Add a row for each.",
         )
     return rows.astype(np.intp)
 
 
-def rows_of_cells(table: Table, log: Ratings) -> Rows:
-    """For each cell of the log its row of a table of users and items; -1 where it has none."""
+def find_cell_rows(table: FileTable, log: Ratings) -> RowNumbers:
+    """For each cell of the log its row in a table of users and items; -1 if it has none."""
     user, item = (
-        find_codes(spelled_as(read_ids(table, role), ids), ids)
+        find_codes(match_id_types(read_ids(table, role), ids), ids)
         for role, ids in (("user", log.users), ("item", log.items))
     )
-    known = np.flatnonzero((user >= 0) & (item >= 0))
-    key = user[known].astype(np.int64) * log.n_items + item[known]
-    distinct, first, count = np.unique(key, return_index=True, return_counts=True)
-    if (count > 1).any():
-        twice = int(known[first[first_of(count > 1)]])
+    rows = np.flatnonzero((user >= 0) & (item >= 0))
+    cells, first, count = np.unique(
+        cell_numbers(user[rows], item[rows], log.n_items), return_index=True, return_counts=True
+    )
+    n_duplicates = int((count > 1).sum())
+    if n_duplicates:
+        row = int(rows[first[int((count > 1).argmax())]])
         raise BadFileError(
-            f"{table.name}: {int((count > 1).sum()):,} cells are there more than once, such as that of {table.locate(twice)}. "
-            "Keep one row for each."
+            f"{table.name}: {count_noun(n_duplicates, 'cell')} of the log with more than one row, "
+            f"such as that of {table.locate(row)}.",
+            where=table.locate(row),
+            remedy="Keep one row for each.",
         )
-    if not distinct.size:
-        return np.full(len(log), -1, dtype=np.intp)
-    cell = log.user.astype(np.int64) * log.n_items + log.item
-    place = np.minimum(np.searchsorted(distinct, cell), distinct.size - 1)
-    return np.where(distinct[place] == cell, known[first[place]], -1).astype(np.intp)
+    position = find_cells(cell_numbers(log.user, log.item, log.n_items), cells)
+    return np.append(rows[first], -1)[position]
 
 
-def repeating(count: int) -> str:
-    """So many rows that are there again, in words."""
-    return "1 row repeats a (user, item)" if count == 1 else f"{count:,} rows repeat a (user, item)"
+def _match_listed(listed: Ids | None, ids: Ids) -> tuple[Ids | None, Ids]:
+    """Both as text if one of them is."""
+    if listed is None or _has_text(listed) == _has_text(ids):
+        return listed, ids
+    return _as_text(listed), _as_text(ids)
 
 
-def _spelled_alike(listed: Ids | None, used: Ids) -> tuple[Ids | None, Ids]:
-    """Both as text where one of them is."""
-    if listed is None or _holds_text(listed) == _holds_text(used):
-        return listed, used
-    return as_text(listed), as_text(used)
-
-
-def _holds_text(ids: Ids) -> bool:
+def _has_text(ids: Ids) -> bool:
     return ids.dtype.kind == "U" or (
         ids.dtype.kind == "O" and any(isinstance(value, str) for value in ids.tolist())
     )
 
 
-def _usable_rows(table: Table, wanted: Wanted, on_bad: OnBad) -> tuple[Rows, tuple[str, ...]]:
-    faults = [fault for fault in faults_of(table, wanted) if fault.count]
+def _as_text(ids: Ids) -> Ids:
+    return object_array([str(value) for value in ids.tolist()])
+
+
+def _find_usable_rows(
+    table: FileTable, columns: ColumnNames, on_bad: OnBad
+) -> tuple[RowNumbers, tuple[str, ...]]:
+    problems = list(find_problems(table, columns))
     if on_bad == "raise":
-        _refuse(table, faults)
-    bad = np.zeros(len(table), dtype=bool)
-    for fault in faults:
-        bad |= fault.rows
-    if not faults:
-        return np.flatnonzero(~bad), ()
-    note = f"dropped {int(bad.sum()):,} of {len(table):,} rows that cannot be used; the first: {_first(faults).describe(table)}"
-    return np.flatnonzero(~bad), (note,)
+        _raise_first(table, problems)
+    is_bad = np.zeros(len(table), dtype=bool)
+    for problem in problems:
+        is_bad |= problem.is_bad
+    if not problems:
+        return np.flatnonzero(~is_bad), ()
+    note = (
+        f"dropped {int(is_bad.sum()):,} of {len(table):,} rows that cannot be used; "
+        f"the first: {table.name}, {_find_first(problems).describe(table)}"
+    )
+    return np.flatnonzero(~is_bad), (note,)
 
 
-def _refuse(table: Table, faults: Sequence[Fault]) -> None:
-    found = [fault for fault in faults if fault.count]
-    if found:
+def _raise_first(table: FileTable, problems: Sequence[FileProblem]) -> None:
+    """Raise an error for the first bad row, if there is one."""
+    problems = [problem for problem in problems if problem.count]
+    if problems:
+        first = _find_first(problems)
         raise BadFileError(
-            f"{_first(found).describe(table)}. Correct the file, or leave such rows out with on_bad='drop'."
+            f"{table.name}, {first.describe(table)}.",
+            parameter=first.column,
+            value=table.columns[first.column].value(first.first_row),
+            where=table.locate(first.first_row),
+            remedy="Correct the file, or drop such rows with `on_bad='drop'`.",
         )
 
 
-def _first(faults: Sequence[Fault]) -> Fault:
-    return min(faults, key=lambda fault: first_of(fault.rows))
+def _find_first(problems: Sequence[FileProblem]) -> FileProblem:
+    return min(problems, key=lambda problem: problem.first_row)
 
 
-def _each_cell_once(table: Table, user: Ids, item: Ids, rows: Rows, repeats: Repeats) -> Rows:
-    """The rows, each cell's last one where it repeats."""
-    (user_code, _), (item_code, items) = encode(user), encode(item)
-    cell = user_code.astype(np.int64) * len(items) + item_code
-    distinct, first, group = np.unique(cell, return_index=True, return_inverse=True)
-    if distinct.size == cell.size:
-        return np.arange(cell.size)
-    if repeats == "last":
-        last = np.zeros(distinct.size, dtype=np.intp)
-        np.maximum.at(last, group, np.arange(cell.size))
-        return np.sort(last)
-    again = first_of(first[group] != np.arange(cell.size))
-    before = table.locate(int(rows[first[group[again]]]))
+def _drop_duplicates(
+    table: FileTable, user: Ids, item: Ids, rows: RowNumbers, rule: FileDuplicates
+) -> RowNumbers:
+    """Positions in ``rows`` of the last row of each cell; an error if the rule is ``raise``."""
+    (user_codes, _), (item_codes, items) = encode(user), encode(item)
+    cells = cell_numbers(user_codes, item_codes, len(items))
+    n_duplicates, later, earlier = find_duplicates(cells)
+    if n_duplicates == 0:
+        return np.arange(cells.size)
+    if rule == "last":
+        return last_rows(cells)
+    where = table.locate(int(rows[later]))
     raise DuplicateCellError(
-        f"{table.name}, {table.locate(int(rows[again]))}: user {format_id(user[again])}, item {format_id(item[again])} is there already, "
-        f"in {before}; {repeating(cell.size - distinct.size)}. "
-        "Keep one row for each, or take the last one with duplicates='last'."
+        f"{table.name}, {where}: user {format_id(user[later])}, item {format_id(item[later])} "
+        f"is already in {table.locate(int(rows[earlier]))}; {describe_duplicates(n_duplicates)}.",
+        where=where,
+        remedy="Keep one row for each, or the last one with `duplicates='last'`.",
     )

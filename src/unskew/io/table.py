@@ -1,4 +1,4 @@
-"""A table that was read from a file, with columns that are ids or numbers once somebody asks for them as such."""
+"""A table that was read from a file: columns as ids or as numbers, and where each row is."""
 
 from __future__ import annotations
 
@@ -10,148 +10,122 @@ from typing import Any, Protocol
 import numpy as np
 
 from unskew.data.columns import find_column
-from unskew.data.ids import Ids
-from unskew.errors import ColumnError
-from unskew.types import BoolVector, Vector
+from unskew.data.ids import Ids, object_array
+from unskew.errors import AmbiguousColumnError, ColumnError
+from unskew.types import Vector
 
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
-"""A whole number as it is always written: 007 is a name."""
-BEYOND_WHOLE = 10**18
-DECIMAL = re.compile(r"[0-9+\-.eE\n]*")
-"""Of these letters alone Python makes a number exactly where :data:`NUMBER` does."""
-LONGEST = 60
+INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
+"""A whole number in its usual form: 007 is text."""
+INTEGER_LIMIT = 10**18
+DECIMAL_CHARACTERS = re.compile(r"[0-9+\-.eE\n]*")
+"""Text of these characters is a number to Python exactly if it matches :data:`NUMBER`."""
+MAX_SHOWN_CHARACTERS = 60
 
 
-class Column(Protocol):
+class TableColumn(Protocol):
     """One column of a table."""
 
-    def __len__(self) -> int:
-        """How many rows there are."""
-        ...
+    def __len__(self) -> int: ...
 
     def ids(self) -> Ids:
-        """As ids: whole numbers, or what it holds; None where there is nothing."""
+        """The values as ids; None where one is missing.
+
+        Text becomes whole numbers if every value is one.
+        """
         ...
 
     def numbers(self) -> Vector:
-        """As numbers; NaN where there is none, or something else."""
+        """The values as numbers; NaN where one is missing or not a number."""
         ...
 
-    def at(self, row: int) -> Any:
-        """What the file has there."""
+    def value(self, row: int) -> Any:
+        """The value of one row as it is in the file."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Words:
-    """Text, None where a field is empty."""
-
-    words: Sequence[str | None]
-
-    def __len__(self) -> int:
-        return len(self.words)
-
-    def ids(self) -> Ids:
-        """Whole numbers where all of it is written so, else text."""
-        plain = _all_whole(self.words)
-        if plain is not None:
-            return np.array(plain, dtype=np.int64)
-        if not all(word is None or WHOLE.fullmatch(word) for word in self.words):
-            return _objects(self.words)
-        whole = [None if word is None else int(word) for word in self.words]
-        return _objects(whole) if None in whole or not whole else np.array(whole, dtype=np.int64)
-
-    def numbers(self) -> Vector:
-        """Decimal numbers."""
-        plain = _all_decimal(self.words)
-        return (
-            np.fromiter(map(number_of, self.words), np.float64, len(self.words))
-            if plain is None
-            else plain
-        )
-
-    def at(self, row: int) -> str | None:
-        """The word."""
-        return self.words[row]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Values:
-    """Values that know what they are."""
+class PythonColumn:
+    """Python values, None where one is missing."""
 
     values: Sequence[Any]
+    is_text: bool
+    """Whether they come from a text file, where numbers are not told from text."""
 
     def __len__(self) -> int:
         return len(self.values)
 
     def ids(self) -> Ids:
-        """As they are."""
+        if self.is_text:
+            return _parse_ids(self.values)
         if {type(value) for value in self.values} == {int}:
-            whole = np.array(self.values)
-            return whole if whole.dtype.kind in "iu" else _objects(self.values)
-        return _objects(self.values)
+            integers = np.array(self.values)
+            if integers.dtype.kind in "iu":  # not if one is too large for NumPy
+                return integers
+        return object_array(self.values)
 
     def numbers(self) -> Vector:
-        """Numbers, and numbers that are written as text."""
-        return np.fromiter(
-            (number_of(value) for value in self.values), np.float64, len(self.values)
-        )
+        numbers = _parse_decimals(self.values) if self.is_text else None
+        if numbers is None:
+            return np.fromiter(map(parse_number, self.values), np.float64, len(self))
+        return numbers
 
-    def at(self, row: int) -> Any:
-        """The value."""
+    def value(self, row: int) -> Any:
         return self.values[row]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Table:
-    """Columns of one length, and where their rows are in the file."""
+class FileTable:
+    """Columns of one length, with the place of each row in the file."""
 
     name: str
-    columns: Mapping[str, Column]
+    """The file, as errors name it."""
+    columns: Mapping[str, TableColumn]
     locate: Callable[[int], str]
-    """``line 7`` or ``row 5``."""
+    """The place of a row in the file, such as ``line 7`` or ``row 5``."""
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()))) if self.columns else 0
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the columns."""
+        """The names of the columns, in the order of the file."""
         return tuple(self.columns)
 
-    def find(self, role: str, given: str | None = None) -> str:
-        """The column that plays a role, by the name that is given or as it is spelled."""
+    def find_column(self, role: str, name: str | None = None) -> str:
+        """The column with a role, by ``name`` or by a common name; see ``unskew.data.columns``."""
         try:
-            return find_column(role, given, self.names)
+            return find_column(role, name, self.names)
         except ColumnError as error:
-            raise ColumnError(f"{self.name}: {error}") from error
+            error.problem = f"{self.name}: {error.problem}"
+            raise
 
-    def spells(self, role: str) -> bool:
-        """Whether a column is spelled so that it could play the role."""
+    def has_column_for(self, role: str) -> bool:
+        """Whether at least one column has a common name for the role."""
         try:
-            self.find(role)
-        except ColumnError as error:
-            return "several" in str(error)
+            self.find_column(role)
+        except AmbiguousColumnError:
+            return True
+        except ColumnError:
+            return False
         return True
 
-    def place(self, row: int, column: str) -> str:
-        """Where a value is: file, line and column."""
-        return f"{self.name}, {self.locate(row)}, column {column!r}"
-
-    def found(self, row: int, column: str) -> str:
-        """What is there, in words."""
-        value = self.columns[column].at(row)
-        return (
-            "found nothing" if value is None or value == "" else f"found {shortened(repr(value))}"
-        )
+    def describe_value(self, row: int, column: str) -> str:
+        """``line 4, column 'rating': found 'five'``: a value and its place, as errors say it."""
+        value = self.columns[column].value(row)
+        text = "nothing" if value is None or value == "" else shorten(repr(value))
+        return f"{self.locate(row)}, column {column!r}: found {text}"
 
 
-def number_of(value: Any) -> float:
-    """A number, or text that is one; else NaN."""
+def parse_number(value: Any) -> float:
+    """A number, or text that is a decimal number; NaN for anything else.
+
+    >>> parse_number(" 1e3 "), parse_number("five"), parse_number(None)
+    (1000.0, nan, nan)
+    """
     if isinstance(value, str):
-        word = value.strip()
-        return float(word) if NUMBER.fullmatch(word) else np.nan
+        text = value.strip()
+        return float(text) if NUMBER.fullmatch(text) else np.nan
     if isinstance(value, (int, float)):
         try:
             return float(value)
@@ -160,42 +134,40 @@ def number_of(value: Any) -> float:
     return np.nan
 
 
-def _all_whole(words: Sequence[str | None]) -> list[int] | None:
-    """The words as whole numbers where every one is, and as it is always written: at once, not word by word."""
+def shorten(text: str) -> str:
+    """At most 60 characters of a text."""
+    if len(text) <= MAX_SHOWN_CHARACTERS:
+        return text
+    return f"{text[: MAX_SHOWN_CHARACTERS - 3]}..."
+
+
+def _parse_ids(texts: Sequence[str | None]) -> Ids:
+    """Whole numbers if all texts are whole numbers in their usual form, else the texts."""
+    integers = _parse_integers(texts)
+    if integers is not None:
+        return np.array(integers, dtype=np.int64)
+    if all(text is None or INTEGER.fullmatch(text) for text in texts):
+        return object_array([None if text is None else int(text) for text in texts])
+    return object_array(texts)
+
+
+def _parse_integers(texts: Sequence[str | None]) -> list[int] | None:
+    """All texts as whole numbers at once, which is faster than one by one; None if one is not."""
     try:
-        whole = [int(word) for word in words]  # type: ignore[arg-type]
+        integers = [int(text) for text in texts]  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return None
-    is_plain = bool(whole) and min(whole) > -BEYOND_WHOLE and max(whole) < BEYOND_WHOLE
-    return whole if is_plain and all(map(str.__eq__, map(str, whole), words)) else None
+    if not integers or min(integers) <= -INTEGER_LIMIT or max(integers) >= INTEGER_LIMIT:
+        return None
+    has_usual_form = all(map(str.__eq__, map(str, integers), texts))
+    return integers if has_usual_form else None
 
 
-def _all_decimal(words: Sequence[str | None]) -> Vector | None:
-    """The words as numbers where every one is written without blanks: at once, not word by word."""
+def _parse_decimals(texts: Sequence[str | None]) -> Vector | None:
+    """All texts as numbers at once, which is faster than one by one; None if one is not."""
     try:
-        if DECIMAL.fullmatch("\n".join(words)):  # type: ignore[arg-type]
-            return np.fromiter(map(float, words), np.float64, len(words))  # type: ignore[arg-type]
+        if DECIMAL_CHARACTERS.fullmatch("\n".join(texts)):  # type: ignore[arg-type]
+            return np.fromiter(map(float, texts), np.float64, len(texts))  # type: ignore[arg-type]
     except (TypeError, ValueError):
         pass
     return None
-
-
-def shortened(text: str) -> str:
-    """Enough of a text to know it again."""
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
-
-
-def as_text(ids: Ids) -> Ids:
-    """Ids as they would be written."""
-    return _objects([str(value) for value in ids.tolist()])
-
-
-def first_of(mask: BoolVector) -> int:
-    """The first row of a mask that marks one."""
-    return int(mask.argmax())
-
-
-def _objects(values: Sequence[Any]) -> Ids:
-    ids = np.empty(len(values), dtype=object)
-    ids[:] = values
-    return ids

@@ -1,4 +1,4 @@
-"""How every kernel is compiled, and that somebody who waits for it is told."""
+"""How kernels are compiled, and a message for users who wait for it."""
 
 from __future__ import annotations
 
@@ -14,27 +14,26 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def compiled(function: Function) -> Function:
-    """Machine code at the first call, kept on disk, free of the interpreter's lock, 1 / 0 = inf."""
+    """Compile at the first call, cache on disk, release the GIL; 1 / 0 is inf."""
     return cast(Function, njit(cache=True, nogil=True, error_model="numpy")(function))
 
 
 class Announcer(event.Listener):
-    """Says so once, when the first kernel of ours is compiled and not read from disk."""
+    """Tells the user once when a kernel of unskew is compiled rather than read from disk."""
 
     def __init__(self) -> None:
-        self.has_spoken = False
+        self.has_announced = False
 
     def on_start(self, event: Any) -> None:
-        """A compilation begins."""
         function = event.data["dispatcher"].py_func
-        if not self.has_spoken and function.__module__.startswith("unskew."):
-            self.has_spoken = True
+        if not self.has_announced and function.__module__.startswith("unskew."):
+            self.has_announced = True
             print_if_interactive(
-                "unskew: compiling for this processor, this once; it may take a minute."
+                "unskew: compiling for this processor, once; this can take a minute."
             )
 
     def on_end(self, event: Any) -> None:
-        """Nothing to say."""
+        pass
 
 
 event.register("numba:compile", Announcer())  # type: ignore[no-untyped-call]

@@ -1,7 +1,8 @@
-"""Conjugate gradients for the same ridge regressions as in :mod:`unskew.kernels.rows`, from where each row stands.
+"""Conjugate gradients for the ridge regressions of :mod:`unskew.kernels.rows`.
 
-A Gram matrix takes d^2 operations a cell and its elimination d^3 a row; a step along a conjugate direction takes 4 d a cell.
-Where a row is solved again and again while its partners move a little, a few steps do as much for it as the solution.
+A Gram matrix takes d^2 operations for each cell and its elimination d^3 for each row; a conjugate
+gradient step takes 4 d for each cell. When a row is solved again and again while the opposite rows
+change little, a few steps from its last solution gain as much as the exact solution.
 """
 
 from __future__ import annotations
@@ -9,144 +10,187 @@ from __future__ import annotations
 import numpy as np
 
 from unskew.kernels.compiling import compiled
-from unskew.kernels.rows import AHEAD, PANEL, Cells, Floats, Number, end_of_fetching, padded_width
-from unskew.kernels.vectors import BLOCK, WIDEST, copy_scaled, dot, fetch, leave
+from unskew.kernels.rows import (
+    PANEL_CELLS,
+    PREFETCH_CELLS,
+    Cells,
+    Floats,
+    Number,
+    last_prefetch,
+    padded_width,
+)
+from unskew.kernels.vectors import (
+    BLOCK,
+    MAX_VECTOR_BITS,
+    copy_scaled,
+    dot,
+    prefetch_for_read,
+    subtract_projection,
+)
 
-SOLUTION, FALL, SCALED, DIRECTION, CHANGE, SCALE = range(6)
-"""Lines of a row: its unknowns; half the way that the sum falls there; that, scaled; the direction; what a step changes of the
-fall; and the scale of each unknown, 0 in columns beyond them, whatever else a partner's line has there."""
+SOLUTION, RESIDUAL, PRECONDITIONED, DIRECTION, CHANGE, SCALE = range(6)
+"""The vectors of a row: its unknowns; the residual of the normal equations, which is minus half the
+gradient; the scaled residual; the search direction; the change of the residual along it; and the
+scale of each unknown, which is 0 in the columns beyond the unknowns."""
 
 
 @compiled
-def line_width(n_solved: int, itemsize: int) -> int:
-    """Columns of a line: whole vectors for :func:`leave`, and whole blocks for everything else."""
-    step = max(WIDEST // (8 * itemsize), BLOCK)
-    return -(-n_solved // step) * step
+def vector_width(n_unknowns: int, itemsize: int) -> int:
+    """Columns of the vectors of a row: a multiple of the widest vectors, and of 8."""
+    step = max(MAX_VECTOR_BITS // (8 * itemsize), BLOCK)
+    return -(-n_unknowns // step) * step
 
 
 @compiled
-def begin_row(
+def start_row(
     first: int,
     n: int,
     cells: Cells,
-    constant: Number,
-    partners: Floats,
-    n_solved: int,
+    global_offset: Number,
+    opposite_rows: Floats,
+    n_unknowns: int,
     has_offset: bool,
     panel: Floats,
     targets: Floats,
-    lines: Floats,
+    vectors: Floats,
 ) -> tuple[float, float]:
-    """Fill ``panel[k] = root_weight * x`` and ``targets[k] = root_weight * t``, zeros up to a multiple of 8, and find the fall.
+    """Fill the panel and compute the residual of the normal equations.
 
-    Returns the sum of squares, and that of the weights.
+    ``panel[k] = root_weight * x`` and ``targets[k] = root_weight * t``, with zeros up to a multiple
+    of 8. Returns the sum of squared errors and the sum of weights.
     """
-    entries, squares, total = cells[1], 0.0, 0.0
-    end, n_read = end_of_fetching(entries, partners), n_solved + has_offset
-    lines[FALL] = 0
-    for start in range(0, n, PANEL):
-        for k in range(start, min(start + PANEL, n)):
+    entries, squares, total_weight = cells[1], 0.0, 0.0
+    end, n_read = last_prefetch(entries, opposite_rows), n_unknowns + has_offset
+    vectors[RESIDUAL] = 0
+    for start in range(0, n, PANEL_CELLS):
+        for k in range(start, min(start + PANEL_CELLS, n)):
             if first + k < end:
-                fetch(partners, np.int64(entries[first + k + AHEAD].partner), n_read)
-            scale, partner = entries[first + k].root_weight, np.int64(entries[first + k].partner)
-            copy_scaled(partners, partner, scale, panel, k)
-            t = entries[first + k].rating - constant
+                prefetch_for_read(
+                    opposite_rows, np.int64(entries[first + k + PREFETCH_CELLS].opposite), n_read
+                )
+            scale, opposite = entries[first + k].root_weight, np.int64(entries[first + k].opposite)
+            copy_scaled(opposite_rows, opposite, scale, panel, k)
+            t = entries[first + k].rating - global_offset
             if has_offset:
-                t -= partners[partner, n_solved]
+                t -= opposite_rows[opposite, n_unknowns]
             targets[k] = scale * t
-            total += np.float64(scale) * np.float64(scale)
-        if start + PANEL >= n:
+            total_weight += np.float64(scale) * np.float64(scale)
+        if start + PANEL_CELLS >= n:
             panel[n : padded_width(n)], targets[n : padded_width(n)] = 0, 0
         squares += np.float64(
-            leave(panel, start, min(start + PANEL, padded_width(n)), targets, lines, SOLUTION, FALL)
+            subtract_projection(
+                panel,
+                start,
+                min(start + PANEL_CELLS, padded_width(n)),
+                targets,
+                vectors,
+                SOLUTION,
+                RESIDUAL,
+            )
         )
-    return squares, total
+    return squares, total_weight
 
 
 @compiled
 def take_steps(
-    n_steps: int, panel: Floats, n: int, zeros: Floats, penalty: Floats, lines: Floats
+    n_steps: int, panel: Floats, n: int, zeros: Floats, penalty: Floats, vectors: Floats
 ) -> float:
-    """Move the solution along conjugate directions, the first of which is there; returns by how much the penalised sum falls."""
-    fallen, width = 0.0, panel.shape[1]
-    slope: Number = dot(lines, FALL, lines, SCALED)
+    """Take conjugate gradient steps; DIRECTION holds the first direction.
+
+    Returns the decrease of the penalised sum of squares.
+    """
+    decrease, width = 0.0, panel.shape[1]
+    product: Number = dot(vectors, RESIDUAL, vectors, PRECONDITIONED)
     for _ in range(n_steps):
         for j in range(width):
-            lines[CHANGE, j] = -penalty[j] * lines[DIRECTION, j]
-        leave(panel, 0, n, zeros, lines, DIRECTION, CHANGE)
-        bend = -dot(lines, DIRECTION, lines, CHANGE)
-        if not bend > 0:
+            vectors[CHANGE, j] = -penalty[j] * vectors[DIRECTION, j]
+        subtract_projection(panel, 0, n, zeros, vectors, DIRECTION, CHANGE)
+        curvature = -dot(vectors, DIRECTION, vectors, CHANGE)
+        if not curvature > 0:
             break
-        step = slope / bend
-        fallen += np.float64(step * slope)
+        step = product / curvature
+        decrease += np.float64(step * product)
         for j in range(width):
-            lines[SOLUTION, j] += step * lines[DIRECTION, j]
-            lines[FALL, j] += step * lines[CHANGE, j]
-            lines[SCALED, j] = lines[SCALE, j] * lines[FALL, j]
-        before, slope = slope, dot(lines, FALL, lines, SCALED)
+            vectors[SOLUTION, j] += step * vectors[DIRECTION, j]
+            vectors[RESIDUAL, j] += step * vectors[CHANGE, j]
+            vectors[PRECONDITIONED, j] = vectors[SCALE, j] * vectors[RESIDUAL, j]
+        previous, product = product, dot(vectors, RESIDUAL, vectors, PRECONDITIONED)
         for j in range(width):
-            lines[DIRECTION, j] = lines[SCALED, j] + slope / before * lines[DIRECTION, j]
-    return fallen
+            vectors[DIRECTION, j] = (
+                vectors[PRECONDITIONED, j] + product / previous * vectors[DIRECTION, j]
+            )
+    return decrease
 
 
 @compiled
 def improve_rows(
     rows: tuple[int, int],
     cells: Cells,
-    constant: Number,
-    partners: Floats,
-    spread: Floats,
-    ridge: Floats,
-    row_ridge: Floats,
+    global_offset: Number,
+    opposite_rows: Floats,
+    mean_squares: Floats,
+    ridges: Floats,
+    penalty_scale: Floats,
     has_offset: bool,
     n_steps: int,
-    longest: int,
-    solutions: Floats,
+    max_cells: int,
+    solved_rows: Floats,
     minima: Floats,
 ) -> None:
-    """Take ``n_steps`` from where ``solutions`` stand; ``minima`` gets what each row's penalised sum has come to.
+    """Take ``n_steps`` steps from ``solved_rows``; ``minima`` receives the penalised losses.
 
-    ``spread`` has the mean square of each column of the partners: unknowns are scaled as if every row met all of them. With
-    ``has_offset`` the last unknown is the row's offset, which is solved for alone in the end, so that the errors of a row add up
-    to its penalty as they do at the solution. Rows without a cell get zeros; those of more than ``longest`` cells are left alone.
+    ``mean_squares`` has the mean square of each column of the opposite rows: unknowns are scaled as
+    if every row had all of them as cells. With ``has_offset`` the last unknown is the offset of the
+    row. It is solved for exactly at the end, so that the weighted errors of a row add up to its
+    penalty, as they do at the solution. Rows without cells become zeros; rows with more than
+    ``max_cells`` cells stay as they are.
     """
     starts = cells[0]
-    n_solved, dtype, last = ridge.size, partners.dtype, ridge.size - 1
-    width, most = line_width(n_solved, partners.itemsize), 0
+    n_unknowns, dtype, last = ridges.size, opposite_rows.dtype, ridges.size - 1
+    width, max_padded = vector_width(n_unknowns, opposite_rows.itemsize), 0
     for row in range(rows[0], rows[1]):
         n = starts[row + 1] - starts[row]
-        most = max(most, padded_width(n) if n <= longest else 0)
+        max_padded = max(max_padded, padded_width(n) if n <= max_cells else 0)
     panel = np.empty(
-        (padded_width(longest), width), dtype
-    )  # as large for every call, so that the next takes the same place
-    panel[:most, partners.shape[1] :] = 0
-    targets, zeros = np.zeros(most, dtype), np.zeros(most, dtype)
-    lines, penalty = np.zeros((6, width), dtype), np.zeros(width, dtype)
+        (padded_width(max_cells), width), dtype
+    )  # always the same size, so that the next call reuses the memory
+    panel[:max_padded, opposite_rows.shape[1] :] = 0
+    targets, zeros = np.zeros(max_padded, dtype), np.zeros(max_padded, dtype)
+    vectors, penalty = np.zeros((6, width), dtype), np.zeros(width, dtype)
     for row in range(rows[0], rows[1]):
         first, n = starts[row], starts[row + 1] - starts[row]
-        if n > longest:
+        if n > max_cells:
             continue
         if n == 0:
-            solutions[row, :n_solved] = 0
+            solved_rows[row, :n_unknowns] = 0
             continue
-        for j in range(n_solved):
-            lines[SOLUTION, j] = solutions[row, j]
-        value, total = begin_row(
-            first, n, cells, constant, partners, n_solved, has_offset, panel, targets, lines
+        for j in range(n_unknowns):
+            vectors[SOLUTION, j] = solved_rows[row, j]
+        value, total_weight = start_row(
+            first,
+            n,
+            cells,
+            global_offset,
+            opposite_rows,
+            n_unknowns,
+            has_offset,
+            panel,
+            targets,
+            vectors,
         )
-        for j in range(n_solved):
-            penalty[j] = row_ridge[row] * ridge[j]
-            lines[SCALE, j] = 1 / (total * spread[j] + penalty[j])
+        for j in range(n_unknowns):
+            penalty[j] = penalty_scale[row] * ridges[j]
+            vectors[SCALE, j] = 1 / (total_weight * mean_squares[j] + penalty[j])
         for j in range(width):
-            value += np.float64(penalty[j] * lines[SOLUTION, j] * lines[SOLUTION, j])
-            lines[FALL, j] -= penalty[j] * lines[SOLUTION, j]
-            lines[SCALED, j] = lines[SCALE, j] * lines[FALL, j]
-            lines[DIRECTION, j] = lines[SCALED, j]
-        value -= take_steps(n_steps, panel, padded_width(n), zeros, penalty, lines)
+            value += np.float64(penalty[j] * vectors[SOLUTION, j] * vectors[SOLUTION, j])
+            vectors[RESIDUAL, j] -= penalty[j] * vectors[SOLUTION, j]
+            vectors[PRECONDITIONED, j] = vectors[SCALE, j] * vectors[RESIDUAL, j]
+            vectors[DIRECTION, j] = vectors[PRECONDITIONED, j]
+        value -= take_steps(n_steps, panel, padded_width(n), zeros, penalty, vectors)
         if has_offset:
-            bend = total + penalty[last]
-            lines[SOLUTION, last] += lines[FALL, last] / bend
-            value -= np.float64(lines[FALL, last] * lines[FALL, last] / bend)
-        for j in range(n_solved):
-            solutions[row, j] = lines[SOLUTION, j]
+            curvature = total_weight + penalty[last]
+            vectors[SOLUTION, last] += vectors[RESIDUAL, last] / curvature
+            value -= np.float64(vectors[RESIDUAL, last] * vectors[RESIDUAL, last] / curvature)
+        for j in range(n_unknowns):
+            solved_rows[row, j] = vectors[SOLUTION, j]
         minima[row] = value

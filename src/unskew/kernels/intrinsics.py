@@ -1,4 +1,6 @@
-"""Two operations that numba cannot say, as intrinsics. Nothing is checked: callers keep to the bounds."""
+"""Two operations that numba cannot express, as intrinsics. No bounds are checked."""
+
+# ruff: noqa: ARG001 - numba calls every intrinsic with a typing context and all arguments
 
 from __future__ import annotations
 
@@ -14,16 +16,16 @@ from numba.extending import intrinsic
 from unskew.types import IntVector, Scores
 
 LANES = 16
-"""Values compared at once."""
+"""Values that are compared at once."""
 
 I8, I32 = ir.IntType(8), ir.IntType(32)
 
 
-def _count_lanes(typing_context: Any, values: Any, at: Any, score: Any) -> Any:  # noqa: ARG001
-    """#{v > score} and #{v = score} among ``values[at:at + LANES]``, a C-contiguous vector; NaN counts as neither.
+def _count_lanes(typing_context: Any, values: Any, index: Any, score: Any) -> Any:
+    """#{v > score} and #{v = score} among ``values[index:index + LANES]``; NaN counts as neither.
 
-    Written as a loop over lanes, LLVM would make scalar code of it and vectorise the loop around it, which hardly ever runs
-    more than once.
+    ``values`` is a C-contiguous vector. LLVM makes scalar code of a loop over the lanes, and
+    vectorises the loop around it, which rarely runs more than once.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -33,11 +35,11 @@ def _count_lanes(typing_context: Any, values: Any, at: Any, score: Any) -> Any: 
             builder.bitcast(builder.gep(array.data, [arguments[1]]), vector.as_pointer())
         )
         lanes.align = score.bitwidth // 8
-        first = builder.insert_element(ir.Constant(vector, ir.Undefined), arguments[2], I32(0))
-        spread = builder.shuffle_vector(
-            first, first, ir.Constant(ir.VectorType(I32, LANES), [0] * LANES)
+        lane = builder.insert_element(ir.Constant(vector, ir.Undefined), arguments[2], I32(0))
+        broadcast = builder.shuffle_vector(
+            lane, lane, ir.Constant(ir.VectorType(I32, LANES), [0] * LANES)
         )
-        masks = (builder.fcmp_ordered(comparison, lanes, spread) for comparison in (">", "=="))
+        masks = (builder.fcmp_ordered(comparison, lanes, broadcast) for comparison in (">", "=="))
         counts = [
             builder.zext(builder.ctpop(builder.bitcast(mask, ir.IntType(LANES))), I32)
             for mask in masks
@@ -47,8 +49,8 @@ def _count_lanes(typing_context: Any, values: Any, at: Any, score: Any) -> Any: 
     return types.UniTuple(types.int32, 2)(values, types.uint64, score), generate  # type: ignore[no-untyped-call]
 
 
-def _fetch_row(typing_context: Any, rows: Any, at: Any) -> Any:  # noqa: ARG001
-    """Asks for ``rows[at]``, of a C-contiguous matrix, to be in cache when it is written a little later; changes nothing."""
+def _prefetch_for_write(typing_context: Any, rows: Any, index: Any) -> Any:
+    """Load ``rows[index]`` of a C-contiguous matrix into the cache before it is written."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
@@ -61,11 +63,11 @@ def _fetch_row(typing_context: Any, rows: Any, at: Any) -> Any:  # noqa: ARG001
     return types.void(rows, types.int64), generate
 
 
-def prefetch(builder: Any, place: Any, *, to_write: bool) -> None:
-    """Code that asks for the line of the cache around ``place``."""
-    pointer = builder.bitcast(place, I8.as_pointer())
-    kind = ir.FunctionType(ir.VoidType(), [pointer.type, I32, I32, I32])
-    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")  # type: ignore[no-untyped-call]
+def prefetch(builder: Any, address: Any, *, to_write: bool) -> None:
+    """Code that loads the cache line around ``address``."""
+    pointer = builder.bitcast(address, I8.as_pointer())
+    function_type = ir.FunctionType(ir.VoidType(), [pointer.type, I32, I32, I32])
+    function = cgutils.get_or_insert_function(builder.module, function_type, "llvm.prefetch.p0")  # type: ignore[no-untyped-call]
     keep, data = I32(3), I32(1)
     builder.call(function, [pointer, I32(int(to_write)), keep, data])
 
@@ -74,4 +76,4 @@ count_lanes = cast(
     Callable[[Scores, np.uint64, np.floating[Any]], tuple[np.int32, np.int32]],
     intrinsic(_count_lanes),
 )
-fetch_row = cast(Callable[[IntVector, int], None], intrinsic(_fetch_row))
+prefetch_for_write = cast(Callable[[IntVector, int], None], intrinsic(_prefetch_for_write))

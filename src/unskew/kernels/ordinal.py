@@ -1,18 +1,25 @@
-"""The likelihood of ordinal ratings that are logged with chances of their own, and its slopes, user by user.
+"""The log likelihood of ordinal ratings and of which cells are observed, with its gradient.
 
-A cell of user u and item i has the score s = v_u . w_i + a_u + b_i. Cut points k_1 < .. < k_{L-1} of the item part the L levels:
+A cell of user u and item i has the score s = v_u . w_i + a_u + b_i. The cut points of the item,
+k_1 < .. < k_{L-1}, separate the L rating levels:
 
-    P_r = S_r - S_{r-1},    S_k = sigma(x_k),    x_k = (cut_ik - s) / (noise_u noise_i),    S_0 = 0,  S_L = 1.
+    P_r = S_r - S_{r-1},    S_k = sigma(x_k),    x_k = (cut_ik - s) / (noise_u noise_i),
+    S_0 = 0,    S_L = 1.
 
-It is logged with the log odds eta_r = activity_u + popularity_i + e_u . f_i + effect_ur + effect_ir. A logged cell of level y
-adds log P_y + log sigma(eta_y), and one that is not logged, its level summed out,
+The log odds that it is observed are
+
+    eta_r = activity_u + popularity_i + e_u . f_i + effect_ur + effect_ir.
+
+An observed cell of level y adds log P_y + log sigma(eta_y). An unobserved cell, whose level is
+marginalized, adds
 
     b log m,    m = sum_r P_r t_r = t_L - sum_k S_k (t_{k+1} - t_k),    t_r = sigma(-eta_r).
 
-Of the cells that are not logged a user may have every ``step``-th taken, from a place of its own, each for b = ``step`` of them;
-at ``step`` = 1 that is all, and nothing is drawn.
+b is 1 if all unobserved cells of the user are used. In a systematic sample of every b-th cell,
+each stands for b cells.
 
-Loops read no record: the arrays of one are taken out before, since each look into it inside would count references.
+A variable ``by_x`` holds the derivative of the log likelihood (or of m) by x. The arrays of a
+record are read before a loop, because each access inside of it would count references.
 """
 
 from __future__ import annotations
@@ -22,13 +29,19 @@ import math
 import numpy as np
 
 from unskew.kernels.compiling import compiled
-from unskew.kernels.ordinal_lines import Draws, Exponentials, Items, LevelLog, Users
+from unskew.kernels.ordinal_rows import (
+    ItemRows,
+    LevelsByUser,
+    RowExponentials,
+    UnobservedSample,
+    UserRows,
+)
 from unskew.types import IntVector, Matrix, Vector
 
 
 @compiled
-def both_ways(x: float) -> tuple[float, float]:
-    """sigma(x) and sigma(-x), each to its last digit."""
+def sigmoid_of_both_signs(x: float) -> tuple[float, float]:
+    """sigma(x) and sigma(-x), both with full relative precision."""
     small = math.exp(-abs(x))
     large = 1.0 / (1.0 + small)
     return (large, small * large) if x >= 0 else (small * large, large)
@@ -36,13 +49,13 @@ def both_ways(x: float) -> tuple[float, float]:
 
 @compiled
 def sigmoid(x: float) -> float:
-    """1 / (1 + exp(-x))."""
+    """sigma(x) = 1 / (1 + exp(-x))."""
     return 1.0 / (1.0 + math.exp(-x))
 
 
 @compiled
 def dot(left: Matrix, u: int, right: Matrix, i: int) -> float:
-    """left[u] . right[i]."""
+    """The inner product left[u] . right[i]."""
     total = 0.0
     for j in range(left.shape[1]):
         total += left[u, j] * right[i, j]
@@ -50,29 +63,43 @@ def dot(left: Matrix, u: int, right: Matrix, i: int) -> float:
 
 
 @compiled
-def add_product_slopes(
-    slope: float, left: Matrix, u: int, right: Matrix, i: int, by_left: Matrix, by_right: Matrix
+def add_product_gradient(
+    by_product: float,
+    left: Matrix,
+    u: int,
+    right: Matrix,
+    i: int,
+    by_left: Matrix,
+    by_right: Matrix,
 ) -> None:
-    """Pass a slope by left[u] . right[i] on to the two."""
+    """Given the derivative by left[u] . right[i], add the derivatives by left[u] and right[i]."""
     for j in range(left.shape[1]):
-        by_left[u, j] += slope * right[i, j]
-        by_right[i, j] += slope * left[u, j]
+        by_left[u, j] += by_product * right[i, j]
+        by_right[i, j] += by_product * left[u, j]
 
 
 @compiled
-def interval(lower: float, upper: float) -> tuple[float, float, float]:
-    """The logarithm of P between two cut points, and its slopes by them, P taken from above in the upper half for its digits."""
-    up_to_lower, above_lower = both_ways(lower)
-    up_to_upper, above_upper = both_ways(upper)
-    chance = up_to_upper - up_to_lower if lower + upper <= 0 else above_lower - above_upper
-    return math.log(chance), -up_to_lower * above_lower / chance, up_to_upper * above_upper / chance
+def log_interval_probability(lower: float, upper: float) -> tuple[float, float, float]:
+    """log P with P = sigma(upper) - sigma(lower), and its derivatives by lower and upper.
+
+    In the upper half P is computed as sigma(-lower) - sigma(-upper), which is more precise.
+    """
+    up_to_lower, above_lower = sigmoid_of_both_signs(lower)
+    up_to_upper, above_upper = sigmoid_of_both_signs(upper)
+    p = up_to_upper - up_to_lower if lower + upper <= 0 else above_lower - above_upper
+    return math.log(p), -up_to_lower * above_lower / p, up_to_upper * above_upper / p
 
 
 @compiled
 def add_ratings(
-    u: int, log: LevelLog, users: Users, items: Items, known: Exponentials, by: tuple[Users, Items]
+    u: int,
+    log: LevelsByUser,
+    users: UserRows,
+    items: ItemRows,
+    exponentials: RowExponentials,
+    gradient: tuple[UserRows, ItemRows],
 ) -> float:
-    """The sum of log P_y over a user's ratings."""
+    """The sum of log P_y over the ratings of user u."""
     starts, item, levels = log
     user_factors, item_factors, item_offset, cuts = (
         users.factors,
@@ -80,25 +107,25 @@ def add_ratings(
         items.offset,
         items.cuts,
     )
-    own_offset, own_precision, item_precision = (
+    user_offset, user_precision, item_precision = (
         users.offset[u],
-        known.user_precision[u],
-        known.item_precision,
+        exponentials.user_precision[u],
+        exponentials.item_precision,
     )
     by_user_factors, by_item_factors, by_item_offset, by_item_noise = (
-        by[0].factors,
-        by[1].factors,
-        by[1].offset,
-        by[1].noise,
+        gradient[0].factors,
+        gradient[1].factors,
+        gradient[1].offset,
+        gradient[1].noise,
     )
-    by_cuts, by_own_offset, by_own_noise, total = by[1].cuts, 0.0, 0.0, 0.0
+    by_cuts, by_user_offset, by_user_noise, total = gradient[1].cuts, 0.0, 0.0, 0.0
     for cell in range(starts[u], starts[u + 1]):
         i, level = int(item[cell]), int(levels[cell])
-        precision = own_precision * item_precision[i]
-        score = dot(user_factors, u, item_factors, i) + own_offset + item_offset[i]
+        precision = user_precision * item_precision[i]
+        score = dot(user_factors, u, item_factors, i) + user_offset + item_offset[i]
         lower = (cuts[i, level - 1] - score) * precision if level > 0 else -np.inf
         upper = (cuts[i, level] - score) * precision if level < cuts.shape[1] else np.inf
-        value, by_lower, by_upper = interval(lower, upper)
+        value, by_lower, by_upper = log_interval_probability(lower, upper)
         by_noise = 0.0
         if level > 0:
             by_cuts[i, level - 1] += by_lower * precision
@@ -108,50 +135,61 @@ def add_ratings(
             by_noise -= by_upper * upper
         by_score = -(by_lower + by_upper) * precision
         total += value
-        by_own_offset += by_score
-        by_own_noise += by_noise
+        by_user_offset += by_score
+        by_user_noise += by_noise
         by_item_offset[i] += by_score
         by_item_noise[i] += by_noise
-        add_product_slopes(
+        add_product_gradient(
             by_score, user_factors, u, item_factors, i, by_user_factors, by_item_factors
         )
-    by[0].offset[u] += by_own_offset
-    by[0].noise[u] += by_own_noise
+    gradient[0].offset[u] += by_user_offset
+    gradient[0].noise[u] += by_user_noise
     return total
 
 
 @compiled
-def add_choices(
-    u: int, log: LevelLog, users: Users, items: Items, by: tuple[Users, Items]
+def add_observed(
+    u: int,
+    log: LevelsByUser,
+    users: UserRows,
+    items: ItemRows,
+    gradient: tuple[UserRows, ItemRows],
 ) -> float:
-    """The sum of log sigma(eta_y) over a user's ratings."""
+    """The sum of log sigma(eta_y), the log probability of being observed, over u's ratings."""
     starts, item, levels = log
     user_exposure, item_exposure, popularity = users.exposure, items.exposure, items.popularity
     user_effect, item_effect, activity = users.effect, items.effect, users.activity[u]
     by_user_exposure, by_item_exposure, by_popularity = (
-        by[0].exposure,
-        by[1].exposure,
-        by[1].popularity,
+        gradient[0].exposure,
+        gradient[1].exposure,
+        gradient[1].popularity,
     )
-    by_user_effect, by_item_effect, by_activity, total = by[0].effect, by[1].effect, 0.0, 0.0
+    by_user_effect, by_item_effect, by_activity, total = (
+        gradient[0].effect,
+        gradient[1].effect,
+        0.0,
+        0.0,
+    )
     for cell in range(starts[u], starts[u + 1]):
         i, level = int(item[cell]), int(levels[cell])
         shared = activity + popularity[i] + dot(user_exposure, u, item_exposure, i)
-        chance, slope = both_ways(shared + user_effect[u, level] + item_effect[i, level])
-        total += math.log(chance)
-        by_activity += slope
-        by_popularity[i] += slope
-        by_user_effect[u, level] += slope
-        by_item_effect[i, level] += slope
-        add_product_slopes(
-            slope, user_exposure, u, item_exposure, i, by_user_exposure, by_item_exposure
+        p_observed, by_eta = sigmoid_of_both_signs(
+            shared + user_effect[u, level] + item_effect[i, level]
         )
-    by[0].activity[u] += by_activity
+        total += math.log(p_observed)
+        by_activity += by_eta
+        by_popularity[i] += by_eta
+        by_user_effect[u, level] += by_eta
+        by_item_effect[i, level] += by_eta
+        add_product_gradient(
+            by_eta, user_exposure, u, item_exposure, i, by_user_exposure, by_item_exposure
+        )
+    gradient[0].activity[u] += by_activity
     return total
 
 
 @compiled
-def sum_out(
+def marginalize_rating(
     u: int,
     i: int,
     score: float,
@@ -164,36 +202,36 @@ def sum_out(
     by_x: Vector,
     by_eta: Vector,
 ) -> float:
-    """One cell's m; ``x``, and the slopes of m by it and by eta, are filled."""
+    """m of one unobserved cell. Fills ``x`` and the derivatives of m by x and by eta."""
     below, m = 0.0, 0.0
-    stays = 1.0 / (1.0 + odds * user_odds[u, 0] * item_odds[i, 0])
+    p_unobserved = 1.0 / (1.0 + odds * user_odds[u, 0] * item_odds[i, 0])
     for k in range(x.size):
         x[k] = (cuts[i, k] - score) * precision
         up_to = sigmoid(x[k])
-        share = (up_to - below) * stays
-        next_stays = 1.0 / (1.0 + odds * user_odds[u, k + 1] * item_odds[i, k + 1])
-        by_x[k] = up_to * (1.0 - up_to) * (stays - next_stays)
-        by_eta[k] = share * (stays - 1.0)
-        m += share
-        below, stays = up_to, next_stays
-    share = (1.0 - below) * stays
-    by_eta[x.size] = share * (stays - 1.0)
-    return float(m + share)
+        joint = (up_to - below) * p_unobserved
+        next_unobserved = 1.0 / (1.0 + odds * user_odds[u, k + 1] * item_odds[i, k + 1])
+        by_x[k] = up_to * (1.0 - up_to) * (p_unobserved - next_unobserved)
+        by_eta[k] = joint * (p_unobserved - 1.0)
+        m += joint
+        below, p_unobserved = up_to, next_unobserved
+    joint = (1.0 - below) * p_unobserved
+    by_eta[x.size] = joint * (p_unobserved - 1.0)
+    return float(m + joint)
 
 
 @compiled
-def add_unlogged(
+def add_unobserved(
     u: int,
-    log: LevelLog,
-    draws: Draws,
-    users: Users,
-    items: Items,
-    known: Exponentials,
-    by: tuple[Users, Items],
+    log: LevelsByUser,
+    sample: UnobservedSample,
+    users: UserRows,
+    items: ItemRows,
+    exponentials: RowExponentials,
+    gradient: tuple[UserRows, ItemRows],
 ) -> float:
-    """The sum of b log m over those of a user's unlogged cells that are taken."""
+    """The sum of b log m over the sampled unobserved cells of user u."""
     starts, item, _ = log
-    first, end, n_drawn, place = starts[u], starts[u + 1], draws.n_drawn[u], draws.place[u]
+    first, end, n_sampled, phase = starts[u], starts[u + 1], sample.size[u], sample.phase[u]
     user_factors, item_factors, item_offset, cuts = (
         users.factors,
         items.factors,
@@ -201,86 +239,99 @@ def add_unlogged(
         items.cuts,
     )
     user_exposure, item_exposure, popularity = users.exposure, items.exposure, items.popularity
-    own_offset, own_precision, item_precision = (
+    user_offset, user_precision, item_precision = (
         users.offset[u],
-        known.user_precision[u],
-        known.item_precision,
+        exponentials.user_precision[u],
+        exponentials.item_precision,
     )
-    activity, user_odds, item_odds = users.activity[u], known.user_odds, known.item_odds
+    activity, user_odds, item_odds = (
+        users.activity[u],
+        exponentials.user_odds,
+        exponentials.item_odds,
+    )
     by_user_factors, by_item_factors, by_item_offset, by_item_noise = (
-        by[0].factors,
-        by[1].factors,
-        by[1].offset,
-        by[1].noise,
+        gradient[0].factors,
+        gradient[1].factors,
+        gradient[1].offset,
+        gradient[1].noise,
     )
     by_user_exposure, by_item_exposure, by_popularity = (
-        by[0].exposure,
-        by[1].exposure,
-        by[1].popularity,
+        gradient[0].exposure,
+        gradient[1].exposure,
+        gradient[1].popularity,
     )
-    by_user_effect, by_item_effect, by_cuts = by[0].effect, by[1].effect, by[1].cuts
-    by_own_offset, by_own_noise, by_activity, total = 0.0, 0.0, 0.0, 0.0
-    n_cuts, n_unlogged, cell = cuts.shape[1], item_offset.size - (end - first), first
+    by_user_effect, by_item_effect, by_cuts = (
+        gradient[0].effect,
+        gradient[1].effect,
+        gradient[1].cuts,
+    )
+    by_user_offset, by_user_noise, by_activity, total = 0.0, 0.0, 0.0, 0.0
+    n_cuts, n_unobserved, cell = cuts.shape[1], item_offset.size - (end - first), first
     x, by_x, by_eta = np.empty(n_cuts), np.empty(n_cuts), np.empty(n_cuts + 1)
-    step = n_unlogged / n_drawn
-    for k in range(n_drawn):
-        nth = min(int((k + place) * step), n_unlogged - 1)
+    step = n_unobserved / n_sampled
+    for k in range(n_sampled):
+        nth = min(int((k + phase) * step), n_unobserved - 1)
         while cell < end and item[cell] - (cell - first) <= nth:
             cell += 1
         i = nth + cell - first
-        precision = own_precision * item_precision[i]
-        score = dot(user_factors, u, item_factors, i) + own_offset + item_offset[i]
+        precision = user_precision * item_precision[i]
+        score = dot(user_factors, u, item_factors, i) + user_offset + item_offset[i]
         odds = math.exp(activity + popularity[i] + dot(user_exposure, u, item_exposure, i))
-        m = sum_out(u, i, score, precision, odds, cuts, user_odds, item_odds, x, by_x, by_eta)
+        m = marginalize_rating(
+            u, i, score, precision, odds, cuts, user_odds, item_odds, x, by_x, by_eta
+        )
         total += math.log(m)
-        scale, by_score, by_noise, shared = step / m, 0.0, 0.0, 0.0
+        scale, by_score, by_noise, by_shared = step / m, 0.0, 0.0, 0.0
         for j in range(n_cuts):
-            slope = scale * by_x[j]
-            by_noise -= slope * x[j]
-            by_score -= slope * precision
-            by_cuts[i, j] += slope * precision
+            derivative = scale * by_x[j]
+            by_noise -= derivative * x[j]
+            by_score -= derivative * precision
+            by_cuts[i, j] += derivative * precision
         for r in range(n_cuts + 1):
-            slope = scale * by_eta[r]
-            shared += slope
-            by_user_effect[u, r] += slope
-            by_item_effect[i, r] += slope
-        by_own_offset += by_score
-        by_own_noise += by_noise
-        by_activity += shared
+            derivative = scale * by_eta[r]
+            by_shared += derivative
+            by_user_effect[u, r] += derivative
+            by_item_effect[i, r] += derivative
+        by_user_offset += by_score
+        by_user_noise += by_noise
+        by_activity += by_shared
         by_item_offset[i] += by_score
         by_item_noise[i] += by_noise
-        by_popularity[i] += shared
-        add_product_slopes(
+        by_popularity[i] += by_shared
+        add_product_gradient(
             by_score, user_factors, u, item_factors, i, by_user_factors, by_item_factors
         )
-        add_product_slopes(
-            shared, user_exposure, u, item_exposure, i, by_user_exposure, by_item_exposure
+        add_product_gradient(
+            by_shared, user_exposure, u, item_exposure, i, by_user_exposure, by_item_exposure
         )
-    by[0].offset[u] += by_own_offset
-    by[0].noise[u] += by_own_noise
-    by[0].activity[u] += by_activity
+    gradient[0].offset[u] += by_user_offset
+    gradient[0].noise[u] += by_user_noise
+    gradient[0].activity[u] += by_activity
     return float(step * total)
 
 
 @compiled
 def add_likelihood(
     rows: tuple[int, int],
-    log: LevelLog,
-    draws: Draws,
-    users: Users,
-    items: Items,
-    known: Exponentials,
-    selects: bool,
-    by: tuple[Users, Items],
+    log: LevelsByUser,
+    sample: UnobservedSample,
+    users: UserRows,
+    items: ItemRows,
+    exponentials: RowExponentials,
+    has_selection: bool,
+    gradient: tuple[UserRows, ItemRows],
 ) -> float:
-    """The log likelihood of users ``rows[0]`` to ``rows[1]``, of ratings alone without ``selects``; slopes go to ``by``."""
+    """The log likelihood of users ``rows[0]`` to ``rows[1]``; its gradient is added.
+
+    Without ``has_selection`` it is that of the ratings alone.
+    """
     total = 0.0
     for u in range(rows[0], rows[1]):
-        total += add_ratings(u, log, users, items, known, by)
-        if selects:
-            total += add_choices(u, log, users, items, by)
-            if draws.n_drawn[u] > 0:
-                total += add_unlogged(u, log, draws, users, items, known, by)
+        total += add_ratings(u, log, users, items, exponentials, gradient)
+        if has_selection:
+            total += add_observed(u, log, users, items, gradient)
+            if sample.size[u] > 0:
+                total += add_unobserved(u, log, sample, users, items, exponentials, gradient)
     return total
 
 
@@ -288,13 +339,16 @@ def add_likelihood(
 def fill_distribution(
     user: IntVector,
     item: IntVector,
-    users: Users,
-    items: Items,
-    known: Exponentials,
-    selects: bool,
-    shares: Matrix,
+    users: UserRows,
+    items: ItemRows,
+    exponentials: RowExponentials,
+    has_selection: bool,
+    probabilities: Matrix,
 ) -> None:
-    """P_r of each pair; with ``selects`` P_r sigma(-eta_r) over its sum, as of a cell that is not logged."""
+    """P_r of each pair of rows.
+
+    With ``has_selection`` it is that of an unobserved cell: P_r sigma(-eta_r) over its sum.
+    """
     user_factors, item_factors, user_offset, item_offset = (
         users.factors,
         items.factors,
@@ -307,7 +361,7 @@ def fill_distribution(
         users.activity,
         items.popularity,
     )
-    user_precision, item_precision, user_odds, item_odds = known
+    user_precision, item_precision, user_odds, item_odds = exponentials
     cuts, n_cuts = items.cuts, items.cuts.shape[1]
     for row in range(user.size):
         u, i = int(user[row]), int(item[row])
@@ -315,14 +369,16 @@ def fill_distribution(
         score = dot(user_factors, u, item_factors, i) + user_offset[u] + item_offset[i]
         odds = (
             math.exp(activity[u] + popularity[i] + dot(user_exposure, u, item_exposure, i))
-            if selects
+            if has_selection
             else 0.0
         )
         below, total = 0.0, 0.0
         for r in range(n_cuts + 1):
             up_to = sigmoid((cuts[i, r] - score) * precision) if r < n_cuts else 1.0
-            shares[row, r] = (up_to - below) / (1.0 + odds * user_odds[u, r] * item_odds[i, r])
-            total += shares[row, r]
+            probabilities[row, r] = (up_to - below) / (
+                1.0 + odds * user_odds[u, r] * item_odds[i, r]
+            )
+            total += probabilities[row, r]
             below = up_to
         for r in range(n_cuts + 1):
-            shares[row, r] /= total
+            probabilities[row, r] /= total

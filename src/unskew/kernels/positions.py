@@ -1,12 +1,14 @@
-"""Positions of logged cells among all items, from a block of score rows.
+"""Positions of logged cells among all items of their user, from a block of score rows.
 
-Row ``r`` of ``scores`` belongs to one user, whose logged cells are ``cells[starts[r]:starts[r + 1]]``, their columns the same
-slice of ``items``. A cell is its place in the log, so its result is written to ``above[cell]`` and ``equal[cell]``, where
+Row ``r`` of ``scores`` belongs to one user. The logged cells of that user are
+``cells[starts[r]:starts[r + 1]]``, and their columns are the same slice of ``items``. A cell is an
+index into the log, so its result is written to ``above[cell]`` and ``equal[cell]``:
 
-    above = #{j : s_j > s},    equal = #{j : s_j = s}, the cell itself included.
+    above = #{j : s_j > s},    equal = #{j : s_j = s}, including the cell itself.
 
-Rows with a NaN have no order; both kernels stop there and return the row, or -1 when all is well. Infinite scores are
-ordinary. All indices in the inner loops are unsigned, which spares numba the test for negative ones.
+A row with a NaN has no order: both kernels stop there and return the row, or -1 if there is none.
+Infinite scores are allowed. All indices in the inner loops are unsigned, because numba would test
+signed ones for negative values.
 """
 
 from __future__ import annotations
@@ -17,42 +19,45 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.kernels.compiling import compiled
-from unskew.kernels.intrinsics import LANES, count_lanes, fetch_row
+from unskew.kernels.intrinsics import LANES, count_lanes, prefetch_for_write
 from unskew.types import IntVector, Scores
 
 Score: TypeAlias = np.floating[Any]
 Offsets: TypeAlias = npt.NDArray[np.int64]
 Pairs: TypeAlias = npt.NDArray[np.int32]
-Places: TypeAlias = npt.NDArray[np.uint32]
+Indices: TypeAlias = npt.NDArray[np.uint32]
 Buckets: TypeAlias = npt.NDArray[np.uint16]
 
 ITEMS_PER_BUCKET = 4
-"""On average. Fewer leave less to compare inside a bucket, but more buckets to add up."""
+"""The average. Fewer items need fewer comparisons in a bucket, but more buckets to add up."""
 
 FEW_CELLS = 8
-"""Up to so many logged cells in a row, a plain count for each is cheaper than buckets."""
+"""Up to this many logged cells in a row, one count for each is cheaper than buckets."""
 
-CELLS_AHEAD = 64
-"""Cells between asking for the place of one and writing it, while cells are grouped by user."""
+PREFETCH_CELLS = 64
+"""Cells between the prefetch of a slot and its use, while cells are grouped by user."""
 
 FOLD = 4
-"""Parts of an array that are folded onto its maxima at a time, and scores below each of the finer maxima."""
+"""Parts of an array that are folded onto its maxima at a time; scores for each fine maximum."""
 
-CHUNKS_PER_PLACE = 4
-"""Chunks of a row for each of the top places: more make a tighter bound, but a longer search for it."""
+CHUNKS_PER_POSITION = 4
+"""Chunks of a row for each top position: more give a tighter bound, but a longer search."""
 
-MOST_HALVINGS = 24
-"""Of the search for a bound, which is valid from the start and only grows tighter."""
+MAX_HALVINGS = 24
+"""Limit of the search for a bound, which is valid from the start and only gets tighter."""
 
 TOP_BIT = np.uint32(31)
-HOLDS_LOGGED = np.uint32(2**31)
+HAS_LOGGED = np.uint32(2**31)
 ONE = np.uint32(1)
 STEP = np.uint64(LANES)
 
 
 @compiled
 def count_users(user: IntVector, item: IntVector, n_items: int, counts: Offsets) -> int:
-    """counts_u += #{cells of user u}. Returns the first cell whose user or item has no place in the universe, or -1."""
+    """counts_u += #{cells of user u}.
+
+    Returns the first cell whose user or item is outside the universe, or -1.
+    """
     for cell in range(user.size):
         if not (0 <= user[cell] < counts.size and 0 <= item[cell] < n_items):
             return cell
@@ -61,20 +66,21 @@ def count_users(user: IntVector, item: IntVector, n_items: int, counts: Offsets)
 
 
 @compiled
-def place_cells(
-    user: IntVector, item: IntVector, first_cell: int, places: Offsets, logged: Pairs
+def group_cells(
+    user: IntVector, item: IntVector, first_cell: int, next_slot: Offsets, logged: Pairs
 ) -> None:
-    """The scatter of a counting sort: (cell, item) goes to ``logged[places[user]]``, and that place moves on by one.
+    """The scatter of a counting sort: (cell, item) goes to ``logged[next_slot[user]]``.
 
-    ``first_cell`` is where these users and items begin in the log, so that the log can be placed slice by slice.
+    ``first_cell`` is the index in the log of the first of these cells, so the log can be grouped
+    slice by slice.
     """
-    for offset in range(user.size):
-        if offset + CELLS_AHEAD < user.size:
-            fetch_row(logged, places[user[offset + CELLS_AHEAD]])
-        place = places[user[offset]]
-        places[user[offset]] += 1
-        logged[place, 0] = first_cell + offset
-        logged[place, 1] = item[offset]
+    for k in range(user.size):
+        if k + PREFETCH_CELLS < user.size:
+            prefetch_for_write(logged, next_slot[user[k + PREFETCH_CELLS]])
+        slot = next_slot[user[k]]
+        next_slot[user[k]] += 1
+        logged[slot, 0] = first_cell + k
+        logged[slot, 1] = item[k]
 
 
 @compiled
@@ -96,15 +102,17 @@ def exact_positions(
     shared = np.empty(n_items + 1, np.uint32)
     order = np.empty(n_items + LANES, scores.dtype)
     for r in range(scores.shape[0]):
-        row, own = scores[r], slice(starts[r], starts[r + 1])
+        row, row_cells = scores[r], slice(starts[r], starts[r + 1])
         if starts[r + 1] - starts[r] <= FEW_CELLS:
-            has_nan = _count_all(row, cells[own], items[own], above, equal)
+            has_nan = _count_all(row, cells[row_cells], items[row_cells], above, equal)
         else:
-            has_nan = _to_buckets(row, items[own], n_buckets, bucket)
-            n_shared = _tally_buckets(bucket, items[own], tally, shared)
-            _add_up(tally, first, slot)
+            has_nan = _assign_buckets(row, items[row_cells], n_buckets, bucket)
+            n_shared = _tally_buckets(bucket, items[row_cells], tally, shared)
+            _accumulate_buckets(tally, first, slot)
             _sort_by_bucket(row, bucket, shared[:n_shared], tally, slot, order)
-            _count_in_buckets(row, cells[own], items[own], bucket, first, slot, order, above, equal)
+            _count_in_buckets(
+                row, cells[row_cells], items[row_cells], bucket, first, slot, order, above, equal
+            )
         if has_nan:
             return r
     return -1
@@ -120,39 +128,40 @@ def top_positions(
     above: IntVector,
     equal: IntVector,
 ) -> int:
-    """``above`` and ``equal`` of every logged cell with ``above < top``; other cells stay as they are or become exact too.
+    """``above`` and ``equal`` of every logged cell with ``above < top``.
 
-    With L such that at least ``top`` scores reach L, a cell below L has ``above >= top``, and a cell that reaches L is
-    counted among the few that do. Maxima of a few scores each, and maxima of those, lead up to L; the way back down passes
-    only maxima that reach it. Returns the first row with a NaN, or -1.
+    Other cells keep their values or become exact too. If at least ``top`` scores reach a bound L, a
+    cell below L has ``above >= top``, and a cell that reaches L is compared with the few scores
+    that do. Maxima of a few scores, and maxima of those, give L; only scores under maxima that
+    reach L are read again. Returns the first row with a NaN, or -1.
     """
     n_items = scores.shape[1]
     top = min(top, n_items)
-    few_maxima = np.empty(max(1, n_items // FOLD), scores.dtype)
-    maxima = np.empty(min(few_maxima.size, CHUNKS_PER_PLACE * top), scores.dtype)
-    whole, places, finer = (
+    fine_maxima = np.empty(max(1, n_items // FOLD), scores.dtype)
+    maxima = np.empty(min(fine_maxima.size, CHUNKS_PER_POSITION * top), scores.dtype)
+    first_chunk, indices, finer_indices = (
         np.zeros(1, np.uint32),
         np.empty(n_items + 1, np.uint32),
         np.empty(n_items + 1, np.uint32),
     )
-    reaching = np.empty(n_items + LANES, scores.dtype)
+    reaching_scores = np.empty(n_items + LANES, scores.dtype)
     for r in range(scores.shape[0]):
         row = scores[r]
-        if _fold(row, few_maxima):
+        if _fold(row, fine_maxima):
             return r
-        _fold(few_maxima, maxima)
-        bound = _reached_by(maxima, top)
-        chosen = _reaching(maxima, bound, whole, 1, places)
-        chosen = _reaching(few_maxima, bound, chosen, maxima.size, finer)
-        chosen = _reaching(row, bound, chosen, few_maxima.size, places)
-        for place in range(chosen.size):
-            reaching[place] = row[chosen[place]]
-        reaching[chosen.size : chosen.size + LANES] = np.nan
-        for place in range(starts[r], starts[r + 1]):
-            score = row[items[place]]
+        _fold(fine_maxima, maxima)
+        bound = _find_bound(maxima, top)
+        chosen = _find_reaching(maxima, bound, first_chunk, 1, indices)
+        chosen = _find_reaching(fine_maxima, bound, chosen, maxima.size, finer_indices)
+        chosen = _find_reaching(row, bound, chosen, fine_maxima.size, indices)
+        for index in range(chosen.size):
+            reaching_scores[index] = row[chosen[index]]
+        reaching_scores[chosen.size : chosen.size + LANES] = np.nan
+        for index in range(starts[r], starts[r + 1]):
+            score = row[items[index]]
             if score >= bound:
-                above[cells[place]], equal[cells[place]] = _count_between(
-                    reaching, 0, chosen.size, score
+                above[cells[index]], equal[cells[index]] = _count_between(
+                    reaching_scores, 0, chosen.size, score
                 )
     return -1
 
@@ -171,9 +180,9 @@ def _count(values: Scores, score: Score) -> tuple[np.int32, np.int32]:
 def _count_all(
     row: Scores, cells: IntVector, items: IntVector, above: IntVector, equal: IntVector
 ) -> np.bool_:
-    """Counts the whole row for each cell; tells whether the row has a NaN."""
-    for place in range(cells.size):
-        above[cells[place]], equal[cells[place]] = _count(row, row[items[place]])
+    """Count the whole row for each cell; returns whether the row has a NaN."""
+    for index in range(cells.size):
+        above[cells[index]], equal[cells[index]] = _count(row, row[items[index]])
     n_nan = np.int32(0)
     for j in range(row.size):
         n_nan += np.int32(row[j] != row[j])
@@ -182,7 +191,7 @@ def _count_all(
 
 @compiled
 def _finite_range(values: Scores) -> tuple[Score, Score]:
-    """Smallest and largest finite value; (inf, -inf) when there is none."""
+    """The smallest and largest finite value; (inf, -inf) if there is none."""
     inf = values.dtype.type(np.inf)
     low, high = inf, -inf
     for j in range(values.size):
@@ -194,11 +203,12 @@ def _finite_range(values: Scores) -> tuple[Score, Score]:
 
 
 @compiled
-def _to_buckets(row: Scores, items: IntVector, n_buckets: int, bucket: Buckets) -> np.bool_:
-    """bucket_j = floor((high - s_j) / width), s_j cut to the finite range [low, high] of the row's logged scores.
+def _assign_buckets(row: Scores, items: IntVector, n_buckets: int, bucket: Buckets) -> np.bool_:
+    """bucket_j = floor((high - s_j) / width), with s_j clipped to [low, high].
 
-    Rounding keeps the order: a larger score never has a larger bucket. Without a usable width all is one bucket.
-    Tells whether the row has a NaN.
+    [low, high] is the finite range of the logged scores of the row. Rounding keeps the order: a
+    larger score never has a larger bucket. Without a usable width there is one bucket. Returns
+    whether the row has a NaN.
     """
     low, high = _finite_range(row[items])
     per_width = row.dtype.type((n_buckets - 1) / (high - low))
@@ -214,14 +224,15 @@ def _to_buckets(row: Scores, items: IntVector, n_buckets: int, bucket: Buckets) 
 
 
 @compiled
-def _tally_buckets(bucket: Buckets, items: IntVector, tally: Places, shared: Places) -> np.int64:
-    """tally_b = #{j : bucket_j = b}, with the top bit set where a logged item lies in b.
+def _tally_buckets(bucket: Buckets, items: IntVector, tally: Indices, shared: Indices) -> np.int64:
+    """tally_b = #{j : bucket_j = b}, with the top bit set if bucket b has a logged item.
 
-    Items of such buckets are written to ``shared``: only those need to be told apart one by one. Returns how many they are.
+    The items of such buckets are written to ``shared``: only they have to be compared one by one.
+    Returns their number.
     """
     tally[:] = 0
-    for place in range(items.size):
-        tally[bucket[items[place]]] = HOLDS_LOGGED
+    for index in range(items.size):
+        tally[bucket[items[index]]] = HAS_LOGGED
     n_shared = np.uint64(0)
     for j in range(bucket.size):
         count = tally[bucket[j]]
@@ -232,11 +243,14 @@ def _tally_buckets(bucket: Buckets, items: IntVector, tally: Places, shared: Pla
 
 
 @compiled
-def _add_up(tally: Places, first: Places, slot: Places) -> None:
-    """first_b = items in buckets before b, slot_b = shared ones among them; clears the top bits of the tally."""
+def _accumulate_buckets(tally: Indices, first: Indices, slot: Indices) -> None:
+    """first_b = items in buckets before b; slot_b = shared items among them.
+
+    Clears the top bits of the tally.
+    """
     n_items, n_shared = np.uint32(0), np.uint32(0)
     for b in range(tally.size):
-        count = tally[b] & ~HOLDS_LOGGED
+        count = tally[b] & ~HAS_LOGGED
         first[b], slot[b] = n_items, n_shared
         n_items += count
         n_shared += count * (tally[b] >> TOP_BIT)
@@ -246,11 +260,14 @@ def _add_up(tally: Places, first: Places, slot: Places) -> None:
 
 @compiled
 def _sort_by_bucket(
-    row: Scores, bucket: Buckets, shared: Places, tally: Places, slot: Places, order: Scores
+    row: Scores, bucket: Buckets, shared: Indices, tally: Indices, slot: Indices, order: Scores
 ) -> None:
-    """Counting sort of the shared items: bucket b is ``order[slot[b]:slot[b + 1]]``, and all that follows is smaller or NaN."""
-    for place in range(shared.size):
-        j = shared[place]
+    """Counting sort of the shared items: bucket b is ``order[slot[b]:slot[b + 1]]``.
+
+    Everything after it is smaller or NaN.
+    """
+    for index in range(shared.size):
+        j = shared[index]
         b = bucket[j]
         tally[b] -= ONE
         order[slot[b] + tally[b]] = row[j]
@@ -263,43 +280,49 @@ def _count_in_buckets(
     cells: IntVector,
     items: IntVector,
     bucket: Buckets,
-    first: Places,
-    slot: Places,
+    first: Indices,
+    slot: Indices,
     order: Scores,
     above: IntVector,
     equal: IntVector,
 ) -> None:
-    """``above`` = items in earlier buckets + larger ones in its own."""
-    for place in range(cells.size):
-        score, b = row[items[place]], bucket[items[place]]
+    """``above`` = items in earlier buckets + larger items in the same bucket."""
+    for index in range(cells.size):
+        score, b = row[items[index]], bucket[items[index]]
         n_above, n_equal = _count_between(order, slot[b], slot[b + ONE], score)
-        above[cells[place]], equal[cells[place]] = np.int32(first[b]) + n_above, n_equal
+        above[cells[index]], equal[cells[index]] = np.int32(first[b]) + n_above, n_equal
 
 
 @compiled
 def _count_between(
     values: Scores, start: int, stop: int, score: Score
 ) -> tuple[np.int32, np.int32]:
-    """#{v > score} and #{v = score} in ``values[start:stop]``, if the next ``LANES`` values are smaller or NaN."""
+    """#{v > score} and #{v = score} in ``values[start:stop]``.
+
+    The ``LANES`` values after ``stop`` must be smaller or NaN.
+    """
     above, equal = np.int32(0), np.int32(0)
-    at, end = np.uint64(start), np.uint64(stop)
-    while at < end:
-        larger, same = count_lanes(values, at, score)
+    start_lane, end = np.uint64(start), np.uint64(stop)
+    while start_lane < end:
+        larger, same = count_lanes(values, start_lane, score)
         above += larger
         equal += same
-        at += STEP
+        start_lane += STEP
     return above, equal
 
 
 @compiled
-def _larger(one: Score, other: Score) -> Score:
-    """The larger of two; ``other`` where ``one`` is NaN."""
-    return one if one > other else other
+def _maximum(left: Score, right: Score) -> Score:
+    """The larger of two numbers; ``right`` if ``left`` is NaN."""
+    return left if left > right else right
 
 
 @compiled
 def _fold(values: Scores, maxima: Scores) -> np.bool_:
-    """maxima_c = max of v_c, v_{c + C}, v_{c + 2C}, ... for the C chunks of ``values``; tells whether there is a NaN."""
+    """maxima_c = max of v_c, v_{c + C}, v_{c + 2C}, ... for the C chunks of ``values``.
+
+    Returns whether there is a NaN.
+    """
     size = maxima.size
     n_folded = values.size - values.size % (FOLD * size)
     n_nan = np.int32(0)
@@ -308,31 +331,33 @@ def _fold(values: Scores, maxima: Scores) -> np.bool_:
         parts = values[start : start + FOLD * size].reshape(FOLD, size)
         for c in range(size):
             first, second, third, fourth = parts[0, c], parts[1, c], parts[2, c], parts[3, c]
-            maxima[c] = _larger(_larger(first, second), _larger(third, _larger(fourth, maxima[c])))
+            maxima[c] = _maximum(
+                _maximum(first, second), _maximum(third, _maximum(fourth, maxima[c]))
+            )
             n_nan += np.int32((first != first) | (second != second)) + np.int32(
                 (third != third) | (fourth != fourth)
             )
     for start in range(n_folded, values.size, size):
         part = values[start : start + size]
         for c in range(part.size):
-            maxima[c] = _larger(part[c], maxima[c])
+            maxima[c] = _maximum(part[c], maxima[c])
             n_nan += np.int32(part[c] != part[c])
     return n_nan > 0
 
 
 @compiled
-def _reached_by(maxima: Scores, top: int) -> Score:
+def _find_bound(maxima: Scores, top: int) -> Score:
     """A bound L with #{maxima >= L} >= top, by bisection until hardly more than ``top`` reach it.
 
-    The smallest of any ``top`` maxima is such a bound, and the largest is hardly ever one.
+    The smallest of any ``top`` maxima is such a bound, and the largest rarely is.
     """
     low, high = _finite_range(maxima[:top])
-    if _n_reaching(maxima, low) < top:
+    if _count_reaching(maxima, low) < top:
         return maxima.dtype.type(-np.inf)
     half = maxima.dtype.type(0.5)
-    for _ in range(MOST_HALVINGS):
+    for _ in range(MAX_HALVINGS):
         middle = half * low + half * high
-        n_reaching = _n_reaching(maxima, middle)
+        n_reaching = _count_reaching(maxima, middle)
         if n_reaching < top:
             high = middle
         else:
@@ -343,7 +368,7 @@ def _reached_by(maxima: Scores, top: int) -> Score:
 
 
 @compiled
-def _n_reaching(values: Scores, bound: Score) -> np.int32:
+def _count_reaching(values: Scores, bound: Score) -> np.int32:
     n_reaching = np.int32(0)
     for j in range(values.size):
         n_reaching += np.int32(values[j] >= bound)
@@ -351,18 +376,19 @@ def _n_reaching(values: Scores, bound: Score) -> np.int32:
 
 
 @compiled
-def _reaching(
-    values: Scores, bound: Score, chunks: Places, n_chunks: int, places: Places
-) -> Places:
-    """Where the values of some of the ``n_chunks`` chunks reach the bound, written to the front of ``places``.
+def _find_reaching(
+    values: Scores, bound: Score, chunks: Indices, n_chunks: int, indices: Indices
+) -> Indices:
+    """Indices of the values in some of the ``n_chunks`` chunks that reach the bound.
 
-    Chunk c is v_c, v_{c + C}, ... as in :func:`_fold`. A ``range`` with this step would divide for each chunk.
+    They are written to the front of ``indices``. Chunk c is v_c, v_{c + C}, ... as in
+    :func:`_fold`. A ``range`` with this step would divide for each chunk.
     """
     n_reaching, size, step = np.uint64(0), np.uint64(values.size), np.uint64(n_chunks)
-    for place in range(chunks.size):
-        j = np.uint64(chunks[place])
+    for index in range(chunks.size):
+        j = np.uint64(chunks[index])
         while j < size:
-            places[n_reaching] = j
+            indices[n_reaching] = j
             n_reaching += np.uint64(values[j] >= bound)
             j += step
-    return places[:n_reaching]
+    return indices[:n_reaching]

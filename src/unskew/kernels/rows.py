@@ -1,20 +1,22 @@
-"""Weighted ridge regressions, one for each row of a log, and the gradient of what they leave.
+"""Weighted ridge regressions, one for each row of the log, and the gradient of their loss.
 
-A row (a user, say) has cells ``starts[row]`` to ``starts[row + 1]``; each has a partner (an item), a rating, and the square root
-of its weight. Two layouts of a line of numbers, of a width that is a multiple of 8, zeros at the end:
+A row (say, a user) has the cells ``starts[row]`` to ``starts[row + 1]``. Each cell has the code of
+the opposite side (an item), a rating, and the square root of its weight. Kernels read padded
+factor rows in two layouts, see :mod:`unskew.factorization.objective`:
 
-    a partner   [w, 1, b]   with offsets     [w]   without
-    a solution  [v, a, 1]   with offsets     [v]   without
+    opposite row  [w, 1, b]  with offsets     [w]  without
+    solved row    [v, a, 1]  with offsets     [v]  without
 
-so that the product of the two is v . w + a + b, and one is the other's gradient direction. Per row, with x the first ``n_solved``
-entries of the partner's line and t = rating - constant - b,
+Both are padded with zeros to a multiple of 8 columns, and their product is v . w + a + b. With x
+the first ``n_unknowns`` numbers of the opposite row and t = rating - global_offset - b, a row is
 
-    min_z  sum w (t - x . z)^2 + z' C z + s sum_j ridge_j z_j^2,
+    min over z of  sum w (t - x . z)^2  +  z' C z  +  s sum_j ridge_j z_j^2,
 
-with a matrix C that all rows share and an s of each row's own (0 and 1 for a plain ridge).
+where C is shared by all rows and s is the penalty scale of the row (0 and 1 for a plain ridge).
 
-``[x, t]`` scaled by the root of the weight fills a panel; the panel's Gram matrix holds normal matrix, right-hand side and
-sum w t^2 at once, and after elimination its last corner is the minimum itself. Eight rows are eliminated side by side.
+A panel holds ``[x, t]`` times the square root of the weight, one row for each cell. Its Gram matrix
+contains the normal matrix, the right-hand side and sum w t^2. After elimination its last corner is
+the minimum itself. Eight rows are eliminated at the same time, one in each lane of a vector.
 """
 
 from __future__ import annotations
@@ -29,16 +31,16 @@ from unskew.kernels.compiling import compiled
 from unskew.kernels.vectors import (
     BLOCK,
     CACHE_LINE,
-    SIDE_BY_SIDE,
+    N_SYSTEMS,
     add_scaled,
     copy_scaled,
     dot,
     eliminate_lanes,
-    fetch,
     gram_tile,
     has_wide_vectors,
     interleave,
     invert_lanes,
+    prefetch_for_read,
     solve_lanes,
 )
 
@@ -49,18 +51,19 @@ Number: TypeAlias = float | np.floating[Any]
 Entries: TypeAlias = npt.NDArray[Any]
 """Records of :func:`entry_type`."""
 Cells: TypeAlias = tuple[Offsets, Entries]
-"""Where rows start, and the entries of their cells."""
+"""Where rows start, and the records of their cells."""
 
-LARGE = 1 << 20
-"""Bytes from which on lines are pages of their own."""
-PANEL = 96
-"""Cells in a panel: at 20 factors in float32 it stays in the first-level cache."""
-IN_CACHE = 1 << 20
-"""Bytes of lines that stay in the second-level cache."""
-AHEAD = 24
-"""Cells between asking for a line and reading it."""
-PIECE = 1024
-"""Cells whose lines are added up before their sum joins that of the row, so that float32 loses little in long rows."""
+MIN_MAPPED_BYTES = 1 << 20
+"""Bytes from which on padded rows get memory pages of their own."""
+PANEL_CELLS = 96
+"""Cells of a panel: with 20 factors in float32 it stays in the first-level cache."""
+CACHE_BYTES = 1 << 20
+"""Bytes of opposite rows that stay in the second-level cache."""
+PREFETCH_CELLS = 24
+"""Cells between the prefetch of an opposite row and its use."""
+PIECE_CELLS = 1024
+"""Cells that are added up before their sum is added to the row, so that float32
+loses little precision in long rows."""
 
 TILE_4_3, TILE_4_2, TILE_8_1 = (
     gram_tile(4, 256, 256, 256),
@@ -74,10 +77,10 @@ WIDE_6, WIDE_5, WIDE_4 = (
 )
 WIDE_3, WIDE_2 = gram_tile(8, 512, 256), gram_tile(8, 512)
 EDGE_4, EDGE_1 = gram_tile(2, 256, 256, 256, 256), gram_tile(2, 256)
-EDGE = 2
-"""Columns beyond the last whole block that are cheaper line by line than as a block of their own."""
+MAX_EDGE_COLUMNS = 2
+"""Columns beyond the last whole block that are cheaper one by one than as a block."""
 WIDE_FROM = 40 if has_wide_vectors() else 1 << 30
-"""Columns from which on vectors of 512 bits are faster, where there are any."""
+"""Columns from which on vectors of 512 bits are faster, if the processor has them."""
 ONE_PIVOT, FOUR_PIVOTS, TWO_ROWS = (
     eliminate_lanes(1, 1),
     eliminate_lanes(4, 1),
@@ -85,10 +88,13 @@ ONE_PIVOT, FOUR_PIVOTS, TWO_ROWS = (
 )
 
 
-def entry_type(dtype: npt.DTypeLike, n_partners: int) -> np.dtype[np.void]:
-    """A cell's partner, root of its weight, and rating, side by side: a sort that scatters them touches one line, not three."""
-    partner = np.uint16 if n_partners <= 1 << 16 else np.int32
-    return np.dtype([("partner", partner), ("root_weight", dtype), ("rating", dtype)])
+def entry_type(dtype: npt.DTypeLike, n_opposite: int) -> np.dtype[np.void]:
+    """A cell as one record: opposite code, square root of the weight, rating.
+
+    Sorting cells then writes to one cache line for each cell instead of three.
+    """
+    code = np.uint16 if n_opposite <= 1 << 16 else np.int32
+    return np.dtype([("opposite", code), ("root_weight", dtype), ("rating", dtype)])
 
 
 @compiled
@@ -97,24 +103,27 @@ def padded_width(n_columns: int) -> int:
     return -(-n_columns // BLOCK) * BLOCK
 
 
-def lines_of_zeros(n: int, n_columns: int, dtype: npt.DTypeLike) -> Floats:
-    """``n`` lines of the next multiple of 8 columns, at an address that keeps every vector inside one line of the cache.
+def padded_zeros(n: int, n_columns: int, dtype: npt.DTypeLike) -> Floats:
+    """``n`` rows of zeros, padded to a multiple of 8 columns and aligned with cache lines.
 
-    Large ones are pages of their own, which go back to the system when they are dropped: parts of the heap would be cut up by
-    smaller arrays before the next sweep asks for as much again.
+    Large arrays get memory pages of their own, which return to the system when they are freed. On
+    the heap, smaller arrays would fragment that memory before the next sweep needs it again.
     """
-    width, kind = padded_width(n_columns), np.dtype(dtype)
-    size = n * width * kind.itemsize
-    if size >= LARGE:
-        return np.frombuffer(mmap(-1, size, access=ACCESS_COPY), kind).reshape(n, width)
-    raw = np.zeros(size + CACHE_LINE, np.uint8)
-    start = -raw.ctypes.data % CACHE_LINE
-    return raw[start : start + size].view(kind).reshape(n, width)
+    width, number_type = padded_width(n_columns), np.dtype(dtype)
+    size = n * width * number_type.itemsize
+    if size >= MIN_MAPPED_BYTES:
+        return np.frombuffer(mmap(-1, size, access=ACCESS_COPY), number_type).reshape(n, width)
+    buffer = np.zeros(size + CACHE_LINE, np.uint8)
+    start = -buffer.ctypes.data % CACHE_LINE
+    return buffer[start : start + size].view(number_type).reshape(n, width)
 
 
 @compiled
 def find_starts(row: Codes, starts: Offsets) -> None:
-    """Where each row's cells start once they are sorted: ``starts`` has a place more than there are rows, and begins as zeros."""
+    """Where the cells of each row start once they are sorted.
+
+    ``starts`` has one number more than there are rows, and contains zeros at first.
+    """
     for cell in range(row.size):
         starts[row[cell] + 1] += 1
     for k in range(1, starts.size):
@@ -124,20 +133,20 @@ def find_starts(row: Codes, starts: Offsets) -> None:
 @compiled
 def sort_cells(
     row: Codes,
-    partner: Codes,
+    opposite: Codes,
     rating: Floats,
-    propensity: Floats,
+    weight: Floats,
     starts: Offsets,
     entries: Entries,
 ) -> None:
-    """Cells by row, in the order of the log within one: each goes to the next free place of its row."""
+    """Sort cells by row with a counting sort; the cells of a row keep their order."""
     free = starts[:-1].copy()
     for cell in range(row.size):
-        place = free[row[cell]]
-        free[row[cell]] = place + 1
-        entries[place].partner = partner[cell]
-        entries[place].root_weight = np.sqrt(1 / propensity[cell])
-        entries[place].rating = rating[cell]
+        position = free[row[cell]]
+        free[row[cell]] = position + 1
+        entries[position].opposite = opposite[cell]
+        entries[position].root_weight = np.sqrt(weight[cell])
+        entries[position].rating = rating[cell]
 
 
 @compiled
@@ -153,16 +162,25 @@ def add_weights(cells: Cells, totals: Floats) -> None:
 
 @compiled
 def tiled_width(n_columns: int) -> int:
-    """Columns that tiles are made of: all, padded, or without one or two beyond the last whole block."""
-    beyond = n_columns % BLOCK
-    return n_columns - beyond if 0 < beyond <= EDGE < n_columns else padded_width(n_columns)
+    """Columns that are covered by tiles.
+
+    These are all columns, padded to whole blocks; or without the one or two columns beyond the last
+    whole block.
+    """
+    n_beyond = n_columns % BLOCK
+    return (
+        n_columns - n_beyond
+        if 0 < n_beyond <= MAX_EDGE_COLUMNS < n_columns
+        else padded_width(n_columns)
+    )
 
 
 @compiled
 def add_gram(panel: Floats, n: int, lanes: int, width: int, gram: Floats) -> None:
-    """Add panel' panel over the first ``n`` lines, in tiles that stay in registers.
+    """gram += panel' panel over the first ``n`` rows of the panel, in tiles that stay in registers.
 
-    The upper triangle of the first ``width`` columns, and whole rows of those beyond, which :func:`fold_edge` puts in place.
+    This fills the upper triangle of the first ``width`` columns, and whole rows of the columns
+    beyond, which :func:`fold_edge` moves to the upper triangle.
     """
     for top in range(0, width, BLOCK):
         if width >= WIDE_FROM:
@@ -181,7 +199,7 @@ def add_gram(panel: Floats, n: int, lanes: int, width: int, gram: Floats) -> Non
 
 @compiled
 def fold_edge(width: int, n_columns: int, gram: Floats) -> None:
-    """What rows beyond ``width`` hold left of it goes above the diagonal."""
+    """Move the entries of rows beyond ``width`` that lie below the diagonal above it."""
     for row in range(width, n_columns):
         for column in range(width):
             gram[column, row] += gram[row, column]
@@ -190,7 +208,7 @@ def fold_edge(width: int, n_columns: int, gram: Floats) -> None:
 
 @compiled
 def add_tiles(panel: Floats, n: int, lanes: int, top: int, width: int, gram: Floats) -> None:
-    """Eight rows of the Gram matrix, from the diagonal on; ``lanes`` numbers have 256 bits."""
+    """Eight rows of the Gram matrix from the diagonal on; ``lanes`` numbers are 256 bits."""
     left = top
     while width - left >= 3 * lanes:
         TILE_4_3(panel, n, top, left, gram)
@@ -205,7 +223,7 @@ def add_tiles(panel: Floats, n: int, lanes: int, top: int, width: int, gram: Flo
 
 @compiled
 def add_wide_tiles(panel: Floats, n: int, lanes: int, top: int, width: int, gram: Floats) -> None:
-    """The same in vectors of 512 bits, with one of 256 at the end where the columns call for it."""
+    """The same in vectors of 512 bits, with one of 256 bits at the end if needed."""
     left = top
     while width - left >= 6 * lanes:
         WIDE_6(panel, n, top, left, gram)
@@ -224,9 +242,12 @@ def add_wide_tiles(panel: Floats, n: int, lanes: int, top: int, width: int, gram
 
 
 @compiled
-def end_of_fetching(entries: Entries, partners: Floats) -> int:
-    """Up to this cell it pays to ask for the line of the partner ``AHEAD`` cells later: to none, where all lines stay near."""
-    return entries.size - AHEAD if partners.nbytes > IN_CACHE else 0
+def last_prefetch(entries: Entries, opposite_rows: Floats) -> int:
+    """The cell up to which a prefetch of the row ``PREFETCH_CELLS`` cells later pays.
+
+    This is 0 if all opposite rows fit into the cache.
+    """
+    return entries.size - PREFETCH_CELLS if opposite_rows.nbytes > CACHE_BYTES else 0
 
 
 @compiled
@@ -234,20 +255,26 @@ def fill_panel(
     first: int,
     n: int,
     cells: Cells,
-    constant: Number,
-    partners: Floats,
-    n_solved: int,
+    global_offset: Number,
+    opposite_rows: Floats,
+    n_unknowns: int,
     panel: Floats,
 ) -> None:
     """panel[k] = root_weight * [x, t, ...] for the ``n`` cells from ``first`` on."""
     _, entries = cells
-    end = end_of_fetching(entries, partners)
+    end = last_prefetch(entries, opposite_rows)
     for k in range(n):
         if first + k < end:
-            fetch(partners, np.int64(entries[first + k + AHEAD].partner), n_solved + 1)
+            prefetch_for_read(
+                opposite_rows,
+                np.int64(entries[first + k + PREFETCH_CELLS].opposite),
+                n_unknowns + 1,
+            )
         scale = entries[first + k].root_weight
-        copy_scaled(partners, np.int64(entries[first + k].partner), scale, panel, k)
-        panel[k, n_solved] = scale * (entries[first + k].rating - constant) - panel[k, n_solved]
+        copy_scaled(opposite_rows, np.int64(entries[first + k].opposite), scale, panel, k)
+        panel[k, n_unknowns] = (
+            scale * (entries[first + k].rating - global_offset) - panel[k, n_unknowns]
+        )
 
 
 @compiled
@@ -255,93 +282,102 @@ def add_cells(
     first: int,
     end: int,
     cells: Cells,
-    constant: Number,
-    partners: Floats,
-    n_solved: int,
+    global_offset: Number,
+    opposite_rows: Floats,
+    n_unknowns: int,
     lanes: int,
     panel: Floats,
     gram: Floats,
 ) -> None:
-    """The upper triangle of gram += sum w [x, t]' [x, t] over the cells from ``first`` to ``end``."""
-    width = tiled_width(n_solved + 1)
-    for start in range(first, end, PANEL):
-        n = min(PANEL, end - start)
-        fill_panel(start, n, cells, constant, partners, n_solved, panel)
+    """The upper triangle of gram += sum w [x, t]' [x, t] over the cells ``first`` to ``end``."""
+    width = tiled_width(n_unknowns + 1)
+    for start in range(first, end, PANEL_CELLS):
+        n = min(PANEL_CELLS, end - start)
+        fill_panel(start, n, cells, global_offset, opposite_rows, n_unknowns, panel)
         add_gram(panel, n, lanes, width, gram)
-    fold_edge(width, n_solved + 1, gram)
+    fold_edge(width, n_unknowns + 1, gram)
 
 
 @compiled
-def gram_of(
+def compute_gram(
     first: int,
     end: int,
     cells: Cells,
-    constant: Number,
-    partners: Floats,
-    n_solved: int,
+    global_offset: Number,
+    opposite_rows: Floats,
+    n_unknowns: int,
     lanes: int,
 ) -> Floats:
-    """The Gram matrix of a piece of a row, its upper triangle filled."""
-    width = partners.shape[1]
-    panel, gram = np.zeros((PANEL, width), partners.dtype), np.zeros((width, width), partners.dtype)
-    add_cells(first, end, cells, constant, partners, n_solved, lanes, panel, gram)
+    """The upper triangle of the Gram matrix of the cells ``first`` to ``end`` of a row."""
+    width = opposite_rows.shape[1]
+    panel, gram = (
+        np.zeros((PANEL_CELLS, width), opposite_rows.dtype),
+        np.zeros((width, width), opposite_rows.dtype),
+    )
+    add_cells(first, end, cells, global_offset, opposite_rows, n_unknowns, lanes, panel, gram)
     return gram
 
 
 @compiled
-def begin_gram(shared: Floats, gram: Floats) -> None:
-    """The upper triangle of what all rows share, or zeros."""
+def start_gram(shared_gram: Floats, gram: Floats) -> None:
+    """Copy the shared upper triangle to ``gram``, or zeros if there is none."""
     for row in range(gram.shape[0]):
         first = row - row % BLOCK
         gram[row, first:] = 0
-        if shared.size:
+        if shared_gram.size:
             for column in range(first, gram.shape[1]):
-                gram[row, column] = shared[row, column]
+                gram[row, column] = shared_gram[row, column]
 
 
 @compiled
-def put_side_by_side(grams: Floats, n_solved: int, systems: Floats) -> None:
-    """The upper triangles of eight matrices, one under the other, into the lanes of packed lines.
+def interleave_grams(grams: Floats, n_unknowns: int, systems: Floats) -> None:
+    """Copy the upper triangles of eight Gram matrices into the lanes of packed rows.
 
-    Rows come eight columns at a time; what is too much of one is overwritten by the next, and at the end there is room for it.
+    ``grams`` has the matrices below one another. Each copy moves eight columns. Numbers beyond the
+    end of a row are overwritten by the next row, and there is room for them after the last one.
     """
-    for row in range(n_solved + 1):
-        for column in range(row, n_solved + 1, BLOCK):
-            interleave(grams, row, grams.shape[1], column, systems, line_of(row, column, n_solved))
+    for row in range(n_unknowns + 1):
+        for column in range(row, n_unknowns + 1, BLOCK):
+            interleave(
+                grams, row, grams.shape[1], column, systems, packed_index(row, column, n_unknowns)
+            )
 
 
 @compiled
-def line_of(row: int, column: int, n_solved: int) -> int:
-    """The line that holds an entry of the packed upper triangle."""
-    return row * (n_solved + 1) - row * (row - 1) // 2 + column - row
+def packed_index(row: int, column: int, n_unknowns: int) -> int:
+    """The packed row that holds an entry of the upper triangle."""
+    return row * (n_unknowns + 1) - row * (row - 1) // 2 + column - row
 
 
 @compiled
-def eliminate(systems: Floats, n_solved: int, inverses: Floats) -> None:
-    """Gaussian elimination in all lanes at once, four pivots at a time where as many are left, and of two rows."""
-    for first in range(0, n_solved, 4):
-        end = min(first + 4, n_solved)
-        last = end if end == first + 4 else n_solved + 1
+def eliminate(systems: Floats, n_unknowns: int, inverses: Floats) -> None:
+    """Gaussian elimination in all lanes at once.
+
+    Four pivots are handled at a time while there are as many, and two rows at a time.
+    """
+    for first in range(0, n_unknowns, 4):
+        end = min(first + 4, n_unknowns)
+        last = end if end == first + 4 else n_unknowns + 1
         for pivot in range(first, end):
-            invert_lanes(systems, line_of(pivot, pivot, n_solved), inverses, pivot)
+            invert_lanes(systems, packed_index(pivot, pivot, n_unknowns), inverses, pivot)
             for row in range(pivot + 1, last):
-                source = line_of(pivot, row, n_solved)
+                source = packed_index(pivot, row, n_unknowns)
                 ONE_PIVOT(
                     systems,
-                    (line_of(row, row, n_solved),),
+                    (packed_index(row, row, n_unknowns),),
                     (source,),
-                    n_solved + 1 - row,
+                    n_unknowns + 1 - row,
                     inverses,
                     pivot,
                 )
-        for row in range(last, n_solved + 1, 2):
+        for row in range(last, n_unknowns + 1, 2):
             sources = (
-                line_of(first, row, n_solved),
-                line_of(first + 1, row, n_solved),
-                line_of(first + 2, row, n_solved),
-                line_of(first + 3, row, n_solved),
+                packed_index(first, row, n_unknowns),
+                packed_index(first + 1, row, n_unknowns),
+                packed_index(first + 2, row, n_unknowns),
+                packed_index(first + 3, row, n_unknowns),
             )
-            goal, n = line_of(row, row, n_solved), n_solved + 1 - row
+            goal, n = packed_index(row, row, n_unknowns), n_unknowns + 1 - row
             if n > 1:
                 TWO_ROWS(systems, (goal, goal + n), sources, n, inverses, first)
             else:
@@ -349,84 +385,101 @@ def eliminate(systems: Floats, n_solved: int, inverses: Floats) -> None:
 
 
 @compiled
-def solve_side_by_side(systems: Floats, n_solved: int, inverses: Floats, solution: Floats) -> None:
-    """Gaussian elimination and back substitution in all lanes at once; lines are the rows of upper triangles, packed."""
-    eliminate(systems, n_solved, inverses)
-    for row in range(n_solved - 1, -1, -1):
-        right, first = line_of(row, n_solved, n_solved), line_of(row, row + 1, n_solved)
-        solve_lanes(systems, right, first, n_solved - 1 - row, inverses, solution, row)
+def solve_systems(systems: Floats, n_unknowns: int, inverses: Floats, solution: Floats) -> None:
+    """Gaussian elimination and back substitution in all lanes at once.
+
+    ``systems`` holds packed upper triangles: one row for each entry, one lane for each system.
+    """
+    eliminate(systems, n_unknowns, inverses)
+    for row in range(n_unknowns - 1, -1, -1):
+        right, first = (
+            packed_index(row, n_unknowns, n_unknowns),
+            packed_index(row, row + 1, n_unknowns),
+        )
+        solve_lanes(systems, right, first, n_unknowns - 1 - row, inverses, solution, row)
 
 
 @compiled
 def solve_rows(
     rows: tuple[int, int],
     cells: Cells,
-    constant: Number,
-    partners: Floats,
-    shared: Floats,
-    ridge: Floats,
-    row_ridge: Floats,
+    global_offset: Number,
+    opposite_rows: Floats,
+    shared_gram: Floats,
+    ridges: Floats,
+    penalty_scale: Floats,
     lanes: int,
-    sizes: tuple[int, int],
-    solutions: Floats,
+    cell_limits: tuple[int, int],
+    solved_rows: Floats,
     minima: Floats,
 ) -> int:
-    """Solve rows ``rows[0]`` to ``rows[1]``; ``minima`` gets each penalised minimum. Returns a row without a solution, or -1.
+    """Solve the rows ``rows[0]`` to ``rows[1]``; ``minima`` receives their penalised minima.
 
-    ``shared`` is the upper triangle of C, zeros around it, and as wide as a line, or empty where C is 0; ``row_ridge`` has each
-    row's s. Rows of fewer cells than ``sizes[0]`` or more than ``sizes[1]`` are left alone; those without a cell get zeros.
+    ``shared_gram`` is the upper triangle of C, padded with zeros to the width of a padded row, or
+    empty if C is 0. Rows with fewer cells than ``cell_limits[0]`` or more than ``cell_limits[1]``
+    stay as they are; rows without cells become zeros. Returns a row without a unique solution, or
+    -1.
     """
-    starts, (least, most) = cells[0], sizes
-    n_solved, width, dtype = ridge.size, partners.shape[1], partners.dtype
-    n_lines = (n_solved + 1) * (n_solved + 2) // 2
+    starts, (min_cells, max_cells) = cells[0], cell_limits
+    n_unknowns, width, dtype = ridges.size, opposite_rows.shape[1], opposite_rows.dtype
+    n_packed = (n_unknowns + 1) * (n_unknowns + 2) // 2
     panel, grams = (
-        np.zeros((PANEL, width), dtype),
-        np.zeros((SIDE_BY_SIDE * width + 1, width), dtype),
+        np.zeros((PANEL_CELLS, width), dtype),
+        np.zeros((N_SYSTEMS * width + 1, width), dtype),
     )
-    systems = np.empty((n_lines + BLOCK, SIDE_BY_SIDE), dtype)
+    systems = np.empty((n_packed + BLOCK, N_SYSTEMS), dtype)
     inverses, solution = (
-        np.ones((n_solved, SIDE_BY_SIDE), dtype),
-        np.zeros((n_solved, SIDE_BY_SIDE), dtype),
+        np.ones((n_unknowns, N_SYSTEMS), dtype),
+        np.zeros((n_unknowns, N_SYSTEMS), dtype),
     )
-    for batch in range(rows[0], rows[1], SIDE_BY_SIDE):
-        n_rows, n_filled = min(SIDE_BY_SIDE, rows[1] - batch), 0
+    for batch in range(rows[0], rows[1], N_SYSTEMS):
+        n_rows, n_filled = min(N_SYSTEMS, rows[1] - batch), 0
         for lane in range(n_rows):
             first, end = starts[batch + lane], starts[batch + lane + 1]
-            if max(1, least) <= end - first <= most:
+            if max(1, min_cells) <= end - first <= max_cells:
                 n_filled += 1
                 gram = grams[lane * width : (lane + 1) * width]
-                begin_gram(shared, gram)
-                add_cells(first, end, cells, constant, partners, n_solved, lanes, panel, gram)
-                for j in range(n_solved):
-                    gram[j, j] += row_ridge[batch + lane] * ridge[j]
+                start_gram(shared_gram, gram)
+                add_cells(
+                    first, end, cells, global_offset, opposite_rows, n_unknowns, lanes, panel, gram
+                )
+                for j in range(n_unknowns):
+                    gram[j, j] += penalty_scale[batch + lane] * ridges[j]
         if n_filled:
-            put_side_by_side(grams, n_solved, systems)
-            solve_side_by_side(systems, n_solved, inverses, solution)
+            interleave_grams(grams, n_unknowns, systems)
+            solve_systems(systems, n_unknowns, inverses, solution)
         for lane in range(n_rows):
             row = batch + lane
             n_cells = starts[row + 1] - starts[row]
-            if not least <= n_cells <= most:
+            if not min_cells <= n_cells <= max_cells:
                 continue
-            for j in range(n_solved):
+            for j in range(n_unknowns):
                 if not (n_cells == 0 or inverses[j, lane] > 0):
                     return row
-                solutions[row, j] = 0 if n_cells == 0 else solution[j, lane]
-            minima[row] = 0 if n_cells == 0 else systems[n_lines - 1, lane]
+                solved_rows[row, j] = 0 if n_cells == 0 else solution[j, lane]
+            minima[row] = 0 if n_cells == 0 else systems[n_packed - 1, lane]
     return -1
 
 
 @compiled
-def multiply_rows(rows: tuple[int, int], cells: Cells, partners: Floats, products: Floats) -> None:
-    """products[row] += sum over its cells of rating * the partner's line: a sparse matrix times a dense one."""
+def multiply_rows(
+    rows: tuple[int, int], cells: Cells, opposite_rows: Floats, products: Floats
+) -> None:
+    """products[row] += sum over its cells of rating * opposite row: sparse times dense."""
     starts, entries = cells
-    width = partners.shape[1]
-    piece = np.zeros((1, width), partners.dtype)
+    width = opposite_rows.shape[1]
+    piece = np.zeros((1, width), opposite_rows.dtype)
     for row in range(rows[0], rows[1]):
-        for first in range(starts[row], starts[row + 1], PIECE):
+        for first in range(starts[row], starts[row + 1], PIECE_CELLS):
             piece[0] = 0
-            for cell in range(first, min(first + PIECE, starts[row + 1])):
+            for cell in range(first, min(first + PIECE_CELLS, starts[row + 1])):
                 add_scaled(
-                    partners, np.int64(entries[cell].partner), entries[cell].rating, piece, 0, 0
+                    opposite_rows,
+                    np.int64(entries[cell].opposite),
+                    entries[cell].rating,
+                    piece,
+                    0,
+                    0,
                 )
             for j in range(width):
                 products[row, j] += piece[0, j]
@@ -436,48 +489,52 @@ def multiply_rows(rows: tuple[int, int], cells: Cells, partners: Floats, product
 def add_gradient(
     rows: tuple[int, int],
     cells: Cells,
-    constant: Number,
-    partners: Floats,
-    solutions: Floats,
+    global_offset: Number,
+    opposite_rows: Floats,
+    solved_rows: Floats,
     is_absolute: bool,
     gradient: Floats,
 ) -> float:
-    """gradient[partner] += dl/de * -solution, in the layout of a partner. Returns the loss, sum w e^2 or sum w abs(e).
+    """gradient[opposite] += dl/de * -solved row, in the layout of opposite rows.
 
-    A partner's ``b`` gets the plain sum of -dl/de; the place of its 1 gets nothing of use. The subgradient of abs(e) at 0 is 0.
+    Returns the loss, sum w e^2 or sum w abs(e). The column of b receives the sum of -dl/de; the
+    column of 1 receives nothing of use. The subgradient of abs(e) at 0 is 0.
     """
     starts, entries = cells
     loss = 0.0
     for row in range(rows[0], rows[1]):
         for cell in range(starts[row], starts[row + 1]):
-            i = np.int64(entries[cell].partner)
+            i = np.int64(entries[cell].opposite)
             weight = entries[cell].root_weight * entries[cell].root_weight
-            error = entries[cell].rating - constant - dot(solutions, row, partners, i)
-            slope = weight * np.sign(error) if is_absolute else 2 * weight * error
+            error = entries[cell].rating - global_offset - dot(solved_rows, row, opposite_rows, i)
+            derivative = weight * np.sign(error) if is_absolute else 2 * weight * error
             loss += weight * (abs(error) if is_absolute else error * error)
-            add_scaled(solutions, row, -slope, gradient, i, 0)
+            add_scaled(solved_rows, row, -derivative, gradient, i, 0)
     return loss
 
 
 @compiled
-def reweigh(
+def reweight_absolute(
     rows: tuple[int, int],
     cells: Cells,
-    constant: Number,
-    partners: Floats,
-    solutions: Floats,
+    global_offset: Number,
+    opposite_rows: Floats,
+    solved_rows: Floats,
     smallest: Number,
-    reweighed: Entries,
+    reweighted: Entries,
 ) -> None:
-    """New weights w / (2 max(abs(e), smallest)): the parabola above w abs(e) that touches it at the present error."""
+    """New weights w / (2 max(abs(e), smallest)).
+
+    The weighted square is then an upper bound of w abs(e) that is tight at the current error.
+    """
     starts, entries = cells
     for row in range(rows[0], rows[1]):
         for cell in range(starts[row], starts[row + 1]):
             error = abs(
                 entries[cell].rating
-                - constant
-                - dot(solutions, row, partners, np.int64(entries[cell].partner))
+                - global_offset
+                - dot(solved_rows, row, opposite_rows, np.int64(entries[cell].opposite))
             )
-            reweighed[cell].root_weight = entries[cell].root_weight / np.sqrt(
+            reweighted[cell].root_weight = entries[cell].root_weight / np.sqrt(
                 2 * max(error, smallest)
             )

@@ -1,1 +1,1 @@
-"""Likelihood models of ratings and of which ratings are observed."""
+"""Likelihood models of ratings and of which cells are observed."""

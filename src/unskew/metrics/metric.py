@@ -1,65 +1,89 @@
-"""What goes into a metric and what comes out of it."""
+"""What a metric reads and returns, and how metrics are found by name."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from inspect import signature
+from typing import Any, Protocol
 
 import numpy as np
 
-from unskew.errors import BadPredictionError, UniverseError, UsageError
+from unskew.data.checks import is_finite_number
+from unskew.errors import BadPredictionError, UniverseError, UnknownNameError, UsageError
+from unskew.metrics import METRICS
+from unskew.registry import Declaration
 from unskew.types import IntVector, Vector
+
+LARGEST_TOP = 2**31 - 1
 
 
 class CellPositions(Protocol):
-    """Where cells stand among all items of their user, 1 being the best place."""
+    """The positions of cells among all items of their user; 1 is the top."""
 
-    def mean(self, worth: Callable[[Vector], Vector], *, last: int) -> Vector:
-        """The mean of ``worth(place)`` over the places that a cell's tie fills; places beyond ``last`` are worth nothing."""
+    def mean(self, value_at_position: Callable[[Vector], Vector], *, last: int) -> Vector:
+        """The mean of ``value_at_position`` over the positions that tied items share.
+
+        Positions after ``last`` have the value 0.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MetricInput:
-    """Some cells, and what one model says of them. A metric reads what it needs.
+    """Observed cells and the predictions of one model for them. A metric reads what it needs.
 
-    A formula that asks for no more than NumPy's functions of one cell at a time, and for what is below, is a formula for columns
-    of data frames too: :func:`unskew.evaluate_frame` puts expressions where the arrays are.
+    A metric that uses only the methods below and elementwise NumPy functions works on columns of
+    data frames too: :func:`unskew.evaluate_frame` passes expressions instead of arrays.
     """
 
     rating: Vector
     item: IntVector
     scale: Vector
-    """Ratings whose distinct values are the levels there are: those of the log, also where ``rating`` is imputed."""
+    """The ratings of the log; their distinct values are the levels of the rating scale.
+    They differ from ``rating`` if that is imputed."""
     prediction: Vector | None = None
     positions: CellPositions | None = None
     n_items: int | None = None
-    """How many items there are to rank; None where nobody said."""
+    """The number of items to rank; None if unknown."""
+    user: IntVector | None = None
 
     def require_predictions(self) -> Vector:
-        """The predictions, which a rating metric cannot do without."""
+        """The predictions; an error if there are none."""
         if self.prediction is None:
             raise BadPredictionError(
-                "a rating metric needs predicted ratings, and only positions were given."
+                "a rating metric needs predicted ratings, but only positions were passed."
             )
         return self.prediction
 
     def require_positions(self) -> tuple[CellPositions, int]:
-        """Positions and the number of items, which a ranking metric cannot do without."""
+        """The positions and the number of items; an error if one of them is unknown."""
         if self.n_items is None:
             raise UniverseError(
-                "a ranking metric needs the number of all items. Pass universe=(n_users, n_items), "
-                "or universe='log' if the log's own users and items are all there are."
+                "a ranking metric needs the number of all items.",
+                parameter="universe",
+                remedy="Pass `universe=(n_users, n_items)`, or `universe='log'` if the users and "
+                "items of the log are all there are.",
             )
         if self.positions is None:
             raise BadPredictionError(
-                "a ranking metric needs positions among all items, and only predicted ratings were given."
+                "a ranking metric needs positions among all items, but only predicted ratings "
+                "were passed."
             )
         return self.positions, self.n_items
 
+    def require_users(self) -> IntVector:
+        """The user of each cell; an error if users are unknown."""
+        if self.user is None:
+            raise UsageError(
+                "this metric ranks the logged items of each user, which needs the log in memory.",
+                remedy="Build a log with Ratings.from_frame and call evaluate().",
+            )
+        return self.user
+
     def distinct(self) -> Vector:
-        """The distinct ratings of the scale, rising."""
+        """The distinct ratings of the scale in ascending order."""
         return np.unique(self.scale)
 
     def sum_by_item(self, value: Vector) -> Vector:
@@ -68,41 +92,52 @@ class MetricInput:
         return by_item[self.item]
 
     def require_binary(self) -> None:
-        """Refuse ratings other than 0 and 1; imputed ones may be probabilities of 1."""
-        other = ~np.isin(self.scale, (0.0, 1.0))
-        if other.any():
-            raise unclear_relevance(self.scale[other.argmax()])
-        outside = (self.rating < 0) | (self.rating > 1)
-        if outside.any():
+        """Raise an error if ratings are not 0 and 1. Imputed ones may be probabilities of 1."""
+        is_other = ~np.isin(self.scale, (0.0, 1.0))
+        if is_other.any():
+            raise unclear_relevance_error(self.scale[is_other.argmax()])
+        is_outside = (self.rating < 0) | (self.rating > 1)
+        if is_outside.any():
             raise BadPredictionError(
-                f"the log's ratings are 0 and 1, but an imputed one is {self.rating[outside.argmax()]:g}. "
-                "Impute the probability of a 1, in [0, 1]."
+                "the log's ratings are 0 and 1, but an imputed one is "
+                f"{self.rating[is_outside.argmax()]:g}.",
+                parameter="imputation",
+                remedy="Impute the probability of a 1, in [0, 1].",
             )
 
-    def require_relevant(self, least: float) -> None:
-        """Refuse a log without a rating of at least ``least``."""
-        if not (self.scale >= least).any():
-            raise nothing_relevant(self.scale.max(), least)
+    def require_relevant(self, threshold: float) -> None:
+        """Raise an error if the log has no rating of at least ``threshold``."""
+        if not (self.scale >= threshold).any():
+            raise nothing_relevant_error(self.scale.max(), threshold)
 
 
-def unclear_relevance(rating: float) -> UsageError:
-    """That nobody said which ratings are relevant."""
+def unclear_relevance_error(rating: float) -> UsageError:
+    """Ratings are not 0 and 1, and the caller passed no threshold."""
     return UsageError(
-        f"this metric asks which items are relevant, and ratings such as {rating:g} do not say. "
-        "Pass relevant=4, for example, to count ratings of 4 and more."
+        "this metric counts relevant items, but the log has ratings other than 0 and 1, such as "
+        f"{rating:g}.",
+        parameter="relevance_threshold",
+        remedy="Pass `relevance_threshold=4`, for example, if ratings from 4 on are relevant.",
     )
 
 
-def nothing_relevant(largest: float, least: float) -> UsageError:
-    """That a metric divides by the number of relevant cells, and there is none."""
+def nothing_relevant_error(largest: float, threshold: float) -> UsageError:
+    """A metric divides by the number of relevant cells, which is zero."""
     return UsageError(
-        f"no rating is relevant: the largest is {largest:g}, and relevant={least:g} asks for more. Lower it."
+        f"no rating is relevant: the largest is {largest:g}, below the threshold {threshold:g}.",
+        parameter="relevance_threshold",
+        value=threshold,
+        remedy="Lower `relevance_threshold`.",
     )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Delta:
-    """One number a cell. The risk is its mean over all cells, or over the cells that ``base`` picks."""
+    """One number for each cell. The risk is their mean over all cells.
+
+    With a ``base``, the risk is the ratio of the sums of ``value`` and ``base``, or the mean over
+    users of each user's ratio.
+    """
 
     value: Vector
     base: Vector | None = None
@@ -110,28 +145,93 @@ class Delta:
 
 
 class Metric(Protocol):
-    """A delta for each cell."""
+    """Gives each cell a delta. Declare a class with ``METRICS.declare`` to find it by name."""
 
     @property
     def name(self) -> str:
-        """How users call it, such as ``dcg@50``."""
+        """What users type, such as ``dcg@50``."""
         ...
 
     @property
     def higher_is_better(self) -> bool:
-        """A gain rather than a loss."""
+        """Whether it is a gain, not a loss."""
         ...
 
     @property
     def ranks(self) -> bool:
-        """Whether it reads positions rather than predictions."""
+        """Whether it reads positions among all items instead of predictions."""
         ...
 
     @property
     def top(self) -> int | None:
-        """The last position that matters; None where all do."""
+        """The last position that matters; None if all do."""
         ...
 
-    def __call__(self, judged: MetricInput, /) -> Delta:
-        """The deltas."""
-        ...
+    def __call__(self, cells: MetricInput, /) -> Delta: ...
+
+
+def compares_logged_cells(metric: Metric) -> bool:
+    """Whether deltas depend on which other cells were logged, so that weights cannot correct them.
+
+    Such a metric is meaningful only if the cells were drawn uniformly at random.
+    """
+    return bool(getattr(metric, "compares_logged_cells", False))
+
+
+def find_metric(metric: str | Metric, *, relevance_threshold: float | None = None) -> Metric:
+    """The metric with this name, such as ``mse`` or ``dcg@50``; a metric object is returned as is.
+
+    Metrics that need it count ratings of at least ``relevance_threshold`` as relevant.
+    """
+    if not (relevance_threshold is None or is_finite_number(relevance_threshold)):
+        raise UsageError(
+            "`relevance_threshold` must be the least rating that counts as relevant, such as 4; "
+            f"got {relevance_threshold!r}.",
+            parameter="relevance_threshold",
+            value=relevance_threshold,
+        )
+    if not isinstance(metric, str):
+        if isinstance(metric, type) or not (callable(metric) and hasattr(metric, "name")):
+            raise UnknownNameError("metric", metric, metric_names())
+        return metric
+    declaration, top = parse_metric_name(metric)
+    settings: dict[str, Any] = {"top": top, "relevance_threshold": relevance_threshold}
+    accepted = settings.keys() & signature(declaration.target).parameters.keys()
+    return declaration.target(**{name: settings[name] for name in accepted})
+
+
+def parse_metric_name(name: str) -> tuple[Declaration[type[Metric]], int | None]:
+    """The declaration of ``dcg`` and 50 from ``dcg@50``; None in place of 50 from ``dcg``."""
+    stem, has_top, top = name.partition("@")
+    if stem not in METRICS or not re.fullmatch(r"[1-9]\d*" if has_top else "", top):
+        raise UnknownNameError("metric", name, metric_names())
+    declaration = METRICS.find(stem)
+    rule = declaration.traits.get("top", "never")
+    if rule == ("never" if has_top else "always"):
+        raise UnknownNameError("metric", name, metric_names())
+    if len(top) > 10 or (has_top and int(top) > LARGEST_TOP):
+        raise UsageError(
+            f"the metric {name[:40]!r} has too large a number of positions.",
+            parameter="metrics",
+            remedy=f"The largest possible one is {LARGEST_TOP:,}.",
+        )
+    return declaration, int(top) if has_top else None
+
+
+def metric_names() -> tuple[str, ...]:
+    """All names that :func:`find_metric` accepts; ``@k`` stands for any number."""
+    names = []
+    for name, declaration in METRICS.items():
+        rule = declaration.traits.get("top", "never")
+        names += [name] * (rule != "always") + [f"{name}@k"] * (rule != "never")
+    return tuple(names)
+
+
+def metric_label(name: str) -> str:
+    """The label of a metric for tables and axes; the name itself if it is not declared.
+
+    >>> metric_label("dcg@50"), metric_label("my metric")
+    ('DCG@50', 'my metric')
+    """
+    stem, separator, top = name.partition("@")
+    return f"{METRICS[stem].label}{separator}{top}" if stem in METRICS else name

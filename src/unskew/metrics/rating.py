@@ -1,16 +1,18 @@
-"""How far a predicted rating is from the true one."""
+"""Rating metrics: how far a predicted rating is from the true one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
+from unskew.metrics import METRICS
 from unskew.metrics.metric import Delta, MetricInput
 from unskew.types import Vector
 
 MAX_LEVELS = 101
-"""Of a scale of whole numbers, such as 0 to 100."""
+"""The most levels of a scale of whole numbers, such as 0 to 100."""
 
 
 def squared_error(rating: Vector, prediction: Vector) -> Vector:
@@ -25,9 +27,10 @@ def absolute_error(rating: Vector, prediction: Vector) -> Vector:
 
 
 def hit(rating: Vector, prediction: Vector, levels: Vector) -> Vector:
-    """Eq. (4): 1 where the levels nearest to y and to y_hat are one, the lower one if two are equally near. ``levels`` ascend.
+    """Eq. (4): 1 if the same level is nearest to y and to y_hat, else 0.
 
-    A rating of the log is a level; an imputed one is any number.
+    Halfway between two levels, the lower one counts as nearest. ``levels`` are in ascending order.
+    A rating of the log is a level; an imputed rating can be any number.
     """
     middles = (levels[1:] + levels[:-1]) / 2
     return np.where(
@@ -36,7 +39,10 @@ def hit(rating: Vector, prediction: Vector, levels: Vector) -> Vector:
 
 
 def rating_levels(scale: Vector) -> Vector:
-    """The whole numbers from the least to the largest rating where all are whole and few, else the distinct ratings."""
+    """The whole numbers from the smallest to the largest rating, if all are whole and few.
+
+    Otherwise the distinct ratings.
+    """
     distinct = np.unique(scale)
     low, high = distinct[0], distinct[-1]
     if high - low < MAX_LEVELS and (distinct == np.floor(distinct)).all():
@@ -44,45 +50,53 @@ def rating_levels(scale: Vector) -> Vector:
     return distinct
 
 
+@METRICS.declare(
+    "mse", label="MSE", summary="Mean squared error.", traits={"words": "mean squared error"}
+)
 @dataclass(frozen=True, slots=True)
 class SquaredError:
-    """Mean squared error."""
+    """Mean squared error, Eq. (3)."""
 
-    name: str = "mse"
-    higher_is_better: bool = False
-    ranks: bool = False
-    top: None = None
+    name: ClassVar[str] = "mse"
+    higher_is_better: ClassVar[bool] = False
+    ranks: ClassVar[bool] = False
+    top: ClassVar[int | None] = None
 
-    def __call__(self, judged: MetricInput, /) -> Delta:
-        """Eq. (3)."""
-        return Delta(squared_error(judged.rating, judged.require_predictions()))
+    def __call__(self, cells: MetricInput, /) -> Delta:
+        return Delta(squared_error(cells.rating, cells.require_predictions()))
 
 
+@METRICS.declare(
+    "mae", label="MAE", summary="Mean absolute error.", traits={"words": "mean absolute error"}
+)
 @dataclass(frozen=True, slots=True)
 class AbsoluteError:
-    """Mean absolute error."""
+    """Mean absolute error, Eq. (2)."""
 
-    name: str = "mae"
-    higher_is_better: bool = False
-    ranks: bool = False
-    top: None = None
+    name: ClassVar[str] = "mae"
+    higher_is_better: ClassVar[bool] = False
+    ranks: ClassVar[bool] = False
+    top: ClassVar[int | None] = None
 
-    def __call__(self, judged: MetricInput, /) -> Delta:
-        """Eq. (2)."""
-        return Delta(absolute_error(judged.rating, judged.require_predictions()))
+    def __call__(self, cells: MetricInput, /) -> Delta:
+        return Delta(absolute_error(cells.rating, cells.require_predictions()))
 
 
+@METRICS.declare(
+    "accuracy",
+    label="accuracy",
+    summary="Share of cells whose prediction, rounded to the rating scale, is right.",
+    traits={"words": "accuracy"},
+)
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """Share of cells whose prediction, taken to the nearest level of the log's rating scale, is right."""
+    """Share of predictions that are right when rounded to the nearest level, Eq. (4)."""
 
-    name: str = "accuracy"
-    higher_is_better: bool = True
-    ranks: bool = False
-    top: None = None
+    name: ClassVar[str] = "accuracy"
+    higher_is_better: ClassVar[bool] = True
+    ranks: ClassVar[bool] = False
+    top: ClassVar[int | None] = None
 
-    def __call__(self, judged: MetricInput, /) -> Delta:
-        """Eq. (4)."""
-        return Delta(
-            hit(judged.rating, judged.require_predictions(), rating_levels(judged.distinct()))
-        )
+    def __call__(self, cells: MetricInput, /) -> Delta:
+        levels = rating_levels(cells.distinct())
+        return Delta(hit(cells.rating, cells.require_predictions(), levels))

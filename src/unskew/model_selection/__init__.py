@@ -1,1 +1,1 @@
-"""Choosing settings by propensity-scaled cross-validation."""
+"""Choosing settings and comparing learners: folds, cross-validation, random tests."""

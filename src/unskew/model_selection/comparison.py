@@ -1,54 +1,47 @@
-"""Learners against one another, on a test that was drawn uniformly at random."""
+"""``compare_learners``: learners on a test set that was drawn uniformly at random."""
 
 from __future__ import annotations
 
-import json
 import math
-import re
 import time
-import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from copy import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from scipy import special
 
-from unskew.data.checks import whole_number
-from unskew.data.frames import make_frame
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings
-from unskew.data.result import describe_json
-from unskew.errors import PropensityWarning, UnknownNameError, UsageError
-from unskew.evaluation.arguments import require_level
-from unskew.evaluation.random_test import (
-    EmptyUsers,
-    Judgement,
-    auc,
-    estimate_of,
-    mean_of,
-    ndcg,
-    relevant_cells,
-    scores_of,
-    user_auc,
+from unskew.data.result import Result
+from unskew.errors import BadPredictionError, UnknownNameError, UsageError
+from unskew.evaluation.arguments import find_metrics, require_level
+from unskew.evaluation.random_test import compute_test_delta, estimate_on_test
+from unskew.metrics.metric import Delta, Metric
+from unskew.metrics.ranking import EmptyUsers
+from unskew.model_selection.folds import RandomState
+from unskew.model_selection.search import (
+    CrossValidation,
+    count_unconverged,
+    cross_validate,
+    recorded_warnings,
+    repeat_warnings,
 )
-from unskew.metrics.rating import absolute_error, squared_error
-from unskew.model_selection.search import CrossValidation, cross_validate
 from unskew.models.matrix_factorization import MatrixFactorization
-from unskew.plugins import load_report_function
 from unskew.progress import Track, no_progress, progress_bar
+from unskew.settings import WholeNumber, check_random_state, unfitted_copy
 from unskew.tables import count_noun, html_table, text_table
 from unskew.types import Vector
 
-Judge: TypeAlias = Callable[[Ratings, Vector], Judgement]
 Row: TypeAlias = dict[str, Any]
+DeltasByTest: TypeAlias = dict[str, dict[str, Delta]]
+"""By name of the test, then by name of the metric."""
 LOG_MEAN, BEST_CONSTANT, NO_OFFSETS = "mean of the log", "best constant", "naive, no offsets"
 ADDED = (LOG_MEAN, BEST_CONSTANT, NO_OFFSETS)
-"""Rows of every table; no learner may take their names."""
+"""Rows of every table; a learner cannot have these names."""
+SEARCH_METRICS = ("mse", "mae")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,13 +50,16 @@ class Learner:
 
     model: Any
     grid: Mapping[str, Sequence[Any]] | None = None
-    """Values of settings, of which cross-validation on the training log chooses; None fits the model as it is."""
+    """Values of settings to choose from by cross-validation on the log; None fits ``model``
+    with the settings that it has."""
     is_naive: bool = False
-    """Whether it is fitted, and chosen, without propensities."""
+    """Whether it is fitted, and its settings chosen, without propensities."""
     propensities: Any = None
-    """Its own, in place of those of the comparison: a matrix, say, where a learner needs all cells."""
+    """Used instead of those of the comparison: a matrix, for example, for a learner that needs
+    the propensities of all cells."""
     tuned_as: Any = None
-    """The model that the grid is tried with, where folds cannot give ``model`` what it needs; both have these settings."""
+    """The model that cross-validation fits, if folds cannot provide what ``model`` needs. It must
+    have the settings of the grid."""
 
 
 NO_OFFSETS_LEARNER = Learner(
@@ -71,72 +67,64 @@ NO_OFFSETS_LEARNER = Learner(
     {"n_factors": (5, 20), "l2": (0.2, 1.0, 5.0, 25.0)},
     is_naive=True,
 )
-"""Shrinks towards 0, and tests have lower ratings than logs: without propensities it is hard to beat, and always in the table."""
+"""A strong baseline without propensities, part of every table: it shrinks predictions towards 0,
+and the ratings of random tests are lower than those of logs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class LearnerComparison:
-    """What :func:`compare_learners` found: a row for each test, metric and learner."""
+class LearnerComparison(Result):
+    """The result of :func:`compare_learners`: a row for each test, metric and learner."""
 
+    kind: ClassVar[str] = "learners"
     rows: Sequence[Mapping[str, Any]]
     reference: str
-    n_seeds: int
+    n_repeats: int
     level: float
     n_seen: Mapping[str, int] = field(default_factory=dict)
     """By test: how many of its cells are in the training log, too."""
     models: Mapping[str, Any] = field(default_factory=dict)
-    """By learner: the model of the first seed, fitted to the whole log."""
+    """By learner: the model of the first repetition, fitted to the whole log."""
+    backend: str | None = None
 
     def row(self, learner: str, *, metric: str, test: str = "test") -> Mapping[str, Any]:
-        """One row."""
+        """The row of one learner, metric and test."""
         for row in self.rows:
             if (row["learner"], row["metric"], row["test"]) == (learner, metric, test):
                 return row
-        known = dict.fromkeys(
+        valid = dict.fromkeys(
             f"{row['learner']}, {row['metric']}, {row['test']}" for row in self.rows
         )
-        raise UnknownNameError("row", f"{learner}, {metric}, {test}", known)
+        raise UnknownNameError("row", f"{learner}, {metric}, {test}", valid)
 
     def to_columns(self) -> dict[str, list[Any]]:
-        """The rows, column by column; what was chosen is text."""
+        """The rows by columns; the chosen settings are text."""
         return {name: [row[name] for row in self.rows] for name in self.rows[0]}
 
-    def to_frame(self, backend: str | None = None) -> Any:
-        """The table as a data frame."""
-        return make_frame(self.to_columns(), backend)
-
-    def to_json(self) -> str:
-        """The table, and how it was made."""
-        made = {
+    def to_record(self) -> dict[str, Any]:
+        """The table, and how it was computed."""
+        return {
             "reference": self.reference,
-            "seeds": self.n_seeds,
+            "n_repeats": self.n_repeats,
             "level": self.level,
             "n_seen": dict(self.n_seen),
+            "rows": [dict(row) for row in self.rows],
         }
-        return json.dumps(
-            describe_json("learners") | made | {"rows": [dict(row) for row in self.rows]}
-        )
-
-    def to_html(self, path: str | Path) -> Path:
-        """One page for people, without links to anything."""
-        page: Path = load_report_function("write_page")(self.to_json(), path)
-        return page
 
     def __repr__(self) -> str:
-        return f"{text_table(self._shown())}\n{self._footer()}"
+        return f"{text_table(self._shown_columns())}\n{self._footer()}"
 
     def _repr_html_(self) -> str:
-        return f"{html_table(self._shown())}<p>{self._footer()}</p>"
+        return f"{html_table(self._shown_columns())}<p>{self._footer()}</p>"
 
-    def _shown(self) -> dict[str, list[Any]]:
+    def _shown_columns(self) -> dict[str, list[Any]]:
         columns = self.to_columns()
-        dropped = {"std_error", "seed_low", "seed_high", "p_value"} | (
-            {"test"} if len(set(columns["test"])) == 1 else set()
-        )
+        hidden = {"std_error", "repeat_low", "repeat_high", "p_value"}
+        if len(set(columns["test"])) == 1:
+            hidden.add("test")
         return {
             name: ["" if value is None else value for value in values]
             for name, values in columns.items()
-            if name not in dropped
+            if name not in hidden
         }
 
     def _footer(self) -> str:
@@ -146,20 +134,22 @@ class LearnerComparison:
             if n
         )
         return (
-            f"{count_noun(self.n_seeds, 'seed')}; {self.level:.0%} intervals of the mean over seeds, users of the test being the "
-            f"sample; difference to {self.reference!r} paired by user, p by Holm; seconds a seed, with the search{seen}"
+            f"means over {count_noun(self.n_repeats, 'repetition')}; {self.level:.0%} intervals "
+            f"with test users as the sample; difference to {self.reference!r} paired by user, "
+            f"p-values adjusted by Holm; seconds per repetition, with the search{seen}"
         )
 
 
 def compare_learners(
     log: Ratings,
-    test: Ratings | Mapping[str, Ratings],
     learners: Mapping[str, Any],
-    propensities: PropensitiesLike | None = None,
     *,
-    seeds: int = 10,
+    test: Ratings | Mapping[str, Ratings],
+    propensities: PropensitiesLike | None = None,
+    n_repeats: int = 10,
+    random_state: RandomState = 0,
     metrics: Sequence[str] = ("mse", "mae"),
-    relevant: float | None = None,
+    relevance_threshold: float | None = None,
     empty_users: EmptyUsers = "drop",
     reference: str | None = None,
     n_folds: int = 4,
@@ -168,298 +158,324 @@ def compare_learners(
     n_threads: int | None = None,
     verbose: bool = False,
 ) -> LearnerComparison:
-    """Fit every learner to the log once a seed, and judge them all on a test that was drawn uniformly at random.
+    """Fit every learner to the log, and evaluate all on a test that was drawn uniformly at random.
 
     Parameters
     ----------
-    log, propensities
-        What is learned from. Settings are chosen on the log alone.
-    test
-        What is judged on, or several tests by name: with and without cells that are in the log too, say.
+    log
+        The training ratings. Settings are chosen with these alone.
     learners
-        By name: a model; ``(model, grid)``, whose settings are then chosen anew for each seed by cross-validation on the log; or
-        a :class:`Learner`, which says more. The mean of the log, the best constant (which knows the test) and the naive
-        factorisation without offsets are always added.
-    seeds
-        How many: of folds, and of where fits start.
+        By name: a model; ``(model, grid)``, whose settings are chosen by cross-validation on the
+        log, in every repetition; or a :class:`Learner`. The mean of the log, the best constant
+        (computed from the test) and the naive factorisation without offsets are always added.
+    test
+        The ratings to evaluate on, or several tests by name.
+    propensities
+        Of the log.
+    n_repeats
+        How often everything is repeated, with different folds and different starts of the fits.
+    random_state
+        Seed of the first repetition, the following ones use the numbers above; or a generator.
     metrics
-        ``mse mae``, and with ``relevant``, ratings from which on cells are relevant, ``auc user_auc ndcg@k`` of the test items.
+        ``mse``, ``mae``, and with ``relevance_threshold`` also ``auc``, ``user_auc`` and
+        ``ndcg@k`` of the test items.
+    relevance_threshold
+        Ratings of at least this are relevant.
     empty_users
-        What a user without a relevant test item counts in ``ndcg@k``: ``"drop"``, ``"one"`` or ``"zero"``.
+        The ``ndcg@k`` of a user without a relevant test item: ``"one"``, ``"zero"``, or
+        ``"drop"`` to ignore such users.
     reference
         The learner that the others are compared with; by default the first.
     n_folds, estimator
-        Of the cross-validation, which judges by the first metric if that is a loss, else by mse.
+        Of the cross-validation. Its metric is the first of ``metrics`` if that is ``mse`` or
+        ``mae``, else ``mse``.
     level
         Confidence level of the intervals.
+    n_threads, verbose
+        See :func:`cross_validate`.
 
-    The mean over seeds has an interval over seeds (``seed_low`` to ``seed_high``, Student's t) and one over users (``ci_low`` to
-    ``ci_high``), for which every user's loss is first averaged over seeds; so is the difference, which is paired by user.
-    ``p_holm`` allows for the number of learners that are compared. ``cross_validated`` is the risk by which settings were chosen,
-    from the log alone: among learners with the same propensities it says which one to take, before anybody looks at a test.
+    Returns
+    -------
+    LearnerComparison
+        A table with a row for each test, metric and learner.
+
+    Notes
+    -----
+    The mean over repetitions has an interval over repetitions (``repeat_low`` to ``repeat_high``,
+    Student's t) and one over users (``ci_low`` to ``ci_high``). For the latter, and for the
+    difference to the reference, each user's loss is first averaged over repetitions. ``p_holm`` is
+    adjusted for the number of learners. ``cv_score`` is the risk by which settings were chosen,
+    estimated from the log alone. It can be used to choose among learners with the same
+    propensities without a test.
     """
-    whole_number("seeds", seeds, least=1)
+    WholeNumber(least=1)("n_repeats", n_repeats)
+    check_random_state("random_state", random_state)
     require_level(level)
-    judges = {name: _judge(name, relevant, empty_users) for name in _some("metrics", metrics)}
-    tests = (
-        {"test": test}
-        if isinstance(test, Ratings)
-        else {name: test[name] for name in _some("tests", test)}
-    )
+    chosen = _find_test_metrics(metrics, relevance_threshold, empty_users)
+    tests = {"test": test} if isinstance(test, Ratings) else dict(test)
+    if not tests:
+        raise UsageError("`test` is empty.", parameter="test", remedy="Pass at least one test.")
+    constants = _constant_deltas(log, tests, chosen)
     contenders = _contenders(learners)
-    chosen_reference = next(iter(contenders)) if reference is None else reference
-    if chosen_reference not in contenders:
-        raise UnknownNameError("reference", chosen_reference, contenders)
-    loss = metrics[0] if metrics[0] in ERRORS else "mse"
+    first = next(iter(contenders)) if reference is None else reference
+    if first not in contenders:
+        raise UnknownNameError("reference", first, contenders)
     search = partial(
-        cross_validate, n_folds=n_folds, estimator=estimator, metric=loss, n_threads=n_threads
+        cross_validate,
+        n_folds=n_folds,
+        estimator=estimator,
+        metric=chosen[0].name if chosen[0].name in SEARCH_METRICS else "mse",
+        n_threads=n_threads,
     )
-    jobs = [(name, seed) for name in contenders for seed in range(seeds)]
+    seeds = _seeds(random_state, n_repeats)
+    jobs = [(name, seed) for name in contenders for seed in seeds]
     track: Track = progress_bar if verbose else no_progress
-    fits: dict[str, list[_Fit]] = {name: [] for name in contenders}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PropensityWarning)
-        for name, seed in track(jobs, label="learners", total=len(jobs)):
-            fits[name].append(_fit(contenders[name], log, propensities, seed, search, tests))
+    fits: dict[str, list[_LearnerFit]] = {name: [] for name in contenders}
+    n_unconverged, all_caught = 0, []
+    for name, seed in track(jobs, label="learners", total=len(jobs)):
+        with recorded_warnings() as caught:
+            fit = _fit_learner(contenders[name], log, propensities, seed, search)
+            fits[name].append(fit.with_deltas(tests, chosen))
+        n_unconverged += count_unconverged(caught) > 0
+        all_caught += caught
+    repeat_warnings(
+        all_caught,
+        n_unconverged=n_unconverged,
+        n_fits=len(jobs),
+        fits="fits (with the search for settings)",
+    )
     rows = [
         row
-        for place, each in tests.items()
-        for metric, judge in judges.items()
+        for test_name, ratings in tests.items()
+        for metric in chosen
         for row in _rows(
-            place,
-            metric,
-            _Scored.of(log, each, place, metric, judge, fits),
-            chosen_reference,
-            level,
+            {"test": test_name, "metric": metric.name}, ratings, fits, constants, first, level
         )
     ]
-    models = {name: made[0].model for name, made in fits.items()}
-    n_seen = {name: models[NO_OFFSETS].n_seen(each) for name, each in tests.items()}
-    return LearnerComparison(rows, chosen_reference, seeds, level, n_seen, models)
+    models = {name: of_learner[0].model for name, of_learner in fits.items()}
+    n_seen = {name: models[NO_OFFSETS].count_seen(ratings) for name, ratings in tests.items()}
+    return LearnerComparison(rows, first, n_repeats, level, n_seen, models, log.backend)
 
 
-ERRORS: Mapping[str, Callable[[Vector, Vector], Vector]] = {
-    "mse": squared_error,
-    "mae": absolute_error,
-}
-BEST: Mapping[str, Callable[[Vector], float]] = {
-    "mse": lambda rating: float(rating.mean()),
-    "mae": lambda rating: float(np.median(rating)),
-}
+def _seeds(random_state: RandomState, n_repeats: int) -> list[int]:
+    """A seed for each repetition."""
+    if isinstance(random_state, int):
+        return [random_state + number for number in range(n_repeats)]
+    seeds: list[int] = np.random.default_rng(random_state).integers(2**31, size=n_repeats).tolist()
+    return seeds
 
 
-def _judge(name: str, relevant: float | None, empty_users: EmptyUsers) -> Judge:
-    if name in ERRORS:
-        return lambda test, score: mean_of(test, ERRORS[name](test.rating, score))
-    top = re.fullmatch(r"ndcg@([1-9]\d{0,8})", name)
-    if name not in ("auc", "user_auc") and top is None:
-        raise UnknownNameError("metric of a test", name, (*ERRORS, "auc", "user_auc", "ndcg@k"))
-    if relevant is None:
-        raise UsageError(
-            f"{name} asks which test items are relevant: pass relevant=4, for example, to count ratings of 4 and more."
+def _find_test_metrics(
+    names: Sequence[str], relevance_threshold: float | None, empty_users: EmptyUsers
+) -> list[Metric]:
+    metrics = find_metrics(names, relevance_threshold=relevance_threshold)
+    for metric in metrics:
+        if metric.ranks:
+            raise UsageError(
+                f"{metric.name!r} needs positions among all items, but a test has only some.",
+                parameter="metrics",
+                value=metric.name,
+                remedy="Use a rating metric, auc, user_auc or ndcg@k.",
+            )
+    return [
+        replace(metric, empty_users=empty_users) if hasattr(metric, "empty_users") else metric  # type: ignore[type-var]
+        for metric in metrics
+    ]
+
+
+def _compute_deltas(
+    predictions: Vector, test: Ratings, metrics: Sequence[Metric]
+) -> dict[str, Delta]:
+    """The delta of every metric, by name."""
+    return {metric.name: compute_test_delta(test, metric, predictions) for metric in metrics}
+
+
+def _constant_deltas(
+    log: Ratings, tests: Mapping[str, Ratings], metrics: Sequence[Metric]
+) -> dict[str, DeltasByTest]:
+    """The deltas of the two constants. The best one is the median for mae, else the mean."""
+    constants: dict[str, DeltasByTest] = {LOG_MEAN: {}, BEST_CONSTANT: {}}
+    for name, test in tests.items():
+        size, mean = len(test), float(log.rating.mean())
+        constants[LOG_MEAN][name] = _compute_deltas(np.full(size, mean), test, metrics)
+        constants[BEST_CONSTANT][name] = {}
+        for metric in metrics:
+            best = np.median(test.rating) if metric.name == "mae" else test.rating.mean()
+            deltas = _compute_deltas(np.full(size, float(best)), test, [metric])
+            constants[BEST_CONSTANT][name] |= deltas
+    return constants
+
+
+def _predict(model: Any, test: Ratings) -> Vector:
+    predictions: Vector = np.asarray(
+        model.predict(test.users[test.user], test.items[test.item]), dtype=np.float64
+    )
+    if predictions.shape != (len(test),) or not np.isfinite(predictions).all():
+        raise BadPredictionError(
+            f"{model!r} must predict a finite number for each of {len(test)} test cells; it "
+            f"returned {int(np.isfinite(predictions).sum())} in an array of shape "
+            f"{predictions.shape}."
         )
-    if top is not None:
-        k = int(top[1])
-        return lambda test, score: ndcg(
-            test, score, relevant_cells(test, relevant), k=k, empty_users=empty_users
-        )
-    area = {"auc": auc, "user_auc": user_auc}[name]
-    return lambda test, score: area(test, score, relevant_cells(test, relevant))
-
-
-def _some(what: str, names: Collection[str]) -> Collection[str]:
-    if not names:
-        raise UsageError(f"there are no {what}: name at least one.")
-    return names
+    return predictions
 
 
 def _contenders(learners: Mapping[str, Any]) -> dict[str, Learner]:
-    taken = [name for name in learners if name in ADDED]
-    if taken:
-        raise UsageError(f"{taken[0]!r} is a row of every table. Call the learner something else.")
-    return {name: _learner(given) for name, given in learners.items()} | {
-        NO_OFFSETS: NO_OFFSETS_LEARNER
-    }
+    for name in ADDED:
+        if name in learners:
+            raise UsageError(
+                f"{name!r} is a row of every table.",
+                parameter="learners",
+                value=name,
+                remedy="Give the learner another name.",
+            )
+    contenders = {name: _as_learner(learner) for name, learner in learners.items()}
+    return contenders | {NO_OFFSETS: NO_OFFSETS_LEARNER}
 
 
-def _learner(given: Any) -> Learner:
-    if isinstance(given, Learner):
-        return given
-    if isinstance(given, tuple):
-        return Learner(*given)
-    return Learner(given)
+def _as_learner(learner: Any) -> Learner:
+    if isinstance(learner, Learner):
+        return learner
+    return Learner(*learner) if isinstance(learner, tuple) else Learner(learner)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Fit:
-    """One learner of one seed, and what it says of every test."""
+class _LearnerFit:
+    """One learner, fitted in one repetition."""
 
     model: Any
     chosen: Row
-    promised: float | None
-    """The risk by which cross-validation chose."""
+    cv_score: float | None
+    """The score by which cross-validation chose the settings."""
     seconds: float
-    scores: Mapping[str, Vector]
+    deltas: DeltasByTest = field(default_factory=dict)
+
+    def with_deltas(self, tests: Mapping[str, Ratings], metrics: Sequence[Metric]) -> _LearnerFit:
+        """The same with the deltas of its predictions for the tests."""
+        deltas = {
+            name: _compute_deltas(_predict(self.model, test), test, metrics)
+            for name, test in tests.items()
+        }
+        return replace(self, deltas=deltas)
 
 
-def _fit(
+def _fit_learner(
     learner: Learner,
     log: Ratings,
-    given: PropensitiesLike | None,
+    propensities: PropensitiesLike | None,
     seed: int,
     search: Callable[..., CrossValidation],
-    tests: Mapping[str, Ratings],
-) -> _Fit:
-    began = time.perf_counter()
-    propensities = (
-        None
-        if learner.is_naive
-        else given
-        if learner.propensities is None
-        else learner.propensities
+) -> _LearnerFit:
+    start = time.perf_counter()
+    of_learner = propensities if learner.propensities is None else learner.propensities
+    if learner.is_naive:
+        of_learner = None
+    model = _with_seed(learner.model, seed)
+    if not learner.grid:
+        fitted = model.fit(log, of_learner)
+        return _LearnerFit(fitted, {}, None, time.perf_counter() - start)
+    has_stand_in = learner.tuned_as is not None
+    choice = search(
+        _with_seed(learner.tuned_as, seed) if has_stand_in else model,
+        log,
+        propensities=propensities if has_stand_in else of_learner,
+        grid=learner.grid,
+        random_state=seed,
+        refit=not has_stand_in,
     )
-    model, chosen, promised = _seeded(learner.model, seed), {}, None
-    if learner.grid:
-        tried, known = (
-            (model, propensities)
-            if learner.tuned_as is None
-            else (_seeded(learner.tuned_as, seed), given)
-        )
-        found = search(
-            tried, log, known, grid=learner.grid, random_state=seed, refit=learner.tuned_as is None
-        )
-        chosen, promised = found.best_params, found.best_score
-        fitted = found.best_model or model.set_params(**chosen).fit(log, propensities)
-    else:
-        fitted = model.fit(log, propensities)
-    seconds = time.perf_counter() - began
-    return _Fit(
-        fitted,
-        chosen,
-        promised,
-        seconds,
-        {name: scores_of(fitted, test) for name, test in tests.items()},
-    )
+    fitted = choice.best_model
+    if has_stand_in:
+        fitted = model.set_params(**choice.best_params).fit(log, of_learner)
+    seconds = time.perf_counter() - start
+    return _LearnerFit(fitted, choice.best_params, choice.best_score, seconds)
 
 
-def _seeded(model: Any, seed: int) -> Any:
-    fresh = copy(model)
-    return fresh.set_params(random_state=seed) if "random_state" in fresh.get_params() else fresh
+def _with_seed(model: Any, seed: int) -> Any:
+    copy = unfitted_copy(model)
+    return copy.set_params(random_state=seed) if "random_state" in copy.get_params() else copy
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Scored:
-    """One metric on one test: judgements by learner and seed, and what each learner cost and chose."""
-
-    judged: Mapping[str, Sequence[Judgement]]
-    promised: Mapping[str, float | None]
-    seconds: Mapping[str, float]
-    chosen: Mapping[str, str]
-
-    @classmethod
-    def of(
-        cls,
-        log: Ratings,
-        test: Ratings,
-        place: str,
-        metric: str,
-        judge: Judge,
-        fits: Mapping[str, Sequence[_Fit]],
-    ) -> _Scored:
-        """Learners first, then the constants."""
-        judged = {
-            name: [judge(test, fit.scores[place]) for fit in made] for name, made in fits.items()
-        }
-        constants = {
-            LOG_MEAN: float(log.rating.mean()),
-            BEST_CONSTANT: BEST.get(metric, BEST["mse"])(test.rating),
-        }
-        judged |= {
-            name: [judge(test, np.full(len(test), value))] for name, value in constants.items()
-        }
-        promised = {name: _mean([fit.promised for fit in made]) for name, made in fits.items()}
-        seconds = {
-            name: float(np.mean([fit.seconds for fit in made])) for name, made in fits.items()
-        }
-        return cls(
-            judged,
-            promised,
-            seconds,
-            {name: _agreed([fit.chosen for fit in made]) for name, made in fits.items()},
-        )
-
-    def mean(self, name: str) -> Judgement:
-        """The mean over seeds, of the value and of every user's influence."""
-        own = self.judged[name]
-        value, influence = (
-            np.mean([getattr(each, part) for each in own], axis=0)
-            for part in ("value", "influence")
-        )
-        return replace(own[0], value=float(value), influence=influence)
-
-
-def _rows(place: str, metric: str, scored: _Scored, reference: str, level: float) -> Iterator[Row]:
-    names = list(scored.judged)
-    estimate = estimate_of([scored.mean(name) for name in names])
+def _rows(
+    key: dict[str, str],
+    test: Ratings,
+    fits: Mapping[str, Sequence[_LearnerFit]],
+    constants: Mapping[str, DeltasByTest],
+    reference: str,
+    level: float,
+) -> Iterator[Row]:
+    """The rows of one test and one metric, which ``key`` names."""
+    deltas = {
+        name: [fit.deltas[key["test"]][key["metric"]] for fit in of_learner]
+        for name, of_learner in fits.items()
+    } | {name: [by_test[key["test"]][key["metric"]]] for name, by_test in constants.items()}
+    names = list(deltas)
+    estimate = estimate_on_test(test, [_mean_delta(repeats) for repeats in deltas.values()])
     differences = {
-        name: estimate.difference(names.index(name), names.index(reference), level=level)
-        for name in names
+        name: estimate.difference(number, names.index(reference), level=level)
+        for number, name in enumerate(names)
+        if name != reference
     }
-    others = [name for name in names if name not in (reference, BEST_CONSTANT)]
-    holm = dict(zip(others, _holm([differences[name].p_value for name in others]), strict=True))
+    others = [name for name in differences if name != BEST_CONSTANT]
+    adjusted = _holm([differences[name].p_value for name in others])
+    p_holm = dict(zip(others, adjusted, strict=True))
     for number, name in enumerate(names):
-        interval, difference, is_reference = (
-            estimate.of(number, level=level),
-            differences[name],
-            name == reference,
-        )
-        spread = _spread([each.value for each in scored.judged[name]], level)
+        interval, difference = estimate.of(number, level=level), differences.get(name)
         yield {
-            "test": place,
-            "metric": metric,
+            **key,
             "learner": name,
             "mean": interval.value,
-            **spread,
+            **_spread(estimate_on_test(test, deltas[name]).value.tolist(), level),
             "std_error": interval.std_error,
             "ci_low": interval.low,
             "ci_high": interval.high,
-            "difference": None if is_reference else difference.value,
-            "difference_low": None if is_reference else difference.low,
-            "difference_high": None if is_reference else difference.high,
-            "p_value": None if is_reference else difference.p_value,
-            "p_holm": holm.get(name),
-            "cross_validated": scored.promised.get(name),
-            "seconds": scored.seconds.get(name),
-            "chosen": scored.chosen.get(name, ""),
+            "difference": None if difference is None else difference.value,
+            "difference_low": None if difference is None else difference.low,
+            "difference_high": None if difference is None else difference.high,
+            "p_value": None if difference is None else difference.p_value,
+            "p_holm": p_holm.get(name),
+            **_describe_fits(fits.get(name, ())),
         }
 
 
+def _mean_delta(deltas: Sequence[Delta]) -> Delta:
+    """The mean over repetitions. Their base is the same, since it depends on the test only."""
+    return replace(deltas[0], value=np.mean([delta.value for delta in deltas], axis=0))
+
+
 def _spread(values: Sequence[float], level: float) -> Row:
-    """The deviation over seeds, and the interval of their mean; None of both for one seed."""
+    """The standard deviation over repetitions and the interval of their mean; None for one."""
     if len(values) < 2:
-        return {"std_over_seeds": None, "seed_low": None, "seed_high": None}
+        return {"std_over_repeats": None, "repeat_low": None, "repeat_high": None}
     mean, std = float(np.mean(values)), float(np.std(values, ddof=1))
-    reach = float(special.stdtrit(len(values) - 1, (1 + level) / 2)) * std / math.sqrt(len(values))
-    return {"std_over_seeds": std, "seed_low": mean - reach, "seed_high": mean + reach}
+    quantile = float(special.stdtrit(len(values) - 1, (1 + level) / 2))
+    half_width = quantile * std / math.sqrt(len(values))
+    return {
+        "std_over_repeats": std,
+        "repeat_low": mean - half_width,
+        "repeat_high": mean + half_width,
+    }
+
+
+def _describe_fits(fits: Sequence[_LearnerFit]) -> Row:
+    """Mean score of the cross-validation, mean seconds, and the settings chosen most often."""
+    if not fits:
+        return {"cv_score": None, "seconds": None, "chosen": ""}
+    scores = [fit.cv_score for fit in fits if fit.cv_score is not None]
+    texts = Counter(
+        ", ".join(f"{name}={value}" for name, value in fit.chosen.items()) for fit in fits
+    )
+    text, count = texts.most_common(1)[0]
+    return {
+        "cv_score": float(np.mean(scores)) if scores else None,
+        "seconds": float(np.mean([fit.seconds for fit in fits])),
+        "chosen": text if count == len(fits) else f"{text} ({count} of {len(fits)} repetitions)",
+    }
 
 
 def _holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's adjustment: the smallest times their number, the next times one less, ..., never falling, at most 1."""
+    """Holm's adjustment: the i-th smallest of n p-values times n - i + 1, monotone, at most 1."""
     order = np.argsort(p_values, kind="stable")
     steps = np.maximum.accumulate(np.asarray(p_values)[order] * np.arange(len(p_values), 0, -1))
     adjusted = np.empty(len(p_values))
     adjusted[order] = np.minimum(steps, 1.0)
-    found: list[float] = adjusted.tolist()
-    return found
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else None
-
-
-def _agreed(chosen: Sequence[Row]) -> str:
-    """What was chosen most often, and how often, where seeds differ."""
-    texts = Counter(", ".join(f"{name}={value}" for name, value in each.items()) for each in chosen)
-    text, count = texts.most_common(1)[0]
-    return text if count == len(chosen) else f"{text} ({count} of {len(chosen)} seeds)"
+    values: list[float] = adjusted.tolist()
+    return values

@@ -1,78 +1,138 @@
-"""Folds over ratings, with propensities that say how a cell came to be in a part of the log."""
+"""Folds of a log, with propensities that account for the random split."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
 from unskew.data.binarize import apply_threshold
-from unskew.data.checks import whole_number
 from unskew.data.propensities import Propensities
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
+from unskew.data.weights import WeightTransform, transform_weights
 from unskew.errors import UsageError
 from unskew.evaluation.evaluate import evaluate
-from unskew.metrics.names import find_metric
+from unskew.metrics.metric import find_metric
+from unskew.settings import WholeNumber
+
+Frame: TypeAlias = Any
+"""A data frame of an engine, such as one of Spark."""
+RandomState: TypeAlias = int | np.random.Generator | None
+
+
+class TrainingData(Protocol):
+    """Ratings that a model is fitted to, in this process or elsewhere."""
+
+    @property
+    def n_ratings(self) -> int: ...
+
+    def fit(
+        self,
+        model: Any,
+        /,
+        *,
+        weight_transform: WeightTransform | None = None,
+        initial_factors: Any = None,
+    ) -> Any:
+        """Fit ``model`` and return it.
+
+        ``weight_transform`` is for models that have no setting of this name.
+        """
+        ...
+
+
+class ValidatedData(Protocol):
+    """Ratings to fit a model to, and other ratings to score it on."""
+
+    @property
+    def training(self) -> TrainingData: ...
+
+    def score(self, fitted: Any, /, *, metric: str, estimator: str) -> float:
+        """The risk over all cells, estimated from the other ratings."""
+        ...
+
+
+@runtime_checkable
+class FrameFolds(Protocol):
+    """An engine that cross-validates on its own data frames."""
+
+    def split(
+        self, frame: Frame, propensity: Any, /, *, n_folds: int, random_state: RandomState
+    ) -> tuple[TrainingData, Sequence[ValidatedData]]:
+        """The whole log, and its folds. ``propensity`` names a column."""
+        ...
+
+    def check_criterion(self, *, metric: str, estimator: str) -> None:
+        """Raise an error if folds cannot be scored by this metric and this estimator."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
-    """Ratings to fit to."""
+class LocalTraining:
+    """Ratings with their propensities, in this process."""
 
     log: Ratings
     propensities: Propensities | None
 
     @property
     def n_ratings(self) -> int:
-        """How many."""
         return len(self.log)
 
-    def fit(self, model: Any, *, clip: float | None = None, warm_start: Any = None) -> Any:
-        """``model`` fitted to them, no weight above ``clip``."""
+    def fit(
+        self,
+        model: Any,
+        /,
+        *,
+        weight_transform: WeightTransform | None = None,
+        initial_factors: Any = None,
+    ) -> Any:
+        """Fit ``model`` and return it; see :class:`TrainingData`."""
         propensities = self.propensities
-        if clip is not None and propensities is not None:
-            propensities = Propensities(np.maximum(propensities.values, 1.0 / clip))
-        if warm_start is not None and "warm_start" in inspect.signature(model.fit).parameters:
-            return model.fit(self.log, propensities, warm_start=warm_start)
+        if weight_transform is not None and propensities is not None:
+            propensities = _transform_propensities(propensities, weight_transform, model)
+        has_start = "initial_factors" in inspect.signature(model.fit).parameters
+        if initial_factors is not None and has_start:
+            return model.fit(self.log, propensities, initial_factors=initial_factors)
         return model.fit(self.log, propensities)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fold:
-    """One split. A cell got into the training part by being observed *and* drawn: P (k - 1) / k; into the other, P / k."""
+    """One split of a log.
 
-    training: Ratings
+    A cell is in the training part if it was observed and drawn, with propensity P (k - 1) / k, and
+    in the validation part with propensity P / k.
+    """
+
+    training: LocalTraining
     validation: Ratings
-    training_propensities: Propensities | None
     validation_propensities: Propensities
-    relevant: float | None = None
-    """Ratings from here on count as relevant, for metrics that ask."""
+    relevance_threshold: float | None = None
 
-    def fit(self, model: Any, *, clip: float | None = None, warm_start: Any = None) -> Any:
-        """``model`` fitted to the training part."""
-        return Part(self.training, self.training_propensities).fit(
-            model, clip=clip, warm_start=warm_start
-        )
+    def score(self, fitted: Any, /, *, metric: str, estimator: str) -> float:
+        """The risk over all cells, estimated from the validation part.
 
-    def score(self, fitted: Any, *, metric: str, estimator: str) -> float:
-        """The risk over all cells that the other part promises; a model of clicks is judged on clicks."""
-        validation, threshold = self.validation, getattr(fitted, "threshold", None)
-        if threshold is not None and not find_metric(metric, relevant=self.relevant).ranks:
+        Ratings are converted to 0 and 1 first if the model was fitted to such ratings.
+        """
+        validation, threshold = self.validation, getattr(fitted, "relevance_threshold", None)
+        is_ranking = find_metric(metric, relevance_threshold=self.relevance_threshold).ranks
+        if threshold is not None and not is_ranking:
             validation = apply_threshold(validation, threshold)
-        result = evaluate(
+        name = type(fitted).__name__
+        evaluation = evaluate(
             validation,
-            fitted,
+            {name: fitted},
             propensities=self.validation_propensities,
             metrics=[metric],
-            relevant=self.relevant,
+            relevance_threshold=self.relevance_threshold,
             estimators=[estimator],
             universe=Universe(validation.n_users, validation.n_items),
         )
-        return result.risk("model", metric=metric, estimator=estimator).estimate
+        return evaluation.risk(name, metric=metric, estimator=estimator).estimate
 
 
 def split(
@@ -80,26 +140,50 @@ def split(
     propensities: Propensities | None,
     *,
     n_folds: int,
-    random_state: int,
-    relevant: float | None = None,
+    random_state: RandomState,
+    relevance_threshold: float | None = None,
 ) -> Iterator[Fold]:
-    """``n_folds`` random parts of n // k ratings, the last with the rest. Without propensities validation counts cells alike."""
-    if whole_number("n_folds", n_folds, least=2) > len(log):
+    """Split a log into ``n_folds`` random parts of n // k ratings; the last has the remainder too.
+
+    Without propensities, all validation cells have the same weight.
+    """
+    WholeNumber(least=2)("n_folds", n_folds)
+    if n_folds > len(log):
         raise UsageError(
-            f"n_folds must be at most the number of ratings, {len(log)}; got {n_folds}."
+            f"`n_folds` must be at most the number of ratings, {len(log)}; got {n_folds}.",
+            parameter="n_folds",
+            value=n_folds,
         )
     order = np.random.default_rng(random_state).permutation(len(log))
     ends = [len(log) // n_folds * fold for fold in range(n_folds)] + [len(log)]
     uniform = Propensities(np.full(len(log), len(log) / log.n_cells))
     for fold in range(n_folds):
-        held = order[ends[fold] : ends[fold + 1]]
+        held_out = order[ends[fold] : ends[fold + 1]]
         kept = np.concatenate([order[: ends[fold]], order[ends[fold + 1] :]])
+        training_propensities = None
+        if propensities is not None:
+            training_values = propensities.values[kept] * (n_folds - 1) / n_folds
+            training_propensities = Propensities(training_values)
         yield Fold(
-            log.take(kept),
-            log.take(held),
-            None
-            if propensities is None
-            else Propensities(propensities.values[kept] * (n_folds - 1) / n_folds),
-            Propensities((propensities or uniform).values[held] / n_folds),
-            relevant,
+            LocalTraining(log.take(kept), training_propensities),
+            log.take(held_out),
+            Propensities((propensities or uniform).values[held_out] / n_folds),
+            relevance_threshold,
         )
+
+
+def _transform_propensities(
+    propensities: Propensities, weight_transform: WeightTransform, model: object
+) -> Propensities:
+    """1 / h(1 / P), for models that take propensities only; h must be at least 1."""
+    weight = transform_weights(propensities.inverse, weight_transform)
+    if weight.min() < 1:
+        raise UsageError(
+            f"{weight_transform!r} gives weights below 1, such as {weight.min():g}. "
+            f"{type(model).__name__} has no setting weight_transform, so it needs weights of 1 "
+            "or more.",
+            parameter="weight_transform",
+            value=weight_transform,
+            remedy="Use a transform such as Clip.",
+        )
+    return Propensities(1.0 / weight)

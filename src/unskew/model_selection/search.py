@@ -1,4 +1,4 @@
-"""Grid search scored by an estimator of the risk over all cells (Section 6.1)."""
+"""``cross_validate``: a grid search scored by an estimate of the risk over all cells (Sec. 6.1)."""
 
 from __future__ import annotations
 
@@ -6,227 +6,259 @@ import json
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby, product
-from pathlib import Path
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, TypeAlias
 
 import numpy as np
 
-from unskew.data.checks import is_finite_number
-from unskew.data.frames import make_frame
 from unskew.data.propensities import PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings
-from unskew.data.result import describe_json
-from unskew.errors import PropensityWarning, UnskewWarning, UsageError
-from unskew.evaluation.arguments import SCORES, warn_of_scores
-from unskew.factorization.engine import Frame
-from unskew.metrics.names import find_metric
-from unskew.model_selection.folds import Part, split
-from unskew.plugins import find_engine, load_report_function
+from unskew.data.result import Result
+from unskew.errors import ConvergenceWarning, PropensityWarning, UsageError
+from unskew.metrics.metric import find_metric
+from unskew.model_selection.folds import (
+    Frame,
+    FrameFolds,
+    LocalTraining,
+    RandomState,
+    TrainingData,
+    ValidatedData,
+    split,
+)
+from unskew.plugins import find_engine
 from unskew.progress import Track, no_progress, progress_bar
-from unskew.tables import html_table, text_table
+from unskew.settings import check_random_state, unfitted_copy
+from unskew.tables import text_table
 from unskew.threads import Workers, single_blas_thread
 
-Setting = dict[str, Any]
+Settings: TypeAlias = dict[str, Any]
+Row: TypeAlias = dict[str, Any]
+TRANSFORM = "weight_transform"
+"""The setting that a grid may name for every model, since it can be applied to propensities."""
 
 
-class Fittable(Protocol):
-    """A recommender with settings that can be changed and fitted again."""
+class TunableModel(Protocol):
+    """A recommender with settings that can be changed, as scikit-learn defines it."""
 
-    def get_params(self) -> dict[str, Any]:
-        """Settings by name."""
-        ...
+    def get_params(self, deep: bool = True) -> dict[str, Any]: ...
 
-    def set_params(self, **params: Any) -> Self:
-        """Change settings."""
-        ...
+    def set_params(self, **params: Any) -> Self: ...
 
-    def fit(self, log: Ratings, propensities: Any = None) -> Self:
-        """Fit to a log."""
-        ...
-
-
-class Fitting(Protocol):
-    """Ratings to fit to, wherever they are."""
-
-    def fit(self, model: Any, *, clip: float | None, warm_start: Any) -> Any:
-        """``model`` fitted to them, no weight above ``clip``."""
-        ...
-
-
-class Whole(Fitting, Protocol):
-    """All ratings of the log."""
-
-    @property
-    def n_ratings(self) -> int:
-        """How many."""
-        ...
-
-
-class Judging(Fitting, Protocol):
-    """A fold: ratings to fit to, and others to judge on."""
-
-    def score(self, fitted: Any, *, metric: str, estimator: str) -> float:
-        """The risk over all cells that these promise."""
-        ...
-
-
-@runtime_checkable
-class FrameFolds(Protocol):
-    """An engine that splits a log where it lies."""
-
-    def split(
-        self, frame: Frame, propensity: Any, /, *, n_folds: int, random_state: int
-    ) -> tuple[Whole, Sequence[Judging]]:
-        """All of the log, and its folds."""
-        ...
-
-    def check_judge(self, *, metric: str, estimator: str) -> None:
-        """Refuse what folds cannot be judged by there."""
-        ...
+    def fit(self, log: Ratings, propensities: Any = None) -> Self: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class CrossValidation:
-    """What :func:`cross_validate` found."""
+class CrossValidation(Result):
+    """The result of :func:`cross_validate`."""
 
-    best_params: Setting
+    kind: ClassVar[str] = "cross_validation"
+    best_params: Settings
     best_score: float
     best_model: Any
-    """Fitted again to the whole log with the best settings; None where that was not asked for."""
+    """Fitted to the whole log with the best settings; None with ``refit=False``."""
     table: Sequence[Mapping[str, Any]]
-    """A row a setting, the best first: settings, score (mean over folds), its standard deviation, steps, seconds."""
+    """One row per combination of settings, best first: settings, score (mean over folds), its
+    standard deviation over folds, total number of iterations, seconds."""
     metric: str
     estimator: str
     setup: Mapping[str, Any] = field(default_factory=dict)
-    """What was searched: the model's name, the number of ratings and folds, and the seed."""
+    """Name of the model, number of ratings and of folds, and the random state."""
+    backend: str | None = None
 
     def to_columns(self) -> dict[str, list[Any]]:
-        """The table, column by column."""
-        return {name: [row[name] for row in self.table] for name in self.table[0]}
+        """The table by columns; settings that are objects are shown as text."""
+        return {name: [_as_plain(row[name]) for row in self.table] for name in self.table[0]}
 
-    def to_frame(self, backend: str | None = None) -> Any:
-        """The table as a data frame."""
-        return make_frame(self.to_columns(), backend)
-
-    def to_json(self) -> str:
-        """The table, the choice, and the objective after each step of the best model's fit, where it tells."""
-        found = {
+    def to_record(self) -> dict[str, Any]:
+        """The table, the choice, and the objective after each step of the best model's fit."""
+        history = [float(value) for value in getattr(self.best_model, "history_", ())]
+        return {
             "best_params": self.best_params,
             "best_score": self.best_score,
             "metric": self.metric,
+            "estimator": self.estimator,
+            "rows": [dict(row) for row in self.table],
+            "history": [value for value in history if np.isfinite(value)],
+            **self.setup,
         }
-        history = [
-            float(value) for value in getattr(self.best_model, "history_", ()) if np.isfinite(value)
-        ]
-        rest = {"estimator": self.estimator, "rows": list(self.table), "history": history}
-        return json.dumps(
-            describe_json("cross_validation") | found | rest | dict(self.setup), default=repr
-        )
-
-    def to_html(self, path: str | Path) -> Path:
-        """The choice, the surface of scores and the learning curve, as one HTML file that needs nothing else; its path."""
-        page: Path = load_report_function("write_page")(self.to_json(), path)
-        return page
 
     def __repr__(self) -> str:
-        return f"{text_table(self.to_columns())}\nbest by {self.estimator} of {self.metric}: {self.best_params}"
-
-    def _repr_html_(self) -> str:
-        return html_table(self.to_columns())
+        choice = f"best by {self.estimator} of {self.metric}: {self.best_params}"
+        return f"{text_table(self.to_columns())}\n{choice}"
 
 
 def cross_validate(
-    model: Fittable,
+    model: TunableModel,
     log: Ratings | Frame,
-    propensities: PropensitiesLike | None = None,
     *,
+    propensities: PropensitiesLike | None = None,
     grid: Mapping[str, Sequence[Any]],
     n_folds: int = 4,
     metric: str = "mse",
-    relevant: float | None = None,
+    relevance_threshold: float | None = None,
     estimator: str = "ips",
     refit: bool = True,
     n_threads: int | None = None,
-    random_state: int = 0,
+    random_state: RandomState = 0,
     verbose: bool = False,
     engine: str | FrameFolds = "auto",
 ) -> CrossValidation:
-    """Choose settings of ``model`` by the risk over *all* cells that its validation folds promise.
+    """Choose settings of ``model`` by the estimated risk over *all* cells.
 
-    ``grid`` maps names of settings to values; ``"clip"`` among them is the largest weight in training. Propensities are scaled by
-    (k-1)/k for training and 1/k for validation, since that is how likely a cell was to get there. Without propensities the naive
-    model is chosen naively. ``metric`` and ``relevant`` mean what they mean in :func:`unskew.evaluate`; a model whose scores are
-    no ratings wants a ranking metric. Settings that differ in ``l2`` alone are fitted from the weakest penalty up, each from the
-    last.
+    Parameters
+    ----------
+    model
+        A recommender. It is not changed: copies of it are fitted.
+    log
+        The observed ratings; with ``engine="spark"`` a Spark data frame.
+    propensities
+        Of the log; with ``engine="spark"`` the name of a column. They are multiplied by (k - 1)/k
+        for training and by 1/k for validation, the probability that a cell is drawn. Without
+        propensities models are fitted and scored without weights.
+    grid
+        Values to try, by name of a setting. Every model can be searched for
+        ``"weight_transform"``, with values such as ``unskew.Clip(30)`` or None.
+    n_folds
+        Number of parts; each is used for validation once.
+    metric, relevance_threshold, estimator
+        The criterion; see :func:`unskew.evaluate`. Use a ranking metric for models whose
+        predictions are not ratings. On Spark the metric is ``mse`` or ``mae``.
+    refit
+        Whether to fit the best model to the whole log.
+    n_threads
+        Number of fits at the same time; by default one for each processor.
+    random_state
+        Seed or generator of the folds.
+    verbose
+        Show a progress bar.
+    engine
+        ``"spark"`` splits, fits and scores on Spark.
 
-    With ``engine="spark"`` ``log`` is a Spark data frame and ``propensities`` the name of a column: folds are drawn, fitted and
-    judged (by ``mse`` or ``mae``) there, one after another.
+    Returns
+    -------
+    CrossValidation
+        The best settings, their score, the fitted model and the table of all scores.
+
+    Notes
+    -----
+    Settings that differ only in ``l2`` are fitted in increasing order, each starting at the
+    previous solution. Fits that did not converge are counted in one :class:`ConvergenceWarning`.
     """
-    if "clip" in grid and propensities is None:
-        raise UsageError(
-            "clip limits inverse propensities, and there are none: pass propensities=..., or leave clip out."
+    combinations = _combine(model, grid)
+    _check_transforms(grid.get(TRANSFORM, ()), propensities)
+    check_random_state("random_state", random_state)
+    criterion = find_metric(metric, relevance_threshold=relevance_threshold)
+    fold_engine = find_engine(engine)
+    whole: TrainingData
+    folds: Sequence[ValidatedData]
+    if fold_engine is None:
+        values = None if propensities is None else as_propensities(log, propensities)
+        whole = LocalTraining(log, values)
+        folds = list(
+            split(
+                log,
+                values,
+                n_folds=n_folds,
+                random_state=random_state,
+                relevance_threshold=relevance_threshold,
+            )
         )
-    settings = _settings(model, grid)
-    judge = find_metric(metric, relevant=relevant)
-    warn_of_scores({type(model).__name__: model}, [judge])
-    source = find_engine(engine)
-    if source is None:
-        whole, folds = _split_here(
-            log, propensities, n_folds=n_folds, random_state=random_state, relevant=relevant
+    elif isinstance(fold_engine, FrameFolds):
+        fold_engine.check_criterion(metric=metric, estimator=estimator)
+        whole, folds = fold_engine.split(
+            log, propensities, n_folds=n_folds, random_state=random_state
         )
-    elif isinstance(source, FrameFolds):
-        source.check_judge(metric=metric, estimator=estimator)
-        whole, folds = source.split(log, propensities, n_folds=n_folds, random_state=random_state)
         n_threads = 1
     else:
         raise UsageError(
-            f"{type(source).__name__} has no folds. Pass engine='spark', or leave engine=... out."
+            f"{type(fold_engine).__name__} cannot split a log into folds.",
+            parameter="engine",
+            value=engine,
+            remedy="Use `engine='spark'`, or drop `engine`.",
         )
-    paths = [(path, fold) for path in _paths(settings) for fold in folds]
+    jobs = [(path, fold) for path in _paths(combinations) for fold in folds]
     track: Track = progress_bar if verbose else no_progress
-    with (
-        single_blas_thread(),
-        warnings.catch_warnings(),
-        Workers(n_threads) as workers,
-    ):  # for all threads, so held here
-        warnings.simplefilter("ignore", PropensityWarning)
-        warnings.filterwarnings("ignore", f".*{SCORES}", UnskewWarning)  # said once, above
-        scored = workers.stream(
-            lambda job: _score_path(model, *job, metric=metric, estimator=estimator), paths
+    scored: list[tuple[Settings, Row]] = []
+    with recorded_warnings() as caught, single_blas_thread(), Workers(n_threads) as workers:
+        results = workers.stream(
+            lambda job: _score_path(model, *job, metric=metric, estimator=estimator), jobs
         )
-        results = [
-            row
-            for rows in track(scored, label="cross-validation", total=len(paths))
-            for row in rows
-        ]
-    table = _summarize(settings, results, higher_is_better=judge.higher_is_better)
+        for rows in track(results, label="cross-validation", total=len(jobs)):
+            scored.extend(rows)
+    repeat_warnings(
+        caught,
+        n_unconverged=count_unconverged(caught),
+        n_fits=len(combinations) * len(folds),
+        fits="fits of the cross-validation",
+    )
+    table = _summarize(combinations, scored, higher_is_better=criterion.higher_is_better)
     best = {name: table[0][name] for name in grid}
     best_model = _fit(model, best, whole) if refit else None
     setup = {
         "model": type(model).__name__,
         "n_observed": whole.n_ratings,
         "n_folds": n_folds,
-        "seed": random_state,
+        "random_state": random_state if isinstance(random_state, int) else str(random_state),
     }
     return CrossValidation(best, table[0]["score"], best_model, table, metric, estimator, setup)
 
 
-def _settings(model: Fittable, grid: Mapping[str, Sequence[Any]]) -> list[Setting]:
-    unknown = set(grid) - set(model.get_params()) - {"clip"}
-    if unknown:
-        raise UsageError(
-            f"{type(model).__name__} has no setting {sorted(unknown)[0]!r}; it has {', '.join(model.get_params())}."
+@contextmanager
+def recorded_warnings() -> Iterator[list[warnings.WarningMessage]]:
+    """Record the warnings of the block instead of showing them."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield caught
+
+
+def count_unconverged(caught: Sequence[warnings.WarningMessage]) -> int:
+    """How many of the warnings are about fits that did not converge."""
+    return sum(issubclass(warning.category, ConvergenceWarning) for warning in caught)
+
+
+def repeat_warnings(
+    caught: Sequence[warnings.WarningMessage], *, n_unconverged: int, n_fits: int, fits: str
+) -> None:
+    """Show recorded warnings once for each line of code, and one summary of the convergence.
+
+    Warnings about propensities are not shown: those of a part of the log say nothing new.
+    """
+    others = {
+        (warning.category, warning.filename, warning.lineno): warning.message
+        for warning in reversed(caught)
+        if not issubclass(warning.category, (ConvergenceWarning, PropensityWarning))
+    }
+    for message in others.values():
+        warnings.warn(message, stacklevel=3)
+    if n_unconverged:
+        warnings.warn(
+            ConvergenceWarning(
+                f"{n_unconverged} of {n_fits} {fits} did not converge.",
+                parameter="max_iter",
+                remedy="Use a larger `max_iter` or a larger `tol`.",
+            ),
+            stacklevel=3,
         )
-    if not grid or not all(len(values) for values in grid.values()):
-        raise UsageError("the grid must name at least one setting, each with at least one value.")
-    for clip in grid.get("clip", ()):
-        if not (clip is None or (is_finite_number(clip) and clip >= 1)):
+
+
+def _combine(model: TunableModel, grid: Mapping[str, Sequence[Any]]) -> list[Settings]:
+    """Every combination of the grid's values."""
+    valid = model.get_params()
+    for name in grid:
+        if name not in valid and name != TRANSFORM:
             raise UsageError(
-                f"clip is the largest weight in training, at least 1, or None for no limit; got {clip!r}."
+                f"{type(model).__name__} has no setting {name!r}; it has {', '.join(valid)}.",
+                parameter="grid",
+                value=name,
             )
+    if not grid or not all(len(values) for values in grid.values()):
+        raise UsageError(
+            "`grid` must name at least one setting, each with at least one value.",
+            parameter="grid",
+            value=grid,
+        )
     plain = [
         [value.item() if isinstance(value, np.generic) else value for value in values]
         for values in grid.values()
@@ -234,75 +266,80 @@ def _settings(model: Fittable, grid: Mapping[str, Sequence[Any]]) -> list[Settin
     return [dict(zip(grid, values, strict=True)) for values in product(*plain)]
 
 
-def _paths(settings: list[Setting]) -> Iterator[list[Setting]]:
-    """Settings that differ in l2 alone, weakest first."""
-
-    def others(setting: Setting) -> str:
-        return json.dumps(
-            {name: value for name, value in setting.items() if name != "l2"},
-            default=str,
-            sort_keys=True,
+def _check_transforms(transforms: Sequence[Any], propensities: object) -> None:
+    for transform in transforms:
+        if transform is not None and not callable(transform):
+            raise UsageError(
+                f"{TRANSFORM} in the grid must be a weight transform or None; got {transform!r}.",
+                parameter=TRANSFORM,
+                value=transform,
+                remedy="Use unskew.Clip(30), for example.",
+            )
+    if propensities is None and any(transform is not None for transform in transforms):
+        raise UsageError(
+            f"{TRANSFORM} in the grid transforms inverse propensities, but there are none.",
+            parameter=TRANSFORM,
+            remedy="Pass `propensities`, or remove it from `grid`.",
         )
 
-    for _, path in groupby(sorted(settings, key=others), key=others):
-        yield sorted(path, key=lambda setting: setting.get("l2", 0.0))
+
+def _paths(combinations: list[Settings]) -> Iterator[list[Settings]]:
+    """Groups of settings that differ only in l2, in increasing order of l2."""
+
+    def others(settings: Settings) -> str:
+        without_l2 = {name: value for name, value in settings.items() if name != "l2"}
+        return json.dumps(without_l2, default=str, sort_keys=True)
+
+    for _, path in groupby(sorted(combinations, key=others), key=others):
+        yield sorted(path, key=lambda settings: settings.get("l2", 0.0))
 
 
 def _score_path(
-    model: Fittable, path: list[Setting], fold: Judging, *, metric: str, estimator: str
-) -> list[tuple[Setting, Setting]]:
-    scored, last = [], None
-    for setting in path:
-        began = time.perf_counter()
-        fitted = _fit(model, setting | _one_thread(model), fold, warm_start=last)
-        last = getattr(fitted, "parameters_", None)
+    model: TunableModel, path: list[Settings], fold: ValidatedData, *, metric: str, estimator: str
+) -> list[tuple[Settings, Row]]:
+    """The score of each of the settings on one fold, each fit starting at the previous one."""
+    scored: list[tuple[Settings, Row]] = []
+    factors = None
+    one_thread = {"n_threads": 1} if "n_threads" in model.get_params() else {}
+    for settings in path:
+        start = time.perf_counter()
+        fitted = _fit(model, settings | one_thread, fold.training, initial_factors=factors)
+        factors = getattr(fitted, "factors_", None)
         score = fold.score(fitted, metric=metric, estimator=estimator)
-        steps = getattr(fitted, "n_iter_", 0)
-        scored.append(
-            (setting, {"score": score, "n_iter": steps, "seconds": time.perf_counter() - began})
-        )
+        n_iter = getattr(fitted, "n_iter_", 0)
+        seconds = time.perf_counter() - start
+        scored.append((settings, {"score": score, "n_iter": n_iter, "seconds": seconds}))
     return scored
 
 
-def _one_thread(model: Fittable) -> Setting:
-    return {"n_threads": 1} if "n_threads" in model.get_params() else {}
-
-
-def _fit(model: Fittable, setting: Setting, part: Fitting, *, warm_start: Any = None) -> Any:
-    changed = {name: value for name, value in setting.items() if name != "clip"}
-    return part.fit(
-        copy(model).set_params(**changed), clip=setting.get("clip"), warm_start=warm_start
-    )
-
-
-def _split_here(
-    log: Ratings,
-    propensities: PropensitiesLike | None,
-    *,
-    n_folds: int,
-    random_state: int,
-    relevant: float | None,
-) -> tuple[Whole, Sequence[Judging]]:
-    known = None if propensities is None else as_propensities(log, propensities)
-    return Part(log, known), list(
-        split(log, known, n_folds=n_folds, random_state=random_state, relevant=relevant)
-    )
+def _fit(
+    model: TunableModel, settings: Settings, data: TrainingData, *, initial_factors: Any = None
+) -> Any:
+    copy = unfitted_copy(model)
+    changes = dict(settings)
+    transform = None if TRANSFORM in copy.get_params() else changes.pop(TRANSFORM, None)
+    copy.set_params(**changes)
+    return data.fit(copy, weight_transform=transform, initial_factors=initial_factors)
 
 
 def _summarize(
-    settings: list[Setting], results: list[tuple[Setting, Setting]], *, higher_is_better: bool
-) -> list[Setting]:
+    combinations: list[Settings], scored: list[tuple[Settings, Row]], *, higher_is_better: bool
+) -> list[Row]:
+    """One row per combination, best first."""
     rows = []
-    for setting in settings:
-        own = [result for done, result in results if done == setting]
-        scores = [result["score"] for result in own]
-        spent = {
-            "n_iter": sum(result["n_iter"] for result in own),
-            "seconds": sum(result["seconds"] for result in own),
+    for settings in combinations:
+        results = [result for tried, result in scored if tried is settings]
+        scores = [result["score"] for result in results]
+        summary = {
+            "score": float(np.mean(scores)),
+            "std": float(np.std(scores, ddof=1)),
+            "n_iter": sum(result["n_iter"] for result in results),
+            "seconds": sum(result["seconds"] for result in results),
         }
-        rows.append(
-            setting
-            | {"score": float(np.mean(scores)), "std": float(np.std(scores, ddof=1))}
-            | spent
-        )
+        rows.append(settings | summary)
     return sorted(rows, key=lambda row: row["score"], reverse=higher_is_better)
+
+
+def _as_plain(value: Any) -> Any:
+    is_plain = value is None or isinstance(value, (bool, int, float, str))
+    return value if is_plain else repr(value)

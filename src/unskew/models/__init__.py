@@ -1,1 +1,52 @@
-"""Predictors: matrix factorisation and its relatives. They take propensity values, never propensity models."""
+"""Recommenders. They take propensities or weights, never propensity models.
+
+Every recommender is declared in ``RECOMMENDERS``, beside its code. A preset in ``PRESETS`` is a
+recommender with some settings fixed, such as ``OffsetsOnly``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from unskew.errors import UnknownNameError
+from unskew.registry import Declaration, Registry, exported_names
+
+if TYPE_CHECKING:
+    from unskew.models.recommender import Preset, Recommender
+
+RECOMMENDERS: Registry[type[Recommender]] = Registry("recommender", "unskew.models")
+"""Traits: ``reads_propensities`` (False if a fit ignores or refuses them) and
+``needs_propensities`` (True if a fit is impossible without them)."""
+PRESETS: Registry[Preset] = Registry("preset", "unskew.models")
+"""Presets have the same traits as recommenders."""
+
+_OTHERS = {
+    "DistributionRecommender": "distribution",
+    "FactorRecommender": "recommender",
+    "Preset": "recommender",
+    "Recommendations": "recommender",
+    "Recommender": "recommender",
+}
+_get_recommender, _list_recommenders = exported_names(RECOMMENDERS, _OTHERS)
+_get_preset, _list_presets = exported_names(PRESETS)
+
+
+def find_recommender(name: str) -> Declaration[Any]:
+    """The declaration of the recommender or preset with this name."""
+    for registry in (RECOMMENDERS, PRESETS):
+        if name in registry:
+            declaration: Declaration[Any] = registry[name]
+            return declaration
+    raise UnknownNameError("recommender", name, [*RECOMMENDERS, *PRESETS])
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__all__":
+        return __dir__()
+    if name in _OTHERS or name in _list_recommenders():
+        return _get_recommender(name)
+    return _get_preset(name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*_list_recommenders(), *_list_presets()})

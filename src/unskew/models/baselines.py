@@ -1,39 +1,57 @@
-"""Recommenders without factors: what a factorisation has to beat."""
+"""Recommenders without factors: what any other recommender has to beat."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
 
-from unskew.data.propensities import PropensitiesLike, as_propensities
+from unskew.data.factors import Factors
+from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings, require_log
-from unskew.factorization.parameters import Parameters
-from unskew.models.factored import FactorRecommender
+from unskew.data.weights import inverse_weights
+from unskew.models import PRESETS, RECOMMENDERS
 from unskew.models.matrix_factorization import MatrixFactorization
+from unskew.models.recommender import FactorRecommender, Preset
 from unskew.types import Vector
 
 
+@RECOMMENDERS.declare(
+    "mean",
+    label="Mean rating",
+    summary="The (weighted) mean rating for every cell.",
+    traits={"reads_propensities": True, "needs_propensities": False},
+)
+@dataclass(eq=False, repr=False)
 class GlobalMean(FactorRecommender):
-    """F_ui = sum(Y / P) / sum(1 / P): the SNIPS estimate of the mean rating, Eq. (11), for every cell.
+    """F_ui = sum(Y / P) / sum(1 / P): the SNIPS estimate of the mean rating, Eq. (11).
 
-    No other constant has a smaller weighted squared error. ``recommend`` gives unseen items in the order of the vocabulary.
+    This constant has the smallest weighted squared error. All items have the same score, so
+    ``recommend`` gives unseen items in the order of the log's items.
     """
 
     def fit(self, log: Ratings, propensities: PropensitiesLike | None = None) -> Self:
-        """Without propensities the plain mean of the log."""
+        """Without propensities the prediction is the plain mean of the log."""
         require_log(log)
         mean = float(np.average(log.rating, weights=_weights(log, propensities)))
-        self._remember(log, _constant_and_items(log, mean, np.zeros(log.n_items)), mean)
+        self._record_factors(log, _without_factors(log, mean, np.zeros(log.n_items)), mean)
         return self
 
 
+@RECOMMENDERS.declare(
+    "popularity",
+    label="Popularity",
+    summary="The (weighted) number of ratings of an item; ranks items only.",
+    traits={"reads_propensities": True, "needs_propensities": False},
+)
+@dataclass(eq=False, repr=False)
 class Popularity(FactorRecommender):
-    """F_ui = sum over the log's ratings of item i of 1 / P: how often an item was rated, each rating counted by its weight.
+    """F_ui = sum over the ratings of item i of 1 / P: how often an item was rated.
 
-    ``predict`` gives this count, which ranks items and is no rating: judge it by ranking metrics. A user or item that is not in
-    the log changes nothing and counts 0. With the true propensities of *all* cells every item counts U in expectation:
-    weights then remove the very selection that makes an item popular.
+    ``predict`` gives this count, which ranks items but is not a rating: evaluate it by ranking
+    metrics. An unknown item counts 0. With the true propensities of *all* cells every item counts
+    U in expectation: the weights remove the selection that makes an item popular.
     """
 
     predicts_ratings: ClassVar[bool] = False
@@ -41,39 +59,35 @@ class Popularity(FactorRecommender):
     def fit(self, log: Ratings, propensities: PropensitiesLike | None = None) -> Self:
         """Without propensities each rating counts 1."""
         require_log(log)
-        counts = np.bincount(
-            log.item, weights=_weights(log, propensities), minlength=log.n_items
-        ).astype(np.float64)
-        self._remember(log, _constant_and_items(log, 0.0, counts), 0.0)
+        weight = _weights(log, propensities)
+        counts = np.bincount(log.item, weights=weight, minlength=log.n_items).astype(np.float64)
+        self._record_factors(log, _without_factors(log, 0.0, counts), 0.0)
         return self
 
 
-class OffsetsOnly(MatrixFactorization):
-    """F_ui = a_u + b_i + c: :class:`MatrixFactorization` without factors, its offsets penalised.
-
-        min  sum over the log of  (Y - F)^2 / P  +  l2_eff (||a||^2 + ||b||^2 + c^2),    l2_eff = l2 * U I / (U + I)
-
-    Parameters
-    ----------
-    l2
-        Strength of the penalty.
-    n_threads
-        One for each processor by default; the result never depends on it.
-    """
-
-    def __init__(self, l2: float = 1.0, *, n_threads: int | None = None) -> None:
-        super().__init__(n_factors=0, l2=l2, offsets="regularized", tol=1e-12, n_threads=n_threads)
+OffsetsOnly = PRESETS.add(
+    "offsets",
+    Preset(
+        "OffsetsOnly",
+        MatrixFactorization,
+        fixed={"n_factors": 0, "offsets": "regularized"},
+        defaults={"tol": 1e-12},
+    ),
+    label="Offsets",
+    summary="F_ui = a_u + b_i + c: a matrix factorisation without factors.",
+    traits={"reads_propensities": True, "needs_propensities": False},
+)
 
 
 def _weights(log: Ratings, propensities: PropensitiesLike | None) -> Vector:
-    return np.ones(len(log)) if propensities is None else as_propensities(log, propensities).inverse
+    return np.ones(len(log)) if propensities is None else inverse_weights(log, propensities)
 
 
-def _constant_and_items(log: Ratings, constant: float, item_offset: Vector) -> Parameters:
-    return Parameters(
+def _without_factors(log: Ratings, global_offset: float, item_offset: Vector) -> Factors:
+    return Factors(
         np.zeros((log.n_users, 0)),
         np.zeros((log.n_items, 0)),
         np.zeros(log.n_users),
         item_offset,
-        constant,
+        global_offset,
     )

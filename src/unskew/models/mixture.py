@@ -1,142 +1,138 @@
-"""Clusters of users over all cells, with a model of which of them are logged (Marlin & Zemel 2009)."""
+"""A mixture of user clusters with a model of which cells are observed (Marlin & Zemel 2009)."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Literal, Self
 
 import numpy as np
 
-from unskew.data.checks import is_finite_number, whole_number
 from unskew.data.ids import Ids, as_ids, find_codes
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings, require_log
-from unskew.errors import PropensityWarning, UnknownNameError, UsageError
-from unskew.factorization.solution import Iterative, run
-from unskew.latent.mechanisms import (
-    AtRandom,
-    ByValue,
-    ByValueAndItem,
-    Effects,
-    Mechanism,
-    PseudoCells,
-)
-from unskew.latent.mixture import Cells, Clusters, Expectation, draw
-from unskew.latent.value_effects import (
-    Codes,
+from unskew.errors import PropensityWarning, UsageError
+from unskew.factorization.solution import IterationOptions, minimize
+from unskew.latent.missingness import (
+    BetaPrior,
+    DependsOnRating,
+    DependsOnRatingAndItem,
+    LevelCodes,
+    MissingAtRandom,
+    MissingnessMechanism,
+    SelectionEffects,
     ValuePropensities,
-    given_value_propensities,
-    levels_of,
+    encode_levels,
     log_odds,
-    require_listed,
+    require_full_vocabulary,
+    resolve_value_propensities,
 )
-from unskew.models.discrete import Distribution, DistributionRecommender, Statistic
-from unskew.models.recommender import Shapes
+from unskew.latent.mixture import CellsBySlot, EMSolver, MixtureParameters, draw_mixture
+from unskew.models import PRESETS, RECOMMENDERS
+from unskew.models.distribution import (
+    STATISTICS,
+    Distribution,
+    DistributionRecommender,
+    Statistic,
+)
+from unskew.models.recommender import Preset
 from unskew.progress import progress_line
-from unskew.settings import require_fitted
+from unskew.settings import Number, OneOf, WholeNumber, require_fitted, setting
 from unskew.threads import Workers, single_blas_thread
-from unskew.types import IntVector, Matrix, Scorer, Scores, Vector
+from unskew.types import ArrayShapes, IntVector, Matrix, Scorer, Scores, Vector
 
-MECHANISMS: Mapping[str, Callable[[PseudoCells | None], Mechanism]] = {
-    "mar": lambda _: AtRandom(),
-    "cpt-v": ByValue,
-    "logit-vd": ByValueAndItem,
+MECHANISMS: Mapping[str, Callable[[BetaPrior | None], MissingnessMechanism]] = {
+    "mar": lambda _: MissingAtRandom(),
+    "cpt-v": DependsOnRating,
+    "logit-vd": DependsOnRatingAndItem,
 }
-VALUE_EFFECTS: Mapping[str, Callable[[Vector, float], PseudoCells | None]] = {
+PRIORS: Mapping[str, Callable[[Vector, float], BetaPrior | None]] = {
     "fixed": lambda *_: None,
-    "prior": lambda chance, cells: PseudoCells(cells * chance, cells * (1 - chance)),
-    "free": lambda chance, _: PseudoCells(np.ones_like(chance), np.ones_like(chance)),
+    "prior": lambda p_observed, n_cells: BetaPrior(
+        n_cells * p_observed, n_cells * (1 - p_observed)
+    ),
+    "free": lambda p_observed, _: BetaPrior(np.ones_like(p_observed), np.ones_like(p_observed)),
 }
-"""The prior of each level, from its chance of being logged and the cells this counts as; one of each kind where it is free."""
-NEVER = -1.0
-"""A tolerance that no step meets: the solver itself knows when all its starts are flat."""
+"""By value effect: the prior of each level, given P(O = 1 | Y = r) and the weight in cells."""
 
 
-class MultinomialMixture(DistributionRecommender, Iterative):
-    """Each user belongs to one of K clusters, which says how likely every rating of every item is; unlogged cells count too.
+@RECOMMENDERS.declare(
+    "multinomial-mixture",
+    label="Mixture",
+    summary="Clusters of users, with a model of which ratings are observed.",
+    traits={"reads_propensities": True, "needs_propensities": False},
+)
+@dataclass(eq=False, repr=False)
+class MultinomialMixture(IterationOptions, DistributionRecommender):
+    """Each user belongs to one of K clusters, which has rating probabilities for every item.
 
         z_u ~ theta,    P(Y_ui = r | z_u = k) = B_kir,    P(O_ui = 1 | Y_ui = r) = mu_ir
+
+    Unobserved cells are part of the likelihood.
 
     Parameters
     ----------
     mechanism
-        ``"cpt-v"``: mu depends on the rating alone. ``"logit-vd"``: mu_ir = sigma(s_r + t_i), on the item too, with
-        t_i ~ N(0, 10). ``"mar"``: mu is the same for all cells, so that only logged ratings count.
+        ``"cpt-v"``: mu depends on the rating alone. ``"logit-vd"``: mu_ir = sigma(s_r + t_i)
+        depends on the item too, with t_i ~ N(0, 10). ``"mar"``: mu is the same for all cells, so
+        only observed ratings matter.
     n_clusters
-        K.
+        The number of clusters, K.
     value_effect
-        What is done with the given P(O = 1 | Y = r), or with s_r: keep them (``"fixed"``), start from them and hold on to them
-        as a ``"prior"``, or start from them where they are given and let go (``"free"``). A log alone hardly tells how likely
-        a rating is to be logged: the free fit is more likely and often far worse.
+        How P(O = 1 | Y = r), or s_r, is treated: kept at the values passed to ``fit``
+        (``"fixed"``), given a ``"prior"`` around these values, or estimated from the log alone
+        (``"free"``; values passed to ``fit`` are the start). The log contains little information
+        about it: the free fit has a higher likelihood and is often far worse.
     prior_strength
-        Of ``"prior"``: the cells, as a share of all U * I, that the prior of each level counts as. The likelihood has U * I
-        terms and overrules any prior that does not grow with them.
+        For ``"prior"``: the weight of the prior of each level in cells, as a share of all U * I
+        cells. The likelihood has U * I terms and dominates any prior that does not grow with them.
     smoothing
-        Ratings added to each level of each item in each cluster, and users to each cluster: Dirichlet priors of 1 + smoothing.
+        Pseudo-counts: ratings added to each level of each item in each cluster, and users added to
+        each cluster (Dirichlet priors of 1 + smoothing).
     n_restarts
-        Random starts. They go side by side, each with its own users x K shares in memory, and the best by posterior is kept.
+        The number of random starts. They run together, each with a users x K array in memory, and
+        the one with the highest posterior is kept.
     max_iter, tol
-        Stop after so many sweeps, or when each start lowered its objective by no more than this share of it a sweep.
+        The fit stops after ``max_iter`` sweeps, or when a sweep lowers the objective of every start
+        by at most ``tol`` times its size.
     statistic
-        What ``predict`` gives: the ``"mean"``, for MSE, or the ``"median"``, for MAE.
+        ``predict`` gives the ``"mean"`` (best for MSE) or the ``"median"`` (best for MAE).
     n_threads
-        One for each processor by default; the result never depends on it.
+        The number of threads; by default one for each processor. The result does not depend on it.
     random_state
-        Seed of the starts.
+        A seed, a NumPy generator, or None for other starts each time.
     verbose
         Show a line of progress on standard error.
 
     Attributes
     ----------
     levels_ : the rating levels.
-    cluster_shares_, user_shares_ : theta, and the posterior of each user's cluster, users x clusters.
-    rating_shares_ : B, clusters x items x levels.
+    cluster_weights_ : theta.
+    responsibilities_ : the posterior of each user's cluster, users x clusters.
+    rating_probabilities_ : B, clusters x items x levels.
     value_propensities_ : mu, items x levels.
-    objective_, history_, n_iter_, converged_ : the negative log posterior up to a constant, after each sweep that of the best
-        start so far, their number, and whether all starts were flat.
+    objective_, history_, n_iter_ : the negative log posterior up to a constant, of the best start
+        so far, at the end and after each sweep; and the number of sweeps.
+    converged_, stop_reason_ : whether all starts converged, and why the fit stopped.
 
     Notes
     -----
-    A cell is predicted as one that was not logged: P(Y = r) ~ sum_k q_uk B_kir (1 - mu_ir). An unknown user has the shares
-    theta, and an unknown item the mean of all items in each cluster.
+    Predictions are those of an unobserved cell: P(Y = r) ~ sum_k q_uk B_kir (1 - mu_ir). An unknown
+    user has the cluster weights theta, and an unknown item the mean of all items in each cluster.
     """
 
-    cluster_shares_: Vector
-    user_shares_: Matrix
-    rating_shares_: Matrix
-    value_propensities_: Matrix
-
-    def __init__(
-        self,
-        mechanism: Literal["mar", "cpt-v", "logit-vd"] = "cpt-v",
-        n_clusters: int = 5,
-        *,
-        value_effect: Literal["fixed", "prior", "free"] = "fixed",
-        prior_strength: float = 1.0,
-        smoothing: float = 1.0,
-        n_restarts: int = 5,
-        max_iter: int = 200,
-        tol: float = 1e-6,
-        statistic: Statistic = "mean",
-        n_threads: int | None = None,
-        random_state: int = 0,
-        verbose: bool = False,
-    ) -> None:
-        self.mechanism = mechanism
-        self.n_clusters = n_clusters
-        self.value_effect = value_effect
-        self.prior_strength = prior_strength
-        self.smoothing = smoothing
-        self.n_restarts = n_restarts
-        self.max_iter = max_iter
-        self.tol = tol
-        self.statistic = statistic
-        self.n_threads = n_threads
-        self.random_state = random_state
-        self.verbose = verbose
+    mechanism: Literal["mar", "cpt-v", "logit-vd"] = setting("cpt-v", OneOf(tuple(MECHANISMS)))
+    n_clusters: int = setting(5, WholeNumber(least=1))
+    _: KW_ONLY
+    value_effect: Literal["fixed", "prior", "free"] = setting("fixed", OneOf(tuple(PRIORS)))
+    prior_strength: float = setting(1.0, Number(above=0))
+    smoothing: float = setting(1.0, Number(above=0))
+    n_restarts: int = setting(5, WholeNumber(least=1))
+    max_iter: int = setting(200, WholeNumber(least=1))
+    statistic: Statistic = setting("mean", OneOf(STATISTICS))
 
     def fit(
         self,
@@ -147,193 +143,218 @@ class MultinomialMixture(DistributionRecommender, Iterative):
         checkpoint: str | Path | None = None,
         checkpoint_every: int = 10,
     ) -> Self:
-        """Fit to a log whose vocabularies list all users and items that could have been logged.
+        """Fit to a log whose vocabularies list all users and items that could be observed.
 
         Parameters
         ----------
         log
             Ratings of at most 100 levels.
         propensities
-            One for each logged cell, as other models take them. Here they do not weight ratings: P(O = 1 | Y = r) is taken from
-            them, as n_r over the sum of 1 / P of the log's ratings r. With ``mechanism="mar"`` they change nothing.
+            One for each observed cell. Ratings are not weighted: P(O = 1 | Y = r) is estimated as
+            n_r over the sum of 1 / P of the ratings r. With ``mechanism="mar"`` they are not used.
         value_propensities
-            P(O = 1 | Y = r) itself: a fitted :class:`~unskew.NaiveBayesPropensity`, a table {rating: P}, or values in the order
-            of the rating levels.
+            P(O = 1 | Y = r) itself: a fitted :class:`~unskew.NaiveBayesPropensity`, a table
+            {rating: P}, or values in the order of the rating levels.
         checkpoint, checkpoint_every
-            The state of all starts is written there every so many sweeps, and a run that finds its own file goes on from it, to
-            the same result bit for bit.
+            The file to which the state is written after every ``checkpoint_every`` sweeps. If the
+            file exists, the fit continues from it and gets the same result bit for bit.
         """
         require_log(log)
-        self._check()
-        levels, codes = levels_of(log)
-        chance = self._chance(log, levels, codes, propensities, value_propensities)
-        cells, effects = (
-            Cells.of(log, codes, levels.size),
-            Effects(log_odds(chance), np.zeros(log.n_items)),
+        self._check_settings()
+        levels, codes = encode_levels(log)
+        p_observed = self._initial_value_propensities(
+            log, levels, codes, propensities, value_propensities
+        )
+        cells = CellsBySlot.of(log, codes, levels.size)
+        prior = PRIORS[self.value_effect](p_observed, self.prior_strength * log.n_cells)
+        saved = self._make_checkpoint(
+            checkpoint,
+            checkpoint_every,
+            *(log.user, log.item, log.rating, p_observed),
+            shape=(log.n_users, log.n_items),
         )
         with (
             Workers(self.n_threads) as workers,
             single_blas_thread(),
-            progress_line(self.verbose) as line,
+            progress_line(self.verbose) as show,
         ):
-            solver = Expectation(
-                cells, self._mechanism(log, chance), self.smoothing, self.tol, workers
-            )
-            outcome = run(
+            mechanism = MECHANISMS[self.mechanism](prior)
+            solver = EMSolver(cells, mechanism, self.smoothing, self.tol, workers)
+            solution = minimize(
                 solver,
-                lambda: self._starts(cells, effects),
+                self._draw_starts(cells, p_observed),
                 max_iter=self.max_iter,
-                tol=NEVER,
-                checkpoint=self._checkpoint(
-                    checkpoint,
-                    checkpoint_every,
-                    log.user,
-                    log.item,
-                    log.rating,
-                    chance,
-                    sizes=(log.n_users, log.n_items),
-                ),
-                report=lambda step, value: line(
-                    f"sweep {step}, negative log posterior {value:.8g}"
+                tol=None,
+                checkpoint=saved,
+                report=lambda sweep, value: show(
+                    f"sweep {sweep}, negative log posterior {value:.8g}"
                 ),
             )
-            best = outcome.parameters[0]
-            shares = solver.shares(best)
-        self._tell(outcome)
-        self._remember_log(log)
-        self.levels_, self.cluster_shares_, self.user_shares_ = levels, best.sizes, shares
-        self.rating_shares_ = np.ascontiguousarray(
-            best.levels.reshape(log.n_items, levels.size, -1).transpose(2, 0, 1)
+            best = solution.parameters[0]
+            self.responsibilities_ = solver.responsibilities(best)
+        self._record_log(log)
+        self.levels_ = levels
+        self.cluster_weights_ = best.cluster_weights
+        self.rating_probabilities_ = np.ascontiguousarray(
+            best.rating_probabilities.reshape(log.n_items, levels.size, -1).transpose(2, 0, 1)
         )
-        self.value_propensities_ = best.effects.logged
+        self.value_propensities_ = best.effects.p_observed
+        self._record_solution(solution)
         return self
 
     def scorer(self, users: Ids, items: Ids, /) -> Scorer:
-        """Codes index ``users``, columns are ``items``; scores are means, since medians have too many ties to rank."""
+        """A scorer whose codes index ``users`` and whose columns are ``items``.
+
+        Scores are means, because medians have too many ties to rank items by.
+        """
         require_fitted(self)
         user, item = find_codes(as_ids(users), self.users_), find_codes(as_ids(items), self.items_)
-        known = self._unlogged()
-        left = np.concatenate([known, known.mean(axis=1, keepdims=True)], axis=1)
-        return _Means(
-            self._shares_of(user), (left @ self.levels_)[:, item], left.sum(axis=2)[:, item]
+        joint = self._p_rating_and_unobserved()
+        joint = np.concatenate([joint, joint.mean(axis=1, keepdims=True)], axis=1)
+        return _MixtureMeans(
+            self._cluster_probabilities(user),
+            (joint @ self.levels_)[:, item],
+            joint.sum(axis=2)[:, item],
         )
 
     def _distribution(self, user: IntVector, item: IntVector) -> Distribution:
-        return lambda row, column: self._of_pairs(user[row], item[column])
+        return lambda row, column: self._predict_pairs(user[row], item[column])
 
-    def _of_pairs(self, user: IntVector, item: IntVector) -> Matrix:
-        shares = self._shares_of(user)
-        chance = np.zeros((user.size, self.levels_.size))
-        for of_cluster, of_items in zip(shares.T, self.rating_shares_, strict=True):
-            chance += of_cluster[:, None] * of_items[item]
-        chance *= 1 - self.value_propensities_[item]
-        unknown = item < 0
-        if unknown.any():
-            chance[unknown] = shares[unknown] @ self._unlogged().mean(axis=1)
-        chance /= chance.sum(axis=1, keepdims=True)
-        return chance
+    def _predict_pairs(self, user: IntVector, item: IntVector) -> Matrix:
+        """The distribution over levels of each pair of codes."""
+        clusters = self._cluster_probabilities(user)
+        probabilities = np.zeros((user.size, self.levels_.size))
+        for p_cluster, p_ratings in zip(clusters.T, self.rating_probabilities_, strict=True):
+            probabilities += p_cluster[:, None] * p_ratings[item]
+        probabilities *= 1 - self.value_propensities_[item]
+        is_unknown = item < 0
+        if is_unknown.any():
+            mean_item = self._p_rating_and_unobserved().mean(axis=1)
+            probabilities[is_unknown] = clusters[is_unknown] @ mean_item
+        probabilities /= probabilities.sum(axis=1, keepdims=True)
+        return probabilities
 
-    def _unlogged(self) -> Matrix:
+    def _p_rating_and_unobserved(self) -> Matrix:
         """P(Y = r, O = 0) of each cluster and item."""
-        return self.rating_shares_ * (1 - self.value_propensities_)
+        return self.rating_probabilities_ * (1 - self.value_propensities_)
 
-    def _shares_of(self, user: IntVector) -> Matrix:
-        """Shares in the clusters; an unknown user, -1, has those of all."""
-        return np.where((user >= 0)[:, None], self.user_shares_[user], self.cluster_shares_)
+    def _cluster_probabilities(self, user: IntVector) -> Matrix:
+        """Responsibilities of these users; an unknown user, -1, has the cluster weights."""
+        is_known = (user >= 0)[:, None]
+        return np.where(is_known, self.responsibilities_[user], self.cluster_weights_)
 
-    def _check(self) -> None:
-        self._check_statistic()
-        if self.mechanism not in MECHANISMS:
-            raise UnknownNameError("mechanism", self.mechanism, MECHANISMS)
-        if self.value_effect not in VALUE_EFFECTS:
-            raise UnknownNameError("value_effect", self.value_effect, VALUE_EFFECTS)
-        self._check_run()
-        for name in ("n_clusters", "n_restarts"):
-            whole_number(name, getattr(self, name), least=1)
-        for name in ("smoothing", "prior_strength"):
-            if not (is_finite_number(value := getattr(self, name)) and value > 0):
-                raise UsageError(f"{name} must be a finite number above 0; got {value!r}.")
-
-    def _chance(
+    def _initial_value_propensities(
         self,
         log: Ratings,
         levels: Vector,
-        codes: Codes,
+        codes: LevelCodes,
         propensities: PropensitiesLike | None,
         value_propensities: ValuePropensities | None,
     ) -> Vector:
-        """P(O = 1 | Y = r) to begin with: as given, or the same for every level."""
+        """P(O = 1 | Y = r) at the start: as passed to ``fit``, or the same for every level."""
         uniform = np.full(levels.size, (len(log) + 1) / (log.n_cells + 2))
         if self.mechanism == "mar":
             if value_propensities is not None:
                 raise UsageError(
-                    "mechanism='mar' has no use for value_propensities. Take 'cpt-v' or 'logit-vd', or leave them out."
+                    "`value_propensities` are not used with `mechanism='mar'`.",
+                    parameter="value_propensities",
+                    remedy="Use `mechanism='cpt-v'` or `mechanism='logit-vd'`, or leave them out.",
                 )
             return uniform
-        require_listed(log)
-        known = given_value_propensities(log, levels, codes, propensities, value_propensities)
+        require_full_vocabulary(log)
+        resolved = resolve_value_propensities(log, levels, codes, propensities, value_propensities)
         if self.value_effect == "free":
-            _warn_of_freedom()
-        elif known is None:
+            _warn_not_identified()
+        elif resolved is None:
             raise UsageError(
-                f"value_effect={self.value_effect!r} needs to know how likely each rating is to be logged. Pass "
-                "value_propensities=... (a NaiveBayesPropensity fitted with a few ratings of cells picked at random, or a table "
-                "{rating: P}) or propensities=...; without either there is mechanism='mar'."
+                f"`value_effect={self.value_effect!r}` needs to know how likely each rating is to "
+                "be observed.",
+                parameter="value_propensities",
+                remedy="Pass `value_propensities` (a NaiveBayesPropensity fitted with some ratings "
+                "of random cells, or a table {rating: P}) or `propensities`, or use "
+                "`mechanism='mar'`.",
             )
-        return uniform if known is None else known
+        return uniform if resolved is None else resolved
 
-    def _mechanism(self, log: Ratings, chance: Vector) -> Mechanism:
-        return MECHANISMS[self.mechanism](
-            VALUE_EFFECTS[self.value_effect](chance, self.prior_strength * log.n_cells)
-        )
-
-    def _starts(self, cells: Cells, effects: Effects) -> tuple[Clusters, ...]:
+    def _draw_starts(self, cells: CellsBySlot, p_observed: Vector) -> tuple[MixtureParameters, ...]:
+        effects = SelectionEffects(log_odds(p_observed), np.zeros(cells.n_items))
+        seed = self.random_state
+        if not isinstance(seed, Integral):
+            seed = int(np.random.default_rng(seed).integers(2**63))
         return tuple(
-            draw(
+            draw_mixture(
                 cells,
                 effects,
                 n_clusters=self.n_clusters,
                 smoothing=self.smoothing,
-                seeds=(self.random_state, start),
+                seed=(int(seed), start),
             )
             for start in range(self.n_restarts)
         )
 
-    def _shapes(self) -> Shapes:
-        n_clusters, n_levels = self.cluster_shares_.size, self.levels_.size
+    def _array_shapes(self) -> ArrayShapes:
+        n_clusters, n_levels = self.cluster_weights_.size, self.levels_.size
+        n_users, n_items = len(self.users_), len(self.items_)
         return {
-            **super()._shapes(),
-            "user_shares": (self.user_shares_, (len(self.users_), n_clusters)),
-            "rating_shares": (self.rating_shares_, (n_clusters, len(self.items_), n_levels)),
-            "value_propensities": (self.value_propensities_, (len(self.items_), n_levels)),
+            **super()._array_shapes(),
+            "responsibilities": (self.responsibilities_, (n_users, n_clusters)),
+            "rating_probabilities": (self.rating_probabilities_, (n_clusters, n_items, n_levels)),
+            "value_propensities": (self.value_propensities_, (n_items, n_levels)),
         }
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Means:
-    """The mean rating of an unlogged cell, in blocks of users: a ratio of two products."""
+class _MixtureMeans:
+    """The mean rating of an unobserved cell: sum_r r P(Y = r, O = 0) / P(O = 0)."""
 
-    shares: Matrix
-    """Users x clusters."""
-    rating: Matrix
+    clusters: Matrix
+    """Cluster probabilities, users x clusters."""
+    rating_sum: Matrix
     """sum_r r P(Y = r, O = 0), clusters x items."""
-    chance: Matrix
+    p_unobserved: Matrix
     """P(O = 0), clusters x items."""
 
     def __call__(self, users: IntVector, /, *, out: Scores | None = None) -> Scores:
         return np.divide(
-            self.shares[users] @ self.rating,
-            self.shares[users] @ self.chance,
+            self.clusters[users] @ self.rating_sum,
+            self.clusters[users] @ self.p_unobserved,
             out=out,
             casting="same_kind",
         )
 
 
-def _warn_of_freedom() -> None:
+def _warn_not_identified() -> None:
     warnings.warn(
-        "value_effect='free' learns from the log alone how likely each rating is to be logged, which a log hardly tells: the "
-        "fit is not identified, and often far worse than one with mechanism='mar'. Fix the effect with a few ratings of cells "
-        "picked at random (value_effect='fixed').",
-        PropensityWarning,
+        PropensityWarning(
+            "with `value_effect='free'` the log alone has to show how likely each rating is to be "
+            "observed. It hardly does: the fit is not identified, and often far worse than with "
+            "`mechanism='mar'`.",
+            parameter="value_effect",
+            value="free",
+            remedy="Use `value_effect='fixed'` with some ratings of random cells.",
+        ),
         stacklevel=4,
     )
+
+
+MixtureMAR = PRESETS.add(
+    "mixture",
+    Preset("MixtureMAR", MultinomialMixture, fixed={"mechanism": "mar"}),
+    label="Mixture (MAR)",
+    summary="Clusters of users, from the observed ratings alone.",
+    traits={"reads_propensities": False, "needs_propensities": False},
+)
+CPTv = PRESETS.add(
+    "cpt-v",
+    Preset("CPTv", MultinomialMixture, fixed={"mechanism": "cpt-v"}),
+    label="CPT-v",
+    summary="Clusters of users; observation depends on the rating.",
+    traits={"reads_propensities": True, "needs_propensities": False},
+)
+LogitVd = PRESETS.add(
+    "logit-vd",
+    Preset("LogitVd", MultinomialMixture, fixed={"mechanism": "logit-vd"}),
+    label="Logit-vd",
+    summary="Clusters of users; observation depends on rating and item.",
+    traits={"reads_propensities": True, "needs_propensities": False},
+)

@@ -1,10 +1,12 @@
-"""What every recommender can do once it is fitted: predict, recommend, be copied, be saved."""
+"""What every fitted recommender can do: predict, recommend, and be saved."""
 
 from __future__ import annotations
 
+import inspect
+import warnings
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from numbers import Integral
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -12,27 +14,31 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.factors import Factors
-from unskew.data.frames import make_frame
 from unskew.data.ids import Ids, as_ids, describe_id_types, find_codes, format_id
 from unskew.data.ratings import Ratings
-from unskew.errors import BadPredictionError, UnknownIdError, UnknownNameError, UsageError
+from unskew.data.result import Result
+from unskew.errors import (
+    UnknownIdError,
+    UnknownNameError,
+    UnskewWarning,
+    UsageError,
+)
 from unskew.io.model_files import write_model
-from unskew.ranking.positions import Ranker, ranker_named
-from unskew.settings import Configurable, require_fitted
+from unskew.ranking.positions import Ranker, find_ranker
+from unskew.ranking.top import best_items, items_by_user, select_users
+from unskew.settings import Configurable, WholeNumber, require_fitted
 from unskew.tables import count_noun
-from unskew.types import IntVector, Scorer, Scores, Vector
+from unskew.types import ArrayShapes, IntVector, RowStarts, Scorer, SeenItems, Vector
 
-OnUnknown: TypeAlias = Literal["fallback", "nan", "raise"]
-Seen: TypeAlias = tuple[npt.NDArray[np.int64], IntVector]
-"""Where each user's items start, and the items."""
-Shapes: TypeAlias = dict[str, tuple[Any, tuple[int, ...]]]
-BLOCK_PAIRS = 1 << 20
+OnUnknown: TypeAlias = Literal["warn", "fallback", "nan", "raise"]
+ON_UNKNOWN = ("warn", "fallback", "nan", "raise")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Recommendations:
-    """The best items of each user, best first; fewer than k leave NaN scores at the end."""
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Recommendations(Result):
+    """The best items of each user, best first. Missing items have NaN scores at the end."""
 
+    kind: ClassVar[str] = "recommendations"
     users: Ids
     items: Ids
     """Users x k."""
@@ -41,59 +47,67 @@ class Recommendations:
     backend: str | None = None
 
     def to_columns(self) -> dict[str, Any]:
-        """One row a recommendation: user_id, item_id, score, position."""
-        held = np.isfinite(self.scores)
-        row, place = np.nonzero(held)
+        """One row for each recommendation: user_id, item_id, score, position."""
+        has_item = np.isfinite(self.scores)
+        row, column = np.nonzero(has_item)
         return {
             "user_id": self.users[row],
-            "item_id": self.items[held],
-            "score": self.scores[held],
-            "position": place + 1,
+            "item_id": self.items[has_item],
+            "score": self.scores[has_item],
+            "position": column + 1,
         }
 
-    def to_frame(self, backend: str | None = None) -> Any:
-        """The same as a data frame."""
-        return make_frame(self.to_columns(), backend or self.backend)
+    def to_record(self) -> Mapping[str, Any]:
+        columns = {name: values.tolist() for name, values in self.to_columns().items()}
+        rows = zip(*columns.values(), strict=True)
+        return {"rows": [dict(zip(columns, row, strict=True)) for row in rows]}
 
     def __repr__(self) -> str:
-        return f"Recommendations({count_noun(len(self.users), 'user')}, {count_noun(self.items.shape[1], 'item')} each)"
+        n_users, n_items = len(self.users), self.items.shape[1]
+        return f"Recommendations({count_noun(n_users, 'user')}, {count_noun(n_items, 'item')} each)"
 
 
 class Recommender(Configurable, ABC):
-    """Predicts any pair of ids and recommends the best items; how a pair is predicted is the subclass's part."""
+    """Predicts pairs of ids and recommends items. A subclass says how a pair is predicted."""
 
     predicts_ratings: ClassVar[bool] = True
-    """False where predictions only rank items, as those learnt from clicks do."""
+    """False if predictions only rank items, as those learnt from clicks do."""
     users_: Ids
     items_: Ids
-    seen_starts_: npt.NDArray[np.int64]
+    seen_starts_: RowStarts
     seen_items_: IntVector
-    """Items that each user rated in the log, for ``exclude_seen``."""
+    """The items of each user in the log, for ``exclude_seen``."""
 
     def predict(
-        self, users: npt.ArrayLike, items: npt.ArrayLike, *, on_unknown: OnUnknown = "fallback"
+        self, users: npt.ArrayLike, items: npt.ArrayLike, *, on_unknown: OnUnknown = "warn"
     ) -> Vector:
-        """A predicted rating for each pair of ids.
+        """A prediction for each pair of ids.
 
-        Where a user or an item is unknown, ``"fallback"`` predicts from what is known (offsets, or the mean rating), ``"nan"``
-        gives NaN, and ``"raise"`` an error that names the first.
+        Parameters
+        ----------
+        users, items
+            As many users as items.
+        on_unknown
+            What to do about a user or item that was not in the log of the fit: ``"fallback"``
+            predicts from what is known (offsets, or the mean rating), ``"warn"`` does the same
+            with a warning, ``"nan"`` gives NaN, ``"raise"`` raises an error.
         """
-        user, item = self._pairs(users, items, on_unknown)
-        pieces = (slice(first, first + BLOCK_PAIRS) for first in range(0, user.size, BLOCK_PAIRS))
-        values = np.concatenate(
-            [self._predict_codes(user[piece], item[piece]) for piece in pieces] or [np.empty(0)]
-        )
-        return (
-            np.where((user >= 0) & (item >= 0), values, np.nan) if on_unknown == "nan" else values
-        )
+        user, item = self._find_pairs(users, items, on_unknown)
+        values = self._predict_codes(user, item)
+        if on_unknown == "nan":
+            return np.where((user >= 0) & (item >= 0), values, np.nan)
+        return values
 
     @abstractmethod
     def _predict_codes(self, user: IntVector, item: IntVector) -> Vector:
-        """A rating for each pair of codes; -1 is an unknown user or item."""
+        """A prediction for each pair of codes; -1 is an unknown user or item."""
 
     @abstractmethod
     def scorer(self, users: Ids, items: Ids, /) -> Scorer:
-        """A scorer whose codes index ``users`` and whose columns are ``items``, unknown ones included."""
+        """A scorer whose codes index ``users`` and whose columns are ``items``.
+
+        Unknown users and items get fallback scores.
+        """
 
     def recommend(
         self,
@@ -101,150 +115,222 @@ class Recommender(Configurable, ABC):
         k: int = 10,
         *,
         exclude_seen: bool = True,
-        on_unknown: OnUnknown = "fallback",
+        on_unknown: OnUnknown = "warn",
         engine: str | Ranker = "auto",
     ) -> Recommendations:
-        """The ``k`` best items of each user, without those rated in the log, scored in blocks of users.
+        """The ``k`` best items of each user.
 
-        An unknown user gets the items that are best without knowing who asks (``"fallback"``), none (``"nan"``), or an error.
-        ``engine="gpu"`` ranks there if the model's predictions are products of factors, and here if not.
+        Parameters
+        ----------
+        users
+            User ids.
+        k
+            The number of items for each user.
+        exclude_seen
+            Leave out the items that a user rated in the log of the fit.
+        on_unknown
+            What to do about a user who was not in that log: ``"fallback"`` recommends what is best
+            without knowing the user, ``"warn"`` does the same with a warning, ``"nan"`` recommends
+            nothing, ``"raise"`` raises an error.
+        engine
+            ``"gpu"`` ranks on a GPU if the predictions are products of factors.
         """
         require_fitted(self)
-        ranker = ranker_named(engine)
+        ranker = find_ranker(engine)
         ids = as_ids(users)
-        codes = self._codes(ids, self.users_, "user", on_unknown)
-        if not (isinstance(k, Integral) and k >= 1):
-            raise UsageError(f"k must be a whole number, at least 1; got {k!r}.")
+        codes = self._find_codes(ids, self.users_, "user", on_unknown, stacklevel=3)
+        WholeNumber(least=1)("k", k)
         n_best = min(int(k), len(self.items_))
-        score, hidden = (
-            self.scorer(ids, self.items_),
-            self._seen_by(codes if exclude_seen else np.full_like(codes, -1)),
-        )
+        score = self.scorer(ids, self.items_)
+        seen_by = codes if exclude_seen else np.full_like(codes, -1)
+        excluded = select_users((self.seen_starts_, self.seen_items_), seen_by)
         if ranker is not None and isinstance(score, Factors):
-            best, scores = ranker.best(score, n_best, *hidden)
+            best, scores = ranker.best(score, n_best, *excluded)
         else:
-            best, scores = _best_items(score, n_best, (ids.size, len(self.items_)), *hidden)
+            best, scores = best_items(score, n_best, ids.size, len(self.items_), *excluded)
         scores = np.where(np.isneginf(scores), np.nan, scores)
         if on_unknown == "nan":
             scores[codes < 0] = np.nan
         return Recommendations(ids, self.items_[best], scores)
 
-    def _seen_by(self, codes: IntVector) -> Seen:
-        """What these users rated; an unknown one nothing."""
-        length = np.where(codes >= 0, np.diff(self.seen_starts_, append=0)[codes], 0)
-        starts = np.concatenate([[0], np.cumsum(length)])
-        place = np.arange(starts[-1]) + np.repeat(self.seen_starts_[codes] - starts[:-1], length)
-        return starts, self.seen_items_[place]
-
-    def n_seen(self, log: Ratings) -> int:
-        """How many cells of ``log`` are in the log that the model was fitted to, where its errors say little."""
+    def count_seen(self, log: Ratings) -> int:
+        """How many cells of ``log`` were in the log of the fit, where errors are too small."""
         require_fitted(self)
-        user, item = (
-            find_codes(log.users, self.users_)[log.user],
-            find_codes(log.items, self.items_)[log.item],
-        )
-        n_items, of_user = (
-            len(self.items_),
-            np.repeat(np.arange(len(self.users_)), np.diff(self.seen_starts_)),
-        )
-        known = (user >= 0) & (item >= 0)
-        cells = user[known].astype(np.int64) * n_items + item[known]
-        return int(np.isin(cells, of_user * np.int64(n_items) + self.seen_items_).sum())
+        user = find_codes(log.users, self.users_)[log.user]
+        item = find_codes(log.items, self.items_)[log.item]
+        n_items = len(self.items_)
+        seen_user = np.repeat(np.arange(len(self.users_)), np.diff(self.seen_starts_))
+        is_known = (user >= 0) & (item >= 0)
+        cells = user[is_known].astype(np.int64) * n_items + item[is_known]
+        return int(np.isin(cells, seen_user * np.int64(n_items) + self.seen_items_).sum())
 
     def save(self, path: str | Path) -> None:
-        """Write the fitted model: a zip of arrays and a JSON manifest, never code. It replaces an old file in one step."""
+        """Write the fitted model as a zip of arrays and JSON, without code.
+
+        An old file is replaced at once: a reader finds the old file or the new one.
+        """
         write_model(self, Path(path))
 
-    def _remember_log(self, log: Ratings, seen: Seen | None = None) -> None:
-        """Keep ids, and who rated what; ``seen`` spares sorting the log again."""
+    def _record_log(self, log: Ratings, seen: SeenItems | None = None) -> None:
+        """Keep the ids and the items of each user; ``seen`` saves sorting the log again."""
         self.users_, self.items_ = log.users, log.items
-        self.seen_starts_, self.seen_items_ = _items_by_user(log) if seen is None else seen
+        self.seen_starts_, self.seen_items_ = items_by_user(log) if seen is None else seen
 
-    def _pairs(
+    def _find_pairs(
         self, users: npt.ArrayLike, items: npt.ArrayLike, on_unknown: OnUnknown
     ) -> tuple[IntVector, IntVector]:
-        """Codes of as many users as items."""
+        """The codes of as many users as items."""
         require_fitted(self)
-        user, item = (
-            self._codes(users, self.users_, "user", on_unknown),
-            self._codes(items, self.items_, "item", on_unknown),
-        )
+        user = self._find_codes(users, self.users_, "user", on_unknown, stacklevel=4)
+        item = self._find_codes(items, self.items_, "item", on_unknown, stacklevel=4)
         if user.shape != item.shape:
-            raise UsageError(f"give as many users as items; got {user.size} and {item.size}.")
+            raise UsageError(
+                f"there are {user.size} users and {item.size} items.",
+                remedy="Pass as many `users` as `items`.",
+            )
         return user, item
 
-    def _codes(
-        self, ids: npt.ArrayLike, vocabulary: Ids, kind: str, on_unknown: OnUnknown
+    def _find_codes(
+        self,
+        ids: npt.ArrayLike,
+        vocabulary: Ids,
+        kind: str,
+        on_unknown: OnUnknown,
+        *,
+        stacklevel: int,
     ) -> IntVector:
-        if on_unknown not in ("fallback", "nan", "raise"):
-            raise UnknownNameError("on_unknown", on_unknown, ("fallback", "nan", "raise"))
-        asked = as_ids(ids)
-        codes = find_codes(asked, vocabulary)
-        if on_unknown == "raise" and (codes < 0).any():
-            row = int((codes < 0).argmax())
-            raise UnknownIdError(
-                f"{int((codes < 0).sum())} of {codes.size} {kind}s were not in the log; "
-                f"the first is {format_id(asked[row])} at place {row}{describe_id_types(asked, vocabulary)}. "
-                "Leave them out, or use on_unknown='fallback'."
+        if on_unknown not in ON_UNKNOWN:
+            raise UnknownNameError("on_unknown", on_unknown, ON_UNKNOWN)
+        ids = as_ids(ids)
+        codes = find_codes(ids, vocabulary)
+        is_unknown = codes < 0
+        if on_unknown in ("warn", "raise") and is_unknown.any():
+            row = int(is_unknown.argmax())
+            problem = (
+                f"{int(is_unknown.sum())} of {codes.size} {kind}s were not in the log of the fit; "
+                f"the first is {format_id(ids[row])} at row {row}"
+                f"{describe_id_types(ids, vocabulary)}."
+            )
+            if on_unknown == "raise":
+                raise UnknownIdError(
+                    problem,
+                    parameter=f"{kind}s",
+                    value=ids[row],
+                    where=f"row {row}",
+                    remedy="Drop them, or pass `on_unknown='fallback'`.",
+                )
+            warnings.warn(
+                UnskewWarning(
+                    problem,
+                    parameter=f"{kind}s",
+                    value=ids[row],
+                    where=f"row {row}",
+                    remedy="They get fallback predictions; `on_unknown='fallback'` accepts that, "
+                    "`on_unknown='nan'` gives NaN instead.",
+                ),
+                stacklevel=stacklevel,
             )
         return codes
 
     def _find_inconsistency(self) -> str | None:
-        """Arrays must have the shapes that the ids call for."""
         shapes = {
             "seen_starts": (self.seen_starts_, (len(self.users_) + 1,)),
             "seen_items": (self.seen_items_, (int(self.seen_starts_[-1]),)),
-            **self._shapes(),
+            **self._array_shapes(),
         }
         for name, (array, expected) in shapes.items():
-            if np.shape(array) != expected:
-                return f"{name} has shape {np.shape(array)} where the ids call for {expected}."
+            if np.shape(array) != expected:  # type: ignore[arg-type]
+                shape = np.shape(array)  # type: ignore[arg-type]
+                return f"{name} has shape {shape}, but the ids need {expected}."
         return None
 
     @abstractmethod
-    def _shapes(self) -> Shapes:
-        """What a subclass adds: each array by name, and the shape that the ids call for."""
+    def _array_shapes(self) -> ArrayShapes:
+        """The fitted arrays of a subclass, each with the shape that the ids need."""
 
 
-def _items_by_user(log: Ratings) -> Seen:
-    starts = np.zeros(log.n_users + 1, np.int64)
-    np.cumsum(np.bincount(log.user, minlength=log.n_users), out=starts[1:])
-    return starts, log.item[np.argsort(log.user, kind="stable")]
+class FactorRecommender(Recommender):
+    """Predicts F_ui = v_u . w_i + a_u + b_i + c from the :class:`Factors` that a subclass fits.
+
+    Attributes
+    ----------
+    factors_ : the fitted V, W, a, b and c.
+    fallback_ : replaces c in predictions for an unknown user or item.
+    """
+
+    factors_: Factors
+    fallback_: float
+
+    def _predict_codes(self, user: IntVector, item: IntVector) -> Vector:
+        return self.factors_.predict(user, item, fallback=self.fallback_)
+
+    def scorer(self, users: Ids, items: Ids, /) -> Scorer:
+        """A scorer whose codes index ``users`` and whose columns are ``items``.
+
+        Unknown users and items have factors and offsets of zero. If items have no offsets to rank
+        them by, an unknown user has the mean of all users' factors instead.
+        """
+        require_fitted(self)
+        user, item = find_codes(as_ids(users), self.users_), find_codes(as_ids(items), self.items_)
+        fitted, factors = self.factors_, self.factors_.take(user, item)
+        if fitted.user_factors.size and not fitted.item_offset.any():
+            factors.user_factors[user < 0] = fitted.user_factors.mean(axis=0)
+        return factors
+
+    def _record_factors(
+        self, log: Ratings, factors: Factors, fallback: float, seen: SeenItems | None = None
+    ) -> None:
+        """Keep what predictions need; ``seen`` saves sorting the log again."""
+        self.factors_, self.fallback_ = factors, fallback
+        self._record_log(log, seen)
+
+    def _array_shapes(self) -> ArrayShapes:
+        factors, n_users, n_items = self.factors_, len(self.users_), len(self.items_)
+        return {
+            "user_factors": (factors.user_factors, (n_users, factors.n_factors)),
+            "item_factors": (factors.item_factors, (n_items, factors.n_factors)),
+            "global_offset": (factors.global_offset, ()),
+        }
 
 
-def _best_items(
-    score: Scorer,
-    n_best: int,
-    shape: tuple[int, int],
-    starts: npt.NDArray[np.int64],
-    hidden: IntVector,
-) -> tuple[npt.NDArray[np.intp], Vector]:
-    """As :class:`~unskew.ranking.positions.Ranker` has it, of any scorer."""
-    n_users, size = shape[0], max(1, BLOCK_PAIRS // shape[1])
-    items, scores = np.empty((n_users, n_best), np.intp), np.empty((n_users, n_best))
-    for first in range(0, n_users, size):
-        rows = np.arange(first, min(first + size, n_users), dtype=np.int32)
-        block = np.array(score(rows), dtype=np.float64)
-        if np.isnan(block).any():
-            raise BadPredictionError(
-                "a score is NaN, which has no place. Fit the model again, with a stronger penalty."
-            )
-        of_block = starts[first : rows.size + first + 1]
-        block[
-            np.repeat(np.arange(rows.size), np.diff(of_block)), hidden[of_block[0] : of_block[-1]]
-        ] = -np.inf
-        items[rows] = _best_columns(block, n_best)
-        scores[rows] = np.take_along_axis(block, items[rows], axis=1)
-    return items, scores
+@dataclass(frozen=True, eq=False, repr=False)
+class Preset:
+    """A recommender with some settings fixed; calling it returns a model that is not fitted."""
 
+    name: str
+    """The name under which Python exports the preset."""
+    model: type[Recommender]
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Settings that differ from the model's own defaults, and can be changed."""
 
-def _best_columns(block: Scores, n_best: int) -> npt.NDArray[np.intp]:
-    """The columns of the ``n_best`` largest of each row, best first; equal scores in the order of the items."""
-    if n_best == block.shape[1]:
-        return np.argsort(-block, axis=1, kind="stable")
-    last = np.partition(block, -n_best, axis=1)[:, -n_best, None]
-    above, level = block > last, block == last
-    room = n_best - above.sum(axis=1, keepdims=True)
-    some = np.nonzero(above | (level & (np.cumsum(level, axis=1) <= room)))[1].reshape(-1, n_best)
-    order = np.argsort(-np.take_along_axis(block, some, axis=1), axis=1, kind="stable")
-    return np.take_along_axis(some, order, axis=1)
+    def __post_init__(self) -> None:
+        fixed = ", ".join(f"{name}={value!r}" for name, value in self.fixed.items())
+        object.__setattr__(self, "__name__", self.name)
+        object.__setattr__(self, "__doc__", f"{self.model.__name__} with {fixed}.")
+        object.__setattr__(self, "__signature__", self._make_signature())
+
+    def __call__(self, *arguments: Any, **settings: Any) -> Any:
+        for name, value in settings.items():
+            if name in self.fixed:
+                raise UsageError(
+                    f"{self.name} fixes {name}={self.fixed[name]!r}.",
+                    parameter=name,
+                    value=value,
+                    remedy=f"Use {self.model.__name__} to choose it.",
+                )
+        chosen = inspect.signature(self).bind(*arguments, **settings).arguments
+        return self.model(**{**self.fixed, **self.defaults, **chosen})
+
+    def _make_signature(self) -> inspect.Signature:
+        parameters = inspect.signature(self.model).parameters
+        return inspect.Signature(
+            [
+                parameter.replace(default=self.defaults.get(name, parameter.default))
+                for name, parameter in parameters.items()
+                if name not in self.fixed
+            ]
+        )
+
+    def __repr__(self) -> str:
+        return self.name

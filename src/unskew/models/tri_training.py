@@ -3,151 +3,159 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
+from numbers import Integral
 from typing import Self
 
 import numpy as np
 
-from unskew.data.checks import is_finite_number, whole_number
+from unskew.data.cells import user_and_item
+from unskew.data.factors import Factors
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings, require_log
 from unskew.errors import UsageError
-from unskew.factorization.parameters import Parameters
-from unskew.factorization.weights import training_propensities, weighted_mean
-from unskew.models.factored import FactorRecommender
-from unskew.models.imputation import values_at
+from unskew.factorization.solution import RandomState
+from unskew.factorization.weights import training_weights, weighted_mean
+from unskew.models import RECOMMENDERS
 from unskew.models.matrix_factorization import MatrixFactorization
+from unskew.models.recommender import FactorRecommender
 from unskew.progress import progress_line
+from unskew.settings import Number, WholeNumber, check_random_state, setting
 from unskew.threads import Workers, single_blas_thread
 
 
-class TriTraining(FactorRecommender):
-    """A model fitted to cells on which two others, fitted to the log, agree.
+class _TriTrainingAttributes:
+    """The attributes that a fit of :class:`TriTraining` adds."""
 
-    A1 and A2 are weighted factorisations from different starts, A0 is the result; all are first fitted to the log. Then, for some
-    rounds, cells are drawn from all there are, those with abs(A1 - A2) <= ``epsilon`` are labelled by A1, and
+    agreed_: tuple[float, ...]
+
+
+@RECOMMENDERS.declare(
+    "tri-training",
+    label="Tri-training",
+    summary="Two factorisations label the cells that a third one learns from (Saito 2020).",
+    traits={"reads_propensities": True, "needs_propensities": False},
+)
+@dataclass(eq=False, repr=False)
+class TriTraining(FactorRecommender, _TriTrainingAttributes):
+    """A model fitted to the cells on which two others agree.
+
+    A1 and A2 are weighted factorisations from different starts, A0 is the result. All are first
+    fitted to the log. Then, in every round, cells are drawn from all cells, those with
+    abs(A1 - A2) <= ``epsilon`` are labelled by A1, and
 
         A0 minimises            sum over labelled cells of (A1 - A0)^2  +  penalty,
-        A1 and A2 each improve  the same for themselves and the weighted loss on the log, half of the weight to each.
+        A1 and A2 each improve  the same for themselves plus the weighted loss on the log,
+                                each with half of the weight.
 
-    If the two agree everywhere, A0 becomes a plain factorisation of A1 over all cells; its error there is at most that of A1 plus
-    how far it is from A1 (the bound behind the method), and large weights of the log do not enter it again (Y. Saito,
-    *Asymmetric tri-training for debiasing missing-not-at-random explicit feedback*, SIGIR 2020).
+    If A1 and A2 agree everywhere, A0 becomes a plain factorisation of A1 over all cells. Its error
+    is at most that of A1 plus its distance from A1, and large weights of the log do not enter it
+    again (Y. Saito, *Asymmetric tri-training for debiasing missing-not-at-random explicit
+    feedback*, SIGIR 2020).
 
     Parameters
     ----------
     model
-        What the three are, not fitted; by default :class:`MatrixFactorization` as it comes.
+        The three factorisations, not fitted; by default :class:`MatrixFactorization`.
     epsilon
-        How far apart two predictions may be to count as agreed.
+        The largest difference of two predictions that counts as agreement.
     n_rounds
-        How often cells are drawn and labelled.
+        The number of rounds.
     candidates
-        Cells that are drawn each time, as a multiple of the log.
+        The number of cells drawn in each round, as a multiple of the log's length.
     n_steps
-        Steps of each model in a round.
+        The number of steps of each model in a round.
     n_threads, random_state, verbose
-        As in :class:`MatrixFactorization`; the three start at ``random_state`` and the two numbers after it.
+        As in :class:`MatrixFactorization`. With a seed, the three models start at it and at the
+        two numbers after it.
 
     Attributes
     ----------
-    parameters_ : A0.
-    agreed_ : the share of drawn cells that were labelled, round by round.
+    factors_ : A0.
+    agreed_ : the share of drawn cells that were labelled, in each round.
     """
 
-    agreed_: tuple[float, ...]
-
-    def __init__(
-        self,
-        model: MatrixFactorization | None = None,
-        *,
-        epsilon: float = 0.2,
-        n_rounds: int = 5,
-        candidates: float = 5.0,
-        n_steps: int = 5,
-        n_threads: int | None = None,
-        random_state: int = 0,
-        verbose: bool = False,
-    ) -> None:
-        self.model = model
-        self.epsilon = epsilon
-        self.n_rounds = n_rounds
-        self.candidates = candidates
-        self.n_steps = n_steps
-        self.n_threads = n_threads
-        self.random_state = random_state
-        self.verbose = verbose
+    model: MatrixFactorization | None = setting(None)
+    _: KW_ONLY
+    epsilon: float = setting(0.2, Number(above=0))
+    n_rounds: int = setting(5, WholeNumber(least=1))
+    candidates: float = setting(5.0, Number(above=0))
+    n_steps: int = setting(5, WholeNumber(least=1))
+    n_threads: int | None = setting(None, WholeNumber(least=1, allow_none=True))
+    random_state: RandomState = setting(0, check_random_state)
+    verbose: bool = setting(False)
 
     def fit(self, log: Ratings, propensities: PropensitiesLike | None = None) -> Self:
-        """Fit to a log, weighted by inverse propensities where they are given."""
+        """Fit to a log, weighted by inverse propensities if they are passed."""
         require_log(log)
-        self._check()
+        self._check_settings()
         model, rng = self.model or MatrixFactorization(), np.random.default_rng(self.random_state)
-        propensity = training_propensities(
-            log, propensities, model.normalize, model.weight_transform
+        weight = training_weights(
+            log,
+            propensities,
+            normalize=model.normalize,
+            weight_transform=model.weight_transform,
         )
-        weight = 1 / propensity
         with (
             Workers(self.n_threads) as workers,
             single_blas_thread(),
-            progress_line(self.verbose) as line,
+            progress_line(self.verbose) as show,
         ):
-            starts = (
-                copy(model).set_params(random_state=self.random_state + place) for place in range(3)
+            starts = (copy(model).set_params(random_state=seed) for seed in self._seeds(rng))
+            final, first, second = (
+                start._solve(log, weight, workers).parameters for start in starts
             )
-            final, first, second = (each.solve(log, weight, workers).parameters for each in starts)
             stepping, agreed = copy(model).set_params(max_iter=self.n_steps), []
             for number in range(self.n_rounds):
-                labelled, share = self._label(log, first, second, rng)
-                line(f"round {number + 1}, {share:.0%} agreed")
-                alike = np.full(len(labelled), log.n_cells / len(labelled))
-                final = stepping.solve(labelled, alike, workers, warm_start=final).parameters
-                both, half = _joined(log, labelled), np.concatenate([weight, alike]) / 2
-                first = stepping.solve(both, half, workers, warm_start=first).parameters
-                second = stepping.solve(both, half, workers, warm_start=second).parameters
+                labelled, share = self._label_cells(log, first, second, rng)
+                show(f"round {number + 1}, {share:.0%} agreed")
+                equal = np.full(len(labelled), log.n_cells / len(labelled))
+                final = stepping._solve(labelled, equal, workers, initial_factors=final).parameters
+                both, half = _join(log, labelled), np.concatenate([weight, equal]) / 2
+                first = stepping._solve(both, half, workers, initial_factors=first).parameters
+                second = stepping._solve(both, half, workers, initial_factors=second).parameters
                 agreed.append(share)
         self.agreed_ = tuple(agreed)
-        self._remember(
-            log,
-            final,
-            weighted_mean(log.rating, propensity) if model.offsets == "none" else final.constant,
-        )
+        fallback = final.global_offset
+        if model.offsets == "none":
+            fallback = weighted_mean(log.rating, weight)
+        self._record_factors(log, final, fallback)
         return self
 
-    def _check(self) -> None:
-        for name in ("n_rounds", "n_steps"):
-            whole_number(name, getattr(self, name), least=1)
-        for name in ("epsilon", "candidates"):
-            value = getattr(self, name)
-            if not (is_finite_number(value) and value > 0):
-                raise UsageError(f"{name} must be a finite number above 0; got {value!r}.")
+    def _seeds(self, rng: np.random.Generator) -> list[int]:
+        """One seed for each of the three models."""
+        if isinstance(self.random_state, Integral):
+            return [self.random_state + number for number in range(3)]
+        return [int(seed) for seed in rng.integers(2**31, size=3)]
 
-    def _label(
-        self, log: Ratings, first: Parameters, second: Parameters, rng: np.random.Generator
+    def _label_cells(
+        self, log: Ratings, first: Factors, second: Factors, rng: np.random.Generator
     ) -> tuple[Ratings, float]:
-        """Random cells on which the two agree, labelled by the first, and what share of those drawn they are."""
+        """Random cells on which two models agree, labelled by the first, and their share."""
         n_drawn = min(log.n_cells, max(1, round(self.candidates * len(log))))
-        cells = (
-            rng.choice(log.n_cells, n_drawn, replace=False)
-            if n_drawn < log.n_cells
-            else np.arange(log.n_cells)
-        )
-        user, item = (cells // log.n_items).astype(np.int32), (cells % log.n_items).astype(np.int32)
-        label = values_at(first, user, item)
-        kept = np.abs(label - values_at(second, user, item)) <= self.epsilon
-        if not kept.any():
+        cells = np.arange(log.n_cells)
+        if n_drawn < log.n_cells:
+            cells = rng.choice(log.n_cells, n_drawn, replace=False)
+        user, item = user_and_item(cells, log.n_items)
+        label = first.predict(user, item)
+        agrees = np.abs(label - second.predict(user, item)) <= self.epsilon
+        if not agrees.any():
             raise UsageError(
-                f"the two models agree within epsilon={self.epsilon:g} on none of {n_drawn} cells. Raise it."
+                f"the two models agree within `epsilon={self.epsilon:g}` on none of {n_drawn} "
+                "cells.",
+                parameter="epsilon",
+                value=self.epsilon,
+                remedy="Raise `epsilon`.",
             )
-        return replace(log, user=user[kept], item=item[kept], rating=label[kept]), float(
-            kept.mean()
-        )
+        labelled = replace(log, user=user[agrees], item=item[agrees], rating=label[agrees])
+        return labelled, float(agrees.mean())
 
 
-def _joined(log: Ratings, labelled: Ratings) -> Ratings:
-    """The cells of both; one that is in both counts twice."""
-    user, item = (
-        np.concatenate([log.user, labelled.user]),
-        np.concatenate([log.item, labelled.item]),
+def _join(log: Ratings, labelled: Ratings) -> Ratings:
+    """The cells of both logs; a cell that is in both counts twice."""
+    return replace(
+        log,
+        user=np.concatenate([log.user, labelled.user]),
+        item=np.concatenate([log.item, labelled.item]),
+        rating=np.concatenate([log.rating, labelled.rating]),
     )
-    return replace(log, user=user, item=item, rating=np.concatenate([log.rating, labelled.rating]))

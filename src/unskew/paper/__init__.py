@@ -1,1 +1,27 @@
-"""The paper, table by table and figure by figure, and the demo. Complete matrices are at home here."""
+"""The tables and figures of Schnabel et al. 2016, computed again, and the demo.
+
+Unlike the rest of the library, this package holds complete users x items matrices in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from unskew.registry import Registry, exported_names
+
+if TYPE_CHECKING:
+    from unskew.paper.reproduction import Reproduction
+
+EXPERIMENTS: Registry[Callable[..., Reproduction]] = Registry("experiment", "unskew.paper")
+"""Functions that compute a table or figure of the paper again.
+
+All of them take ``trials``, ``random_state`` and ``track``. Traits: ``order`` (in the paper),
+``trials`` (their default number), ``data`` (the data set that the experiment can use or needs;
+None if it uses none; the function then has an argument ``data``), ``needs_data`` (whether it
+cannot run without), and ``panels`` (values of the argument ``panel``, if there is one).
+"""
+
+__getattr__, __dir__ = exported_names(
+    EXPERIMENTS, {"Demo": "demo", "Reproduction": "reproduction", "run_demo": "demo"}
+)

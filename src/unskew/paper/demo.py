@@ -1,114 +1,145 @@
-"""The main job end to end: two models, one biased log, and a truth that settles who was right."""
+"""The main task from start to end: two models, one biased log, and the truth about them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.ratings import Ratings
-from unskew.data.result import describe_json
+from unskew.data.result import Result
 from unskew.diagnostics.diagnose import diagnose
 from unskew.diagnostics.result import Diagnosis
 from unskew.evaluation.evaluate import evaluate
 from unskew.evaluation.result import Comparison, Evaluation
-from unskew.plugins import load_report_function
-from unskew.simulation.simulate import Simulation, simulate
+from unskew.metrics.metric import MetricInput, find_metric
+from unskew.simulation.simulator import Simulation, simulate
 
 METRICS = ("mae", "mse")
 MODELS = ("optimist", "realist")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Demo:
-    """A log, what the estimators make of it, and the truth."""
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Demo(Result):
+    """A simulated log, the estimates from it, and the true errors."""
 
-    log: Ratings
+    kind: ClassVar[str] = "demo"
+
+    simulation: Simulation
     evaluation: Evaluation
     true: Mapping[tuple[str, str], float]
-    """By (model, metric), over all cells: what nobody knows in real life."""
-    disliked_share_of_truth: float
-    world: Simulation
-    seed: int
+    """By (model, metric): the error over all cells, which is unknown in practice."""
+    random_state: int
 
     def compare(self, estimator: str) -> Comparison:
         """Optimist minus realist on MAE."""
         return self.evaluation.compare(*MODELS, metric="mae", estimator=estimator)
 
     def diagnosis(self) -> Diagnosis:
-        """How far the propensities that weighted the log can be trusted."""
-        return diagnose(
-            self.log, {"propensities": self.world.observation.propensities(slice(None))}
-        )
+        """Checks of the propensities that weight the log."""
+        propensities = self.simulation.observation.propensities(slice(None))
+        return diagnose(self.simulation.log, {"propensities": propensities})
 
-    def to_json(self) -> str:
+    def to_columns(self) -> dict[str, Any]:
+        """The true error of each model, and each estimate ± half of its 95 % interval."""
+        columns: dict[str, list[object]] = {
+            "model": [model for model, _ in self.true],
+            "metric": [metric for _, metric in self.true],
+            "truth": list(self.true.values()),
+        }
+        for estimator in self.evaluation.estimators:
+            risks = [
+                self.evaluation.risk(model, metric=metric, estimator=estimator)
+                for model, metric in self.true
+            ]
+            columns[estimator] = [
+                f"{risk.estimate:.3f} ± {(risk.ci_high - risk.ci_low) / 2:.3f}" for risk in risks
+            ]
+        return columns
+
+    def to_record(self) -> Mapping[str, Any]:
         """The evaluation, the diagnosis of its propensities, and the truth."""
         truth = [
             {"model": model, "metric": metric, "value": value}
             for (model, metric), value in self.true.items()
         ]
-        told = {
+        return {
+            **self.evaluation.to_record(),
             "truth": truth,
             "summary": self.summary(),
-            "seed": self.seed,
+            "seed": self.random_state,
             "diagnosis": json.loads(self.diagnosis().to_json()),
         }
-        return json.dumps(json.loads(self.evaluation.to_json()) | describe_json("demo") | told)
-
-    def to_html(self, path: str | Path) -> Path:
-        """All of it as one HTML file that needs nothing else. Returns its path."""
-        page: Path = load_report_function("write_page")(self.to_json(), path)
-        return page
 
     def summary(self) -> str:
-        """What happened, in a paragraph."""
-        true = self.true["optimist", "mae"] - self.true["realist", "mae"]
+        """A paragraph about the result."""
+        share_of_truth = float((self.simulation.truth <= 2).mean())
+        share_of_log = float((self.simulation.log.rating <= 2).mean())
+        difference = self.true["optimist", "mae"] - self.true["realist", "mae"]
+        better = "realist" if difference > 0 else "optimist"
         return (
-            f"The optimist overrates what people dislike. That is {self.disliked_share_of_truth:.0%} of all films, but only "
-            f"{float((self.log.rating <= 2).mean()):.0%} of the log, because people rarely rate what they dislike. "
-            f"By the naive average, {_verdict(self.compare('naive'))}. "
-            f"Weighted by inverse propensities, {_verdict(self.compare('snips'))}. "
-            f"In truth the {'realist' if true > 0 else 'optimist'} is better by {abs(true):.2f}."
+            "The optimist overrates what people dislike. "
+            f"That is {share_of_truth:.0%} of all films, but only {share_of_log:.0%} of the log, "
+            "because people rarely rate what they dislike. "
+            f"By the naive average, {_describe(self.compare('naive'))}. "
+            f"Weighted by inverse propensities, {_describe(self.compare('snips'))}. "
+            f"In truth the {better} is better by {abs(difference):.2f}."
         )
 
 
-def _verdict(compared: Comparison) -> str:
-    """Who is better and by how much, or that nobody can tell."""
-    if compared.better is None:
-        return f"the two cannot be told apart ({compared.difference:+.2f} [{compared.ci_low:+.2f}, {compared.ci_high:+.2f}])"
-    low, high = sorted((abs(compared.ci_low), abs(compared.ci_high)))
-    return f"the {compared.better} is better by {abs(compared.difference):.2f} [{low:.2f}, {high:.2f}] stars of absolute error"
+def _describe(comparison: Comparison) -> str:
+    """Which model is better and by how much, or that the data cannot answer."""
+    if comparison.better is None:
+        interval = f"[{comparison.ci_low:+.2f}, {comparison.ci_high:+.2f}]"
+        return f"the two cannot be told apart ({comparison.difference:+.2f} {interval})"
+    low, high = sorted((abs(comparison.ci_low), abs(comparison.ci_high)))
+    return (
+        f"the {comparison.better} is better by {abs(comparison.difference):.2f} "
+        f"[{low:.2f}, {high:.2f}] stars of absolute error"
+    )
 
 
-def demo(world: Simulation, *, seed: int = 0) -> Demo:
-    """Judge both models on the world's log, by naive, IPS and SNIPS, and against its truth."""
-    models = two_models(world.truth, np.random.default_rng(seed))
-    evaluation = evaluate(world.log, models, propensities=world.propensities, metrics=METRICS)
+def run_demo(simulation: Simulation | None = None, *, random_state: int = 0) -> Demo:
+    """Evaluate both models on a simulated log by naive, IPS and SNIPS, and on all cells.
+
+    The default simulation has the size of MovieLens 100K.
+    """
+    if simulation is None:
+        simulation = simulate(random_state=random_state)
+    models = make_models(simulation.truth, np.random.default_rng(random_state))
+    evaluation = evaluate(
+        simulation.log, models, propensities=simulation.propensities, metrics=METRICS
+    )
     true = {
-        (name, metric): float(np.mean(np.abs(scores - world.truth) ** power))
+        (name, metric): _true_risk(metric, simulation.truth, scores)
         for name, scores in models.items()
-        for metric, power in zip(METRICS, (1, 2), strict=True)
+        for metric in METRICS
     }
-    return Demo(world.log, evaluation, true, float((world.truth <= 2).mean()), world, seed)
+    return Demo(simulation, evaluation, true, random_state)
 
 
-def demo_world(*, seed: int = 0) -> Simulation:
-    """The simulated log at MovieLens-100K size."""
-    return simulate(random_state=seed)
+def _true_risk(
+    metric: str, truth: npt.NDArray[np.float32], scores: npt.NDArray[np.float32]
+) -> float:
+    """Eq. (1): the mean of delta over all cells."""
+    cells = MetricInput(truth, np.empty(0, np.int32), truth, prediction=scores)
+    return float(find_metric(metric)(cells).value.mean())
 
 
-def two_models(
+def make_models(
     truth: npt.NDArray[np.float32], rng: np.random.Generator
 ) -> dict[str, npt.NDArray[np.float32]]:
-    """The optimist is sharp on what people like and far too kind to the rest; the realist is middling everywhere."""
+    """Predictions of two models.
+
+    The optimist has small errors on liked items and predicts disliked items 2 stars too high. The
+    realist has medium errors on all items.
+    """
     noise = rng.standard_normal(truth.shape, dtype=np.float32)
-    kindness = np.where(truth <= 2, np.float32(2), np.float32(0))
-    optimist, realist = (
-        (truth + kindness + np.float32(0.4) * noise),
-        (truth + np.float32(0.9) * noise),
-    )
-    return {"optimist": optimist, "realist": realist}
+    bias = np.where(truth <= 2, np.float32(2), np.float32(0))
+    return {
+        "optimist": truth + bias + np.float32(0.4) * noise,
+        "realist": truth + np.float32(0.9) * noise,
+    }

@@ -1,83 +1,81 @@
-"""Figure 2: how far the estimators are off as selection grows stronger, propensities known."""
+"""Figure 2: the error of the estimators as selection grows stronger, with known propensities."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from unskew.datasets.location import PathLike
-from unskew.metrics.names import find_metric
-from unskew.paper.draws import ESTIMATORS, all_deltas, draw_estimates, rmse_with_band, two_streams
-from unskew.paper.matrices import prediction_matrices
-from unskew.paper.reproduction import Reproduction
-from unskew.paper.world import ALPHAS, find_world
+from unskew.paper import EXPERIMENTS
+from unskew.paper.completion import ALPHAS
+from unskew.paper.draws import ESTIMATORS, FivePredictions, draw_estimates
+from unskew.paper.reproduction import Reproduction, Row
 from unskew.progress import Track, no_progress
 
 METRICS = ("mse", "dcg@50")
 
 
-def figure2(
-    *, data: PathLike = None, trials: int = 50, seed: int = 0, track: Track = no_progress
+@EXPERIMENTS.declare(
+    "figure2",
+    label="Figure 2",
+    summary="Error of the estimators as selection grows stronger.",
+    traits={"order": 3, "trials": 50, "data": "movielens-100k", "needs_data": False},
+)
+def reproduce_figure2(
+    *, data: PathLike = None, trials: int = 50, random_state: int = 0, track: Track = no_progress
 ) -> Reproduction:
-    """RMSE of naive, IPS and SNIPS for MSE and DCG@50, mean over the five predictions, at every alpha.
+    """RMSE of naive, IPS and SNIPS for MSE and DCG@50 at every alpha.
 
-    ``data`` is the folder of MovieLens 100K; see :func:`unskew.paper.world.find_world`.
+    The RMSE is over ``trials`` draws of the log, averaged over the five predictions. ``data`` is
+    the folder of MovieLens 100K; see :func:`unskew.paper.completion.find_ground_truth`.
     """
-    world = find_world(data, seed=seed)
-    matrix_rng, draw_rng = two_streams(seed)
-    deltas = all_deltas(
-        world.truth,
-        prediction_matrices(world.truth, matrix_rng),
-        [find_metric(name) for name in METRICS],
-    )
-    rows: list[dict[str, Any]] = []
+    five = FivePredictions.prepare(data, METRICS, random_state)
+    rows: list[Row] = []
     for alpha in ALPHAS:
-        seeds = int(draw_rng.integers(2**31))
+        seed = int(five.draw_rng.integers(2**31))
         draws = draw_estimates(
-            deltas,
-            world.observation(alpha),
+            five.deltas,
+            five.ground_truth.observation(alpha),
             trials=trials,
-            seed=seeds,
+            random_state=seed,
             track=track,
             label=f"alpha {alpha:g}",
         )
-        for place, metric in enumerate(METRICS):
-            columns = slice(place, None, len(METRICS))
-            for name in ESTIMATORS:
-                error = draws.estimates[name][:, columns] - draws.true[columns]
-                rows.append(
-                    {"metric": metric, "alpha": alpha, "estimator": name}
-                    | rmse_with_band(error, seeds)
-                )
+        rows += [
+            {"metric": metric, "alpha": alpha, "estimator": name}
+            | draws.rmse_with_band(name, slice(first, None, len(METRICS)), seed)
+            for first, metric in enumerate(METRICS)
+            for name in ESTIMATORS
+        ]
     rows.sort(key=lambda row: METRICS.index(row["metric"]))
     caption = (
         "Root mean squared error of each estimate over the draws, mean over the five predictions. "
         "The JSON and the figure have 95 % bands."
     )
-    return Reproduction(
-        "figure2", trials, seed, rows, _table(rows), f"{_summary(rows)} {world.origin}", caption
-    )
+    summary = f"{_summarize(rows)} {five.ground_truth.origin}"
+    return Reproduction("figure2", trials, random_state, rows, _make_table(rows), summary, caption)
 
 
-def _table(rows: list[dict[str, Any]]) -> dict[str, list[object]]:
+def _make_table(rows: Sequence[Row]) -> dict[str, list[object]]:
     points = [(metric, alpha) for metric in METRICS for alpha in ALPHAS]
-    by_key = {(row["metric"], row["alpha"], row["estimator"]): row for row in rows}
+    rmse = {(row["metric"], row["alpha"], row["estimator"]): row["ours"] for row in rows}
     columns: dict[str, list[object]] = {
         "RMSE of": [metric for metric, _ in points],
         "alpha": [f"{alpha:g}" for _, alpha in points],
     }
     for name in ESTIMATORS:
-        columns[name] = [f"{by_key[metric, alpha, name]['ours']:.3g}" for metric, alpha in points]
+        columns[name] = [f"{rmse[metric, alpha, name]:.3g}" for metric, alpha in points]
     return columns
 
 
-def _summary(rows: list[dict[str, Any]]) -> str:
-    at = {
+def _summarize(rows: Sequence[Row]) -> str:
+    rmse = {
         row["estimator"]: row["ours"]
         for row in rows
         if row["metric"] == "mse" and row["alpha"] == 0.25
     }
     return (
-        f"At alpha = 0.25, which mimics MovieLens, the naive estimate of MSE is off by {at['naive']:.2f}, IPS by {at['ips']:.3f} "
-        f"and SNIPS by {at['snips']:.3f}. At alpha = 1 nothing is selected and SNIPS is the naive average. "
+        "At alpha = 0.25, which mimics MovieLens, the naive estimate of MSE is off by "
+        f"{rmse['naive']:.2f}, IPS by {rmse['ips']:.3f} and SNIPS by {rmse['snips']:.3f}. "
+        "At alpha = 1 nothing is selected and SNIPS is the naive average. "
         "The paper prints no numbers for this figure."
     )

@@ -1,65 +1,61 @@
-"""What an experiment gives back: rows of ours beside the paper's."""
+"""The result of an experiment: our numbers beside those of the paper."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.result import describe_json
-from unskew.plugins import load_report_function
+from unskew.data.result import Result
 from unskew.tables import html_table, text_table
+
+Row: TypeAlias = dict[str, Any]
+"""One number of a table or figure: what it is, our value, and the paper's."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Reproduction:
-    """One table or figure of the paper, run again."""
+class Reproduction(Result):
+    """One table or figure of the paper, computed again."""
+
+    kind: ClassVar[str] = "reproduction"
 
     name: str
     trials: int
-    seed: int
+    random_state: int
     rows: Sequence[Mapping[str, Any]]
-    """A row per printed cell, with our values and the paper's (None where the paper prints none)."""
+    """Our values and the paper's; a value that the paper does not print is None."""
     table: Mapping[str, Sequence[object]]
-    """The same for the eye, column by column."""
+    """The rows as columns of text for people."""
     summary: str
-    """One paragraph: what to see in it."""
+    """One paragraph about what the numbers show."""
     caption: str = ""
     """What the numbers of the table are."""
     setting: Mapping[str, Sequence[object]] = field(default_factory=dict)
-    """What the experiment was made of, column by column, where that is small enough to show."""
+    """The input of the experiment as a table, if it is small enough to show."""
     grids: Mapping[str, npt.NDArray[np.generic]] = field(default_factory=dict)
-    """The same as matrices, for a drawing."""
+    """The input of the experiment as matrices, for a drawing."""
     unit: str = "draw"
-    """What is counted by ``trials``."""
+    """What ``trials`` counts."""
 
-    def to_json(self) -> str:
-        """One object: name, trials, seed, rows; and what a page shows beside them."""
-        return json.dumps(
-            describe_json("reproduction")
-            | {
-                "name": self.name,
-                "trials": self.trials,
-                "seed": self.seed,
-                "rows": list(self.rows),
-                "unit": self.unit,
-                "summary": self.summary,
-                "caption": self.caption,
-                "table": {name: list(values) for name, values in self.table.items()},
-                "setting": {name: list(values) for name, values in self.setting.items()},
-                "grids": {name: grid.tolist() for name, grid in self.grids.items()},
-            }
-        )
+    def to_columns(self) -> dict[str, Any]:
+        return dict(self.table)
 
-    def to_html(self, path: str | Path) -> Path:
-        """Ours beside the paper's, as one HTML file that needs nothing else. Returns its path."""
-        page: Path = load_report_function("write_page")(self.to_json(), path)
-        return page
+    def to_record(self) -> Mapping[str, Any]:
+        return {
+            "name": self.name,
+            "trials": self.trials,
+            "seed": self.random_state,
+            "rows": list(self.rows),
+            "unit": self.unit,
+            "summary": self.summary,
+            "caption": self.caption,
+            "table": {name: list(values) for name, values in self.table.items()},
+            "setting": {name: list(values) for name, values in self.setting.items()},
+            "grids": {name: grid.tolist() for name, grid in self.grids.items()},
+        }
 
     def __repr__(self) -> str:
         return f"{text_table(self.table)}\n{self.caption}\n\n{self.summary}"

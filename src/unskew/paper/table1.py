@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from unskew.datasets.location import PathLike
-from unskew.metrics.names import find_metric
-from unskew.paper.draws import ESTIMATORS, all_deltas, draw_estimates, plus_minus, two_streams
-from unskew.paper.matrices import prediction_matrices
-from unskew.paper.reproduction import Reproduction
-from unskew.paper.world import find_world
+from unskew.paper import EXPERIMENTS
+from unskew.paper.draws import ESTIMATORS, FivePredictions, draw_estimates, format_mean_and_std
+from unskew.paper.reproduction import Reproduction, Row
 from unskew.progress import Track, no_progress
 
 METRICS = ("mae", "dcg@50")
 ALPHA = 0.25
-PAPER: dict[tuple[str, str], dict[str, Any]] = {
+PAPER: dict[tuple[str, str], Row] = {
     (prediction, metric): {"true": true}
     | {
         name: {"mean": mean, "std": std}
@@ -33,72 +31,71 @@ PAPER: dict[tuple[str, str], dict[str, Any]] = {
         ("COARSENED", "dcg@50", 46.45, (46.45, 0.53), (46.44, 0.70), (293.27, 1.99)),
     )
 }
-"""Table 1 as printed."""
+"""Table 1 as the paper prints it."""
 
 
-def table1(
-    *, data: PathLike = None, trials: int = 50, seed: int = 0, track: Track = no_progress
+@EXPERIMENTS.declare(
+    "table1",
+    label="Table 1",
+    summary="Naive, IPS and SNIPS estimates for five predictions, beside the truth.",
+    traits={"order": 2, "trials": 50, "data": "movielens-100k", "needs_data": False},
+)
+def reproduce_table1(
+    *, data: PathLike = None, trials: int = 50, random_state: int = 0, track: Track = no_progress
 ) -> Reproduction:
-    """Draw 5 % of a truth ``trials`` times at alpha = 0.25 and estimate all ten cells from each draw.
+    """Draw 5 % of all ratings ``trials`` times at alpha = 0.25 and estimate from each draw.
 
-    ``data`` is the folder of MovieLens 100K; see :func:`unskew.paper.world.find_world`.
+    ``data`` is the folder of MovieLens 100K; see
+    :func:`unskew.paper.completion.find_ground_truth`.
     """
-    world = find_world(data, seed=seed)
-    matrix_rng, draw_rng = two_streams(seed)
-    predictions = prediction_matrices(world.truth, matrix_rng)
-    deltas = all_deltas(world.truth, predictions, [find_metric(name) for name in METRICS])
+    five = FivePredictions.prepare(data, METRICS, random_state)
     draws = draw_estimates(
-        deltas,
-        world.observation(ALPHA),
+        five.deltas,
+        five.ground_truth.observation(ALPHA),
         trials=trials,
-        seed=int(draw_rng.integers(2**31)),
+        random_state=int(five.draw_rng.integers(2**31)),
         track=track,
         label="Table 1",
     )
-    cells = [(prediction, metric) for prediction in predictions for metric in METRICS]
-    rows = [
+    risks = [(prediction, metric) for prediction in five.names for metric in METRICS]
+    unordered = [
         {
             "prediction": prediction,
             "metric": metric,
-            **draws.row(place),
+            **draws.summarize(risk),
             "paper": PAPER[prediction, metric],
         }
-        for place, (prediction, metric) in enumerate(cells)
+        for risk, (prediction, metric) in enumerate(risks)
     ]
-    ordered = [row for metric in METRICS for row in rows if row["metric"] == metric]
+    rows = sorted(unordered, key=lambda row: METRICS.index(row["metric"]))
     caption = "Mean ± standard deviation over draws, ours and as the paper prints it."
-    summary = f"{_summary(ordered)} {world.origin}"
-    return Reproduction("table1", trials, seed, ordered, _table(ordered), summary, caption)
+    summary = f"{_summarize(rows)} {five.ground_truth.origin}"
+    return Reproduction("table1", trials, random_state, rows, _make_table(rows), summary, caption)
 
 
-def _table(rows: list[dict[str, Any]]) -> dict[str, list[object]]:
-    """Two lines a row: ours, and the paper's under it."""
-    lines = [
-        (row, who, row if who == "ours" else row["paper"])
-        for row in rows
-        for who in ("ours", "paper")
-    ]
+def _make_table(rows: Sequence[Row]) -> dict[str, list[object]]:
+    """Two table rows for each risk: ours, and below it the paper's."""
     columns: dict[str, list[object]] = {
-        "prediction": [row["prediction"] if who == "ours" else "" for row, who, _ in lines],
-        "metric": [row["metric"] if who == "ours" else "" for row, who, _ in lines],
-        "": [who for _, who, _ in lines],
-        "true": [f"{values['true']:.{_digits(row)}f}" for row, _, values in lines],
+        name: [] for name in ("prediction", "metric", "", "true", *ESTIMATORS)
     }
-    for name in ESTIMATORS:
-        columns[name] = [plus_minus(values[name], _digits(row)) for row, _, values in lines]
+    for row in rows:
+        digits = 3 if row["metric"] == "mae" else 2
+        columns["prediction"] += [row["prediction"], ""]
+        columns["metric"] += [row["metric"], ""]
+        columns[""] += ["ours", "paper"]
+        for values in (row, row["paper"]):
+            columns["true"].append(f"{values['true']:.{digits}f}")
+            for name in ESTIMATORS:
+                columns[name].append(format_mean_and_std(values[name], digits))
     return columns
 
 
-def _digits(row: dict[str, Any]) -> int:
-    return 3 if row["metric"] == "mae" else 2
-
-
-def _summary(rows: list[dict[str, Any]]) -> str:
-    by_cell = {(row["prediction"], row["metric"]): row for row in rows}
-    ones, fours = by_cell["REC_ONES", "mae"], by_cell["REC_FOURS", "mae"]
+def _summarize(rows: Sequence[Row]) -> str:
+    by_risk = {(row["prediction"], row["metric"]): row for row in rows}
+    ones, fours = by_risk["REC_ONES", "mae"], by_risk["REC_FOURS", "mae"]
     return (
-        f"REC_FOURS is truly the better one (MAE {fours['true']:.3f} against {ones['true']:.3f}), yet the naive average "
-        f"prefers REC_ONES ({ones['naive']['mean']:.3f} against {fours['naive']['mean']:.3f}). "
-        "IPS and SNIPS agree with the truth. The DCG half depends on how fives spread over users, "
-        "so that it need not equal the paper's."
+        f"REC_FOURS is truly the better one (MAE {fours['true']:.3f} against {ones['true']:.3f}), "
+        f"yet the naive average prefers REC_ONES ({ones['naive']['mean']:.3f} against "
+        f"{fours['naive']['mean']:.3f}). IPS and SNIPS agree with the truth. The DCG half depends "
+        "on how fives spread over users, so it need not equal the paper's."
     )

@@ -1,11 +1,12 @@
-"""What Table 2 compares: two data sets, and systems that are trained on each."""
+"""What Table 2 compares: two data sets, and the systems that are trained on each."""
 
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -14,32 +15,31 @@ from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings
 from unskew.datasets.coat import Coat
 from unskew.datasets.yahoo_r3 import YahooR3
-from unskew.model_selection.search import Setting, cross_validate
+from unskew.model_selection.search import cross_validate
 from unskew.models.all_rank import AllRank
+from unskew.models.distribution import DistributionRecommender
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.mixture import MultinomialMixture
 from unskew.models.ordinal import OrdinalFactorization
 from unskew.models.recommender import Recommender
-from unskew.propensity.covariate.logistic import LogisticPropensity
+from unskew.propensity.logistic import LogisticPropensity
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
 from unskew.types import BoolVector, Vector
 
 Grid: TypeAlias = Mapping[str, Sequence[Any]]
-Metric: TypeAlias = Literal["mse", "mae"]
-METRICS: tuple[Metric, ...] = ("mse", "mae")
-LOSSES: Mapping[Metric, Literal["squared", "absolute"]] = {"mse": "squared", "mae": "absolute"}
-HL_GRID: Grid = {"n_factors": (0, 5, 10)}
-MIXTURE_GRID: Grid = {"n_clusters": (1, 2, 5, 10)}
-ALL_RANK_GRID: Grid = {"l2": (0.01, 0.04, 0.16, 0.64), "n_factors": (5, 20)}
+Table2Metric: TypeAlias = Literal["mse", "mae"]
+METRICS: tuple[Table2Metric, ...] = ("mse", "mae")
+LOSSES: Mapping[str, Literal["squared", "absolute"]] = {"mse": "squared", "mae": "absolute"}
+N_FOLDS = 4
 SAMPLE_SHARE = 0.05
 FULL, CLEAN = "full test", "clean test"
 REST, CLEAN_REST = "95 % of the test", "95 % of the test, clean"
-"""The test without the random ratings that some systems had."""
+"""The test without the random ratings that some systems are given."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Task:
-    """A log that people chose, a test of cells that were drawn for them, and what is known beside."""
+class BiasedData:
+    """A log of self-selected ratings, and a test of uniformly random cells."""
 
     name: str
     train: Ratings
@@ -47,70 +47,108 @@ class Task:
     overlap: BoolVector
     """Test cells that are in the training log too."""
     published: Vector | None = None
-    """Propensities that came with the data."""
+    """Propensities that are part of the data set."""
     user_features: object = None
     item_features: object = None
 
-    def sampled(self, seed: int) -> BoolVector:
-        """Which 5 % of the test are given away: nobody who had them, or is compared with one who had, is judged on them."""
-        chosen = np.zeros(len(self.test), dtype=np.bool_)
+    def is_sampled(self, random_state: int) -> BoolVector:
+        """The 5 % of the test that some systems are given.
+
+        Neither these systems nor those compared with them are judged on these cells.
+        """
+        is_chosen = np.zeros(len(self.test), dtype=np.bool_)
         size = round(SAMPLE_SHARE * len(self.test))
-        chosen[np.random.default_rng((seed, 2)).choice(chosen.size, size, replace=False)] = True
-        return chosen
+        rng = np.random.default_rng((random_state, 2))
+        is_chosen[rng.choice(is_chosen.size, size, replace=False)] = True
+        return is_chosen
 
-    def naive_bayes(self, seed: int) -> NaiveBayesPropensity:
-        """Eq. (18) with the marginals of the sample."""
-        return NaiveBayesPropensity().fit(self.train, mcar=self.test.take(self.sampled(seed)))
+    def fit_naive_bayes(self, random_state: int) -> NaiveBayesPropensity:
+        """Eq. (18) with the rating marginals of the sample."""
+        sample = self.test.take(self.is_sampled(random_state))
+        return NaiveBayesPropensity().fit(self.train, mcar=sample)
 
-    def cells(self, seed: int) -> dict[str, BoolVector]:
-        """The tests, by their names."""
-        rest = ~self.sampled(seed)
+    def fit_logistic(self, random_state: int) -> LogisticPropensity:
+        """Eq. (17) on all pairs of covariates, without user offsets: all users rated 24 coats."""
+        model = LogisticPropensity(
+            self.user_features, self.item_features, item_offsets=True, random_state=random_state
+        )
+        return model.fit(self.train)
+
+    def test_cells(self, random_state: int) -> dict[str, BoolVector]:
+        """The cells of each test, by its name."""
+        is_rest = ~self.is_sampled(random_state)
         return {
-            FULL: np.ones_like(rest),
+            FULL: np.ones_like(is_rest),
             CLEAN: ~self.overlap,
-            REST: rest,
-            CLEAN_REST: rest & ~self.overlap,
+            REST: is_rest,
+            CLEAN_REST: is_rest & ~self.overlap,
         }
 
 
-def coat_task(coat: Coat) -> Task:
+def prepare_coat(coat: Coat) -> BiasedData:
     """Coat Shopping, with the authors' propensities and the covariates."""
-    known = coat.user_features, coat.item_features
-    return Task(
-        "coat", coat.train, coat.test, coat.overlap, np.asarray(coat.propensities.values), *known
+    return BiasedData(
+        "coat",
+        coat.train,
+        coat.test,
+        coat.overlap,
+        np.asarray(coat.propensities.values),
+        coat.user_features,
+        coat.item_features,
     )
 
 
-def yahoo_task(yahoo: YahooR3) -> Task:
-    """Yahoo! R3, which has no covariates: propensities are those of naive Bayes, as in the paper."""
-    return Task("yahoo", yahoo.train, yahoo.test, yahoo.overlap)
+def prepare_yahoo(yahoo: YahooR3) -> BiasedData:
+    """Yahoo! R3. It has no covariates, so propensities are those of naive Bayes."""
+    return BiasedData("yahoo", yahoo.train, yahoo.test, yahoo.overlap)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Trained:
-    """A model, and how its settings were chosen."""
+class TrainedSystem:
+    """A fitted model, and how its settings were chosen."""
 
     model: Recommender
-    chosen: Setting
+    chosen: dict[str, Any]
     score: float | None
-    """What cross-validation promised; None without one."""
+    """The score in cross-validation; None without one."""
     n_fits: int
     seconds: float
-    """With the time that propensities took."""
+    """Includes the time for estimating propensities."""
+
+
+PropensitySource: TypeAlias = Callable[[BiasedData, int], PropensitiesLike | None]
+
+
+def use_no_propensities(data: BiasedData, random_state: int) -> None:
+    """For systems that do not use propensities."""
+
+
+def use_published_propensities(data: BiasedData, random_state: int) -> Vector | None:  # noqa: ARG001
+    """The propensities that are part of the data set."""
+    return data.published
 
 
 @dataclass(frozen=True, slots=True)
-class System:
-    """One row of the table: how it is trained, for either metric."""
+class System(ABC):
+    """One row of the table: how a model is trained for each metric."""
 
     name: str
-    train: Callable[[Task, int, Grid], dict[Metric, Trained]]
+    propensities: PropensitySource = use_no_propensities
     variant: str = ""
-    """What tells it from another system of that name."""
-    had_sample: bool = False
-    """Whether 5 % of the test went into it."""
-    short: str = ""
-    """The variant, for a narrow table."""
+    """Distinguishes systems with the same name."""
+    short_variant: str = ""
+    """The variant for a narrow table."""
+
+    @abstractmethod
+    def train(
+        self, data: BiasedData, random_state: int, grid: Grid
+    ) -> dict[Table2Metric, TrainedSystem]:
+        """The model for each metric. ``grid`` has the settings that factorizations search."""
+
+    @property
+    def uses_sample(self) -> bool:
+        """Whether 5 % of the test are used to train it."""
+        return self.propensities is BiasedData.fit_naive_bayes
 
     @property
     def title(self) -> str:
@@ -119,162 +157,151 @@ class System:
 
     @property
     def label(self) -> str:
-        """The same for a narrow table."""
-        return ", ".join(filter(None, (self.name, self.short or self.variant)))
+        """Name and variant for a narrow table."""
+        return ", ".join(filter(None, (self.name, self.short_variant or self.variant)))
+
+    def _search(
+        self,
+        model: Recommender,
+        data: BiasedData,
+        random_state: int,
+        *,
+        grid: Grid,
+        metric: Table2Metric,
+        estimator: str,
+    ) -> TrainedSystem:
+        """Choose settings by cross-validation, and fit the whole log with them."""
+        start = time.perf_counter()
+        search = cross_validate(
+            model,  # type: ignore[arg-type]
+            data.train,
+            propensities=self.propensities(data, random_state),
+            grid=grid,
+            n_folds=N_FOLDS,
+            metric=metric,
+            estimator=estimator,
+            random_state=random_state,
+        )
+        return TrainedSystem(
+            search.best_model,
+            search.best_params,
+            search.best_score,
+            N_FOLDS * len(search.table) + 1,
+            time.perf_counter() - start,
+        )
 
 
-def searched(
-    task: Task,
-    metric: Metric,
-    seed: int,
-    grid: Grid,
-    propensities: Callable[[], PropensitiesLike | None],
-) -> Trained:
-    """A factorisation chosen by four-fold IPS cross-validation of the metric that it is trained for."""
-    began = time.perf_counter()
-    found = cross_validate(
-        MatrixFactorization(loss=LOSSES[metric], tol=1e-5, random_state=seed),
-        task.train,
-        propensities(),
-        grid=grid,
-        n_folds=4,
-        metric=metric,
-        estimator="ips",
-        random_state=seed,
-    )
-    n_fits = 4 * len(found.table) + 1
-    return Trained(
-        found.best_model, found.best_params, found.best_score, n_fits, time.perf_counter() - began
-    )
+@dataclass(frozen=True, slots=True)
+class FactorizationSystem(System):
+    """Matrix factorization, trained for each metric and chosen by IPS cross-validation of it."""
+
+    metrics: tuple[Table2Metric, ...] = METRICS
+    grid_changes: Grid = field(default_factory=dict)
+
+    def train(
+        self, data: BiasedData, random_state: int, grid: Grid
+    ) -> dict[Table2Metric, TrainedSystem]:
+        return {
+            metric: self._search(
+                MatrixFactorization(loss=LOSSES[metric], tol=1e-5, random_state=random_state),
+                data,
+                random_state,
+                grid={**grid, **self.grid_changes},
+                metric=metric,
+                estimator="ips",
+            )
+            for metric in self.metrics
+        }
 
 
-def _for_both(
-    task: Task, seed: int, grid: Grid, propensities: Callable[[], PropensitiesLike | None]
-) -> dict[Metric, Trained]:
-    return {metric: searched(task, metric, seed, grid, propensities) for metric in METRICS}
+@dataclass(frozen=True, slots=True)
+class OneFitSystem(System):
+    """A model that is chosen by MSE in cross-validation and fitted once for both metrics.
+
+    A model of rating distributions predicts the mean for MSE and the median for MAE.
+    """
+
+    model: Recommender = field(kw_only=True)
+    own_grid: Grid = field(kw_only=True)
+
+    def train(
+        self,
+        data: BiasedData,
+        random_state: int,
+        grid: Grid,  # noqa: ARG002
+    ) -> dict[Table2Metric, TrainedSystem]:
+        trained = self._search(
+            copy(self.model).set_params(random_state=random_state),
+            data,
+            random_state,
+            grid=self.own_grid,
+            metric="mse",
+            estimator="naive" if self.propensities is use_no_propensities else "ips",
+        )
+        for_mse = for_mae = replace(trained, seconds=trained.seconds / 2)
+        if isinstance(self.model, DistributionRecommender):
+            median = copy(trained.model).set_params(statistic="median")
+            for_mae = replace(for_mse, model=median)
+        return {"mse": for_mse, "mae": for_mae}
 
 
-def _for_mse(
-    task: Task, seed: int, grid: Grid, propensities: Callable[[], PropensitiesLike | None]
-) -> dict[Metric, Trained]:
-    return {"mse": searched(task, "mse", seed, grid, propensities)}
-
-
-def _published(task: Task, seed: int, grid: Grid) -> dict[Metric, Trained]:
-    return _for_both(task, seed, grid, lambda: task.published)
-
-
-def _naive(task: Task, seed: int, grid: Grid) -> dict[Metric, Trained]:
-    return _for_both(task, seed, grid, lambda: None)
-
-
-def _no_offsets(task: Task, seed: int, grid: Grid) -> dict[Metric, Trained]:
-    return _for_both(task, seed, {**grid, "offsets": ("none",)}, lambda: None)
-
-
-def _logistic(task: Task, seed: int, grid: Grid) -> dict[Metric, Trained]:
-    """Eq. (17) on all pairs of covariates. Everybody rated 24 coats, so that users need no offset."""
-    model = LogisticPropensity(
-        task.user_features, task.item_features, item_offsets=True, random_state=seed
-    )
-    return _for_mse(task, seed, grid, lambda: model.fit(task.train))
-
-
-def _bayes_for_mse(task: Task, seed: int, grid: Grid) -> dict[Metric, Trained]:
-    return _for_mse(task, seed, grid, lambda: task.naive_bayes(seed))
-
-
-def _bayes(task: Task, seed: int, grid: Grid) -> dict[Metric, Trained]:
-    return _for_both(task, seed, grid, lambda: task.naive_bayes(seed))
-
-
-def _rival(
-    task: Task,
-    seed: int,
-    model: Recommender,
-    grid: Grid,
-    propensities: Callable[[], PropensitiesLike | None],
-) -> dict[Metric, Trained]:
-    """A model of distributions, chosen by cross-validation of its mean; the same fit is judged by its median for MAE."""
-    began = time.perf_counter()
-    known = propensities()
-    estimator = "naive" if known is None else "ips"
-    found = cross_validate(
-        model, task.train, known, grid=grid, metric="mse", estimator=estimator, random_state=seed
-    )  # type: ignore[arg-type]
-    seconds = (time.perf_counter() - began) / 2
-    n_fits = 4 * len(found.table) + 1
-    median = copy(found.best_model).set_params(statistic="median")
-    models: tuple[tuple[Metric, Recommender], ...] = (("mse", found.best_model), ("mae", median))
-    return {
-        metric: Trained(each, found.best_params, found.best_score, n_fits, seconds)
-        for metric, each in models
-    }
-
-
-def _hl_mar(task: Task, seed: int, grid: Grid) -> dict[Metric, Trained]:  # noqa: ARG001
-    return _rival(
-        task, seed, OrdinalFactorization(mechanism="mar", random_state=seed), HL_GRID, lambda: None
-    )
-
-
-def _hl_mnar(task: Task, seed: int, grid: Grid) -> dict[Metric, Trained]:  # noqa: ARG001
-    """Value effects are those of naive Bayes, fixed: free ones are not identified."""
-    model = OrdinalFactorization(mechanism="mnar", random_state=seed)
-    return _rival(task, seed, model, HL_GRID, lambda: task.naive_bayes(seed))
-
-
-def _cpt_v(task: Task, seed: int, grid: Grid) -> dict[Metric, Trained]:  # noqa: ARG001
-    return _rival(
-        task,
-        seed,
-        MultinomialMixture("cpt-v", random_state=seed),
-        MIXTURE_GRID,
-        lambda: task.naive_bayes(seed),
-    )
-
-
-def _logit_vd(task: Task, seed: int, grid: Grid) -> dict[Metric, Trained]:  # noqa: ARG001
-    model = MultinomialMixture("logit-vd", random_state=seed)
-    return _rival(task, seed, model, MIXTURE_GRID, lambda: task.naive_bayes(seed))
-
-
-def _all_rank(task: Task, seed: int, grid: Grid) -> dict[Metric, Trained]:  # noqa: ARG001
-    """Chosen by squared error on the log, naively: it has no propensities, and ratings are what the table judges."""
-    began = time.perf_counter()
-    found = cross_validate(
-        AllRank(tol=1e-5, random_state=seed),
-        task.train,
-        grid=ALL_RANK_GRID,
-        metric="mse",
-        estimator="naive",
-        random_state=seed,
-    )
-    taken = time.perf_counter() - began
-    one = Trained(
-        found.best_model, found.best_params, found.best_score, 4 * len(found.table) + 1, taken / 2
-    )
-    return {"mse": one, "mae": one}
-
-
-NAIVE = System("MF-Naive", _naive)
-RIVALS = (
-    System("HL MNAR", _hl_mnar, had_sample=True),
-    System("HL MAR", _hl_mar),
-    System("CPT-v", _cpt_v, had_sample=True),
-    System("Logit-vd", _logit_vd, had_sample=True),
-    System("AllRank", _all_rank),
+HL_GRID: Grid = {"n_factors": (0, 5, 10)}
+MIXTURE_GRID: Grid = {"n_clusters": (1, 2, 5, 10)}
+ALL_RANK_GRID: Grid = {"l2": (0.01, 0.04, 0.16, 0.64), "n_factors": (5, 20)}
+NAIVE = FactorizationSystem("MF-Naive")
+NO_OFFSETS = FactorizationSystem(
+    "MF-Naive", variant="no offsets", grid_changes={"offsets": ("none",)}
 )
-NO_OFFSETS = System("MF-Naive", _no_offsets, "no offsets")
+# HL MNAR and the mixtures fix the value effects at those of naive Bayes: free ones are not
+# identified.
+OTHER_SYSTEMS = (
+    OneFitSystem(
+        "HL MNAR",
+        BiasedData.fit_naive_bayes,
+        model=OrdinalFactorization(mechanism="mnar"),
+        own_grid=HL_GRID,
+    ),
+    OneFitSystem("HL MAR", model=OrdinalFactorization(mechanism="mar"), own_grid=HL_GRID),
+    OneFitSystem(
+        "CPT-v",
+        BiasedData.fit_naive_bayes,
+        model=MultinomialMixture("cpt-v"),
+        own_grid=MIXTURE_GRID,
+    ),
+    OneFitSystem(
+        "Logit-vd",
+        BiasedData.fit_naive_bayes,
+        model=MultinomialMixture("logit-vd"),
+        own_grid=MIXTURE_GRID,
+    ),
+    OneFitSystem("AllRank", model=AllRank(tol=1e-5), own_grid=ALL_RANK_GRID),
+)
 SYSTEMS: Mapping[str, tuple[System, ...]] = {
     "coat": (
-        System("MF-IPS", _published),
+        FactorizationSystem("MF-IPS", use_published_propensities),
         NAIVE,
         NO_OFFSETS,
-        System("MF-IPS", _logistic, "logistic propensities", short="logistic"),
-        System("MF-IPS", _bayes_for_mse, "naive-Bayes propensities", had_sample=True, short="NB"),
-        *RIVALS,
+        FactorizationSystem(
+            "MF-IPS",
+            BiasedData.fit_logistic,
+            variant="logistic propensities",
+            short_variant="logistic",
+            metrics=("mse",),
+        ),
+        FactorizationSystem(
+            "MF-IPS",
+            BiasedData.fit_naive_bayes,
+            variant="naive-Bayes propensities",
+            short_variant="NB",
+            metrics=("mse",),
+        ),
+        *OTHER_SYSTEMS,
     ),
-    "yahoo": (System("MF-IPS", _bayes, had_sample=True), NAIVE, NO_OFFSETS, *RIVALS),
+    "yahoo": (
+        FactorizationSystem("MF-IPS", BiasedData.fit_naive_bayes),
+        NAIVE,
+        NO_OFFSETS,
+        *OTHER_SYSTEMS,
+    ),
 }
 """By data set, in the order of the table."""

@@ -1,138 +1,282 @@
-"""What every propensity model can do once it is fitted: tell the propensity of a logged cell or of any pair, and be saved."""
+"""The base class of propensity models: how they predict and are saved, and which cells exist."""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
+from numbers import Integral
 from pathlib import Path
-from typing import Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from unskew.data.columns import find_column
+from unskew.data.frames import LazyFrame, count_sizes
 from unskew.data.ids import Ids, as_ids, describe_id_types, find_codes, format_id
 from unskew.data.propensities import SMALLEST
 from unskew.data.ratings import Ratings
-from unskew.data.universe import Universe, UniverseLike, resolve_universe
-from unskew.errors import BadPropensityError, UniverseError, UnknownIdError, UsageError
+from unskew.data.universe import Universe, UniverseLike, parse_universe, resolve_universe
+from unskew.errors import (
+    BadPropensityError,
+    ConvergenceWarning,
+    EmptyLogError,
+    UniverseError,
+    UnknownIdError,
+    UsageError,
+)
 from unskew.io.model_files import write_model
 from unskew.settings import Configurable, require_fitted
 from unskew.tables import count_noun
 from unskew.types import IntVector, Vector
 
 BLOCK_PAIRS = 1 << 20
+RandomState: TypeAlias = int | np.random.Generator | None
+SampleLike: TypeAlias = Ratings | Mapping[float, float] | npt.ArrayLike
+"""Ratings of cells chosen at random: a log, a frame, the ratings, {rating: count or share}."""
 
 
 class PropensityModel(Configurable):
-    """A model of P(O_ui = 1).
+    """A model of P(O_ui = 1), the probability that a cell is observed.
 
-    A subclass fits itself, calls :meth:`_remember`, and answers :meth:`_chances`; :attr:`sees_ratings` says whether it needs
-    the rating of a cell, which only a logged cell has.
+    A subclass implements :meth:`fit`, which calls :meth:`_record_log`, and :meth:`_predict_codes`.
     """
 
     users_: Ids
+    """The users of the log; empty after a fit to a frame, whose ids are not kept."""
     items_: Ids
     n_cells_: int
-    """U * I of the universe that the log was drawn from."""
+    """U * I of the universe of the log."""
     n_observed_: int
-    """Ratings in the log: what the propensities of all cells should add up to."""
+    """Ratings in the log. The propensities of all cells should add up to this number."""
 
-    sees_ratings = False
+    @property
+    def sees_ratings(self) -> bool:
+        """Whether the propensity of a cell depends on its rating, which only logged cells have."""
+        return False
 
     @property
     def learns_users(self) -> bool:
-        """Whether it has parameters of each user, and so knows nothing of one whose ratings it has not seen."""
+        """Whether each user has parameters, which need ratings of that user."""
         return False
 
     def fit(self, log: Ratings, *, universe: UniverseLike = None) -> Self:
-        """Learn from a log. Without a ``universe``, (n_users, n_items) or ``"log"``, it is the one that the log has."""
+        """Fit the model to a log.
+
+        Parameters
+        ----------
+        log
+            The log, missing not at random.
+        universe
+            (n_users, n_items) or ``"log"``; by default the universe that the log states.
+        """
         raise NotImplementedError
 
     def predict(self, log: Ratings) -> Vector:
         """P(O_ui = 1) of every cell of ``log``, in its order: values in (0, 1]."""
-        require_fitted(self)
-        user = self._codes(log.users, self.users_, "user")[log.user]
-        item = self._codes(log.items, self.items_, "item")[log.item]
-        values = self._in_blocks(user, item, log.rating)
-        _require_positive(values, log)
+        self._require_fitted()
+        values = self._predict_log(log)
+        _require_valid(values, log)
         return values
 
     def predict_pairs(self, users: npt.ArrayLike, items: npt.ArrayLike) -> Vector:
-        """P(O_ui = 1) of any pairs of ids, observed or not. Values may be 0 where the model is sure that nobody looks."""
-        require_fitted(self)
+        """P(O_ui = 1) of any pairs of ids, observed or not: values in [0, 1]."""
+        self._require_fitted()
         if self.sees_ratings:
             raise UsageError(
-                f"{type(self).__name__} needs the rating of a cell, which an unobserved one does not have; use predict(log)."
+                f"{type(self).__name__} needs the rating of a cell, and unobserved cells have "
+                "none.",
+                remedy="Use predict(log).",
             )
-        user, item = (
-            self._codes(users, self.users_, "user"),
-            self._codes(items, self.items_, "item"),
-        )
+        user = self._find_codes(users, self.users_, "user")
+        item = self._find_codes(items, self.items_, "item")
         if user.shape != item.shape:
-            raise UsageError(f"give as many users as items; got {user.size} and {item.size}.")
-        return self._in_blocks(user, item, None)
+            raise UsageError(
+                f"there are {user.size} users and {item.size} items.",
+                parameter="items",
+                remedy="Pass one item for each user.",
+            )
+        return self._predict_in_blocks(user, item, None)
 
     def save(self, path: str | Path) -> None:
-        """Write the fitted model: a zip of arrays and a JSON manifest, never code. It replaces an old file in one step."""
+        """Write the fitted model as a zip of arrays and JSON, without code.
+
+        An existing file is replaced in one step.
+        """
+        self._require_fitted()
         write_model(self, Path(path))
 
     def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
-        """P(O_ui = 1) of cells given by codes of ``users_`` and ``items_``; ``rating`` only where the model sees ratings."""
+        """P(O_ui = 1) of cells by their codes in ``users_`` and ``items_``.
+
+        ``rating`` is None unless the model sees ratings.
+        """
         raise NotImplementedError
 
-    def _remember(self, log: Ratings, universe: Universe) -> None:
-        """Keep what prediction needs of the log."""
+    def _require_fitted(self) -> None:
+        require_fitted(self)
+
+    def _record_log(self, log: Ratings, universe: Universe) -> None:
+        """Store what predictions need of the log."""
         self.users_, self.items_ = log.users, log.items
         self.n_cells_, self.n_observed_ = universe.n_cells, len(log)
 
-    def _in_blocks(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
-        pieces = [slice(first, first + BLOCK_PAIRS) for first in range(0, user.size, BLOCK_PAIRS)]
-        blocks = [
-            self._predict_codes(user[piece], item[piece], None if rating is None else rating[piece])
-            for piece in pieces
-        ]
-        return np.concatenate(blocks) if blocks else np.empty(0)
+    def _record_frame(self, n_ratings: int, universe: Universe) -> None:
+        """The same for a log in a frame, whose ids are not kept."""
+        self.users_, self.items_ = np.empty(0, np.int64), np.empty(0, np.int64)
+        self.n_cells_, self.n_observed_ = universe.n_cells, n_ratings
 
-    def _codes(self, ids: npt.ArrayLike, vocabulary: Ids, kind: str) -> IntVector:
-        if ids is vocabulary:
+    def _predict_log(self, log: Ratings) -> Vector:
+        user = self._find_codes(log.users, self.users_, "user")[log.user]
+        item = self._find_codes(log.items, self.items_, "item")[log.item]
+        return self._predict_in_blocks(user, item, log.rating)
+
+    def _predict_in_blocks(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
+        blocks = [slice(first, first + BLOCK_PAIRS) for first in range(0, user.size, BLOCK_PAIRS)]
+        values = [
+            self._predict_codes(user[block], item[block], None if rating is None else rating[block])
+            for block in blocks
+        ]
+        return np.concatenate(values) if values else np.empty(0)
+
+    def _find_codes(self, values: npt.ArrayLike, vocabulary: Ids, kind: str) -> IntVector:
+        if values is vocabulary:
             return np.arange(len(vocabulary), dtype=np.int32)
-        asked = as_ids(ids)
-        codes = find_codes(asked, vocabulary)
+        ids = as_ids(values)
+        if vocabulary.size == 0:
+            return np.zeros(ids.size, dtype=np.int32)
+        codes = find_codes(ids, vocabulary)
         if (codes < 0).any():
             row = int((codes < 0).argmax())
             raise UnknownIdError(
-                f"{int((codes < 0).sum())} of {codes.size} {kind}s were not in the log that {type(self).__name__} was fitted to; "
-                f"the first is {format_id(asked[row])}{describe_id_types(asked, vocabulary)}. "
-                f"List all of them with Ratings.from_frame(..., {kind}s=...) and fit again."
+                f"{int((codes < 0).sum())} of {codes.size} {kind}s were not in the log that "
+                f"{type(self).__name__} was fitted to; "
+                f"the first is {format_id(ids[row])}{describe_id_types(ids, vocabulary)}.",
+                parameter=f"{kind}s",
+                remedy=f"List all {kind}s with Ratings.from_frame(..., `{kind}s=...`) and fit "
+                "again.",
+                shell_remedy="Fit the model again to a log that has them.",
             )
         return codes
 
 
-def known_universe(log: Ratings, given: UniverseLike) -> Universe:
-    """The universe, which every propensity needs: P is a share of all cells, not of the log."""
-    universe = resolve_universe(log, given)
+class McarPropensityModel(PropensityModel):
+    """A propensity model whose fit may need a sample of ratings missing completely at random."""
+
+    def fit(
+        self, log: Ratings, *, universe: UniverseLike = None, mcar: SampleLike | None = None
+    ) -> Self:
+        """Fit the model to a log and to ratings of cells that were chosen at random."""
+        raise NotImplementedError
+
+
+def require_universe(log: Ratings, universe: UniverseLike) -> Universe:
+    """The universe of the log; an error if it is unknown, because P is a share of all cells."""
+    resolved = resolve_universe(log, universe)
+    if resolved is None:
+        raise universe_error()
+    return resolved
+
+
+def require_listed_universe(log: Ratings, universe: UniverseLike) -> Universe:
+    """The universe of a log that must list all its users and items, also those without ratings."""
+    resolved = require_universe(log, universe)
+    if (resolved.n_users, resolved.n_items) != (log.n_users, log.n_items):
+        raise UniverseError(
+            f"the universe has {resolved}, but the log lists {count_noun(log.n_users, 'user')} "
+            f"and {count_noun(log.n_items, 'item')}, and this model needs all of them.",
+            parameter="universe",
+            remedy="List them with Ratings.from_frame(..., `users=...`, `items=...`).",
+            shell_remedy="List them in the tables of features, or use a model without features.",
+        )
+    return resolved
+
+
+def universe_error() -> UniverseError:
+    """The error of a fit that does not know how many cells there are."""
+    return UniverseError(
+        "propensities are shares of all cells, so a fit needs the number of users and items.",
+        parameter="universe",
+        remedy="Pass `universe=(n_users, n_items)`, or `universe='log'` if the log has all users "
+        "and items.",
+    )
+
+
+def require_unobserved(n_observed: int, universe: Universe) -> None:
+    """Raise an error if every cell was observed: then P = 1 and there is nothing to estimate."""
+    if n_observed >= universe.n_cells:
+        raise UniverseError(
+            f"all {universe.n_cells:,} cells ({universe}) were observed, so P = 1 and there is "
+            "nothing to estimate.",
+            parameter="universe",
+            remedy="If more users or items could have been in the log, list them with "
+            "Ratings.from_frame(..., `users=...`, `items=...`) or state a larger `universe`; "
+            "otherwise use UniformPropensity.",
+            shell_remedy="If more users or items could have been in the log, state a larger "
+            "`universe`; otherwise use the model uniform.",
+        )
+
+
+def require_frame_universe(
+    frame: LazyFrame, names: Mapping[str, str], universe: UniverseLike, columns: Mapping[str, str]
+) -> Universe:
+    """The universe of a log in a frame; ``"log"`` counts the distinct users and items.
+
+    ``names`` maps the caller's column names to those of ``frame``. ``columns`` has the caller's
+    columns of users and items if they are known.
+    """
     if universe is None:
-        raise UniverseError(
-            "propensities are shares of all cells, so fit needs the universe: universe=(n_users, n_items), or universe='log' "
-            "if the log's own users and items are all there are."
+        raise universe_error()
+    if not (isinstance(universe, str) and universe == "log"):
+        return parse_universe(universe)
+    n_users, n_items = (
+        sum(
+            count_sizes(
+                frame, names[columns.get(role) or find_column(role, None, list(names))]
+            ).values()
         )
-    return universe
+        for role in ("user", "item")
+    )
+    return Universe(n_users, n_items)
 
 
-def listed_universe(log: Ratings, given: UniverseLike) -> Universe:
-    """The universe of a model that looks at every user and item: the log must list them all, silent ones included."""
-    universe = known_universe(log, given)
-    if (universe.n_users, universe.n_items) != (log.n_users, log.n_items):
-        raise UniverseError(
-            f"the universe has {universe}, but the log lists {count_noun(log.n_users, 'user')} and {count_noun(log.n_items, 'item')}, "
-            "and this model looks at each of them. List them all with Ratings.from_frame(..., users=..., items=...)."
+def empty_frame_error() -> EmptyLogError:
+    """The error of a fit to a frame without ratings."""
+    return EmptyLogError(
+        "the frame has no ratings.", remedy="Check the filter or the file that it came from."
+    )
+
+
+def draw_seed(random_state: RandomState) -> int:
+    """``random_state`` itself if it is a whole number, else a whole number drawn from it."""
+    if isinstance(random_state, Integral):
+        return int(random_state)
+    return int(np.random.default_rng(random_state).integers(1 << 31))
+
+
+def warn_if_not_converged(model: Any, *, remedy: str = "Raise `max_iter` or `tol`.") -> None:
+    """Warn that an iterative fit stopped at ``max_iter``; to be called directly by ``fit``."""
+    if not model.converged_:
+        warnings.warn(
+            ConvergenceWarning(
+                f"{type(model).__name__} had not converged after "
+                f"{count_noun(model.n_iter_, 'iteration')}.",
+                parameter="max_iter",
+                remedy=remedy,
+            ),
+            stacklevel=3,
         )
-    return universe
 
 
-def _require_positive(values: Vector, log: Ratings) -> None:
-    bad = ~((values >= SMALLEST) & (values <= 1))
-    if bad.any():
-        row = int(bad.argmax())
+def _require_valid(values: Vector, log: Ratings) -> None:
+    invalid = ~((values >= SMALLEST) & (values <= 1))
+    if invalid.any():
+        row = int(invalid.argmax())
         raise BadPropensityError(
-            f"{int(bad.sum())} of {bad.size} predicted propensities lie outside (0, 1]; "
-            f"the first is {values[row]} at {log.name_cell(row)}. The model gives that cell no chance, yet it was observed."
+            f"{int(invalid.sum())} of {invalid.size} predicted propensities are outside (0, 1]; "
+            f"the first is {values[row]} at {log.name_cell(row)}, which was observed.",
+            where=log.name_cell(row),
+            remedy="Smooth the model, or set a lower limit with ClippedPropensity(model, "
+            "`min_propensity=...`).",
+            shell_remedy="Use a model that gives every cell a positive propensity.",
         )

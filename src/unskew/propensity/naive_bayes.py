@@ -1,60 +1,112 @@
-"""Propensities that depend on the rating alone, from a small sample of ratings missing completely at random."""
+"""Propensities by rating, from a small sample of ratings missing completely at random."""
 
 from __future__ import annotations
 
 import warnings
-from typing import Self
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.checks import float_array, is_finite_number, whole_number
+from unskew.data.checks import float_array
+from unskew.data.columns import find_column
+from unskew.data.frames import (
+    add_column,
+    count_values,
+    is_frame,
+    look_up,
+    number_column,
+    open_frame,
+    open_lazily,
+)
 from unskew.data.ratings import Ratings
 from unskew.data.universe import UniverseLike
 from unskew.errors import BadRatingError, PropensityWarning, UsageError
-from unskew.propensity.model import known_universe
-from unskew.propensity.sample import LearnsFromSample, Marginal, SampleLike, marginal_of
-from unskew.settings import require_fitted
+from unskew.propensity import PROPENSITY_MODELS
+from unskew.propensity.model import (
+    McarPropensityModel,
+    SampleLike,
+    empty_frame_error,
+    require_frame_universe,
+    require_universe,
+)
+from unskew.settings import Number, WholeNumber, setting
 from unskew.types import IntVector, Vector
 
-MOST_LEVELS = 50
-"""More distinct ratings than this are taken for a continuous scale, which needs bins."""
+MAX_LEVELS = 50
+"""More distinct ratings than this are assumed to be a continuous scale, which needs bins."""
 
 
-class NaiveBayesPropensity(LearnsFromSample):
+def _check_bins(name: str, value: Any) -> None:
+    if value is None:
+        return
+    if np.ndim(value) == 0:
+        WholeNumber(least=2)(name, value)
+        return
+    cuts = float_array(value, name)
+    is_valid = cuts.ndim == 1 and cuts.size > 0 and bool(np.isfinite(cuts).all())
+    if not (is_valid and (np.diff(cuts) > 0).all()):
+        raise UsageError(
+            f"`{name}` must be a number of bins, or finite cut points in ascending order; "
+            f"got {value!r}.",
+            parameter=name,
+        )
+
+
+@PROPENSITY_MODELS.declare(
+    "nb",
+    label="Naive Bayes",
+    summary="By rating, from the log and a small random sample of ratings (Eq. 18).",
+    aliases=("naive_bayes",),
+    traits={"sees_ratings": True, "needs_mcar": True},
+)
+@dataclass(eq=False, repr=False)
+class NaiveBayesPropensity(McarPropensityModel):
     """Eq. (18): P(O = 1 | Y = r) = P(Y = r | O = 1) P(O = 1) / P(Y = r) = n_r / (U I pi_r).
 
-    n_r ratings of the log are r, and pi_r is the share of r among all cells: ``(m_r + smoothing) / (m + smoothing * levels)``
-    from m ratings of cells picked at random. Relative error of level r through the sample: sqrt((1 - pi_r) / (m pi_r)).
-    The inverses add up to U I over the log, so that IPS and SNIPS agree, unless a level is capped at 1 or missing from the log;
-    both are warned about. The sample must not be among the ratings that judge a model later.
+    The log has n_r ratings r. The share of r among all cells is estimated from m ratings of cells
+    chosen at random: pi_r = ``(m_r + smoothing) / (m + smoothing * n_levels)``. The sample causes
+    a relative error of sqrt((1 - pi_r) / (m pi_r)) for level r.
+
+    The inverse propensities of the log add up to U I, so IPS and SNIPS agree, unless a level is
+    limited to 1 or does not occur in the log; both cause a warning. The sample must not be among
+    the ratings that evaluate a model later.
 
     Parameters
     ----------
     smoothing
-        Ratings added to each level of the sample; 1 is the paper's.
+        Ratings added to each level of the sample; the paper uses 1.
     bins
-        For ratings on a continuous scale: the number of bins, each with as much of the sample as the others, or the rising cut
-        points between bins. A rating that equals a cut point belongs to the bin above it.
+        For ratings on a continuous scale: the number of bins, with equal parts of the sample, or
+        the cut points between bins in ascending order. A rating equal to a cut point belongs to
+        the bin above it.
+
+    Attributes
+    ----------
+    levels_ : distinct ratings of log and sample in ascending order; with bins, their numbers.
+    cuts_ : the lowest rating of each level but the first.
+    marginal_ : pi_r of each level.
+    propensity_by_level_ : P(O = 1 | Y = r); 0 if the log has no such rating.
     """
 
-    levels_: Vector
-    """Distinct ratings of log and sample, rising; with bins their numbers, from 0."""
-    cuts_: Vector
-    """Where one level ends and the next begins; a rating that equals a cut belongs to the level above it."""
-    marginal_: Vector
-    """pi_r of each level."""
-    propensity_by_level_: Vector
-    """P(O = 1 | Y = r); 0 where the log has no such rating."""
+    _: KW_ONLY
+    smoothing: float = setting(1.0, Number(least=0))
+    bins: int | npt.ArrayLike | None = setting(None, _check_bins)
 
-    sees_ratings = True
+    levels_: Vector = field(init=False)
+    cuts_: Vector = field(init=False)
+    marginal_: Vector = field(init=False)
+    propensity_by_level_: Vector = field(init=False)
 
-    def __init__(self, *, smoothing: float = 1.0, bins: int | npt.ArrayLike | None = None) -> None:
-        self.smoothing = smoothing
-        self.bins = bins
+    @property
+    def sees_ratings(self) -> bool:
+        """True: the propensity depends on the rating alone."""
+        return True
 
     def fit(
-        self, log: Ratings, *, mcar: SampleLike | None = None, universe: UniverseLike = None
+        self, log: Ratings, *, universe: UniverseLike = None, mcar: SampleLike | None = None
     ) -> Self:
         """Count the ratings of the log and of the sample.
 
@@ -62,158 +114,333 @@ class NaiveBayesPropensity(LearnsFromSample):
         ----------
         log
             The log, missing not at random.
-        mcar
-            Ratings of cells picked at random: a log, a column of ratings, a table ``{rating: count}``, or a table
-            ``{rating: share}`` whose shares add up to 1 and are taken as they are, without smoothing.
         universe
-            (n_users, n_items) or ``"log"``; without it the one that the log has.
+            (n_users, n_items) or ``"log"``; by default the universe that the log states.
+        mcar
+            Ratings of cells chosen at random: a log, a column of ratings, or a table
+            ``{rating: count}``. A table ``{rating: share}`` whose shares add up to 1 is used
+            without smoothing.
         """
-        if not (is_finite_number(self.smoothing) and self.smoothing >= 0):
-            raise UsageError(
-                f"smoothing must be a number of ratings, at least 0; got {self.smoothing!r}."
-            )
-        if mcar is None:
-            raise UsageError(
-                "naive Bayes compares the log with ratings of cells picked at random: pass them as mcar=.... Some dozens of each "
-                "rating are enough; collect them, or model the log alone with LogisticPropensity or OneBitPropensity."
-            )
-        space, sample = known_universe(log, universe), marginal_of(mcar)
-        levels, cuts = self._levels(log, sample)
-        observed = _count(log.rating, cuts)
-        share = smoothed_shares(
-            _count(sample.rating, cuts, sample.weight), sample.is_share, self.smoothing
-        )
-        require_shares(levels, observed, share)
-        ratio = np.divide(
-            observed, space.n_cells * share, out=np.zeros(levels.size), where=share > 0
-        )
-        warn_of_losses(levels, observed, share, ratio)
-        self._remember(log, space)
-        self.levels_, self.cuts_ = levels, cuts
-        self.marginal_, self.propensity_by_level_ = share, np.minimum(ratio, 1.0)
+        self._check_settings()
+        sample = RatingFrequencies.of_sample(_require_sample(mcar))
+        size = require_universe(log, universe)
+        if self.bins is None:
+            levels = _distinct_ratings(np.unique(log.rating), sample)
+            cuts = levels[1:]
+        else:
+            cuts = _find_cuts(sample, self.bins)
+            levels = np.arange(cuts.size + 1.0)
+        self._fit_levels(levels, cuts, _count_levels(log.rating, cuts), sample, size.n_cells)
+        self._record_log(log, size)
         return self
 
-    def of_ratings(self, ratings: npt.ArrayLike) -> Vector:
-        """P(O = 1 | Y = r) of each of the given ratings, which must have been in the log or the sample of the fit."""
-        require_fitted(self)
-        return self._of_values(float_array(ratings, "ratings", BadRatingError))
+    def fit_frame(
+        self,
+        frame: object,
+        *,
+        universe: UniverseLike = None,
+        mcar: SampleLike | None = None,
+        rating: str | None = None,
+    ) -> Self:
+        """Fit the model to a log that stays in its frame or data base.
+
+        Only the number of each rating is fetched. The ids of users and items are not kept, so
+        :meth:`predict` accepts any.
+
+        Parameters
+        ----------
+        frame
+            An eager or lazy frame, or a relation, of any library that narwhals supports.
+        universe
+            (n_users, n_items) or ``"log"``.
+        mcar
+            As for :meth:`fit`.
+        rating
+            The column of ratings; found by common names by default.
+        """
+        self._check_settings()
+        self._require_no_bins()
+        sample = RatingFrequencies.of_sample(_require_sample(mcar))
+        opened, names = open_lazily(frame)
+        column = names[find_column("rating", rating, list(names))]
+        counts = count_values(opened, column, most=MAX_LEVELS + 1)
+        log_levels, log_counts = _sort_counts(counts)
+        levels = _distinct_ratings(log_levels, sample)
+        observed = np.zeros(levels.size)
+        observed[np.searchsorted(levels, log_levels)] = log_counts
+        size = require_frame_universe(opened, names, universe, {})
+        self._fit_levels(levels, levels[1:], observed, sample, size.n_cells)
+        self._record_frame(int(log_counts.sum()), size)
+        return self
+
+    def predict_frame(
+        self, frame: object, *, rating: str | None = None, name: str = "propensity"
+    ) -> Any:
+        """``frame`` with a column of propensities, computed by the library of the frame.
+
+        The propensity is null for a rating that was not in the log of the fit.
+        """
+        self._require_fitted()
+        self._require_no_bins()
+        is_observed = self.propensity_by_level_ > 0
+        levels, propensities = self.levels_[is_observed], self.propensity_by_level_[is_observed]
+        table = dict(zip(levels.tolist(), propensities.tolist(), strict=True))
+        return add_column(
+            frame,
+            name,
+            lambda opened, names: look_up(
+                opened, names[find_column("rating", rating, list(names))], table, name
+            ),
+        )
+
+    def predict_ratings(self, ratings: npt.ArrayLike) -> Vector:
+        """P(O = 1 | Y = r) of each rating, which must have been in the log or the sample."""
+        self._require_fitted()
+        return self._predict_values(float_array(ratings, "ratings", BadRatingError))
+
+    def _fit_levels(
+        self,
+        levels: Vector,
+        cuts: Vector,
+        observed: Vector,
+        sample: RatingFrequencies,
+        n_cells: int,
+    ) -> None:
+        """Eq. (18) for each level, from the number of observed ratings of each level."""
+        share = sample.shares(cuts, self.smoothing)
+        _require_shares(levels, observed, share)
+        ratio = np.divide(observed, n_cells * share, out=np.zeros(levels.size), where=share > 0)
+        _warn_of_capped_and_missing(levels, observed, share, ratio)
+        self.levels_, self.cuts_, self.marginal_ = levels, cuts, share
+        self.propensity_by_level_ = np.minimum(ratio, 1.0)
 
     def _find_inconsistency(self) -> str | None:
-        """Whether there is a propensity for each level, once fitted."""
-        if self.propensity_by_level_.size != self.levels_.size:
-            return "it does not have one propensity for each level."
+        n_levels, n_propensities = self.levels_.size, self.propensity_by_level_.size
+        if n_levels != n_propensities:
+            return f"it has {n_propensities} propensities for {n_levels} levels of ratings."
         return None
 
     def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:  # noqa: ARG002
         if rating is None:
             raise UsageError(
-                "naive Bayes needs the rating of a cell, which an unobserved one does not have; use predict(log)."
+                "naive Bayes needs the rating of a cell, and unobserved cells have none.",
+                remedy="Use predict(log).",
             )
-        return self._of_values(rating)
+        return self._predict_values(rating)
 
-    def _of_values(self, rating: Vector) -> Vector:
-        level = _level_of(rating, self.cuts_)
-        if self.bins is None:
-            self._require_known(rating, self.levels_[level])
+    def _predict_values(self, rating: Vector) -> Vector:
+        level = _find_levels(rating, self.cuts_)
+        is_new = rating != self.levels_[level]
+        if self.bins is None and is_new.any():
+            raise BadRatingError(
+                f"{int(is_new.sum())} of {is_new.size} ratings were neither in the log nor in "
+                f"the sample of the fit; the first is {rating[is_new][0]:g}. "
+                f"Ratings {_join_levels(self.levels_)} were.",
+                parameter="rating",
+                remedy="Fit with a sample that has them, or with `bins=...`.",
+                shell_remedy="Fit with a sample that has them.",
+            )
         return self.propensity_by_level_[level]
 
-    def _levels(self, log: Ratings, sample: Marginal) -> tuple[Vector, Vector]:
-        """Levels, and the cuts between them: without bins each rating is a level that reaches up to the next."""
-        if self.bins is None:
-            levels = _distinct(log, sample)
-            return levels, levels[1:]
-        cuts = _bin_cuts(sample, self.bins)
-        return np.arange(cuts.size + 1.0), cuts
-
-    def _require_known(self, rating: Vector, level: Vector) -> None:
-        new = rating != level
-        if new.any():
-            raise BadRatingError(
-                f"{int(new.sum())} of {new.size} ratings were neither in the log nor in the sample of the fit; the first is "
-                f"{rating[new][0]:g}, and the known ones are {_named(self.levels_)}. Fit with a sample that has them, "
-                "or with bins."
+    def _require_no_bins(self) -> None:
+        if self.bins is not None:
+            raise UsageError(
+                f"bins are not supported for frames; got bins {self.bins!r}.",
+                parameter="bins",
+                remedy="Round the ratings of the frame instead.",
             )
 
 
-def smoothed_shares(weight: Vector, is_share: bool, smoothing: float) -> Vector:
-    """P(Y = r) of each level."""
-    if is_share:
-        return weight
-    smoothed = weight + smoothing
-    return smoothed / float(smoothed.sum())
+@dataclass(frozen=True, slots=True, eq=False)
+class RatingFrequencies:
+    """How often each rating occurs: counts of a random sample, or known shares of all cells."""
+
+    rating: Vector
+    """Each rating once, in ascending order."""
+    weight: Vector
+    is_share: bool
+    """Whether the weights are known shares of all cells, which are not smoothed."""
+
+    @classmethod
+    def of_sample(cls, sample: SampleLike) -> RatingFrequencies:
+        """Count the ratings of a sample in any of its forms."""
+        if isinstance(sample, Mapping):
+            return cls._of_table(sample)
+        values = _read_ratings(sample)
+        if values.ndim != 1 or values.size == 0:
+            raise UsageError(
+                f"`mcar` must have at least one rating, in one column; got shape {values.shape}.",
+                parameter="mcar",
+                remedy="Pass a log, a list of ratings, or a table {rating: share}.",
+            )
+        _require_finite(values)
+        rating, count = np.unique(values, return_counts=True)
+        return cls(rating, count.astype(np.float64), is_share=False)
+
+    @classmethod
+    def _of_table(cls, table: Mapping[float, float]) -> RatingFrequencies:
+        rating = float_array(list(table.keys()), "ratings of the mcar table", BadRatingError)
+        weight = float_array(
+            list(table.values()), "counts or shares of the mcar table", BadRatingError
+        )
+        _require_finite(rating)
+        total = weight.sum()
+        if not ((weight >= 0).all() and np.isfinite(weight).all() and total > 0):
+            raise UsageError(
+                "counts or shares of the mcar table must be at least 0, and not all 0; "
+                f"got {dict(table)}.",
+                parameter="mcar",
+            )
+        is_share = bool(abs(total - 1) <= 1e-6)
+        if not is_share and (weight != np.floor(weight)).any():
+            raise UsageError(
+                f"the mcar table adds up to {total:g}, and its values are not whole numbers.",
+                parameter="mcar",
+                remedy="Pass shares of all cells that add up to 1, or counts.",
+            )
+        order = np.argsort(rating)
+        return cls(rating[order], weight[order] / (total if is_share else 1.0), is_share)
+
+    def shares(self, cuts: Vector, smoothing: float) -> Vector:
+        """P(Y = r) of each level; counts are smoothed."""
+        weight = _count_levels(self.rating, cuts, self.weight)
+        if self.is_share:
+            return weight
+        smoothed = weight + smoothing
+        return smoothed / float(smoothed.sum())
 
 
-def _distinct(log: Ratings, sample: Marginal) -> Vector:
-    levels = np.union1d(np.unique(log.rating), sample.rating)
-    if levels.size > MOST_LEVELS:
+def _require_sample(mcar: SampleLike | None) -> SampleLike:
+    if mcar is None:
         raise UsageError(
-            f"log and sample have {levels.size} distinct ratings, too many to count each: they look continuous. "
-            "Say how to put them into bins: bins=10, or the cut points, such as bins=[-5, 0, 5]."
+            "naive Bayes compares the log with ratings of cells chosen at random, "
+            "and `mcar` has none.",
+            parameter="mcar",
+            remedy="Pass them as `mcar=...`; a few dozen of each rating are enough. Without "
+            "such ratings, use LogisticPropensity or OneBitPropensity.",
+            shell_remedy="Pass a file of them as `mcar=...`; a few dozen of each rating are "
+            "enough. Without such ratings, use the model logistic or onebit.",
+        )
+    return mcar
+
+
+def _read_ratings(sample: Any) -> Vector:
+    if isinstance(sample, Ratings):
+        return sample.rating
+    if not is_frame(sample):
+        return float_array(sample, "mcar ratings", BadRatingError)
+    frame = open_frame(sample)
+    has_one_column = len(frame.columns) == 1
+    name = frame.columns[0] if has_one_column else find_column("rating", None, frame.columns)
+    return number_column(frame, name)
+
+
+def _require_finite(values: Vector) -> None:
+    is_bad = ~np.isfinite(values)
+    if is_bad.any():
+        row = int(is_bad.argmax())
+        raise BadRatingError(
+            f"{int(is_bad.sum())} of {is_bad.size} mcar ratings are missing or not finite; "
+            f"the first is {values[row]} at row {row}.",
+            parameter="mcar",
+            where=f"row {row}",
+            remedy="Drop those rows.",
+        )
+
+
+def _sort_counts(count_by_rating: Mapping[Any, int]) -> tuple[Vector, Vector]:
+    """Ratings in ascending order, and their numbers."""
+    if not count_by_rating:
+        raise empty_frame_error()
+    try:
+        values = np.array([float(value) for value in count_by_rating])
+    except (TypeError, ValueError) as error:
+        raise BadRatingError(f"ratings must be numbers: {error}.", parameter="rating") from error
+    if not np.isfinite(values).all():
+        raise BadRatingError(
+            "some ratings are NaN or infinite.",
+            parameter="rating",
+            remedy="Drop those rows: a cell without a rating is an unobserved cell.",
+        )
+    order = np.argsort(values)
+    return values[order], np.array(list(count_by_rating.values()), dtype=np.float64)[order]
+
+
+def _distinct_ratings(log_levels: Vector, sample: RatingFrequencies) -> Vector:
+    levels = np.union1d(log_levels, sample.rating)
+    if levels.size > MAX_LEVELS:
+        raise UsageError(
+            f"log and sample have {levels.size} or more distinct ratings, more than "
+            f"{MAX_LEVELS}: they seem to be continuous.",
+            parameter="bins",
+            remedy="Put them into bins, with `bins=10` or with cut points such as "
+            "`bins=[-5, 0, 5]`. Ratings in a frame must be rounded instead.",
+            shell_remedy="Round them first.",
         )
     return levels
 
 
-def _bin_cuts(sample: Marginal, bins: int | npt.ArrayLike) -> Vector:
-    """Cut points as given, or those nearest to equal parts of the sample in each bin; equal ratings stay together."""
-    if np.ndim(bins) == 0:
-        n_bins = whole_number("bins", bins, least=2)
-        below = np.concatenate([[0.0], np.cumsum(sample.weight)])
-        wanted = np.arange(1, n_bins) * (below[-1] / n_bins)
-        nearest = np.abs(below[:, None] - wanted).argmin(axis=0)
-        return np.unique(sample.rating[nearest[(nearest > 0) & (nearest < sample.rating.size)]])
-    cuts = float_array(bins, "bins")
-    if (
-        cuts.ndim != 1
-        or cuts.size == 0
-        or not (np.isfinite(cuts).all() and (np.diff(cuts) > 0).all())
-    ):
-        raise UsageError(
-            f"bins must be a number of bins, or finite cut points that rise; got {bins!r}."
-        )
-    return cuts
+def _find_cuts(sample: RatingFrequencies, bins: int | npt.ArrayLike) -> Vector:
+    """The cut points, or those nearest to equal parts of the sample in each bin."""
+    if np.ndim(bins) > 0:
+        return float_array(bins, "bins")
+    n_bins = int(bins)  # type: ignore[arg-type]
+    below = np.concatenate([[0.0], np.cumsum(sample.weight)])
+    targets = np.arange(1, n_bins) * (below[-1] / n_bins)
+    nearest = np.abs(below[:, None] - targets).argmin(axis=0)
+    is_inside = (nearest > 0) & (nearest < sample.rating.size)
+    return np.unique(sample.rating[nearest[is_inside]])
 
 
-def _level_of(rating: Vector, cuts: Vector) -> npt.NDArray[np.intp]:
-    """The place of each rating among the levels."""
+def _find_levels(rating: Vector, cuts: Vector) -> npt.NDArray[np.intp]:
+    """The level of each rating, counted from 0."""
     return np.searchsorted(cuts, rating, side="right")
 
 
-def _count(rating: Vector, cuts: Vector, weight: Vector | None = None) -> Vector:
-    return np.bincount(_level_of(rating, cuts), weights=weight, minlength=cuts.size + 1).astype(
-        np.float64
-    )
+def _count_levels(rating: Vector, cuts: Vector, weight: Vector | None = None) -> Vector:
+    counts = np.bincount(_find_levels(rating, cuts), weights=weight, minlength=cuts.size + 1)
+    return counts.astype(np.float64)
 
 
-def require_shares(levels: Vector, observed: Vector, share: Vector) -> None:
-    """Refuse a rating that the log has and the sample rules out."""
-    bad = (observed > 0) & (share <= 0)
-    if bad.any():
-        first = int(bad.argmax())
+def _require_shares(levels: Vector, observed: Vector, share: Vector) -> None:
+    """Raise an error if a rating of the log has a share of 0 among all cells."""
+    is_bad = (observed > 0) & (share <= 0)
+    if is_bad.any():
+        first = int(is_bad.argmax())
         raise UsageError(
-            f"{int(observed[first]):,} ratings of the log are {levels[first]:g}, to which the mcar sample gives no share at all "
-            f"({int(bad.sum())} of {levels.size} levels are like that). Take smoothing above 0, a larger sample, or shares of "
-            "every rating."
+            f"{int(observed[first]):,} ratings of the log are {levels[first]:g}, but the mcar "
+            f"sample has none ({int(is_bad.sum())} of {levels.size} levels are like that).",
+            parameter="mcar",
+            remedy="Use `smoothing` above 0, a larger sample, or shares of every rating.",
+            shell_remedy="Use a larger sample.",
         )
 
 
-def warn_of_losses(levels: Vector, observed: Vector, share: Vector, ratio: Vector) -> None:
-    """Say which levels are capped at 1, and which the log lacks."""
-    capped, lost = ratio > 1, (observed == 0) & (share > 0)
-    if capped.any():
+def _warn_of_capped_and_missing(
+    levels: Vector, observed: Vector, share: Vector, ratio: Vector
+) -> None:
+    is_capped, is_missing = ratio > 1, (observed == 0) & (share > 0)
+    if is_capped.any():
         warnings.warn(
-            f"{int(capped.sum())} of {levels.size} propensities would be above 1 and are taken as 1: the log has more ratings "
-            f"{_named(levels[capped])} than the mcar sample allows for all cells. A larger sample would settle it.",
-            PropensityWarning,
-            stacklevel=3,
+            PropensityWarning(
+                f"{int(is_capped.sum())} of {levels.size} propensities exceed 1 and were set to "
+                f"1: the log has more ratings {_join_levels(levels[is_capped])} than all cells "
+                "have according to the mcar sample.",
+                parameter="mcar",
+                remedy="Use a larger sample.",
+            ),
+            stacklevel=4,
         )
-    if lost.any():
+    if is_missing.any():
         warnings.warn(
-            f"ratings {_named(levels[lost])} are {share[lost].sum():.3g} of all cells, but the log has none of them: no weight "
-            "can stand for that part of the cells.",
-            PropensityWarning,
-            stacklevel=3,
+            PropensityWarning(
+                f"ratings {_join_levels(levels[is_missing])} are {share[is_missing].sum():.3g} "
+                "of all cells, but the log has none of them: no weights can represent those cells.",
+                remedy="Estimates describe the other cells only.",
+            ),
+            stacklevel=4,
         )
 
 
-def _named(levels: Vector) -> str:
+def _join_levels(levels: Vector) -> str:
     return ", ".join(f"{level:g}" for level in levels)

@@ -1,138 +1,315 @@
-"""Propensities from counts alone: of the log, of each item, of each user."""
+"""Propensities from counts: of the whole log, of each item, of each user."""
 
 from __future__ import annotations
 
-from typing import Literal, Self, TypeAlias
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 
-from unskew.data.checks import is_finite_number
+from unskew.data.columns import find_column
+from unskew.data.frames import (
+    LazyFrame,
+    add_column,
+    capped_product,
+    count_occurrences,
+    count_sizes,
+    count_values,
+    open_lazily,
+)
+from unskew.data.ids import Ids, as_ids, encode
 from unskew.data.ratings import Ratings
-from unskew.data.universe import UniverseLike
-from unskew.errors import UnknownNameError, UsageError
-from unskew.propensity.density import Capped, scale_to_total
-from unskew.propensity.model import PropensityModel, known_universe
+from unskew.data.universe import Universe, UniverseLike
+from unskew.errors import UniverseError, UsageError
+from unskew.propensity import PROPENSITY_MODELS
+from unskew.propensity.model import (
+    PropensityModel,
+    empty_frame_error,
+    require_frame_universe,
+    require_universe,
+)
+from unskew.propensity.scaled import CappedSum, scale_to_total
+from unskew.settings import Number, OneOf, setting
 from unskew.types import IntVector, Vector
 
 By: TypeAlias = Literal["item", "user", "both"]
+ROLES: Mapping[str, tuple[str, ...]] = {
+    "item": ("item",),
+    "user": ("user",),
+    "both": ("user", "item"),
+}
+"""Whose ratings are counted, for each value of ``by``."""
+ALL_VALUES = (1 << 31) - 1
+"""A limit on the number of rows that every data frame library accepts."""
 
 
+@PROPENSITY_MODELS.declare(
+    "uniform",
+    label="Uniform",
+    summary="The density of the log for every cell; SNIPS is then the naive average.",
+)
+@dataclass(eq=False, repr=False)
 class UniformPropensity(PropensityModel):
-    """P = n / (U I): every cell alike, which makes SNIPS the naive average."""
+    """P = n / (U I): the same for every cell, which makes SNIPS the naive average."""
 
     def fit(self, log: Ratings, *, universe: UniverseLike = None) -> Self:
-        """Count the log."""
-        self._remember(log, known_universe(log, universe))
+        """Count the ratings of the log."""
+        self._record_log(log, require_universe(log, universe))
         return self
 
     def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:  # noqa: ARG002
         return np.full(user.size, self.n_observed_ / self.n_cells_)
 
 
-class PopularityPropensity(PropensityModel):
-    """P_ui = min(1, k a_u b_i), with k such that all U I propensities add up to the number of ratings.
+@dataclass(frozen=True, slots=True)
+class CountedFrame:
+    """The frame a model was fitted to, with its columns of users and items."""
 
-    By item ``a_u = 1`` and ``b_i = (n_i + smoothing) ** power``; by user the other way round; by both of them each. With power 1
-    and no smoothing that is n_i / U, n_u / I, and n_u n_i / n (while none of these passes 1).
+    frame: LazyFrame
+    names: Mapping[str, str]
+    """What the caller's columns are called in ``frame``."""
+    columns: Mapping[str, str]
+    """The caller's column for ``"user"`` and ``"item"``, if it is counted."""
+
+    def count_ids(self, role: str) -> tuple[Ids, Vector]:
+        """The sorted ids of users or items, and the number of rows of each."""
+        count_by_id = count_values(self.frame, self.names[self.columns[role]], most=ALL_VALUES)
+        codes, ids = encode(as_ids(list(count_by_id)))
+        counts = np.empty(len(ids))
+        counts[codes] = list(count_by_id.values())
+        return ids, counts
+
+
+@PROPENSITY_MODELS.declare(
+    "popularity",
+    label="Popularity",
+    summary="Proportional to the number of ratings of the item, of the user, or of both.",
+)
+@dataclass(eq=False, repr=False)
+class PopularityPropensity(PropensityModel):
+    """P_ui = min(1, k a_u b_i), with k such that all U I propensities add up to n ratings.
+
+    With ``by="item"``, ``a_u = 1`` and ``b_i = (n_i + smoothing) ** power`` for an item with n_i
+    ratings; with ``by="user"`` the other way round; with ``by="both"`` both are counted. With
+    power 1 and no smoothing, P is n_i / U, n_u / I or n_u n_i / n, if none of these exceeds 1.
 
     Parameters
     ----------
     by
-        Whose counts to look at: ``"item"``, ``"user"`` or ``"both"``.
+        Whose ratings are counted: ``"item"``, ``"user"`` or ``"both"``.
     power
-        Below 1 flattens the differences, such as the 0.5 of the literature on implicit feedback.
+        A power below 1 reduces the differences. Implicit-feedback models often use 0.5.
     smoothing
-        Added to every count. Without it an item (user) without a rating has no chance at all: :meth:`predict_pairs` gives 0.
-        With it users and items of the universe that the log does not list take their part of the sum as well.
+        Added to every count. Without it, an item (user) without ratings has propensity 0. With
+        it, users and items of the universe that the log does not list have a share of the sum.
+
+    Attributes
+    ----------
+    user_score_, item_score_ : a_u and b_i, up to a factor; empty if they are 1 for all.
+    largest_ : the largest count plus the smoothing, of users and items, if they are counted.
+    scale_ : k.
+    n_capped_ : cells of the universe whose propensity is 1 because of the limit.
     """
 
-    user_score_: Vector
-    """a_u, up to a factor."""
-    item_score_: Vector
-    """b_i, up to a factor."""
-    scale_: float
-    """k."""
-    n_capped_: int
-    """Cells of the universe whose propensity is 1, or would be above it."""
+    by: By = setting("item", OneOf(tuple(ROLES)))
+    _: KW_ONLY
+    power: float = setting(1.0, Number(above=0))
+    smoothing: float = setting(0.0, Number(least=0))
 
-    def __init__(self, by: By = "item", *, power: float = 1.0, smoothing: float = 0.0) -> None:
-        self.by: By = by
-        self.power = power
-        self.smoothing = smoothing
-
-    def fit(self, log: Ratings, *, universe: UniverseLike = None) -> Self:
-        """Count ratings of items and users, and find the scale."""
-        self.check_settings()
-        space = known_universe(log, universe)
-        user, silent_user = self._scores(log.user, log.n_users, counts=self.by != "item")
-        item, silent_item = self._scores(log.item, log.n_items, counts=self.by != "user")
-        rows = Distinct.of(user, silent_user, space.n_users - log.n_users)
-        columns = Distinct.of(item, silent_item, space.n_items - log.n_items)
-        scale, n_capped = scale_to_total(len(log), lambda k: capped_products(rows, columns, k))
-        self._remember(log, space)
-        self.user_score_, self.item_score_ = user, item
-        self.scale_, self.n_capped_ = scale, round(n_capped)
-        return self
+    user_score_: Vector = field(init=False)
+    item_score_: Vector = field(init=False)
+    largest_: dict[str, float] = field(init=False)
+    scale_: float = field(init=False)
+    n_capped_: int = field(init=False)
+    _counted_frame: CountedFrame | None = field(default=None, init=False)
 
     @property
     def learns_users(self) -> bool:
-        """Where users are counted."""
+        """True if the ratings of users are counted."""
         return self.by != "item"
 
+    def fit(self, log: Ratings, *, universe: UniverseLike = None) -> Self:
+        """Count the ratings of items and users, and find the scale k."""
+        self._check_settings()
+        size = require_universe(log, universe)
+        codes = {"user": (log.user, log.n_users), "item": (log.item, log.n_items)}
+        counts = {}
+        for role in ROLES[self.by]:
+            code, n_listed = codes[role]
+            counts[role] = np.bincount(code, minlength=n_listed).astype(np.float64)
+        distinct = {role: np.unique(values, return_counts=True) for role, values in counts.items()}
+        self._find_scale(len(log), size, distinct)
+        self._set_scores(counts)
+        self._record_log(log, size)
+        self._counted_frame = None
+        return self
+
+    def fit_frame(
+        self,
+        frame: object,
+        *,
+        universe: UniverseLike = None,
+        user: str | None = None,
+        item: str | None = None,
+    ) -> Self:
+        """Fit the model to a log that stays in its frame or data base.
+
+        Only the numbers of users and items with 1, 2, ... ratings are fetched. The counts of
+        single ids are fetched when :meth:`predict` or :meth:`save` needs them.
+
+        Parameters
+        ----------
+        frame
+            An eager or lazy frame, or a relation, of any library that narwhals supports.
+        universe
+            (n_users, n_items) or ``"log"``.
+        user, item
+            Names of the columns of ids; found by common names by default.
+        """
+        self._check_settings()
+        opened, names = open_lazily(frame)
+        choice, distinct = {"user": user, "item": item}, {}
+        columns = {role: find_column(role, choice[role], list(names)) for role in ROLES[self.by]}
+        for role, column in columns.items():
+            sizes = sorted(count_sizes(opened, names[column]).items())
+            counts, times = np.array(sizes, dtype=np.int64).reshape(-1, 2).T
+            distinct[role] = counts.astype(np.float64), times
+        n_rows = int(counts @ times)
+        if n_rows == 0:
+            raise empty_frame_error()
+        size = require_frame_universe(opened, names, universe, columns)
+        self._find_scale(n_rows, size, distinct)
+        self._set_scores({})
+        self._record_frame(n_rows, size)
+        self._counted_frame = CountedFrame(opened, names, columns)
+        return self
+
+    def predict_frame(
+        self,
+        frame: object,
+        *,
+        user: str | None = None,
+        item: str | None = None,
+        name: str = "propensity",
+    ) -> Any:
+        """``frame`` with a column of propensities, computed by the library of the frame.
+
+        The model must have been fitted with :meth:`fit_frame`, to a frame of the same library.
+        Users and items that are not in that frame have a count of 0.
+        """
+        log = self._counted_frame
+        if log is None:
+            raise UsageError(
+                "the model was not fitted to a frame, so the counts are not in one.",
+                remedy="Call fit_frame first, or use predict(log).",
+            )
+        choice = {"user": user, "item": item}
+
+        def add_propensity(opened: LazyFrame, names: Mapping[str, str]) -> LazyFrame:
+            for role, fitted_column in log.columns.items():
+                default = fitted_column if fitted_column in names else None
+                column = find_column(role, choice[role] or default, list(names))
+                key = log.names[fitted_column]
+                opened = count_occurrences(opened, names[column], log.frame, key, f"{role}_count")
+            factors = [
+                (f"{role}_count", self.smoothing, self.largest_[role], self.power)
+                for role in log.columns
+            ]
+            return capped_product(opened, factors, self.scale_, name)
+
+        return add_column(frame, name, add_propensity)
+
+    def _find_scale(
+        self, n_ratings: int, size: Universe, distinct: Mapping[str, tuple[Vector, Any]]
+    ) -> None:
+        """Find k from ascending counts of users and items, and how many of them have each."""
+        scores = {}
+        self.largest_ = {}
+        for role, n_all in (("user", size.n_users), ("item", size.n_items)):
+            values, times = np.ones(1), np.array([n_all])
+            if role in distinct:
+                counts, times = _count_all(*distinct[role], n_all, role)
+                self.largest_[role] = float(counts[-1]) + self.smoothing
+                values = self._score(counts, role)
+            scores[role] = DistinctScores(values, times)
+        scale, n_capped = scale_to_total(
+            n_ratings, lambda k: sum_capped_products(scores["user"], scores["item"], k)
+        )
+        self.scale_, self.n_capped_ = scale, round(n_capped)
+
+    def _score(self, counts: Vector, role: str) -> Vector:
+        """(count + smoothing) ** power, relative to that of the largest count."""
+        score: Vector = ((counts + self.smoothing) / self.largest_[role]) ** self.power
+        return score
+
+    def _set_scores(self, counts: Mapping[str, Vector]) -> None:
+        self.user_score_, self.item_score_ = (
+            self._score(counts[role], role) if role in counts else np.empty(0)
+            for role in ("user", "item")
+        )
+
+    def _require_fitted(self) -> None:
+        """Also fetch the counts of single ids if the model was fitted to a frame."""
+        super()._require_fitted()
+        log = self._counted_frame
+        if log is not None and self.user_score_.size + self.item_score_.size == 0:
+            counts = {}
+            for role in log.columns:
+                ids, counts[role] = log.count_ids(role)
+                setattr(self, f"{role}s_", ids)
+            self._set_scores(counts)
+
     def _find_inconsistency(self) -> str | None:
-        """Whether there is a score for each user and item, once fitted."""
-        if (self.user_score_.size, self.item_score_.size) != (len(self.users_), len(self.items_)):
-            return "it does not have one score for each user and item."
+        for role, scores, ids in (
+            ("user", self.user_score_, self.users_),
+            ("item", self.item_score_, self.items_),
+        ):
+            is_needed = role in ROLES[self.by] or scores.size > 0
+            if is_needed and scores.size != len(ids):
+                return f"it has {scores.size} scores for {len(ids)} {role}s."
         return None
 
     def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:  # noqa: ARG002
-        return np.minimum(1.0, self.scale_ * (self.user_score_[user] * self.item_score_[item]))
-
-    def _scores(self, code: IntVector, size: int, *, counts: bool) -> tuple[Vector, float]:
-        """(count + smoothing) ** power of those that are listed, and of one that is not; the largest is 1."""
-        if not counts:
-            return np.ones(size), 1.0
-        smoothed = np.bincount(code, minlength=size).astype(np.float64) + self.smoothing
-        largest = float(smoothed.max())
-        score: Vector = (smoothed / largest) ** self.power
-        return score, float((self.smoothing / largest) ** self.power)
-
-    def check_settings(self) -> None:
-        """Refuse settings that make no sense."""
-        if self.by not in ("item", "user", "both"):
-            raise UnknownNameError("by", self.by, ("item", "user", "both"))
-        if not (is_finite_number(self.power) and self.power > 0):
-            raise UsageError(
-                f"power must be positive, such as 1 or 0.5; got {self.power!r}. UniformPropensity ignores counts."
-            )
-        if not (is_finite_number(self.smoothing) and self.smoothing >= 0):
-            raise UsageError(
-                f"smoothing must be a number of ratings, at least 0; got {self.smoothing!r}."
-            )
+        user_score = self.user_score_[user] if self.user_score_.size else 1.0
+        item_score = self.item_score_[item] if self.item_score_.size else 1.0
+        return np.minimum(1.0, self.scale_ * (user_score * item_score))
 
 
-class Distinct:
-    """Distinct scores, rising, with how often each occurs: counts that add up to n have at most sqrt(2 n) values."""
-
-    def __init__(self, value: Vector, count: Vector) -> None:
-        self.value, self.count = value, count
-        self.count_below = np.concatenate([[0.0], np.cumsum(count)])
-        self.sum_below = np.concatenate([[0.0], np.cumsum(count * value)])
-
-    @classmethod
-    def of(cls, listed: Vector, silent: float, n_silent: int) -> Distinct:
-        """Of listed scores, and of ``n_silent`` that are not listed and all alike."""
-        value, place = np.unique(np.append(listed, silent), return_inverse=True)
-        count = np.bincount(place, weights=np.append(np.ones(listed.size), n_silent))
-        return cls(value, count.astype(np.float64))
+def _count_all(counts: Vector, times: Any, n_all: int, role: str) -> tuple[Vector, Any]:
+    """Add the users or items without ratings to ascending counts and their frequencies."""
+    n_listed = int(times.sum())
+    if n_listed > n_all:
+        raise UniverseError(
+            f"the universe has {n_all:,} {role}s, but the log alone has {n_listed:,} {role}s.",
+            parameter="universe",
+            remedy=f"Count every {role} that could have been in the log.",
+        )
+    if counts[0] == 0:
+        return counts, np.append(times[0] + n_all - n_listed, times[1:])
+    return np.append(0.0, counts), np.append(n_all - n_listed, times)
 
 
-def capped_products(rows: Distinct, columns: Distinct, scale: float) -> Capped:
-    """Over all a_u b_i: how many the scale lifts to 1, and the sum of the others; a search among the b for each distinct a."""
-    lifted = scale * rows.value
-    with np.errstate(divide="ignore", over="ignore"):  # a score of 0 is lifted to 1 by no scale
-        limit = 1.0 / lifted
+class DistinctScores:
+    """Distinct scores in ascending order, and how often each occurs.
+
+    Counts that add up to n have at most sqrt(2 n) distinct values, so there are few.
+    """
+
+    def __init__(self, value: Vector, times: Any) -> None:
+        self.value, self.times = value, np.asarray(times, dtype=np.float64)
+        self.times_below = np.concatenate([[0.0], np.cumsum(self.times)])
+        self.sum_below = np.concatenate([[0.0], np.cumsum(self.times * value)])
+
+
+def sum_capped_products(rows: DistinctScores, columns: DistinctScores, scale: float) -> CappedSum:
+    """Split all products a_u b_i at ``scale * a_u * b_i = 1``.
+
+    The split is found by a binary search among the b_i for each distinct a_u.
+    """
+    with np.errstate(divide="ignore", over="ignore"):  # a score of 0 is never capped
+        limit = 1.0 / (scale * rows.value)
     first_capped = np.searchsorted(columns.value, limit, side="left")
-    n_capped = rows.count * (columns.count_below[-1] - columns.count_below[first_capped])
-    rest = rows.count * rows.value * columns.sum_below[first_capped]
-    return Capped(float(n_capped.sum()), float(rest.sum()))
+    n_capped = rows.times * (columns.times_below[-1] - columns.times_below[first_capped])
+    rest = rows.times * rows.value * columns.sum_below[first_capped]
+    return CappedSum(float(n_capped.sum()), float(rest.sum()))

@@ -1,1 +1,3 @@
-"""Positions of items in a user's ranking, and the best items of each user."""
+"""Rankings of items: positions of logged cells, and the best items of users."""
+
+from __future__ import annotations

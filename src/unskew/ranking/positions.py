@@ -1,6 +1,6 @@
-"""Where each logged cell stands when its user's scores of all items are sorted decreasingly.
+"""The position of each logged cell when the items of its user are sorted by decreasing score.
 
-No U x I array: the scorer is asked for blocks of users, and each block is counted and dropped.
+There is no U x I array: the scorer is called for blocks of users, one block at a time.
 """
 
 from __future__ import annotations
@@ -18,74 +18,83 @@ from unskew.data.factors import Factors
 from unskew.errors import BadPredictionError, UniverseError, UsageError
 from unskew.plugins import find_engine
 from unskew.threads import count_threads, single_blas_thread
-from unskew.types import IntVector, Scorer, Scores, Vector
+from unskew.types import IntVector, RowStarts, Scorer, Scores, Vector
 
 BLOCK_CELLS = 2**19
-"""Scores that a thread holds at a time: 2 MB in float32, still in cache when they are counted."""
+"""Scores that a thread holds at a time: 2 MB in float32, which stay in the cache."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Positions:
-    """Places of the logged cells among all items, in the order of the log; ties share places above + 1 to above + equal."""
+    """Positions of the logged cells among all items of their user, in the order of the log.
+
+    A cell shares positions above + 1 to above + equal with the items that have the same score.
+    """
 
     above: IntVector
     """Items of the same user with a strictly larger score."""
     equal: IntVector
-    """Items of the same user with exactly this score, the cell itself included."""
+    """Items of the same user with exactly this score, including the cell itself."""
 
     @classmethod
     def from_column(cls, position: npt.ArrayLike) -> Positions:
-        """From places 1, 2, ... that the caller already knows: above = position - 1, no ties."""
+        """From positions 1, 2, ... without ties: above = position - 1."""
         column = np.asarray(position)
-        bad = ~((column >= 1) & (column == np.floor(column)) & (column < 2**31))
-        if bad.any():
-            row = int(bad.argmax())
+        is_bad = ~((column >= 1) & (column == np.floor(column)) & (column < 2**31))
+        if is_bad.any():
+            row = int(is_bad.argmax())
             raise BadPredictionError(
-                f"{bad.sum()} of {bad.size} positions are not whole numbers from 1 on; "
-                f"the first is {column[row]:g} at row {row}. "
-                "Position 1 is the user's best item among all items."
+                f"{is_bad.sum()} of {is_bad.size} positions are not whole numbers from 1 on; the "
+                f"first is {column[row]:g} at row {row}.",
+                parameter="position",
+                value=column[row],
+                where=f"row {row}",
+                remedy="Position 1 is the user's best item among all items.",
             )
-        return cls(
-            above=column.astype(np.int32) - np.int32(1), equal=np.ones(column.size, np.int32)
-        )
+        above = column.astype(np.int32) - np.int32(1)
+        return cls(above=above, equal=np.ones(column.size, np.int32))
 
-    def mean(self, worth: Callable[[Vector], Vector], *, last: int) -> Vector:
-        """The mean of ``worth(place)`` over the places that a cell's tie fills; places beyond ``last`` are worth nothing."""
-        up_to = np.concatenate([[0.0], np.cumsum(worth(np.arange(1.0, last + 1)))])
-        before, end = np.minimum(self.above, last), np.minimum(self.above + self.equal, last)
-        mean: Vector = (up_to[end] - up_to[before]) / self.equal
+    def mean(self, value_at_position: Callable[[Vector], Vector], *, last: int) -> Vector:
+        """The mean of ``value_at_position`` over the positions that a cell shares with ties.
+
+        Positions after ``last`` have the value 0.
+        """
+        values = value_at_position(np.arange(1.0, last + 1))
+        sum_up_to = np.concatenate([[0.0], np.cumsum(values)])
+        start, end = np.minimum(self.above, last), np.minimum(self.above + self.equal, last)
+        mean: Vector = (sum_up_to[end] - sum_up_to[start]) / self.equal
         return mean
 
 
 @runtime_checkable
 class Ranker(Protocol):
-    """An engine that ranks the items of factor models somewhere else."""
+    """An engine that ranks the items of factor models on another device."""
 
     def positions(self, factors: Factors, user: IntVector, item: IntVector, /) -> Positions:
-        """Exact positions, as :func:`positions` finds them."""
+        """Exact positions, the same as those of :func:`compute_positions`."""
         ...
 
     def best(
-        self, factors: Factors, n_best: int, starts: npt.NDArray[np.int64], hidden: IntVector, /
+        self, factors: Factors, n_best: int, starts: RowStarts, excluded: IntVector, /
     ) -> tuple[npt.NDArray[np.integer], Scores]:
-        """The best items of every user and their scores, without the items ``hidden[starts[u]:starts[u + 1]]``.
-
-        Equal scores come in the order of the items; places beyond the last item left have -inf.
-        """
+        """The best items and their scores, as :func:`unskew.ranking.top.best_items` has them."""
         ...
 
 
-def ranker_named(given: str | Ranker) -> Ranker | None:
-    """Where items are ranked; None is here."""
-    engine = find_engine(given)
-    if engine is None or isinstance(engine, Ranker):
-        return engine
+def find_ranker(engine: str | Ranker) -> Ranker | None:
+    """The engine that ranks items; None ranks in this process."""
+    ranker = find_engine(engine)
+    if ranker is None or isinstance(ranker, Ranker):
+        return ranker
     raise UsageError(
-        f"{type(engine).__name__} does not rank items. Pass engine='gpu', or leave engine=... out."
+        f"{type(ranker).__name__} cannot rank items.",
+        parameter="engine",
+        value=engine,
+        remedy="Pass `engine='gpu'` or `engine='local'`.",
     )
 
 
-def positions(
+def compute_positions(
     user: IntVector,
     item: IntVector,
     n_users: int,
@@ -96,43 +105,49 @@ def positions(
     block_cells: int = BLOCK_CELLS,
     n_threads: int | None = None,
 ) -> Positions:
-    """above_ui = #{j : s_uj > s_ui} and equal_ui = #{j : s_uj = s_ui}, over all ``n_items`` items j, for each logged (u, i).
+    """above_ui = #{j : s_uj > s_ui} and equal_ui = #{j : s_uj = s_ui} for each logged (u, i).
 
-    ``user`` and ``item`` are codes in the order of the log. ``scorer`` is asked for users with a logged cell only, and from
-    this thread only unless it is :class:`Factors`. With ``top``, a cell with ``top`` or more items above it may get any
-    ``above >= top`` and any ``equal``: all that a metric cut at ``top`` reads, and faster. ``n_threads`` (one a core by
-    default) never changes a result.
+    j runs over all ``n_items`` items. ``user`` and ``item`` are codes in the order of the log.
+    ``scorer`` is called for users with a logged cell only, and from this thread only unless it is
+    :class:`Factors`. With ``top``, the counts are exact only for cells with fewer than ``top``
+    items above them; other cells have some ``above >= top`` and any ``equal``. That is faster, and
+    enough for a metric of the first ``top`` positions. The result does not depend on
+    ``n_threads`` (by default the number of cores).
     """
     user, item = np.ascontiguousarray(user, np.int32), np.ascontiguousarray(item, np.int32)
     if user.size != item.size:
         raise UsageError(
-            f"{user.size} user codes and {item.size} item codes; give one of each for every logged cell."
+            f"got {user.size} user codes and {item.size} item codes.",
+            remedy="Pass one of each for every logged cell.",
         )
     if top is not None and top < 1:
         raise UsageError(
-            f"top is {top}; ask for at least the first place, or for all places with top=None."
+            f"`top` must be at least 1; got {top}.",
+            parameter="top",
+            value=top,
+            remedy="Pass `top=None` for all positions.",
         )
 
-    from unskew.kernels.positions import CHUNKS_PER_PLACE
+    from unskew.kernels.positions import CHUNKS_PER_POSITION
 
-    top = None if top is None or CHUNKS_PER_PLACE * top > n_items else top
-    found = _unfound(user.size, top)
+    top = None if top is None or CHUNKS_PER_POSITION * top > n_items else top
+    positions = _allocate_positions(user.size, top)
     threads = count_threads(n_threads)
     with ThreadPoolExecutor(threads) as pool:
-        log = _Grouped.by_user(user, item, n_users, n_items, pool, n_slices=threads)
-        work = _Work(log, n_items, top, found)
-        blocks = list(_pieces(log.users.size, block_cells // max(1, n_items)))
+        log = _CellsByUser.sort(user, item, n_users, n_items, pool, n_slices=threads)
+        counter = _PositionCounter(log, n_items, top, positions)
+        blocks = list(_slices(log.users.size, block_cells // max(1, n_items)))
         if isinstance(scorer, Factors):
-            _score_anywhere(scorer, work, blocks, pool)
+            _score_in_threads(scorer, counter, blocks, pool)
         else:
-            _score_here(scorer, work, blocks, pool, n_parts=threads)
-    return found
+            _score_here(scorer, counter, blocks, pool, n_parts=threads)
+    return positions
 
 
-def _unfound(n_cells: int, top: int | None) -> Positions:
-    """``top`` above each cell, until it is found; without ``top`` every cell will be, and nothing is written yet.
+def _allocate_positions(n_cells: int, top: int | None) -> Positions:
+    """Memory for the counts; with ``top``, ``top`` items above each cell until it is counted.
 
-    A cell's two numbers lie side by side, so that scattered writes touch one place a cell.
+    The two counts of a cell are adjacent, so a scattered write touches one cache line.
     """
     pairs = np.empty(n_cells, np.int64)
     if top is not None:
@@ -142,16 +157,18 @@ def _unfound(n_cells: int, top: int | None) -> Positions:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Grouped:
-    """The log by users that have a logged cell: row r is user ``users[r]``, with cells ``cells[starts[r]:starts[r + 1]]``."""
+class _CellsByUser:
+    """The log sorted by user. Row r is ``users[r]``, with ``cells[starts[r]:starts[r + 1]]``."""
 
     users: IntVector
-    starts: npt.NDArray[np.int64]
+    """Users with a logged cell."""
+    starts: RowStarts
     cells: IntVector
+    """Indices into the log."""
     items: IntVector
 
     @classmethod
-    def by_user(
+    def sort(
         cls,
         user: IntVector,
         item: IntVector,
@@ -160,114 +177,142 @@ class _Grouped:
         pool: Executor,
         *,
         n_slices: int,
-    ) -> _Grouped:
-        """Stable counting sort, the log cut into slices: by user, then by slice, then as in the log.
+    ) -> _CellsByUser:
+        """Stable counting sort by user; slices of the log are counted in parallel.
 
-        A slice needs a count for each user, so there are never more of them than cells for the mean user.
+        A slice needs a count for each user, so there are at most as many slices as cells of the
+        mean user.
         """
-        from unskew.kernels.positions import count_users, place_cells
+        from unskew.kernels.positions import count_users, group_cells
 
         n_slices = max(1, min(n_slices, user.size // max(1, n_users)))
-        slices = list(_pieces(user.size, -(-user.size // n_slices)))
+        slices = list(_slices(user.size, -(-user.size // n_slices)))
         counts = np.zeros((len(slices), n_users), np.int64)
 
         def count(cells: slice, counts: npt.NDArray[np.int64]) -> None:
             bad = count_users(user[cells], item[cells], n_items, counts)
             if bad >= 0:
-                _refuse(cells.start + bad, user, item, n_users, n_items)
+                _refuse_code(cells.start + bad, user, item, n_users, n_items)
 
         list(pool.map(count, slices, counts))
         ends = np.cumsum(counts.T).reshape(n_users, len(slices)).T
         logged = np.empty((user.size, 2), np.int32)
 
-        def place(cells: slice, places: npt.NDArray[np.int64]) -> None:
-            place_cells(user[cells], item[cells], cells.start, places, logged)
+        def write(cells: slice, starts: npt.NDArray[np.int64]) -> None:
+            group_cells(user[cells], item[cells], cells.start, starts, logged)
 
-        list(pool.map(place, slices, np.ascontiguousarray(ends - counts)))
+        list(pool.map(write, slices, np.ascontiguousarray(ends - counts)))
         n_logged = counts.sum(axis=0)
         users = np.flatnonzero(n_logged).astype(np.int32)
         return cls(users, np.append(0, np.cumsum(n_logged[users])), logged[:, 0], logged[:, 1])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Work:
-    """Counts blocks of rows; a row is counted by one thread, so that threads are not seen in the result."""
+class _PositionCounter:
+    """Counts blocks of users. One thread counts a user, so threads do not change the result."""
 
-    log: _Grouped
+    log: _CellsByUser
     n_items: int
     top: int | None
-    found: Positions
+    positions: Positions
 
     def count(self, rows: slice, scores: Scores) -> None:
-        """Writes the positions of the cells in these rows."""
+        """Write the positions of the cells in these rows."""
         from unskew.kernels.positions import exact_positions, top_positions
 
-        log, above, equal = self.log, self.found.above, self.found.equal
+        log, above, equal = self.log, self.positions.above, self.positions.equal
         starts = log.starts[rows.start : rows.stop + 1]
         if self.top is None:
             bad = exact_positions(scores, starts, log.cells, log.items, above, equal)
         else:
             bad = top_positions(scores, starts, log.cells, log.items, self.top, above, equal)
         if bad >= 0:
+            user, item = log.users[rows][bad], np.isnan(scores[bad]).argmax()
             raise BadPredictionError(
-                f"the score of user code {log.users[rows][bad]} for item code {np.isnan(scores[bad]).argmax()} is NaN, "
-                "which has no position. Make the scorer return a number for every item; -inf puts an item last."
+                f"the score of user code {user} for item code {item} is NaN, which has no "
+                "position.",
+                parameter="predictions",
+                where=f"user code {user}, item code {item}",
+                remedy="Return a number for every item; -inf puts an item last.",
             )
 
-    def checked(self, rows: slice, returned: Scores) -> Scores:
-        """One contiguous float32 or float64 row a user; other numbers are widened."""
+    def check(self, rows: slice, returned: Scores) -> Scores:
+        """The scores as contiguous float32 or float64 rows; other numbers become float64."""
         users, scores = self.log.users[rows], np.asarray(returned)
-        asked = f"for {users.size} users from code {users[0]} on the scorer returned"
+        problem = f"for {users.size} users from code {users[0]} on the scorer returned"
         if scores.shape != (users.size, self.n_items):
             raise BadPredictionError(
-                f"{asked} shape {scores.shape}; it must return shape {(users.size, self.n_items)}: "
-                "one row a user, and a column for each of all items."
+                f"{problem} shape {scores.shape}.",
+                parameter="predictions",
+                remedy=f"Return shape {(users.size, self.n_items)}: one row for each user and one "
+                "column for each of all items.",
             )
         if scores.dtype.kind not in "fiub" or scores.dtype.itemsize > 8:
             raise BadPredictionError(
-                f"{asked} {scores.dtype} scores; it must return float32 or float64, for instance scores.astype(np.float32)."
+                f"{problem} {scores.dtype} scores.",
+                parameter="predictions",
+                remedy="Return float32 or float64, for instance scores.astype(np.float32).",
             )
-        return np.ascontiguousarray(
-            scores, np.float32 if scores.dtype in (np.float16, np.float32) else np.float64
-        )
+        is_short = scores.dtype in (np.float16, np.float32)
+        return np.ascontiguousarray(scores, np.float32 if is_short else np.float64)
 
 
-def _score_anywhere(factors: Factors, work: _Work, blocks: Sequence[slice], pool: Executor) -> None:
-    """Each thread scores a block with one BLAS thread, into memory of its own, and counts it while it is in cache."""
+def _score_in_threads(
+    factors: Factors, counter: _PositionCounter, blocks: Sequence[slice], pool: Executor
+) -> None:
+    """Each thread scores a block into its own memory and counts it while it is in the cache.
+
+    A thread uses one BLAS thread.
+    """
     memory = local()
 
     def score_and_count(rows: slice) -> None:
         if not hasattr(memory, "block"):
             memory.block = np.empty((blocks[0].stop, factors.n_items), factors.dtype)
-        users = work.log.users[rows]
-        work.count(rows, work.checked(rows, factors(users, out=memory.block[: users.size])))
+        users = counter.log.users[rows]
+        scores = factors(users, out=memory.block[: users.size])
+        counter.count(rows, counter.check(rows, scores))
 
     with single_blas_thread():
         list(pool.map(score_and_count, blocks))
 
 
 def _score_here(
-    scorer: Scorer, work: _Work, blocks: Sequence[slice], pool: Executor, *, n_parts: int
+    scorer: Scorer,
+    counter: _PositionCounter,
+    blocks: Sequence[slice],
+    pool: Executor,
+    *,
+    n_parts: int,
 ) -> None:
-    """The calling thread scores, then all count; a scorer may reuse its memory, since no block outlives the next call."""
+    """The calling thread scores a block, then all threads count it.
+
+    No block is used after the next call, so a scorer may reuse its memory.
+    """
     for rows in blocks:
-        scores = work.checked(rows, scorer(work.log.users[rows]))
-        parts = list(_pieces(len(scores), -(-len(scores) // n_parts)))
+        scores = counter.check(rows, scorer(counter.log.users[rows]))
+        parts = list(_slices(len(scores), -(-len(scores) // n_parts)))
         parts_of_log = (slice(rows.start + part.start, rows.start + part.stop) for part in parts)
-        list(pool.map(work.count, parts_of_log, [scores[part] for part in parts]))
+        list(pool.map(counter.count, parts_of_log, [scores[part] for part in parts]))
 
 
-def _pieces(size: int, length: int) -> Iterator[slice]:
-    """Consecutive slices of ``length``, at least 1, that cover 0 to ``size``; the last may be shorter."""
+def _slices(size: int, length: int) -> Iterator[slice]:
+    """Consecutive slices of ``length`` (at least 1) that cover 0 to ``size``."""
     step = max(1, length)
     return (slice(start, min(start + step, size)) for start in range(0, size, step))
 
 
-def _refuse(row: int, user: IntVector, item: IntVector, n_users: int, n_items: int) -> NoReturn:
-    """Names the code at this row that lies outside 0 to size - 1."""
-    user_is_bad = not 0 <= user[row] < n_users
-    kind, code, size = ("user", user[row], n_users) if user_is_bad else ("item", item[row], n_items)
+def _refuse_code(
+    row: int, user: IntVector, item: IntVector, n_users: int, n_items: int
+) -> NoReturn:
+    """Name the code at this row that lies outside 0 to size - 1."""
+    kind, code, size = "user", user[row], n_users
+    if 0 <= code < n_users:
+        kind, code, size = "item", item[row], n_items
     raise UniverseError(
-        f"{kind} code {code} at row {row} lies outside 0 to {size - 1}. "
-        f"Pass codes, not ids, and the number of all {kind}s as n_{kind}s."
+        f"{kind} code {code} at row {row} lies outside 0 to {size - 1}.",
+        parameter=kind,
+        value=code,
+        where=f"row {row}",
+        remedy=f"Pass codes, not ids, and the number of all {kind}s as n_{kind}s.",
     )

@@ -1,22 +1,91 @@
-"""Figures and pages of results.
+"""Pages and figures of results, each declared beside the code that builds it.
 
-Lower packages reach this one through the entry points of the group ``unskew.report``.
+A page is built from the JSON of a result, so a result and its file give the same page. Lower
+packages reach this one through the entry points of the group ``unskew.report``. Other packages
+add the page of their own kind of result with ``PAGES.declare``.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
+import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
+
+from unskew.errors import BadFileError, UsageError
+from unskew.io.model_files import replace_file
+from unskew.registry import Registry
+from unskew.report.page import Page, Record, render
+
+PageBuilder: TypeAlias = Callable[[Record], Page]
+PAGES: Registry[PageBuilder] = Registry("result page", __name__)
+"""By kind of result: the function that builds the page from the result's JSON object.
+
+The trait ``draw`` is a function of the same object, of ``ax`` and of the options of ``plot()``
+that returns a matplotlib figure.
+"""
+DAMAGE = (
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    StopIteration,
+    RuntimeError,
+)
+"""What page builders raise when somebody has edited the JSON of a result."""
+
+
+def build_page(record: Record) -> Page:
+    """The page of a result, given its JSON object."""
+    declaration = PAGES.find(record["kind"])
+    page = declaration.target(record)
+    facts = (*page.facts, ("computed by", f"unskew {record['version']}"))
+    return replace(page, topic=page.topic or declaration.label, facts=facts)
+
+
+def render_file(text: str, name: str, *, command: str | None = None) -> str:
+    """The page of a file with a result's JSON; ``name`` is what errors call the file."""
+    remedy = "Write a result with to_json()."
+    shell_remedy = "Write a result with --json or -o FILE.json."
+    try:
+        record: Any = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadFileError(
+            f"{name} is not JSON ({error}).", where=name, remedy=remedy, shell_remedy=shell_remedy
+        ) from error
+    kind = record.get("kind") if isinstance(record, dict) else None
+    if str(kind) not in PAGES:
+        reason = "it does not name its kind" if kind is None else f"its kind is {kind!r}"
+        raise BadFileError(
+            f"{name} is not a result that has a page: {reason}. Kinds with a page: "
+            f"{', '.join(PAGES)}.",
+            where=name,
+            remedy=remedy,
+            shell_remedy=shell_remedy,
+        )
+    try:
+        return render(build_page(record), command=command)
+    except DAMAGE as error:
+        raise BadFileError(
+            f"{name} is not a complete {record['kind'].replace('_', ' ')} "
+            f"({type(error).__name__}: {error}).",
+            where=name,
+            remedy="Write the result to the file again.",
+        ) from error
 
 
 def write_page(text: str, path: str | Path, *, command: str | None = None) -> Path:
-    """Write the page of a result, given its JSON; either the whole file or nothing."""
-    from unskew.report.page import write
-
-    return write(text, path, command=command)
+    """Write the page of a result, given its JSON; a failure leaves no partial file."""
+    target = Path(path)
+    replace_file(target, render(build_page(json.loads(text)), command=command).encode())
+    return target
 
 
 def draw(kind: str, result: Any, ax: Any, **options: Any) -> Any:
-    """Draw a result with matplotlib."""
-    return import_module(f"unskew.report.{kind}").draw(result, ax, **options)
+    """The matplotlib figure of a result, in the axes ``ax`` or in a new figure."""
+    declaration = PAGES.find(kind)
+    if "draw" not in declaration.traits:
+        raise UsageError(f"a result of the kind {kind!r} cannot be drawn with matplotlib.")
+    return declaration.traits["draw"](json.loads(result.to_json()), ax, **options)

@@ -1,64 +1,399 @@
-"""The picture of an evaluation: every estimate with its interval."""
+"""The page of an evaluation, and its figure."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from unskew.evaluation.result import Evaluation
-from unskew.report.figures import COLORS, MARKERS
-from unskew.report.panels import PALETTE, marker_of, panels_in, shortened
+from unskew.metrics import metric_label
+from unskew.report import PAGES
+from unskew.report.charts import (
+    CORRECTED,
+    OBSERVED,
+    TRUTH,
+    BarGroup,
+    Bars,
+    Chart,
+    ChartAxis,
+    Forest,
+    ForestGroup,
+    ForestRow,
+    LegendEntry,
+    Look,
+    keep_first,
+)
+from unskew.report.comparison import (
+    NOT_CORRECTED,
+    better_sides,
+    compare_estimators,
+    estimator_looks,
+    main_estimator,
+    opening,
+    split_estimators,
+)
+from unskew.report.figures import draw_charts
+from unskew.report.page import Headline, Page, PageTable, Record, Section, Tile, make_table
+from unskew.report.sensitivity import clip_chart
+from unskew.report.text import (
+    choose_decimals,
+    common_decimals,
+    describe_estimators,
+    describe_metric,
+    estimator_label,
+    format_brief,
+    format_count,
+    format_interval,
+    format_number,
+    format_share,
+    format_tick,
+    format_universe,
+)
+from unskew.tables import count_noun
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Rows = Sequence[Record]
+Truth = Mapping[tuple[str, str], float]
+"""The true value of each model and metric, where it is known."""
+DIFFERENCES = (
+    "The leading model minus each other model, rating by rating. This is far more precise than "
+    "comparing two intervals. An interval that excludes zero tells the two models apart."
+)
+RATINGS = (
+    "Gray bars show the share of each rating in the log. Blue bars count every rating 1/P times. "
+    "They show the ratings of all users and items, if the propensities are right."
+)
+WEIGHTS = (
+    "Each rating counts 1/P times. Gray bars show how many ratings have a weight of that size, "
+    "and blue bars show their share of all weight. Where the blue bars are far to the right of the "
+    "gray bars, a few ratings decide the estimates."
+)
+CLIPPING = (
+    "The same estimates, with every weight limited to a maximum. A flat line means that a few "
+    "heavy ratings do not decide the estimates. Lower limits give steadier estimates that correct "
+    "less."
+)
+ESTIMATE_COLUMNS = {
+    "model": "model",
+    "metric": "metric",
+    "estimator": "estimator",
+    "estimate": "estimate",
+    "std_error": "std. error",
+    "ci_low": "low",
+    "ci_high": "high",
+}
+DIFFERENCE_COLUMNS = {
+    "first": "model",
+    "second": "minus",
+    "metric": "metric",
+    "estimator": "estimator",
+    "difference": "difference",
+    "ci_low": "low",
+    "ci_high": "high",
+}
 
-def draw(evaluation: Evaluation, ax: Any) -> Figure:
-    """A panel a metric, a line a model, a mark an estimator."""
-    metrics = list(evaluation.metrics)
-    rows = len(evaluation.models) * (len(evaluation.estimators) + 1)
-    figure, panels = panels_in(
-        ax, len(metrics), widths=[4.2] * len(metrics), height=max(2.4, 1.0 + 0.16 * rows)
+
+def draw_evaluation(record: Record, ax: Any) -> Figure:
+    """One panel for each metric, with all estimates and their intervals."""
+    return draw_charts(list(estimate_charts(record)), ax)
+
+
+@PAGES.declare(
+    "evaluation",
+    label="Evaluation",
+    summary="Which model is better, how sure that is, and what the estimates rest on.",
+    traits={"draw": draw_evaluation},
+)
+def build_evaluation_page(record: Record) -> Page:
+    metric = next(iter(record["metrics"]))
+    better = "higher" if record["metrics"][metric] else "lower"
+    lead = (
+        f"{describe_metric(metric)}, {better} is better, estimated by "
+        f"{estimator_label(main_estimator(record['estimators']))} from "
+        f"{count_noun(record['n_observed'], 'logged rating')}. "
+        f"Brackets are {record['level']:.0%} intervals."
     )
-    for axes, metric in zip(panels, metrics, strict=True):
-        _draw_metric(axes, evaluation, metric)
-    panels[-1].legend(frameon=False, fontsize="small", loc="best")
-    return figure
-
-
-def _draw_metric(axes: Axes, evaluation: Evaluation, metric: str) -> None:
-    height = np.arange(len(evaluation.models))
-    offsets = (
-        (np.arange(len(evaluation.estimators)) - (len(evaluation.estimators) - 1) / 2)
-        * 0.8
-        / len(evaluation.estimators)
+    return Page(
+        write_headline(record, metric),
+        lead,
+        tuple(_make_tiles(record)),
+        tuple(record["warnings"]),
+        tuple(make_sections(record)),
+        tuple(list_facts(record)),
     )
-    for place, (estimator, offset) in enumerate(zip(evaluation.estimators, offsets, strict=True)):
-        risks = [
-            evaluation.risk(model, metric=metric, estimator=estimator)
-            for model in evaluation.models
+
+
+def write_headline(record: Record, metric: str) -> Headline:
+    """The leading model against its closest rival, without and with correction for selection."""
+    plain, corrected = split_estimators(record["estimators"])
+    if len(record["models"]) == 1:
+        return _headline_of_one_model(record, metric, plain, corrected)
+    best = _leading_model(record, metric, main_estimator(record["estimators"]))
+    rival = _find_rival(record, metric, best)
+    plain_row, corrected_row = (
+        None if name is None else _find_difference(record, metric, name, best, rival)
+        for name in (plain, corrected)
+    )
+    return compare_estimators(plain_row, corrected_row)
+
+
+def _headline_of_one_model(
+    record: Record, metric: str, plain: str | None, corrected: str | None
+) -> Headline:
+    rows = {row["estimator"]: row for row in record["rows"] if row["metric"] == metric}
+    intervals = {
+        name: format_interval(row["estimate"], row["ci_low"], row["ci_high"])
+        for name, row in rows.items()
+    }
+    subject = f"{record['models'][0]} has {metric_label(metric)}"
+    if plain is None:
+        name = main_estimator(record["estimators"])
+        return ((f"{opening(name)} {subject} {intervals[name]}.", True),)
+    if corrected is None:
+        return (f"{opening(plain)} {subject} {intervals[plain]}", False), (NOT_CORRECTED, True)
+    spread = (rows[corrected]["ci_high"] - rows[corrected]["ci_low"]) / 2
+    value = format_number(rows[plain]["estimate"], choose_decimals(spread))
+    return (
+        (f"{opening(plain)} {subject} {value}; ", False),
+        (f"{opening(corrected, starts_sentence=False)} it is {intervals[corrected]}.", True),
+    )
+
+
+def _select(rows: Rows, metric: str, estimator: str) -> list[Record]:
+    return [row for row in rows if (row["metric"], row["estimator"]) == (metric, estimator)]
+
+
+def _find_difference(
+    record: Record, metric: str, estimator: str, first: str, second: str
+) -> Record:
+    rows = _select(record["differences"], metric, estimator)
+    return next(row for row in rows if {row["first"], row["second"]} == {first, second})
+
+
+def _leading_model(record: Record, metric: str, estimator: str) -> str:
+    return str(_select(record["differences"], metric, estimator)[0]["first"])
+
+
+def _find_rival(record: Record, metric: str, best: str) -> str:
+    """The leader without correction, if it is another model; else the second best model."""
+    plain, _ = split_estimators(record["estimators"])
+    if plain is not None and (leader := _leading_model(record, metric, plain)) != best:
+        return leader
+    rows = _select(record["differences"], metric, main_estimator(record["estimators"]))
+    return str(min(rows, key=lambda row: abs(row["difference"]))["second"])
+
+
+def _make_tiles(record: Record) -> Iterator[Tile]:
+    universe, weights = record["universe"], record["weights"]
+    density = ""
+    if universe is not None:
+        density = f"{format_share(record['n_observed'] / (universe[0] * universe[1]))} of all cells"
+    yield Tile(format_count(record["n_observed"]), "logged ratings", density)
+    if weights is not None:
+        size = weights["effective_sample_size"]
+        share = f"{format_share(size / weights['n_observed'])} of the log"
+        yield Tile(format_count(size), "effective sample size", share)
+    if record["weight_shares"] is not None:
+        largest, median = (format_brief(record["weight_shares"][k]) for k in ("largest", "median"))
+        yield Tile(largest, "largest weight", f"median {median}")
+    yield Tile(str(len(record["models"])), "model" if len(record["models"]) == 1 else "models")
+
+
+def make_sections(record: Record, truth: Truth | None = None) -> Iterator[Section]:
+    """All sections of the page; ``truth`` is drawn beside the estimates."""
+    if record["differences"]:
+        charts = tuple(difference_charts(record))
+        rows = record["differences"]
+        tables = (_make_table("All differences", DIFFERENCE_COLUMNS, rows),)
+        has_table = any(chart.caption for chart in charts)
+        yield Section("Which model is ahead", DIFFERENCES, charts, tables if has_table else ())
+    text = describe_estimators(record["estimators"])
+    yield Section("Estimates", text, tuple(estimate_charts(record, truth)))
+    if record["ratings"] is not None:
+        is_corrected = record["ratings"]["corrected"] is not None
+        title = "Ratings in the log and in all cells" if is_corrected else "Ratings in the log"
+        yield Section(title, RATINGS if is_corrected else "", (ratings_chart(record["ratings"]),))
+    if record["weight_shares"] is not None:
+        charts = (weights_chart(record["weight_shares"]),)
+        yield Section("Weights", WEIGHTS, charts, notes=tuple(_weight_notes(record["weights"])))
+    if len({row["amount"] for row in record["clipping"] or ()}) > 1:
+        charts = (clip_chart(record["clipping"], record["level"]),)
+        yield Section("If large weights are clipped", CLIPPING, charts)
+    table = _make_table("All estimates", ESTIMATE_COLUMNS, record["rows"])
+    yield Section("All numbers", tables=(table,))
+
+
+def estimate_charts(record: Record, truth: Truth | None = None) -> Iterator[Chart]:
+    """One forest for each metric: a group for each model, a row for each estimator."""
+    looks = estimator_looks(record["estimators"])
+    legend = tuple(LegendEntry(estimator_label(name), look) for name, look in looks.items())
+    models, main = record["models"], main_estimator(record["estimators"])
+    for metric, higher_is_better in record["metrics"].items():
+        rows = [row for row in record["rows"] if row["metric"] == metric]
+        decimals = common_decimals(rows)
+        groups = [
+            ForestGroup(
+                model,
+                tuple(
+                    estimate_row(row, estimator_label(row["estimator"]), looks, decimals)
+                    for row in rows
+                    if row["model"] == model
+                ),
+                (truth or {}).get((model, metric)),
+            )
+            for model in models
         ]
-        value = np.array([risk.estimate for risk in risks])
-        reach = np.array(
-            [[risk.estimate - risk.ci_low, risk.ci_high - risk.estimate] for risk in risks]
-        ).T
-        look: dict[str, Any] = {
-            "color": COLORS.get(estimator, PALETTE[(place + len(COLORS)) % len(PALETTE)]),
-            "fmt": MARKERS.get(estimator, marker_of(place + len(MARKERS))),
-        }
-        axes.errorbar(
-            value,
-            height + offset,
-            xerr=np.maximum(reach, 0),
-            markersize=5,
-            capsize=2,
-            label=estimator,
-            **look,
+        value = {row["model"]: row["estimate"] for row in rows if row["estimator"] == main}
+        order = sorted(
+            range(len(models)), key=lambda model: value[models[model]], reverse=higher_is_better
         )
-    better = "higher" if evaluation.metrics[metric] else "lower"
-    axes.set(xlabel=f"{metric} ({better} is better; bars: {evaluation.level:.0%})", yticks=height)
-    axes.set_yticklabels([shortened(model) for model in evaluation.models])
-    axes.set_ylim(len(height) - 0.5, -0.5)
-    axes.grid(axis="x", alpha=0.25)
+        groups, caption = keep_first(groups, order, rows_each=len(looks), noun="best models")
+        has_truth = any(group.truth is not None for group in groups)
+        truth_entry = (LegendEntry("Truth", TRUTH, "rule"),) if has_truth else ()
+        direction = "higher" if higher_is_better else "lower"
+        label, words = metric_label(metric), describe_metric(metric)
+        title = label if label.lower() == words.lower() else f"{label}, {words.lower()}"
+        axis = ChartAxis(f"{label} ({direction} is better), {record['level']:.0%} intervals")
+        yield Chart(title, Forest(groups, axis), (*legend, *truth_entry), caption)
+
+
+def estimate_row(
+    row: Record, label: str, looks: Mapping[str, Look], decimals: int, *, key: str = "estimator"
+) -> ForestRow:
+    """The row of an estimate, in the look of its estimator or, with ``key="model"``, its model."""
+    limits = row["ci_low"], row["ci_high"]
+    text = format_interval(row["estimate"], *limits, decimals)
+    tip = f"{label}: {text}" if key == "model" else f"{row['model']}, {label}: {text}"
+    return ForestRow(label, row["estimate"], looks[row[key]], tip, *limits, text)
+
+
+def difference_charts(record: Record) -> Iterator[Chart]:
+    """One forest for each metric: a group for each pair of models, a row for each estimator."""
+    looks, main = estimator_looks(record["estimators"]), main_estimator(record["estimators"])
+    for metric, higher_is_better in record["metrics"].items():
+        label = metric_label(metric)
+        rows = [row for row in record["differences"] if row["metric"] == metric]
+        pairs = _list_pairs(rows)
+        leader, sides = pairs[0][0], None
+        title, names = f"{label}: the leader minus each other", [f"{a} minus {b}" for a, b in pairs]
+        if len(pairs) == 1:
+            title, names = f"{label}: {names[0]}", [""]
+            sides = better_sides(*pairs[0], higher_is_better=higher_is_better)
+        elif len({first for first, _ in pairs}) == 1:
+            title, names = f"{label}: {leader} minus each other", [f"minus {b}" for _, b in pairs]
+        groups = [
+            ForestGroup(name, _difference_rows(rows, pair, looks))
+            for name, pair in zip(names, pairs, strict=True)
+        ]
+        distances = [_distance(group, estimator_label(main)) for group in groups]
+        order = sorted(range(len(groups)), key=distances.__getitem__)
+        groups, caption = keep_first(groups, order, rows_each=len(looks), noun="closest models")
+        axis = ChartAxis(f"difference of {label}")
+        yield Chart(title, Forest(groups, axis, reference=0.0, sides=sides), caption=caption)
+
+
+def _distance(group: ForestGroup, label: str) -> float:
+    """How far two models are apart by the estimator with that label."""
+    return next((abs(row.value) for row in group.rows if row.label == label), math.inf)
+
+
+def _list_pairs(rows: Rows) -> list[tuple[str, str]]:
+    """Every pair of models once, in the order of its first row."""
+    pairs: dict[frozenset[str], tuple[str, str]] = {}
+    for row in rows:
+        pairs.setdefault(frozenset((row["first"], row["second"])), (row["first"], row["second"]))
+    return list(pairs.values())
+
+
+def _difference_rows(
+    rows: Rows, pair: tuple[str, str], looks: Mapping[str, Look]
+) -> tuple[ForestRow, ...]:
+    """The first model of the pair minus the second, also where the second one leads."""
+    decimals = common_decimals(rows)
+    forest_rows = []
+    for row in rows:
+        if {row["first"], row["second"]} == set(pair):
+            sign = 1.0 if row["first"] == pair[0] else -1.0
+            value = sign * row["difference"]
+            low, high = sorted((sign * row["ci_low"], sign * row["ci_high"]))
+            text = format_interval(value, low, high, decimals, with_sign=True)
+            label = estimator_label(row["estimator"])
+            tip = f"{pair[0]} minus {pair[1]}, {label}: {text}"
+            look = looks[row["estimator"]]
+            forest_rows.append(ForestRow(label, value, look, tip, low, high, text))
+    return tuple(forest_rows)
+
+
+def ratings_chart(ratings: Record) -> Chart:
+    """The distribution of ratings in the log and, where there are weights, corrected."""
+    shares = [ratings["seen"]] + ([ratings["corrected"]] if ratings["corrected"] else [])
+    groups = []
+    for low, high, *values in zip(ratings["low"], ratings["high"], *shares, strict=True):
+        is_single = low == high
+        label = f"{low:g}" if is_single else format_tick(low)
+        subject = f"rating {low:g}" if is_single else f"rating {low:.3g} to {high:.3g}"
+        tip = f"{subject}: {format_share(values[0])} of the log"
+        tip += f", {format_share(values[1])} corrected" if len(values) > 1 else ""
+        groups.append(BarGroup(label, tuple(values), tip))
+    entries = (
+        LegendEntry("in the log", OBSERVED, "bar"),
+        LegendEntry("corrected", CORRECTED, "bar"),
+    )[: len(shares)]
+    colors = tuple(entry.look.color for entry in entries)
+    bars = Bars(groups, colors, "rating", "share of ratings")
+    return Chart("Ratings in the log and corrected for selection", bars, entries)
+
+
+def weights_chart(shares: Record) -> Chart:
+    """How many ratings have weights of each size, and their share of all weight."""
+    columns = (shares[name] for name in ("low", "high", "rows", "held"))
+    groups = []
+    for low, high, rows, held in zip(*columns, strict=True):
+        size = format_brief(low) if low == high else f"{format_brief(low)} to {format_brief(high)}"
+        tip = f"weight {size}: {format_share(rows)} of ratings, {format_share(held)} of all weight"
+        groups.append(BarGroup(format_brief(low), (rows, held), tip))
+    legend = (
+        LegendEntry("share of ratings", OBSERVED, "bar"),
+        LegendEntry("share of all weight", CORRECTED, "bar"),
+    )
+    x_title = "weight 1/P" if shares["low"] == shares["high"] else "weight 1/P, from"
+    bars = Bars(groups, (OBSERVED.color, CORRECTED.color), x_title, "share")
+    return Chart("Sizes of the weights", bars, legend)
+
+
+def _weight_notes(weights: Record) -> Iterator[str]:
+    if weights["top_share"] is not None:
+        yield f"The heaviest 1% of ratings have {format_share(weights['top_share'])} of all weight."
+    if weights["n_cells"]:
+        ratio = format_share(weights["mass"] / weights["n_cells"])
+        yield (
+            f"The sum of the weights is {ratio} of the number of cells. "
+            "With right propensities it is about 100%."
+        )
+    if weights["n_touched"]:
+        yield f"The weight transform changed {count_noun(weights['n_touched'], 'weight')}."
+
+
+def _make_table(caption: str, columns: Mapping[str, str], rows: Rows) -> PageTable:
+    return make_table(caption, label_columns(columns, rows))
+
+
+def label_columns(columns: Mapping[str, str], rows: Rows) -> dict[str, list[Any]]:
+    """The named columns of the rows under their headings, with labels of metrics, estimators."""
+    labels = {"metric": metric_label, "estimator": estimator_label}
+    return {
+        heading: [labels[name](row[name]) if name in labels else row[name] for row in rows]
+        for name, heading in columns.items()
+    }
+
+
+def list_facts(record: Record) -> Iterator[tuple[str, str]]:
+    """How the estimates were computed."""
+    yield "logged ratings", f"{record['n_observed']:,}"
+    yield "universe", format_universe(record["universe"])
+    if record.get("n_dropped"):
+        yield "bad rows dropped", f"{record['n_dropped']:,}"
+    yield "intervals", f"{record['level']:.0%}, {record['intervals']}"
+    yield "estimators", ", ".join(record["estimators"])

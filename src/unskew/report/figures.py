@@ -1,284 +1,272 @@
-"""The figures of the paper, drawn from our runs, as PNG and SVG."""
+"""The charts of results drawn with matplotlib, for ``result.plot()`` and the paper's figures."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache, singledispatch
+from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from unskew.errors import MissingExtraError
+from unskew.errors import MissingExtraError, UsageError
+from unskew.report.charts import (
+    Chart,
+    ChartAxis,
+    ChartContent,
+    Curve,
+    Curves,
+    Forest,
+    ForestRow,
+    LegendEntry,
+    Look,
+    MatrixImage,
+)
+from unskew.report.scales import ChartScale
+from unskew.report.text import shorten
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.ticker import Locator
 
-COLORS = {"naive": "#D55E00", "ips": "#0072B2", "snips": "#009E73"}
-MARKERS = {"naive": "s", "ips": "o", "snips": "^"}
-LABELS = {
-    "naive": "Naive",
-    "ips": "IPS",
-    "snips": "SNIPS",
-    "mse": "MSE",
-    "mae": "MAE",
-    "dcg@50": "DCG@50",
+MARKERS = {
+    "circle": "o",
+    "square": "s",
+    "triangle": "^",
+    "diamond": "D",
+    "down": "v",
+    "pentagon": "p",
+    "hexagon": "h",
 }
-PLAIN = {name: {"color": COLORS[name], "marker": MARKERS[name], "markersize": 5} for name in COLORS}
-"""How the curve of an estimator looks."""
-BY_NAIVE_BAYES: Mapping[str, Any] = {"color": "#CC79A7", "marker": "D", "markersize": 5}
-MODELS: Mapping[str, Mapping[str, Any]] = {
-    "MF-Naive": PLAIN["naive"],
-    "MF-IPS": PLAIN["ips"],
-    "MF-IPS-NB": BY_NAIVE_BAYES,
-}
-"""Models in the colours of the estimators that they minimise."""
-FIGURE4: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "naive": ("Naive", {"color": COLORS["naive"], "linestyle": "--"}),
-    "ips-nb": ("IPS-NB", {**BY_NAIVE_BAYES, "markersize": 8, "fillstyle": "none"}),
-    "snips-nb": (
-        "SNIPS-NB",
-        {"color": "#E69F00", "marker": "x", "markersize": 5, "linestyle": ":"},
-    ),
-    "ips-known": ("IPS-KNOWN", {"color": COLORS["ips"], "linestyle": "--"}),
-    "snips-known": ("SNIPS-KNOWN", {"color": COLORS["snips"], "linestyle": "-."}),
-}
-"""Label and look of each estimator: what knows the propensities has no markers, and what coincides can be told apart."""
-AXES = {"alpha": "alpha (1: missing at random)", "sample_size": "random ratings for naive Bayes"}
-"""What a row calls its place on the axis, and the label of that."""
-PANELS = {
-    "left": ("alpha", "selection grows stronger"),
-    "right": ("sample_size", "the random sample grows"),
-}
-"""Of Figure 3: the axis, and what changes along it."""
-GENRES = ("horror", "romance", "drama")
-Rows = Sequence[Mapping[str, Any]]
+MAX_LABEL, MAX_LEGEND, MAX_TITLE = 24, 44, 44
+"""Letters of a label beside an axis, of an entry of a legend, and of one line of a title."""
+MAX_TICKS = 8
+MAX_MARKERS = 24
+"""Curves with more points are drawn without markers."""
+GROUP_GAP = 0.6
+"""Space between two groups of a forest, in rows."""
 
 
-class Drawable(Protocol):
-    """What a drawing reads of an experiment's result."""
-
-    @property
-    def name(self) -> str:
-        """Which experiment."""
-        ...
-
-    @property
-    def rows(self) -> Rows:
-        """Its numbers."""
-        ...
-
-    @property
-    def grids(self) -> Mapping[str, npt.NDArray[np.generic]]:
-        """Its matrices, if any."""
-        ...
+def draw_charts(charts: Sequence[Chart], ax: Any = None, *, title: str = "") -> Figure:
+    """Draw each chart into one of the axes ``ax``, by default into those of a new figure."""
+    figure, panels = _make_panels(charts) if ax is None else _check_panels(charts, ax)
+    for axes, chart in zip(panels, charts, strict=True):
+        draw_content(chart.content, axes)
+        axes.set_title(fill(chart.title, MAX_TITLE), fontsize="medium")
+        if chart.caption:
+            axes.set_xlabel(f"{axes.get_xlabel()}\n{fill(chart.caption, MAX_TITLE)}")
+    _draw_legends(charts, panels, figure if ax is None else None)
+    if title:
+        n_letters = int(11 * figure.get_figwidth())
+        figure.suptitle(fill(title, n_letters), fontsize="medium")
+    return figure
 
 
-def new_figure(width: float, height: float) -> Figure:
-    """A figure that no window ever shows."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("matplotlib", extra="report", purpose="drawing figures") from error
-    return Figure(figsize=(width, height), layout="constrained")
-
-
-def save(figure: Figure, directory: Path, name: str) -> Iterator[Path]:
-    """Write NAME.png and NAME.svg."""
+def save_figure(figure: Figure, directory: Path, name: str) -> Iterator[Path]:
+    """Write ``NAME.png`` and ``NAME.svg``; yields the path of each."""
     directory.mkdir(parents=True, exist_ok=True)
-    for ending in ("png", "svg"):
-        path = directory / f"{name}.{ending}"
+    for suffix in ("png", "svg"):
+        path = directory / f"{name}.{suffix}"
         figure.savefig(path, dpi=160)
         yield path
 
 
-def draw_figure2(result: Drawable) -> Figure:
-    """RMSE against alpha, a panel a metric, both axes logarithmic."""
-    rows = result.rows
-    figure = new_figure(9, 4.1)
-    figure.suptitle(
-        "Error of the estimates as selection grows stronger (bands: 95 % over trials)",
-        fontsize="medium",
-    )
-    metrics = list(dict.fromkeys(row["metric"] for row in rows))
-    for axes, metric in zip(figure.subplots(1, len(metrics)), metrics, strict=True):
-        for estimator in COLORS:
-            curve = [
-                row for row in rows if row["metric"] == metric and row["estimator"] == estimator
-            ]
-            _draw_curve(axes, curve, "alpha", PLAIN[estimator], label=LABELS[estimator])
-        axes.set(yscale="log", ylabel=f"RMSE of the {LABELS[metric]} estimate")
-        _mark(axes, rows, "alpha")
-    axes.legend(frameon=False)
-    return figure
+def _make_panels(charts: Sequence[Chart]) -> tuple[Figure, list[Axes]]:
+    """A figure that is not shown in any window, with at most three panels in a row."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtraError("matplotlib", extra="report", purpose="drawing figures") from error
+    n_rows = math.ceil(len(charts) / 3)
+    n_columns = math.ceil(len(charts) / n_rows)
+    width = 4.4 * n_columns + (1.6 if _has_common_legend(charts) else 0.0)
+    height = n_rows * max(_panel_height(chart.content) for chart in charts)
+    figure = Figure(figsize=(width, height), layout="constrained")
+    panels = list(figure.subplots(n_rows, n_columns, squeeze=False).ravel())
+    for unused in panels[len(charts) :]:
+        unused.remove()
+    return figure, panels[: len(charts)]
 
 
-def draw_figure3(result: Drawable) -> Figure:
-    """Error over all cells of each model, both axes logarithmic: against alpha, or the size of the sample, or a panel each."""
-    rows = [row for row in result.rows if "variant" not in row]
-    panels = list(dict.fromkeys(row["panel"] for row in rows))
-    figure = new_figure(7 if len(panels) == 1 else 11, 4.1)
-    changes = " and ".join(PANELS[panel][1] for panel in panels)
-    figure.suptitle(
-        f"Error of factorisation as {changes} (bands: 95 % over trials)", fontsize="medium"
-    )
-    for axes, panel in zip(
-        figure.subplots(1, len(panels), squeeze=False).flat, panels, strict=True
-    ):
-        shown, axis = [row for row in rows if row["panel"] == panel], PANELS[panel][0]
-        for model, look in MODELS.items():
-            _draw_curve(
-                axes, [row for row in shown if row["model"] == model], axis, look, label=model
-            )
-        axes.set(yscale="log", ylabel="MSE over all cells")
-        axes.yaxis.set_major_locator(_round_numbers())
-        axes.yaxis.set_major_formatter("{x:g}")
-        _mark(axes, shown, axis)
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside right center", frameon=False)
-    return figure
+def _panel_height(content: ChartContent) -> float:
+    if isinstance(content, Forest):
+        return max(2.6, 1.2 + 0.19 * (len(content.rows) + GROUP_GAP * len(content.groups)))
+    return 2.6 if isinstance(content, MatrixImage) else 3.8
 
 
-def draw_figure4(result: Drawable) -> Figure:
-    """RMSE against the size of the sample, a panel a metric, both axes logarithmic."""
-    rows = result.rows
-    figure = new_figure(10, 4.1)
-    figure.suptitle(
-        "Error of the estimates as the random sample grows (bands: 95 % over trials)",
-        fontsize="medium",
-    )
-    metrics = list(dict.fromkeys(row["metric"] for row in rows))
-    for axes, metric in zip(figure.subplots(1, len(metrics)), metrics, strict=True):
-        for estimator, (label, look) in FIGURE4.items():
-            curve = [
-                row for row in rows if row["metric"] == metric and row["estimator"] == estimator
-            ]
-            _draw_curve(axes, curve, "sample_size", look, label=label)
-        axes.set(yscale="log", ylabel=f"RMSE of the {LABELS[metric]} estimate")
-        _mark(axes, rows, "sample_size")
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside right center", frameon=False)
-    return figure
+def _check_panels(charts: Sequence[Chart], ax: Any) -> tuple[Figure, list[Axes]]:
+    panels = list(np.atleast_1d(np.asarray(ax, dtype=object)).ravel())
+    if len(panels) != len(charts) or not all(hasattr(axes, "plot") for axes in panels):
+        raise UsageError(
+            f"this figure has {len(charts)} panels, but `ax` has {len(panels)} objects.",
+            parameter="ax",
+            value=ax,
+            remedy=f"Pass {len(charts)} matplotlib axes as `ax`.",
+        )
+    return panels[0].figure, panels
 
 
-def _round_numbers() -> Locator:
-    """1, 2 and 5 times powers of 10."""
-    from matplotlib.ticker import LogLocator
+def _draw_legends(charts: Sequence[Chart], panels: Sequence[Axes], figure: Figure | None) -> None:
+    """A legend in each panel, or one for all panels: beside them, or in the last of ``ax``."""
+    handles = [
+        [_add_sample(entry, axes) for entry in chart.legend]
+        for chart, axes in zip(charts, panels, strict=True)
+    ]
+    if _has_common_legend(charts):
+        if figure is not None:
+            figure.legend(handles=handles[0], loc="outside right center", frameon=False)
+            return
+        handles, panels = handles[-1:], panels[-1:]
+    for axes, samples in zip(panels, handles, strict=True):
+        if samples:
+            axes.legend(handles=samples, fontsize="small", framealpha=0.8, edgecolor="none")
 
-    return LogLocator(subs=(1.0, 2.0, 5.0))
+
+def _has_common_legend(charts: Sequence[Chart]) -> bool:
+    legends = {chart.legend for chart in charts}
+    return len(charts) > 1 and len(legends) == 1 and legends != {()}
 
 
-def _mark(axes: Axes, rows: Rows, axis: str) -> None:
-    """A logarithmic axis with the places of the rows and no others."""
-    places = sorted({row[axis] for row in rows})
-    axes.set(xscale="log", xlabel=AXES[axis])
-    axes.set_xticks(places, [_short(place) for place in places])
+def _add_sample(entry: LegendEntry, axes: Axes) -> Artist:
+    """A line without points that carries the label, also for a later ``axes.legend()``."""
+    style = _line_style(entry.look) | _marker_style(entry.look)
+    if entry.sample == "point":
+        style["linestyle"] = ""
+    if entry.sample in ("plain line", "thin line", "rule"):
+        style["marker"] = ""
+    if entry.sample == "thin line":
+        style["linewidth"] = 1
+    if entry.sample == "rule":
+        style |= {"linestyle": ":", "linewidth": 1.5}
+    (sample,) = axes.plot([], [], label=shorten(entry.label, MAX_LEGEND), **style)
+    return sample
+
+
+@cache
+def _page_colors() -> dict[str, str]:
+    """The colors of a page in its light theme, by name, so pages and figures look alike."""
+    style = (files("unskew.report") / "templates" / "page.css").read_text(encoding="utf-8")
+    light_theme = style[: style.index("}")]
+    colors = dict(re.findall(r"--([\w-]+): (#\w+);", light_theme))
+    return colors | {"c0": colors["accent"], "truth": colors["ink"]}
+
+
+def _line_style(look: Look) -> dict[str, Any]:
+    dashes = None if look.dash is None else [float(length) / 2 for length in look.dash.split()]
+    style = "-" if dashes is None else (0, dashes)
+    return {"color": _page_colors()[look.color], "linestyle": style, "linewidth": 1.5}
+
+
+def _marker_style(look: Look) -> dict[str, Any]:
+    fill = _page_colors()["paper" if look.is_hollow else look.color]
+    return {"marker": MARKERS[look.shape], "markersize": 5, "markerfacecolor": fill}
+
+
+@singledispatch
+def draw_content(content: ChartContent, axes: Axes) -> None:  # noqa: ARG001
+    """Draw one kind of chart into the axes."""
+    raise UsageError(f"matplotlib figures have no {type(content).__name__} charts.")
+
+
+@draw_content.register(Forest)
+def draw_forest(forest: Forest, axes: Axes) -> None:
+    """Rows from top to bottom. A named group is labelled once, in the middle of its rows."""
+    if forest.band is not None:
+        axes.axvspan(*forest.band, color=_page_colors()["faint"], linewidth=0, zorder=0)
+    if forest.reference is not None:
+        axes.axvline(forest.reference, color=_page_colors()["seen"], linewidth=1)
+    ticks: list[float] = []
+    labels: list[str] = []
+    y = 0.0
+    for group in forest.groups:
+        heights = [y + position for position in range(len(group.rows))]
+        for row, height in zip(group.rows, heights, strict=True):
+            _draw_row(row, height, axes)
+        if group.truth is not None:
+            ends = heights[0] - 0.5, heights[-1] + 0.5
+            axes.plot([group.truth] * 2, ends, color=_page_colors()["truth"], linestyle=":")
+        ticks += [float(np.mean(heights))] if group.name else heights
+        labels += [group.name] if group.name else [row.label for row in group.rows]
+        y = heights[-1] + 1 + GROUP_GAP
+    axes.set_yticks(ticks, [shorten(label, MAX_LABEL) for label in labels])
+    axes.set_ylim(y - GROUP_GAP - 0.5, -0.5)
+    axes.grid(axis="x", alpha=0.25)
+    axes.set_xlabel(forest.axis.title)
+
+
+def _draw_row(row: ForestRow, height: float, axes: Axes) -> None:
+    limits = None
+    if row.low is not None and row.high is not None:
+        limits = [[max(row.value - row.low, 0.0)], [max(row.high - row.value, 0.0)]]
+    style = {**_line_style(row.look), **_marker_style(row.look), "linestyle": ""}
+    axes.errorbar([row.value], [height], xerr=limits, capsize=2, **style)
+    for value, look, _ in row.others:
+        other = {**_line_style(look), **_marker_style(look), "linestyle": ""}
+        axes.plot([value], [height], **other)
+
+
+@draw_content.register(Curves)
+def draw_curves(content: Curves, axes: Axes) -> None:
+    for curve in content.curves:
+        _draw_curve(content, curve, axes)
+    scales = {"xscale": content.x_axis.is_log, "yscale": content.y_axis.is_log}
+    axes.set(**{name: "log" for name, is_log in scales.items() if is_log})
+    gray: dict[str, Any] = {"color": _page_colors()["seen"], "linewidth": 1, "zorder": 0}
+    if content.has_diagonal:
+        ends = [*axes.get_xlim(), *axes.get_ylim()]
+        low, high = min(ends), max(ends)
+        axes.plot([low, high], [low, high], **gray)
+        axes.set(xlim=(low, high), ylim=(low, high))
+    if content.reference is not None:
+        axes.axhline(content.reference, **gray)
+    axes.set_xlim(content.x_axis.low, content.x_axis.high)
+    axes.set_ylim(content.y_axis.low, content.y_axis.high)
+    axes.set(xlabel=content.x_axis.title, ylabel=content.y_axis.title)
+    axes.set_xticks(*_choose_ticks(content.x_axis, axes.get_xlim()))
+    axes.set_yticks(*_choose_ticks(content.y_axis, axes.get_ylim()))
     axes.minorticks_off()
     axes.grid(alpha=0.25)
 
 
-def _short(place: float) -> str:
-    """30k for 30,000: seven full numbers would run into one another."""
-    return f"{place / 1000:g}k" if place >= 1000 else f"{place:g}"
+def _choose_ticks(axis: ChartAxis, limits: tuple[float, float]) -> tuple[list[float], list[str]]:
+    """The same ticks and labels as on a page."""
+    ticks = ChartScale(*limits, 0.0, 1.0, is_log=axis.is_log).axis_ticks(axis, MAX_TICKS)
+    return ticks, [axis.format(tick) for tick in ticks]
 
 
-def _draw_curve(axes: Axes, rows: Rows, axis: str, look: Mapping[str, Any], *, label: str) -> None:
-    """Values with their band; nothing where there are none."""
-    if not rows:
-        return
-    place = [row[axis] for row in rows]
-    axes.plot(place, [row["ours"] for row in rows], label=label, **look)
-    low, high = ([row[end] for row in rows] for end in ("ci_low", "ci_high"))
-    axes.fill_between(place, low, high, color=look["color"], alpha=0.2, linewidth=0)
+def _draw_curve(content: Curves, curve: Curve, axes: Axes) -> None:
+    points = content.drawable_points(curve)
+    style = _line_style(curve.look)
+    if len(points) <= MAX_MARKERS:
+        style |= _marker_style(curve.look)
+    axes.plot([point.x for point in points], [point.y for point in points], **style)
+    limits = [(p.x, p.low, p.high) for p in points if p.low is not None and p.high is not None]
+    if limits:
+        x, low, high = zip(*limits, strict=True)
+        axes.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
 
 
-def draw_table1(result: Drawable) -> Figure:
-    """Each prediction's true value and what the estimators say, a panel a metric."""
-    rows = result.rows
-    figure = new_figure(9, 4.1)
-    figure.suptitle(
-        "True values and their estimates (mean and standard deviation over draws)",
-        fontsize="medium",
+@draw_content.register(MatrixImage)
+def draw_matrix(matrix: MatrixImage, axes: Axes) -> None:
+    values = np.asarray(matrix.values, dtype=float)
+    image = axes.imshow(
+        values,
+        cmap="cividis",
+        aspect="auto",
+        interpolation="nearest",
+        vmin=matrix.low,
+        vmax=matrix.high,
     )
-    metrics = list(dict.fromkeys(row["metric"] for row in rows))
-    for axes, metric in zip(figure.subplots(1, len(metrics)), metrics, strict=True):
-        shown = [row for row in rows if row["metric"] == metric]
-        place = np.arange(len(shown))
-        axes.barh(place, [row["true"] for row in shown], color="0.85", height=0.7, label="true")
-        for offset, estimator in zip((0.2, 0.0, -0.2), COLORS, strict=True):
-            means, spreads = ([row[estimator][part] for row in shown] for part in ("mean", "std"))
-            axes.errorbar(
-                means,
-                place - offset,
-                xerr=spreads,
-                fmt=MARKERS[estimator],
-                markersize=5,
-                color=COLORS[estimator],
-                label=LABELS[estimator],
-            )
-        axes.set(
-            yticks=place, yticklabels=[row["prediction"] for row in shown], xlabel=LABELS[metric]
-        )
-        axes.invert_yaxis()
-        axes.grid(axis="x", alpha=0.25)
-    axes.legend(frameon=False)
-    return figure
-
-
-def draw_toy(result: Drawable) -> Figure:
-    """Small matrices side by side in two rows, as in Figure 1."""
-    figure = new_figure(10, 5.2)
-    for axes, (title, grid) in zip(figure.subplots(2, 3).flat, result.grids.items(), strict=True):
-        is_rating = title.startswith(("Y:", "Y1", "Y2"))
-        low, high = (1, 5) if is_rating else (0, float(grid.max()))
-        image = axes.imshow(
-            grid, cmap="cividis", aspect="auto", interpolation="nearest", vmin=low, vmax=high
-        )
-        places = (np.arange(len(GENRES)) + 0.5) * grid.shape[1] / len(GENRES) - 0.5
-        axes.set(title=title, ylabel="users", xticks=places, xticklabels=GENRES, yticks=[])
-        axes.tick_params(length=0)
-        figure.colorbar(
-            image,
-            ax=axes,
-            shrink=0.9,
-            ticks=list(range(1, 6)) if is_rating else np.unique(grid).tolist(),
-        )
-    return figure
-
-
-def draw_table2(result: Drawable) -> Figure:
-    """Test errors of the models, ours beside the paper's, a panel a data set and metric."""
-    rows = [row for row in result.rows if "variant" not in row]
-    panels = list(dict.fromkeys((row["data"], row["metric"]) for row in rows))
-    data = list(dict.fromkeys(name for name, _ in panels))
-    figure = new_figure(9, 2.6 * len(data))
-    figure.suptitle("Error on the uniformly random test, ours and the paper's", fontsize="medium")
-    grid = figure.subplots(len(data), len(panels) // len(data), squeeze=False)
-    for axes, (name, metric) in zip(grid.ravel(), panels, strict=True):
-        shown = [row for row in rows if (row["data"], row["metric"]) == (name, metric)]
-        axes.set_title(name.capitalize())
-        place = np.arange(len(shown))
-        axes.barh(place, [row["paper"] for row in shown], color="0.85", height=0.7, label="paper")
-        axes.plot(
-            [row["ours"] for row in shown], place, MARKERS["ips"], color=COLORS["ips"], label="ours"
-        )
-        axes.set(yticks=place, yticklabels=[row["model"] for row in shown], xlabel=LABELS[metric])
-        axes.invert_yaxis()
-        axes.grid(axis="x", alpha=0.25)
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside right center", frameon=False)
-    return figure
-
-
-DRAWINGS: Mapping[str, Callable[[Drawable], Figure]] = {
-    "toy": draw_toy,
-    "table1": draw_table1,
-    "figure2": draw_figure2,
-    "figure3": draw_figure3,
-    "figure4": draw_figure4,
-    "table2": draw_table2,
-}
-
-
-def draw(result: Drawable) -> Figure:
-    """The figure of an experiment, by its name."""
-    return DRAWINGS[result.name](result)
+    n_blocks = max(len(matrix.columns), 1)
+    centers = (np.arange(len(matrix.columns)) + 0.5) * values.shape[1] / n_blocks - 0.5
+    axes.set_xticks(centers, matrix.columns)
+    axes.set(ylabel="users", yticks=[])
+    axes.tick_params(length=0)
+    figure = axes.get_figure()
+    assert figure is not None
+    figure.colorbar(image, ax=axes, shrink=0.9, ticks=matrix.ticks)

@@ -1,45 +1,44 @@
-"""A page: what it says, in order, and how it becomes one HTML file that needs nothing else.
-
-Every page is made from the JSON that a result writes, so that a result and its file give the same page.
-"""
+"""A page as a record, and the one HTML file that it becomes. The file needs nothing else."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from unskew._version import __version__
 from unskew.errors import MissingExtraError
-from unskew.io.model_files import replace_file
-from unskew.report.charts.chart import Chart
-from unskew.tables import show
+from unskew.report.charts import Chart
+from unskew.report.svg import draw_chart, draw_sample
+from unskew.report.text import to_sentence
+from unskew.tables import format_value
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-Record = Mapping[str, Any]
-MOST_OPEN = 24
-"""Rows of a table that lies open; a longer one is opened by whoever wants it."""
-MOST_LETTERS = 32
-"""Of a cell on one line."""
-WRITTEN_NUMBER = re.compile(
+Record: TypeAlias = Mapping[str, Any]
+"""The JSON object of a result, or one of its rows."""
+Headline: TypeAlias = tuple[tuple[str, bool], ...]
+"""Parts of a sentence; True for the part that is emphasized."""
+MAX_OPEN_ROWS = 30
+"""Longer tables are closed until the reader opens them."""
+MAX_CELL_LETTERS = 32
+"""Longer cells are broken into several lines."""
+NUMBER_IN_TEXT = re.compile(
     r"([+−-]?[0-9][0-9,]*(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)\s?%?(?: (?:±|\[).*)?"
 )
-"""A number that came as text, with what surrounds it: 0.31 ± 0.02, say, or 45%."""
+"""A number written as text, such as ``0.31 ± 0.02`` or ``45%``."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """What a table shows, and what it is sorted by."""
+class TableCell:
+    """What a cell shows, and the value that its column is sorted by."""
 
     text: str
     value: float | str
@@ -47,47 +46,44 @@ class Cell:
 
     @property
     def is_long(self) -> bool:
-        """Whether it takes more than one line."""
-        return len(self.text) > MOST_LETTERS
+        return len(self.text) > MAX_CELL_LETTERS
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """Columns with names, a cell each row."""
+class PageTable:
+    """A table that the reader can sort by any column."""
 
     caption: str
     names: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[tuple[TableCell, ...], ...]
 
     @property
     def is_open(self) -> bool:
-        """Whether it is short enough to lie open."""
-        return len(self.rows) <= MOST_OPEN
+        return len(self.rows) <= MAX_OPEN_ROWS
 
     @property
-    def numeric(self) -> tuple[bool, ...]:
-        """Which columns stand to the right."""
-        return tuple(
-            any(row[place].is_number for row in self.rows) for place in range(len(self.names))
-        )
+    def is_numeric(self) -> tuple[bool, ...]:
+        """For each column, whether it has numbers, which are aligned to the right."""
+        columns = range(len(self.names))
+        return tuple(any(row[column].is_number for row in self.rows) for column in columns)
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading, a few words, and what there is to see."""
+    """A heading with a text, charts, tables and notes."""
 
     title: str
     text: str = ""
     charts: tuple[Chart, ...] = ()
-    tables: tuple[Table, ...] = ()
+    tables: tuple[PageTable, ...] = ()
     notes: tuple[str, ...] = ()
-    is_small: bool = False
-    """Whether its charts are small ones side by side."""
+    has_small_charts: bool = False
+    """Whether the charts are small and lie side by side."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A number that stands out."""
+    """A large number at the top of the page, with its label and a note."""
 
     value: str
     label: str
@@ -96,80 +92,63 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """All that a page says."""
+    """Everything that a page shows, in this order."""
 
-    kicker: str
-    """What kind of result this is."""
-    headline: tuple[tuple[str, bool], ...]
-    """Parts of a sentence; True where it is what to take away."""
+    headline: Headline
     lead: str = ""
+    """The paragraph below the headline."""
     tiles: tuple[Tile, ...] = ()
     warnings: tuple[str, ...] = ()
     sections: tuple[Section, ...] = ()
-    facts: tuple[tuple[str, str], ...] = field(default=())
-    """How it was computed."""
+    facts: tuple[tuple[str, str], ...] = ()
+    """How the result was computed: names and values."""
+    topic: str = ""
+    """The line above the headline; by default the label of the result's kind."""
 
     @property
     def title(self) -> str:
-        """The headline as plain text."""
         return "".join(text for text, _ in self.headline)
 
 
-def table(caption: str, columns: Mapping[str, Sequence[Any]]) -> Table:
-    """Named columns; None is a dash, and sorts last."""
+def make_table(caption: str, columns: Mapping[str, Sequence[Any]]) -> PageTable:
+    """A table of named columns; None is shown as a dash and sorted last."""
     rows = zip(*columns.values(), strict=True)
-    return Table(
-        caption, tuple(columns), tuple(tuple(_cell(value) for value in row) for row in rows)
+    return PageTable(
+        caption, tuple(columns), tuple(tuple(_make_cell(value) for value in row) for row in rows)
     )
 
 
-def _cell(value: Any) -> Cell:
+def _make_cell(value: Any) -> TableCell:
     if value is None:
-        return Cell("–", "", is_number=False)
+        return TableCell("–", "")
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return Cell(
-            (f"{value:,}" if isinstance(value, int) else show(value)).replace("-", "−"),
-            value,
-            is_number=True,
-        )
-    return _text_cell(str(value))
-
-
-def _text_cell(text: str) -> Cell:
-    found = WRITTEN_NUMBER.fullmatch(text)
-    if found is None:
-        return Cell(text, text.casefold())
-    return Cell(text, float(found[1].replace(",", "").replace("−", "-")), is_number=True)
+        text = f"{value:,}" if isinstance(value, int) else format_value(value)
+        return TableCell(text.replace("-", "−"), value, is_number=True)
+    text = str(value)
+    number = NUMBER_IN_TEXT.fullmatch(text)
+    if number is None:
+        return TableCell(text, text.casefold())
+    return TableCell(text, float(number[1].replace(",", "").replace("−", "-")), is_number=True)
 
 
 def render(page: Page, *, command: str | None = None) -> str:
-    """The whole file."""
-    style, script = _asset("page.css"), _asset("page.js")
-    written = ("page written", f"{datetime.now(UTC):%d %B %Y, %H:%M} UTC by unskew {__version__}")
-    facts = (*page.facts, *([("command", command)] if command else []), written)
-    return (
-        _environment()
-        .get_template("page.html")
-        .render(
-            page=replace(page, facts=facts),
-            style=style,
-            script=script,
-            policy=_policy(style, script),
-        )
+    """The page as HTML; ``command`` is the command line that computed the result."""
+    style, script = read_template("page.css"), read_template("page.js")
+    written = f"{datetime.now(UTC):%d %B %Y, %H:%M} UTC by unskew {__version__}"
+    command_fact = [("command", command)] if command else []
+    page = replace(
+        page,
+        warnings=tuple(map(to_sentence, page.warnings)),
+        facts=(*page.facts, *command_fact, ("page written", written)),
+    )
+    template = _environment().get_template("page.html")
+    return template.render(
+        page=page, style=style, script=script, policy=_content_policy(style, script)
     )
 
 
-def write(text: str, path: str | Path, *, command: str | None = None) -> Path:
-    """Write the page of a result, given its JSON; all of the file or nothing."""
-    from unskew.report.kinds import page_of
-
-    target = Path(path)
-    replace_file(target, render(page_of(json.loads(text)), command=command).encode())
-    return target
-
-
-def _policy(style: str, script: str) -> str:
-    """Nothing is fetched, and nothing runs but this page's own style and script."""
+def _content_policy(style: str, script: str) -> str:
+    """Forbids everything except the page's own style and script."""
     return (
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
         "img-src data:; base-uri 'none'; form-action 'none'"
@@ -181,7 +160,7 @@ def _digest(text: str) -> str:
 
 
 @cache
-def _asset(name: str) -> str:
+def read_template(name: str) -> str:
     return (files("unskew.report") / "templates" / name).read_text(encoding="utf-8")
 
 
@@ -191,11 +170,12 @@ def _environment() -> Environment:
         from jinja2 import Environment, FunctionLoader, StrictUndefined
     except ImportError as error:
         raise MissingExtraError("jinja2", extra="report", purpose="writing a page") from error
-    loader = FunctionLoader(_asset)
-    return Environment(
-        loader=loader,
+    environment = Environment(
+        loader=FunctionLoader(read_template),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.globals.update(draw_chart=draw_chart, draw_sample=draw_sample)
+    return environment

@@ -1,66 +1,280 @@
-"""The picture of a sensitivity: the curve under clipping and the fan under odds errors."""
+"""Pages of sensitivity and robustness: estimates under clipped weights and wrong propensities."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from unskew.evaluation.robustness import CLIP, ODDS_ERROR, Sensitivity, Shift
-from unskew.report.panels import look_of, marker_of, panels_in, shortened
+from unskew.metrics import metric_label
+from unskew.report import PAGES
+from unskew.report.charts import (
+    Chart,
+    ChartAxis,
+    Curve,
+    CurvePoint,
+    Curves,
+    LegendEntry,
+    Look,
+    default_look,
+)
+from unskew.report.comparison import main_estimator
+from unskew.report.figures import draw_charts
+from unskew.report.page import Headline, Page, Record, Section, Tile, make_table
+from unskew.report.text import (
+    describe_metric,
+    estimator_label,
+    format_brief,
+    format_count,
+    format_interval,
+    format_number,
+    format_share,
+    to_sentence,
+)
+from unskew.tables import count_noun
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TITLES = {CLIP: "Large weights clipped", ODDS_ERROR: "Propensities wrong"}
-AXES = {CLIP: "largest weight allowed", ODDS_ERROR: "odds off by a factor of up to"}
+Rows = Sequence[Record]
+CLIPPED = (
+    "The same estimates, with every weight limited to a maximum. A flat line means that a few "
+    "heavy ratings do not decide the estimates."
+)
+WRONG = (
+    "How far the estimates could move if the true odds of being logged differ from the assumed "
+    "odds by up to a factor, in the worst case over all ratings. At 1 the propensities are taken "
+    "as right."
+)
+ODDS = (
+    "An odds error of 2 means that the odds of being logged could be half or twice the assumed "
+    "odds, for every rating."
+)
+CHANGES = {"clip": "weights clipped", "odds_error": "odds wrong"}
+COLUMNS = {"low": "least", "high": "largest", "ci_low": "lower limit", "ci_high": "upper limit"}
 
 
-def draw(sensitivity: Sensitivity, ax: Any, *, metric: str, estimator: str) -> Figure:
-    """One panel for each kind of change that was asked about."""
-    shifts = [
-        shift
-        for shift in sensitivity.shifts
-        if (shift.metric, shift.estimator) == (metric, estimator)
-    ]
-    changes = [
-        change for change in (CLIP, ODDS_ERROR) if any(shift.change == change for shift in shifts)
-    ]
-    figure, panels = panels_in(ax, len(changes), widths=[4.2] * len(changes), height=3.6)
-    for axes, change in zip(panels, changes, strict=True):
-        for place, model in enumerate(sensitivity.models):
-            _draw_model(
-                axes,
-                [shift for shift in shifts if (shift.model, shift.change) == (model, change)],
-                place,
-            )
-        axes.set(
-            title=TITLES[change],
-            xscale="log",
-            xlabel=AXES[change],
-            ylabel=f"{metric} by {estimator}",
+def draw_sensitivity(record: Record, ax: Any, *, metric: str, estimator: str) -> Figure:
+    """One panel for each kind of change, for one metric by one estimator."""
+    clipped, odds = _split_changes(_select(record["rows"], metric, estimator))
+    charts = [clip_chart(clipped, record["level"])] if clipped else []
+    charts += [odds_chart(odds, record["level"])] if odds else []
+    return draw_charts(charts, ax)
+
+
+@PAGES.declare(
+    "sensitivity",
+    label="Sensitivity",
+    summary="How much the estimates depend on large weights and on right propensities.",
+    traits={"draw": draw_sensitivity},
+)
+def build_sensitivity_page(record: Record) -> Page:
+    main, metric = main_estimator(record["estimators"]), next(iter(record["metrics"]))
+    rows = [row for row in record["rows"] if row["estimator"] == main]
+    columns = {
+        "model": [row["model"] for row in record["rows"]],
+        "metric": [metric_label(row["metric"]) for row in record["rows"]],
+        "estimator": [estimator_label(row["estimator"]) for row in record["rows"]],
+    }
+    table = make_table("All estimates under all changes", columns | list_changes(record["rows"]))
+    notes = tuple(to_sentence(text) for text in record["notes"])
+    return Page(
+        ((_write_headline(_select(rows, metric, main), metric), True),),
+        f"{describe_metric(metric)} by {estimator_label(main)}, from "
+        f"{count_noun(record['n_observed'], 'logged rating')}. "
+        "The table has all estimators.",
+        (
+            Tile(format_count(record["n_observed"]), "logged ratings"),
+            Tile(str(len(record["models"])), "models"),
+            Tile(str(len(record["estimators"])), "weighted estimators"),
+        ),
+        sections=(
+            *make_sections(rows, record["level"]),
+            Section("All numbers", tables=(table,), notes=notes),
+        ),
+        facts=(
+            ("logged ratings", f"{record['n_observed']:,}"),
+            ("intervals", f"{record['level']:.0%}, {record['intervals']}"),
+        ),
+    )
+
+
+def make_sections(rows: Rows, level: float) -> Iterator[Section]:
+    """One section for each kind of change, with one chart for each metric and estimator."""
+    clipped, odds = _split_changes(rows)
+    if _has_several_amounts(clipped):
+        charts = tuple(_chart_each(clip_chart, clipped, level))
+        yield Section("If large weights are clipped", CLIPPED, charts)
+    if odds:
+        charts = tuple(_chart_each(odds_chart, odds, level))
+        yield Section("If the propensities are wrong", WRONG, charts)
+
+
+def _chart_each(
+    make_chart: Callable[[Rows, float], Chart], rows: Rows, level: float
+) -> Iterator[Chart]:
+    for metric, estimator in dict.fromkeys((row["metric"], row["estimator"]) for row in rows):
+        yield make_chart(_select(rows, metric, estimator), level)
+
+
+def _select(rows: Rows, metric: str, estimator: str) -> list[Record]:
+    return [row for row in rows if (row["metric"], row["estimator"]) == (metric, estimator)]
+
+
+def _split_changes(rows: Rows) -> tuple[list[Record], list[Record]]:
+    """The rows with clipped weights, and the rows with wrong odds."""
+    clipped, odds = ([row for row in rows if row["change"] == change] for change in CHANGES)
+    return clipped, odds
+
+
+def _has_several_amounts(rows: Rows) -> bool:
+    return len({row["amount"] for row in rows}) > 1
+
+
+def _write_headline(rows: Rows, metric: str) -> str:
+    """The largest movement under each kind of change."""
+    clipped, odds = _split_changes(rows)
+    parts: list[str] = []
+    if _has_several_amounts(clipped):
+        values: dict[str, list[float]] = {}
+        for row in clipped:
+            values.setdefault(row["model"], []).append(row["low"])
+        model = max(values, key=lambda name: max(values[name]) - min(values[name]))
+        low, high = format_brief(min(values[model])), format_brief(max(values[model]))
+        moves = f"moves {metric_label(metric)} of {model} between {low} and {high}"
+        parts.append(f"clipping {moves if low != high else 'changes almost nothing'}")
+    if odds:
+        worst = max(odds, key=lambda row: (row["amount"], row["high"] - row["low"]))
+        parts.append(
+            f"if the odds are wrong by up to {format_brief(worst['amount'])}, {worst['model']} "
+            f"could be anywhere from {format_brief(worst['low'])} to {format_brief(worst['high'])}"
         )
-        axes.set_xticks(sorted({shift.amount for shift in shifts if shift.change == change}))
-        axes.xaxis.set_major_formatter("{x:.3g}")
-        axes.minorticks_off()
-        axes.grid(alpha=0.25)
-        axes.legend(
-            frameon=False,
-            fontsize="small",
-            title=f"faint: {sensitivity.level:.0%} limits",
-            title_fontsize="small",
+    return to_sentence("; ".join(parts) or "there was nothing to vary")
+
+
+def list_changes(rows: Rows) -> dict[str, list[Any]]:
+    """Columns of a table: the kind of change, its amount, and the estimates under it."""
+    return {
+        "change": [CHANGES[row["change"]] for row in rows],
+        "amount": [row["amount"] for row in rows],
+        **{heading: [row[name] for row in rows] for name, heading in COLUMNS.items()},
+        "ratings clipped": [format_share(row["share_clipped"]) for row in rows],
+    }
+
+
+def clip_chart(rows: Rows, level: float) -> Chart:
+    """One metric by one estimator against the largest weight, a curve for each model."""
+    looks, measure = _model_looks(rows), _name_measure(rows)
+    amounts = [row["amount"] for row in rows]
+    curves = [
+        Curve(look, tuple(_clipped_point(row) for row in rows if row["model"] == model))
+        for model, look in looks.items()
+    ]
+    is_log = max(amounts) > 4 * min(amounts)
+    x_axis = ChartAxis("largest weight allowed", is_log=is_log, format=format_brief)
+    content = Curves(curves, x_axis, ChartAxis(measure))
+    caption = f"Shaded: {level:.0%} intervals."
+    return Chart(f"{measure} under clipping", content, _legend(looks), caption)
+
+
+def _clipped_point(row: Record) -> CurvePoint:
+    share = row["share_clipped"]
+    clipped = "" if share is None else f", {format_share(share)} of ratings clipped"
+    text = format_interval(row["low"], row["ci_low"], row["ci_high"])
+    tip = f"{row['model']}, weights up to {format_brief(row['amount'])}{clipped}: {text}"
+    return CurvePoint(row["amount"], row["low"], tip, row["ci_low"], row["ci_high"])
+
+
+def odds_chart(rows: Rows, level: float) -> Chart:
+    """One metric by one estimator: its lowest and highest value under each odds error."""
+    looks, measure = _model_looks(rows), _name_measure(rows)
+    curves = [
+        Curve(look, points)
+        for model, look in looks.items()
+        for points in zip(
+            *(_odds_points(row) for row in rows if row["model"] == model), strict=True
         )
-    return figure
+    ]
+    x_axis = ChartAxis(
+        "largest odds error (factor)",
+        is_log=True,
+        format=format_brief,
+        ticks=sorted({row["amount"] for row in rows}),
+    )
+    crosses_zero = any(row["low"] < 0 < row["high"] for row in rows)
+    content = Curves(curves, x_axis, ChartAxis(measure), reference=0.0 if crosses_zero else None)
+    caption = (
+        "The two lines of a model are its lowest and its highest possible estimate. "
+        f"Shaded: {level:.0%} limits beyond them."
+    )
+    return Chart(f"{measure} if the propensities are wrong", content, _legend(looks), caption)
 
 
-def _draw_model(axes: Axes, shifts: Sequence[Shift], place: int) -> None:
-    """A line under clipping, a band under odds errors; its confidence limits faintly around it."""
-    amount = [shift.amount for shift in shifts]
-    look, marker, name = look_of(place), marker_of(place), shortened(shifts[0].model)
-    low, high = [shift.low for shift in shifts], [shift.high for shift in shifts]
-    outer = [shift.ci_low for shift in shifts], [shift.ci_high for shift in shifts]
-    axes.fill_between(amount, *outer, color=look["color"], alpha=0.1, linewidth=0)
-    if shifts[0].change == ODDS_ERROR:
-        axes.fill_between(amount, low, high, color=look["color"], alpha=0.15, linewidth=0)
-    axes.plot(amount, low, marker=marker, markersize=4, label=name, **look)
-    axes.plot(amount, high, marker=marker, markersize=4, **look)
+def _odds_points(row: Record) -> tuple[CurvePoint, CurvePoint]:
+    amount, low, high = row["amount"], row["low"], row["high"]
+    case = f"{row['model']}, odds wrong by up to {format_brief(amount)}"
+    return (
+        CurvePoint(amount, low, f"{case}: at least {format_brief(low)}", row["ci_low"], low),
+        CurvePoint(amount, high, f"{case}: at most {format_brief(high)}", high, row["ci_high"]),
+    )
+
+
+def _name_measure(rows: Rows) -> str:
+    return f"{metric_label(rows[0]['metric'])} by {estimator_label(rows[0]['estimator'])}"
+
+
+def _model_looks(rows: Rows) -> dict[str, Look]:
+    models = dict.fromkeys(row["model"] for row in rows)
+    return {model: default_look(position) for position, model in enumerate(models)}
+
+
+def _legend(looks: Mapping[str, Look]) -> tuple[LegendEntry, ...]:
+    return tuple(LegendEntry(model, look, "line") for model, look in looks.items())
+
+
+@PAGES.declare(
+    "robustness",
+    label="Robustness",
+    summary="How wrong the propensities would have to be to reverse a comparison.",
+)
+def build_robustness_page(record: Record) -> Page:
+    table = make_table("The difference under all changes", list_changes(record["shifts"]))
+    difference = format_number(record["difference"], 3, with_sign=True)
+    return Page(
+        _robustness_headline(record),
+        f"{describe_metric(record['metric'])} by {estimator_label(record['estimator'])}. {ODDS}",
+        (
+            Tile(difference, "difference", f"{record['first']} minus {record['second']}"),
+            Tile(_format_odds(record["flips_at"]), "odds error that could reverse the order"),
+            Tile(_format_odds(record["unsure_at"]), "odds error that could make it unsure"),
+        ),
+        sections=(
+            *make_sections(record["shifts"], record["level"]),
+            Section("All numbers", tables=(table,)),
+        ),
+        facts=(("intervals", f"{record['level']:.0%}"),),
+    )
+
+
+def _format_odds(value: float | None) -> str:
+    return "none" if value is None else format_brief(value)
+
+
+def _robustness_headline(record: Record) -> Headline:
+    first, second, better = record["first"], record["second"], record["better"]
+    if better is None:
+        return ((f"{first} and {second} are equal on {metric_label(record['metric'])}.", True),)
+    ahead = f"{better} stays ahead of {second if better == first else first}"
+    if record["flips_at"] is None:
+        return ((f"{ahead}, however wrong the propensities are.", True),)
+    if record["unsure_at"] == 1:
+        certainty = "but the data cannot tell them apart, even with right propensities."
+    else:
+        certainty = f"and clearly so up to a factor of {_format_odds(record['unsure_at'])}."
+    factor = format_brief(record["flips_at"])
+    return (
+        (
+            f"{ahead} unless the odds of being logged are wrong by a factor of {factor} or more, ",
+            True,
+        ),
+        (certainty, False),
+    )

@@ -1,43 +1,48 @@
-"""How a complete rating matrix becomes a log: which cells are seen, and with what probability.
+"""How a complete rating matrix becomes a log: each cell is observed with some propensity.
 
-A model says how likely a cell is *relative* to others; the scale ``k`` is then set so that the expected share of seen cells is
-exactly the density asked for. Rows of the matrix are worked through in blocks, so that only the truth itself has U x I size.
+An observation model gives *relative* propensities. They are multiplied by one scale such that the
+expected share of observed cells equals the requested density. Rows of the matrix are processed in
+blocks, so only the matrix itself takes U x I memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.checks import float_array, is_finite_number, whole_number
+from unskew.data.checks import float_array
 from unskew.data.propensities import Propensities
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.errors import UsageError
+from unskew.settings import Number, check_random_state
 from unskew.types import Matrix, Vector
 
 BLOCK_CELLS = 1 << 20
-Truth = npt.NDArray[np.floating] | npt.NDArray[np.integer]
+Truth: TypeAlias = npt.NDArray[np.floating] | npt.NDArray[np.integer]
+RandomState: TypeAlias = int | np.random.Generator | None
 
 
 class ObservationModel(Protocol):
-    """Relative propensities of a block of rows. A model of particular users and items has their ``universe``, too."""
+    """Gives relative propensities. A model made for certain users and items has a ``universe``."""
 
-    def relative(self, rating: Truth, users: slice, /) -> Matrix:
-        """Positive numbers, one a cell; only their ratios matter."""
+    def relative_propensities(self, rating: Truth, users: slice, /) -> Matrix:
+        """Positive numbers for the cells of ``users``, whose ratings are given.
+
+        Only the ratios of these numbers matter.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Uniform:
-    """Missing completely at random: every cell alike."""
+    """Missing completely at random: all cells have the same propensity."""
 
-    def relative(self, rating: Truth, users: slice, /) -> Matrix:  # noqa: ARG002
-        """1 everywhere."""
+    def relative_propensities(self, rating: Truth, users: slice, /) -> Matrix:  # noqa: ARG002
         return np.ones(rating.shape)
 
 
@@ -45,60 +50,65 @@ class Uniform:
 class ByRating:
     """The paper's model (Section 6.2): people rate what they like.
 
-    k for ratings of ``full_from`` and more, ``k * alpha ** (full_from - r)`` below. alpha = 1 is uniform; alpha to 0 shows only
-    what is liked.
+    The propensity is k for ratings r >= ``full_from`` and ``k * alpha ** (full_from - r)`` below.
+    With alpha = 1 all cells are equally likely; as alpha goes to 0, only liked items are observed.
     """
 
     alpha: float = 0.25
     full_from: float = 4.0
 
     def __post_init__(self) -> None:
-        if not (is_finite_number(self.alpha) and 0 < self.alpha <= 1):
-            raise UsageError(
-                f"alpha must lie in (0, 1]; got {self.alpha!r}. At 0 disliked cells could never be seen."
-            )
-        if not is_finite_number(self.full_from):
-            raise UsageError(f"full_from must be a rating, such as 4; got {self.full_from!r}.")
+        Number(above=0, most=1)("alpha", self.alpha)
+        Number()("full_from", self.full_from)
 
-    def relative(self, rating: Truth, users: slice, /) -> Matrix:  # noqa: ARG002
-        """``alpha ** max(full_from - r, 0)``, looked up by level."""
+    def relative_propensities(self, rating: Truth, users: slice, /) -> Matrix:  # noqa: ARG002
+        """``alpha ** max(full_from - r, 0)``, computed once for each distinct rating."""
         levels, level = np.unique(rating, return_inverse=True)
-        likely: Vector = self.alpha ** np.maximum(self.full_from - levels.astype(np.float64), 0.0)
-        return likely[level].reshape(rating.shape)
+        by_level: Vector = self.alpha ** np.maximum(self.full_from - levels.astype(np.float64), 0.0)
+        return by_level[level].reshape(rating.shape)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ByCovariates:
-    """Active users and popular items are logged more, whatever the rating: relative propensity activity_u * popularity_i."""
+    """Active users and popular items are observed more often, independently of the rating.
+
+    The relative propensity of a cell is activity_u * popularity_i.
+    """
 
     activity: Vector
     popularity: Vector
 
     def __post_init__(self) -> None:
-        for name, each, given in (
-            ("activity", "user", self.activity),
-            ("popularity", "item", self.popularity),
-        ):
-            values = float_array(given, name)
+        for name, owner in (("activity", "user"), ("popularity", "item")):
+            values = float_array(getattr(self, name), name)
             if values.ndim != 1 or values.size == 0:
                 raise UsageError(
-                    f"{name} must be a list with a number for each {each}; got shape {values.shape}."
+                    f"`{name}` must be a list with one number for each {owner}; "
+                    f"got shape {values.shape}.",
+                    parameter=name,
+                    value=values.shape,
                 )
-            if not (np.isfinite(values).all() and (values > 0).all()):
+            is_valid = np.isfinite(values) & (values > 0)
+            if not is_valid.all():
+                first = int(is_valid.argmin())
                 raise UsageError(
-                    f"{name} must be positive and finite for every cell to have a chance."
+                    f"`{name}` must be positive and finite for every {owner}; "
+                    f"got {values[first]} for {owner} {first}.",
+                    parameter=name,
+                    value=values[first],
+                    where=f"{owner} {first}",
                 )
             object.__setattr__(self, name, values)
 
     @classmethod
     def long_tail(
-        cls, n_users: int, n_items: int, *, skew: float = 0.5, random_state: int = 0
+        cls, n_users: int, n_items: int, *, skew: float = 0.5, random_state: RandomState = 0
     ) -> ByCovariates:
-        """Activity and popularity falling as place ** -skew, in random order."""
+        """Activities 1 ** -skew, 2 ** -skew, ... in random order; popularities likewise."""
         size = Universe(n_users, n_items)
-        if not is_finite_number(skew):
-            raise UsageError(f"skew must be a number, such as 0.5; got {skew!r}.")
-        rng = np.random.default_rng(whole_number("random_state", random_state, least=0))
+        Number()("skew", skew)
+        check_random_state("random_state", random_state)
+        rng = np.random.default_rng(random_state)
         activity, popularity = (
             rng.permutation(np.arange(1, n + 1) ** -float(skew))
             for n in (size.n_users, size.n_items)
@@ -107,11 +117,10 @@ class ByCovariates:
 
     @property
     def universe(self) -> Universe:
-        """The users and items that it knows."""
+        """The users and items that the model was made for."""
         return Universe(self.activity.size, self.popularity.size)
 
-    def relative(self, rating: Truth, users: slice, /) -> Matrix:  # noqa: ARG002
-        """activity_u * popularity_i."""
+    def relative_propensities(self, rating: Truth, users: slice, /) -> Matrix:  # noqa: ARG002
         return np.outer(self.activity[users], self.popularity)
 
     def __repr__(self) -> str:
@@ -120,12 +129,12 @@ class ByCovariates:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Observation:
-    """A truth, how it is observed, and the scale that gives the density asked for: draws as many logs as wanted."""
+    """A complete rating matrix and how it is observed. Draws any number of logs."""
 
     truth: Truth
     model: ObservationModel
     scale: float
-    """The paper's k: propensity = scale * relative."""
+    """The paper's k: the propensity is ``scale`` times the relative propensity."""
     users: npt.NDArray[np.generic] | None = None
     items: npt.NDArray[np.generic] | None = None
 
@@ -139,38 +148,48 @@ class Observation:
         users: npt.NDArray[np.generic] | None = None,
         items: npt.NDArray[np.generic] | None = None,
     ) -> Observation:
-        """Find the scale. A density that would need a probability above 1 is refused."""
-        if not (is_finite_number(density) and 0 < density <= 1):
-            raise UsageError(f"density must lie in (0, 1]; got {density!r}.")
-        truth = _complete(truth)
-        _require_model(model, Universe(*truth.shape))
-        relatives = (_relative(model, truth, rows) for rows in _row_blocks(truth))
+        """Choose the scale such that the expected share of observed cells is ``density``.
+
+        A density that would need a propensity above 1 is refused.
+        """
+        Number(above=0, most=1)("density", density)
+        truth = _as_matrix(truth)
+        _check_model(model, Universe(*truth.shape))
+        blocks = (_checked_relative(model, truth, rows) for rows in _row_blocks(truth))
         sums, maxima = zip(
-            *((float(block.sum()), float(block.max())) for block in relatives), strict=True
+            *((float(block.sum()), float(block.max())) for block in blocks), strict=True
         )
         total, largest = sum(sums), max(maxima)
         scale = density * truth.size / total
         if scale * largest > 1 + 1e-12:
             raise UsageError(
                 f"a density of {density:g} would need a propensity of {scale * largest:.3g}; "
-                f"at most {density / (scale * largest):.3g} can be had with this observation model. "
-                "Lower the density, or take a milder model, such as a larger alpha."
+                f"the largest density that this observation model can have is "
+                f"{density / (scale * largest):.3g}.",
+                parameter="density",
+                value=density,
+                remedy="Lower `density`, or use a milder model, such as a larger `alpha`.",
             )
         return cls(truth, model, min(scale, 1 / largest), users, items)
 
     def propensities(self, rows: slice) -> Matrix:
-        """P(O = 1) of every cell of some rows."""
-        return self.scale * self.model.relative(self.truth[rows], rows)
+        """P(O = 1) of every cell of these users."""
+        return self.scale * self.model.relative_propensities(self.truth[rows], rows)
 
-    def draw(self, rng: np.random.Generator) -> tuple[Ratings, Propensities]:
-        """A log, each cell an independent coin toss, and the true propensities of what it shows."""
-        users, items, chances = [], [], []
+    def draw(self, random_state: RandomState = None) -> tuple[Ratings, Propensities]:
+        """Draw a log: each cell is observed independently with its propensity.
+
+        Returns the log and the true propensities of its cells.
+        """
+        check_random_state("random_state", random_state)
+        rng = np.random.default_rng(random_state)
+        users, items, propensities = [], [], []
         for rows in _row_blocks(self.truth):
-            chance = self.propensities(rows)
-            user, item = np.nonzero(rng.random(chance.shape) < chance)
+            propensity = self.propensities(rows)
+            user, item = np.nonzero(rng.random(propensity.shape) < propensity)
             users.append(user.astype(np.int32) + np.int32(rows.start))
             items.append(item.astype(np.int32))
-            chances.append(chance[user, item])
+            propensities.append(propensity[user, item])
         user, item = np.concatenate(users), np.concatenate(items)
         log = Ratings.from_codes(
             user,
@@ -180,48 +199,62 @@ class Observation:
             users=self.users,
             items=self.items,
         )
-        return log, Propensities(np.concatenate(chances))
+        return log, Propensities(np.concatenate(propensities))
 
     def __repr__(self) -> str:
         return f"Observation({Universe(*self.truth.shape)}; {self.model!r}; scale {self.scale:.4g})"
 
 
-def _complete(truth: Truth) -> Truth:
-    found: npt.NDArray[Any] = np.asarray(truth)
-    if found.ndim != 2 or found.size == 0 or found.dtype.kind not in "iuf":
+def _as_matrix(truth: Truth) -> Truth:
+    matrix: npt.NDArray[Any] = np.asarray(truth)
+    if matrix.ndim != 2 or matrix.size == 0 or matrix.dtype.kind not in "iuf":
         raise UsageError(
-            f"the truth must be a complete users x items matrix of ratings; got {found.dtype} of shape {found.shape}."
+            "`truth` must be a complete users x items matrix of ratings; "
+            f"got {matrix.dtype} of shape {matrix.shape}.",
+            parameter="truth",
+            value=matrix.shape,
         )
-    return found
+    return matrix
 
 
-def _require_model(model: ObservationModel, truth: Universe) -> None:
-    if isinstance(model, type) or not callable(getattr(model, "relative", None)):
+def _check_model(model: ObservationModel, size: Universe) -> None:
+    if isinstance(model, type) or not callable(getattr(model, "relative_propensities", None)):
         raise UsageError(
-            f"an observation model is an object such as Uniform(), ByRating(0.25) or ByCovariates(...); got {model!r}."
+            "an observation model is an object such as Uniform(), ByRating(0.25) or "
+            f"ByCovariates(...); got {model!r}.",
+            parameter="observation",
+            value=model,
         )
-    known = getattr(model, "universe", truth)
-    if known != truth:
+    model_size = getattr(model, "universe", size)
+    if model_size != size:
         raise UsageError(
-            f"the observation model is for {known}, but the truth has {truth}. Make one of the same size."
+            f"the observation model is for {model_size}, but the rating matrix has {size}.",
+            parameter="observation",
+            value=model,
+            remedy="Make an observation model of the same size.",
         )
 
 
-def _relative(model: ObservationModel, truth: Truth, rows: slice) -> Matrix:
-    """What the model says of some rows, checked."""
-    block = float_array(
-        model.relative(truth[rows], rows), f"relative propensities of {type(model).__name__}"
-    )
+def _checked_relative(model: ObservationModel, truth: Truth, rows: slice) -> Matrix:
+    """The relative propensities of a block of rows: the right shape, positive and finite."""
+    name = f"{type(model).__name__}.relative_propensities"
+    block = float_array(model.relative_propensities(truth[rows], rows), f"values of {name}")
     if block.shape != truth[rows].shape:
         raise UsageError(
-            f"{type(model).__name__}.relative gave shape {block.shape} for a block of ratings of shape {truth[rows].shape}."
+            f"{name} returned shape {block.shape} for ratings of shape {truth[rows].shape}.",
+            parameter="observation",
+            value=block.shape,
         )
-    good = np.isfinite(block) & (block > 0)
-    if not good.all():
-        row, item = np.unravel_index(int(good.argmin()), block.shape)
+    is_valid = np.isfinite(block) & (block > 0)
+    if not is_valid.all():
+        row, item = np.unravel_index(int(is_valid.argmin()), block.shape)
+        where = f"row {rows.start + row}, column {item}"
         raise UsageError(
-            f"{type(model).__name__}.relative must be positive and finite for every cell to have a chance; "
-            f"it is {block[row, item]} at row {rows.start + row}, column {item}, where the rating is {truth[rows][row, item]}."
+            f"{name} must be positive and finite for every cell; it is {block[row, item]} "
+            f"at {where}, where the rating is {truth[rows][row, item]}.",
+            parameter="observation",
+            value=block[row, item],
+            where=where,
         )
     return block
 

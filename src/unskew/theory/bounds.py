@@ -1,4 +1,8 @@
-"""How far IPS and what is learnt with it can be from the truth, with a stated probability."""
+"""Bias, variance and bounds of the IPS estimator, computed over ALL cells, observed or not.
+
+Arrays hold one value for each cell of the matrix, in any shape. Cells are observed independently
+of one another, each with its propensity.
+"""
 
 from __future__ import annotations
 
@@ -8,26 +12,83 @@ from numbers import Real
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.checks import is_finite_number
-from unskew.errors import UsageError
-from unskew.theory.cells import finite_cells, propensity_cells, same_shape
-from unskew.types import Matrix
+from unskew.data.checks import float_array, is_finite_number
+from unskew.data.propensities import SMALLEST
+from unskew.errors import BadPropensityError, UsageError
+from unskew.types import BoolVector, Matrix
+
+
+def ips_bias(delta: npt.ArrayLike, *, true: npt.ArrayLike, assumed: npt.ArrayLike) -> float:
+    """Eq. (15), Lemma 5.1: 1/(U I) * sum of delta * (1 - P / P-hat).
+
+    This is the true risk minus the expectation of IPS. It is positive if IPS comes out too low,
+    which happens if the assumed propensities are too high.
+
+    >>> ips_bias([1.0, 3.0], true=[0.5, 0.5], assumed=[0.5, 1.0])
+    0.75
+    """
+    return estimator_bias(delta, true=true, weight=1.0 / as_propensity_cells("assumed", assumed))
+
+
+def estimator_bias(
+    delta: npt.ArrayLike,
+    *,
+    true: npt.ArrayLike,
+    weight: npt.ArrayLike,
+    imputed: npt.ArrayLike | float = 0.0,
+) -> float:
+    """1/(U I) * sum of (1 - P h) * (delta - delta-hat): the bias of an estimator divided by U I.
+
+    The bias is the true risk minus the expectation of the estimator
+
+        1/(U I) * [sum of delta-hat over all cells + sum of h * (delta - delta-hat) over the log]
+
+    with ``weight`` h and ``imputed`` delta-hat (an array, or one number for all cells). This form
+    covers IPS, clipped IPS, imputation (h = 1), doubly robust and SWITCH. It does not cover naive
+    and SNIPS, because they divide by a random number.
+    """
+    delta, true = as_finite_cells("delta", delta), as_propensity_cells("true", true)
+    weight, imputed = as_finite_cells("weight", weight), as_finite_cells("imputed", imputed)
+    _check_same_shape("delta", delta, "true", true)
+    _check_same_shape("delta", delta, "weight", weight)
+    if imputed.ndim:
+        _check_same_shape("delta", delta, "imputed", imputed)
+    if (weight < 0).any():
+        raise UsageError(
+            f"`weight` has {int((weight < 0).sum())} negative values; "
+            f"the smallest is {weight.min()}.",
+            parameter="weight",
+            value=weight.min(),
+        )
+    return float(np.mean((1.0 - true * weight) * (delta - imputed)))
+
+
+def ips_variance(delta: npt.ArrayLike, propensities: npt.ArrayLike) -> float:
+    """1/(U I)^2 * sum of delta^2 * (1 - P) / P: the variance of IPS.
+
+    >>> ips_variance([1.0, 3.0], [0.5, 1.0])
+    0.25
+    """
+    delta, p = as_finite_cells("delta", delta), as_propensity_cells("propensities", propensities)
+    _check_same_shape("delta", delta, "propensities", p)
+    return float(np.sum(delta**2 * (1.0 - p) / p) / p.size**2)
 
 
 def tail_bound(
     delta: npt.ArrayLike, propensities: npt.ArrayLike, *, failure_probability: float = 0.05
 ) -> float:
-    """Prop. 3.1: 1/(U I) * sqrt(log(2 / eta) / 2 * sum of rho^2), with rho = delta / P where P < 1 and 0 elsewhere.
+    """Prop. 3.1: 1/(U I) * sqrt(log(2 / eta) / 2 * sum of rho^2).
 
-    IPS is farther than this from the true risk with probability at most ``failure_probability``.
+    rho is delta / P in cells with P < 1 and 0 in cells with P = 1. The distance between IPS and
+    the true risk exceeds this bound with probability at most eta, ``failure_probability``.
 
     >>> round(tail_bound([[1.0, 1.0], [1.0, 1.0]], [[0.5, 0.5], [0.5, 1.0]]), 4)
     1.1762
     """
-    delta, p = finite_cells("delta", delta), propensity_cells("propensities", propensities)
-    same_shape("delta", delta, "propensities", p)
+    delta, p = as_finite_cells("delta", delta), as_propensity_cells("propensities", propensities)
+    _check_same_shape("delta", delta, "propensities", p)
     rho = np.where(p < 1, delta / p, 0.0)
-    return _deviation(rho, n_hypotheses=1, failure_probability=failure_probability)
+    return _hoeffding_bound(rho, n_hypotheses=1, failure_probability=failure_probability)
 
 
 def erm_bound(
@@ -40,12 +101,13 @@ def erm_bound(
 ) -> float:
     """Eq. (13), Thm 4.2: R-hat + Delta/(U I) * sqrt(log(2 |H| / eta) / 2) * sqrt(sum of 1 / P^2).
 
-    The true risk of the hypothesis with the least IPS risk, ``empirical_risk``, is above this with probability at most
-    ``failure_probability``; every loss lies in [0, ``max_delta``].
+    Of ``n_hypotheses`` hypotheses, take the one with the smallest IPS risk, ``empirical_risk``.
+    Its true risk exceeds this bound with probability at most ``failure_probability``. Every loss
+    must lie in [0, ``max_delta``].
     """
     return erm_bound_estimated(
         empirical_risk,
-        true=propensity_cells("propensities", propensities),
+        true=as_propensity_cells("propensities", propensities),
         assumed=propensities,
         max_delta=max_delta,
         n_hypotheses=n_hypotheses,
@@ -62,19 +124,26 @@ def erm_bound_estimated(
     n_hypotheses: int,
     failure_probability: float = 0.05,
 ) -> float:
-    """Eq. (16), Thm 5.2: R-hat + Delta/(U I) * [sum of |1 - P / P-hat| + sqrt(log(2 |H| / eta) / 2) * sqrt(sum of 1 / P-hat^2)].
+    """Eq. (16), Thm 5.2: the bound of :func:`erm_bound` with estimated propensities.
 
-    As :func:`erm_bound`, for a hypothesis chosen by IPS with ``assumed`` propensities while ``true`` ones made the log.
+        R-hat + Delta/(U I) * [sum of |1 - P / P-hat|
+                               + sqrt(log(2 |H| / eta) / 2) * sqrt(sum of 1 / P-hat^2)]
+
+    The hypothesis is chosen by IPS with the ``assumed`` propensities P-hat, while the log was
+    observed with the ``true`` propensities P.
     """
     if not is_finite_number(empirical_risk):
-        raise UsageError(f"empirical_risk must be a finite number; got {empirical_risk!r}.")
+        raise UsageError(
+            f"`empirical_risk` must be a finite number; got {empirical_risk!r}.",
+            parameter="empirical_risk",
+            value=empirical_risk,
+        )
     bias = bias_bound(true=true, assumed=assumed, max_delta=max_delta)
-    ranges = max_delta / propensity_cells("assumed", assumed)
-    return (
-        empirical_risk
-        + bias
-        + _deviation(ranges, n_hypotheses=n_hypotheses, failure_probability=failure_probability)
+    ranges = max_delta / as_propensity_cells("assumed", assumed)
+    deviation = _hoeffding_bound(
+        ranges, n_hypotheses=n_hypotheses, failure_probability=failure_probability
     )
+    return empirical_risk + bias + deviation
 
 
 def bias_bound(
@@ -84,34 +153,101 @@ def bias_bound(
     max_delta: float = 1.0,
     weight: npt.ArrayLike | None = None,
 ) -> float:
-    """Second term of Eq. (16), Thm 5.2: Delta/(U I) * sum of |1 - P / P-hat|: bounds Eq. (15) for all losses up to Delta.
+    """Second term of Eq. (16), Thm 5.2: Delta/(U I) * sum of |1 - P / P-hat|.
 
-    ``weight`` says how many cells each value stands for, where they are a sample of all cells.
+    The bias of IPS, Eq. (15), is at most this large for all losses in [0, ``max_delta``]. If the
+    values belong to a sample of all cells, ``weight`` is the number of cells that each stands for.
 
     >>> bias_bound(true=[0.5, 0.5], assumed=[0.5, 1.0])
     0.25
     """
-    p, p_hat = propensity_cells("true", true), propensity_cells("assumed", assumed)
-    same_shape("true", p, "assumed", p_hat)
+    p, p_hat = as_propensity_cells("true", true), as_propensity_cells("assumed", assumed)
+    _check_same_shape("true", p, "assumed", p_hat)
     if not (is_finite_number(max_delta) and max_delta >= 0):
         raise UsageError(
-            f"max_delta must be a finite number, at least 0: the largest loss a cell can have; got {max_delta!r}."
+            f"`max_delta` must be a finite number, at least 0: the largest loss of a cell; "
+            f"got {max_delta!r}.",
+            parameter="max_delta",
+            value=max_delta,
         )
-    weights = None if weight is None else finite_cells("weight", weight)
+    weights = None if weight is None else as_finite_cells("weight", weight)
     if weights is not None:
-        same_shape("true", p, "weight", weights)
+        _check_same_shape("true", p, "weight", weights)
     return float(max_delta * np.average(np.abs(1.0 - p / p_hat), weights=weights))
 
 
-def _deviation(ranges: Matrix, *, n_hypotheses: int, failure_probability: float) -> float:
-    """Hoeffding for a mean over all cells of independent terms, each within its range, at once for every hypothesis."""
+def _hoeffding_bound(ranges: Matrix, *, n_hypotheses: int, failure_probability: float) -> float:
+    """Hoeffding's bound for a mean over all cells, simultaneously for every hypothesis.
+
+    The terms of the mean are independent, and each lies within an interval of length ``ranges``.
+    """
     if not (is_finite_number(failure_probability) and 0 < failure_probability < 1):
         raise UsageError(
-            f"failure_probability must lie strictly between 0 and 1; got {failure_probability!r}."
+            "`failure_probability` must lie strictly between 0 and 1; "
+            f"got {failure_probability!r}.",
+            parameter="failure_probability",
+            value=failure_probability,
         )
     if not (isinstance(n_hypotheses, Real) and n_hypotheses >= 1):
-        raise UsageError(f"n_hypotheses must be at least 1; got {n_hypotheses!r}.")
-    log_term = (
-        math.log(2) + math.log(n_hypotheses) - math.log(failure_probability)
-    )  # summed: |H| may exceed any float
+        raise UsageError(
+            f"`n_hypotheses` must be at least 1; got {n_hypotheses!r}.",
+            parameter="n_hypotheses",
+            value=n_hypotheses,
+        )
+    # A sum of logarithms, because the number of hypotheses may exceed the range of floats.
+    log_term = math.log(2) + math.log(n_hypotheses) - math.log(failure_probability)
     return math.sqrt(log_term / 2) * float(np.linalg.norm(ranges.ravel())) / ranges.size
+
+
+def as_finite_cells(name: str, values: npt.ArrayLike) -> Matrix:
+    """``values`` as float64; an empty array, NaN and infinity are refused."""
+    cells = float_array(values, name)
+    is_valid = np.isfinite(cells)
+    if not (cells.size and is_valid.all()):
+        raise UsageError(
+            _describe_invalid_cells(name, cells, is_valid, "not finite"),
+            parameter=name,
+            remedy="Give a number for every cell, observed or not.",
+        )
+    return cells
+
+
+def as_propensity_cells(name: str, values: npt.ArrayLike) -> Matrix:
+    """``values`` as float64; an empty array and values outside [1e-100, 1] are refused."""
+    cells = float_array(values, name, BadPropensityError)
+    is_tiny = (cells > 0) & (cells < SMALLEST)
+    if is_tiny.any():
+        fault = f"too small to invert (below {SMALLEST:g})"
+        raise BadPropensityError(
+            _describe_invalid_cells(name, cells, ~is_tiny, fault),
+            parameter=name,
+            remedy="Give every cell the probability with which it is observed.",
+        )
+    is_valid = (cells > 0) & (cells <= 1)
+    if not (cells.size and is_valid.all()):
+        raise BadPropensityError(
+            _describe_invalid_cells(name, cells, is_valid, "outside (0, 1]"),
+            parameter=name,
+            remedy="Give one for every cell, and leave out cells that can never be observed.",
+        )
+    return cells
+
+
+def _check_same_shape(first: str, one: Matrix, second: str, other: Matrix) -> None:
+    if one.shape != other.shape:
+        raise UsageError(
+            f"`{first}` has shape {one.shape}, but `{second}` has shape {other.shape}; "
+            "both need one value for each cell.",
+            parameter=second,
+            value=other.shape,
+        )
+
+
+def _describe_invalid_cells(name: str, cells: Matrix, is_valid: BoolVector, fault: str) -> str:
+    if cells.size == 0:
+        return f"`{name}` is empty."
+    cell = tuple(int(index) for index in np.unravel_index(int(is_valid.argmin()), cells.shape))
+    return (
+        f"{int((~is_valid).sum())} of {cells.size} values of `{name}` are {fault}; "
+        f"the first is {cells[cell]} at cell {cell}."
+    )

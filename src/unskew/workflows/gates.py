@@ -1,4 +1,4 @@
-"""Limits on the numbers of a result: ``snips.mae.ci_high>0.9`` fails where that is above 0.9. Nothing is run as code."""
+"""Limits on the numbers of a result, such as ``snips.mae.ci_high>0.9``. Nothing runs as code."""
 
 from __future__ import annotations
 
@@ -18,21 +18,23 @@ COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     ">": operator.gt,
 }
-FORM = re.compile(
-    r"\s*(?P<name>.+?)\s*(?P<sign><=|>=|==|!=|<|>)\s*(?P<limit>[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?)\s*"
+EXPRESSION = re.compile(
+    r"\s*(?P<name>.+?)\s*(?P<sign><=|>=|==|!=|<|>)"
+    r"\s*(?P<limit>[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?)\s*"
 )
 
 LOG = "the log"
+"""The subject of numbers that do not belong to a model."""
 GROUP = " where "
-"""Between what a number is of and the group it is of."""
+"""Separates the model from the group in a subject."""
 
 Numbers: TypeAlias = Mapping[str, Mapping[str, float | None]]
-"""By name, and by what they are of (a model, perhaps in a group); None where it was not measured."""
+"""By name and by subject (a model, perhaps in a group); None if it was not measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """A limit on a number, or on all numbers of one name."""
+    """A limit on all numbers with one name. It trips if the comparison is true for one of them."""
 
     text: str
     name: str
@@ -41,52 +43,61 @@ class Gate:
 
     @classmethod
     def parse(cls, text: str) -> Gate:
-        """``NAME<NUMBER``, with any of ``< <= > >= == !=``."""
-        found = FORM.fullmatch(text)
-        if found is None:
+        """Parse ``NAME<NUMBER``, with any of ``< <= > >= == !=``."""
+        parts = EXPRESSION.fullmatch(text)
+        if parts is None:
             raise UsageError(
-                f"a gate reads NAME<NUMBER, with one of {' '.join(COMPARISONS)}; got {text!r}."
+                f"a limit must be NAME<NUMBER, with one of {' '.join(COMPARISONS)}; got {text!r}.",
+                parameter="fail_if",
+                value=text,
             )
-        return cls(text, found["name"], found["sign"], float(found["limit"]))
+        return cls(text, parts["name"], parts["sign"], float(parts["limit"]))
 
-    def trips(self, numbers: Numbers) -> Iterator[str]:
-        """What is beyond the limit. A name that is not there, or a number that was not measured, is an error."""
-        for of, value in self._meant(numbers).items():
-            if value is None or value != value:  # not measured
+    def find_violations(self, numbers: Numbers) -> Iterator[str]:
+        """Each number beyond the limit, in words; an error for one that was not measured."""
+        for subject, value in self._select(numbers).items():
+            if value is None or value != value:
                 raise UsageError(
-                    f"the gate {self.text!r} cannot be checked: {self.name} of {of} was not measured."
+                    f"{self.text!r} cannot be tested: {self.name} of {subject} was not measured.",
+                    parameter="fail_if",
+                    value=self.text,
                 )
             if COMPARISONS[self.sign](value, self.limit):
-                yield f"{self.text}: it is {value:.6g} for {of}"
+                yield f"{self.text}: it is {value:.6g} for {subject}"
 
-    def _meant(self, numbers: Numbers) -> Mapping[str, float | None]:
+    def _select(self, numbers: Numbers) -> Mapping[str, float | None]:
+        """The numbers with this name, or with this name for one model: ``NAME.MODEL``."""
         if self.name in numbers:
             return numbers[self.name]
         for name, values in numbers.items():
-            meant = {
-                of: value for of, value in values.items() if self.name == f"{name}.{_model(of)}"
+            of_model = {
+                subject: value
+                for subject, value in values.items()
+                if self.name == f"{name}.{_find_model(subject)}"
             }
-            if meant:
-                return meant
-        models = dict.fromkeys(
-            _model(of) for values in numbers.values() for of in values if _model(of) != LOG
-        )
+            if of_model:
+                return of_model
+        models = {_find_model(subject): None for values in numbers.values() for subject in values}
+        suffixes = [f".{model}" for model in models if model != LOG]
         raise UsageError(
-            f"unknown number {self.name!r} in the gate {self.text!r}; valid ones are: {', '.join(numbers)}; "
-            f"to mean one model's, add {' or '.join(f'.{model}' for model in models)}."
+            f"unknown number {self.name!r} in {self.text!r}; "
+            f"valid names are: {', '.join(numbers)}.",
+            parameter="fail_if",
+            value=self.text,
+            remedy=f"Add {' or '.join(suffixes)} for the number of one model.",
         )
 
 
-def _model(of: str) -> str:
-    return of.partition(GROUP)[0]
+def _find_model(subject: str) -> str:
+    return subject.partition(GROUP)[0]
 
 
 def check_gates(gates: Sequence[Gate], numbers: Numbers) -> tuple[str, ...]:
-    """Every gate that trips, in words."""
-    return tuple(said for gate in gates for said in gate.trips(numbers))
+    """The numbers beyond the limits, in words."""
+    return tuple(text for gate in gates for text in gate.find_violations(numbers))
 
 
-def refuse_tripped(tripped: Sequence[str]) -> None:
-    """Raise where a gate tripped."""
-    if tripped:
-        raise GateError("; ".join(tripped))
+def require_passed(violations: Sequence[str]) -> None:
+    """Raise an error if a number is beyond a limit."""
+    if violations:
+        raise GateError("; ".join(violations))

@@ -1,169 +1,140 @@
-"""Propensities for a log: a column of its file, a model that was saved, or one that is fitted here."""
+"""Propensities of a log: a column of its file, a saved model, or a model that is fitted now."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from importlib.util import find_spec
-from typing import Any, Literal, TypeAlias
+from collections.abc import Mapping
+from inspect import signature
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from unskew.data.frames import make_frame
-from unskew.data.ids import Ids, find_codes, missing_ids
+from unskew.data.ids import missing_ids
 from unskew.data.propensities import PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings
-from unskew.data.universe import UniverseLike
 from unskew.diagnostics.diagnose import diagnose
 from unskew.diagnostics.result import Diagnosis
 from unskew.errors import ColumnError, UnknownNameError, UnskewWarning, UsageError
 from unskew.io.files import read_table
-from unskew.io.formats import Source
-from unskew.io.log_files import (
-    Logged,
-    OnBad,
-    Repeats,
-    Rows,
-    Wanted,
-    read_ids,
-    read_log,
-    read_numbers,
-    rows_of_ids,
-    spelled_as,
-)
-from unskew.io.table import Table
+from unskew.io.log_files import FileLog, read_numbers
+from unskew.io.table import FileTable
 from unskew.loading import load
-from unskew.propensity.covariate.logistic import LogisticPropensity
-from unskew.propensity.low_rank.one_bit import OneBitPropensity
-from unskew.propensity.low_rank.poisson import PoissonPropensity
+from unskew.propensity import PROPENSITY_MODELS
 from unskew.propensity.model import PropensityModel
-from unskew.propensity.naive_bayes import NaiveBayesPropensity
-from unskew.propensity.popularity import PopularityPropensity, UniformPropensity
-from unskew.propensity.sample import LearnsFromSample
 from unskew.types import Vector
 from unskew.workflows.gates import Numbers
+from unskew.workflows.logs import FeatureTables, count_unknown, match_log_ids, read_log
+from unskew.workflows.requests import (
+    DiagnosisRequest,
+    LogRequest,
+    PropensityRequest,
+    WeightedLogRequest,
+)
 
-Kind: TypeAlias = Literal["user", "item"]
-SAVED = ".unskew"
-QUICK = ("nb", "popularity", "uniform")
-"""Models that are fitted on the way to something else."""
-
-
-@dataclass(frozen=True, slots=True)
-class Covariates:
-    """What is known of users and items, each a table with a column of ids."""
-
-    user: Table | None = None
-    item: Table | None = None
-
-    @classmethod
-    def of(cls, user: Source | None, item: Source | None) -> Covariates:
-        """Read the files that there are."""
-        return cls(*(None if source is None else read_table(source) for source in (user, item)))
-
-    def ids(self, kind: Kind) -> Ids | None:
-        """All users (items) there are, where a table lists them."""
-        table = self.user if kind == "user" else self.item
-        return None if table is None else read_ids(table, kind)
-
-    def frame(self, kind: Kind, ids: Ids) -> Any:
-        """A frame with a row for each of ``ids``, in their order; None where there is no table."""
-        table = self.user if kind == "user" else self.item
-        if table is None:
-            return None
-        rows, key = rows_of_ids(table, kind, ids), table.find(kind)
-        covariates = {name: _covariate(table, name, rows) for name in table.names if name != key}
-        return make_frame({f"{kind}_id": ids.tolist()} | covariates, _library())
+MODEL_EXTENSION = ".unskew"
 
 
-BUILDERS: Mapping[str, Callable[[Any, Any, int, bool], PropensityModel]] = {
-    "nb": lambda _users, _items, _seed, _verbose: NaiveBayesPropensity(),
-    "popularity": lambda _users, _items, _seed, _verbose: PopularityPropensity(),
-    "uniform": lambda _users, _items, _seed, _verbose: UniformPropensity(),
-    "logistic": lambda users, items, seed, verbose: LogisticPropensity(
-        users, items, random_state=seed, verbose=verbose
-    ),
-    "onebit": lambda _users, _items, seed, verbose: OneBitPropensity(
-        random_state=seed, verbose=verbose
-    ),
-    "poisson": lambda _users, _items, seed, verbose: PoissonPropensity(
-        random_state=seed, verbose=verbose
-    ),
-}
-"""Models by the names that users type, from frames of covariates, a seed, and whether to show progress."""
-
-
-def read_logged(
-    source: Source,
-    wanted: Wanted,
-    *,
-    universe: UniverseLike = None,
-    on_bad: OnBad = "raise",
-    repeats: Repeats = "raise",
-    covariates: Covariates | None = None,
-) -> Logged:
-    """A log from its file; users and items that tables of covariates list count as listed."""
-    listed = covariates or Covariates()
-    return read_log(
-        read_table(source),
-        wanted,
-        universe=universe,
-        on_bad=on_bad,
-        repeats=repeats,
-        users=listed.ids("user"),
-        items=listed.ids("item"),
+def fit_propensity(request: PropensityRequest, *, verbose: bool = False) -> PropensityModel:
+    """Fit the requested model to the log."""
+    features = FeatureTables.read(request.user_features, request.item_features)
+    log = read_log(request, features=features)
+    return fit_named_model(
+        request.model,
+        log.ratings,
+        mcar=request.mcar,
+        features=features,
+        settings=request.settings,
+        random_state=request.random_state,
+        verbose=verbose,
     )
 
 
-def read_weighted(
-    source: Source,
-    wanted: Wanted,
-    propensity: str | None,
-    *,
-    universe: UniverseLike = None,
-    on_bad: OnBad = "raise",
-    repeats: Repeats = "raise",
-) -> Logged:
-    """A log with the column of propensities, where ``propensity`` names one; without a name no column is taken for one."""
-    table = read_table(source)
-    column = None if propensity is None else named_column(table, propensity)
-    return read_log(
-        table, replace(wanted, propensity=column), universe=universe, on_bad=on_bad, repeats=repeats
-    )
+def list_named_models(*, with_features: bool = True) -> dict[str, str]:
+    """Models that can be fitted by name, each with its summary.
+
+    These are all but wrappers and models that cannot be saved. ``with_features=False`` leaves out
+    those that need features of users and items.
+    """
+    unusable = {"is_wrapper", "has_code"} | (set() if with_features else {"needs_features"})
+    return {
+        name: declaration.summary
+        for name, declaration in PROPENSITY_MODELS.items()
+        if not unusable & declaration.traits.keys()
+    }
 
 
-def fit_propensity(
+def fit_named_model(
     name: str,
     log: Ratings,
     *,
-    mcar: Source | None = None,
-    covariates: Covariates | None = None,
-    seed: int = 0,
+    mcar: str | None = None,
+    features: FeatureTables | None = None,
+    settings: Mapping[str, Any] | None = None,
+    random_state: int = 0,
     verbose: bool = False,
 ) -> PropensityModel:
-    """A propensity model by its name, fitted to a log; ``mcar`` is a file of ratings that were picked at random."""
-    if name not in BUILDERS:
-        raise UnknownNameError("propensity model", name, BUILDERS)
-    known = covariates or Covariates()
-    if name != "logistic" and (known.user or known.item):
+    """Fit the propensity model with this name.
+
+    ``mcar`` is a file with ratings of cells drawn at random.
+    """
+    if name not in list_named_models():
+        raise UnknownNameError("propensity model", name, list_named_models())
+    tables = features or FeatureTables()
+    frames = {
+        "user_features": tables.frame("user", log.users),
+        "item_features": tables.frame("item", log.items),
+    }
+    passed = {parameter: frame for parameter, frame in frames.items() if frame is not None}
+    declaration = PROPENSITY_MODELS[name]
+    if passed and not declaration.traits.get("takes_features"):
+        others = [
+            other
+            for other in list_named_models()
+            if PROPENSITY_MODELS[other].traits.get("takes_features")
+        ]
         raise UsageError(
-            f"the propensity model {name!r} looks at no features of users or items; only 'logistic' does."
+            f"the propensity model {name!r} does not use features of users or items.",
+            parameter=next(iter(passed)),
+            remedy=f"Leave them out, or choose one of {', '.join(others)}.",
         )
-    model = BUILDERS[name](
-        known.frame("user", log.users), known.frame("item", log.items), seed, verbose
+    model: PropensityModel = build_model(
+        declaration.target,
+        {**(settings or {}), **passed},
+        random_state=random_state,
+        verbose=verbose,
     )
-    if not isinstance(model, LearnsFromSample):
-        if mcar is not None:
-            raise UsageError(
-                f"the propensity model {name!r} learns nothing from a random sample; leave mcar=... out."
-            )
-        return model.fit(log)
-    if mcar is None:
+    if declaration.traits.get("needs_mcar"):
+        sample = None if mcar is None else read_numbers(read_table(mcar), "rating")
+        return model.fit(log, mcar=sample)  # type: ignore[call-arg]
+    if mcar is not None:
         raise UsageError(
-            f"the propensity model {name!r} needs a file of ratings that were picked at random: pass mcar=..."
+            f"the propensity model {name!r} does not use a random sample.",
+            parameter="mcar",
+            value=mcar,
+            remedy="Leave `mcar` out.",
         )
-    return model.fit(log, mcar=read_numbers(read_table(mcar), "rating"))
+    return model.fit(log)
+
+
+def build_model(
+    kind: Any, settings: Mapping[str, Any], *, random_state: int = 0, verbose: bool = False
+) -> Any:
+    """A model that is not fitted; an error if it does not have one of the settings.
+
+    Only models that have ``random_state`` and ``verbose`` get them.
+    """
+    valid = signature(kind).parameters
+    unknown = next((name for name in settings if name not in valid), None)
+    if unknown is not None:
+        names = f"settings: {', '.join(valid)}" if valid else "no settings"
+        raise UsageError(
+            f"{kind.__name__} does not have the setting `{unknown}`; it has {names}.",
+            parameter=unknown,
+            value=settings[unknown],
+        )
+    optional = {"random_state": random_state, "verbose": verbose}
+    return kind(**{name: value for name, value in optional.items() if name in valid} | settings)
 
 
 def load_propensity(path: str) -> PropensityModel:
@@ -171,178 +142,170 @@ def load_propensity(path: str) -> PropensityModel:
     model = load(path)
     if not isinstance(model, PropensityModel):
         raise UsageError(
-            f"{path} holds a {type(model).__name__}, which recommends; a propensity model is needed here."
+            f"{path} has a {type(model).__name__}, which is a recommender.",
+            value=path,
+            remedy="Use a file that propensity fit wrote.",
         )
     return model
 
 
-def named_column(table: Table, given: str | None) -> str | None:
-    """The column of propensities that is meant: the one of that name, or without a name the one that is spelled so."""
-    if given is None:
-        return table.find("propensity") if table.spells("propensity") else None
-    if given in table.names:
-        return given
-    if given.endswith(SAVED) or given in QUICK:
+def find_propensity_column(table: FileTable, text: str | None) -> str | None:
+    """The column that ``text`` names; without it, the one with a common name for propensities.
+
+    None if ``text`` is a file or a model instead, or if there is no such column.
+    """
+    if text is None:
+        has_column = table.has_column_for("propensity")
+        return table.find_column("propensity") if has_column else None
+    if text in table.names:
+        return text
+    if is_model(text):
         return None
     raise ColumnError(
-        f"{table.name}: {given!r} is no propensity: neither a column ({', '.join(map(repr, table.names))}) "
-        f"nor a file ending in {SAVED} nor one of {', '.join(QUICK)}."
+        f"{table.name}: {text!r} is neither a column ({', '.join(map(repr, table.names))}), "
+        f"nor a file that ends in {MODEL_EXTENSION}, "
+        f"nor a propensity model ({', '.join(list_named_models(with_features=False))}).",
+        parameter="propensities",
+        value=text,
     )
 
 
-def propensities_for(
-    logged: Logged, given: str | None, mcar: Source | None, seed: int = 0
-) -> PropensitiesLike | None:
-    """Values for the rows of the log, as ``given`` says; None where nothing was said and there is no column."""
-    if mcar is not None and given != "nb":
+def is_model(text: str | None) -> bool:
+    """Whether a text names a saved model or one that can be fitted, if it is not a column."""
+    return text is not None and (
+        text.endswith(MODEL_EXTENSION) or text in list_named_models(with_features=False)
+    )
+
+
+def find_propensities(request: WeightedLogRequest, log: FileLog) -> PropensitiesLike | None:
+    """The propensities of the log's rows; None if the request has none and there is no column."""
+    text = request.propensities
+    is_fitted = text is not None and log.columns.propensity is None and not _is_file(text)
+    if request.mcar is not None and not is_fitted:
         raise UsageError(
-            f"mcar=... is for the propensity model 'nb'; here propensities are {given!r}."
+            "`mcar=...` is a sample for a propensity model that is fitted now.",
+            parameter="mcar",
+            value=request.mcar,
+            remedy="Add `propensities='nb'`, or leave `mcar` out.",
         )
-    if logged.wanted.propensity is not None:
-        return logged.propensities
-    if given is None:
+    if log.columns.propensity is not None:
+        return log.propensities
+    if text is None:
         return None
-    return predicted(given, logged.ratings, mcar, seed)
+    if _is_file(text):
+        model = load_propensity(text)
+    else:
+        model = fit_named_model(
+            text, log.ratings, mcar=request.mcar, random_state=request.random_state
+        )
+    return predict_propensities(model, log.ratings)
 
 
-def predicted(given: str, log: Ratings, mcar: Source | None, seed: int = 0) -> Vector:
-    """What a saved model, or one fitted here, says of the log."""
-    if given.endswith(SAVED):
-        return predict(load_propensity(given), log)
-    return predict(fit_propensity(given, log, mcar=mcar, seed=seed), log)
+def _is_file(text: str) -> bool:
+    return text.endswith(MODEL_EXTENSION)
 
 
-def predict(model: PropensityModel, log: Ratings) -> Vector:
-    """One propensity for each cell of the log, whose ids may be spelled as another file spells them."""
-    return as_propensities(_respelled(log, model), model).values
+def predict_propensities(model: PropensityModel, log: Ratings) -> Vector:
+    """The propensity of each cell; ids may be text in the log and numbers in the model."""
+    return as_propensities(match_log_ids(log, model), model).values
 
 
-def apply_propensity(path: str, logged: Logged, column: str = "propensity") -> dict[str, Any]:
-    """All columns of the log's file and the propensity of every row."""
-    model, names = load_propensity(path), logged.table.names
-    if column in names:
+def apply_propensity(request: LogRequest, path: str, column: str) -> dict[str, Any]:
+    """The columns of the log's file and one more: the propensities that a saved model predicts."""
+    model, log = load_propensity(path), read_log(request)
+    if column in log.table.names:
         raise ColumnError(
-            f"{logged.table.name} has a column {column!r} already. Name the new one with column=..., or drop it."
+            f"{log.table.name} already has a column {column!r}.",
+            parameter="column",
+            value=column,
+            remedy="Choose another name, such as `column='propensity_2'`.",
         )
-    values = predict(model, logged.ratings)
-    return {name: _written(logged, name) for name in names} | {column: values}
+    values = predict_propensities(model, log.ratings)
+    return {name: _read_column(log, name) for name in log.table.names} | {column: values}
 
 
-def listed_for(covariates: Covariates, sources: Sequence[str]) -> Covariates | None:
-    """The covariates, where every model among the sources knows all users and items that they list."""
-    saved = [given for given in sources if given.endswith(SAVED)]
-    models = [load_propensity(given) for given in saved]
-    users, items = covariates.ids("user"), covariates.ids("item")
-    unknown = [
-        given
-        for given, model in zip(saved, models, strict=True)
-        if not (_knows(model.users_, users) and _knows(model.items_, items))
-    ]
-    if unknown:
-        warnings.warn(
-            f"{', '.join(unknown)} was fitted without some of the users and items that the features list, so that all numbers "
-            "are over the log's own users and items only. Fit it again with user_features=... and item_features=....",
-            UnskewWarning,
-            stacklevel=2,
-        )
-    return None if unknown else covariates
-
-
-def _knows(vocabulary: Ids, ids: Ids | None) -> bool:
-    return ids is None or bool((find_codes(spelled_as(ids, vocabulary), vocabulary) >= 0).all())
-
-
-def diagnose_log(
-    logged: Logged,
-    sources: Sequence[str],
-    *,
-    covariates: Covariates | None = None,
-    mcar: Source | None = None,
-    seed: int = 0,
-) -> Diagnosis:
-    """How far columns of the log's file, or saved models, can be trusted."""
-    log, known = logged.ratings, covariates or Covariates()
-    named = dict(_source(given, logged, mcar, seed) for given in sources)
-    if len(named) < len(sources):
-        raise UsageError(f"two propensities have one name; they are {', '.join(sources)}.")
-    return diagnose(
-        log,
-        named,
-        user_features=known.frame("user", log.users),
-        item_features=known.frame("item", log.items),
-        random_state=seed,
-    )
-
-
-def _source(
-    given: str, logged: Logged, mcar: Source | None, seed: int
-) -> tuple[str, PropensitiesLike]:
-    if given in logged.table.names:
-        return given, logged.numbers(given)
-    if given.endswith(SAVED):
-        return given.rpartition("/")[2].removesuffix(SAVED), _as_spelled(
-            load_propensity(given), logged.ratings
-        )
-    named_column(logged.table, given)
-    return given, fit_propensity(
-        given, logged.ratings, mcar=mcar if given == "nb" else None, seed=seed
-    )
-
-
-def diagnosis_numbers(found: Diagnosis) -> Numbers:
-    """The numbers that a gate may look at: every measure, ``ess`` being the effective sample size."""
-    measures = {checkup.name: checkup.measures() for checkup in found.checkups}
-    names = next(iter(measures.values()))
-    by_name: dict[str, dict[str, float | None]] = {
-        name: {model: _number(each[name]) for model, each in measures.items()}
-        for name in names
-        if not any(isinstance(each[name], str) for each in measures.values())
-    }
-    return {"ess": by_name["effective_sample_size"]} | by_name
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) else None
-
-
-def _library() -> str | None:
-    """The library pyarrow where it is there, which loads quickest."""
-    return "pyarrow" if find_spec("pyarrow") else None
-
-
-def _covariate(table: Table, name: str, rows: Rows) -> list[Any]:
-    """Numbers where all that is there are numbers, else categories."""
-    column = table.columns[name]
-    numbers, values = column.numbers()[rows], column.ids()[rows]
-    if np.isfinite(numbers[~missing_ids(values)]).all():
-        return numbers.tolist()  # type: ignore[no-any-return]
-    return [None if value is None else str(value) for value in values.tolist()]
-
-
-def _written(logged: Logged, name: str) -> Any:
-    """A column as it stands in the file, numbers as numbers."""
-    values = logged.ids(name)
+def _read_column(log: FileLog, name: str) -> Any:
+    """A column as it is in the file; text is read as numbers if all of it is decimal numbers."""
+    values = log.ids(name)
     if values.dtype.kind != "O" or missing_ids(values).any():
         return values
-    numbers = logged.numbers(name)
-    return (
-        numbers
-        if np.isfinite(numbers).all() and not any(isinstance(value, int) for value in values)
-        else values
+    numbers = log.numbers(name)
+    has_integers = any(isinstance(value, int) for value in values)
+    return numbers if np.isfinite(numbers).all() and not has_integers else values
+
+
+def diagnose_log(request: DiagnosisRequest) -> Diagnosis:
+    """Check columns of the log's file, saved models, or models that are fitted now."""
+    features = FeatureTables.read(request.user_features, request.item_features)
+    models = {text: load_propensity(text) for text in request.propensities if _is_file(text)}
+    is_known = _warn_about_unknown_features(models, features)
+    log = read_log(request, features=features if is_known else None)
+    named = {}
+    for text in request.propensities:
+        name = Path(text).name.removesuffix(MODEL_EXTENSION) if text in models else text
+        if name in named:
+            raise UsageError(
+                f"two propensities have the name {name!r}.",
+                parameter="propensities",
+                value=request.propensities,
+                remedy="Rename one of the files.",
+            )
+        named[name] = _find_source(text, models, request, log)
+    return diagnose(
+        log.ratings,
+        named,
+        user_features=features.frame("user", log.ratings.users),
+        item_features=features.frame("item", log.ratings.items),
+        random_state=request.random_state,
     )
 
 
-def _respelled(log: Ratings, model: PropensityModel) -> Ratings:
-    return replace(
-        log, users=spelled_as(log.users, model.users_), items=spelled_as(log.items, model.items_)
-    )
+def _find_source(
+    text: str, models: Mapping[str, PropensityModel], request: DiagnosisRequest, log: FileLog
+) -> PropensitiesLike:
+    if text in log.table.names:
+        return log.numbers(text)
+    if text in models:
+        model, matched = models[text], match_log_ids(log.ratings, models[text])
+        has_same_ids = matched.users is log.ratings.users and matched.items is log.ratings.items
+        return model if has_same_ids else model.predict(matched)
+    find_propensity_column(log.table, text)  # raises an error if it is not a model
+    mcar = request.mcar if PROPENSITY_MODELS[text].traits.get("needs_mcar") else None
+    return fit_named_model(text, log.ratings, mcar=mcar, random_state=request.random_state)
 
 
-def _as_spelled(model: PropensityModel, log: Ratings) -> PropensitiesLike:
-    """The model itself where the log's ids are its own, else its values."""
-    users, items = spelled_as(log.users, model.users_), spelled_as(log.items, model.items_)
-    return (
-        model
-        if users is log.users and items is log.items
-        else model.predict(_respelled(log, model))
-    )
+def _warn_about_unknown_features(
+    models: Mapping[str, PropensityModel], features: FeatureTables
+) -> bool:
+    """Whether all models know all ids that the features list; a warning if not."""
+    users, items = features.ids("user"), features.ids("item")
+    incomplete = [
+        path
+        for path, model in models.items()
+        if (users is not None and count_unknown(users, model.users_))
+        or (items is not None and count_unknown(items, model.items_))
+    ]
+    if incomplete:
+        warnings.warn(
+            UnskewWarning(
+                f"{', '.join(incomplete)} was fitted without some of the users and items in the "
+                "files of features. All numbers are over the users and items of the log only.",
+                remedy="Fit it again with `user_features=...` and `item_features=...`.",
+            ),
+            stacklevel=3,
+        )
+    return not incomplete
+
+
+def list_numbers(diagnosis: Diagnosis) -> Numbers:
+    """The numbers that gates can test: each measure by model; ``ess`` is the sample size."""
+    measures = {row.name: row.measures() for row in diagnosis.rows}
+    numbers: dict[str, dict[str, float | None]] = {}
+    for name in next(iter(measures.values())):
+        values = {model: row[name] for model, row in measures.items()}
+        if not any(isinstance(value, str) for value in values.values()):
+            numbers[name] = {
+                model: float(value) if isinstance(value, (int, float)) else None
+                for model, value in values.items()
+            }
+    return {"ess": numbers["effective_sample_size"]} | numbers

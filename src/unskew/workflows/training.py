@@ -1,124 +1,148 @@
-"""A recommender fitted to a log in a file, and asked for recommendations."""
+"""Training of a recommender on a log in a file, and recommendations from a saved one."""
 
 from __future__ import annotations
 
-import inspect
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from inspect import signature
 from typing import Any
 
 from unskew.data.ids import as_ids
 from unskew.data.propensities import PropensitiesLike
+from unskew.data.ratings import Ratings
 from unskew.errors import UnskewWarning, UsageError
 from unskew.io.files import read_table
-from unskew.io.formats import Source
-from unskew.io.log_files import Logged, read_ids, spelled_as
+from unskew.io.log_files import ColumnNames, match_id_types, read_ids
 from unskew.loading import load
-from unskew.metrics.names import find_metric
+from unskew.metrics.metric import find_metric
 from unskew.model_selection.search import CrossValidation, cross_validate
+from unskew.models import find_recommender
 from unskew.models.recommender import Recommendations, Recommender
+from unskew.registry import Declaration
 from unskew.tables import count_noun
-from unskew.workflows.learners import Loss, Offsets, learner_named
+from unskew.workflows.logs import count_unknown, open_log, read_log
+from unskew.workflows.propensities import build_model, find_propensities, find_propensity_column
+from unskew.workflows.requests import TrainingRequest
 
-RANKING = "dcg@10"
-"""By which settings are judged where scores are no ratings."""
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What a recommender is fitted with; None leaves a setting as the learner has it."""
-
-    n_factors: int | None = None
-    l2: float | None = None
-    loss: Loss | None = None
-    offsets: Offsets | None = None
-    max_iter: int | None = None
-    seed: int = 0
-    learner: str = "mf"
-
-    def model(self, *, verbose: bool = False) -> Any:
-        """The model, not fitted."""
-        chosen = {
-            "n_factors": self.n_factors,
-            "l2": self.l2,
-            "loss": self.loss,
-            "offsets": self.offsets,
-        }
-        further = {"max_iter": self.max_iter, "random_state": self.seed, "verbose": verbose}
-        return learner_named(self.learner).model(chosen | further)
+RANKING_METRIC = "dcg@10"
+"""The criterion of a search among recommenders that do not predict ratings."""
 
 
-def train(
-    logged: Logged,
-    propensities: PropensitiesLike | None,
-    settings: Settings,
-    *,
-    checkpoint: str | None = None,
-    verbose: bool = False,
-) -> Recommender:
-    """Fit once, with the settings as they are."""
-    _warn_if_unread(propensities, settings)
-    model = settings.model(verbose=verbose)
-    if checkpoint is None:
-        fitted: Recommender = model.fit(logged.ratings, propensities)
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainingData:
+    """A log with its propensities, and what to fit to it."""
+
+    request: TrainingRequest
+    model: Recommender
+    """The recommender, not fitted."""
+    log: Ratings
+    propensities: PropensitiesLike | None
+    is_weighted: bool
+    """Whether the fit uses the propensities."""
+
+    @property
+    def metric(self) -> str:
+        """The criterion of a search: by default the training loss, or a ranking metric."""
+        request = self.request
+        if request.metric is not None:
+            threshold = request.relevance_threshold
+            return find_metric(request.metric, relevance_threshold=threshold).name
+        if not self.model.predicts_ratings:
+            return RANKING_METRIC
+        return "mae" if request.settings.get("loss") == "absolute" else "mse"
+
+
+def read_training_data(request: TrainingRequest, *, verbose: bool = False) -> TrainingData:
+    """Read the log and its propensities, after a check of the recommender and its settings.
+
+    A column of propensities is only used if the request names it.
+    """
+    learner = find_recommender(request.learner)
+    if learner.traits.get("needs_all_propensities"):
+        raise UsageError(
+            f"the learner {request.learner!r} needs the propensities of all cells, which a file "
+            "does not have.",
+            parameter="learner",
+            value=request.learner,
+            remedy="Fit it in Python, or choose another learner.",
+        )
+    model = build_model(
+        learner.target,
+        _find_settings(request, learner),
+        random_state=request.random_state,
+        verbose=verbose,
+    )
+    table = read_table(open_log(request))
+    column = None
+    if request.propensities is not None:
+        column = find_propensity_column(table, request.propensities)
+    log = read_log(request, table, columns=ColumnNames(propensity=column))
+    propensities = find_propensities(request, log)
+    reads_propensities = learner.traits.get("reads_propensities", True)
+    if propensities is not None and not reads_propensities:
+        warnings.warn(
+            UnskewWarning(
+                f"the learner {request.learner!r} does not use propensities: it is fitted as "
+                "without them."
+            ),
+            stacklevel=2,
+        )
+    is_weighted = propensities is not None and reads_propensities
+    return TrainingData(request, model, log.ratings, propensities, is_weighted)
+
+
+def _find_settings(request: TrainingRequest, learner: Declaration[Any]) -> dict[str, Any]:
+    """The settings of the recommender. A learner from clicks needs the relevance threshold."""
+    settings, threshold = dict(request.settings), request.relevance_threshold
+    if threshold is not None and learner.traits.get("needs_clicks"):
+        return {"relevance_threshold": threshold} | settings
+    if threshold is not None and not request.grid:
+        raise UsageError(
+            f"`relevance_threshold` is for metrics of a search, and the learner "
+            f"{request.learner!r} does not use it.",
+            parameter="relevance_threshold",
+            value=threshold,
+        )
+    return settings
+
+
+def fit_model(data: TrainingData) -> Recommender:
+    """Fit the recommender to the whole log."""
+    fit: Any = data.model.fit  # type: ignore[attr-defined]
+    if data.request.checkpoint is None:
+        fitted: Recommender = fit(data.log, data.propensities)
         return fitted
-    if "checkpoint" not in inspect.signature(model.fit).parameters:
-        raise UsageError(f"the learner {settings.learner!r} keeps no checkpoint.")
-    resumed: Recommender = model.fit(logged.ratings, propensities, checkpoint=checkpoint)
+    if "checkpoint" not in signature(fit).parameters:
+        raise UsageError(
+            f"the learner {data.request.learner!r} cannot save checkpoints.",
+            parameter="checkpoint",
+            remedy="Leave `checkpoint` out.",
+        )
+    resumed: Recommender = fit(data.log, data.propensities, checkpoint=data.request.checkpoint)
     return resumed
 
 
-def search(
-    logged: Logged,
-    propensities: PropensitiesLike | None,
-    settings: Settings,
-    *,
-    grid: Mapping[str, Sequence[Any]],
-    n_folds: int = 4,
-    metric: str | None = None,
-    relevant: float | None = None,
-    verbose: bool = False,
-) -> CrossValidation:
-    """Try the settings of a grid, and fit the best to the whole log."""
-    _warn_if_unread(propensities, settings)
+def search_settings(data: TrainingData, *, verbose: bool = False) -> CrossValidation:
+    """Compare the settings of the grid by cross-validation, and fit the best to the whole log."""
+    request = data.request
     return cross_validate(
-        settings.model(),
-        logged.ratings,
-        propensities,
-        grid=grid,
-        n_folds=n_folds,
-        metric=judging_metric(settings, metric, relevant=relevant),
-        relevant=relevant,
-        estimator="naive" if propensities is None else "ips",
-        random_state=settings.seed,
+        data.model,
+        data.log,
+        propensities=data.propensities,
+        grid=request.grid,
+        n_folds=request.n_folds,
+        metric=data.metric,
+        relevance_threshold=request.relevance_threshold,
+        estimator="naive" if data.propensities is None else "ips",
+        random_state=request.random_state,
         verbose=verbose,
     )
 
 
-def judging_metric(
-    settings: Settings, given: str | None = None, *, relevant: float | None = None
-) -> str:
-    """What settings are judged by: as given, else the loss that is trained for, or a ranking metric where scores only rank."""
-    if given is not None:
-        return find_metric(given, relevant=relevant).name
-    if not learner_named(settings.learner).kind.predicts_ratings:
-        return RANKING
-    return "mae" if settings.loss == "absolute" else "mse"
-
-
-def _warn_if_unread(propensities: PropensitiesLike | None, settings: Settings) -> None:
-    if propensities is not None and not learner_named(settings.learner).reads_propensities:
-        warnings.warn(
-            f"the learner {settings.learner!r} has no use for propensities: it is fitted as it would be without them.",
-            UnskewWarning,
-            stacklevel=3,
-        )
-
-
 @dataclass(frozen=True, slots=True)
-class Summary:
+class FitSummary:
     """How a fit ended."""
 
     n_ratings: int
@@ -133,92 +157,72 @@ class Summary:
     converged: bool | None = None
 
     def to_json(self) -> str:
-        """All of it as one object."""
         return json.dumps(asdict(self))
 
     def __str__(self) -> str:
-        weighted = "with propensities" if self.is_weighted else "each counted alike"
-        sizes = f"{count_noun(self.n_ratings, 'rating')} of {count_noun(self.n_users, 'user')} and {count_noun(self.n_items, 'item')}"
-        log = f"{sizes}, {weighted}"
+        weighted = "with propensities" if self.is_weighted else "without propensities"
+        log = (
+            f"{count_noun(self.n_ratings, 'rating')} of {count_noun(self.n_users, 'user')} and "
+            f"{count_noun(self.n_items, 'item')}, {weighted}"
+        )
         if self.n_iter is None or self.objective is None:
             return f"{log}; {self.model}."
         steps = count_noun(self.n_iter, "step")
-        ended = f"converged after {steps}" if self.converged else f"not yet flat after {steps}"
+        ended = f"{'converged' if self.converged else 'not converged'} after {steps}"
         return f"{log}; {self.model}: {ended}, objective {self.objective:.6g}."
 
 
-def summary(
-    logged: Logged, model: Recommender, settings: Settings, *, is_weighted: bool
-) -> Summary:
-    """What was fitted to what; ``is_weighted`` says whether there were propensities."""
-    log, chosen = logged.ratings, model.get_params()
-    told = [getattr(model, name, None) for name in ("n_iter_", "objective_", "converged_")]
-    sizes = (
-        len(log),
-        log.n_users,
-        log.n_items,
-        is_weighted and learner_named(settings.learner).reads_propensities,
-    )
-    return Summary(*sizes, repr(model), chosen.get("n_factors"), chosen.get("l2"), *told)
-
-
-def recommended_rows(found: Recommendations) -> str:
-    """Recommendations as one JSON object."""
-    columns = {name: values.tolist() for name, values in found.to_columns().items()}
-    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    return json.dumps({"users": len(found.users), "rows": rows}, default=str)
-
-
-def read_grid(texts: Sequence[str]) -> dict[str, list[Any]]:
-    """``l2=0.2,1,5`` and the like: settings, each with its values."""
-    names = {"factors": "n_factors"}
-    grid: dict[str, list[Any]] = {}
-    for text in texts:
-        name, sign, values = text.partition("=")
-        if not (sign and name.strip() and values.strip()):
-            raise UsageError(
-                f"a grid reads NAME=VALUE,VALUE,..., such as l2=0.2,1,5; got {text!r}."
-            )
-        key = names.get(name.strip(), name.strip())
-        if key in grid:
-            raise UsageError(f"the grid names {name.strip()!r} twice; list all its values at once.")
-        grid[key] = _alike([_value(each.strip()) for each in values.split(",")])
-    return grid
-
-
-def _alike(values: list[Any]) -> list[Any]:
-    """Numbers all with decimals where one has them."""
-    return (
-        [float(value) if type(value) is int else value for value in values]
-        if float in map(type, values)
-        else values
+def summarize_fit(data: TrainingData, model: Recommender) -> FitSummary:
+    settings = model.get_params()
+    return FitSummary(
+        len(data.log),
+        data.log.n_users,
+        data.log.n_items,
+        data.is_weighted,
+        repr(model),
+        settings.get("n_factors"),
+        settings.get("l2"),
+        *(getattr(model, name, None) for name in ("n_iter_", "objective_", "converged_")),
     )
 
 
-def _value(text: str) -> Any:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+def recommend_items(
+    path: str,
+    *,
+    users: Sequence[str] = (),
+    file: str | None = None,
+    k: int = 10,
+    include_seen: bool = False,
+) -> Recommendations:
+    """The best items of users, from a saved recommender.
 
-
-def recommend(
-    path: str, users: Source | Sequence[str] | None, *, k: int = 10, include_seen: bool = False
-) -> tuple[Recommendations, int]:
-    """The best items of users, of everybody where nobody is named, and how many of the users the model does not know."""
+    The users are listed in ``users`` or in a column of ``file``; by default all users of the log.
+    """
     model = load(path)
     if not isinstance(model, Recommender):
         raise UsageError(
-            f"{path} holds a {type(model).__name__}, which recommends nothing; name a model that train wrote."
+            f"{path} has a {type(model).__name__}, which cannot recommend items.",
+            value=path,
+            remedy="Use a file that train wrote.",
         )
-    if users is None:
-        return model.recommend(model.users_, k, exclude_seen=not include_seen), 0
-    asked = (
-        read_ids(read_table(users), "user") if isinstance(users, Source) else as_ids(list(users))
-    )
-    ids = spelled_as(asked, model.users_)
-    known = set(model.users_.tolist())
-    n_unknown = sum(value not in known for value in ids.tolist())
-    return model.recommend(ids, k, exclude_seen=not include_seen), n_unknown
+    if file is None and not users:
+        ids = model.users_
+    else:
+        ids = as_ids(list(users)) if file is None else read_ids(read_table(file), "user")
+    n_unknown = count_unknown(ids, model.users_)
+    if n_unknown:
+        warnings.warn(
+            UnskewWarning(
+                f"{n_unknown} of {count_noun(len(ids), 'user')} were not in the log that {path} "
+                "was trained on. They get the items that are best without knowing the user."
+            ),
+            stacklevel=2,
+        )
+    matched = match_id_types(ids, model.users_)
+    return model.recommend(matched, k, exclude_seen=not include_seen, on_unknown="fallback")
+
+
+def format_rows(recommendations: Recommendations) -> str:
+    """Recommendations as one JSON object: the number of users, and the rows."""
+    rows = recommendations.to_record()["rows"]
+    return json.dumps({"users": len(recommendations.users), "rows": rows}, default=str)

@@ -66,12 +66,12 @@ def kernels_for(n_factors: int, has_offset: bool, device: torch.device) -> Kerne
 
 
 def solve_block(
-    block: Block, partners: Rows, constant: float, penalty: Penalty
+    block: Block, opposite_rows: Rows, constant: float, penalty: Penalty
 ) -> tuple[Rows, torch.Tensor]:
     """As :func:`unskew.engines.gpu.torch_rows.solve_block` has it, in float32."""
-    n_factors, pieces, device = partners.n_factors, block.pieces, partners.factors.device
+    n_factors, pieces, device = opposite_rows.n_factors, block.pieces, opposite_rows.factors.device
     kernels = kernels_for(n_factors, penalty.offset is not None, device)
-    lines = torch.nn.functional.pad(partners.factors, (0, -n_factors % TILE)).contiguous()
+    lines = torch.nn.functional.pad(opposite_rows.factors, (0, -n_factors % TILE)).contiguous()
     factors, offset = lines.new_empty(block.n_rows, n_factors), lines.new_zeros(block.n_rows)
     minima, sums = (
         lines.new_empty(block.n_rows),
@@ -85,12 +85,12 @@ def solve_block(
 
     with torch.cuda.device(device):
         cut = pieces.row, pieces.first, pieces.end, pieces.slot
-        columns = block.partner, block.root_weight, block.rating
+        columns = block.opposite, block.root_weight, block.rating
         n = pieces.row.numel()
         kernels.pieces(
             grid(n),
             threads,
-            [*cut, *columns, lines, partners.offset.contiguous(), _bits(constant), *found, n],
+            [*cut, *columns, lines, opposite_rows.offset.contiguous(), _bits(constant), *found, n],
         )
         n = pieces.long_row.numel()
         if n:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.factors import Factors
-from unskew.factorization.engine import Fit, Fitted
+from unskew.factorization.engine import FitRequest, FitResult
 from unskew.plugins import require_package
 from unskew.ranking.positions import Positions
 from unskew.types import IntVector, Scores
@@ -30,12 +30,12 @@ class GpuEngine:
     device: str | None = None
     memory: int | None = None
 
-    def run(self, fit: Fit, /) -> Fitted:
+    def run(self, request: FitRequest, /) -> FitResult:
         """The same sweeps as the local engine, to the same optimum."""
         require_package("torch", extra="gpu", purpose="engine='gpu'")
         from unskew.engines.gpu.fitting import fit_on
 
-        return fit_on(self.device, self.memory, fit)
+        return fit_on(self.device, self.memory, request)
 
     def positions(self, factors: Factors, user: IntVector, item: IntVector, /) -> Positions:
         """Each logged cell's place among all items of its user."""

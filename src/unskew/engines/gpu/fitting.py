@@ -9,22 +9,22 @@ from typing import Any
 import numpy as np
 import torch
 
+from unskew.data.factors import Factors
 from unskew.engines.gpu import cuda_rows, torch_rows
 from unskew.engines.gpu.devices import array_of, device_named
 from unskew.engines.gpu.sides import both_sides
-from unskew.engines.gpu.sweeps import DeviceSweeps, SolveBlock
+from unskew.engines.gpu.sweeps import DeviceFactors, DeviceSweeps, SolveBlock
 from unskew.engines.gpu.torch_rows import Penalty
 from unskew.errors import UsageError
-from unskew.factorization.engine import Fit, Fitted
-from unskew.factorization.parameters import Parameters
-from unskew.factorization.solution import Solution, run
+from unskew.factorization.engine import FitRequest, FitResult
+from unskew.factorization.solution import Solution, minimize
 
 HOST_MEMORY = 1 << 33
 """Bytes that a device without memory of its own may take."""
 SHARE_OF_FREE_MEMORY = 0.8
 
 
-def fit_on(name: str | None, memory_given: int | None, fit: Fit) -> Fitted:
+def fit_on(name: str | None, memory_given: int | None, fit: FitRequest) -> FitResult:
     """The same sweeps as the local engine, to the same optimum, on the device of that name."""
     if fit.loss != "squared":
         raise UsageError(
@@ -33,9 +33,9 @@ def fit_on(name: str | None, memory_given: int | None, fit: Fit) -> Fitted:
     device = device_named(name)
     like = torch.empty(0, dtype=getattr(torch, fit.dtype), device=device)
     memory = _memory(device, fit) if memory_given is None else memory_given
-    users, items = both_sides(fit.log, fit.propensity, like=like, memory=memory)
-    offset = {"none": None, "free": 0.0, "regularized": fit.l2}[fit.offsets]
-    penalty, solve = Penalty(fit.l2, offset), row_solver(like, fit.n_factors)
+    users, items = both_sides(fit.log, fit.weight, like=like, memory=memory)
+    offset = {"none": None, "free": 0.0, "regularized": fit.ridge}[fit.offsets]
+    penalty, solve = Penalty(fit.ridge, offset), row_solver(like, fit.n_factors)
     sweeps = DeviceSweeps(users, items, penalty, fit.offsets == "regularized", solve, like)
     weight, rating = users.totals  # which waits for the sorted log
     mean = rating / weight
@@ -46,13 +46,13 @@ def fit_on(name: str | None, memory_given: int | None, fit: Fit) -> Fitted:
         "report": fit.report,
     }
     with ThreadPoolExecutor(1) as aside:
-        partner = aside.submit(_array_meanwhile, users.partner)
-        outcome = run(sweeps, lambda: fit.begin(mean), **settings)
-        found = Solution(_on_host(outcome.parameters), outcome.history, outcome.has_converged)
-    return Fitted(found, mean, (users.starts.numpy(), partner.result()))
+        opposite = aside.submit(_array_meanwhile, users.opposite)
+        outcome = minimize(sweeps, fit.make_start(mean), **settings)
+        found = Solution(_on_host(outcome.parameters), outcome.history, outcome.stop_reason)
+    return FitResult(found, mean, (users.starts.numpy(), opposite.result()))
 
 
-def _memory(device: torch.device, fit: Fit) -> int:
+def _memory(device: torch.device, fit: FitRequest) -> int:
     """What the log may take, beside the parameters; too little for these is refused."""
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else HOST_MEMORY
     parameters = (
@@ -77,13 +77,13 @@ def row_solver(like: torch.Tensor, n_factors: int) -> SolveBlock:
     return torch_rows.solve_block
 
 
-def _on_host(found: Parameters) -> Parameters:
-    return Parameters(
+def _on_host(found: DeviceFactors) -> Factors:
+    return Factors(
         array_of(found.user_factors),
         array_of(found.item_factors),
         array_of(found.user_offset),
         array_of(found.item_offset),
-        found.constant,
+        found.global_offset,
     )
 
 

@@ -79,7 +79,7 @@ def _solve_pieces(
     piece_first,
     piece_end,
     piece_slot,
-    partner,
+    opposite,
     root_weight,
     rating,
     factors,
@@ -107,7 +107,7 @@ def _solve_pieces(
     for start in range(first, end, K):
         cell = start + k
         inside = cell < end
-        i = tl.load(partner + cell, mask=inside, other=0).to(tl.int64)
+        i = tl.load(opposite + cell, mask=inside, other=0).to(tl.int64)
         w = tl.load(root_weight + cell, mask=inside, other=0.0)
         t = tl.load(rating + cell, mask=inside, other=0.0) - constant
         if OFFSET:
@@ -173,18 +173,18 @@ def _solve_long_rows(
 
 
 def solve_block(
-    block: Block, partners: Rows, constant: float, penalty: Penalty
+    block: Block, opposite_rows: Rows, constant: float, penalty: Penalty
 ) -> tuple[Rows, torch.Tensor]:
     """As :func:`unskew.engines.gpu.torch_rows.solve_block` has it, in float32."""
-    n_factors, has_offset, pieces = partners.n_factors, penalty.offset is not None, block.pieces
+    n_factors, has_offset, pieces = opposite_rows.n_factors, penalty.offset is not None, block.pieces
     tile = max(16, triton.next_power_of_2(n_factors))
     factors, offset = (
-        partners.factors.new_empty(block.n_rows, n_factors),
-        partners.offset.new_zeros(block.n_rows),
+        opposite_rows.factors.new_empty(block.n_rows, n_factors),
+        opposite_rows.offset.new_zeros(block.n_rows),
     )
-    minima = partners.offset.new_empty(block.n_rows)
-    sums = partners.offset.new_empty(max(1, pieces.n_slots) * (tile * tile + 2 * tile + 3))
-    given = partners.factors.contiguous(), partners.offset.contiguous()
+    minima = opposite_rows.offset.new_empty(block.n_rows)
+    sums = opposite_rows.offset.new_empty(max(1, pieces.n_slots) * (tile * tile + 2 * tile + 3))
+    given = opposite_rows.factors.contiguous(), opposite_rows.offset.contiguous()
     found = factors, offset, minima, penalty.factors, penalty.offset or 0.0
     shape: dict[str, Any] = {
         "d": n_factors,
@@ -193,7 +193,7 @@ def solve_block(
         "num_warps": 1 if tile <= WIDE else 2,
     }
     cut = pieces.row, pieces.first, pieces.end, pieces.slot
-    columns = block.partner, block.root_weight, block.rating
+    columns = block.opposite, block.root_weight, block.rating
     _solve_pieces[(pieces.row.numel(),)](
         *cut, *columns, *given, constant, sums, *found, K=32 if tile <= WIDE else 16, **shape
     )

@@ -17,7 +17,7 @@ PIECE = 1024
 CELLS_AT_ONCE = 1 << 24
 """Of which sums are taken in float64."""
 BYTES_TO_SORT = 80
-"""For each rating, while it is sorted on the device: both codes, rating, propensity, the order, and what is made of them."""
+"""For each rating, while it is sorted on the device: both codes, rating, weight, the order, and what is made of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,7 @@ class Block:
 
     starts: torch.Tensor
     """Where each row's cells start, and where the last one's end."""
-    partner: torch.Tensor
+    opposite: torch.Tensor
     rating: torch.Tensor
     root_weight: torch.Tensor
 
@@ -95,7 +95,7 @@ class DeviceSide:
     n_rows: int
     starts: torch.Tensor
     """On the host."""
-    partner: torch.Tensor
+    opposite: torch.Tensor
     rating: torch.Tensor
     root_weight: torch.Tensor
     device: torch.device
@@ -105,20 +105,20 @@ class DeviceSide:
     def sorted_on_device(
         cls,
         row: torch.Tensor,
-        partner: torch.Tensor,
+        opposite: torch.Tensor,
         rating: torch.Tensor,
-        propensity: torch.Tensor,
+        weight: torch.Tensor,
         n_rows: int,
     ) -> DeviceSide:
         """All arguments are on the device; within a row the order of the log stays."""
         order = torch.argsort(row, stable=True)
         starts = torch.zeros(n_rows + 1, dtype=torch.int64, device=row.device)
         torch.cumsum(torch.bincount(row, minlength=n_rows), 0, out=starts[1:])
-        root_weight = propensity[order].rsqrt()
+        root_weight = weight[order].sqrt()
         return cls(
             n_rows,
             starts.cpu(),
-            partner[order],
+            opposite[order],
             rating[order],
             root_weight,
             row.device,
@@ -129,9 +129,9 @@ class DeviceSide:
     def sorted_on_host(
         cls,
         row: IntVector,
-        partner: IntVector,
+        opposite: IntVector,
         rating: Vector,
-        propensity: Vector,
+        weight: Vector,
         shape: tuple[int, int],
         *,
         like: torch.Tensor,
@@ -142,23 +142,23 @@ class DeviceSide:
 
         side = SortedCells.of(
             row,
-            partner,
+            opposite,
             rating,
-            propensity,
+            weight,
             shape=shape,
             dtype=str(like.dtype).removeprefix("torch."),
         )
         columns = (
             torch.from_numpy(part.copy())
-            for part in (side.partner.astype("int32"), side.rating, side.root_weight)
+            for part in (side.opposite.astype("int32"), side.rating, side.root_weight)
         )
-        partners, ratings, roots = (
+        opposite_rows, ratings, roots = (
             part.pin_memory() if like.device.type == "cuda" else part for part in columns
         )
         return cls(
             shape[0],
             torch.from_numpy(side.starts),
-            partners,
+            opposite_rows,
             ratings,
             roots,
             like.device,
@@ -167,11 +167,11 @@ class DeviceSide:
 
     @cached_property
     def _resident(self) -> Block | None:
-        if self.partner.numel() > self.cells_a_block:
+        if self.opposite.numel() > self.cells_a_block:
             return None
         parts = (
             part.to(self.device)
-            for part in (self.starts, self.partner, self.rating, self.root_weight)
+            for part in (self.starts, self.opposite, self.rating, self.root_weight)
         )
         return Block(*parts)
 
@@ -187,7 +187,7 @@ class DeviceSide:
             cells = slice(int(self.starts[row]), int(self.starts[end]))
             columns = (
                 part[cells].to(self.device, non_blocking=True)
-                for part in (self.partner, self.rating, self.root_weight)
+                for part in (self.opposite, self.rating, self.root_weight)
             )
             yield Block((self.starts[row : end + 1] - self.starts[row]).to(self.device), *columns)
             row = end
@@ -200,7 +200,7 @@ class DeviceSide:
 
 
 def both_sides(
-    log: Ratings, propensity: Vector, *, like: torch.Tensor, memory: int
+    log: Ratings, weight: Vector, *, like: torch.Tensor, memory: int
 ) -> tuple[DeviceSide, DeviceSide]:
     """The log by user and by item, sorted on the device where ``memory`` bytes are enough for that."""
     shape = log.n_users, log.n_items
@@ -209,15 +209,15 @@ def both_sides(
         return tuple(  # type: ignore[return-value]
             DeviceSide.sorted_on_host(*way, like=like, cells_a_block=cells)
             for way in (
-                (log.user, log.item, log.rating, propensity, shape),
-                (log.item, log.user, log.rating, propensity, shape[::-1]),
+                (log.user, log.item, log.rating, weight, shape),
+                (log.item, log.user, log.rating, weight, shape[::-1]),
             )
         )
     user, item = (lent(code).to(like.device) for code in (log.user, log.item))
-    rating, chance = (
-        lent(part).to(like.device).to(like.dtype) for part in (log.rating, propensity)
+    rating, weights = (
+        lent(part).to(like.device).to(like.dtype) for part in (log.rating, weight)
     )
     return (
-        DeviceSide.sorted_on_device(user, item, rating, chance, log.n_users),
-        DeviceSide.sorted_on_device(item, user, rating, chance, log.n_items),
+        DeviceSide.sorted_on_device(user, item, rating, weights, log.n_users),
+        DeviceSide.sorted_on_device(item, user, rating, weights, log.n_items),
     )

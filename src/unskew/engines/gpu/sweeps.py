@@ -5,23 +5,33 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
+from unskew.data.factors import Factors
 from unskew.engines.gpu.sides import Block, DeviceSide
 from unskew.engines.gpu.torch_rows import Penalty, Rows
 from unskew.errors import UsageError
-from unskew.factorization.momentum import Items, State, Sweeping
-from unskew.factorization.parameters import Parameters
+from unskew.factorization.als import ItemSide, SweepingSolver, SweepState
 
-P = TypeVar("P", Parameters, Items)
 SolveBlock: TypeAlias = Callable[[Block, Rows, float, Penalty], tuple[Rows, torch.Tensor]]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceFactors:
+    """The fields of :class:`~unskew.data.factors.Factors` as tensors of the device."""
+
+    user_factors: torch.Tensor
+    item_factors: torch.Tensor
+    user_offset: torch.Tensor
+    item_offset: torch.Tensor
+    global_offset: float
+
+
 @dataclass(frozen=True, eq=False)
-class DeviceSweeps(Sweeping):
+class DeviceSweeps(SweepingSolver):
     """Alternating least squares whose parameters are tensors. The objective is that before the last step of the constant."""
 
     by_user: DeviceSide
@@ -32,22 +42,19 @@ class DeviceSweeps(Sweeping):
     like: torch.Tensor
     """Has the type and the device of all parameters."""
 
-    def advance(self, state: State, /) -> State:
-        """One sweep; a state that comes from a file, or the start, is brought to the device first."""
-        return Sweeping.advance(
-            self,
-            replace(
-                state, parameters=self._here(state.parameters), previous=self._here(state.previous)
-            ),
+    def advance(self, state: SweepState, /) -> SweepState:
+        """One sweep; the start, or a state from a file, is copied to the device first."""
+        factors, previous = state.parameters, state.previous
+        on_device = replace(
+            state,
+            parameters=DeviceFactors(*self._tensors(factors), factors.global_offset),  # type: ignore[arg-type]
+            previous=ItemSide(*self._tensors(previous), previous.global_offset),
         )
+        return SweepingSolver.advance(self, on_device)
 
-    def _here(self, found: P) -> P:
-        arrays = {
-            field.name: self._tensor(getattr(found, field.name))
-            for field in fields(found)
-            if field.name != "constant"
-        }
-        return replace(found, **arrays)
+    def _tensors(self, record: Any) -> list[Any]:
+        """All fields but the last, ``global_offset``."""
+        return [self._tensor(getattr(record, field.name)) for field in fields(record)[:-1]]
 
     def _tensor(self, values: Any) -> Any:
         if isinstance(values, np.ndarray):
@@ -56,9 +63,9 @@ class DeviceSweeps(Sweeping):
             )  # torch warns of others, such as the one zero of a start's users
         return torch.as_tensor(values, dtype=self.like.dtype, device=self.like.device)
 
-    def _sweep(self, now: Parameters) -> tuple[Parameters, float]:
+    def _sweep(self, now: Factors, *, is_exact: bool = True) -> tuple[Factors, float]:
         """Users, items, constant."""
-        l2, constant = self.penalty.factors, now.constant
+        l2, constant = self.penalty.factors, now.global_offset
         users, _ = self._solve(self.by_user, Rows(now.item_factors, now.item_offset), constant)  # type: ignore[arg-type]
         items, minima = self._solve(self.by_item, users, constant)
         sums = minima, _squares(users.factors), _squares(users.offset), items.offset.double().sum()
@@ -73,16 +80,16 @@ class DeviceSweeps(Sweeping):
         if self.penalizes_offsets:
             own += l2 * (offsets + constant**2)
             constant += l2 * (total - constant) / (self.by_item.totals[0] + l2)
-        swept = Parameters(users.factors, items.factors, users.offset, items.offset, constant)  # type: ignore[arg-type]
-        return swept, minimum + own
+        swept = DeviceFactors(users.factors, items.factors, users.offset, items.offset, constant)  # type: ignore[arg-type]
+        return swept, minimum + own  # type: ignore[return-value]
 
     def _solve(
-        self, side: DeviceSide, partners: Rows, constant: float
+        self, side: DeviceSide, opposite: Rows, constant: float
     ) -> tuple[Rows, torch.Tensor]:
         """The best rows of a side, block by block, and the sum of their minima: not a number where one has no solution."""
         solved, minimum = [], torch.zeros((), dtype=torch.float64, device=side.device)
         for block in side.blocks():
-            rows, minima = self.solve_block(block, partners, constant, self.penalty)
+            rows, minima = self.solve_block(block, opposite, constant, self.penalty)
             solved.append(rows)
             minimum += minima.sum()
         if len(solved) == 1:

@@ -34,11 +34,11 @@ class Penalty:
 
 
 def solve_block(
-    block: Block, partners: Rows, constant: float, penalty: Penalty
+    block: Block, opposite_rows: Rows, constant: float, penalty: Penalty
 ) -> tuple[Rows, torch.Tensor]:
     """The best factors and offset of every row, and its penalised minimum; a row without a cell gets zeros."""
-    ridge = _ridge(partners, penalty)
-    lines = _lines(partners, has_offset=penalty.offset is not None)
+    ridge = _ridge(opposite_rows, penalty)
+    lines = _lines(opposite_rows, has_offset=penalty.offset is not None)
     solutions = lines.new_zeros(block.n_rows, ridge.numel())
     minima = torch.zeros(block.n_rows, dtype=torch.float64, device=lines.device)
     length = block.starts.diff()
@@ -47,20 +47,20 @@ def solve_block(
     for rows in torch.split(order, max(1, NUMBERS_AT_ONCE // (PIECE * lines.shape[1]))):  # type: ignore[no-untyped-call]
         solutions[rows], minima[rows] = _solve(_gram(block, rows, lines, constant), ridge)
     offset = lines.new_zeros(block.n_rows) if penalty.offset is None else solutions[:, -1]
-    return Rows(solutions[:, : partners.n_factors], offset), minima
+    return Rows(solutions[:, : opposite_rows.n_factors], offset), minima
 
 
-def _ridge(partners: Rows, penalty: Penalty) -> torch.Tensor:
-    values = [penalty.factors] * partners.n_factors + (
+def _ridge(opposite_rows: Rows, penalty: Penalty) -> torch.Tensor:
+    values = [penalty.factors] * opposite_rows.n_factors + (
         [] if penalty.offset is None else [penalty.offset]
     )
-    return partners.factors.new_tensor(values)
+    return opposite_rows.factors.new_tensor(values)
 
 
-def _lines(partners: Rows, *, has_offset: bool) -> torch.Tensor:
+def _lines(opposite_rows: Rows, *, has_offset: bool) -> torch.Tensor:
     """``[w, 1, b]``, or ``[w, b]`` without an offset to fit: the last entry becomes the target."""
-    ones = partners.offset.new_ones(partners.offset.numel(), int(has_offset))
-    return torch.cat([partners.factors, ones, partners.offset[:, None]], dim=1)
+    ones = opposite_rows.offset.new_ones(opposite_rows.offset.numel(), int(has_offset))
+    return torch.cat([opposite_rows.factors, ones, opposite_rows.offset[:, None]], dim=1)
 
 
 def _gram(block: Block, rows: torch.Tensor, lines: torch.Tensor, constant: float) -> torch.Tensor:
@@ -74,7 +74,7 @@ def _gram(block: Block, rows: torch.Tensor, lines: torch.Tensor, constant: float
         place = torch.arange(int(left.max()), device=rows.device)
         inside = place < left[:, None]
         cell = torch.where(inside, first[:n, None] + begin + place, 0)
-        panel = lines[block.partner[cell].long()]
+        panel = lines[block.opposite[cell].long()]
         panel[..., -1] = block.rating[cell] - constant - panel[..., -1]
         panel *= (block.root_weight[cell] * inside)[..., None]
         gram[:n] += panel.transpose(1, 2) @ panel

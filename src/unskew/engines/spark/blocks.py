@@ -21,9 +21,8 @@ from unskew.data.ids import Ids, as_ids, encode, find_codes
 from unskew.data.universe import Universe
 from unskew.errors import UsageError
 from unskew.factorization.objective import Objective, Offsets, SortedCells
-from unskew.factorization.parameters import Floats
 from unskew.threads import Workers
-from unskew.types import Vector
+from unskew.types import Floats, Vector
 
 FAN_IN = 16
 """Sums that meet in one place at most: here, or in a task."""
@@ -45,16 +44,16 @@ class Block:
     def of(cls, table: pa.Table, items: Ids, dtype: str) -> Block:
         """From columns ``user``, ``item``, ``rating`` and ``propensity`` in whatever order their rows came."""
         row, users = encode(as_ids(table["user"].to_numpy()))
-        partner = find_codes(as_ids(table["item"].to_numpy()), items)
-        cell = row.astype(np.int64) * len(items) + partner
+        opposite = find_codes(as_ids(table["item"].to_numpy()), items)
+        cell = row.astype(np.int64) * len(items) + opposite
         order = np.argsort(cell)
         n_repeats = int((np.diff(cell[order]) == 0).sum())
         rating, propensity = (table[name].to_numpy()[order] for name in ("rating", "propensity"))
         side = SortedCells.of(
             row[order],
-            partner[order],
+            opposite[order],
             rating,
-            propensity,
+            1 / propensity,
             shape=(len(users), len(items)),
             dtype=dtype,
         )
@@ -83,25 +82,25 @@ class Outer:
     def solve(self, block: Block) -> Solved:
         """The block's users; the minimum is NaN where one has no unique solution, for an error raised there would be retried."""
         problem = replace(self.problem, by_user=block.side)
-        partners = problem.as_partners(self.factors, self.offset)
+        opposite_rows = problem.as_opposite_rows(self.factors, self.offset)
         try:
-            solutions, minimum = problem.solve(block.side, partners, self.constant)
+            solutions, minimum = problem.solve_rows(block.side, opposite_rows, self.constant)
         except UsageError:
-            return Solved(problem, partners, problem.lines(block.side.n_rows), float("nan"))
-        return Solved(problem, partners, solutions, minimum)
+            return Solved(problem, opposite_rows, problem.padded_zeros(block.side.n_rows), float("nan"))
+        return Solved(problem, opposite_rows, solutions, minimum)
 
     def evaluate(self, block: Block) -> Sum:
         """The block's part of the reduced objective and of its gradient, before the items' own penalty."""
         solved = self.solve(block)
-        _, slope = solved.problem.slope(
-            block.side, solved.partners, solved.solutions, self.constant
+        _, gradient = solved.problem.loss_and_gradient(
+            block.side, solved.opposite_rows, solved.solutions, self.constant
         )
-        return solved.minimum, slope
+        return solved.minimum, gradient
 
     def users(self, block: Block) -> tuple[Floats, Floats]:
         """Factors and offsets of the block's users."""
         solved = self.solve(block)
-        return solved.problem.from_solutions(solved.solutions)
+        return solved.problem.split_solved_rows(solved.solutions)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,7 +108,7 @@ class Solved:
     """A block whose users are solved."""
 
     problem: Objective
-    partners: Floats
+    opposite_rows: Floats
     solutions: Floats
     minimum: float
 
@@ -138,9 +137,9 @@ class Totals:
 
 SHARES: Mapping[str, Callable[[SortedCells, Totals], Any]] = {
     "self": lambda side, all_: all_.universe.n_cells / all_.item_weight.sum(),  # noqa: ARG005
-    "item": lambda side, all_: (all_.universe.n_users / all_.item_weight)[side.partner],
+    "item": lambda side, all_: (all_.universe.n_users / all_.item_weight)[side.opposite],
     "user": lambda side, all_: np.repeat(
-        all_.universe.n_items / side.weight_of_rows, np.diff(side.starts)
+        all_.universe.n_items / side.row_weights, np.diff(side.starts)
     ),
 }
 """What weights are multiplied by, for each way to normalise them."""
@@ -181,10 +180,10 @@ class Blocks:
         counts = np.array(self.rdd.map(lambda block: (len(block.users), block.n_repeats)).collect())
 
         def add(block: Block) -> Sum:
-            weight, partner = block.weight, block.side.partner
+            weight, opposite = block.weight, block.side.opposite
             both = weight, weight * block.side.rating
             return 0.0, np.stack(
-                [np.bincount(partner, values, minlength=n_items) for values in both]
+                [np.bincount(opposite, values, minlength=n_items) for values in both]
             )
 
         _, (item_weight, item_rating) = self.add_up(add)
@@ -197,7 +196,7 @@ class Blocks:
 
         def rescale(block: Block) -> Block:
             root = block.side.root_weight * np.sqrt(share(block.side, totals))
-            return replace(block, side=block.side.weighing(root))
+            return replace(block, side=block.side.with_root_weights(root))
 
         return replace(self, rdd=self.rdd.map(rescale)).kept()
 

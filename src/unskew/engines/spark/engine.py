@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from unskew.factorization.engine import FrameFit, FrameFitted
+from unskew.factorization.engine import FrameFitRequest, FrameFitResult
 from unskew.plugins import require_package
 
 if TYPE_CHECKING:
+    import numpy as np
     from pyspark.sql import SparkSession
 
-    from unskew.engines.spark.folds import SparkFold, SparkPart
+    from unskew.engines.spark.folds import SparkFold, SparkTraining
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,25 +50,31 @@ class SparkEngine:
         """Of the columns, by what they hold."""
         return {"user": self.user, "item": self.item, "rating": self.rating}
 
-    def fit_frame(self, fit: FrameFit, /) -> FrameFitted:
+    def fit_frame(self, request: FrameFitRequest, /) -> FrameFitResult:
         """The objective of Eq. (14), to the same optimum as here."""
         require_package("pyspark", extra="spark", purpose="engine='spark'")
         from unskew.engines.spark.fitting import fit_on
 
-        return fit_on(self, fit)
+        return fit_on(self, request)
 
     def split(
-        self, frame: Any, propensity: str | None, /, *, n_folds: int, random_state: int
-    ) -> tuple[SparkPart, Sequence[SparkFold]]:
-        """All of the log, and its folds, for cross-validation: see :func:`unskew.cross_validate`."""
+        self,
+        frame: Any,
+        propensity: str | None,
+        /,
+        *,
+        n_folds: int,
+        random_state: int | np.random.Generator | None,
+    ) -> tuple[SparkTraining, Sequence[SparkFold]]:
+        """The whole log, and its folds for :func:`unskew.cross_validate`."""
         require_package("pyspark", extra="spark", purpose="engine='spark'")
         from unskew.engines.spark.folds import split
 
         return split(self, frame, propensity, n_folds=n_folds, random_state=random_state)
 
-    def check_judge(self, *, metric: str, estimator: str) -> None:
-        """Refuse what folds cannot be judged by there, before anything is fitted."""
+    def check_criterion(self, *, metric: str, estimator: str) -> None:
+        """Raise an error if folds cannot be scored by this metric and this estimator."""
         require_package("pyspark", extra="spark", purpose="engine='spark'")
-        from unskew.engines.spark.folds import check_judge
+        from unskew.engines.spark.folds import check_criterion
 
-        check_judge(metric, estimator)
+        check_criterion(metric, estimator)

@@ -19,33 +19,34 @@ from pyspark.sql.types import ArrayType, DoubleType, StructField, StructType
 
 from unskew.data.binarize import require_threshold
 from unskew.data.checks import whole_number
+from unskew.data.factors import Factors
 from unskew.data.ids import Ids, as_ids, encode
 from unskew.data.universe import Universe
 from unskew.engines.spark.blocks import Block, Blocks, Outer, Totals, problem_without_cells
 from unskew.engines.spark.engine import SparkEngine
 from unskew.engines.spark.frame import Counted, Log
 from unskew.errors import DuplicateCellError, UnknownNameError, UsageError
-from unskew.factorization import initialization, lbfgs
-from unskew.factorization.engine import FrameFit, FrameFitted
-from unskew.factorization.parameters import Floats, Parameters
-from unskew.factorization.reduced import Reduced
-from unskew.factorization.solution import Solution, run
+from unskew.factorization import initialization
+from unskew.factorization.engine import FrameFitRequest, FrameFitResult
+from unskew.factorization.lbfgs import LbfgsState
+from unskew.factorization.reduced import ReducedObjective
+from unskew.factorization.solution import Solution, minimize
 from unskew.factorization.weights import NORMALIZATIONS
-from unskew.models.recommender import Seen
+from unskew.types import Floats, SeenItems
 
 CELLS_A_BLOCK = 1 << 24
 MOST_COLLECTED = 200_000_000
 """Numbers of user factors, and ratings, that are brought to the driver."""
 
 
-def fit_on(engine: SparkEngine, fit: FrameFit) -> FrameFitted:
+def fit_on(engine: SparkEngine, fit: FrameFitRequest) -> FrameFitResult:
     """One pass to count and check, one shuffle into blocks, then one job for each evaluation."""
     _check(fit)
     log = Log.of(
         frame_of(engine, fit.frame),
         engine.names,
         propensity=fit.propensity,
-        threshold=fit.threshold,
+        threshold=fit.relevance_threshold,
     )
     counted = log.count()
     context = log.frame.sparkSession.sparkContext
@@ -58,8 +59,8 @@ def fit_on(engine: SparkEngine, fit: FrameFit) -> FrameFitted:
 
 
 def _fit_blocks(
-    engine: SparkEngine, fit: FrameFit, log: Log, counted: Counted, blocks: Blocks
-) -> FrameFitted:
+    engine: SparkEngine, fit: FrameFitRequest, log: Log, counted: Counted, blocks: Blocks
+) -> FrameFitResult:
     totals = _universe_of(engine, blocks.totals())
     _check_totals(fit, totals)
     if engine.collect_users:
@@ -75,32 +76,32 @@ def _fit_blocks(
 
 
 def _descend(
-    engine: SparkEngine, fit: FrameFit, log: Log, counted: Counted, blocks: Blocks, totals: Totals
-) -> FrameFitted:
+    engine: SparkEngine, fit: FrameFitRequest, log: Log, counted: Counted, blocks: Blocks, totals: Totals
+) -> FrameFitResult:
     session = log.frame.sparkSession
     problem = problem_without_cells(
         fit.n_factors, fit.offsets, fit.ridge(totals.universe), fit.dtype
     )
-    scale = np.sqrt(totals.item_weight + max(problem.l2, 1e-12))
+    scale = np.sqrt(totals.item_weight + max(problem.ridge, 1e-12))
     solver = SparkReduced(problem, problem.by_user, scale, blocks)
-    outcome = run(
+    outcome = minimize(
         solver,
-        lambda: fit.warm_start or _begin(fit, counted, totals),
+        fit.initial_factors or _begin(fit, counted, totals),
         max_iter=fit.max_iter,
         tol=fit.tol,
-        checkpoint=fit.checkpoint([counted.digest, np.array([counted.n_ratings, blocks.n_blocks])]),
+        checkpoint=fit.make_checkpoint([counted.digest, np.array([counted.n_ratings, blocks.n_blocks])]),
         report=fit.report,
     )
     found = outcome.parameters
     outer = session.sparkContext.broadcast(
-        Outer(problem, found.item_factors, found.item_offset, found.constant)
+        Outer(problem, found.item_factors, found.item_offset, found.global_offset)
     )
     factors = _user_frame(session, blocks, outer, log)
     users, parameters, seen = (
         _collect(blocks, outer, found) if engine.collect_users else _nobody(found)
     )
-    whole = Solution(parameters, outcome.history, outcome.has_converged)
-    return FrameFitted(whole, totals.mean, users, counted.items, seen, factors)
+    whole = Solution(parameters, outcome.history, outcome.stop_reason)
+    return FrameFitResult(whole, totals.mean, users, counted.items, seen, factors)
 
 
 def frame_of(engine: SparkEngine, given: object) -> DataFrame:
@@ -147,42 +148,42 @@ def _universe_of(engine: SparkEngine, totals: Totals) -> Totals:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SparkReduced(Reduced):
+class SparkReduced(ReducedObjective):
     """The reduced objective whose users are solved in blocks elsewhere; its parameters are those of the items."""
 
     blocks: Blocks
 
-    def start(self, parameters: Parameters, /) -> lbfgs.State:
+    def start(self, parameters: Factors, /) -> LbfgsState:
         """At the items of ``parameters``: a sweep of alternation would need more than item-sized vectors."""
-        return self.start_at(parameters)
+        return self.start_without_sweeps(parameters)
 
-    def parameters(self, state: lbfgs.State, /) -> Parameters:
+    def parameters(self, state: LbfgsState, /) -> Factors:
         """The items' side, and no users."""
         factors, offset, constant = self._unpack(state.point)
-        return Parameters(
-            np.empty((0, self.problem.n_factors)), factors, np.empty(0), offset, constant
+        return Factors(
+            np.empty((0, self.objective.n_factors)), factors, np.empty(0), offset, constant
         )
 
     def solve_inner(self, factors: Floats, offset: Floats, constant: float) -> tuple[float, Floats]:
         """One job: the items' side goes to every executor, and a sum of the size of it comes back."""
-        outer = self.blocks.rdd.context.broadcast(Outer(self.problem, factors, offset, constant))
+        outer = self.blocks.rdd.context.broadcast(Outer(self.objective, factors, offset, constant))
         try:
-            minimum, slope = self.blocks.add_up(lambda block: outer.value.evaluate(block))
+            minimum, gradient = self.blocks.add_up(lambda block: outer.value.evaluate(block))
         finally:
             outer.destroy()
         if np.isnan(minimum):
             raise UsageError(
-                f"a user has no unique solution at l2 = {self.problem.l2:g}. Raise l2."
+                f"a user has no unique solution at l2 = {self.objective.ridge:g}. Raise l2."
             )
-        return minimum, slope
+        return minimum, gradient
 
 
-def _check(fit: FrameFit) -> None:
+def _check(fit: FrameFitRequest) -> None:
     if fit.normalize not in NORMALIZATIONS:
         raise UnknownNameError("normalize", fit.normalize, NORMALIZATIONS)
     require_column(fit.propensity)
-    if fit.threshold is not None:
-        require_threshold(fit.threshold)
+    if fit.relevance_threshold is not None:
+        require_threshold(fit.relevance_threshold)
 
 
 def require_column(propensity: object) -> None:
@@ -193,19 +194,19 @@ def require_column(propensity: object) -> None:
         )
 
 
-def _check_totals(fit: FrameFit, totals: Totals) -> None:
+def _check_totals(fit: FrameFitRequest, totals: Totals) -> None:
     if totals.n_repeats:
         raise DuplicateCellError(
             f"{totals.n_repeats:,} rows repeat a (user, item) that is already there. Aggregate first, with groupBy."
         )
-    if fit.threshold is not None and totals.mean in (0.0, 1.0):
+    if fit.relevance_threshold is not None and totals.mean in (0.0, 1.0):
         which = "every" if totals.mean else "no"
         raise UsageError(
-            f"{which} rating reaches threshold={fit.threshold:g}; there must be clicks and others to tell apart."
+            f"{which} rating reaches threshold={fit.relevance_threshold:g}; there must be clicks and others to tell apart."
         )
 
 
-def _require_room(totals: Totals, fit: FrameFit, counted: Counted) -> None:
+def _require_room(totals: Totals, fit: FrameFitRequest, counted: Counted) -> None:
     needed = totals.universe.n_users * (fit.n_factors + 1) + counted.n_ratings
     if needed > MOST_COLLECTED:
         raise UsageError(
@@ -214,7 +215,7 @@ def _require_room(totals: Totals, fit: FrameFit, counted: Counted) -> None:
         )
 
 
-def _begin(fit: FrameFit, counted: Counted, totals: Totals) -> Parameters:
+def _begin(fit: FrameFitRequest, counted: Counted, totals: Totals) -> Factors:
     """As everywhere on the items' side; users are solved where they are."""
     return initialization.small_random(
         (1, len(counted.items)),
@@ -270,29 +271,29 @@ def _arrow_type(kind: Any) -> Any:
 
 
 def _collect(
-    blocks: Blocks, outer: Broadcast[Outer], items: Parameters
-) -> tuple[Ids, Parameters, Seen]:
+    blocks: Blocks, outer: Broadcast[Outer], items: Factors
+) -> tuple[Ids, Factors, SeenItems]:
     """Users in the order of their ids, their parameters, and what they rated."""
 
     def fetched(block: Block) -> tuple[Any, ...]:
         factors, offset = outer.value.users(block)
-        return block.users.tolist(), factors, offset, np.diff(block.side.starts), block.side.partner
+        return block.users.tolist(), factors, offset, np.diff(block.side.starts), block.side.opposite
 
-    ids, factors, offset, lengths, partner = zip(*blocks.rdd.map(fetched).collect(), strict=True)
+    ids, factors, offset, lengths, opposite = zip(*blocks.rdd.map(fetched).collect(), strict=True)
     code, users = encode(as_ids([user for part in ids for user in part]))
     order, length = np.argsort(code), np.concatenate(lengths)
     first = (np.cumsum(length) - length)[order]
     starts = np.concatenate([[0], np.cumsum(length[order])])
     place = np.arange(starts[-1]) - np.repeat(starts[:-1] - first, length[order])
-    seen = starts.astype(np.int64), np.concatenate(partner)[place].astype(np.int32)
+    seen = starts.astype(np.int64), np.concatenate(opposite)[place].astype(np.int32)
     own = np.concatenate(factors)[order], np.concatenate(offset)[order]
     return (
         users,
-        Parameters(own[0], items.item_factors, own[1], items.item_offset, items.constant),
+        Factors(own[0], items.item_factors, own[1], items.item_offset, items.global_offset),
         seen,
     )
 
 
-def _nobody(items: Parameters) -> tuple[Ids, Parameters, Seen]:
+def _nobody(items: Factors) -> tuple[Ids, Factors, SeenItems]:
     """A model of the items alone."""
     return np.empty(0, np.int64), items, (np.zeros(1, np.int64), np.empty(0, np.int32))

@@ -1,38 +1,44 @@
-"""A log on Spark in folds, for cross-validation: every fold is fitted and judged where the log lies."""
+"""Cross-validation of a log on Spark: folds are drawn, fitted and scored there."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import reduce
+from operator import add
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from unskew.data.checks import whole_number
 from unskew.data.ids import as_ids, find_codes
+from unskew.data.propensities import Propensities
+from unskew.data.universe import Universe
+from unskew.data.weights import WeightTransform
 from unskew.engines.spark.engine import SparkEngine
 from unskew.engines.spark.fitting import MOST_COLLECTED, frame_of, require_column
 from unskew.engines.spark.frame import Log
 from unskew.errors import UnknownNameError, UsageError
-from unskew.factorization.parameters import rows_or_zero
+from unskew.estimators.point import find_estimator
+from unskew.estimators.sums import Scope, Sums, SumSpec
+from unskew.estimators.transforms import Clip
+from unskew.metrics.metric import Metric, MetricInput, find_metric
+from unskew.settings import WholeNumber
 from unskew.types import Vector
 
-SUMS = ("n", "weight", "loss", "weighted_loss")
-LOSSES: Mapping[str, Callable[[Vector], Vector]] = {"mse": np.square, "mae": np.abs}
-ESTIMATORS: Mapping[str, Callable[[Vector, int], float]] = {
-    "ips": lambda sums, n_cells: sums[3] / n_cells,
-    "snips": lambda sums, _: sums[3] / sums[1],
-    "naive": lambda sums, _: sums[2] / sums[0],
-}
-"""Of :data:`SUMS`."""
+METRICS = ("mse", "mae")
+"""Metrics whose delta depends on the rating and the prediction of one cell only."""
+ESTIMATORS = ("ips", "snips", "naive")
+"""Estimators whose sums are over independent cells."""
+PARTIAL_SUMS = "n_cells long, total array<double>, moment array<double>"
+AddBatches: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SparkPart:
+class SparkTraining:
     """Ratings to fit to, with columns ``user``, ``item``, ``rating`` and ``propensity``."""
 
     engine: SparkEngine
@@ -40,128 +46,191 @@ class SparkPart:
     is_weighted: bool
     n_ratings: int
     user_name: str = "user"
-    """What the caller calls the column of users."""
+    """The name of the column of users in the caller's frame."""
 
-    def fit(self, model: Any, *, clip: float | None = None, warm_start: Any = None) -> Any:
-        """``model`` fitted to them, no weight above ``clip``."""
+    def fit(
+        self,
+        model: Any,
+        /,
+        *,
+        weight_transform: WeightTransform | None = None,
+        initial_factors: Any = None,
+    ) -> Any:
+        """Fit ``model`` and return it.
+
+        The weight transform is applied to the column of propensities, since a model on Spark has
+        no other weights.
+        """
         if "engine" not in inspect.signature(model.fit).parameters:
             raise UsageError(
-                f"{type(model).__name__} is not fitted on Spark; MatrixFactorization is. Leave engine=... out."
+                f"{type(model).__name__} cannot be fitted on Spark.",
+                parameter="engine",
+                remedy="Use MatrixFactorization, or drop `engine`.",
             )
-        frame = self.frame
-        if clip is not None and self.is_weighted:
-            frame = frame.withColumn("propensity", F.greatest("propensity", F.lit(1 / clip)))
-        fitted = model.fit(
-            frame,
+        transform = weight_transform or model.weight_transform
+        fitted = model.set_params(weight_transform=None).fit(
+            self._clip_weights(transform),
             "propensity" if self.is_weighted else None,
-            warm_start=warm_start,
+            initial_factors=initial_factors,
             engine=self.engine,
         )
-        fitted.user_factors_frame = fitted.user_factors_frame.withColumnRenamed(
-            "user", self.user_name
-        )
+        fitted.set_params(weight_transform=transform)
+        users = fitted.user_factors_frame
+        fitted.user_factors_frame = users.withColumnRenamed("user", self.user_name)
         return fitted
+
+    def _clip_weights(self, transform: WeightTransform | None) -> DataFrame:
+        if transform is None or not self.is_weighted:
+            return self.frame
+        if not isinstance(transform, Clip):
+            raise UsageError(
+                f"the weight transform {transform!r} is not available on Spark.",
+                parameter="weight_transform",
+                value=transform,
+                remedy="Use Clip.",
+            )
+        least = F.lit(1 / transform.max_weight)
+        return self.frame.withColumn("propensity", F.greatest("propensity", least))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SparkFold:
-    """One split: what is fitted to, and what is judged on."""
+    """Ratings to fit to, and other ratings to score on."""
 
-    training: SparkPart
+    training: SparkTraining
     validation: DataFrame
-    n_cells: int
+    universe: Universe
 
-    def fit(self, model: Any, *, clip: float | None = None, warm_start: Any = None) -> Any:
-        """``model`` fitted to the training part."""
-        return self.training.fit(model, clip=clip, warm_start=warm_start)
-
-    def score(self, fitted: Any, *, metric: str, estimator: str) -> float:
-        """The risk over all cells that the other part promises."""
-        users, add = fitted.user_factors_frame, _adder(fitted, LOSSES[metric])
+    def score(self, fitted: Any, /, *, metric: str, estimator: str) -> float:
+        """The risk over all cells, estimated from the validation ratings."""
+        chosen = find_estimator(estimator)
+        spec = chosen.sums_needed(is_ratio=False, is_mean_of_users=False, cluster=None)
+        users = fitted.user_factors_frame
         cells = self.validation.join(users, "user", "left")
         try:
-            rows = cells.mapInArrow(add, ", ".join(f"{name} double" for name in SUMS)).collect()
+            rows = cells.mapInArrow(
+                _sum_batches(fitted, find_metric(metric), spec), PARTIAL_SUMS
+            ).collect()
         finally:
             users.unpersist()
-        sums = np.array(rows, dtype=np.float64).reshape(-1, len(SUMS)).sum(axis=0)
-        if not sums[0]:
+        n_observed = sum(row["n_cells"] for row in rows)
+        if n_observed == 0:
             raise UsageError(
-                "a fold has no ratings to judge on. Take fewer folds, or another random_state."
+                "a fold has no ratings to score on.",
+                parameter="n_folds",
+                remedy="Use fewer folds, or another `random_state`.",
             )
-        return float(ESTIMATORS[estimator](sums, self.n_cells))
+        sums = reduce(add, (_read_sums(row) for row in rows if row["n_cells"]))
+        return float(chosen.from_sums(spec, sums, Scope(n_observed, self.universe)).value[0])
 
 
-def _adder(
-    fitted: Any, loss: Callable[[Vector], Vector]
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Sums over cells that have been joined with their users' factors; who is unknown has none."""
-    found, items, fallback, threshold = (
-        fitted.parameters_,
-        fitted.items_,
-        fitted.fallback_,
-        fitted.threshold,
-    )
+def _sum_batches(fitted: Any, metric: Metric, spec: SumSpec) -> AddBatches:
+    """A function that turns the cells of a partition into their sums.
 
-    def add(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        sums = np.zeros(len(SUMS))
+    The cells are joined with the factors of their users; an unknown user has none.
+    """
+    factors, items, fallback = fitted.factors_, fitted.items_, fitted.fallback_
+    threshold = fitted.relevance_threshold
+
+    def predict(batch: pa.RecordBatch) -> Vector:
+        item = find_codes(as_ids(batch["item"].to_numpy(zero_copy_only=False)), items)
+        is_known = ~batch["factors"].is_null().to_numpy(zero_copy_only=False)
+        user_factors = np.zeros((len(item), factors.n_factors))
+        known_rows = batch["factors"].flatten().to_numpy()
+        user_factors[is_known] = known_rows.reshape(int(is_known.sum()), factors.n_factors)
+        of_cells = replace(
+            factors,
+            user_factors=user_factors,
+            user_offset=batch["offset"].fill_null(0.0).to_numpy(),
+        )
+        row = np.where(is_known, np.arange(len(item)), -1)
+        predictions: Vector = of_cells.predict(row, item, fallback=fallback)
+        return predictions
+
+    def add_up(batch: pa.RecordBatch) -> Sums:
+        rating = batch["rating"].to_numpy()
+        if threshold is not None:
+            rating = (rating >= threshold).astype(np.float64)
+        item = np.zeros(rating.size, np.int32)  # METRICS do not read it
+        delta = metric(MetricInput(rating, item, rating, prediction=predict(batch))).value
+        propensities = Propensities(batch["propensity"].to_numpy())
+        weight = propensities.inverse if spec.is_weighted else np.ones(rating.size)
+        return Sums.of(delta, propensities, weight=weight)
+
+    def sum_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        n_cells, sums = 0, Sums(np.zeros(2), np.zeros((2, 2)))
         for batch in batches:
-            item = find_codes(as_ids(batch["item"].to_numpy(zero_copy_only=False)), items)
-            is_known = ~batch["factors"].is_null().to_numpy(zero_copy_only=False)
-            factors = np.zeros((len(item), found.item_factors.shape[1]))
-            factors[is_known] = (
-                batch["factors"].flatten().to_numpy().reshape(int(is_known.sum()), factors.shape[1])
-            )
-            offset = batch["offset"].fill_null(0.0).to_numpy() + rows_or_zero(
-                found.item_offset, item
-            )
-            product = np.einsum("kd,kd->k", factors, rows_or_zero(found.item_factors, item))
-            prediction = offset + np.where(
-                is_known & (item >= 0), product + found.constant, fallback
-            )
-            rating = batch["rating"].to_numpy()
-            target = rating if threshold is None else (rating >= threshold).astype(np.float64)
-            losses, weight = loss(target - prediction), 1 / batch["propensity"].to_numpy()
-            sums += len(item), weight.sum(), losses.sum(), weight @ losses
-        yield pa.record_batch({name: [value] for name, value in zip(SUMS, sums, strict=True)})
+            n_cells += batch.num_rows
+            sums += add_up(batch)
+        yield pa.record_batch(
+            {
+                "n_cells": pa.array([n_cells], pa.int64()),
+                "total": [sums.total.tolist()],
+                "moment": [sums.moment.ravel().tolist()],
+            }
+        )
 
-    return add
+    return sum_partition
 
 
-def check_judge(metric: str, estimator: str) -> None:
-    """Refuse a metric or an estimator that is not known here."""
-    for kind, name, known in (
-        ("metric on Spark", metric, LOSSES),
-        ("estimator on Spark", estimator, ESTIMATORS),
-    ):
-        if name not in known:
-            raise UnknownNameError(kind, name, known)
+def _read_sums(row: Any) -> Sums:
+    return Sums(np.array(row["total"]), np.array(row["moment"]).reshape(2, 2))
+
+
+def check_criterion(metric: str, estimator: str) -> None:
+    """Raise an error if folds cannot be scored by this metric and this estimator on Spark."""
+    if metric not in METRICS:
+        raise UnknownNameError("metric on Spark", metric, METRICS)
+    if estimator not in ESTIMATORS:
+        raise UnknownNameError("estimator on Spark", estimator, ESTIMATORS)
 
 
 def split(
-    engine: SparkEngine, frame: Any, propensity: str | None, *, n_folds: int, random_state: int
-) -> tuple[SparkPart, list[SparkFold]]:
-    """All of the log, and its folds: cells are drawn by the hash of their ids, so that a part read again is the same."""
+    engine: SparkEngine,
+    frame: Any,
+    propensity: str | None,
+    *,
+    n_folds: int,
+    random_state: int | np.random.Generator | None,
+) -> tuple[SparkTraining, list[SparkFold]]:
+    """The whole log, and its folds.
+
+    The hash of a cell's ids decides its fold, so a partition that is computed again is the same.
+    """
     require_column(propensity)
-    k = whole_number("n_folds", n_folds, least=2)
+    WholeNumber(least=2)("n_folds", n_folds)
     log = Log.of(frame_of(engine, frame), engine.names, propensity=propensity, threshold=None)
-    counted = log.count()
+    counts = log.count()
     n_users = log.frame.select("user").distinct().count()
-    if engine.collect_users and n_users + counted.n_ratings > MOST_COLLECTED:
+    if engine.collect_users and n_users + counts.n_ratings > MOST_COLLECTED:
         raise UsageError(
-            f"{n_users:,} users and {counted.n_ratings:,} ratings are too many for the driver. "
-            "Pass engine=SparkEngine(collect_users=False)."
+            f"{n_users:,} users and {counts.n_ratings:,} ratings are too many for the driver.",
+            parameter="engine",
+            remedy="Pass `engine=SparkEngine(collect_users=False)`.",
         )
-    universe = engine.universe or (n_users, len(counted.items))
-    within = replace(engine, user="user", item="item", rating="rating", universe=universe)
-    n_cells, is_weighted = universe[0] * universe[1], propensity is not None
-    chance = F.col("propensity") if is_weighted else F.lit(counted.n_ratings / n_cells)
-    drawn = F.pmod(F.xxhash64("user", "item", F.lit(int(random_state))), F.lit(k))
+    universe = Universe(*(engine.universe or (n_users, len(counts.items))))
+    renamed = replace(
+        engine,
+        user="user",
+        item="item",
+        rating="rating",
+        universe=(universe.n_users, universe.n_items),
+    )
+    is_weighted = propensity is not None
+    observed = F.col("propensity") if is_weighted else F.lit(counts.n_ratings / universe.n_cells)
+    if not isinstance(random_state, int):
+        random_state = int(np.random.default_rng(random_state).integers(2**31))
+    fold_of_cell = F.pmod(F.xxhash64("user", "item", F.lit(random_state)), F.lit(n_folds))
     folds = []
-    for fold in range(k):
-        kept = log.frame.where(drawn != fold).withColumn(
-            "propensity", F.col("propensity") * ((k - 1) / k)
+    for fold in range(n_folds):
+        kept = log.frame.where(fold_of_cell != fold).withColumn(
+            "propensity", F.col("propensity") * ((n_folds - 1) / n_folds)
         )
-        held = log.frame.where(drawn == fold).withColumn("propensity", chance / k)
-        part = SparkPart(replace(within, collect_users=False), kept, is_weighted, counted.n_ratings)
-        folds.append(SparkFold(part, held, n_cells))
-    return SparkPart(within, log.frame, is_weighted, counted.n_ratings, log.user_name), folds
+        held_out = log.frame.where(fold_of_cell == fold).withColumn(
+            "propensity", observed / n_folds
+        )
+        on_executors = replace(renamed, collect_users=False)
+        training = SparkTraining(on_executors, kept, is_weighted, counts.n_ratings)
+        folds.append(SparkFold(training, held_out, universe))
+    whole = SparkTraining(renamed, log.frame, is_weighted, counts.n_ratings, log.user_name)
+    return whole, folds

@@ -1,0 +1,121 @@
+"""Parameters whose values are declared in registries, for help texts and shell completion.
+
+A registry is read only when its names are shown: importing this module loads none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+
+@dataclass(frozen=True)
+class DeclaredName(click.ParamType[Any]):
+    """A name from a registry. The library checks it, and suggests a similar name."""
+
+    title: str
+    """Heading of the names in the help text."""
+    list_names: Callable[[], Mapping[str, str]]
+    """Returns a one-line summary for each name."""
+    is_listed: bool = True
+    """Whether the help text lists the names."""
+    name = "name"
+
+    def shell_complete(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        param: click.Parameter,  # noqa: ARG002
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        return [
+            CompletionItem(name, help=summary)
+            for form, summary in self.list_names().items()
+            for name in _expand_form(form)
+            if name.startswith(incomplete)
+        ]
+
+
+def _expand_form(form: str) -> list[str]:
+    """Examples of the names that a form stands for.
+
+    >>> _expand_form("mse"), _expand_form("cg@k"), _expand_form("dcg[@k]")
+    (['mse'], ['cg@10'], ['dcg', 'dcg@10'])
+    """
+    stem, is_optional, _ = form.partition("[")
+    return [stem, f"{stem}@10"] if is_optional else [form.replace("@k", "@10")]
+
+
+def list_metrics() -> dict[str, str]:
+    """Metrics of ratings first, those for random tests last. ``dcg[@k]``: ``dcg`` or ``dcg@k``."""
+    from unskew.metrics import METRICS
+    from unskew.metrics.metric import compares_logged_cells
+
+    suffixes = {"never": "", "optional": "[@k]", "always": "@k"}
+    return {
+        f"{each.name}{suffixes[each.traits.get('top', 'never')]}": each.summary
+        for each in sorted(
+            METRICS.values(),
+            key=lambda each: (compares_logged_cells(each.target), each.target.ranks),
+        )
+    }
+
+
+def list_estimators() -> dict[str, str]:
+    """Estimators that need nothing but a log, predictions and propensities."""
+    from unskew.estimators import ESTIMATORS
+
+    return {
+        name: declaration.summary
+        for name, declaration in ESTIMATORS.items()
+        if not declaration.target.imputes
+    }
+
+
+def list_learners() -> dict[str, str]:
+    from unskew.models import PRESETS, RECOMMENDERS
+
+    return {
+        name: declaration.summary
+        for registry in (RECOMMENDERS, PRESETS)
+        for name, declaration in registry.items()
+        if not declaration.traits.get("needs_all_propensities")
+    }
+
+
+def list_propensity_models() -> dict[str, str]:
+    from unskew.workflows.propensities import list_named_models
+
+    return list_named_models()
+
+
+def list_quick_propensity_models() -> dict[str, str]:
+    """Models that need no features, so that other commands can fit them on the way."""
+    from unskew.workflows.propensities import list_named_models
+
+    return list_named_models(with_features=False)
+
+
+def list_datasets() -> dict[str, str]:
+    from unskew.datasets import DATASETS
+
+    return {name: declaration.summary for name, declaration in DATASETS.items()}
+
+
+def list_experiments() -> dict[str, str]:
+    from unskew.paper import EXPERIMENTS
+
+    declarations = sorted(EXPERIMENTS.values(), key=lambda each: each.traits["order"])
+    return {each.name: each.summary for each in declarations} | {"all": "All of them."}
+
+
+METRIC = DeclaredName("Metrics", list_metrics)
+ESTIMATOR = DeclaredName("Estimators", list_estimators)
+LEARNER = DeclaredName("Learners", list_learners)
+PROPENSITY_MODEL = DeclaredName("Propensity models", list_propensity_models)
+QUICK_MODEL = DeclaredName("Propensity models", list_quick_propensity_models)
+DATASET = DeclaredName("Data sets", list_datasets)
+EXPERIMENT = DeclaredName("Experiments", list_experiments)

@@ -1,0 +1,141 @@
+"""What weighting by 1/P does: how unequal the weights are, and how well covariates balance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unskew.data.ratings import Ratings
+from unskew.errors import PropensityWarning
+from unskew.estimators.weight_summary import WeightSummary
+from unskew.propensity.covariates import CovariateProfiles
+from unskew.types import IntVector, Vector
+
+QUANTILES = (0.0, 0.5, 0.9, 0.99, 1.0)
+CURVE_POINTS = 200
+TOLERATED_MEAN, MAX_MEAN, MAX_WORST = 0.05, 0.10, 0.25
+"""Standardised differences after weighting. A mean above MAX_MEAN or a single one above MAX_WORST
+causes a warning; a mean up to TOLERATED_MEAN may be larger than before weighting."""
+ROUNDING = 1e-12
+
+
+class WeightQuantiles(NamedTuple):
+    """The :data:`QUANTILES` of the weights."""
+
+    smallest: float
+    median: float
+    q90: float
+    q99: float
+    largest: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WeightDistribution:
+    """The weights 1/P of the logged cells."""
+
+    summary: WeightSummary
+    quantiles: WeightQuantiles
+    largest_share: float
+    """Share of the sum of weights that belongs to the heaviest cell."""
+    row_share: Vector = field(repr=False)
+    """Shares of rows, heaviest first, at which ``weight_share`` is listed."""
+    weight_share: Vector = field(repr=False)
+    """The share of the sum of weights that belongs to these rows."""
+
+    @classmethod
+    def of(cls, weight: Vector, *, n_cells: int | None) -> WeightDistribution:
+        """Quantiles, and the curve of cumulative shares at about 200 points."""
+        quantiles = WeightQuantiles(*np.quantile(weight, QUANTILES).tolist())
+        cumulative = np.cumsum(np.sort(weight)[::-1])
+        n_rows = np.unique(np.geomspace(1, weight.size, CURVE_POINTS).round().astype(np.int64))
+        return cls(
+            WeightSummary.of(weight, n_cells=n_cells),
+            quantiles,
+            quantiles.largest / float(cumulative[-1]),
+            n_rows / weight.size,
+            cumulative[n_rows - 1] / cumulative[-1],
+        )
+
+    def warnings(self) -> Iterator[PropensityWarning]:
+        """One warning for each sign that the weights are too uneven."""
+        return self.summary.warnings()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CovariateBalance:
+    """Standardised mean differences between the log and all cells, by covariate."""
+
+    names: tuple[str, ...] = field(repr=False)
+    before: Vector = field(repr=False)
+    """(mean over the log - mean over all cells) / standard deviation over all cells."""
+    after: Vector = field(repr=False)
+    """The same with the log weighted by 1/P."""
+
+    @classmethod
+    def of(cls, log: Ratings, covariates: Sequence[CovariateProfiles], weight: Vector) -> CovariateBalance:
+        """Compare the covariates of users and of items."""
+        codes = {"user": log.user, "item": log.item}
+        before, after = (
+            np.concatenate(
+                [standardized_differences(part, codes[part.kind], weights) for part in covariates]
+            )
+            for weights in (np.ones(len(log)), weight)
+        )
+        return cls(tuple(name for part in covariates for name in part.names), before, after)
+
+    def to_columns(self) -> dict[str, list[Any]]:
+        """One row per covariate."""
+        before, after = self.before.tolist(), self.after.tolist()
+        return {"covariate": list(self.names), "before": before, "after": after}
+
+    @property
+    def asam_before(self) -> float:
+        """Average standardised absolute mean difference of the unweighted log."""
+        return float(np.abs(self.before).mean())
+
+    @property
+    def asam(self) -> float:
+        """Average standardised absolute mean difference after weighting."""
+        return float(np.abs(self.after).mean())
+
+    @property
+    def worst_covariate(self) -> str:
+        """The covariate with the largest absolute difference after weighting."""
+        return self.names[int(np.abs(self.after).argmax())]
+
+    @property
+    def worst_difference(self) -> float:
+        """The signed difference of the worst covariate after weighting."""
+        return float(self.after[int(np.abs(self.after).argmax())])
+
+    def warnings(self) -> Iterator[PropensityWarning]:
+        """One warning if the covariates are not balanced."""
+        got_worse = self.asam > max(self.asam_before, TOLERATED_MEAN)
+        if abs(self.worst_difference) > MAX_WORST or self.asam > MAX_MEAN or got_worse:
+            yield PropensityWarning(
+                "after weighting, the mean covariates of the log differ from those of all cells "
+                f"by {self.asam:.3f} standard deviations on average "
+                f"(before: {self.asam_before:.3f}), and {self.worst_covariate!r} by "
+                f"{self.worst_difference:+.3f}.",
+                remedy="Use a propensity model that includes this covariate.",
+            )
+
+
+def standardized_differences(covariates: CovariateProfiles, code: IntVector, weight: Vector) -> Vector:
+    """(sum w x / sum w - mean of x) / sd of x, for each covariate x.
+
+    The sums are over logged cells, ``code`` being their users or items. Mean and standard
+    deviation are over all cells, and equal those over users (items), since every user (item) has
+    the same number of cells.
+    """
+    profile, n_profiles = covariates.profile, covariates.n_profiles
+    logged_weight = np.bincount(profile[code], weights=weight, minlength=n_profiles)
+    share_of_all = np.bincount(profile, minlength=n_profiles) / profile.size
+    mean = share_of_all @ covariates.values
+    deviation = np.sqrt(share_of_all @ np.square(covariates.values - mean))
+    logged_mean = logged_weight @ covariates.values / logged_weight.sum()
+    difference: Vector = (logged_mean - mean) / deviation
+    return np.where(np.abs(difference) > ROUNDING, difference, 0.0)

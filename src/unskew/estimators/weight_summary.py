@@ -1,0 +1,78 @@
+"""How uneven the weights are, and whether they fit the universe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from unskew.errors import PropensityWarning
+from unskew.types import Vector
+
+MIN_SAMPLE_SHARE = 0.05
+MAX_MASS_ERROR = 0.20
+MAX_TOP_SHARE = 0.50
+TOP_ROWS = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class WeightSummary:
+    """Numbers that show how far weights w = 1/P can be trusted."""
+
+    n_observed: int
+    effective_sample_size: float
+    """Kish: (sum w)^2 / sum w^2."""
+    mass: float
+    """Sum of w. With right propensities its expectation is U * I."""
+    top_share: float | None
+    """Share of the sum of w in the 1 % of rows with the largest w; None if not computed."""
+    n_cells: int | None = None
+
+    @classmethod
+    def of(cls, weight: Vector, *, n_cells: int | None = None) -> WeightSummary:
+        """The summary of an array of weights that are not all zero."""
+        mass = float(weight.sum())
+        n_top = max(1, round(TOP_ROWS * weight.size))
+        top = float(np.partition(weight, weight.size - n_top)[-n_top:].sum())
+        largest = float(weight.max())
+        effective = (mass / largest) ** 2 / float(np.square(weight / largest).sum())
+        return cls(weight.size, effective, mass, top / mass, n_cells)
+
+    @property
+    def sample_share(self) -> float:
+        """Effective sample size divided by the number of rows: 1 if all weights are equal."""
+        return self.effective_sample_size / self.n_observed
+
+    @property
+    def mass_ratio(self) -> float | None:
+        """Sum of w divided by U * I: 1 in expectation; None if U * I is unknown."""
+        return None if self.n_cells is None else self.mass / self.n_cells
+
+    def warnings(self) -> Iterator[PropensityWarning]:
+        """One warning for each sign that the data can hardly answer."""
+        if self.sample_share < MIN_SAMPLE_SHARE:
+            yield PropensityWarning(
+                f"the effective sample size is {self.effective_sample_size:,.0f} of "
+                f"{self.n_observed:,} rows ({self.sample_share:.1%}): "
+                "a few large weights decide the estimate.",
+                remedy="Clip them with `weight_transform=Clip(...)`, or find out what the rows "
+                "with the smallest propensities have in common.",
+            )
+        if self.mass_ratio is not None and abs(self.mass_ratio - 1) > MAX_MASS_ERROR:
+            yield PropensityWarning(
+                f"the inverse propensities add up to {self.mass:,.0f}, but there are "
+                f"{self.n_cells:,} cells ({self.mass_ratio - 1:+.0%}): "
+                "the propensities or the universe are wrong.",
+                remedy="Check both; the estimator 'snips' corrects a constant factor.",
+            )
+        is_long = self.n_observed >= 1 / TOP_ROWS
+        if is_long and self.top_share is not None and self.top_share > MAX_TOP_SHARE:
+            yield PropensityWarning(
+                f"the {TOP_ROWS:.0%} of rows with the largest weights hold {self.top_share:.0%} "
+                "of all weight: the estimate is an average over very few cells.",
+                remedy="Clip the weights with `weight_transform=Clip(...)`.",
+            )
+
+    def warning_texts(self) -> list[str]:
+        return [str(warning) for warning in self.warnings()]

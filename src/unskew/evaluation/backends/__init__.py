@@ -1,0 +1,1 @@
+"""Where the sums of an evaluation are computed, besides NumPy arrays."""

@@ -1,0 +1,411 @@
+"""A log in a data frame: the columns to read, the rows that cannot be used, and the weights."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn, TypeAlias
+
+from unskew.data.columns import DEFAULTS, find_column
+from unskew.data.ids import format_id
+from unskew.data.propensities import SMALLEST
+from unskew.data.weights import WeightTransform
+from unskew.errors import (
+    BadPredictionError,
+    BadPropensityError,
+    BadRatingError,
+    ColumnError,
+    DataError,
+    DuplicateCellError,
+    EmptyLogError,
+    UnskewWarning,
+    UsageError,
+)
+from unskew.evaluation.backends.narwhals.columns import (
+    FrameColumn,
+    as_column,
+    choose,
+    column,
+    constant,
+)
+from unskew.evaluation.backends.narwhals.sums import KEPT, UNCERTAINTY, WEIGHT, SumTerms
+from unskew.evaluation.backends.narwhals.table import GROUP, FrameSource, FrameTable, Totals
+
+OnBad: TypeAlias = Literal["raise", "drop"]
+OBSERVED, INVERSE, TRANSFORMED = "observed", "inverse", "transformed"
+"""Columns of the table: whether a row has a rating, usable or not; 1/P; the transformed 1/P."""
+N_OBSERVED, SQUARED_WEIGHT, N_TRANSFORMED, N_BAD_WEIGHTS = (
+    "n_observed",
+    "squared_weight",
+    "n_transformed",
+    "n_bad_weights",
+)
+"""Totals of the query."""
+DROP = "Drop such rows with `on_bad='drop'`"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRoles:
+    """The caller's names of the columns to read, by role."""
+
+    rating: str
+    models: tuple[str, ...]
+    """Names of the models: those of their prediction columns, even if these are not read."""
+    predictions: tuple[str, ...]
+    positions: tuple[str, ...]
+    propensity: str | None
+    ids: Mapping[str, str]
+    """The columns of ``user`` and ``item`` that exist."""
+    group: str | None
+
+    @classmethod
+    def find(
+        cls,
+        columns: Sequence[str],
+        names: Mapping[str, str | None],
+        prediction: str | Sequence[str] | None,
+        position: str | Sequence[str] | None,
+        *,
+        reads_predictions: bool,
+        reads_positions: bool,
+        reads_propensity: bool,
+        ids: Sequence[str],
+    ) -> ColumnRoles:
+        """The columns that the caller names, or that have a common name of their role.
+
+        ``names`` are those of user, item, rating, propensity and group; ``ids`` are the ids that
+        are needed.
+        """
+        if reads_predictions:
+            models = _find_columns("prediction", prediction, columns)
+        elif prediction is None or isinstance(prediction, str):
+            models = (prediction or DEFAULTS["prediction"],)
+        else:
+            models = tuple(prediction)
+        positions = _find_columns("position", position, columns) if reads_positions else ()
+        if positions and len(positions) != len(models):
+            raise UsageError(
+                f"there are {len(models)} models, {', '.join(map(repr, models))}, but "
+                f"{len(positions)} columns of positions.",
+                parameter="position",
+                value=position,
+                remedy="Pass `position=[...]` with one column for each model, in the same order.",
+            )
+        group = names["by"]
+        if group is not None and group not in columns:
+            raise ColumnError(
+                f"there is no column {group!r}; the columns are {', '.join(map(repr, columns))}.",
+                parameter="by",
+                value=group,
+            )
+        propensity = None
+        if reads_propensity or names["propensity"] is not None:
+            propensity = find_column("propensity", names["propensity"], columns)
+        return cls(
+            rating=find_column("rating", names["rating"], columns),
+            models=models,
+            predictions=models if reads_predictions else (),
+            positions=positions,
+            propensity=propensity,
+            ids=_find_ids({role: names[role] for role in ("user", "item")}, ids, columns),
+            group=group,
+        )
+
+    def sources(self) -> dict[str, str]:
+        """The caller's name of each column, by our name."""
+        names = {"rating": self.rating, **self.ids}
+        names |= {prediction_column(model): name for model, name in enumerate(self.predictions)}
+        names |= {position_column(model): name for model, name in enumerate(self.positions)}
+        if self.propensity is not None:
+            names["propensity"] = self.propensity
+        return names if self.group is None else names | {GROUP: self.group}
+
+    def numbers(self) -> dict[str, type[DataError]]:
+        """Our names of columns that must have numbers, and the error to raise otherwise."""
+        errors: dict[str, type[DataError]] = {"rating": BadRatingError}
+        for model in range(len(self.predictions)):
+            errors[prediction_column(model)] = BadPredictionError
+        for model in range(len(self.positions)):
+            errors[position_column(model)] = BadPredictionError
+        return errors if self.propensity is None else errors | {"propensity": BadPropensityError}
+
+
+def prediction_column(model: int) -> str:
+    """Our name of a model's column of predictions."""
+    return f"prediction_{model}"
+
+
+def position_column(model: int) -> str:
+    """Our name of a model's column of positions."""
+    return f"position_{model}"
+
+
+def _find_columns(
+    role: str, names: str | Sequence[str] | None, columns: Sequence[str]
+) -> tuple[str, ...]:
+    if names is None or isinstance(names, str):
+        return (find_column(role, names, columns),)
+    if not isinstance(names, Sequence) or not names:
+        raise UsageError(
+            f"`{role}` must be the name of a column, or a list of names; got {names!r}.",
+            parameter=role,
+            value=names,
+        )
+    if len(set(names)) < len(names):
+        raise UsageError(
+            f"`{role}={list(names)!r}` names a column twice.", parameter=role, value=names
+        )
+    return tuple(find_column(role, name, columns) for name in names)
+
+
+def _find_ids(
+    names: Mapping[str, str | None], needed: Sequence[str], columns: Sequence[str]
+) -> dict[str, str]:
+    """Columns of users and items: those that are needed or named, and others if they exist."""
+    ids = {}
+    for role, name in names.items():
+        try:
+            ids[role] = find_column(role, name, columns)
+        except ColumnError:
+            if name is not None or role in needed:
+                raise
+    return ids
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowProblem:
+    """A reason why a row cannot be used."""
+
+    name: str
+    condition: FrameColumn
+    """True in rows that have the problem."""
+    column: str
+    """Our name of the column with the bad value."""
+    error: type[DataError]
+    description: str
+    remedy: str
+
+
+def row_problems(
+    table: FrameTable, roles: ColumnRoles, *, ids: Sequence[str], is_complete: bool
+) -> Iterator[RowProblem]:
+    """All problems that a row can have; ``ids`` are the ids that the evaluation reads."""
+    observed = column(OBSERVED)
+    for role in ids:
+        yield RowProblem(
+            f"no_{role}",
+            table.is_missing(role),
+            role,
+            BadRatingError,
+            f"{role} ids are missing",
+            f"{DROP}, or fill in the ids.",
+        )
+    yield RowProblem(
+        "no_rating",
+        observed & ~column("rating").is_finite,
+        "rating",
+        BadRatingError,
+        "ratings are missing or not finite",
+        f"{DROP}: a cell without a rating is an unobserved cell.",
+    )
+    if roles.propensity is not None:
+        yield from _propensity_problems()
+    for model in range(len(roles.predictions)):
+        is_bad = ~column(prediction_column(model)).is_finite
+        yield RowProblem(
+            f"no_{prediction_column(model)}",
+            is_bad if is_complete else observed & is_bad,
+            prediction_column(model),
+            BadPredictionError,
+            f"predictions of {roles.models[model]!r} are missing or not finite",
+            f"{DROP}, or predict them.",
+        )
+    for model in range(len(roles.positions)):
+        yield RowProblem(
+            f"no_{position_column(model)}",
+            observed & ~_is_position(column(position_column(model))),
+            position_column(model),
+            BadPredictionError,
+            f"positions of {roles.models[model]!r} are not whole numbers from 1 on",
+            "Position 1 is the user's best item among all items.",
+        )
+
+
+def _propensity_problems() -> Iterator[RowProblem]:
+    observed, propensity = column(OBSERVED), column("propensity")
+    is_number = observed & propensity.is_finite
+    for name, condition, description, remedy in (
+        (
+            "no_propensity",
+            observed & ~propensity.is_finite,
+            "are missing or not finite",
+            f"{DROP}, or predict them.",
+        ),
+        (
+            "large_propensity",
+            is_number & (propensity > 1.0),
+            "are above 1",
+            "Divide percentages by 100; pass 1/w for inverse weights w.",
+        ),
+        (
+            "small_propensity",
+            is_number & (propensity < SMALLEST),
+            f"are 0, negative or too small to invert (below {SMALLEST:g})",
+            f"{DROP}, and use propensities that are the probabilities of being observed.",
+        ),
+    ):
+        yield RowProblem(
+            name,
+            condition,
+            "propensity",
+            BadPropensityError,
+            f"propensities {description}",
+            remedy,
+        )
+
+
+def _is_position(value: FrameColumn) -> FrameColumn:
+    number = choose(value.is_finite, value, 0.5)
+    is_position: FrameColumn = (number >= 1.0) & (number < 2.0**31) & (number % 1.0 == 0.0)
+    return is_position
+
+
+class FrameLog:
+    """A table of ratings whose unusable rows have weight 0 and harmless numbers.
+
+    Unusable values are replaced before any formula reads them, because engines differ in how they
+    treat NaN, division by zero and logarithms of zero.
+    """
+
+    def __init__(
+        self, source: FrameSource, roles: ColumnRoles, *, ids: Sequence[str], is_complete: bool
+    ) -> None:
+        self.roles = roles
+        self.is_complete = is_complete
+        self.table = source.select(roles.sources(), numbers=roles.numbers())
+        has_rating = ~self.table.is_missing("rating") if is_complete else constant(1.0) > 0.0
+        self.table.store({OBSERVED: has_rating})
+        self.problems = list(row_problems(self.table, roles, ids=ids, is_complete=is_complete))
+        self.table.store({problem.name: problem.condition for problem in self.problems})
+        is_kept = column(OBSERVED)
+        for problem in self.problems:
+            is_kept = is_kept & ~column(problem.name)
+        self.table.store({KEPT: choose(is_kept, 1.0, 0.0)})
+        self._with_problems = self.table.copy()
+        self.table.store(self._harmless_numbers())
+
+    @property
+    def has_groups(self) -> bool:
+        return self.roles.group is not None
+
+    def _harmless_numbers(self) -> dict[str, FrameColumn]:
+        """The columns of numbers, with harmless ones in rows that are not used."""
+        is_kept = column(KEPT) > 0.0
+        columns = {"rating": choose(is_kept, column("rating"), 0.0)}
+        for model in range(len(self.roles.predictions)):
+            name = prediction_column(model)
+            is_usable = ~column(f"no_{name}") if self.is_complete else is_kept
+            columns[name] = choose(is_usable, column(name), 0.0)
+        for model in range(len(self.roles.positions)):
+            name = position_column(model)
+            columns[name] = choose(is_kept, column(name), 1.0)
+        if self.roles.propensity is not None:
+            columns["propensity"] = choose(is_kept, column("propensity"), 1.0)
+        return columns
+
+    def kept_rows(self) -> FrameTable:
+        """The rows that are used."""
+        return self.table.filter(column(KEPT) > 0.0)
+
+    def store_weights(
+        self, weight_transform: WeightTransform | None, terms: SumTerms, *, is_weighted: bool
+    ) -> None:
+        """Store h and 1 - P, and add up what the summary of the weights needs."""
+        terms.count(N_OBSERVED, column(OBSERVED))
+        if self.roles.propensity is None:
+            self.table.store({UNCERTAINTY: constant(1.0)})
+            return
+        propensity = column("propensity")
+        self.table.store({UNCERTAINTY: 1.0 - propensity, INVERSE: 1.0 / propensity})
+        if not is_weighted:
+            return
+        weight = column(INVERSE)
+        if weight_transform is not None:
+            weight = as_column(weight_transform(weight.as_vector))
+        self.table.store({TRANSFORMED: weight})
+        self.table.store({WEIGHT: column(KEPT) * column(TRANSFORMED)})
+        terms.add(WEIGHT, column(WEIGHT))
+        terms.add(SQUARED_WEIGHT, column(WEIGHT) * column(WEIGHT))
+        if weight_transform is not None:
+            transformed, is_kept = column(TRANSFORMED), column(KEPT) > 0.0
+            terms.count(N_TRANSFORMED, is_kept & (transformed != column(INVERSE)))
+            terms.count(N_BAD_WEIGHTS, ~(transformed.is_finite & (transformed >= 0.0)))
+
+    def check_rows(self, totals: Totals, on_bad: OnBad) -> None:
+        """Raise an error about unusable rows, or warn that they were dropped.
+
+        One more query counts the rows of each problem, but only if there are any.
+        """
+        n_rows, n_kept = round(totals[N_OBSERVED]), round(totals[KEPT])
+        if n_kept == n_rows > 0:
+            return
+        counts = self._count_problems()
+        if not counts:
+            raise EmptyLogError(
+                "the frame has no ratings.", remedy="Check the filter or the file it comes from."
+            )
+        if on_bad == "raise":
+            self._raise_error(*next(iter(counts.items())), n_rows)
+        summary = ", ".join(f"{n_bad:,} {problem.description}" for problem, n_bad in counts.items())
+        if n_kept == 0:
+            raise EmptyLogError(
+                f"none of {n_rows:,} rows can be used: {summary}.",
+                remedy="Check the columns of the frame.",
+            )
+        warnings.warn(
+            UnskewWarning(
+                f"{n_rows - n_kept:,} of {n_rows:,} rows are dropped: {summary}. The estimates "
+                "are for the log without them."
+            ),
+            stacklevel=3,
+        )
+
+    def _count_problems(self) -> dict[RowProblem, int]:
+        """The number of rows with each problem that occurs."""
+        terms = {
+            f"n_{problem.name}": choose(column(problem.name), 1.0, 0.0) for problem in self.problems
+        }
+        totals = self._with_problems.add_up(terms, {}, by_group=False)[None]
+        counts = {problem: round(totals[f"n_{problem.name}"]) for problem in self.problems}
+        return {problem: n_bad for problem, n_bad in counts.items() if n_bad}
+
+    def _raise_error(self, problem: RowProblem, n_bad: int, n_rows: int) -> NoReturn:
+        row = self._with_problems.filter(column(problem.name)).first_row() or {}
+        value, where = row.get(problem.column), describe_cell(row)
+        example = f"{value} at {where}" if where else f"{value}"
+        raise problem.error(
+            f"{n_bad:,} of {n_rows:,} {problem.description}; one is {example}.",
+            parameter=self.roles.sources()[problem.column],
+            value=value,
+            where=where or None,
+            remedy=problem.remedy,
+        )
+
+    def require_distinct_cells(self) -> None:
+        """Raise an error if two rows have the same user and item."""
+        rows = self.kept_rows()
+        n_duplicates = rows.count_duplicates(["user", "item"])
+        if n_duplicates:
+            where = describe_cell(rows.find_duplicate(["user", "item"]) or {})
+            raise DuplicateCellError(
+                f"{n_duplicates:,} rows repeat the (user, item) of another row; one is {where}.",
+                where=where,
+                remedy="Aggregate them first.",
+            )
+
+
+def describe_cell(row: Mapping[str, Any]) -> str:
+    """``user 'ann', item 7``, as far as the row has ids."""
+    ids = [f"{role} {format_id(row[role])}" for role in ("user", "item") if role in row]
+    return ", ".join(ids)

@@ -1,0 +1,163 @@
+"""The terms of a query that add up to :class:`unskew.estimators.sums.Sums`, and the way back.
+
+Row terms are added up over rows. If users or items are the independent units, unit terms are
+formulas of the sums over the rows of one unit, and are added up over units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+
+import numpy as np
+
+from unskew.estimators.sums import Scope, Sums, SumSpec, Unit
+from unskew.evaluation.backends.narwhals.columns import FrameColumn, choose, column
+from unskew.evaluation.backends.narwhals.table import Totals
+
+ONE = "one"
+"""Stands for the base of a metric that is a mean over all cells."""
+KEPT, WEIGHT, UNCERTAINTY = "kept", "weight", "uncertainty"
+"""Columns of the table: 1 for a row that is used, else 0; the weight h; 1 - P."""
+
+
+class SumTerms:
+    """The terms to add up. A term that several estimates need is added up once."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, FrameColumn] = {KEPT: column(KEPT)}
+        self.units: dict[str, dict[str, FrameColumn]] = {}
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all terms."""
+        return [*self.rows, *(name for terms in self.units.values() for name in terms)]
+
+    def add(self, name: str, term: FrameColumn) -> None:
+        """Add up a column over all rows."""
+        self.rows.setdefault(name, term)
+
+    def count(self, name: str, condition: FrameColumn) -> None:
+        """Count the rows that meet a condition."""
+        self.add(name, choose(condition, 1.0, 0.0))
+
+    def add_unit_term(self, unit: Unit, name: str, term: FrameColumn) -> None:
+        """Add up, over users or items, a formula of the sums over the rows of each."""
+        has_rows = choose(column(KEPT) > 0.0, 1.0, 0.0)
+        self.units.setdefault(unit, {n_units(unit): has_rows}).setdefault(name, term)
+
+    def request(self, spec: SumSpec, deltas: Sequence[str], base: str | None) -> TotalsReader:
+        """Add the terms of the sums, given columns of deltas, one for each model, and of the base.
+
+        Returns the reader that finds the sums in the result of the query.
+        """
+        reader = TotalsReader(spec, (*deltas, base or ONE))
+        weight = column(reader.weight)
+        for name in reader.columns:
+            self.add(reader.row_term(name), _times(weight, name))
+        if spec.unit is None:
+            squared = weight * weight * column(UNCERTAINTY)
+            for first, second in reader.pairs:
+                self.add(reader.row_term(first, second), _times(_times(squared, first), second))
+            return reader
+        terms = {name: reader.unit_value(name) for name in reader.columns}
+        self.add_unit_term(spec.unit, reader.n_with_base, choose(reader.has_base, 1.0, 0.0))
+        for name, term in terms.items():
+            self.add_unit_term(spec.unit, reader.unit_term(name), term)
+        for first, second in reader.pairs:
+            product = terms[first] * terms[second]
+            self.add_unit_term(spec.unit, reader.unit_term(first, second), product)
+        return reader
+
+
+@dataclass(frozen=True, slots=True)
+class TotalsReader:
+    """Reads :class:`Sums` from the totals of a query. It also names the terms of the query."""
+
+    spec: SumSpec
+    columns: tuple[str, ...]
+    """The deltas of the models, then the base."""
+
+    @property
+    def weight(self) -> str:
+        """The column of h."""
+        return WEIGHT if self.spec.is_weighted else KEPT
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Every two columns, and each column with itself."""
+        return list(combinations_with_replacement(self.columns, 2))
+
+    def row_term(self, *columns: str) -> str:
+        """The name of the sum of h x, or of h^2 (1 - P) x x'."""
+        return self.weight if columns == (ONE,) else "__".join([self.weight, *columns])
+
+    def unit_term(self, *columns: str) -> str:
+        """The same for sums over units, which differ by the units that they include."""
+        included = "all"
+        if self.spec.of_ratios or self.spec.is_ratio:
+            included = "ratio" if self.spec.of_ratios else "with_base"
+        prefix = f"{self.spec.unit}_{included}_{self.columns[-1]}"
+        return "__".join([prefix, self.row_term(*columns)])
+
+    @property
+    def n_with_base(self) -> str:
+        """The name of the number of units with a base above 0."""
+        return self.unit_term("number")
+
+    @property
+    def has_base(self) -> FrameColumn:
+        """Whether the base of a unit is above 0."""
+        has_base: FrameColumn = column(self.row_term(self.columns[-1])) > 0.0
+        return has_base
+
+    def unit_value(self, name: str) -> FrameColumn:
+        """What one unit adds: its sum or its ratio; 0 if it needs a base and has none."""
+        total = column(self.row_term(name))
+        if self.spec.of_ratios:
+            base = choose(self.has_base, column(self.row_term(self.columns[-1])), 1.0)
+            return choose(self.has_base, total / base, 0.0)
+        return choose(self.has_base, total, 0.0) if self.spec.is_ratio else total
+
+    def read(self, totals: Totals, scope: Scope) -> Sums:
+        """The sums, from the totals of the query."""
+        unit = self.spec.unit
+        if unit is None:
+            return self._read(self.row_term, totals)
+        n_with_base = round(totals[self.n_with_base])
+        if self.spec.of_ratios:
+            n_left_out = round(totals[n_units(unit)]) - n_with_base
+            return self._read(self.unit_term, totals, n_with_base, n_left_out)
+        n_clusters = n_with_base if self.spec.is_ratio else _count_all(unit, scope)
+        return self._read(self.unit_term, totals, n_clusters)
+
+    def _read(
+        self,
+        term: Callable[..., str],
+        totals: Totals,
+        n_clusters: int | None = None,
+        n_left_out: int = 0,
+    ) -> Sums:
+        size = len(self.columns)
+        moment = np.empty((size, size))
+        for i, j in combinations_with_replacement(range(size), 2):
+            moment[i, j] = moment[j, i] = totals[term(self.columns[i], self.columns[j])]
+        total = np.array([totals[term(name)] for name in self.columns])
+        return Sums(total, moment, n_clusters, n_left_out)
+
+
+def n_units(unit: Unit) -> str:
+    """The name of the number of units with a row."""
+    return f"n_{unit}s"
+
+
+def _times(weight: FrameColumn, name: str) -> FrameColumn:
+    return weight if name == ONE else weight * column(name)
+
+
+def _count_all(unit: Unit, scope: Scope) -> int:
+    """The number of all units, also of those without a row."""
+    if scope.universe is None:
+        return 0
+    return scope.universe.n_users if unit == "user" else scope.universe.n_items

@@ -1,0 +1,278 @@
+"""The rows of a log in the caller's data frame or SQL table.
+
+Rows stay in their engine. Only sums, counts and one example row are fetched.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias, cast
+
+import narwhals.stable.v2 as nw
+
+from unskew.data.frames import BACKENDS, LazyFrame, open_lazily
+from unskew.errors import DataError, UnskewError
+from unskew.evaluation.backends.narwhals.columns import FrameColumn, column
+
+Totals: TypeAlias = Mapping[str, float]
+"""Sums over rows or units, by name."""
+GROUP = "group"
+"""The column whose values divide the rows into groups, if the caller names one."""
+
+
+class FrameSource:
+    """A caller's data frame or SQL table, eager or lazy."""
+
+    def __init__(self, frame: object) -> None:
+        self._frame, self._names = open_lazily(frame)
+        self._schema = self._frame.collect_schema()
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """The caller's names of the columns."""
+        return list(self._names)
+
+    @property
+    def backend(self) -> str | None:
+        """The library for results; None if the frame's library cannot make one from columns."""
+        name = self._frame.implementation.value
+        return name if name in BACKENDS else None
+
+    def select(
+        self, columns: Mapping[str, str], *, numbers: Mapping[str, type[DataError]]
+    ) -> FrameTable:
+        """A table of some columns: ``columns`` maps our names to the caller's.
+
+        The columns in ``numbers`` become float64. One of another type raises the error of its name.
+        """
+        for name, error in numbers.items():
+            dtype = self._schema[self._names[columns[name]]]
+            if not (dtype.is_numeric() or dtype == nw.Boolean):
+                raise error(
+                    f"column {columns[name]!r} has the type {dtype}, not numbers.",
+                    parameter=columns[name],
+                    remedy="Convert it first.",
+                )
+        selected = {name: nw.col(self._names[source]) for name, source in columns.items()}
+        with translated_errors(self._frame):
+            return FrameTable(
+                self._frame.select(
+                    (expression.cast(nw.Float64) if name in numbers else expression).alias(name)
+                    for name, expression in selected.items()
+                )
+            )
+
+
+class FrameTable:
+    """Rows with columns under our own names. :meth:`store` adds columns and fetches nothing."""
+
+    def __init__(self, frame: LazyFrame) -> None:
+        self._frame = frame
+        self._n_stored = 0
+
+    def copy(self) -> FrameTable:
+        """The table as it is now."""
+        return FrameTable(self._frame)
+
+    def is_missing(self, name: str) -> FrameColumn:
+        """True where an id is null, or NaN."""
+        expression = nw.col(name)
+        is_null = expression.is_null()
+        if self._frame.collect_schema()[name].is_float():
+            is_null = is_null | expression.is_nan().fill_null(value=True)
+        return FrameColumn(is_null)
+
+    def store(self, columns: Mapping[str, FrameColumn]) -> None:
+        """Add columns, or replace those of the same name."""
+        with translated_errors(self._frame):
+            self._frame = self._frame.with_columns(
+                stored.expression.alias(name) for name, stored in columns.items()
+            )
+
+    def sum_over(self, values: FrameColumn, keys: Sequence[str]) -> FrameColumn:
+        """The sum of ``values`` over all rows with the same ``keys``."""
+        return self._store_unnamed(
+            FrameColumn(self._store_unnamed(values).expression.sum().over(*keys))
+        )
+
+    def mean_over(self, values: FrameColumn, keys: Sequence[str]) -> FrameColumn:
+        """The mean of ``values`` over all rows with the same ``keys``."""
+        return self._store_unnamed(
+            FrameColumn(self._store_unnamed(values).expression.mean().over(*keys))
+        )
+
+    def rank(self, score: str, *, within: str) -> FrameColumn:
+        """1 for the largest ``score`` among rows with the same ``within``, 2 for the next, ...
+
+        Equal scores have different ranks, in any order.
+        """
+        if self._frame.implementation.is_pyarrow():
+            raise DataError(
+                "pyarrow cannot rank rows within users.",
+                remedy="Pass columns of positions, or another frame, such as "
+                "polars.from_arrow(table).",
+            )
+        order = nw.col(score).rank("ordinal", descending=True).over(within)
+        return self._store_unnamed(FrameColumn(order.cast(nw.Float64)))
+
+    def _store_unnamed(self, values: FrameColumn) -> FrameColumn:
+        """The same as a stored column: pyarrow and pandas cannot aggregate other expressions."""
+        name = f"stored_{self._n_stored}"
+        self._n_stored += 1
+        self.store({name: values})
+        return column(name)
+
+    def filter(self, condition: FrameColumn) -> FrameTable:
+        """The rows that meet a condition."""
+        with translated_errors(self._frame):
+            return FrameTable(self._frame.filter(condition.expression))
+
+    def distinct_values(self, name: str, *, most: int) -> list[Any]:
+        """Up to ``most`` distinct values of a column."""
+        return self._fetch(self._frame.select(name).unique().head(most))[name]
+
+    def count_distinct(self, names: Sequence[str], *, by_group: bool) -> dict[Any, Totals]:
+        """The number of distinct values of each column, in the table or in each group."""
+        with translated_errors(self._frame):
+            counts = [nw.col(name).n_unique() for name in names]
+            if by_group:
+                counted = self._frame.group_by(GROUP).agg(counts)
+            else:
+                counted = self._frame.select(counts)
+            return self._fetch_totals(counted, names, by_group=by_group)
+
+    def count_duplicates(self, keys: Sequence[str]) -> int:
+        """How many rows have the ``keys`` of another row."""
+        with translated_errors(self._frame):
+            n_more = (nw.col("n_rows") - 1).cast(nw.Float64)
+            counted = (
+                self._frame.group_by(*keys)
+                .agg(nw.len().alias("n_rows"))
+                .with_columns(n_more)
+                .select(nw.col("n_rows").sum())
+            )
+            return round(self._fetch_totals(counted, ["n_rows"], by_group=False)[None]["n_rows"])
+
+    def find_duplicate(self, keys: Sequence[str]) -> dict[str, Any] | None:
+        """The keys of some rows that have the same; None if all differ."""
+        with translated_errors(self._frame):
+            sizes = self._frame.group_by(*keys).agg(nw.len().alias("n_rows"))
+            return FrameTable(sizes.filter(nw.col("n_rows") > 1)).first_row()
+
+    def first_row(self) -> dict[str, Any] | None:
+        """One row; None if the table is empty."""
+        rows = self._fetch(self._frame.head(1))
+        is_empty = not next(iter(rows.values()))
+        return None if is_empty else {name: values[0] for name, values in rows.items()}
+
+    def largest(self, name: str) -> float:
+        """The largest number in a column."""
+        return float(self._fetch(self._frame.select(nw.col(name).max()))[name][0])
+
+    def add_up(
+        self,
+        row_terms: Mapping[str, FrameColumn],
+        unit_terms: Mapping[str, Mapping[str, FrameColumn]],
+        *,
+        by_group: bool,
+    ) -> dict[Any, Totals]:
+        """Sums of the terms, of each group or (under None) of the whole table, as one query.
+
+        ``row_terms`` are added up over rows. ``unit_terms[key]`` are added up over the values of
+        the column ``key``. They are formulas of the sums of ``row_terms`` over the rows of one
+        value. With several keys the rows are read once for each.
+        """
+        names = [*row_terms, *(name for terms in unit_terms.values() for name in terms)]
+        with translated_errors(self._frame):
+            rows = self._frame.with_columns(
+                term.expression.alias(name) for name, term in row_terms.items()
+            )
+            if not unit_terms:
+                parts = [_total(rows, list(row_terms), by_group)]
+            else:
+                parts = []
+                for number, (key, terms) in enumerate(unit_terms.items()):
+                    units = _group_by_unit(rows, list(row_terms), key, terms, by_group)
+                    shared = list(row_terms) if number == 0 else []  # counted in one part only
+                    parts.append(_total(units, [*shared, *terms], by_group))
+            stacked = nw.concat([_pad(part, names, by_group) for part in parts], how="vertical")
+            return self._fetch_totals(stacked, names, by_group=by_group)
+
+    def _fetch_totals(
+        self, frame: LazyFrame, names: Sequence[str], *, by_group: bool
+    ) -> dict[Any, Totals]:
+        """Sums by group (None without groups). Rows of the same group are added; null is 0."""
+        rows = self._fetch(frame)
+        n_rows = len(rows[names[0]])
+        groups = [_as_plain(group) for group in rows[GROUP]] if by_group else [None] * n_rows
+        totals = {group: dict.fromkeys(names, 0.0) for group in groups}
+        for name in names:
+            for group, value in zip(groups, rows[name], strict=True):
+                totals[group][name] += float(value or 0.0)
+        return cast(dict[Any, Totals], totals)
+
+    def _fetch(self, frame: LazyFrame) -> dict[str, list[Any]]:
+        with translated_errors(self._frame):
+            if frame.implementation.is_polars():
+                return frame.collect(backend="polars", engine="streaming").to_dict(as_series=False)
+            return frame.collect().to_dict(as_series=False)
+
+
+@contextmanager
+def translated_errors(frame: LazyFrame) -> Iterator[None]:
+    """Turn errors of the frame's library into ours.
+
+    The warning of pandas about many columns is ignored, because a caller cannot avoid it.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="DataFrame is highly fragmented")
+            yield
+    except UnskewError:
+        raise
+    except Exception as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        reason = lines[0] if lines else type(error).__name__
+        if reason.endswith(":"):
+            reason = f"{reason} {lines[-1]}"
+        raise DataError(
+            f"{frame.implementation.value} could not evaluate this frame: {reason}",
+            remedy="Check that its columns have the right types.",
+        ) from error
+
+
+def _group_by_unit(
+    rows: LazyFrame,
+    row_terms: Sequence[str],
+    key: str,
+    terms: Mapping[str, FrameColumn],
+    by_group: bool,
+) -> LazyFrame:
+    """One row for each value of ``key``: the sums of its rows, and the terms computed from them."""
+    keys = [GROUP, key] if by_group else [key]
+    sums = rows.group_by(*keys).agg(nw.col(name).sum() for name in row_terms)
+    return sums.with_columns(term.expression.alias(name) for name, term in terms.items())
+
+
+def _total(frame: LazyFrame, names: Sequence[str], by_group: bool) -> LazyFrame:
+    sums = [nw.col(name).sum() for name in names]
+    return frame.group_by(GROUP).agg(sums) if by_group else frame.select(sums)
+
+
+def _pad(part: LazyFrame, names: Sequence[str], by_group: bool) -> LazyFrame:
+    """The part with 0 for the sums of other parts, so that parts can be stacked and added."""
+    existing = set(part.collect_schema().names())
+    zeros = [nw.lit(0.0).alias(name) for name in names if name not in existing]
+    padded = part.with_columns(zeros) if zeros else part
+    numbers = [nw.col(name).cast(nw.Float64) for name in names]
+    return padded.select(*([GROUP] if by_group else []), *numbers)
+
+
+def _as_plain(group: Any) -> Any:
+    """None for the missing value of any library."""
+    try:
+        return None if group is None or group != group else group
+    except TypeError:  # pandas.NA is neither true nor false
+        return None

@@ -1,0 +1,125 @@
+"""Histograms of ratings and weights, and the effect of clipping, for the page of an evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from unskew.estimators.transforms import Clip
+from unskew.evaluation.weight_changes import CLIP, EvaluationInputs, Shift
+from unskew.types import Vector
+
+MAX_RATING_BINS = 20
+"""More distinct ratings than this are put into as many bins."""
+MAX_DISTINCT_WEIGHTS, WEIGHT_BINS = 8, 16
+N_CLIPS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class RatingShares:
+    """The share of each rating in the log, and its estimated share among all cells."""
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    """Equal to ``low`` if each distinct rating has its own bin."""
+    seen: tuple[float, ...]
+    corrected: tuple[float, ...] | None
+    """Shares weighted by 1/P; None without weights."""
+
+    @classmethod
+    def of(cls, rating: Vector, weight: Vector | None) -> RatingShares:
+        values, bins = np.unique(rating, return_inverse=True)
+        low = high = values
+        if values.size > MAX_RATING_BINS:
+            edges = np.linspace(values[0], values[-1], MAX_RATING_BINS + 1)
+            bins, low, high = _bin(rating, edges), edges[:-1], edges[1:]
+        seen = np.bincount(bins, minlength=low.size) / rating.size
+        corrected = None
+        if weight is not None:
+            weighted = np.bincount(bins, weights=weight, minlength=low.size) / weight.sum()
+            corrected = tuple(weighted.tolist())
+        return cls(tuple(low.tolist()), tuple(high.tolist()), tuple(seen.tolist()), corrected)
+
+
+@dataclass(frozen=True, slots=True)
+class WeightShares:
+    """The share of rows by size of their weight, and their share of the sum of weights."""
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    """Equal to ``low`` if each distinct weight has its own bin; else bins of equal log width."""
+    rows: tuple[float, ...]
+    held: tuple[float, ...]
+    """Shares of the sum of weights."""
+    median: float
+    largest: float
+
+    @classmethod
+    def of(cls, weight: Vector) -> WeightShares:
+        """Weights of zero are counted in the first bin."""
+        values = np.unique(weight[weight > 0])
+        if values.size <= MAX_DISTINCT_WEIGHTS:
+            bins = np.clip(np.searchsorted(values, weight), 0, values.size - 1)
+            low, high = values, values
+        else:
+            edges = np.geomspace(values[0], values[-1], WEIGHT_BINS + 1)
+            bins, low, high = _bin(weight, edges), edges[:-1], edges[1:]
+        rows = np.bincount(bins, minlength=low.size) / weight.size
+        held = np.bincount(bins, weights=weight, minlength=low.size) / weight.sum()
+        return cls(
+            tuple(low.tolist()),
+            tuple(high.tolist()),
+            tuple(rows.tolist()),
+            tuple(held.tolist()),
+            median=float(np.median(weight)),
+            largest=float(values[-1]),
+        )
+
+
+def describe_distributions(
+    inputs: EvaluationInputs | None, models: Sequence[str], *, level: float
+) -> dict[str, Any]:
+    """The JSON of ratings, weights and clipping; null for what does not apply."""
+    if inputs is None:
+        return {"ratings": None, "weight_shares": None, "clipping": None}
+    is_weighted = any(estimator.is_weighted for estimator in inputs.estimators.values())
+    weight = inputs.cells.weight if is_weighted and inputs.cells.weight.any() else None
+    ratings = weight_shares = clipping = None
+    if inputs.rating is not None:
+        ratings = asdict(RatingShares.of(inputs.rating, weight))
+    if weight is not None:
+        weight_shares = asdict(WeightShares.of(weight))
+        clipping = [asdict(shift) for shift in _clip_estimates(inputs, models, level)]
+    return {"ratings": ratings, "weight_shares": weight_shares, "clipping": clipping}
+
+
+def _clip_estimates(inputs: EvaluationInputs, models: Sequence[str], level: float) -> list[Shift]:
+    """The first metric under clipped weights, by SNIPS or else the first weighted estimator.
+
+    Empty if the weights are transformed or the intervals are bootstrapped.
+    """
+    cells, weight = inputs.cells, inputs.cells.weight
+    if cells.weight_transform is not None or cells.users.resampling is not None:
+        return []
+    metric, deltas = next(iter(inputs.deltas.items()))
+    weighted = {name: est for name, est in inputs.estimators.items() if est.is_weighted}
+    name = "snips" if "snips" in weighted else next(iter(weighted))
+    limits = np.geomspace(max(np.median(weight), 1.0), weight.max(), N_CLIPS)
+    shifts = []
+    for limit in sorted(set(limits.tolist())):
+        clipped = replace(cells, weight_transform=Clip(limit))
+        estimate = weighted[name].estimate(deltas, clipped)
+        share_clipped = float((weight > limit).mean())
+        for index, model in enumerate(models):
+            interval = estimate.of(index, level=level)
+            ends = interval.value, interval.value, interval.low, interval.high
+            shifts.append(Shift(model, metric, name, CLIP, limit, *ends, share_clipped))
+    return shifts
+
+
+def _bin(values: Vector, edges: Vector) -> Any:
+    """The bin of each value; the last bin includes its upper edge."""
+    return np.clip(np.searchsorted(edges, values, side="right") - 1, 0, edges.size - 2)

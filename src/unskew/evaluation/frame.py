@@ -1,0 +1,195 @@
+"""``evaluate_frame``: evaluation of a log that stays in a data frame, a database or a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from unskew.data.result import Result, describe_json
+from unskew.data.weights import WeightTransform
+from unskew.errors import UnknownNameError
+from unskew.estimators.point import Estimator
+from unskew.evaluation.arguments import (
+    find_estimators,
+    find_metrics,
+    require_cluster,
+    require_level,
+    require_weight_transform,
+)
+from unskew.evaluation.backends.narwhals.log import ColumnRoles, FrameLog, OnBad
+from unskew.evaluation.backends.narwhals.plan import (
+    FrameQuery,
+    FrameUniverse,
+    GroupUniverses,
+    QueryPlan,
+)
+from unskew.evaluation.backends.narwhals.sums import KEPT
+from unskew.evaluation.backends.narwhals.table import FrameSource
+from unskew.evaluation.result import Evaluation
+from unskew.metrics.metric import Metric
+
+
+def evaluate_frame(
+    frame: object,
+    *,
+    prediction: str | Sequence[str] | None = None,
+    user: str | None = None,
+    item: str | None = None,
+    rating: str | None = None,
+    propensity: str | None = None,
+    position: str | Sequence[str] | None = None,
+    metrics: Sequence[str | Metric] = ("mse", "mae"),
+    estimators: Sequence[str | Estimator] = ("naive", "ips", "snips"),
+    universe: FrameUniverse = None,
+    level: float = 0.95,
+    cluster: Literal["user", "item"] | None = None,
+    relevance_threshold: float | None = None,
+    weight_transform: WeightTransform | None = None,
+    by: str | None = None,
+    on_bad: OnBad = "raise",
+    check_duplicates: bool = False,
+    is_complete: bool = False,
+) -> Evaluation | GroupedEvaluation:
+    """Estimate the risks of models from a log in pandas, polars, pyarrow, DuckDB or PySpark.
+
+    The log is read once, in its own engine, and only sums are fetched, so it may be larger than
+    memory. Arguments that are not described here mean the same as in :func:`unskew.evaluate`.
+
+    Parameters
+    ----------
+    frame
+        One row for each rating, with columns of predictions. Lazy frames are allowed.
+    prediction
+        The column of predicted ratings, whose name is the name of the model; a list for several
+        models. Ranking metrics read ``position``; if all metrics are ranking metrics, the columns
+        of predictions need not exist.
+    user, item, rating, propensity
+        Names of the columns. By default they are found as in :meth:`unskew.Ratings.from_frame`.
+        Users and items are read only if something depends on them: ``cluster``, normalised
+        estimators, recall, ``universe="log"``.
+    position
+        For ranking metrics: the position of the row's item among all items of its user, 1 for the
+        best; one column for each model.
+    universe
+        (n_users, n_items), or ``"log"`` to count the users and items of the log with one more
+        query. With ``by`` it is the universe of each group, or a mapping from groups to universes.
+    by
+        A column whose values are evaluated separately, in the same query.
+    on_bad
+        ``"raise"`` an error that counts the rows with a missing or impossible value and shows one;
+        or ``"drop"`` them and warn.
+    check_duplicates
+        Raise an error if two rows have the same user and item, which takes one more query. By
+        default such rows are not noticed, and count as often as they occur.
+    is_complete
+        Whether the frame has all items of every user, with a null rating for unobserved cells.
+        Ranking metrics then compute positions from predictions. Items with equal scores share
+        their positions.
+
+    Returns
+    -------
+    Evaluation or GroupedEvaluation
+        With ``by``, a :class:`GroupedEvaluation` that maps each value of the column to an
+        :class:`Evaluation`. The summary of the weights has no ``top_share``, which would take a
+        sort. The metric ``accuracy`` takes one more query for the levels of the rating scale.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> log = pl.LazyFrame(
+    ...     {"rating": [5, 1, 5], "always 5": [5.0, 5.0, 5.0], "propensity": [0.8, 0.25, 1.0]}
+    ... )
+    >>> evaluate_frame(log, prediction="always 5", metrics=["mae"], estimators=["naive", "snips"])
+    model     metric  estimator  estimate  std_error  ci_low  ci_high
+    always 5  mae     naive         1.333      0.795  -0.225    2.892
+    always 5  mae     snips         2.560      0.830   0.933    4.187
+    3 observed cells; 95% intervals, cells independent; effective sample size 2
+    """
+    require_level(level)
+    require_weight_transform(weight_transform)
+    require_cluster(cluster)
+    if on_bad not in ("raise", "drop"):
+        raise UnknownNameError("on_bad", on_bad, ("raise", "drop"))
+    plan = QueryPlan.of(
+        find_metrics(metrics, relevance_threshold=relevance_threshold),
+        find_estimators(estimators),
+        cluster,
+    )
+    ids = set(plan.ids)
+    if check_duplicates or (isinstance(universe, str) and universe == "log"):
+        ids |= {"user", "item"}
+    if is_complete:
+        ids.add("user")
+    source = FrameSource(frame)
+    roles = ColumnRoles.find(
+        source.columns,
+        {"user": user, "item": item, "rating": rating, "propensity": propensity, "by": by},
+        prediction,
+        position,
+        reads_predictions=plan.reads_predictions or is_complete,
+        reads_positions=plan.reads_positions and not is_complete,
+        reads_propensity=plan.is_weighted,
+        ids=sorted(ids),
+    )
+    log = FrameLog(source, roles, ids=sorted(ids), is_complete=is_complete)
+    if check_duplicates:
+        log.require_distinct_cells()
+    universes = GroupUniverses.read(log, universe)
+    query = FrameQuery.of(log, plan, universes, weight_transform)
+    totals = query.run()
+    all_rows = query.combine(totals)
+    log.check_rows(all_rows, on_bad)
+    query.check(all_rows)
+    results = {}
+    for group in sorted(totals, key=_sort_key):
+        if totals[group][KEPT]:
+            results[group] = query.evaluate(
+                totals[group], universes.of_group(group), level=level, backend=source.backend
+            )
+    return results[None] if by is None else GroupedEvaluation(by, results, source.backend)
+
+
+def _sort_key(group: Any) -> tuple[bool, str, Any]:
+    """Sorts groups of several types; None is last."""
+    return group is None, str(type(group)), 0 if group is None else group
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class GroupedEvaluation(Result, Mapping[Any, Evaluation]):
+    """An :class:`Evaluation` for each value of a column; the key of missing values is None."""
+
+    kind: ClassVar[str] = "grouped_evaluation"
+    by: str
+    """The column."""
+    groups: Mapping[Any, Evaluation]
+    backend: str | None = None
+
+    def __getitem__(self, group: Any) -> Evaluation:
+        if group not in self.groups:
+            raise UnknownNameError(self.by, group, map(repr, self.groups))
+        return self.groups[group]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.groups)
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def to_columns(self) -> dict[str, list[Any]]:
+        """The tables of all groups below one another, with a column of the group."""
+        tables = {group: evaluation.to_columns() for group, evaluation in self.groups.items()}
+        names = next(iter(tables.values()))
+        groups = [group for group, table in tables.items() for _ in table["model"]]
+        columns = {
+            name: [value for table in tables.values() for value in table[name]] for name in names
+        }
+        return {f"group: {self.by}" if self.by in columns else self.by: groups} | columns
+
+    def to_record(self) -> dict[str, Any]:
+        """The records of the evaluations, each with its group."""
+        groups = [
+            {"group": group, **describe_json(evaluation.kind), **evaluation.to_record()}
+            for group, evaluation in self.groups.items()
+        ]
+        return {"by": self.by, "groups": groups}

@@ -1,0 +1,113 @@
+"""The state of a running fit as a file, so that a killed fit can continue to the same bits."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+import numpy as np
+import numpy.typing as npt
+
+from unskew.errors import UsageError
+from unskew.io.model_files import replace_file
+
+S = TypeVar("S")
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The file that keeps the state of a fit, and how often it is written."""
+
+    path: Path
+    every: int
+    """Steps from one write to the next."""
+    fingerprint: str
+    """Identifies the log and the settings; a file with another fingerprint is refused."""
+
+    def part(self, name: str) -> Checkpoint:
+        """The checkpoint of a part of the fit, in a file beside this one."""
+        return Checkpoint(
+            self.path.with_name(f"{self.path.name}.{name}"),
+            self.every,
+            f"{self.fingerprint} {name}",
+        )
+
+    def drop(self) -> None:
+        """Delete the file if it exists."""
+        self.path.unlink(missing_ok=True)
+
+
+def save_state(checkpoint: Checkpoint, state: Any, history: tuple[float, ...]) -> None:
+    """Write a solver's state (a dataclass) as a zip of arrays, which replaces the old file at once.
+
+    If the process is killed meanwhile, either the old file or the new one is complete.
+    """
+    arrays = {
+        "history": np.array(history),
+        "fingerprint": np.array(checkpoint.fingerprint),
+        **flatten_record(state),
+    }
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)
+    replace_file(checkpoint.path, buffer.getvalue())
+
+
+def load_state(checkpoint: Checkpoint, state_type: type[S]) -> tuple[S, tuple[float, ...]]:
+    """The state and the history that :func:`save_state` wrote, bit for bit."""
+    path = checkpoint.path
+    try:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as stored:
+            arrays = dict(stored)
+        if str(arrays["fingerprint"]) != checkpoint.fingerprint:
+            raise UsageError(
+                f"the checkpoint {path} belongs to another log, other weights or other settings.",
+                parameter="checkpoint",
+                value=path,
+                remedy="Delete it, or choose another file.",
+            )
+        return _restore_record(state_type, arrays), tuple(arrays["history"].tolist())
+    except UsageError:
+        raise
+    except KeyError as error:
+        raise UsageError(
+            f"{path} is not a checkpoint.",
+            parameter="checkpoint",
+            value=path,
+            remedy="Choose another file.",
+        ) from error
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+        raise UsageError(
+            f"the checkpoint {path} cannot be read ({error}).",
+            parameter="checkpoint",
+            value=path,
+            remedy="Choose another file.",
+        ) from error
+
+
+def flatten_record(record: Any, prefix: str = "state") -> dict[str, npt.NDArray[Any]]:
+    """The fields of a dataclass, and of dataclasses inside it, as named arrays."""
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    for field in fields(record):
+        value, name = getattr(record, field.name), f"{prefix}.{field.name}"
+        if is_dataclass(value):
+            arrays |= flatten_record(value, name)
+        else:  # a GPU tensor has to be copied to the host first
+            arrays[name] = np.asarray(value.cpu() if hasattr(value, "cpu") else value)
+    return arrays
+
+
+def _restore_record(record_type: type[S], arrays: Arrays, prefix: str = "state") -> S:
+    hints = get_type_hints(record_type)
+    values: dict[str, Any] = {}
+    for field in fields(record_type):  # type: ignore[arg-type]
+        name, hint = f"{prefix}.{field.name}", hints[field.name]
+        if is_dataclass(hint):
+            values[field.name] = _restore_record(hint, arrays, name)  # type: ignore[arg-type]
+        elif name in arrays or field.default is MISSING:
+            values[field.name] = arrays[name] if arrays[name].ndim else arrays[name].item()
+    return record_type(**values)

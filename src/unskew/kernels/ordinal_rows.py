@@ -1,0 +1,77 @@
+"""Input of the ordinal kernels: a row of numbers for each user and item, and the log.
+
+This module does not import the compiler.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from unskew.types import IntVector, Matrix, RowStarts, Vector
+
+
+class UserRows(NamedTuple):
+    """One row for each user. A gradient by these numbers has the same form."""
+
+    factors: Matrix
+    offset: Vector
+    noise: Vector
+    """Logarithm of the scale of the noise."""
+    activity: Vector
+    exposure: Matrix
+    effect: Matrix
+    """Users x levels, including the effect that all users share."""
+
+
+class ItemRows(NamedTuple):
+    """One row for each item. A gradient by these numbers has the same form."""
+
+    factors: Matrix
+    offset: Vector
+    noise: Vector
+    """Logarithm of the scale of the noise."""
+    popularity: Vector
+    exposure: Matrix
+    effect: Matrix
+    cuts: Matrix
+    """Cut points, items x (levels - 1), in ascending order."""
+
+
+class RowExponentials(NamedTuple):
+    """exp(-noise) and exp(effect), computed once for each row instead of for each cell."""
+
+    user_precision: Vector
+    item_precision: Vector
+    user_odds: Matrix
+    item_odds: Matrix
+
+    @classmethod
+    def of(cls, users: UserRows, items: ItemRows) -> RowExponentials:
+        return cls(
+            np.exp(-users.noise), np.exp(-items.noise), np.exp(users.effect), np.exp(items.effect)
+        )
+
+
+class LevelsByUser(NamedTuple):
+    """The log sorted by user and item: the cells of user u are ``starts[u]`` to ``starts[u + 1]``.
+
+    ``level`` is the index of the rating among the rating levels.
+    """
+
+    starts: RowStarts
+    item: IntVector
+    level: IntVector
+
+
+class UnobservedSample(NamedTuple):
+    """A systematic sample of the unobserved cells of each user.
+
+    Of ``m`` unobserved cells, those at positions ``(k + phase) * m / size`` are taken.
+    """
+
+    size: RowStarts
+    """The number of cells for each user."""
+    phase: Vector
+    """Where the first cell is within the first interval, from 0 up to 1."""

@@ -1,0 +1,345 @@
+"""The parameters of an ordinal factorization, and its penalized likelihood as a solver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from unskew.data.cells import row_starts, split_groups
+from unskew.data.factors import take_rows
+from unskew.data.ratings import Ratings
+from unskew.factorization.lbfgs import LbfgsSolver, LbfgsState, start_at
+from unskew.factorization.solution import RandomState
+from unskew.kernels.ordinal_rows import (
+    ItemRows,
+    LevelsByUser,
+    RowExponentials,
+    UnobservedSample,
+    UserRows,
+)
+from unskew.threads import Workers
+from unskew.types import ArrayShapes, IntVector, Matrix, Vector
+
+MAX_TASKS = 8
+CELLS_PER_TASK = 25_000
+"""The number of tasks depends on the cells alone, and their sums are added in order. The result
+then does not depend on the number of threads."""
+N_PHASES = 1 << 20
+"""Phases of a systematic sample are multiples of 1 / N_PHASES, so that their sums are exact."""
+CURVATURE = 0.25
+"""The largest second derivative of -log sigma: what a rating adds to the Hessian at most."""
+USER_PARTS = (
+    *("user_factors", "user_offset", "user_noise"),
+    *("user_activity", "user_exposure", "user_effect"),
+)
+ITEM_PARTS = (
+    *("item_factors", "item_offset", "item_noise", "item_gaps"),
+    *("item_popularity", "item_exposure", "item_effect"),
+)
+SHARED_PARTS = ("cuts", "constant", "value_effect")
+NOISE_PARTS = ("user_noise", "item_noise")
+"""Their mean is fixed at 0: less noise for all users or items is the same as larger factors."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OrdinalParameters:
+    """Parameters of the ratings and of the log odds that a cell is observed.
+
+    Ratings: s = v_u . w_i + a_u + b_i between cut points, with noise.
+    """
+
+    user_factors: Matrix
+    item_factors: Matrix
+    user_offset: Vector
+    item_offset: Vector
+    user_noise: Vector
+    """Logarithm of the scale, as for items; the scale of a cell is the product of the two."""
+    item_noise: Vector
+    cuts: Vector
+    """The first cut point, which all items share, and the logarithms of the gaps to the next."""
+    item_gaps: Matrix
+    """Items x (levels - 2): what an item adds to the logarithms of the gaps."""
+    constant: float
+    """Log odds of being observed; all parts below are added to it."""
+    user_activity: Vector
+    item_popularity: Vector
+    user_exposure: Matrix
+    """e of the product e_u . f_i."""
+    item_exposure: Matrix
+    value_effect: Vector
+    """What each rating level adds to the log odds, for all users and items."""
+    user_effect: Matrix
+    """Users x levels: what a user adds to the value effect."""
+    item_effect: Matrix
+
+    @classmethod
+    def zeros(
+        cls, n_users: int, n_items: int, n_levels: int, *, n_factors: int, n_exposure_factors: int
+    ) -> OrdinalParameters:
+        by_user, by_item = np.zeros(n_users), np.zeros(n_items)
+        return cls(
+            user_factors=np.zeros((n_users, n_factors)),
+            item_factors=np.zeros((n_items, n_factors)),
+            user_offset=by_user,
+            item_offset=by_item,
+            user_noise=by_user,
+            item_noise=by_item,
+            cuts=np.zeros(n_levels - 1),
+            item_gaps=np.zeros((n_items, max(0, n_levels - 2))),
+            constant=0.0,
+            user_activity=by_user,
+            item_popularity=by_item,
+            user_exposure=np.zeros((n_users, n_exposure_factors)),
+            item_exposure=np.zeros((n_items, n_exposure_factors)),
+            value_effect=np.zeros(n_levels),
+            user_effect=np.zeros((n_users, n_levels)),
+            item_effect=np.zeros((n_items, n_levels)),
+        )
+
+    def user_rows(self) -> UserRows:
+        """The input of the kernels for each user, including what all users share."""
+        return UserRows(
+            self.user_factors,
+            self.user_offset,
+            self.user_noise,
+            self.constant + self.user_activity,
+            self.user_exposure,
+            self.value_effect + self.user_effect,
+        )
+
+    def item_rows(self) -> ItemRows:
+        """The input of the kernels for each item, with its cut points."""
+        return ItemRows(
+            self.item_factors,
+            self.item_offset,
+            self.item_noise,
+            self.item_popularity,
+            self.item_exposure,
+            self.item_effect,
+            item_cuts(self.cuts, self.item_gaps),
+        )
+
+    def take(self, user: IntVector, item: IntVector) -> OrdinalParameters:
+        """The parameters of these codes; an unknown user or item, -1, has zeros."""
+        users = {name: take_rows(getattr(self, name), user) for name in USER_PARTS}
+        items = {name: take_rows(getattr(self, name), item) for name in ITEM_PARTS}
+        return replace(self, **users, **items)
+
+    def gradient(self, by_user: UserRows, by_item: ItemRows) -> OrdinalParameters:
+        """The gradient by these parameters, from the gradient by the rows (chain rule)."""
+        by_cuts, by_gaps = _cuts_gradient(self.cuts, self.item_gaps, by_item.cuts)
+        return OrdinalParameters(
+            user_factors=by_user.factors,
+            item_factors=by_item.factors,
+            user_offset=by_user.offset,
+            item_offset=by_item.offset,
+            user_noise=by_user.noise,
+            item_noise=by_item.noise,
+            cuts=by_cuts,
+            item_gaps=by_gaps,
+            constant=float(by_user.activity.sum()),
+            user_activity=by_user.activity,
+            item_popularity=by_item.popularity,
+            user_exposure=by_user.exposure,
+            item_exposure=by_item.exposure,
+            value_effect=by_user.effect.sum(axis=0),
+            user_effect=by_user.effect,
+            item_effect=by_item.effect,
+        )
+
+    def array_shapes(self, n_users: int, n_items: int, n_levels: int) -> ArrayShapes:
+        """Each array by name, with the shape that it must have."""
+        expected = OrdinalParameters.zeros(
+            *(n_users, n_items, n_levels),
+            n_factors=self.user_factors.shape[-1],
+            n_exposure_factors=self.user_exposure.shape[-1],
+        )
+        return {
+            name: (getattr(self, name), np.shape(getattr(expected, name)))
+            for name in (*USER_PARTS, *ITEM_PARTS, *SHARED_PARTS)
+        }
+
+
+def item_cuts(cuts: Vector, item_gaps: Matrix) -> Matrix:
+    """k_i1 = the first cut point; k_ij = k_i,j-1 + exp(gap_j + what the item adds)."""
+    steps = np.empty((len(item_gaps), cuts.size))
+    steps[:, :1] = cuts[:1]
+    steps[:, 1:] = np.exp(cuts[1:] + item_gaps)
+    return np.cumsum(steps, axis=1)
+
+
+def _cuts_gradient(cuts: Vector, item_gaps: Matrix, by_cut: Matrix) -> tuple[Vector, Matrix]:
+    """The gradient by ``cuts`` and ``item_gaps``. A gap moves every cut point above it."""
+    above = np.cumsum(by_cut[:, ::-1], axis=1)[:, ::-1]
+    by_gaps = above[:, 1:] * np.exp(cuts[1:] + item_gaps)
+    return np.concatenate([above[:, :1].sum(axis=0), by_gaps.sum(axis=0)]), by_gaps
+
+
+def sort_levels(log: Ratings, level: IntVector) -> LevelsByUser:
+    """The log sorted by user and, for each user, by item."""
+    order = np.lexsort((log.item, log.user))
+    return LevelsByUser(row_starts(log.user, log.n_users), log.item[order], level[order])
+
+
+def sample_unobserved(
+    n_unobserved: npt.NDArray[np.int64], n_expected: int, random_state: RandomState
+) -> UnobservedSample:
+    """About ``n_expected`` unobserved cells, from each user in proportion; all if there are fewer.
+
+    ``n_unobserved`` is the number of unobserved cells of each user.
+    """
+    share = min(1.0, n_expected / max(1, int(n_unobserved.sum())))
+    rng = np.random.default_rng(random_state)
+    phases = rng.integers(0, N_PHASES, n_unobserved.size) / N_PHASES
+    return UnobservedSample(np.ceil(share * n_unobserved).astype(np.int64), phases)
+
+
+def split_users(n_cells: npt.NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
+    """Ranges of users with about equal numbers of cells."""
+    starts = np.concatenate([[0], np.cumsum(n_cells)])
+    n_tasks = int(np.clip(starts[-1] // CELLS_PER_TASK, 1, MAX_TASKS))
+    return tuple(split_groups(starts, n_tasks))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OrdinalLikelihood(LbfgsSolver[OrdinalParameters]):
+    """-log likelihood + sum over parts of precision * penalty(part - center), for L-BFGS.
+
+    Noise has an inverse gamma prior, as in the paper; all other parts have a normal prior.
+    """
+
+    log: LevelsByUser
+    sample: UnobservedSample
+    has_selection: bool
+    """Whether the likelihood includes which cells are observed."""
+    center: OrdinalParameters
+    """The means of the priors; parts without a precision are fixed there."""
+    precision: Mapping[str, float]
+    """By fitted part: the precision of its prior; 0 is no prior."""
+    workers: Workers
+    tasks: tuple[tuple[int, int], ...]
+    memory: ClassVar[int] = 20
+
+    @classmethod
+    def of(
+        cls,
+        log: Ratings,
+        level: IntVector,
+        *,
+        center: OrdinalParameters,
+        precision: Mapping[str, float],
+        n_unobserved: int,
+        random_state: RandomState,
+        workers: Workers,
+    ) -> OrdinalLikelihood:
+        """``level`` is the index of each rating of the log among the rating levels.
+
+        About ``n_unobserved`` unobserved cells are used; with 0 the likelihood is that of the
+        ratings alone.
+        """
+        cells = sort_levels(log, level)
+        n_observed = np.diff(cells.starts)
+        sample = sample_unobserved(log.n_items - n_observed, n_unobserved, random_state)
+        tasks = split_users(n_observed + sample.size)
+        return cls(cells, sample, n_unobserved > 0, center, precision, workers, tasks)
+
+    def start(self, parameters: OrdinalParameters, /) -> LbfgsState:
+        return start_at(self.evaluate, self._pack(parameters))
+
+    def parameters(self, state: LbfgsState, /) -> OrdinalParameters:
+        return self._unpack(state.point)
+
+    def evaluate(self, point: Vector) -> tuple[float, Vector]:
+        """The objective and its gradient. It can overflow to infinity in a line search."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._evaluate(self._unpack(point))
+
+    def _evaluate(self, parameters: OrdinalParameters) -> tuple[float, Vector]:
+        log_likelihood, by_part = self.likelihood(parameters)
+        objective, gradient = -log_likelihood, []
+        for name, precision in self.precision.items():
+            deviation = np.ravel(getattr(parameters, name) - getattr(self.center, name))
+            penalize = _noise_penalty if name in NOISE_PARTS else _normal_penalty
+            penalty, by_deviation = penalize(deviation)
+            objective += precision * penalty
+            part = precision * by_deviation - np.ravel(getattr(by_part, name))
+            if name in NOISE_PARTS:
+                part = part - part.mean()
+            gradient.append(part / self._scale(name))
+        return objective, np.concatenate(gradient)
+
+    def likelihood(self, parameters: OrdinalParameters) -> tuple[float, OrdinalParameters]:
+        """The log likelihood and its gradient."""
+        from unskew.kernels.ordinal import add_likelihood
+
+        users, items = parameters.user_rows(), parameters.item_rows()
+        exponentials = RowExponentials.of(users, items)
+        by_user = _zeros_like(users)
+
+        def add_task(rows: tuple[int, int]) -> tuple[float, ItemRows]:
+            by_item = _zeros_like(items)
+            value = add_likelihood(
+                rows,
+                self.log,
+                self.sample,
+                users,
+                items,
+                exponentials,
+                self.has_selection,
+                (by_user, by_item),
+            )
+            return value, by_item
+
+        total, by_item = 0.0, _zeros_like(items)
+        for value, task_gradient in self.workers.stream(add_task, self.tasks):
+            total += value
+            for array, part in zip(by_item, task_gradient, strict=True):
+                array += part
+        return total, parameters.gradient(by_user, by_item)
+
+    def _pack(self, parameters: OrdinalParameters) -> Vector:
+        """The fitted parts as one vector, each multiplied by its scale."""
+        return np.concatenate(
+            [np.ravel(getattr(parameters, name)) * self._scale(name) for name in self.precision]
+        )
+
+    def _unpack(self, point: Vector) -> OrdinalParameters:
+        parts: dict[str, Any] = {}
+        first = 0
+        for name in self.precision:
+            center = np.asarray(getattr(self.center, name))
+            values = point[first : first + center.size].reshape(center.shape) / self._scale(name)
+            parts[name] = values - values.mean() if name in NOISE_PARTS else values
+            first += center.size
+        return replace(self.center, **parts)
+
+    def _scale(self, name: str) -> float:
+        """The root of a part's approximate Hessian, so that one step length suits all parts.
+
+        The Hessian is approximated by the prior's precision plus the ratings of each row.
+        """
+        n_rows = len(getattr(self.center, name)) if name in USER_PARTS + ITEM_PARTS else 1
+        n_ratings = self.log.item.size
+        return float(np.sqrt(self.precision[name] + CURVATURE * n_ratings / n_rows))
+
+
+def _normal_penalty(deviation: Vector) -> tuple[float, Vector]:
+    """A normal prior: t^2 / 2, and its gradient."""
+    return 0.5 * float(deviation @ deviation), deviation
+
+
+def _noise_penalty(deviation: Vector) -> tuple[float, Vector]:
+    """An inverse gamma prior of exp(2 t) with mode 1: (2 t + exp(-2 t) - 1) / 4.
+
+    It is like t^2 / 2 near 0 and keeps the noise from vanishing.
+    """
+    small = np.exp(-2 * deviation)
+    return 0.25 * float((2 * deviation + small - 1).sum()), 0.5 * (1 - small)
+
+
+def _zeros_like(rows: Any) -> Any:
+    return type(rows)(*(np.zeros_like(array) for array in rows))

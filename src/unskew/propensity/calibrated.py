@@ -1,0 +1,262 @@
+"""Propensities that are calibrated to the observed share of cells with similar propensity."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Literal, Self, TypeAlias, get_args
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import expit
+
+from unskew.data.cells import is_among, iterate_cells, observed_cells, user_and_item
+from unskew.data.ratings import Ratings
+from unskew.data.universe import UniverseLike
+from unskew.errors import PropensityWarning, UsageError
+from unskew.propensity import PROPENSITY_MODELS
+from unskew.propensity.model import (
+    PropensityModel,
+    RandomState,
+    SampleLike,
+    draw_seed,
+    require_listed_universe,
+)
+from unskew.propensity.wrapper import PropensityWrapper, assign_user_folds
+from unskew.settings import OneOf, WholeNumber, check_random_state, setting
+from unskew.types import IntVector, Matrix, Vector
+
+Method: TypeAlias = Literal["platt", "isotonic"]
+MAX_LOGIT = 30.0
+"""Logits are limited to [-30, 30], or P to [1e-13, 1 - 1e-13]."""
+BINS_PER_LOGIT = 64
+N_BINS = int(2 * MAX_LOGIT * BINS_PER_LOGIT)
+
+
+@PROPENSITY_MODELS.declare(
+    "calibrated",
+    label="Calibrated",
+    summary="P is mapped to the observed share of the cells with this P.",
+    traits={"is_wrapper": True},
+)
+@dataclass(eq=False, repr=False)
+class CalibratedPropensity(PropensityWrapper):
+    """logit P' = f(logit P), with f fitted to O over all U I cells.
+
+    f is a line, ``a + b x`` (Platt), or any increasing function (isotonic). Cells are counted in
+    bins of 1/64 of a logit, one block of users at a time, so the inner model must support
+    :meth:`predict_pairs`, and the log must list all users and items. The f of a user is fitted to
+    the cells of other users. The inner model has seen the whole log; around
+    ``CrossFittedPropensity(model)``, its predictions of unseen cells are calibrated.
+
+    If isotonic regression gives 0, because N cells of low P have no rating, half a rating among
+    them is assumed: P' = 1 / (2 N), or the next higher level if that is smaller.
+
+    Parameters
+    ----------
+    model
+        The propensity model; if it is not fitted, a copy of it is.
+    method
+        ``"platt"`` has two parameters; ``"isotonic"`` needs some thousand ratings.
+    n_folds
+        Folds of users.
+    max_cells
+        If there are more cells than this, unobserved cells are estimated from this many cells,
+        drawn uniformly.
+    random_state
+        Seed of the folds and the draw.
+
+    Attributes
+    ----------
+    model_ : the fitted inner model.
+    fold_of_user_ : the fold of each user.
+    knots_, levels_ : for each fold, logits x and f(x), with straight lines between them.
+    floors_ : for each fold, the propensity that replaced an isotonic 0; 0 if there was none.
+    """
+
+    model: PropensityModel
+    _: KW_ONLY
+    method: Method = setting("platt", OneOf(get_args(Method)))
+    n_folds: int = setting(5, WholeNumber(least=2))
+    max_cells: int = setting(1 << 24, WholeNumber(least=1))
+    random_state: RandomState = setting(0, check_random_state)
+
+    model_: PropensityModel = field(init=False)
+    fold_of_user_: IntVector = field(init=False)
+    knots_: tuple[Vector, ...] = field(init=False)
+    levels_: tuple[Vector, ...] = field(init=False)
+    floors_: Vector = field(init=False)
+
+    def fit(
+        self, log: Ratings, *, universe: UniverseLike = None, mcar: SampleLike | None = None
+    ) -> Self:
+        """Fit the inner model if it is not fitted, then f."""
+        self._check_settings()
+        size, seed = require_listed_universe(log, universe), draw_seed(self.random_state)
+        self._require_all_cells()
+        folds = assign_user_folds(log.n_users, n_folds=self.n_folds, seed=seed)
+        inner = self._fit_inner(log, mcar=mcar, universe=size)
+        counts = LogitBinCounts.of_log(inner, log, folds, self.n_folds, self.max_cells, seed)
+        bins = [counts.without_fold(fold) for fold in range(self.n_folds)]
+        curves = [METHODS[self.method](fold_bins) for fold_bins in bins]
+        self._record_log(log, size)
+        self.model_, self.fold_of_user_ = inner, folds
+        self.knots_ = tuple(curve.knots for curve in curves)
+        self.levels_ = tuple(curve.levels for curve in curves)
+        self.floors_ = np.array([curve.floor for curve in curves])
+        self._warn_of_wrong_order(bins, curves)
+        return self
+
+    def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
+        x = limited_logit(self.model_._predict_codes(user, item, rating))
+        fold_of_cell = self.fold_of_user_[user]
+        level = np.empty(x.size)
+        for fold, (knots, levels) in enumerate(zip(self.knots_, self.levels_, strict=True)):
+            is_in_fold = fold_of_cell == fold
+            level[is_in_fold] = np.interp(x[is_in_fold], knots, levels)
+        return np.asarray(expit(level), dtype=np.float64)
+
+    def _warn_of_wrong_order(self, bins: list[LogitBins], curves: list[CalibrationCurve]) -> None:
+        is_falling = [
+            fold_bins.x.size > 1 and curve.levels[-1] <= curve.levels[0]
+            for fold_bins, curve in zip(bins, curves, strict=True)
+        ]
+        if any(is_falling):
+            warnings.warn(
+                PropensityWarning(
+                    f"in {sum(is_falling)} of {len(is_falling)} folds, cells with a larger "
+                    f"propensity according to {self.model!r} are not observed more often.",
+                    parameter="model",
+                    remedy="Use another model: this one does not rank cells.",
+                ),
+                stacklevel=3,
+            )
+
+    def _find_inconsistency(self) -> str | None:
+        if self.fold_of_user_.size != len(self.users_):
+            return f"it has {self.fold_of_user_.size} folds for {len(self.users_)} users."
+        has_curves = len(self.knots_) == len(self.levels_) == self.floors_.size and all(
+            knots.shape == levels.shape
+            for knots, levels in zip(self.knots_, self.levels_, strict=True)
+        )
+        return None if has_curves else "it does not have a curve for each fold."
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LogitBins:
+    """Bins of cells: their mean logit in ascending order, and observed and unobserved cells."""
+
+    x: Vector
+    observed: Vector
+    unobserved: Vector
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CalibrationCurve:
+    """f as straight lines between knots, both axes in logits."""
+
+    knots: Vector
+    levels: Vector
+    floor: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LogitBinCounts:
+    """Observed and unobserved cells, and the sum of their logits, by fold of users and bin."""
+
+    observed: Matrix
+    unobserved: Matrix
+    logits: Matrix
+
+    @classmethod
+    def of_log(
+        cls,
+        model: PropensityModel,
+        log: Ratings,
+        fold_of_user: IntVector,
+        n_folds: int,
+        max_cells: int,
+        seed: int,
+    ) -> LogitBinCounts:
+        """Count the cells of the log, and all other cells or a sample of them."""
+        observed, unobserved, logits = (np.zeros(n_folds * N_BINS) for _ in range(3))
+
+        def add(user: IntVector, item: IntVector, weight: float, counts: Vector) -> None:
+            x = limited_logit(model._predict_in_blocks(user, item, None))
+            index = fold_of_user[user] * np.int64(N_BINS) + find_bins(x)
+            counts += weight * np.bincount(index, minlength=counts.size)
+            logits[:] += weight * np.bincount(index, weights=x, minlength=counts.size)
+
+        add(log.user, log.item, 1.0, observed)
+        logged, weight = observed_cells(log), log.n_cells / min(log.n_cells, max_cells)
+        rng = np.random.default_rng(seed)
+        for cells in iterate_cells(log.n_users, log.n_items, max_cells=max_cells, rng=rng):
+            new_cells = np.compress(~is_among(cells, logged), cells)
+            add(*user_and_item(new_cells, log.n_items), weight, unobserved)
+        shape = (n_folds, N_BINS)
+        return cls(observed.reshape(shape), unobserved.reshape(shape), logits.reshape(shape))
+
+    def without_fold(self, fold: int) -> LogitBins:
+        """The bins of all other folds."""
+        observed, unobserved, logits = (
+            counts.sum(axis=0) - counts[fold]
+            for counts in (self.observed, self.unobserved, self.logits)
+        )
+        if observed.sum() <= 0 or unobserved.sum() <= 0:
+            raise UsageError(
+                f"without the users of fold {fold} there are {observed.sum():.0f} observed and "
+                f"{unobserved.sum():.0f} unobserved cells, and calibration needs both.",
+                parameter="n_folds",
+                remedy="Use fewer folds.",
+            )
+        has_cells = observed + unobserved > 0
+        mean = logits[has_cells] / (observed + unobserved)[has_cells]
+        return LogitBins(mean, observed[has_cells], unobserved[has_cells])
+
+
+def limited_logit(propensity: Vector) -> Vector:
+    """log(P / (1 - P)), limited to [-MAX_LOGIT, MAX_LOGIT]."""
+    with np.errstate(divide="ignore"):
+        logit: Vector = np.log(propensity) - np.log1p(-propensity)
+    return np.clip(logit, -MAX_LOGIT, MAX_LOGIT)
+
+
+def find_bins(x: Vector) -> npt.NDArray[np.int64]:
+    return np.minimum((x + MAX_LOGIT) * BINS_PER_LOGIT, N_BINS - 1).astype(np.int64)
+
+
+def fit_platt(bins: LogitBins) -> CalibrationCurve:
+    """The line a + b x that maximises the likelihood of O."""
+    from sklearn.linear_model import LogisticRegression
+
+    n_cells = bins.observed + bins.unobserved
+    center = float(np.average(bins.x, weights=n_cells))
+    scale = float(np.sqrt(np.average((bins.x - center) ** 2, weights=n_cells))) or 1.0
+    standard = (bins.x - center) / scale
+    weight = np.concatenate([bins.observed, bins.unobserved]) / n_cells.sum()
+    label = np.repeat([1, 0], bins.x.size)
+    line = LogisticRegression(C=np.inf, tol=1e-10, max_iter=1000)
+    line.fit(np.concatenate([standard, standard])[:, None], label, sample_weight=weight)
+    ends = np.array([-MAX_LOGIT, MAX_LOGIT])
+    levels = line.intercept_[0] + line.coef_[0, 0] * (ends - center) / scale
+    return CalibrationCurve(ends, levels)
+
+
+def fit_isotonic(bins: LogitBins) -> CalibrationCurve:
+    """The increasing step function nearest to the observed shares; zeros get a floor."""
+    from sklearn.isotonic import IsotonicRegression
+
+    n_cells = bins.observed + bins.unobserved
+    steps = IsotonicRegression(y_min=0, y_max=1)
+    steps.fit(bins.x, bins.observed / n_cells, sample_weight=n_cells)
+    value = steps.y_thresholds_
+    n_at_zero = float(n_cells[steps.predict(bins.x) <= 0].sum())
+    floor = min(0.5 / n_at_zero, float(value[value > 0].min())) if n_at_zero else 0.0
+    return CalibrationCurve(steps.X_thresholds_, limited_logit(np.maximum(value, floor)), floor)
+
+
+METHODS: Mapping[str, Callable[[LogitBins], CalibrationCurve]] = {
+    "platt": fit_platt,
+    "isotonic": fit_isotonic,
+}

@@ -1,1 +1,0 @@
-"""Propensities from the observed cells alone, as a matrix of low rank."""

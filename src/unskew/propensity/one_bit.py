@@ -1,0 +1,271 @@
+"""Propensities from 1-bit matrix completion of the observed cells (Ma & Chen 2019)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Literal, Self, TypeAlias
+
+import numpy as np
+from scipy.special import expit
+
+from unskew.data.ratings import Ratings
+from unskew.data.universe import UniverseLike
+from unskew.errors import UsageError
+from unskew.progress import progress_line
+from unskew.propensity import PROPENSITY_MODELS
+from unskew.propensity.low_rank import (
+    CellSubset,
+    LowRankFit,
+    LowRankLogits,
+    ObservedMatrix,
+    PenalizedLoss,
+    minimize_loss,
+    pair_products,
+    require_observed_and_unobserved,
+    sum_cells,
+)
+from unskew.propensity.model import (
+    PropensityModel,
+    RandomState,
+    require_universe,
+    warn_if_not_converged,
+)
+from unskew.propensity.nuclear_norm import factorize, solve_in_nuclear_ball, to_dense
+from unskew.settings import Number, OneOf, WholeNumber, check_random_state, setting
+from unskew.threads import Workers, single_blas_thread
+from unskew.types import IntVector, Matrix, Vector
+
+MAX_DENSE_CELLS = 1 << 22
+"""The convex solver holds several matrices of all cells, and computes an SVD in each step."""
+NOISE_MULTIPLES = (1.4, 1.0, 0.7, 0.5, 0.35, 0.25, 0.18, 0.125, 0.09, 0.0625)
+"""What ``noise_multiple="cv"`` tries, until PATIENCE values in a row were not the best."""
+PATIENCE = 2
+ROUGH_TOL = 1e-5
+"""``tol`` of the fits that only choose the penalty."""
+SOLVER_SETTINGS = {
+    "low_rank": ("n_factors", "noise_multiple", "n_threads"),
+    "convex": ("max_nuclear", "max_logit"),
+}
+"""Settings that only one of the solvers has."""
+
+Report: TypeAlias = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class PenaltyChoice:
+    """The penalty used, and the mean held-out log-loss of those it was chosen from."""
+
+    noise_multiple: float | None
+    tried: tuple[float, ...] = ()
+    losses: tuple[float, ...] = ()
+
+
+def _check_noise_multiple(name: str, value: object) -> None:
+    if value != "cv":
+        Number(above=0)(name, value)
+
+
+@PROPENSITY_MODELS.declare(
+    "onebit",
+    label="1-bit completion",
+    summary="Which cells were observed, as a low-rank matrix of logits (Ma & Chen 2019).",
+    aliases=("one_bit",),
+    traits={"learns_users": True},
+)
+@dataclass(eq=False, repr=False)
+class OneBitPropensity(PropensityModel):
+    """P = sigma(c + A_ui) with A of low rank: 1-bit matrix completion of O.
+
+        min  sum_D [log(1 + e^(c + A)) - O (c + A)]  +  penalty (||Q||^2 + ||S||^2) / 2,   A = Q S'
+
+    O is known in every cell. The penalty is equivalent to a penalty on the nuclear norm of A:
+    ||A||_* is the minimum of (||Q||^2 + ||S||^2) / 2 over all Q S' = A. The intercept c is not
+    penalised, so propensities add up to n over all cells. The model needs neither covariates nor
+    a random sample, and cannot see whether observation depends on the rating. An iteration costs
+    O(U I K), in blocks of cells.
+
+    Cells of the log get larger propensities than similar cells, because the fit has seen them:
+    prefer SNIPS to IPS there, or use CrossFittedPropensity.
+
+    Parameters
+    ----------
+    n_factors
+        Largest rank K of A; at most min(U, I) factors are used.
+    noise_multiple
+        The penalty as a multiple of the noise level sqrt(p (1 - p)) (sqrt(U) + sqrt(I)) for
+        density p, about the largest singular value of O - p if all cells are alike. From 1 on,
+        pure noise gives A = 0; smaller values follow the data more closely. ``"cv"`` uses the
+        best of several values for the likelihood of a tenth of the cells, held out.
+    solver
+        ``"low_rank"``: L-BFGS on c, Q and S. ``"convex"``: the problem of Ma and Chen (2019), for
+        matrices that fit into memory: no penalty, but ``||A||_* <= max_nuclear sqrt(U I)`` and
+        ``max abs(A) <= max_logit``.
+    max_nuclear, max_logit
+        For ``solver="convex"`` only. With ``max_logit``, all propensities are between
+        sigma(c - max_logit) and sigma(c + max_logit). Ma and Chen use 3 without an intercept,
+        which keeps propensities above 0.047, more than the density of most logs.
+    max_iter, tol
+        Stop after this many iterations, or when one reduces the objective by no more than this
+        share of it.
+    n_threads
+        One for each processor by default; the result does not depend on it.
+    random_state
+        Seed of the start and of the held-out cells.
+    verbose
+        Show progress on standard error.
+
+    Attributes
+    ----------
+    intercept_, user_factors_, item_factors_ : c, Q and S; one row for each user and item.
+    noise_multiple_ : the penalty used; None with ``solver="convex"``.
+    tried_noise_multiples_, held_out_loss_ : with ``"cv"``, the values tried and the mean log-loss
+        of the held-out cells.
+    history_ : the objective at the start and after each iteration.
+    n_iter_, converged_ : the iterations, and whether the last one reached ``tol``.
+    """
+
+    n_factors: int = setting(20, WholeNumber(least=1))
+    noise_multiple: float | Literal["cv"] = setting(0.7, _check_noise_multiple)
+    _: KW_ONLY
+    solver: Literal["low_rank", "convex"] = setting("low_rank", OneOf(tuple(SOLVER_SETTINGS)))
+    max_nuclear: float | None = setting(None, Number(above=0, allow_none=True))
+    max_logit: float | None = setting(None, Number(above=0, allow_none=True))
+    max_iter: int = setting(500, WholeNumber(least=1))
+    tol: float = setting(1e-7, Number(least=0))
+    n_threads: int | None = setting(None, WholeNumber(least=1, allow_none=True))
+    random_state: RandomState = setting(0, check_random_state)
+    verbose: bool = False
+
+    intercept_: float = field(init=False)
+    user_factors_: Matrix = field(init=False)
+    item_factors_: Matrix = field(init=False)
+    noise_multiple_: float | None = field(init=False)
+    tried_noise_multiples_: tuple[float, ...] = field(init=False)
+    held_out_loss_: tuple[float, ...] = field(init=False)
+    history_: tuple[float, ...] = field(init=False)
+    n_iter_: int = field(init=False)
+    converged_: bool = field(init=False)
+
+    @property
+    def learns_users(self) -> bool:
+        """True: each user has factors."""
+        return True
+
+    def fit(self, log: Ratings, *, universe: UniverseLike = None) -> Self:
+        """Learn which cells were observed; ratings are not used.
+
+        The universe may have more users and items than the log lists.
+        """
+        self._check_settings()
+        size = require_universe(log, universe)
+        observed = ObservedMatrix.of_log(log, size)
+        with single_blas_thread(), progress_line(self.verbose) as report:
+            solve = self._solve_convex if self.solver == "convex" else self._solve_low_rank
+            choice, fitted = solve(observed, report)
+        self.intercept_ = fitted.logits.intercept
+        self.user_factors_ = fitted.logits.user[: log.n_users]
+        self.item_factors_ = fitted.logits.item[: log.n_items]
+        self.noise_multiple_, self.tried_noise_multiples_ = choice.noise_multiple, choice.tried
+        self.held_out_loss_ = choice.losses
+        self.history_, self.n_iter_ = fitted.history, len(fitted.history) - 1
+        self.converged_ = fitted.has_converged
+        self._record_log(log, size)
+        warn_if_not_converged(self)
+        return self
+
+    def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:  # noqa: ARG002
+        products = pair_products(self.user_factors_, self.item_factors_, user, item)
+        propensity: Vector = expit(self.intercept_ + products)
+        return propensity
+
+    def _solve_low_rank(
+        self, observed: ObservedMatrix, report: Report
+    ) -> tuple[PenaltyChoice, LowRankFit]:
+        rng = np.random.default_rng(self.random_state)
+        rank = min(self.n_factors, observed.user_count.size, observed.item_count.size)
+        with Workers(self.n_threads) as workers:
+            loss = PenalizedLoss(CellSubset(observed), 0.0, rank, workers)
+            start = loss.random_start(rng)
+            if self.noise_multiple == "cv":
+                choice = self._choose_penalty(loss, start, rng, report)
+            else:
+                choice = PenaltyChoice(self.noise_multiple)
+            penalty = (choice.noise_multiple or 0.0) * observed.noise_level()
+            return choice, self._minimize(replace(loss, penalty=penalty), start, self.tol, report)
+
+    def _choose_penalty(
+        self, loss: PenalizedLoss, start: Vector, rng: np.random.Generator, report: Report
+    ) -> PenaltyChoice:
+        """Try penalties from strong to weak; each fit starts from the last one."""
+        training, held_out = loss.cells.split(rng)
+        require_observed_and_unobserved(training, held_out)
+        noise_level = training.observed.noise_level()
+        losses: list[float] = []
+        for multiple in NOISE_MULTIPLES:
+            trial = replace(loss, cells=training, penalty=multiple * noise_level)
+            tol, label = max(self.tol, ROUGH_TOL), f"noise multiple {multiple:g}, "
+            fitted = self._minimize(trial, start, tol, report, label=label).logits
+            losses.append(sum_cells(held_out, fitted, loss.workers).loss / held_out.n_cells)
+            if len(losses) - 1 - int(np.argmin(losses)) >= PATIENCE:
+                break
+            start = trial.perturbed_start(fitted, rng)
+        best = NOISE_MULTIPLES[int(np.argmin(losses))]
+        return PenaltyChoice(best, NOISE_MULTIPLES[: len(losses)], tuple(losses))
+
+    def _minimize(
+        self, loss: PenalizedLoss, start: Vector, tol: float, report: Report, *, label: str = ""
+    ) -> LowRankFit:
+        def report_step(step: int, value: float) -> None:
+            report(f"{label}step {step}, objective {value:.6g}")
+
+        return minimize_loss(loss, start, max_iter=self.max_iter, tol=tol, report=report_step)
+
+    def _solve_convex(
+        self, observed: ObservedMatrix, report: Report
+    ) -> tuple[PenaltyChoice, LowRankFit]:
+        if observed.n_cells > MAX_DENSE_CELLS:
+            raise UsageError(
+                f"`solver='convex'` holds all cells in memory, at most {MAX_DENSE_CELLS:,}; "
+                f"there are {observed.n_cells:,.0f}.",
+                parameter="solver",
+                remedy="Use `solver='low_rank'`.",
+            )
+        fitted = solve_in_nuclear_ball(
+            to_dense(observed),
+            radius=float(self.max_nuclear or 0) * float(np.sqrt(observed.n_cells)),
+            max_logit=self.max_logit,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            report=lambda step, value: report(f"step {step}, loss {value:.6g}"),
+        )
+        logits = LowRankLogits(fitted.intercept, *factorize(fitted.deviation))
+        return PenaltyChoice(None), LowRankFit(logits, fitted.history, fitted.has_converged)
+
+    def _check_settings(self) -> None:
+        super()._check_settings()
+        defaults = self._setting_defaults()
+        for solver, names in SOLVER_SETTINGS.items():
+            for name in names:
+                if solver != self.solver and getattr(self, name) != defaults[name]:
+                    raise UsageError(
+                        f"`{name}` is a setting of `solver={solver!r}`; this is "
+                        f"`solver={self.solver!r}`.",
+                        parameter=name,
+                        remedy="Leave one of them out.",
+                    )
+        if self.solver == "convex" and self.max_nuclear is None:
+            raise UsageError(
+                "`solver='convex'` needs `max_nuclear`.",
+                parameter="max_nuclear",
+                remedy="Pass a positive number, such as `max_nuclear=1`.",
+            )
+
+    def _find_inconsistency(self) -> str | None:
+        user, item = self.user_factors_.shape, self.item_factors_.shape
+        if (user[0], item[0]) != (len(self.users_), len(self.items_)) or user[1:] != item[1:]:
+            return (
+                f"its factors have shapes {user} and {item}, but it has {len(self.users_)} users "
+                f"and {len(self.items_)} items."
+            )
+        return None

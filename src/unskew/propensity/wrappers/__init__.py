@@ -1,1 +1,0 @@
-"""Propensity models made from other models: clipped, scaled, calibrated, cross-fitted."""

@@ -1,0 +1,242 @@
+"""Charts as records: what a chart shows, before anything is drawn.
+
+The same record is drawn as SVG for pages (:mod:`unskew.report.svg`) and with matplotlib for
+``result.plot()`` and the figures of the paper (:mod:`unskew.report.figures`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, TypeVar
+
+from unskew.report.text import format_tick
+
+N_COLORS = 7
+SHAPES = ("circle", "square", "triangle", "diamond", "down", "pentagon", "hexagon")
+DASHES = (None, "6 3", "2 3", "8 3 2 3")
+MAX_FOREST_ROWS = 48
+"""A forest with more rows is too long to read."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Color, marker and dashes of one series. Shapes differ too, for readers without color."""
+
+    color: str
+    """A color of ``page.css``: ``seen``, ``accent``, ``truth``, ``c0`` to ``c6``."""
+    shape: str = "circle"
+    is_hollow: bool = False
+    dash: str | None = None
+    """Lengths of dashes and gaps, as SVG writes them."""
+
+
+OBSERVED = Look("seen", "square", is_hollow=True)
+"""For what the log shows without correction."""
+CORRECTED = Look("accent")
+TRUTH = Look("truth", "diamond")
+
+
+def default_look(position: int) -> Look:
+    """The look of the series at that position: color, shape and dashes change together."""
+    shape, dash = SHAPES[position % len(SHAPES)], DASHES[position % len(DASHES)]
+    return Look(f"c{position % N_COLORS}", shape, dash=dash)
+
+
+@dataclass(frozen=True, slots=True)
+class LegendEntry:
+    """A label beside a sample of its series."""
+
+    label: str
+    look: Look
+    sample: Literal["point", "line", "plain line", "thin line", "bar", "rule"] = "point"
+
+
+@dataclass(frozen=True, slots=True)
+class ChartAxis:
+    """Title, scale and ticks of one axis."""
+
+    title: str
+    is_log: bool = False
+    format: Callable[[float], str] = format_tick
+    ticks: Sequence[float] | None = None
+    """Marked instead of round numbers. Some are left out where space is short."""
+    low: float | None = None
+    """Where the axis begins; None for a little below the smallest value."""
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ForestRow:
+    """One estimate, with its limits if it has any."""
+
+    label: str
+    value: float
+    look: Look
+    tip: str
+    """What the reader sees when pointing at the row."""
+    low: float | None = None
+    high: float | None = None
+    text: str = ""
+    """The number beside the row."""
+    others: tuple[tuple[float, Look, str], ...] = ()
+    """More points on the same row: value, look and tip."""
+
+    def values(self) -> list[float]:
+        """Every number that the axis must include."""
+        ends = (self.value, self.low, self.high, *(value for value, _, _ in self.others))
+        return [end for end in ends if end is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class ForestGroup:
+    """Rows under one name; the name may be empty."""
+
+    name: str
+    rows: tuple[ForestRow, ...]
+    truth: float | None = None
+    """The true value, where it is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """Estimates with their intervals, one below the other."""
+
+    groups: Sequence[ForestGroup]
+    axis: ChartAxis
+    reference: float | None = None
+    """Where a line is drawn, such as 0 for no difference."""
+    sides: tuple[str, str] | None = None
+    """Which model is better on the left and on the right of the reference."""
+    band: tuple[float, float] | None = None
+    """Limits of the shaded range, such as differences that are small enough."""
+
+    @property
+    def rows(self) -> list[ForestRow]:
+        return [row for group in self.groups for row in group.rows]
+
+    def values(self) -> list[float]:
+        """Every number that the axis must include."""
+        ends = [end for row in self.rows for end in row.values()]
+        marked = [*(group.truth for group in self.groups), self.reference, *(self.band or ())]
+        return ends + [value for value in marked if value is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """A point of a curve, with limits if it is uncertain."""
+
+    x: float
+    y: float
+    tip: str
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One line through its points, with a band between their limits."""
+
+    look: Look
+    points: tuple[CurvePoint, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """Curves over the same two axes."""
+
+    curves: Sequence[Curve]
+    x_axis: ChartAxis
+    y_axis: ChartAxis
+    has_diagonal: bool = False
+    """Whether the line on which both axes are equal is drawn."""
+    reference: float | None = None
+    """Where a horizontal line is drawn."""
+
+    def drawable_points(self, curve: Curve) -> list[CurvePoint]:
+        """Points with finite values, and with positive ones on logarithmic axes."""
+        return [
+            point
+            for point in curve.points
+            if math.isfinite(point.x)
+            and math.isfinite(point.y)
+            and (point.x > 0 or not self.x_axis.is_log)
+            and (point.y > 0 or not self.y_axis.is_log)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class BarGroup:
+    """The bars at one label of the axis: one share for each series."""
+
+    label: str
+    shares: tuple[float, ...]
+    tip: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Shares of one or more series, side by side; ``colors`` has one color for each series."""
+
+    groups: Sequence[BarGroup]
+    colors: tuple[str, ...]
+    x_title: str
+    y_title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Heatmap:
+    """Numbers by row and column. Shades show ranks, so one bad value does not hide the rest."""
+
+    rows: Sequence[str]
+    columns: Sequence[str]
+    values: Sequence[Sequence[float | None]]
+    texts: Sequence[Sequence[str]]
+    tips: Sequence[Sequence[str]]
+    x_title: str
+    y_title: str
+    best: tuple[int, int]
+    """Row and column of the outlined cell."""
+    higher_is_better: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixImage:
+    """A matrix as shades between ``low`` and ``high``, without numbers."""
+
+    values: Sequence[Sequence[float]]
+    low: float
+    high: float
+    ticks: Sequence[float]
+    """Values marked on the color bar."""
+    columns: Sequence[str] = ()
+    """Names of equally wide blocks of columns."""
+
+
+ChartContent: TypeAlias = Forest | Curves | Bars | Heatmap | MatrixImage
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A chart with its title, legend and caption."""
+
+    title: str
+    content: ChartContent
+    legend: tuple[LegendEntry, ...] = ()
+    caption: str = ""
+
+
+def keep_first(
+    parts: Sequence[T], order: Sequence[int], *, rows_each: int, noun: str
+) -> tuple[list[T], str]:
+    """The first parts in ``order`` that a forest has space for, and a caption on those left out."""
+    n_kept = max(MAX_FOREST_ROWS // max(rows_each, 1), 1)
+    if len(parts) <= n_kept:
+        return list(parts), ""
+    caption = (
+        f"The chart shows the {n_kept:,} {noun} of {len(parts):,}. "
+        f"The table also has the other {len(parts) - n_kept:,}."
+    )
+    return [parts[position] for position in order[:n_kept]], caption

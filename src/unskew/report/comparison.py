@@ -1,0 +1,156 @@
+"""Two models compared: in a sentence, as a row of a chart, and on a page of its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from unskew.estimators import ESTIMATORS
+from unskew.metrics import metric_label
+from unskew.report import PAGES
+from unskew.report.charts import (
+    Chart,
+    ChartAxis,
+    Forest,
+    ForestGroup,
+    ForestRow,
+    Look,
+    default_look,
+)
+from unskew.report.page import Headline, Page, Record, Section, Tile, make_table
+from unskew.report.text import (
+    choose_decimals,
+    describe_estimators,
+    describe_metric,
+    estimator_label,
+    format_brief,
+    format_interval,
+    format_number,
+)
+
+PAIRED = (
+    "Both models are judged on the same ratings, and the difference is computed rating by rating."
+)
+NOT_CORRECTED = "; this is not corrected for selection."
+
+
+def corrects_selection(estimator: str) -> bool:
+    """Whether an estimator weights or imputes. Estimators of the caller are assumed to do so."""
+    if estimator not in ESTIMATORS:
+        return True
+    target = ESTIMATORS[estimator].target
+    return target.is_weighted or target.imputes
+
+
+def split_estimators(estimators: Sequence[str]) -> tuple[str | None, str | None]:
+    """The first estimator that does not correct for selection, and the best-ranked that does."""
+    plain = next((name for name in estimators if not corrects_selection(name)), None)
+    corrected = [name for name in estimators if corrects_selection(name)]
+    return plain, min(corrected, key=_headline_rank, default=None)
+
+
+def _headline_rank(estimator: str) -> float:
+    traits = ESTIMATORS[estimator].traits if estimator in ESTIMATORS else {}
+    return float(traits.get("headline_rank", math.inf))
+
+
+def main_estimator(estimators: Sequence[str]) -> str:
+    """The estimator of the headline: the best-ranked one that corrects, else the first one."""
+    return split_estimators(estimators)[1] or estimators[0]
+
+
+def estimator_looks(estimators: Sequence[str]) -> dict[str, Look]:
+    """The declared look of each estimator, or a look by its position."""
+    looks = {}
+    for position, name in enumerate(estimators):
+        traits = ESTIMATORS[name].traits if name in ESTIMATORS else {}
+        if "color" in traits:
+            shape, is_hollow = traits.get("marker", "circle"), traits.get("is_hollow", False)
+            looks[name] = Look(traits["color"], shape, is_hollow=is_hollow)
+        else:
+            looks[name] = default_look(position + 1)
+    return looks
+
+
+def opening(estimator: str, *, starts_sentence: bool = True) -> str:
+    """How a sentence on the estimates of this estimator begins."""
+    if not corrects_selection(estimator):
+        return f"{estimator_label(estimator)} says"
+    return f"{'C' if starts_sentence else 'c'}orrected for selection,"
+
+
+def describe_comparison(row: Record, *, with_interval: bool = True) -> str:
+    """Which model is better and by how much, such as ``a beats b by 0.31 [0.22, 0.40]``."""
+    low, high = row["ci_low"], row["ci_high"]
+    decimals = choose_decimals((high - low) / 2) if with_interval else 2
+    if row["better"] is None:
+        difference = format_number(row["difference"], decimals, with_sign=True)
+        limits = f"{format_number(low, decimals)}, {format_number(high, decimals)}"
+        return f"{row['first']} and {row['second']} cannot be told apart ({difference} [{limits}])"
+    worse = row["second"] if row["better"] == row["first"] else row["first"]
+    near, far = (format_number(end, decimals) for end in sorted((abs(low), abs(high))))
+    distance = format_number(abs(row["difference"]), decimals)
+    limits = f" [{near}, {far}]" if with_interval else ""
+    return f"{row['better']} beats {worse} by {distance}{limits}"
+
+
+def compare_estimators(plain: Record | None, corrected: Record | None) -> Headline:
+    """The same comparison without and with correction for selection."""
+    if plain is None:
+        row = corrected or {}
+        return ((f"{opening(row['estimator'])} {describe_comparison(row)}.", True),)
+    start = opening(plain["estimator"])
+    if corrected is None:
+        return ((f"{start} {describe_comparison(plain)}", False), (NOT_CORRECTED, True))
+    first = f"{start} {describe_comparison(plain, with_interval=plain['better'] is None)}; "
+    second = opening(corrected["estimator"], starts_sentence=False)
+    return (first, False), (f"{second} {describe_comparison(corrected)}.", True)
+
+
+def better_sides(first: str, second: str, *, higher_is_better: bool) -> tuple[str, str]:
+    """Which model is better left and right of zero, in a chart of ``first`` minus ``second``."""
+    return (second, first) if higher_is_better else (first, second)
+
+
+@PAGES.declare(
+    "comparison", label="Comparison", summary="Two models compared by one metric and estimator."
+)
+def build_comparison_page(record: Record) -> Page:
+    first, second = record["first"], record["second"]
+    metric, estimator = record["metric"], record["estimator"]
+    name, title = metric_label(metric), f"{first} minus {second}"
+    limits = record["ci_low"], record["ci_high"]
+    text = format_interval(record["difference"], *limits, with_sign=True)
+    row = ForestRow(
+        estimator_label(estimator),
+        record["difference"],
+        estimator_looks([estimator])[estimator],
+        f"{title}: {text}",
+        *limits,
+        text,
+    )
+    forest = Forest(
+        [ForestGroup("", (row,))],
+        ChartAxis(f"difference of {name}"),
+        reference=0.0,
+        sides=better_sides(first, second, higher_is_better=record["higher_is_better"]),
+    )
+    fields = ("difference", "std_error", "ci_low", "ci_high", "p_value")
+    numbers = make_table("The difference", {key.replace("_", " "): [record[key]] for key in fields})
+    better = "higher" if record["higher_is_better"] else "lower"
+    p_value = "< 0.0001" if record["p_value"] < 1e-4 else format_brief(record["p_value"])
+    return Page(
+        ((f"{opening(estimator)} {describe_comparison(record)}.", True),),
+        f"{describe_metric(metric)}, {better} is better. {describe_estimators([estimator])}",
+        (
+            Tile(format_number(record["difference"], 3, with_sign=True), "difference", title),
+            Tile(format_brief(record["std_error"]), "standard error"),
+            Tile(p_value, "p-value", "for no difference"),
+        ),
+        sections=(Section("The difference", PAIRED, (Chart(title, forest),), (numbers,)),),
+        facts=(
+            ("metric", metric),
+            ("estimator", estimator),
+            ("intervals", f"{record['level']:.0%}"),
+        ),
+    )

@@ -1,0 +1,170 @@
+"""The page of an evaluation of several groups, each one separately."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from unskew.metrics import metric_label
+from unskew.report import PAGES
+from unskew.report.charts import (
+    Chart,
+    ChartAxis,
+    Forest,
+    ForestGroup,
+    LegendEntry,
+    default_look,
+    keep_first,
+)
+from unskew.report.comparison import estimator_looks, main_estimator, opening
+from unskew.report.evaluation import ESTIMATE_COLUMNS, estimate_row, label_columns, list_facts
+from unskew.report.page import Headline, Page, PageTable, Record, Section, Tile, make_table
+from unskew.report.text import (
+    common_decimals,
+    describe_metric,
+    estimator_label,
+    format_count,
+    format_share,
+)
+from unskew.tables import count_noun
+
+SPREAD = (
+    "The same models in every group. If their order changes from group to group, one number for "
+    "all groups hides it."
+)
+
+
+@PAGES.declare(
+    "grouped_evaluation",
+    label="Evaluation by group",
+    summary="Whether the groups agree, and the estimates of each group.",
+)
+def build_groups_page(record: Record) -> Page:
+    groups = record["groups"]
+    metric = next(iter(groups[0]["metrics"]))
+    n_observed = sum(group["n_observed"] for group in groups)
+    facts = [
+        fact for fact in list_facts(groups[0]) if fact[0] not in ("logged ratings", "universe")
+    ]
+    return Page(
+        _write_headline(record, metric),
+        f"{describe_metric(metric)}. {count_noun(len(groups), 'group')} with "
+        f"{count_noun(n_observed, 'logged rating')} in total.",
+        (
+            Tile(str(len(groups)), "group" if len(groups) == 1 else "groups", f"by {record['by']}"),
+            Tile(format_count(n_observed), "logged ratings"),
+        ),
+        tuple(
+            f"{record['by']} is {_group_name(group)}: {text}"
+            for group in groups
+            for text in group["warnings"]
+        ),
+        (
+            Section("Estimates by group", SPREAD, tuple(_group_charts(record))),
+            Section("Size of the groups", tables=(_size_table(record),)),
+            Section("All numbers", tables=(_estimate_table(record),)),
+        ),
+        tuple(facts),
+    )
+
+
+def _group_name(group: Record) -> str:
+    return "missing" if group["group"] is None else str(group["group"])
+
+
+def _find_row(group: Record, model: str, metric: str, estimator: str) -> Record:
+    key = (model, metric, estimator)
+    rows: Sequence[Record] = group["rows"]
+    return next(row for row in rows if (row["model"], row["metric"], row["estimator"]) == key)
+
+
+def _write_headline(record: Record, metric: str) -> Headline:
+    """The groups in which each model leads; the range over groups if there is one model."""
+    groups = record["groups"]
+    models, main = groups[0]["models"], main_estimator(groups[0]["estimators"])
+    if len(models) == 1:
+        rows = [(_find_row(group, models[0], metric, main), _group_name(group)) for group in groups]
+        estimates = sorted((row["estimate"], name) for row, name in rows)
+        low, high = (f"{value:.2f} ({name})" for value, name in (estimates[0], estimates[-1]))
+        text = f"{metric_label(metric)} of {models[0]} ranges from {low} to {high}"
+    else:
+        text = _count_winners([_find_winner(group, metric, main) for group in groups])
+    return ((f"{opening(main)} {text}.", True),)
+
+
+def _find_winner(group: Record, metric: str, estimator: str) -> str | None:
+    """The model that is better than all others; None if the data cannot tell."""
+    key = (metric, estimator)
+    rows = [row for row in group["differences"] if (row["metric"], row["estimator"]) == key]
+    return rows[0]["first"] if all(row["better"] == row["first"] for row in rows) else None
+
+
+def _count_winners(winners: Sequence[str | None]) -> str:
+    n_groups, n_unclear = len(winners), winners.count(None)
+    if n_unclear == n_groups:
+        return f"the models cannot be told apart in any of the {n_groups} groups"
+    parts = []
+    for name in dict.fromkeys(winner for winner in winners if winner is not None):
+        n_won = winners.count(name)
+        amount = "all" if n_won == n_groups else f"{n_won} of"
+        parts.append(f"{name} is clearly ahead in {amount} {n_groups} groups")
+    if n_unclear:
+        parts.append(f"{n_unclear} cannot tell the models apart")
+    return ", ".join(parts)
+
+
+def _group_charts(record: Record) -> Iterator[Chart]:
+    """One forest for each metric: a group for each group, a row for each model."""
+    groups = record["groups"]
+    models, main = groups[0]["models"], main_estimator(groups[0]["estimators"])
+    looks = {model: default_look(position) for position, model in enumerate(models)}
+    if len(models) == 1:
+        looks = {models[0]: estimator_looks([main])[main]}
+    legend = tuple(LegendEntry(model, look) for model, look in looks.items())
+    order = sorted(range(len(groups)), key=lambda position: -groups[position]["n_observed"])
+    for metric, higher_is_better in groups[0]["metrics"].items():
+        rows = [row for group in groups for row in group["rows"] if row["metric"] == metric]
+        decimals = common_decimals(rows)
+        forest_groups = [
+            ForestGroup(
+                f"{record['by']}: {_group_name(group)}",
+                tuple(
+                    estimate_row(
+                        _find_row(group, model, metric, main), model, looks, decimals, key="model"
+                    )
+                    for model in models
+                ),
+            )
+            for group in groups
+        ]
+        kept, caption = keep_first(
+            forest_groups, order, rows_each=len(models), noun="largest groups"
+        )
+        title = f"{metric_label(metric)} by {estimator_label(main)}"
+        axis = ChartAxis(f"{title} ({'higher' if higher_is_better else 'lower'} is better)")
+        yield Chart(title, Forest(kept, axis), legend, caption)
+
+
+def _size_table(record: Record) -> PageTable:
+    groups = record["groups"]
+    sizes = [
+        None if group["weights"] is None else round(group["weights"]["effective_sample_size"])
+        for group in groups
+    ]
+    shares = [
+        None if size is None else format_share(size / group["n_observed"])
+        for size, group in zip(sizes, groups, strict=True)
+    ]
+    columns = {
+        record["by"]: [_group_name(group) for group in groups],
+        "logged ratings": [group["n_observed"] for group in groups],
+        "effective sample size": sizes,
+        "share": shares,
+    }
+    return make_table("Size of each group", columns)
+
+
+def _estimate_table(record: Record) -> PageTable:
+    rows = [row for group in record["groups"] for row in group["rows"]]
+    names = [_group_name(group) for group in record["groups"] for _ in group["rows"]]
+    columns = label_columns(ESTIMATE_COLUMNS, rows)
+    return make_table("All estimates of all groups", {record["by"]: names} | columns)

@@ -1,1 +1,0 @@
-"""What a page says of each kind of result."""

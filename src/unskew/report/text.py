@@ -1,0 +1,153 @@
+"""Numbers, names and settings as the reader of a page or figure sees them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from unskew.estimators import ESTIMATORS
+from unskew.metrics import METRICS
+from unskew.tables import count_noun
+
+
+def describe_metric(name: str) -> str:
+    """A metric in words, with a capital at the beginning.
+
+    >>> describe_metric("dcg@50"), describe_metric("my metric")
+    ('Discounted cumulative gain of the top 50', 'My metric')
+    """
+    stem, _, top = name.partition("@")
+    words = METRICS[stem].traits.get("words", METRICS[stem].label) if stem in METRICS else name
+    return words[:1].upper() + words[1:] + (f" of the top {top}" if top and words != name else "")
+
+
+def estimator_label(name: str) -> str:
+    """The label of an estimator, such as ``SNIPS``; an estimator of the caller keeps its name."""
+    return ESTIMATORS[name].label if name in ESTIMATORS else name
+
+
+def describe_estimators(names: Iterable[str]) -> str:
+    """One sentence for each declared estimator, on how it estimates."""
+    return " ".join(ESTIMATORS[name].summary for name in names if name in ESTIMATORS)
+
+
+def choose_decimals(spread: float) -> int:
+    """How many decimals show a difference of that size.
+
+    >>> [choose_decimals(spread) for spread in (3.0, 0.09, 0.008, 0.0)]
+    [1, 2, 3, 3]
+    """
+    if not (math.isfinite(spread) and spread > 0):
+        return 3
+    return min(max(math.ceil(-math.log10(spread)), 1 if spread > 1 else 2), 6)
+
+
+def common_decimals(rows: Iterable[Mapping[str, Any]]) -> int:
+    """Decimals for all numbers of a chart: what its narrowest interval needs, at most 3."""
+    spreads = [(row["ci_high"] - row["ci_low"]) / 2 for row in rows]
+    return min(max(map(choose_decimals, spreads), default=3), 3)
+
+
+def format_number(value: float | None, decimals: int = 3, *, with_sign: bool = False) -> str:
+    """A number with a typographic minus sign and thousands separators.
+
+    >>> format_number(-1234.5, 1), format_number(0.25, 2, with_sign=True), format_number(None)
+    ('−1,234.5', '+0.25', '–')
+    >>> format_number(-0.001, 2)
+    '0.00'
+    """
+    if value is None or not math.isfinite(value):
+        return "–"
+    if round(value, decimals) == 0:
+        return f"{0:.{decimals}f}"
+    return f"{value:{'+' if with_sign else ''},.{decimals}f}".replace("-", "−")
+
+
+def format_brief(value: float | None) -> str:
+    """Three significant digits.
+
+    >>> [format_brief(value) for value in (12345.6, 3.14159, 0.01234, 1e-7, 0.0)]
+    ['12,346', '3.14', '0.0123', '1e-07', '0']
+    """
+    if value is None or not math.isfinite(value):
+        return "–"
+    text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return text.replace("-", "−") if abs(value) >= 1e-4 else text
+
+
+def format_tick(value: float) -> str:
+    """A short number for an axis.
+
+    >>> [format_tick(value) for value in (0.25, -3, 30_000, 2_500_000)]
+    ['0.25', '−3', '30k', '2.5M']
+    """
+    for unit, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= unit:
+            return f"{value / unit:.3g}{suffix}".replace("-", "−")
+    return f"{value:.4g}".replace("-", "−")
+
+
+def format_share(value: float | None) -> str:
+    """A share in per cent, with two digits below 10%.
+
+    >>> format_share(0.2649), format_share(0.0031), format_share(0.0), format_share(None)
+    ('26%', '0.31%', '0%', '–')
+    """
+    if value is None:
+        return "–"
+    return f"{100 * value:.2g}%" if 0 < abs(value) < 0.095 else f"{100 * value:.0f}%"
+
+
+def format_count(value: float) -> str:
+    """The nearest whole number, with thousands separators."""
+    return f"{round(value):,}"
+
+
+def format_interval(
+    value: float, low: float, high: float, decimals: int | None = None, *, with_sign: bool = False
+) -> str:
+    """A value with its limits, by default to as many decimals as the limits need.
+
+    >>> format_interval(0.3141, 0.2229, 0.4)
+    '0.31 [0.22, 0.40]'
+    """
+    if decimals is None:
+        decimals = choose_decimals((high - low) / 2)
+    texts = [format_number(end, decimals, with_sign=with_sign) for end in (value, low, high)]
+    return f"{texts[0]} [{texts[1]}, {texts[2]}]"
+
+
+def format_universe(universe: Any) -> str:
+    """The size of the universe, such as ``943 users × 1,682 items``."""
+    if universe is None:
+        return "unknown"
+    return f"{count_noun(universe[0], 'user')} × {count_noun(universe[1], 'item')}"
+
+
+def format_setting(value: Any) -> str:
+    """One value of a setting: 5.0 as ``5``, and None as ``none``."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "none" if value is None else str(value)
+
+
+def format_settings(settings: Mapping[str, Any]) -> str:
+    """All settings of a model in one line.
+
+    >>> format_settings({"l2": 5.0, "offsets": "free"})
+    'l2 = 5, offsets = free'
+    """
+    return ", ".join(f"{name} = {format_setting(value)}" for name, value in settings.items())
+
+
+def to_sentence(text: str) -> str:
+    """The text with a capital at its beginning and a full stop at its end."""
+    text = text.strip()
+    ending = "" if not text or text.endswith((".", "!", "?")) else "."
+    return text[:1].upper() + text[1:] + ending
+
+
+def shorten(text: str, n_letters: int) -> str:
+    """At most ``n_letters`` letters, with an ellipsis where the text was longer."""
+    return text if len(text) <= n_letters else text[: n_letters - 1].rstrip() + "…"

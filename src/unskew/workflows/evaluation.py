@@ -1,0 +1,416 @@
+"""Evaluation of models on a log in a file, in memory or with DuckDB."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from unskew.data.columns import find_column
+from unskew.data.frames import make_frame
+from unskew.data.ids import encode, missing_ids
+from unskew.data.ratings import Ratings
+from unskew.data.universe import Universe, UniverseLike
+from unskew.errors import BadPredictionError, ColumnError, UnskewWarning, UsageError
+from unskew.evaluation.arguments import find_estimators, find_metrics
+from unskew.evaluation.evaluate import evaluate
+from unskew.evaluation.frame import GroupedEvaluation, evaluate_frame
+from unskew.evaluation.result import Comparison, Evaluation
+from unskew.io.duckdb_files import choose_reader, open_relation
+from unskew.io.files import read_table
+from unskew.io.log_files import (
+    ColumnNames,
+    FileLog,
+    find_cell_rows,
+    match_id_types,
+    read_numbers,
+)
+from unskew.io.table import FileTable
+from unskew.loading import load
+from unskew.models.recommender import Recommender
+from unskew.tables import count_noun
+from unskew.types import Vector
+from unskew.workflows.gates import GROUP, LOG, Numbers
+from unskew.workflows.logs import count_unknown, match_log_ids, open_log, read_log
+from unskew.workflows.propensities import (
+    MODEL_EXTENSION,
+    find_propensities,
+    find_propensity_column,
+    is_model,
+    list_named_models,
+)
+from unskew.workflows.requests import EvaluationRequest
+
+AnyEvaluation: TypeAlias = Evaluation | GroupedEvaluation
+
+
+def evaluate_log(request: EvaluationRequest) -> AnyEvaluation:
+    """Evaluate the requested models; DuckDB reads a log that does not fit into memory."""
+    find_metrics(request.metrics, relevance_threshold=request.relevance_threshold)
+    reader = choose_reader(request.reader, open_log(request))
+    if reader == "duckdb" and not _has_all_columns(request):
+        if request.reader == "duckdb":
+            raise UsageError(
+                "DuckDB needs predictions and propensities in columns of the log, and each cell "
+                "once.",
+                parameter="reader",
+                value="duckdb",
+                remedy="Join them first, or use `reader='memory'`.",
+            )
+        reader = "memory"
+    return _evaluate_with_duckdb(request) if reader == "duckdb" else _evaluate_in_memory(request)
+
+
+def _has_all_columns(request: EvaluationRequest) -> bool:
+    return (
+        not request.predictions
+        and request.duplicates == "raise"
+        and not is_model(request.propensities)
+    )
+
+
+def _uses_weights(request: EvaluationRequest) -> bool:
+    return any(estimator.is_weighted for estimator in find_estimators(request.estimators))
+
+
+# In memory
+
+
+def _evaluate_in_memory(request: EvaluationRequest) -> AnyEvaluation:
+    table = read_table(open_log(request))
+    uses_weights = _uses_weights(request)
+    column = find_propensity_column(table, request.propensities) if uses_weights else None
+    columns = ColumnNames(
+        propensity=column,
+        predictions=_find_prediction_columns(request, table),
+        positions=request.position,
+    )
+    # With groups, the universe is that of each group, unless a model is fitted to all of them.
+    is_for_log = request.by is None or request.universe == "log" or is_model(request.propensities)
+    log = read_log(
+        request if is_for_log else replace(request, universe=None), table, columns=columns
+    )
+    if uses_weights and column is None and request.propensities is None:
+        raise _missing_propensity_error(request, table.name)
+    propensities = find_propensities(request, log) if uses_weights else None
+    models = _read_column_models(log)
+    for name, path in request.predictions.items():
+        if name in models:
+            raise UsageError(
+                f"two models have the name {name!r}.",
+                parameter="predictions",
+                remedy="Give the file another name: --predictions NAME=FILE.",
+            )
+        models[name] = _read_model(name, path, log.ratings)
+    if request.by is not None:
+        return _evaluate_groups(request, request.by, log, models, propensities)
+    evaluation = _evaluate(request, log.ratings, models, propensities, request.universe)
+    return replace(evaluation, n_dropped=log.n_dropped)
+
+
+def _find_prediction_columns(request: EvaluationRequest, table: FileTable) -> tuple[str, ...]:
+    """The named columns; without any model, the one with a common name for predictions."""
+    if request.prediction or request.predictions:
+        return request.prediction
+    return (table.find_column("prediction"),)
+
+
+def _missing_propensity_error(request: EvaluationRequest, file: str) -> UsageError:
+    weighted = [each.name for each in find_estimators(request.estimators) if each.is_weighted]
+    return UsageError(
+        f"{' and '.join(weighted)} need propensities, but {file} has no column of propensities.",
+        parameter="propensities",
+        remedy=f"Pass `propensities=...`: a column, a {MODEL_EXTENSION} file, or one of "
+        f"{', '.join(list_named_models(with_features=False))}; or use only `estimators=['naive']`.",
+    )
+
+
+def _evaluate(
+    request: EvaluationRequest,
+    log: Ratings,
+    models: Mapping[str, Any],
+    propensities: Any,
+    universe: UniverseLike,
+) -> Evaluation:
+    return evaluate(
+        log,
+        models,
+        propensities=propensities,
+        metrics=request.metrics,
+        estimators=request.estimators,
+        universe=universe,
+        level=request.level,
+        cluster=request.cluster,
+        relevance_threshold=request.relevance_threshold,
+        weight_transform=request.weight_transform,
+    )
+
+
+def _evaluate_groups(
+    request: EvaluationRequest,
+    by: str,
+    log: FileLog,
+    models: Mapping[str, Any],
+    propensities: Any,
+) -> GroupedEvaluation:
+    """Evaluate each value of the column ``by`` as a log of its own; None is a missing value."""
+    if by not in log.table.names:
+        raise ColumnError(
+            f"{log.table.name}: there is no column {by!r} for `by=`; "
+            f"the columns are {', '.join(map(repr, log.table.names))}.",
+            parameter="by",
+            value=by,
+        )
+    groups, ratings, evaluations = log.ids(by), log.ratings, {}
+    values = None if propensities is None else np.asarray(propensities)
+    for group in _list_groups(groups):
+        rows = np.flatnonzero(missing_ids(groups) if group is None else groups == group)
+        part = Ratings.from_arrays(
+            ratings.users[ratings.user[rows]],
+            ratings.items[ratings.item[rows]],
+            ratings.rating[rows],
+        )
+        is_log = request.universe == "log"
+        evaluations[group] = _evaluate(
+            request,
+            part,
+            {
+                name: model[rows] if isinstance(model, np.ndarray) else model
+                for name, model in models.items()
+            },
+            None if values is None else values[rows],
+            Universe(part.n_users, part.n_items) if is_log else request.universe,
+        )
+    return GroupedEvaluation(by, evaluations)
+
+
+def _list_groups(groups: Any) -> list[Any]:
+    is_missing = missing_ids(groups)
+    present = groups[~is_missing]
+    values: list[Any] = encode(present)[1].tolist() if present.size else []
+    return values + [None] * bool(is_missing.any())
+
+
+# With DuckDB
+
+
+def _evaluate_with_duckdb(request: EvaluationRequest) -> AnyEvaluation:
+    source = open_log(request)
+    names = open_relation(source, ()).columns
+    rating = find_column("rating", request.rating, names)
+    predictions = request.prediction or (find_column("prediction", None, names),)
+    propensity = None
+    if _uses_weights(request):
+        propensity = find_column("propensity", request.propensities, names)
+    numeric = [rating, *predictions, *request.position, *([propensity] if propensity else [])]
+    return evaluate_frame(
+        open_relation(source, numeric),
+        prediction=predictions,
+        user=request.user,
+        item=request.item,
+        rating=rating,
+        propensity=propensity,
+        position=request.position or None,
+        metrics=request.metrics,
+        estimators=request.estimators,
+        universe=request.universe,
+        level=request.level,
+        cluster=request.cluster,
+        relevance_threshold=request.relevance_threshold,
+        weight_transform=request.weight_transform,
+        by=request.by,
+        on_bad=request.on_bad,
+        check_duplicates=True,
+    )
+
+
+# Models
+
+
+def _read_column_models(log: FileLog) -> dict[str, Any]:
+    """The models whose predictions, and perhaps positions, are columns of the log."""
+    names, positions = log.columns.predictions, log.columns.positions
+    if not positions:
+        return {name: log.numbers(name) for name in names}
+    if len(positions) != len(names):
+        raise UsageError(
+            f"there are {count_noun(len(names), 'column')} of predictions, but "
+            f"{count_noun(len(positions), 'column')} of positions.",
+            parameter="position",
+            value=positions,
+            remedy="Name one column of positions for each column of predictions.",
+        )
+    return {
+        name: _make_prediction_frame(log.ratings, log.numbers(name), log.numbers(position))
+        for name, position in zip(names, positions, strict=True)
+    }
+
+
+def _make_prediction_frame(log: Ratings, prediction: Vector, position: Vector) -> Any:
+    return make_frame(
+        {
+            "user_id": log.users[log.user].tolist(),
+            "item_id": log.items[log.item].tolist(),
+            "prediction": prediction,
+            "position": position,
+        }
+    )
+
+
+def _read_model(name: str, path: str, log: Ratings) -> Any:
+    """A saved recommender, or the predictions in a file for the cells of the log."""
+    if not path.endswith(MODEL_EXTENSION):
+        return _read_predictions(name, read_table(path), log)
+    model = load(path)
+    if not isinstance(model, Recommender):
+        raise UsageError(
+            f"model {name!r}: {path} has a {type(model).__name__}, which does not predict ratings.",
+            parameter="predictions",
+            value=path,
+            remedy="Use a file that train wrote.",
+        )
+    _warn_about_unknown_ids(name, model, log)
+    _warn_about_training_cells(name, model, log)
+    return SavedRecommender(model)
+
+
+def _read_predictions(name: str, table: FileTable, log: Ratings) -> Any:
+    """The predictions of a file in the order of the log, with positions if it has them."""
+    prediction = read_numbers(table, "prediction")
+    rows = find_cell_rows(table, log)
+    is_missing = rows < 0
+    if is_missing.any():
+        where = log.name_cell(int(is_missing.argmax()))
+        raise BadPredictionError(
+            f"model {name!r}: {table.name} lacks {int(is_missing.sum()):,} of {len(log):,} "
+            f"logged cells; the first is {where}.",
+            parameter="predictions",
+            where=where,
+            remedy="Predict those too, or evaluate on a log without them.",
+        )
+    if not table.has_column_for("position"):
+        return prediction[rows]
+    return _make_prediction_frame(log, prediction[rows], read_numbers(table, "position")[rows])
+
+
+def _warn_about_unknown_ids(name: str, model: Recommender, log: Ratings) -> None:
+    counts = {
+        "users": count_unknown(log.users, model.users_),
+        "items": count_unknown(log.items, model.items_),
+    }
+    if any(counts.values()):
+        text = " and ".join(f"{count:,} of the log's {kind}" for kind, count in counts.items())
+        warnings.warn(
+            UnskewWarning(
+                f"model {name!r} was not trained on {text}. "
+                "For them it predicts from offsets or from the mean rating."
+            ),
+            stacklevel=3,
+        )
+
+
+def _warn_about_training_cells(name: str, model: Recommender, log: Ratings) -> None:
+    n_seen = model.count_seen(match_log_ids(log, model))
+    if n_seen:
+        warnings.warn(
+            UnskewWarning(
+                f"model {name!r} was trained on {n_seen:,} of the {len(log):,} cells of this log, "
+                "so its errors look too small.",
+                remedy="Evaluate it on held-out ratings.",
+            ),
+            stacklevel=3,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SavedRecommender:
+    """A recommender from a file, for ids that may be text in one file and numbers in another."""
+
+    model: Recommender
+
+    @property
+    def predicts_ratings(self) -> bool:
+        return self.model.predicts_ratings
+
+    @property
+    def relevance_threshold(self) -> float | None:
+        """The rating from which on it predicts a 1; None if it predicts ratings."""
+        return getattr(self.model, "relevance_threshold", None)
+
+    def predict(self, users: Any, items: Any, /) -> Vector:
+        return self.model.predict(*self._match(users, items), on_unknown="fallback")
+
+    def scorer(self, users: Any, items: Any, /) -> Any:
+        return self.model.scorer(*self._match(users, items))
+
+    def _match(self, users: Any, items: Any) -> tuple[Any, Any]:
+        users = match_id_types(users, self.model.users_)
+        return users, match_id_types(items, self.model.items_)
+
+
+# Results
+
+
+def compare_models(evaluation: AnyEvaluation, first: str, second: str) -> dict[str, list[Any]]:
+    """Two models compared by every metric and estimator, and in every group, as columns."""
+    rows = [
+        group | comparison.to_record()
+        for group, part in _list_parts(evaluation)
+        for comparison in _compare(part, first, second)
+    ]
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def list_numbers(evaluation: AnyEvaluation, models: tuple[str, str] | None = None) -> Numbers:
+    """The numbers that gates can test: ``snips.mae.ci_high`` by model, ``ess``, ``n_observed``.
+
+    With two models also those of their comparison, such as ``compare.snips.mae.p_value``.
+    """
+    numbers: dict[str, dict[str, float | None]] = {}
+
+    def add(name: str, subject: str, value: float | None) -> None:
+        numbers.setdefault(name, {})[subject] = value
+
+    for group, part in _list_parts(evaluation):
+        where = "".join(f"{GROUP}{name} is {value!r}" for name, value in group.items())
+        for risk in part:
+            for field in ("estimate", "std_error", "ci_low", "ci_high"):
+                name = f"{risk.estimator}.{risk.metric}.{field}"
+                add(name, f"{risk.model}{where}", getattr(risk, field))
+        summary = part.weight_summary
+        add("n_observed", f"{LOG}{where}", float(part.n_observed))
+        add("ess", f"{LOG}{where}", None if summary is None else summary.effective_sample_size)
+        for comparison in _compare(part, *models) if models else ():
+            subject = f"{comparison.first} minus {comparison.second}{where}"
+            for field in ("difference", "ci_low", "ci_high", "p_value"):
+                name = f"compare.{comparison.estimator}.{comparison.metric}.{field}"
+                add(name, subject, getattr(comparison, field))
+    return numbers
+
+
+def describe_evaluation(evaluation: AnyEvaluation) -> str:
+    """What the numbers were computed from, in one line."""
+    if isinstance(evaluation, Evaluation):
+        return repr(evaluation).splitlines()[-1]
+    parts = list(evaluation.values())
+    n_observed = sum(part.n_observed for part in parts)
+    sizes = f"{count_noun(n_observed, 'observed cell')} in {count_noun(len(parts), 'group')}"
+    return f"{sizes}; {parts[0].level:.0%} intervals, {parts[0].intervals}"
+
+
+def _list_parts(evaluation: AnyEvaluation) -> list[tuple[dict[str, Any], Evaluation]]:
+    """Each evaluation with its group: ``{column: value}``, or nothing without groups."""
+    if isinstance(evaluation, GroupedEvaluation):
+        return [({evaluation.by: group}, part) for group, part in evaluation.items()]
+    return [({}, evaluation)]
+
+
+def _compare(evaluation: Evaluation, first: str, second: str) -> list[Comparison]:
+    return [
+        evaluation.compare(first, second, metric=metric, estimator=estimator)
+        for metric in evaluation.metrics
+        for estimator in evaluation.estimators
+    ]

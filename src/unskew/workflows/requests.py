@@ -1,0 +1,102 @@
+"""What a workflow is asked to do: one record for each, filled from the options of a command.
+
+Files are named by their paths; ``-`` is standard input. Nothing heavy is imported here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from unskew.data.universe import UniverseLike
+    from unskew.data.weights import WeightTransform
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogRequest:
+    """A log in a file, its columns, and what to do with rows that cannot be used."""
+
+    log: str
+    format: Literal["csv", "tsv", "jsonl", "parquet", "arrow"] | None = None
+    """By default the extension of the file tells the format."""
+    columns: tuple[str, ...] = ()
+    """Names of the columns of a text file without a header."""
+    user: str | None = None
+    item: str | None = None
+    rating: str | None = None
+    """Names of columns; by default those with a common name."""
+    universe: UniverseLike = None
+    on_bad: Literal["raise", "drop"] = "raise"
+    duplicates: Literal["raise", "last"] = "raise"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightedLogRequest(LogRequest):
+    """A log whose cells have propensities."""
+
+    propensities: str | None = None
+    """A column, the file of a saved model, or the name of a model to fit."""
+    mcar: str | None = None
+    """A file with ratings of cells drawn at random, for models that learn from them."""
+    random_state: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationRequest(WeightedLogRequest):
+    """Models to evaluate on a log, and how."""
+
+    predictions: Mapping[str, str] = field(default_factory=dict)
+    """By model: a file with users, items and predictions, or a saved model."""
+    prediction: tuple[str, ...] = ()
+    """Columns of the log that hold predictions."""
+    position: tuple[str, ...] = ()
+    """Columns of the log that hold positions, one for each column of predictions."""
+    metrics: tuple[str, ...] = ("mse", "mae")
+    estimators: tuple[str, ...] = ("naive", "ips", "snips")
+    cluster: Literal["user", "item"] | None = None
+    level: float = 0.95
+    weight_transform: WeightTransform | None = None
+    relevance_threshold: float | None = None
+    by: str | None = None
+    reader: Literal["auto", "memory", "duckdb"] = "auto"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingRequest(WeightedLogRequest):
+    """A recommender to fit to a log, perhaps with settings chosen by cross-validation."""
+
+    learner: str = "mf"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the recommender that differ from its defaults."""
+    checkpoint: str | None = None
+    grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    """Values to try in a cross-validation, by setting. Without any, the model is fitted once."""
+    n_folds: int = 4
+    metric: str | None = None
+    relevance_threshold: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PropensityRequest(LogRequest):
+    """A propensity model to fit to a log."""
+
+    model: str
+    mcar: str | None = None
+    user_features: str | None = None
+    item_features: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    random_state: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiagnosisRequest(LogRequest):
+    """Propensities of a log to diagnose."""
+
+    propensities: tuple[str, ...]
+    """Columns, files of saved models, or names of models to fit."""
+    mcar: str | None = None
+    user_features: str | None = None
+    item_features: str | None = None
+    random_state: int = 0

@@ -1,0 +1,170 @@
+"""The content of a log file, and everything that is wrong with it.
+
+Reading a log stops at the first problem; validation lists all of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from unskew.data.cells import cell_numbers, find_duplicates
+from unskew.data.columns import COMMON_NAMES, find_column
+from unskew.data.ids import encode, format_id
+from unskew.data.ratings import describe_duplicates
+from unskew.errors import BadFileError, ColumnError, DataError, DuplicateCellError, EmptyLogError
+from unskew.io.files import read_table
+from unskew.io.log_files import ColumnNames, find_problems
+from unskew.io.table import FileTable
+from unskew.types import BoolVector, Vector
+from unskew.workflows.logs import open_log
+from unskew.workflows.requests import LogRequest
+
+MAX_LEVELS = 12
+"""With more distinct ratings, the histogram has ten bins."""
+REQUIRED_ROLES = ("user", "item", "rating")
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """The content of a file. It cannot be used as a log if there are ``errors``."""
+
+    file: str
+    n_rows: int
+    columns: dict[str, str]
+    """The column of each role."""
+    other_columns: tuple[str, ...]
+    errors: tuple[DataError, ...]
+    n_bad_rows: int = 0
+    n_repeats: int = 0
+    n_users: int = 0
+    n_items: int = 0
+    density: float | None = None
+    """The share of observed cells among all cells of the log's users and items."""
+    rating_mean: float | None = None
+    histogram: tuple[tuple[str, int], ...] = ()
+    """Ratings, or bins of them, with their counts."""
+
+    @property
+    def is_usable(self) -> bool:
+        return not self.errors
+
+    def to_json(self) -> str:
+        """All fields as one object, the errors as texts under ``problems``."""
+        record: dict[str, Any] = {}
+        for field in fields(self):
+            if field.name == "errors":
+                record["problems"] = [str(error) for error in self.errors]
+            else:
+                record[field.name] = getattr(self, field.name)
+        return json.dumps(record | {"is_usable": self.is_usable})
+
+
+def validate_log(request: LogRequest) -> Validation:
+    """Check every row of the file; an error if the file cannot be read at all."""
+    table = read_table(open_log(request))
+    columns, errors = _find_columns(table, request)
+    others = tuple(name for name in table.names if name not in columns.values())
+    if not columns.keys() >= set(REQUIRED_ROLES):
+        return Validation(table.name, len(table), columns, others, errors)
+    if len(table) == 0:
+        errors = (*errors, EmptyLogError("it has no rows"))
+        return Validation(table.name, 0, columns, others, errors)
+    return _validate_rows(table, columns, others, errors)
+
+
+def _find_columns(
+    table: FileTable, request: LogRequest
+) -> tuple[dict[str, str], tuple[DataError, ...]]:
+    """The column of each role, and errors about roles whose column is not clear."""
+    columns: dict[str, str] = {}
+    errors: list[DataError] = []
+    for role in COMMON_NAMES:
+        is_required = role in REQUIRED_ROLES
+        if is_required or table.has_column_for(role):
+            name = getattr(request, role) if is_required else None
+            try:
+                columns[role] = find_column(role, name, table.names)
+            except ColumnError as error:
+                if is_required:
+                    errors.append(error)
+    return columns, tuple(errors)
+
+
+def _validate_rows(
+    table: FileTable,
+    columns: dict[str, str],
+    others: tuple[str, ...],
+    errors: tuple[DataError, ...],
+) -> Validation:
+    roles = ColumnNames(
+        columns["user"],
+        columns["item"],
+        columns["rating"],
+        columns.get("propensity"),
+        (columns["prediction"],) if "prediction" in columns else (),
+        (columns["position"],) if "position" in columns else (),
+    )
+    problems = list(find_problems(table, roles))
+    is_good = np.ones(len(table), dtype=bool)
+    for problem in problems:
+        is_good &= ~problem.is_bad
+    errors = (*errors, *(BadFileError(problem.describe(table)) for problem in problems))
+    n_bad_rows = int((~is_good).sum())
+    if not is_good.any():
+        errors = (*errors, EmptyLogError("no row can be used"))
+        return Validation(table.name, len(table), columns, others, errors, n_bad_rows)
+    n_users, n_items, n_repeats, duplicate_errors = _check_duplicates(table, roles, is_good)
+    rating = table.columns[columns["rating"]].numbers()[is_good]
+    return Validation(
+        table.name,
+        len(table),
+        columns,
+        others,
+        (*errors, *duplicate_errors),
+        n_bad_rows,
+        n_repeats,
+        n_users,
+        n_items,
+        (rating.size - n_repeats) / (n_users * n_items),
+        float(rating.mean()),
+        tuple(_count_ratings(rating)),
+    )
+
+
+def _check_duplicates(
+    table: FileTable, columns: ColumnNames, is_good: BoolVector
+) -> tuple[int, int, int, tuple[DataError, ...]]:
+    """The numbers of users, items and repeated cells, and an error about the first repetition."""
+    rows = np.flatnonzero(is_good)
+    user = table.columns[columns.roles["user"]].ids()[rows]
+    item = table.columns[columns.roles["item"]].ids()[rows]
+    (user_codes, users), (item_codes, items) = encode(user), encode(item)
+    n_repeats, later, earlier = find_duplicates(cell_numbers(user_codes, item_codes, len(items)))
+    errors: tuple[DataError, ...] = ()
+    if n_repeats:
+        where = table.locate(int(rows[later]))
+        problem = (
+            f"{where}: user {format_id(user[later])}, item {format_id(item[later])} is already "
+            f"in {table.locate(int(rows[earlier]))}; {describe_duplicates(n_repeats)}"
+        )
+        errors = (DuplicateCellError(problem, where=where),)
+    return len(users), len(items), n_repeats, errors
+
+
+def _count_ratings(rating: Vector) -> Iterator[tuple[str, int]]:
+    values, counts = np.unique(rating, return_counts=True)
+    if values.size <= MAX_LEVELS:
+        yield from ((f"{value:g}", int(count)) for value, count in zip(values, counts, strict=True))
+        return
+    try:
+        counts, edges = np.histogram(rating, bins=10)
+    except ValueError:  # the range is too wide for bins of a finite width
+        yield f"{values[0]:g} to {values[-1]:g}", int(rating.size)
+        return
+    for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True):
+        yield f"{low:.4g} to {high:.4g}", int(count)

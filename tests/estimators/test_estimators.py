@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from unskew.data.propensities import Propensities
+from unskew.data.universe import Universe
+from unskew.errors import UniverseError, UnknownNameError, UsageError
+from unskew.estimators import ESTIMATORS
+from unskew.estimators.estimate import Estimate
+from unskew.estimators.point import SNIPS, Estimator, find_estimator
+from unskew.estimators.sums import (
+    Cluster,
+    Clusters,
+    Deltas,
+    Imputed,
+    ObservedCells,
+    Scope,
+    Sums,
+    SumSpec,
+)
+from unskew.estimators.transforms import Clip
+
+rng = np.random.default_rng(3)
+U, I = 30, 20  # noqa: E741
+P_ALL = rng.uniform(0.1, 0.9, (U, I))
+SEEN = rng.random((U, I)) < P_ALL
+USER, ITEM = (codes.astype(np.int32) for codes in np.nonzero(SEEN))
+DELTA_ALL = rng.normal(3, 1, (U, I))
+IMPUTED_ALL = DELTA_ALL + rng.normal(0, 0.5, (U, I))
+
+
+def observe(**changes: Any) -> ObservedCells:
+    return ObservedCells(
+        Clusters(USER, U),
+        Clusters(ITEM, I),
+        Propensities(P_ALL[SEEN]),
+        **({"universe": Universe(U, I)} | changes),
+    )
+
+
+DELTAS = Deltas(
+    DELTA_ALL[SEEN][None],
+    imputed=Imputed(IMPUTED_ALL[SEEN][None], IMPUTED_ALL.sum(axis=1)[:, None]),
+)
+WEIGHT = 1 / P_ALL
+BY_HAND = {
+    "naive": DELTA_ALL[SEEN].mean(),
+    "ips": (SEEN * WEIGHT * DELTA_ALL).mean(),
+    "snips": (SEEN * WEIGHT * DELTA_ALL).sum() / (SEEN * WEIGHT).sum(),
+    "user_normalized": ((SEEN * WEIGHT * DELTA_ALL).sum(1) / (SEEN * WEIGHT).sum(1)).mean(),
+    "item_normalized": ((SEEN * WEIGHT * DELTA_ALL).sum(0) / (SEEN * WEIGHT).sum(0)).mean(),
+    "eib": np.where(SEEN, DELTA_ALL, IMPUTED_ALL).mean(),
+    "dr": (IMPUTED_ALL + SEEN * WEIGHT * (DELTA_ALL - IMPUTED_ALL)).mean(),
+}
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize("cluster", [None, "user"])
+def test_value_by_a_dense_formula(name: str, cluster: str | None) -> None:
+    estimate = find_estimator(name).estimate(DELTAS, observe(cluster=cluster))
+
+    assert estimate.value[0] == pytest.approx(BY_HAND[name])
+    assert estimate.covariance[0, 0] > 0
+
+
+def test_clustered_doubly_robust_counts_the_imputed_part_of_each_user() -> None:
+    totals = (IMPUTED_ALL + SEEN * WEIGHT * (DELTA_ALL - IMPUTED_ALL)).sum(axis=1) / (U * I)
+
+    estimate = find_estimator("dr").estimate(DELTAS, observe(cluster="user"))
+
+    assert estimate.covariance[0, 0] == pytest.approx(
+        U / (U - 1) * ((totals - totals.mean()) ** 2).sum()
+    )
+
+
+def test_a_transform_replaces_the_weights() -> None:
+    clipped = observe(weight_transform=Clip(3.0))
+
+    estimate = find_estimator("ips").estimate(DELTAS, clipped)
+
+    assert estimate.value[0] == pytest.approx((SEEN * np.minimum(WEIGHT, 3) * DELTA_ALL).mean())
+    assert clipped.n_transformed == (WEIGHT[SEEN] > 3).sum()
+
+
+def test_ips_of_a_ratio_metric_is_snips() -> None:
+    base = (DELTA_ALL[SEEN] > 3).astype(float)
+    ratio = Deltas(DELTAS.value * base, base)
+
+    assert find_estimator("ips").estimate(ratio, observe()).value == pytest.approx(
+        find_estimator("snips").estimate(ratio, observe()).value
+    )
+
+
+def test_a_mean_of_users_is_user_normalised_whatever_the_weights() -> None:
+    per_user = Deltas(DELTAS.value, is_mean_of_users=True)
+    naive = find_estimator("naive").estimate(per_user, observe())
+
+    by_hand = np.mean([DELTA_ALL[u][SEEN[u]].mean() for u in range(U)])
+    assert naive.value[0] == pytest.approx(by_hand)
+    assert find_estimator("snips").estimate(per_user, observe()).value[0] == pytest.approx(
+        BY_HAND["user_normalized"]
+    )
+
+
+@pytest.mark.parametrize("name", ["ips", "dr", "eib"])
+def test_an_unknown_universe_is_an_error_that_says_what_to_pass(name: str) -> None:
+    with pytest.raises(UniverseError, match=r"universe=\(n_users, n_items\)"):
+        find_estimator(name).estimate(DELTAS, observe(universe=None))
+
+
+def test_doubly_robust_refuses_what_it_cannot_do() -> None:
+    with pytest.raises(UsageError, match="'dr' needs a model of the ratings"):
+        find_estimator("dr").estimate(Deltas(DELTAS.value), observe())
+    with pytest.raises(UsageError, match="not for ratios"):
+        find_estimator("dr").estimate(
+            Deltas(DELTAS.value, np.ones(len(USER)), imputed=DELTAS.imputed), observe()
+        )
+    with pytest.raises(UsageError, match="not for clusters of items"):
+        find_estimator("dr").estimate(DELTAS, observe(cluster="item"))
+
+
+def test_group_normalised_refuses_what_it_cannot_do() -> None:
+    with pytest.raises(UsageError, match="not for ratios"):
+        find_estimator("user_normalized").estimate(
+            Deltas(DELTAS.value, np.ones(len(USER))), observe()
+        )
+
+
+def test_a_single_cell_has_no_standard_error() -> None:
+    alone = Clusters(np.zeros(1, dtype=np.int32), 1)
+    with pytest.raises(UsageError, match="no standard error for a single cell"):
+        find_estimator("naive").estimate(Deltas(np.ones((1, 1))), ObservedCells(alone, alone))
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [lambda weight: -weight, lambda weight: weight[:-1], lambda weight: weight * np.inf],
+)
+def test_weights_that_are_none_are_refused(transform: object) -> None:
+    with pytest.raises(UsageError, match="one finite weight of at least 0 for each cell"):
+        find_estimator("ips").estimate(DELTAS, observe(weight_transform=transform))
+
+
+def test_unknown_estimator_lists_the_valid_ones() -> None:
+    with pytest.raises(UnknownNameError, match="'ipw'; valid names are: naive, ips, snips"):
+        find_estimator("ipw")
+
+
+def test_estimators_are_declared_under_their_own_names() -> None:
+    for name, declaration in ESTIMATORS.items():
+        assert declaration.target().name == name
+        assert declaration.summary.startswith(declaration.label)
+        assert declaration.summary.endswith(".")
+
+
+@pytest.mark.parametrize("estimator", [None, 3, SNIPS], ids=repr)
+def test_what_is_not_an_estimator_is_refused(estimator: Any) -> None:
+    with pytest.raises(UnknownNameError, match=r"unknown estimator .*; valid names are: naive"):
+        find_estimator(estimator)
+
+
+class TotalWeight(Estimator):
+    """The sum of the weights, as an estimator that a caller adds."""
+
+    name = "total_weight"
+
+    def sums_needed(self, *, is_ratio: bool, is_mean_of_users: bool, cluster: Cluster) -> SumSpec:
+        return SumSpec(True, cluster)
+
+    def from_sums(self, spec: SumSpec, sums: Sums, scope: Scope) -> Estimate:
+        return Estimate(np.full(sums.weighted_delta.size, sums.weight), np.zeros((1, 1)))
+
+
+def test_an_estimator_is_two_functions_and_can_be_declared_anywhere() -> None:
+    declare = ESTIMATORS.declare("total_weight", label="Total weight", summary="Total weight.")
+    try:
+        declare(TotalWeight)
+        estimate = find_estimator("total_weight").estimate(DELTAS, observe())
+    finally:
+        del ESTIMATORS._declarations["total_weight"]
+
+    assert estimate.value == pytest.approx([(SEEN * WEIGHT).sum()])

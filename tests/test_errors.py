@@ -1,0 +1,101 @@
+"""Errors and warnings are records that become text for Python or for the shell."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from unskew import errors
+from unskew.errors import (
+    ConvergenceWarning,
+    MissingExtraError,
+    NotFittedError,
+    UniverseError,
+    UnknownIdError,
+    UnknownNameError,
+    UnskewError,
+    UnskewWarning,
+    UsageError,
+)
+
+ERROR = UniverseError(
+    "'ips' needs the number of all cells.",
+    parameter="universe",
+    value=None,
+    where="row 3",
+    remedy="Pass `universe=(n_users, n_items)` or leave `level` alone.",
+)
+
+
+def test_python_shows_arguments_as_keywords() -> None:
+    assert str(ERROR) == (
+        "'ips' needs the number of all cells. "
+        "Pass universe=(n_users, n_items) or leave level alone."
+    )
+
+
+def test_the_shell_shows_the_same_arguments_as_options() -> None:
+    text = ERROR.render(
+        format_argument=lambda name, value: f"--{name}" + (f" {value}" if value else "")
+    )
+
+    assert text.endswith("Pass --universe (n_users, n_items) or leave --level alone.")
+
+
+def test_a_remedy_can_be_different_on_the_command_line() -> None:
+    error = UsageError("no ratings.", remedy="Call f().", shell_remedy="Check the file.")
+
+    assert str(error) == "no ratings. Call f()."
+    assert error.render(for_shell=True) == "no ratings. Check the file."
+
+
+def test_fields_can_be_read() -> None:
+    assert (ERROR.parameter, ERROR.value, ERROR.where) == ("universe", None, "row 3")
+    assert ERROR.problem == "'ips' needs the number of all cells."
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ERROR,
+        UnknownNameError("metric", "mes", ["mse", "mae"]),
+        MissingExtraError("torch", extra="gpu", purpose="engine='gpu'"),
+        UnknownIdError("user 7 is unknown.", remedy="Drop it."),
+        NotFittedError("MF() is not fitted yet.", remedy="Call fit first."),
+        ConvergenceWarning("stopped early.", remedy="Raise `max_iter`."),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_pickled_message_comes_back_whole(error: errors.Message) -> None:
+    again = pickle.loads(pickle.dumps(error))
+
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert vars(again) == vars(error)
+
+
+def test_an_unknown_name_suggests_the_nearest() -> None:
+    text = str(UnknownNameError("metric", "mes", ["mse", "mae"]))
+
+    assert text == "unknown metric 'mes'; valid names are: mse, mae. Did you mean 'mse'?"
+
+
+def test_the_tree_in_the_documentation_lists_every_class() -> None:
+    classes = {
+        name
+        for name, thing in vars(errors).items()
+        if isinstance(thing, type) and issubclass(thing, (UnskewError, UnskewWarning))
+    }
+
+    assert errors.__doc__ is not None
+    assert {name for name in classes if name not in errors.__doc__} == set()
+
+
+def test_warnings_are_records_too() -> None:
+    with pytest.warns(ConvergenceWarning, match=r"stopped early\. Raise max_iter\."):
+        import warnings
+
+        warnings.warn(
+            ConvergenceWarning("stopped early.", remedy="Raise `max_iter`."), stacklevel=1
+        )
