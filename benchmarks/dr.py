@@ -23,8 +23,7 @@ from mf import THREADS, forget_peak, inputs_of, memory_mb, synthetic
 from unskew.factorization.pseudo_outcome import PseudoOutcomeSolver
 from unskew.factorization.solution import minimize
 from unskew.factorization.weights import scaled_ridge
-from unskew.models.doubly_robust import DoublyRobustFactorization, pseudo_outcome
-from unskew.models.doubly_robust import imputation_weight
+from unskew.models.doubly_robust import DoublyRobustFactorization, imputation_weight, pseudo_outcome
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.threads import Workers, single_blas_thread
 
@@ -59,10 +58,14 @@ def prediction(inputs: Any, n_factors: int) -> tuple[float, int]:
             log, imputation_weight("dr-jl", propensities.values, log.n_cells), workers
         ).parameters
         began = perf_counter()
-        target, _ = pseudo_outcome(log, weight, imputed.predict(log.user, log.item), imputed, dtype="float32")
+        target, _ = pseudo_outcome(
+            log, weight, imputed.predict(log.user, log.item), imputed, dtype="float32"
+        )
         l2 = scaled_ridge(L2, log, n_factors=n_factors, penalizes_offsets=True)
         solver = PseudoOutcomeSolver(target, n_factors, "regularized", l2, workers)
-        outcome = minimize(solver, model._make_start(log, float(log.rating.mean())), max_iter=500, tol=TOL)
+        outcome = minimize(
+            solver, model._make_start(log, float(log.rating.mean())), max_iter=500, tol=TOL
+        )
         return perf_counter() - began, len(outcome.history) - 1
 
 

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from unskew.engines.gpu.sides import both_sides
 
 import unskew
 from unskew.engines.gpu.engine import GpuEngine
 from unskew.engines.gpu.fitting import row_solver
-from unskew.engines.gpu.sides import both_sides
 from unskew.engines.gpu.torch_rows import Penalty, Rows
 from unskew.ranking.positions import compute_positions
 from unskew.threads import count_threads

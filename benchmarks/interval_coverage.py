@@ -13,6 +13,7 @@ import sys
 import time
 
 import numpy as np
+from unskew.paper.matrices import prediction_matrices
 
 from unskew.data.propensities import Propensities
 from unskew.estimators.estimate import Estimate
@@ -20,7 +21,6 @@ from unskew.estimators.point import ips, self_normalized
 from unskew.estimators.sums import Sums
 from unskew.metrics.metric import find_metric
 from unskew.paper.draws import all_deltas, judge
-from unskew.paper.matrices import prediction_matrices
 from unskew.simulation.simulator import simulate
 from unskew.types import Matrix, Vector
 

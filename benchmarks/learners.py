@@ -21,10 +21,9 @@ from unskew.data.binarize import binarize
 from unskew.estimators.transforms import Dynamic
 from unskew.model_selection.comparison import Learner, compare_learners
 from unskew.models.balanced import IPSV2, StableDR
-from unskew.models.doubly_robust import DoublyRobustFactorization
+from unskew.models.doubly_robust import DRV2, EIB, TDR, DoublyRobustFactorization
 from unskew.models.logistic import LogisticFactorization
 from unskew.models.matrix_factorization import MatrixFactorization
-from unskew.models.doubly_robust import DRV2, EIB, TDR
 from unskew.models.tri_training import TriTraining
 
 FAST = {"tol": 1e-5, "max_iter": 200}
@@ -53,7 +52,7 @@ def learners(matrix: Any) -> dict[str, Learner]:
         "EIB": Learner(EIB(40, **FAST), ROBUST),
         **{name: Learner(DoublyRobustFactorization(40, weighting=a, **FAST), ROBUST) for name, a in weightings.items()},
         "MRDR, errors": Learner(DoublyRobustFactorization(40, imputation="error", n_rounds=2, **FAST), ROBUST),
-        "MRDR, clipped": Learner(robust, ROBUST | {"weight_transform": (unskew.Clip(10), unskew.Clip(30))}),
+        "MRDR, clipped": Learner(robust, ROBUST | {"weight_transform": (unskew.estimators.Clip(10), unskew.estimators.Clip(30))}),
         "D-DR": Learner(DoublyRobustFactorization(40, weight_transform=Dynamic(), **FAST), ROBUST),
         "TDR": Learner(TDR(40, **FAST), ROBUST, propensities=matrix, tuned_as=robust),
         "DR-V2": Learner(DRV2(40, n_rounds=2, **FAST), ROBUST),
@@ -103,7 +102,7 @@ def main() -> None:
     parser.add_argument("--clicks", type=float)
     parser.add_argument("--wide", action="store_true")
     options = parser.parse_args()
-    coat = unskew.load_coat(options.data)
+    coat = unskew.datasets.load_coat(options.data)
     train, test = (binarize(log, options.clicks) for log in (coat.train, coat.test))
     chosen = wide_learners() if options.wide else learners(coat.propensity_matrix)
     if options.clicks is not None:

@@ -360,7 +360,9 @@ def kernel() -> list[dict[str, Any]]:
             opposite_rows, solutions = (
                 padded_zeros(n, n_factors + 2, dtype) for n in (log.n_items, log.n_users)
             )
-            opposite_rows[:, :n_factors] = np.random.default_rng(1).normal(size=(log.n_items, n_factors))
+            opposite_rows[:, :n_factors] = np.random.default_rng(1).normal(
+                size=(log.n_items, n_factors)
+            )
             opposite_rows[:, n_factors] = 1
             shared, ridge = np.empty((0, 0), dtype), np.ones(n_factors + 1, dtype)
             penalty_scale, minima = np.ones(log.n_users, dtype), np.zeros(log.n_users)

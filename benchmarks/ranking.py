@@ -70,7 +70,9 @@ def measure(size: str, repeats: int) -> None:
     item_side, blas = np.ascontiguousarray(factors.item_factors.T), ThreadpoolController()
     runs: dict[str, Callable[[], object]] = {
         "bare block GEMM": lambda: bare_product(factors, item_side, blas),
-        f"top-{TOP} positions": lambda: compute_positions(user, item, n_users, n_items, factors, top=TOP),
+        f"top-{TOP} positions": lambda: compute_positions(
+            user, item, n_users, n_items, factors, top=TOP
+        ),
         "exact positions": lambda: compute_positions(user, item, n_users, n_items, factors),
     }
     before = peak_megabytes()

@@ -1118,7 +1118,6 @@ def datasets() -> Numbers:
 def shell(*words: object, code: int = 0) -> str:
     """What the command line says on standard output."""
     from click.testing import CliRunner
-
     from unskew.cli.main import main
 
     done = CliRunner().invoke(main, [str(word) for word in words], env={"UNSKEW_DATA": None})

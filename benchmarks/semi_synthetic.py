@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from scipy import stats
+from unskew.paper.world import find_world
 
 from unskew.errors import PropensityWarning
 from unskew.model_selection.search import cross_validate
@@ -23,7 +24,6 @@ from unskew.models.doubly_robust import DoublyRobustFactorization
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.paper.draws import random_ratings
 from unskew.paper.figure3 import error_of_all_cells
-from unskew.paper.world import find_world
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
 
 FAST: dict[str, Any] = {"tol": 3e-5, "max_iter": 100}

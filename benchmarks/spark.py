@@ -82,7 +82,8 @@ def time_spark(path: str, n_blocks: int) -> dict[str, float]:
     """One line of the table, in this process."""
     from pyspark.sql import SparkSession
 
-    from unskew import MatrixFactorization, SparkEngine
+    from unskew import MatrixFactorization
+    from unskew.engines import SparkEngine
     from unskew.engines.spark.fitting import SparkReduced
 
     os.environ["PYSPARK_PYTHON"] = sys.executable

@@ -20,16 +20,16 @@ truth = 1 + 4 * np.outer(1 - age**2, 0.3 + 0.7 * loudness**3) + rng.normal(0, 0.
 
 # %%
 # Whom and what the log shows more of; their product is the propensity, up to a factor that makes 3 % of all cells seen.
-world = unskew.Observation.of(
-    truth, unskew.ByCovariates(np.exp(-2 * age), np.exp(2 * loudness)), density=0.03
+world = unskew.simulation.Observation.of(
+    truth, unskew.simulation.ByCovariates(np.exp(-2 * age), np.exp(2 * loudness)), density=0.03
 )
 log, _ = world.draw(rng)
 print(log)
 
 # %%
 # The log alone tells how active users and how popular items are.
-propensity = unskew.PopularityPropensity("both", smoothing=1).fit(log)
-weight = unskew.inverse_weights(log, propensity)
+propensity = unskew.propensity.PopularityPropensity("both", smoothing=1).fit(log)
+weight = unskew.data.inverse_weights(log, propensity)
 print(f"Weights from {weight.min():.3g} to {weight.max():.3g}.")
 
 

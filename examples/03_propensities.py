@@ -19,7 +19,7 @@ print(world.log)
 sample = np.random.default_rng(0).choice(world.truth.ravel(), 500)
 propensities = {
     "naive Bayes": unskew.NaiveBayesPropensity().fit(world.log, mcar=sample),
-    "popularity": unskew.PopularityPropensity("item", smoothing=1).fit(world.log),
+    "popularity": unskew.propensity.PopularityPropensity("item", smoothing=1).fit(world.log),
 }
 
 # %%

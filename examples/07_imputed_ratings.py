@@ -14,7 +14,7 @@ import unskew
 learners = {
     "MF-IPS": unskew.MatrixFactorization(5),
     "MF-IPS, no offsets": unskew.MatrixFactorization(5, offsets="none"),
-    "DR-JL": unskew.DoublyRobustFactorization(5, weighting="dr-jl"),
+    "DR-JL": unskew.models.DoublyRobustFactorization(5, weighting="dr-jl"),
 }
 densities = (0.04, 0.08, 0.16)
 everyone, everything = np.repeat(np.arange(200), 300), np.tile(np.arange(300), 200)

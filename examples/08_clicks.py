@@ -17,7 +17,7 @@ world = unskew.simulate(
     400,
     300,
     density=0.15,
-    observation=unskew.ByCovariates(np.ones(400), shown),
+    observation=unskew.simulation.ByCovariates(np.ones(400), shown),
     marginals=(0.3, 0.2, 0.2, 0.2, 0.1),
     random_state=1,
 )
@@ -35,16 +35,17 @@ print(f"Chances to be seen: {seen.values.min():.2f} to {seen.values.max():.2f}."
 user, item = np.divmod(rng.choice(400 * 300, 5000, replace=False), 300)
 test = unskew.Ratings.from_arrays(user, item, world.truth[user, item])
 models = {
-    "popularity": unskew.Popularity().fit(clicks),
-    "popularity, clicks / chance": unskew.Popularity().fit(clicks, seen),
-    "WeightedFactorization": unskew.WeightedFactorization(5, 10.0, alpha=5.0).fit(clicks),
-    "ExposureFactorization": unskew.ExposureFactorization(5, 1.0).fit(clicks),
-    "RelevanceFactorization": unskew.RelevanceFactorization(5, 5.0, offsets="regularized").fit(
-        clicks, seen
-    ),
+    "popularity": unskew.models.Popularity().fit(clicks),
+    "popularity, clicks / chance": unskew.models.Popularity().fit(clicks, seen),
+    "WeightedFactorization": unskew.models.WeightedFactorization(5, 10.0, alpha=5.0).fit(clicks),
+    "ExposureFactorization": unskew.models.ExposureFactorization(5, 1.0).fit(clicks),
+    "RelevanceFactorization": unskew.models.RelevanceFactorization(
+        5, 5.0, offsets="regularized"
+    ).fit(clicks, seen),
 }
 found = {
-    name: unskew.ranking_on_test(test, model, relevance_threshold=4, k=5) for name, model in models.items()
+    name: unskew.evaluation.ranking_on_test(test, model, relevance_threshold=4, k=5)
+    for name, model in models.items()
 }
 for name, ranking in found.items():
     print(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from unskew.estimators.transforms import WEIGHT_TRANSFORMS
+from unskew.estimators import WEIGHT_TRANSFORMS
 from unskew.io.model_files import read_model
 from unskew.models import RECOMMENDERS
 from unskew.propensity import PROPENSITY_MODELS

@@ -1,4 +1,4 @@
-"""The one place that shows progress: a bar on standard error, or nothing."""
+"""Progress on standard error: a bar, a line, or nothing."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ T = TypeVar("T")
 
 
 class Track(Protocol):
-    """Passes items through and shows how far along they are."""
+    """A function that returns the items it is given, and may show how many are done."""
 
-    def __call__(self, items: Iterable[T], /, *, label: str, total: int) -> Iterable[T]:
-        """The same items."""
-        ...
+    def __call__(self, items: Iterable[T], /, *, label: str, total: int) -> Iterable[T]: ...
 
 
 def no_progress(items: Iterable[T], /, *, label: str, total: int) -> Iterable[T]:  # noqa: ARG001
-    """Show nothing."""
+    """The items, without showing any progress."""
     return items
 
 
 def progress_bar(items: Iterable[T], /, *, label: str, total: int) -> Iterator[T]:
-    """A bar on standard error, gone when it is full; nothing where that is no terminal."""
+    """The items, with a bar on standard error that disappears when it is full.
+
+    Nothing is shown if standard error is not a terminal.
+    """
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -50,9 +51,12 @@ def progress_bar(items: Iterable[T], /, *, label: str, total: int) -> Iterator[T
 
 @contextmanager
 def progress_line(enabled: bool) -> Iterator[Callable[[str], None]]:
-    """A function that shows its latest text on one line of standard error, with a spinner; nothing where it is not wanted."""
+    """A function that shows its latest text on one line of standard error, with a spinner.
+
+    If it is not ``enabled`` the function does nothing.
+    """
     if not enabled:
-        yield _ignore
+        yield lambda text: None  # noqa: ARG005
         return
     from rich.console import Console
 
@@ -61,10 +65,6 @@ def progress_line(enabled: bool) -> Iterator[Callable[[str], None]]:
 
 
 def print_if_interactive(text: str) -> None:
-    """A line on standard error where a person reads it: a terminal or a notebook."""
+    """Print a line to standard error if a person reads it: in a terminal or a notebook."""
     if sys.stderr.isatty() or hasattr(builtins, "__IPYTHON__"):
         print(text, file=sys.stderr)
-
-
-def _ignore(text: str) -> None:
-    """What is not wanted."""

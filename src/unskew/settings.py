@@ -172,11 +172,12 @@ class Configurable:
 
 def fitted_state(model: Configurable) -> dict[str, Any]:
     """The attributes that a fit added, by name: those that end in ``_``."""
-    return {
-        name: value
-        for name, value in vars(model).items()
-        if name.endswith("_") and not name.startswith("_")
-    }
+    return {name: value for name, value in vars(model).items() if is_fitted_name(name)}
+
+
+def is_fitted_name(name: str) -> bool:
+    """Whether an attribute of this name is added by a fit."""
+    return name.endswith("_") and not name.startswith("_")
 
 
 def require_fitted(model: Configurable) -> None:

@@ -1,4 +1,4 @@
-"""Threads: how many, and how work is shared so that their number is never seen in a result."""
+"""How many threads are used, and how work is shared so that results do not depend on it."""
 
 from __future__ import annotations
 
@@ -17,32 +17,38 @@ R = TypeVar("R")
 
 
 def count_threads(n_threads: int | None) -> int:
-    """The number asked for, or one for each processor this process may use."""
+    """``n_threads``, or one for each processor that this process may use if it is None."""
     if n_threads is not None:
         if not isinstance(n_threads, Integral) or n_threads < 1:
             raise UsageError(
-                f"n_threads must be a whole number, at least 1, or None for one a processor; got {n_threads!r}."
+                "`n_threads` must be a whole number, at least 1, or None for one thread for each "
+                f"processor; got {n_threads!r}.",
+                parameter="n_threads",
+                value=n_threads,
             )
         return int(n_threads)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Workers:
-    """A pool that maps in order; with one thread or one piece of work it stays in the calling thread."""
+    """A pool of threads whose results come in order.
+
+    With one thread, or one piece of work, everything runs in the calling thread.
+    """
 
     def __init__(self, n_threads: int | None = None) -> None:
         self.n_threads = count_threads(n_threads)
         self._pool = ThreadPoolExecutor(self.n_threads) if self.n_threads > 1 else None
 
     def map(self, work: Callable[[T], R], pieces: Iterable[T]) -> list[R]:
-        """``work`` of every piece, in the order of the pieces."""
+        """``work(piece)`` of every piece, in the order of the pieces."""
         pieces = list(pieces)
         if self._pool is None or len(pieces) < 2:
             return [work(piece) for piece in pieces]
         return list(self._pool.map(work, pieces))
 
     def stream(self, work: Callable[[T], R], pieces: Iterable[T]) -> Iterator[R]:
-        """The same as they are done, still in order."""
+        """The same as an iterator: a result is available as soon as all earlier ones are."""
         return map(work, pieces) if self._pool is None else self._pool.map(work, pieces)
 
     def __enter__(self) -> Workers:
@@ -55,37 +61,38 @@ class Workers:
 
 @contextmanager
 def single_blas_thread() -> Iterator[None]:
-    """BLAS keeps to the calling thread: the order in which it adds then depends on nothing, and no threads spin beside ours."""
+    """Run BLAS in the calling thread.
+
+    Its order of additions is then always the same, and no BLAS threads compete with ours.
+    """
     with _blas_libraries().limit(limits=1, user_api="blas"):
         yield
 
 
 @contextmanager
 def single_openmp_thread() -> Iterator[None]:
-    """OpenMP keeps to the calling thread: small pieces of work are not shared out among threads that wait for one another."""
+    """Run OpenMP in the calling thread, because small pieces of work do not pay for threads."""
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(limits=1, user_api="openmp"):
         yield
 
 
-def blas_in_words() -> str:
-    """The BLAS libraries that are loaded, with version and threads."""
-    import numpy.linalg  # noqa: F401 - which loads one
+def describe_blas() -> str:
+    """The loaded BLAS libraries with their versions and numbers of threads, as text."""
+    import numpy.linalg  # noqa: F401 - importing it loads a BLAS library
 
-    found = [each for each in _blas_libraries().info() if each["user_api"] == "blas"]
-    return (
-        "; ".join(
-            f"{each['internal_api']} {each['version']}, {each['num_threads']} threads"
-            for each in found
-        )
-        or "none found"
-    )
+    libraries = [each for each in _blas_libraries().info() if each["user_api"] == "blas"]
+    texts = [
+        f"{library['internal_api']} {library['version']}, {library['num_threads']} threads"
+        for library in libraries
+    ]
+    return "; ".join(texts) or "none found"
 
 
 @cache
 def _blas_libraries() -> Any:
-    """Finding the libraries takes milliseconds, so the handle is kept."""
+    """The handle is kept, because finding the libraries takes milliseconds."""
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()

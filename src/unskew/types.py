@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ RowStarts: TypeAlias = npt.NDArray[np.int64]
 """Where the entries of each row start in a flat array: row r has ``starts[r]:starts[r + 1]``."""
 SeenItems: TypeAlias = tuple[RowStarts, IntVector]
 """The items of each user in a log: where those of a user start, and the item codes."""
-ArrayShapes: TypeAlias = dict[str, tuple[object, tuple[int, ...]]]
+ArrayShapes: TypeAlias = dict[str, tuple[Any, tuple[int, ...]]]
 """Fitted arrays by name, each with the shape it must have."""
 
 

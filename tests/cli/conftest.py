@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import pytest
 
 from unskew.data.ratings import Ratings
 from unskew.io.files import write_table
+from unskew.paper import EXPERIMENTS
+from unskew.paper.reproduction import Reproduction
 
+ReplaceExperiment: TypeAlias = Callable[[str, Callable[..., Reproduction]], None]
 FORMATS = ("csv", "tsv", "jsonl", "parquet", "arrow", "csv.gz")
 
 
 @pytest.fixture(scope="session")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with ``log.*``, ``random.csv``, ``users.csv``, ``items.csv`` and predictions of two models."""
+    """``log.*``, ``random.csv``, ``users.csv``, ``items.csv``, and predictions of two models."""
     folder, rng = tmp_path_factory.mktemp("files"), np.random.default_rng(0)
     truth = np.clip(np.round(rng.normal(3, 1.2, (60, 80))), 1, 5)
     chance = np.where(truth >= 4, 0.6, 0.3)
@@ -52,3 +58,14 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         str(folder / "items.csv"),
     )
     return folder
+
+
+@pytest.fixture
+def replace_experiment(monkeypatch: pytest.MonkeyPatch) -> ReplaceExperiment:
+    """A function that puts another function in place of a declared experiment."""
+
+    def replace_target(name: str, target: Callable[..., Reproduction]) -> None:
+        declaration = replace(EXPERIMENTS.find(name), target=target)
+        monkeypatch.setitem(EXPERIMENTS._declarations, name, declaration)
+
+    return replace_target

@@ -160,10 +160,10 @@ def test_without_any_library_of_frames_text_is_still_judged_and_trained_on() -> 
         "import sys; sys.modules.update(dict.fromkeys(['pyarrow', 'pandas', 'polars', 'duckdb']));"
         "from unskew.cli import main; main()"
     )
+    evaluate = ("evaluate", "log.csv", "--predictions", "old.jsonl", *EVALUATE[4:], "--json")
     judged = subprocess.run(
-        [sys.executable, "-c", code, "evaluate", "log.csv", "--predictions", "old.jsonl", *EVALUATE[4:], "--json"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", code, *evaluate], capture_output=True, text=True, check=False
+    )
     refused_ = subprocess.run(
         [sys.executable, "-c", code, "validate", "log.parquet"],
         capture_output=True,
@@ -205,7 +205,8 @@ def test_evaluate_takes_saved_models_for_ranking_too() -> None:
 def test_a_model_judged_on_its_own_log_or_on_strangers_says_so() -> None:
     own = fine("evaluate", "log.csv", "--predictions", trained(), "--universe", "log")
     Path("others.csv").write_text(
-        "user_id,item_id,rating,propensity\nnobody,film 1,3,0.5\n1,film none,4,0.5\n2,film 2,1,0.2\n"
+        "user_id,item_id,rating,propensity\n"
+        "nobody,film 1,3,0.5\n1,film none,4,0.5\n2,film 2,1,0.2\n"
     )
     others = fine("evaluate", "others.csv", "--predictions", "m.unskew", "--universe", "log")
 
@@ -417,7 +418,11 @@ def test_a_gate_that_holds_and_one_that_is_not_known() -> None:
             3,
             "there is no column 'zork' for --by",
         ),
-        (("evaluate", "log.csv", *EVALUATE, "--metric", "dcg@3"), 3, "--predictions MODEL.unskew"),
+        (
+            ("evaluate", "log.csv", *EVALUATE, "--metric", "dcg@3"),
+            3,
+            "Pass --predictions [NAME=]FILE with a saved model",
+        ),
         (
             ("evaluate", "log.csv", *EVALUATE, "--compare", "old", "zork"),
             2,
@@ -463,7 +468,11 @@ def test_a_gate_that_holds_and_one_that_is_not_known() -> None:
             3,
             "log.parquet is not a model file. Pass a file that",
         ),
-        (("data", "fetch", "zork"), 2, "unknown data set 'zork'; valid names are: cm100k, coat"),
+        (
+            ("data", "fetch", "zork"),
+            2,
+            "unknown data set 'zork'; valid names are: movielens-100k, coat",
+        ),
         (("data", "check", "jester"), 3, "Jester was not found"),
         (
             ("propensity", "fit", "log.csv", "--model", "magic", "-o", "p"),
@@ -813,8 +822,9 @@ def test_any_setting_of_a_learner_can_be_set() -> None:
 
     assert "does not have the setting --max-weight; it has settings: n_factors, ridge" in said
     assert (model.ridge, model.alpha, model.max_iter) == (2.5, 3, 3)
-    fine("train", "log.csv", "--factors", "2", "--max-weight", "9", "-o", "m.unskew")
-    assert unskew.load("m.unskew").weight_transform == unskew.Clip(9.0)
+    weights = ("--propensity", "propensity", "--max-weight", "9")
+    fine("train", "log.csv", "--factors", "2", *weights, "-o", "m.unskew")
+    assert unskew.load("m.unskew").weight_transform == unskew.estimators.Clip(9.0)
 
 
 def test_a_grid_may_limit_the_weights() -> None:
@@ -827,7 +837,7 @@ def test_a_grid_may_limit_the_weights() -> None:
 
 def test_a_learner_from_clicks_gets_the_relevance_threshold() -> None:
     options = ("--learner", "logistic", "--max-iter", "3", "-o", "m.unskew")
-    assert "Pass --relevance-threshold 4" in refused(2, "train", "log.csv", *options)
+    assert "Pass --relevance-threshold 4" in refused(3, "train", "log.csv", *options)
     fine("train", "log.csv", *options, "--relevance-threshold", "4")
 
     assert unskew.load("m.unskew").relevance_threshold == 4
@@ -1067,7 +1077,7 @@ def test_advice_on_the_universe_names_what_train_has() -> None:
         "m.unskew",
     )
 
-    assert "Leave --universe out to fit it to the log's own users and items." in said
+    assert "Leave --universe out to use only the users and items of the log." in said
     assert "features" not in said
 
 

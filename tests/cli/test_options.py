@@ -35,7 +35,7 @@ def show(command: str, name: str, value: str | None) -> str:
         ("evaluate", "estimators", "['naive']", "--estimator naive"),
         ("evaluate", "metrics", "['mse', 'mae']", "--metric mse --metric mae"),
         ("evaluate", "relevance_threshold", "4", "--relevance-threshold 4"),
-        ("evaluate", "weight_transform", "unskew.Clip(50)", "--max-weight W"),
+        ("evaluate", "weight_transform", "unskew.estimators.Clip(50)", "--max-weight W"),
         ("evaluate", "propensities", "...", "--propensity COL|FILE|NAME"),
         ("evaluate", "propensity", "...", "--propensity COL|FILE|NAME"),
         ("evaluate", "mcar", "...", "--mcar FILE"),

@@ -118,7 +118,7 @@ def test_a_search_has_a_page_and_one_fit_has_none() -> None:
 
     fine(*fit, "--cross-validate", "--grid", "l2=1,5", "--grid", "factors=1,2", "--folds", "2")
     assert "Cross-validation" in Path("page.html").read_text()
-    assert "--html shows a search: it goes with --cross-validate" in run(*fit).stderr
+    assert "--html needs --cross-validate" in run(*fit).stderr
 
 
 def test_reproduce_writes_a_page_of_one_experiment() -> None:
@@ -126,8 +126,8 @@ def test_reproduce_writes_a_page_of_one_experiment() -> None:
 
     assert "Figure 1 of the paper, computed again" in Path("toy.html").read_text()
     fine("reproduce", "toy", "--trials", "2", "-q", "-o", "toy.html")
-    assert "a page has one table or figure" in run("reproduce", "all", "-o", "all.html").stderr
-    assert "is a file; name a folder" in run("reproduce", "toy", "-o", "log.csv").stderr
+    assert "a page shows one table or figure" in run("reproduce", "all", "-o", "all.html").stderr
+    assert "is a file. Choose a folder" in run("reproduce", "toy", "-o", "log.csv").stderr
 
 
 def test_the_demo_writes_a_page() -> None:
@@ -144,7 +144,7 @@ def test_the_demo_writes_a_page() -> None:
 def test_a_table_of_recommendations_is_no_page() -> None:
     fine("train", "log.csv", "--max-iter", "2", "-o", "m.unskew")
 
-    assert "ends in none of .json, .csv" in run("recommend", "m.unskew", "-o", "x.html").stderr
+    assert "must end in one of .json, .csv" in run("recommend", "m.unskew", "-o", "x.html").stderr
 
 
 def test_the_json_of_reproduce_can_be_reported() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from unskew.cli import main
-from unskew.paper.figure3 import figure3
-from unskew.paper.figure4 import figure4
+from unskew.paper.figure3 import reproduce_figure3
+from unskew.paper.figure4 import reproduce_figure4
 from unskew.paper.reproduction import Reproduction
+
+ReplaceExperiment = Callable[[str, Callable[..., Reproduction]], None]
 
 
 @pytest.fixture(autouse=True)
@@ -39,9 +42,9 @@ def assert_readable(text: str) -> None:
 
 
 def test_figure4_in_all_its_forms(
-    monkeypatch: pytest.MonkeyPatch, movielens_folder: Path, tmp_path: Path
+    replace_experiment: ReplaceExperiment, movielens_folder: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("unskew.paper.figure4.figure4", partial(figure4, sample_sizes=(100, 1000)))
+    replace_experiment("figure4", partial(reproduce_figure4, sample_sizes=(100, 1000)))
     shown = run("figure4", "--trials", "2", "--data", str(movielens_folder), "-o", str(tmp_path))
     rows = rows_of(run("figure4", "--trials", "2", "--data", str(movielens_folder), "--json"))
 
@@ -70,13 +73,14 @@ def test_figure4_in_all_its_forms(
 @pytest.mark.parametrize(("panel", "n_curves"), [("right", 3 * 2), ("both", 2 * 6 + 3 * 2)])
 def test_the_other_panels_of_figure3(
     monkeypatch: pytest.MonkeyPatch,
+    replace_experiment: ReplaceExperiment,
     movielens_folder: Path,
     tmp_path: Path,
     panel: str,
     n_curves: int,
 ) -> None:
-    monkeypatch.setattr(
-        "unskew.paper.figure3.figure3", partial(figure3, l2=(2, 5), sample_sizes=(100, 100_000))
+    replace_experiment(
+        "figure3", partial(reproduce_figure3, l2=(2, 5), sample_sizes=(100, 100_000))
     )
     monkeypatch.setattr("unskew.paper.figure3.N_FACTORS", 2)
     shown = run(
@@ -111,28 +115,28 @@ def test_an_unknown_panel_is_named() -> None:
 
 
 def test_figure4_has_50_trials_and_takes_the_folder(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    replace_experiment: ReplaceExperiment, tmp_path: Path
 ) -> None:
-    asked: list[tuple[int, Path | None]] = []
+    asked: list[tuple[int, str | None]] = []
 
-    def stub(*, data: Path | None, trials: int, **_: object) -> Reproduction:
+    def stub(*, data: str | None, trials: int, **_: object) -> Reproduction:
         asked.append((trials, data))
         return Reproduction("figure4", trials, 0, [], {"n": [trials]}, "")
 
-    monkeypatch.setattr("unskew.paper.figure4.figure4", stub)
+    replace_experiment("figure4", stub)
     run("figure4", "--data", str(tmp_path))
     run("figure4")
 
-    assert asked == [(50, tmp_path), (50, None)]
+    assert asked == [(50, str(tmp_path)), (50, None)]
 
 
 def test_all_has_everything_in_the_order_of_the_paper(
-    monkeypatch: pytest.MonkeyPatch, coat_folder: Path
+    replace_experiment: ReplaceExperiment, coat_folder: Path
 ) -> None:
     names = ("toy", "table1", "figure2", "figure3", "figure4", "table2")
     for name in names:
-        monkeypatch.setattr(
-            f"unskew.paper.{name}.{name}",
+        replace_experiment(
+            name,
             lambda name=name, trials=0, **_: Reproduction(
                 name, trials, 0, [{"asked": trials}], {"n": [trials]}, ""
             ),
@@ -142,11 +146,11 @@ def test_all_has_everything_in_the_order_of_the_paper(
     assert [(row["experiment"], row["asked"]) for row in rows_of(result)] == list(
         zip(names, (50, 50, 50, 30, 50, 1), strict=True)
     )
-    assert "table1, figure2, figure3, figure4 run as without --data" in result.stderr
+    assert "table1, figure2, figure3, figure4 run without data" in result.stderr
 
 
 def test_one_draw_of_figure4_is_refused() -> None:
     result = run("figure4", "--trials", "1")
 
     assert result.exit_code == 2
-    assert "a spread over draws needs at least 2 of them" in result.stderr
+    assert "a standard deviation over draws needs at least 2 of them" in result.stderr

@@ -67,7 +67,7 @@ def test_a_table_fits_the_terminal(files: Path) -> None:
         for line in lines
     )
     assert max(map(len, lines)) <= 80
-    assert "judging on log.csv" in shown
+    assert "evaluating on log.csv" in shown
 
 
 def test_progress_is_shown_while_it_lasts_and_gone_afterwards(files: Path, tmp_path: Path) -> None:

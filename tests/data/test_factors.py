@@ -132,9 +132,7 @@ def test_unknown_rows_are_zeros_and_the_fallback_replaces_the_global_offset() ->
     users, items = np.array([0, -1, 1, -1]), np.array([1, 1, -1, -1])
 
     np.testing.assert_allclose(factors.predict(users, items), [111.2, 100.2, 120.0, 100.0])
-    np.testing.assert_allclose(
-        factors.predict(users, items, fallback=3.0), [111.2, 3.2, 23.0, 3.0]
-    )
+    np.testing.assert_allclose(factors.predict(users, items, fallback=3.0), [111.2, 3.2, 23.0, 3.0])
     taken = factors.take(np.array([1, -1]), np.array([-1, 0]))
     assert taken.user_factors.tolist() == [[1.0], [0.0]]
     assert taken.item_offset.tolist() == [0.0, 0.1]
@@ -146,7 +144,9 @@ def test_long_lists_of_pairs_are_predicted_in_blocks(monkeypatch: pytest.MonkeyP
     whole = factors.predict(users, np.zeros(5, np.int32))
     monkeypatch.setattr("unskew.data.factors.BLOCK_CELLS", 2)
 
-    assert factors.predict(users, np.zeros(5, np.int32)).tolist() == whole.tolist() == [0, 5, 0, 3, 2]
+    assert (
+        factors.predict(users, np.zeros(5, np.int32)).tolist() == whole.tolist() == [0, 5, 0, 3, 2]
+    )
 
 
 def test_offsets_can_be_dropped_and_norms_leave_them_out() -> None:

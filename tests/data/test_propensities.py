@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from unskew.data import propensities as propensities_module
 from unskew.data.propensities import SMALLEST, Propensities, as_propensities
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPropensityError, DuplicateCellError, UsageError
@@ -245,3 +246,23 @@ def test_propensities_form_one_column(values: Any) -> None:
         match=r"propensities must form one column, in the order of the log; got shape \(",
     ):
         Propensities(values)
+
+
+def test_propensities_are_checked_once(log: Ratings, monkeypatch: pytest.MonkeyPatch) -> None:
+    n_checks = 0
+    check = propensities_module._require_valid
+
+    def counted(*args: Any) -> None:
+        nonlocal n_checks
+        n_checks += 1
+        check(*args)
+
+    monkeypatch.setattr(propensities_module, "_require_valid", counted)
+    checked = as_propensities(log, [0.5] * len(log))
+    assert n_checks == 1
+
+    assert as_propensities(log, checked) is checked
+    taken = checked.take([0])
+    assert n_checks == 1
+    with pytest.raises(ValueError, match="read-only"):
+        taken.values[0] = 2

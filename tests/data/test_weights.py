@@ -21,7 +21,8 @@ P = np.array([0.5, 0.01, 1.0])
 
 def test_by_hand() -> None:
     np.testing.assert_allclose(inverse_weights(LOG, P), [2, 100, 1])
-    np.testing.assert_allclose(inverse_weights(LOG, P, weight_transform=unskew.Clip(10)), [2, 10, 1])
+    clipped = inverse_weights(LOG, P, weight_transform=unskew.estimators.Clip(10))
+    np.testing.assert_allclose(clipped, [2, 10, 1])
 
 
 def test_values_matrix_record_and_model_say_the_same() -> None:
@@ -53,7 +54,7 @@ def test_the_weighted_mean_of_deltas_is_snips_and_their_sum_is_ips(p: Vector) ->
 
 
 def test_as_sample_weight_it_brings_a_regressor_to_the_fit_of_all_cells() -> None:
-    """A constant has the mean of all cells to learn; the log alone would teach it that of the liked ones."""
+    """The best constant is the mean of all cells; the log alone has the mean of liked items."""
     world = unskew.simulate(300, 200, density=0.1, alpha=0.5)
     constant = np.ones((len(world.log), 1))
 
@@ -75,5 +76,5 @@ def test_what_are_no_propensities_or_no_weights_is_refused() -> None:
         BadPropensityError, match=r"got propensities of shape \(2,\) for a log of 3 ratings"
     ):
         inverse_weights(LOG, [0.5, 1])
-    with pytest.raises(UsageError, match="must return one finite weight of at least 0 for each cell"):
+    with pytest.raises(UsageError, match="must return one finite weight of at least 0"):
         inverse_weights(LOG, P, weight_transform=lambda weight: -weight)

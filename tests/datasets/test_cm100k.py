@@ -24,7 +24,7 @@ def test_the_file_is_read_and_known_tracks_are_the_training_log(
     assert music.ratings.universe == Universe(2, 2)
     assert music.ratings.users.tolist() == [0, 7]
     assert music.ratings.rating.tolist() == [3, 1, 4]
-    assert music.known.tolist() == [False, True, True]
+    assert music.is_known.tolist() == [False, True, True]
     assert music.train.rating.tolist() == [1, 4]
     assert music.train.universe == music.ratings.universe
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unskew import Ratings, Universe
+from unskew import Ratings
+from unskew.data import Universe
 from unskew.diagnostics.coverage import Coverage
 from unskew.propensity.covariates import CovariateProfiles
 
@@ -53,7 +54,8 @@ def test_holes_are_large_profiles_that_were_never_observed() -> None:
     user, item = np.nonzero(seen)
     log = Ratings.from_codes(user, item, np.ones(user.size), shape=(40, 50))
     sides = [
-        CovariateProfiles.read(np.repeat([0.0, 1.0], n // 2), ids, kind) for kind, ids, n in _sides(log)
+        CovariateProfiles.read(np.repeat([0.0, 1.0], n // 2), ids, kind)
+        for kind, ids, n in _sides(log)
     ]  # type: ignore[arg-type]
     coverage = Coverage.of(log, log.universe, sides)
 

@@ -12,16 +12,8 @@ import pytest
 from sklearn.metrics import brier_score_loss, log_loss
 
 from frame_engines import columns_of, each_engine
-from unskew import (
-    ByCovariates,
-    Diagnosis,
-    Ratings,
-    UniformPropensity,
-    diagnose,
-    evaluate,
-    simulate,
-    theory,
-)
+from unskew import Ratings, diagnose, evaluate, simulate, theory
+from unskew.diagnostics import Diagnosis
 from unskew.errors import (
     BadPropensityError,
     DataError,
@@ -31,6 +23,8 @@ from unskew.errors import (
     UnknownNameError,
     UsageError,
 )
+from unskew.propensity import UniformPropensity
+from unskew.simulation import ByCovariates
 from unskew.types import Vector
 
 RNG = np.random.default_rng(0)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 import unskew
-from unskew import SparkEngine
+from unskew.engines import SparkEngine
 from unskew.engines.spark.fitting import SparkReduced
 
 KILL_AT = 6

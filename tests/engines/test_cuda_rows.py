@@ -43,7 +43,10 @@ def test_rows_are_solved_to_the_precision_of_float32(n_factors: int, offset: flo
         block.starts, block.opposite, block.rating.double(), block.root_weight.double()
     )
     expected, minima = torch_rows.solve_block(
-        exact, Rows(opposite_rows.factors.double(), opposite_rows.offset.double()), 2.5, Penalty(7, offset)
+        exact,
+        Rows(opposite_rows.factors.double(), opposite_rows.offset.double()),
+        2.5,
+        Penalty(7, offset),
     )
 
     for kernel in (

@@ -15,7 +15,11 @@ from unskew.data.ratings import Ratings
 from unskew.factorization import initialization
 from unskew.models.matrix_factorization import MatrixFactorization
 
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning:pyspark", "ignore::ResourceWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::FutureWarning:pyspark",
+    "ignore::ResourceWarning",
+    "ignore::unskew.errors.ConvergenceWarning",
+)
 
 WORLD = unskew.simulate(60, 45, density=0.15, alpha=0.4, random_state=2)
 LOG = Ratings.from_arrays(WORLD.log.user, WORLD.log.item, WORLD.log.rating)
@@ -36,9 +40,11 @@ def fit(request: pytest.FixtureRequest) -> Fitted:
         pytest.importorskip("torch", reason="torch is not installed: pip install 'unskew[gpu]'")
         from unskew.engines.gpu.engine import GpuEngine
 
-        return lambda model, begin: model.fit(LOG, P, initial_factors=begin, engine=GpuEngine("cpu"))
+        return lambda model, begin: model.fit(
+            LOG, P, initial_factors=begin, engine=GpuEngine("cpu")
+        )
     session: Any = request.getfixturevalue("spark")
-    from unskew import SparkEngine
+    from unskew.engines import SparkEngine
 
     columns = {
         "user_id": LOG.users[LOG.user],

@@ -20,6 +20,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 from unskew.engines.gpu import sides, torch_rows  # noqa: E402
 from unskew.engines.gpu.engine import GpuEngine  # noqa: E402
 
+pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.ConvergenceWarning")
+
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 WORLD = unskew.simulate(60, 45, density=0.15, alpha=0.4, random_state=2)
 each_device = pytest.mark.parametrize("device", DEVICES)

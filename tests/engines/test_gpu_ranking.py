@@ -17,10 +17,10 @@ from unskew.ranking.positions import compute_positions
 pytest.importorskip("torch", reason="ranking by torch needs the extra 'gpu'")
 from unskew.engines.gpu.ranking import _best_columns as best_columns
 
-ENGINE = unskew.GpuEngine(device="cpu")
+ENGINE = unskew.engines.GpuEngine(device="cpu")
 
 
-class Counting(unskew.GpuEngine):
+class Counting(unskew.engines.GpuEngine):
     """An engine that counts what it is asked for."""
 
     n_calls = 0
@@ -159,6 +159,6 @@ def test_a_device_that_is_not_there_is_named(device: str, match: str) -> None:
     log = unskew.Ratings.from_dense([[5, 1], [4, 0]])
 
     with pytest.raises(UsageError, match=match):
-        unskew.MatrixFactorization(1).fit(log, engine=unskew.GpuEngine(device))
+        unskew.MatrixFactorization(1).fit(log, engine=unskew.engines.GpuEngine(device))
     with pytest.raises(UsageError, match="engine is 'auto'"):
         unskew.MatrixFactorization(1).fit(log, engine=5)  # type: ignore[arg-type]

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pytest
 
 import unskew
-from unskew import SparkEngine
 from unskew import plugins as engines
 from unskew.data.propensities import Propensities
 from unskew.data.ratings import Ratings
+from unskew.engines import SparkEngine
 from unskew.errors import (
     BadPropensityError,
     BadRatingError,
@@ -43,7 +43,11 @@ from unskew.engines.spark import fitting as spark_fitting
 from unskew.engines.spark import folds as spark_folds
 from unskew.engines.spark.blocks import SHARES, Block, Totals, _add_group, _in_order
 
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning:pyspark", "ignore::ResourceWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::FutureWarning:pyspark",
+    "ignore::ResourceWarning",
+    "ignore::unskew.errors.ConvergenceWarning",
+)
 
 WORLD = unskew.simulate(40, 30, density=0.2, alpha=0.4, random_state=3)
 USERS = np.array([f"u{code:03}" for code in WORLD.log.user])
@@ -259,7 +263,7 @@ def test_shares_by_hand(how: str, expected: list[float]) -> None:
     )
     block = Block.of(table, np.array([5, 6, 7]), "float64")
     weight = np.array([2.0, 2.0, 4.0]) if how == "item" else np.array([1.0, 1.0, 8.0])
-    totals = Totals(unskew.Universe(2, 3), 0, weight, weight)
+    totals = Totals(unskew.data.Universe(2, 3), 0, weight, weight)
 
     assert np.broadcast_to(SHARES[how](block.side, totals), 3) == pytest.approx(expected)
 
@@ -357,7 +361,8 @@ def test_a_log_that_is_not_on_spark_is_refused(log: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"loss": "absolute"}, {"solver": "als"}, {"weight_transform": unskew.Clip(30)}]
+    "settings",
+    [{"loss": "absolute"}, {"solver": "als"}, {"weight_transform": unskew.estimators.Clip(30)}],
 )
 def test_settings_that_need_the_log_at_hand_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(
@@ -409,7 +414,7 @@ def test_folds_are_fitted_and_judged_as_here(
     frame: Any, column: str | None, estimator: str
 ) -> None:
     """The same cells, drawn on Spark, are brought here and judged by what is tested elsewhere."""
-    clip = unskew.Clip(4.0) if column else None
+    clip = unskew.estimators.Clip(4.0) if column else None
     model = MatrixFactorization(2, 20.0, weight_transform=clip, tol=1e-9, max_iter=500)
     known = Propensities(COLUMNS["propensity"]) if column else None
     _, folds = SparkEngine(n_blocks=2).split(frame, column, n_folds=3, random_state=5)
@@ -447,7 +452,7 @@ def test_folds_are_fitted_and_judged_as_here(
 
 
 def test_settings_are_chosen_on_spark(frame: Any) -> None:
-    grid = {"l2": [0.5, 500.0], "weight_transform": [None, unskew.Clip(5.0)]}
+    grid = {"l2": [0.5, 500.0], "weight_transform": [None, unskew.estimators.Clip(5.0)]}
     settings: dict[str, Any] = {"grid": grid, "n_folds": 2, "engine": SparkEngine(n_blocks=2)}
 
     found = unskew.cross_validate(
@@ -494,7 +499,7 @@ def test_a_model_that_spark_does_not_fit_is_named(frame: Any) -> None:
     }
     with pytest.raises(UsageError, match="DoublyRobustFactorization cannot be fitted on Spark"):
         unskew.cross_validate(
-            unskew.DoublyRobustFactorization(1), frame, propensities="propensity", **settings
+            unskew.models.DoublyRobustFactorization(1), frame, propensities="propensity", **settings
         )
 
 

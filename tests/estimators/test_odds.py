@@ -19,7 +19,7 @@ def corners(low: Vector, high: Vector) -> list[Vector]:
 
 @st.composite
 def boxes(draw: st.DrawFn, most: int = 10) -> tuple[Vector, Vector, Vector, Vector]:
-    """Deltas of either sign, with ties; bases, at least one of them positive; and the box of the weights."""
+    """Deltas of both signs with ties, bases of which one is positive, and bounds of the weights."""
     n = draw(st.integers(1, most))
     delta = np.array(
         draw(st.lists(st.sampled_from([-2.0, -1.0, 0.0, 0.5, 1.0, 3.0]), min_size=n, max_size=n))
@@ -32,7 +32,7 @@ def boxes(draw: st.DrawFn, most: int = 10) -> tuple[Vector, Vector, Vector, Vect
 
 
 def by_sorting(delta: Vector, low: Vector, high: Vector) -> float:
-    """The slow twin: the heaviest weights go to the largest deltas, so only n + 1 cuts of the sorted deltas need a look."""
+    """The slow version: the largest deltas get the largest weights, so there are n + 1 cases."""
     order = np.argsort(-delta)
     delta, low, high = delta[order], low[order], high[order]
     cuts = (np.concatenate([high[:k], low[k:]]) for k in range(delta.size + 1))

@@ -1,4 +1,4 @@
-"""Unbiasedness, bias under wrong propensities and double robustness, proved by enumerating every observation pattern."""
+"""Unbiasedness, bias and double robustness, proved by enumerating every observation pattern."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_clustered_ips_is_the_variance_of_user_totals() -> None:
 @settings(max_examples=50)
 @given(data=st.data())
 def test_clustered_snips_agrees_with_weighted_least_squares(data: st.DataObject) -> None:
-    """SNIPS is WLS on a constant; statsmodels' cluster covariance has factors U/(U-1) and (n-1)/(n-1)."""
+    """SNIPS is WLS on a constant; the factors of statsmodels are U/(U-1) and (n-1)/(n-1)."""
     import statsmodels.api as sm
 
     seed = data.draw(st.integers(0, 2**31))

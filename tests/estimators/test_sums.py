@@ -65,7 +65,7 @@ def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("clusters", [None, Clusters(USER, 60)])
 def test_a_difference_has_the_variance_of_the_differences(clusters: Clusters | None) -> None:
-    """Paired by construction: the covariance of two models is that of judging delta_a - delta_b directly."""
+    """The paired difference of two models equals an estimate of delta_a - delta_b."""
     direct = DELTA[0] - DELTA[1]
     for estimate in (self_normalized, lambda sums: ips(sums, n_cells=4 * N)):
         pair = estimate(Sums.of(DELTA, P, clusters=clusters)).difference(0, 1, level=0.9)
@@ -116,14 +116,14 @@ def test_groups_without_any_weight_are_refused() -> None:
 
 
 def test_a_ratio_counts_only_clusters_with_data() -> None:
-    """Silent users are no part of a mean over observed cells, however many the universe has."""
+    """Users without cells do not belong to a mean over observed cells."""
     few, many = (Sums.of(DELTA, P, clusters=Clusters(USER, n), is_ratio=True) for n in (50, 5000))
 
     assert few.n_clusters == many.n_clusters == 50
     np.testing.assert_allclose(self_normalized(few).covariance, self_normalized(many).covariance)
 
 
-def test_a_bootstrap_of_a_ratio_never_draws_only_silent_users() -> None:
+def test_a_bootstrap_of_a_ratio_never_draws_only_users_without_cells() -> None:
     busy = Clusters(np.array([0, 0, 1, 1], dtype=np.int32), 1000, Resampling(500, seed=0))
 
     estimate = self_normalized(
@@ -135,7 +135,7 @@ def test_a_bootstrap_of_a_ratio_never_draws_only_silent_users() -> None:
 
 @pytest.mark.parametrize("self_normalised", [True, False])
 def test_bootstrap_agrees_with_the_analytic_clustered_error(self_normalised: bool) -> None:
-    """2,000 resamples: a standard error within 1.6 % (one sd), so 8 % is five of them; the delta method adds a little."""
+    """2,000 resamples give a standard error within 1.6 % (one sd); 8 % is five of them."""
     point = self_normalized if self_normalised else lambda sums: ips(sums, n_cells=4 * N)
     analytic = point(Sums.of(DELTA, P, clusters=Clusters(USER, 50)))
     bootstrap = point(Sums.of(DELTA, P, clusters=Clusters(USER, 50, Resampling(2000, seed=3))))
@@ -149,7 +149,7 @@ def test_bootstrap_agrees_with_the_analytic_clustered_error(self_normalised: boo
 
 
 def test_bootstrap_draws_users_without_cells_too() -> None:
-    """IPS over a universe of mostly silent users: their number must show in the replicates' spread."""
+    """Users without cells are drawn too: their number shows in the spread of the replicates."""
     one_busy_user = Clusters(np.zeros(10, dtype=np.int32), 1000, Resampling(4000, seed=1))
 
     replicates = Sums.of(np.ones(10), clusters=one_busy_user).replicates

@@ -42,7 +42,7 @@ def test_limits(weight: Vector) -> None:
 
 @given(p=arrays(np.float64, 5, elements=st.floats(1e-6, 1)), rho=st.floats(0.01, 0.49))
 def test_dynamic_weights_are_those_of_the_best_power(p: Vector, rho: float) -> None:
-    """The published form: q^a for P, q = log2(1 + P), with a = ln(2 rho (1 - P)) / ln q kept within [0, 1]."""
+    """As published: q^a for P, q = log2(1 + P), a = ln(2 rho (1 - P)) / ln q within [0, 1]."""
     q = np.log2(1 + p)
     with np.errstate(divide="ignore", invalid="ignore"):
         power = np.clip(np.log(2 * rho * (1 - p)) / np.log(q), 0, 1)

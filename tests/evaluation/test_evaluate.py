@@ -10,25 +10,19 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from unskew import (
-    Clip,
-    Evaluation,
-    Propensities,
-    PropensityWarning,
-    Ratings,
-    Switch,
-    Universe,
-    evaluate,
-    simulate,
-)
+from unskew import Propensities, Ratings, evaluate, simulate
+from unskew.data import Universe
 from unskew.errors import (
     BadPropensityError,
+    PropensityWarning,
     UniverseError,
     UnknownNameError,
     UnskewWarning,
     UsageError,
 )
+from unskew.estimators import Clip, Switch
 from unskew.estimators.point import SNIPS
+from unskew.evaluation import Evaluation
 from unskew.metrics.metric import Delta, MetricInput
 from unskew.metrics.ranking import StratifiedRecall
 from unskew.models.matrix_factorization import MatrixFactorization
@@ -532,7 +526,7 @@ def test_a_frame_of_predictions_and_a_matrix_agree_in_one_call() -> None:
     assert result.compare("frame", "matrix", metric="mae", estimator="snips").difference == 0.0
 
 
-@pytest.mark.filterwarnings("ignore::unskew.PropensityWarning")
+@pytest.mark.filterwarnings("ignore::unskew.errors.PropensityWarning")
 @pytest.mark.parametrize("cluster", [None, "user", "item"])
 @pytest.mark.parametrize("estimator", ["naive", "snips", "user_normalized", "item_normalized"])
 def test_a_constant_error_has_no_spread_at_all(estimator: str, cluster: Any) -> None:

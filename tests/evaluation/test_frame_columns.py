@@ -57,8 +57,12 @@ def test_a_formula_of_columns_is_that_of_arrays(make: Any, formula: str) -> None
         lambda x: np.searchsorted(np.ones(1), x, side="right"),
     ],
 )
-def test_functions_that_are_not_elementwise_raise_an_error(misuse: Callable[[FrameColumn], object]) -> None:
-    with pytest.raises((UsageError, TypeError), match=r"data frames cannot evaluate|missing 2 required"):
+def test_functions_that_are_not_elementwise_raise_an_error(
+    misuse: Callable[[FrameColumn], object],
+) -> None:
+    with pytest.raises(
+        (UsageError, TypeError), match=r"data frames cannot evaluate|missing 2 required"
+    ):
         misuse(column("x"))
 
 

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from enumeration import Pattern, expectation
-from unskew import Evaluation, PropensityWarning, Ratings, Shrink, Switch, evaluate, simulate
-from unskew.errors import BadPredictionError, UniverseError, UsageError
+from unskew import Ratings, evaluate, simulate
+from unskew.errors import BadPredictionError, PropensityWarning, UniverseError, UsageError
+from unskew.estimators import Shrink, Switch
+from unskew.evaluation import Evaluation
 from unskew.types import Matrix
 
 WORLD = simulate(30, 40, density=0.2, alpha=0.6, random_state=2)
@@ -263,6 +265,6 @@ def test_cells_without_ids_cannot_be_imputed() -> None:
 def test_dr_has_no_standard_error_by_item() -> None:
     with pytest.raises(
         UsageError,
-        match="standard errors for independent cells and for clusters of users, not for clusters of items",
+        match="for independent cells and for clusters of users, not for clusters of items",
     ):
         judge(cluster="item")

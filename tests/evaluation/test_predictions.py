@@ -9,8 +9,10 @@ import polars as pl
 import pytest
 
 from frame_engines import ENGINES, each_engine
-from unskew import Evaluation, Factors, Ratings, evaluate
+from unskew import Ratings, evaluate
+from unskew.data import Factors
 from unskew.errors import BadPredictionError, ColumnError, UniverseError
+from unskew.evaluation import Evaluation
 from unskew.types import IntVector, Matrix, Scores, Vector
 
 Make = Callable[..., Any]

@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 
 from frame_engines import columns_of, each_engine
-from unskew import Comparison, Evaluation, Ratings, evaluate, simulate
+from unskew import Ratings, evaluate, simulate
 from unskew.errors import UnknownNameError
+from unskew.evaluation import Comparison, Evaluation
 from unskew.metrics.metric import Delta, MetricInput
 from unskew.types import Vector
 
@@ -249,7 +250,8 @@ def test_repr_is_a_table_with_a_footer() -> None:
         "b snips",
     ]
     assert shown[-1].startswith(
-        f"{len(LOG)} observed cells of 40 users x 50 items; 95% intervals, cells independent; effective sample size "
+        f"{len(LOG)} observed cells of 40 users x 50 items; 95% intervals, cells independent; "
+        "effective sample size "
     )
 
 

@@ -12,11 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unskew import Clip, Evaluation, Ratings, Sensitivity, Shrink, evaluate, sensitivity, simulate
+from unskew import Ratings, evaluate, sensitivity, simulate
 from unskew.errors import UnknownNameError, UsageError
+from unskew.estimators import Clip, Shrink
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.point import Estimator
 from unskew.estimators.sums import Deltas, ObservedCells
+from unskew.evaluation import Evaluation, Sensitivity
 from unskew.types import Vector
 
 WORLD = simulate(40, 50, density=0.2, alpha=0.6, random_state=1)
@@ -453,7 +455,8 @@ def test_amounts_are_finite_and_at_least_one(result: Evaluation, name: str, bad:
 
 
 def test_amounts_come_in_order_each_once(result: Evaluation) -> None:
-    found = sensitivity(result, clip=[9, 3, 3], odds_error=np.array([2.0, 1.5]))  # type: ignore[arg-type]
+    odds_error: Any = np.array([2.0, 1.5])
+    found = sensitivity(result, clip=[9, 3, 3], odds_error=odds_error)
 
     assert [s.amount for s in found.shifts[:4]] == [3, 9, 1.5, 2.0]
     with pytest.raises(UsageError, match="there is nothing to vary: clip and odds_error are empty"):

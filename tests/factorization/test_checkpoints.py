@@ -130,9 +130,7 @@ def test_rounds_go_on_to_the_same_bits_wherever_they_were_killed(
     )
     assert resumed.converged_ == straight.converged_
     for name in ("user_factors", "item_factors", "user_offset", "item_offset"):
-        assert np.array_equal(
-            getattr(resumed.factors_, name), getattr(straight.factors_, name)
-        )
+        assert np.array_equal(getattr(resumed.factors_, name), getattr(straight.factors_, name))
         assert np.array_equal(getattr(resumed.imputed_, name), getattr(straight.imputed_, name))
     assert [each.name for each in tmp_path.iterdir()] == ["state"]
 

@@ -52,7 +52,12 @@ def some_log(
 
 def dense(parameters: Factors) -> np.ndarray:
     product = parameters.user_factors @ parameters.item_factors.T
-    return product + parameters.user_offset[:, None] + parameters.item_offset + parameters.global_offset
+    return (
+        product
+        + parameters.user_offset[:, None]
+        + parameters.item_offset
+        + parameters.global_offset
+    )
 
 
 def dense_outcome(log: Ratings, correction: np.ndarray, imputed: Factors | None) -> np.ndarray:
@@ -94,9 +99,7 @@ IMPUTED = [
 
 
 @pytest.mark.parametrize(("offsets", "imputed"), list(product(MODES, IMPUTED)))
-def test_the_objective_is_that_of_the_dense_matrix(
-    offsets: str, imputed: Factors | None
-) -> None:
+def test_the_objective_is_that_of_the_dense_matrix(offsets: str, imputed: Factors | None) -> None:
     target = dense_outcome(*some_log(), imputed)
 
     for max_iter in (1, 2, 7):

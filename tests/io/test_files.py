@@ -193,6 +193,7 @@ def test_the_fast_reader_equals_the_exact_one(
         (b"a,b,c\n1,2,3\n4,5,6,7\n", "line 3: found 4 fields"),
         (b'a,b\n1,"x\n2,3\n', "line 2: unexpected end of data"),
         (b"a,b\n1,2\n\xe9,3\n", "line 3: byte 0xe9 is not UTF-8"),
+        (b"\xe9,b\n1,2\n", "line 1: byte 0xe9 is not UTF-8"),
         ("a,b\n1,2\n".encode("utf-16"), "is UTF-16"),
         (b"1,2\n3,4\n", "line 1: found '1,2', expected the names of the columns"),
         (b"a,a\n1,2\n", "two columns are called 'a'"),

@@ -21,6 +21,8 @@ from unskew.io.model_files import MANIFEST
 from unskew.models.baselines import Popularity
 from unskew.models.matrix_factorization import MatrixFactorization
 
+pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.ConvergenceWarning")
+
 Parts = dict[str, bytes]
 IDS: dict[str, list[Any]] = {
     "int": [7, -2, 10**12],
@@ -263,7 +265,7 @@ def test_an_array_that_claims_to_be_huge(path: Path) -> None:
         (with_manifest(model={"state": 3}), "not a complete model file"),
         (
             with_manifest(model={"state": {"predict": {"value": "mine"}}}),
-            "MatrixFactorization has no attribute 'predict'",
+            "MatrixFactorization has no fitted attribute 'predict'",
         ),
         (
             with_manifest(

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from unskew.latent.mechanisms import AtRandom, ByValue, ByValueAndItem, Effects, PseudoCells
 from unskew.latent.value_effects import log_odds
+
 from unskew.types import Matrix, Vector
 
 RNG = np.random.default_rng(0)

@@ -8,6 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from unskew.latent.value_effects import (
+    given_value_propensities,
+    levels_of,
+    require_listed,
+    value_propensities_of,
+)
 
 import unskew
 from unskew.data.ratings import Ratings
@@ -17,12 +23,6 @@ from unskew.errors import (
     NotFittedError,
     UniverseError,
     UsageError,
-)
-from unskew.latent.value_effects import (
-    given_value_propensities,
-    levels_of,
-    require_listed,
-    value_propensities_of,
 )
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
 from unskew.types import Vector
@@ -97,7 +97,7 @@ def test_a_model_that_needs_more_than_the_rating_belongs_elsewhere() -> None:
     with pytest.raises(
         UsageError, match="PopularityPropensity tells no propensity from a rating alone"
     ):
-        value_propensities_of(LEVELS, unskew.PopularityPropensity())
+        value_propensities_of(LEVELS, unskew.propensity.PopularityPropensity())
 
 
 def test_a_rating_that_naive_bayes_has_never_seen_is_refused() -> None:

@@ -129,7 +129,7 @@ def test_stratified_recall_by_hand() -> None:
 
 
 def test_rotate_is_12_898() -> None:
-    """Everything in the top 50 is truly a one: the number that fixes the paper's discount, cut and gain."""
+    """All items in the top 50 have the rating 1: this number fixes the discount, cut and gain."""
     truth = np.repeat([[1.0, 2.0, 3.0, 4.0, 5.0]], 60, axis=0).T.reshape(1, -1)
     rotated = np.where(truth >= 2, truth - 1, 5.0)
 
@@ -144,7 +144,7 @@ def test_rotate_is_12_898() -> None:
 def test_a_tie_is_worth_the_average_over_its_orders(
     metric: Metric, scores: Vector, rating: Vector
 ) -> None:
-    """All 120 orders of five items, each sorted stably, go through every order of every tie equally often."""
+    """All 120 orders of five items, sorted stably, contain every order of ties equally often."""
     strict = []
     for order in permutations(range(scores.size)):
         ranked = np.array(order)[np.argsort(-scores[list(order)], kind="stable")]
@@ -338,7 +338,7 @@ def test_a_threshold_that_no_rating_reaches_is_named_with_the_largest_rating(
 ) -> None:
     with pytest.raises(
         UsageError,
-        match=r"no rating is relevant: the largest is 5, below the threshold 6\. Lower relevance_threshold",
+        match=r"no rating is relevant: the largest is 5, below the threshold 6\. Lower",
     ):
         on_all_cells(metric, RATING, SCORES)
 

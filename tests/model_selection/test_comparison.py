@@ -21,9 +21,8 @@ from unskew.model_selection.comparison import (
     compare_learners,
 )
 from unskew.models.baselines import GlobalMean, OffsetsOnly
-from unskew.models.doubly_robust import DoublyRobustFactorization
+from unskew.models.doubly_robust import TDR, DoublyRobustFactorization
 from unskew.models.matrix_factorization import MatrixFactorization
-from unskew.models.doubly_robust import TDR
 
 WORLD = unskew.simulate(n_users=60, n_items=40, density=0.2, alpha=0.6, random_state=3)
 LOG, P = WORLD.log, WORLD.propensities

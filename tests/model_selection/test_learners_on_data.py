@@ -18,6 +18,8 @@ from unskew.paper.draws import random_ratings
 from unskew.paper.figure3 import error_of_all_cells
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
 
+pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.ConvergenceWarning")
+
 needs_data = pytest.mark.skipif(not os.environ.get("UNSKEW_DATA"), reason="$UNSKEW_DATA is not set")
 FAST = {"tol": 1e-5, "max_iter": 200}
 
@@ -32,7 +34,7 @@ def imputers(*settings: tuple[int, float]) -> list[MatrixFactorization]:
 @needs_data
 def test_doubly_robust_learning_beats_weighted_factorisation_on_coat() -> None:
     """MF-IPS has the error of the paper, 1.093; the paired interval excludes 0 on both tests."""
-    coat = unskew.load_coat(os.environ["UNSKEW_DATA"])
+    coat = unskew.datasets.load_coat(os.environ["UNSKEW_DATA"])
     tests = {"all": coat.test, "clean": coat.test.take(~coat.overlap)}
     learners = {
         "MF-IPS": (

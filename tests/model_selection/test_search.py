@@ -25,6 +25,8 @@ from unskew.models.baselines import GlobalMean, OffsetsOnly, Popularity
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.weighted import WeightedFactorization
 
+pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.ConvergenceWarning")
+
 WORLD = unskew.simulate(n_users=60, n_items=50, density=0.2, alpha=0.6, random_state=3)
 LOG, P = WORLD.log, WORLD.propensities
 

@@ -166,7 +166,7 @@ def test_threads_are_not_seen_and_offset_free_models_fall_back_on_the_mean() -> 
 
 def test_a_log_of_another_kind_of_cells_is_checked_as_always() -> None:
     log = Ratings.from_codes([0, 1, 1], [0, 0, 1], [1.0, 2.0, 3.0], shape=(2, 2))
-    with pytest.raises(unskew.UnskewError, match="propensities"):
+    with pytest.raises(unskew.errors.UnskewError, match="propensities"):
         IPSV2(1).fit(log, [0.5, 0.5])
 
 

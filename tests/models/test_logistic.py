@@ -109,4 +109,4 @@ def test_a_log_of_clicks_alone_says_what_to_take() -> None:
     log = unskew.Ratings.from_arrays([0, 0, 1], [0, 1, 1], [1, 1, 1])
 
     with pytest.raises(BadRatingError, match=r"every rating is 1.*RelevanceFactorization"):
-        unskew.LogisticFactorization(1).fit(log)
+        unskew.models.LogisticFactorization(1).fit(log)

@@ -16,7 +16,13 @@ from sklearn.base import clone
 
 import unskew
 from unskew.data.ratings import Ratings
-from unskew.errors import NotFittedError, UnknownIdError, UnknownNameError, UsageError, UnskewWarning
+from unskew.errors import (
+    NotFittedError,
+    UnknownIdError,
+    UnknownNameError,
+    UnskewWarning,
+    UsageError,
+)
 from unskew.factorization import objective as problem
 from unskew.factorization.als import AlternatingLeastSquares
 from unskew.factorization.weights import scaled_ridge, training_weights, weighted_mean
@@ -161,7 +167,10 @@ def test_long_rows_change_nothing_but_rounding(
 def test_a_long_row_without_a_solution_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(problem, "MAX_CELLS", 1)
 
-    with pytest.raises(UsageError, match=r"user 0 \(10 ratings, 30 factors\) has no unique solution with l2=0\. Use l2 > 0"):
+    with pytest.raises(
+        UsageError,
+        match=r"user 0 \(10 ratings, 30 factors\) has no unique solution with l2=0\. Use l2 > 0",
+    ):
         MatrixFactorization(30, 0.0, offsets="none", solver="als", max_iter=2).fit(
             LOG.take(np.arange(20))
         )
@@ -299,8 +308,12 @@ def test_unknown_users_and_items() -> None:
     model = MatrixFactorization(3, 5.0).fit(LOG, P)
     found = model.factors_
 
-    assert model.predict([-7], [4], on_unknown="fallback")[0] == pytest.approx(found.item_offset[4] + found.global_offset)
-    assert model.predict([4], [-7], on_unknown="fallback")[0] == pytest.approx(found.user_offset[4] + found.global_offset)
+    assert model.predict([-7], [4], on_unknown="fallback")[0] == pytest.approx(
+        found.item_offset[4] + found.global_offset
+    )
+    assert model.predict([4], [-7], on_unknown="fallback")[0] == pytest.approx(
+        found.user_offset[4] + found.global_offset
+    )
     with pytest.warns(UnskewWarning, match="1 of 1 users were not in the log of the fit"):
         assert model.predict([-7], [0])[0] == pytest.approx(
             found.item_offset[0] + found.global_offset
@@ -308,7 +321,8 @@ def test_unknown_users_and_items() -> None:
     assert model.predict([-7], [-7], on_unknown="fallback")[0] == found.global_offset
     assert np.isnan(model.predict([-7, 4], [4, 4], on_unknown="nan")).tolist() == [True, False]
     with pytest.raises(
-        UnknownIdError, match="1 of 2 users were not in the log of the fit; the first is -7 at row 1"
+        UnknownIdError,
+        match="1 of 2 users were not in the log of the fit; the first is -7 at row 1",
     ):
         model.predict([4, -7], [4, 4], on_unknown="raise")
 
@@ -316,7 +330,9 @@ def test_unknown_users_and_items() -> None:
 def test_offset_free_falls_back_on_the_mean() -> None:
     model = MatrixFactorization(3, 5.0, offsets="none").fit(LOG, P)
 
-    assert model.predict([-7], [4], on_unknown="fallback")[0] == pytest.approx(np.average(LOG.rating, weights=P.inverse))
+    assert model.predict([-7], [4], on_unknown="fallback")[0] == pytest.approx(
+        np.average(LOG.rating, weights=P.inverse)
+    )
 
 
 def test_recommendations_are_the_best_unseen_items() -> None:
@@ -441,7 +457,10 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     ("settings", "match"),
     [
         ({"n_factors": -1}, "n_factors must be a whole number"),
-        ({"n_factors": 0, "offsets": "none"}, "n_factors=0 with offsets='none' leaves nothing to fit"),
+        (
+            {"n_factors": 0, "offsets": "none"},
+            "n_factors=0 with offsets='none' leaves nothing to fit",
+        ),
         ({"l2": -1.0}, "l2 must be a finite number"),
         ({"max_iter": 0}, "max_iter must be a whole number, at least 1"),
         ({"tol": float("nan")}, "tol must be a finite number"),

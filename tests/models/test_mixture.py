@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment
 from sklearn.base import clone
+from unskew.latent.mechanisms import AtRandom, ByValue, ByValueAndItem, Effects, PseudoCells
+from unskew.latent.value_effects import log_odds
 
 import unskew
 from unskew.data.ratings import Ratings
@@ -27,10 +29,8 @@ from unskew.errors import (
 )
 from unskew.factorization.solution import minimize
 from unskew.io.model_files import read_model
-from unskew.latent.mechanisms import AtRandom, ByValue, ByValueAndItem, Effects, PseudoCells
 from unskew.latent.mixture import Cells, Expectation
 from unskew.latent.mixture import draw as draw_clusters
-from unskew.latent.value_effects import log_odds
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.mixture import MultinomialMixture
 from unskew.propensity.naive_bayes import NaiveBayesPropensity

@@ -38,8 +38,10 @@ def test_weights_are_those_of_clip(propensity: Matrix, low: float) -> None:
 
     model = ClippedPropensity(KnownPropensity(propensity), min_propensity=low).fit(log)
 
-    clipped = unskew.inverse_weights(log, propensity, weight_transform=unskew.Clip(1 / low))
-    np.testing.assert_allclose(unskew.inverse_weights(log, model), clipped)
+    clipped = unskew.data.inverse_weights(
+        log, propensity, weight_transform=unskew.estimators.Clip(1 / low)
+    )
+    np.testing.assert_allclose(unskew.data.inverse_weights(log, model), clipped)
     assert model.share_clipped_ == pytest.approx((propensity < low).mean())
 
 

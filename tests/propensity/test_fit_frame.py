@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from unskew import ClippedPropensity, NaiveBayesPropensity, PopularityPropensity, load, simulate
+from unskew import NaiveBayesPropensity, load, simulate
 from unskew.errors import (
     BadRatingError,
     ColumnError,
@@ -21,6 +21,7 @@ from unskew.errors import (
     UnknownNameError,
     UsageError,
 )
+from unskew.propensity import ClippedPropensity, PopularityPropensity
 
 WORLD = simulate(40, 50, density=0.2, alpha=0.6, random_state=0)
 LOG = WORLD.log

@@ -79,7 +79,7 @@ def seen(log: Ratings) -> np.ndarray:
 # Values by hand
 
 
-def test_without_a_penalty_the_chance_of_a_profile_is_its_share() -> None:
+def test_without_a_penalty_the_propensity_of_a_profile_is_its_share() -> None:
     log = Ratings.from_dense([[5, 0, 1], [4, 0, 0], [0, 3, 0], [2, 4, 0]])
     model = without_offsets(item_features=[[1], [1], [0]], ridge=0, tol=1e-9).fit(log)
 
@@ -555,7 +555,7 @@ def test_a_universe_that_the_log_does_not_list_is_refused() -> None:
 
 @pytest.mark.skipif(not os.environ.get("UNSKEW_DATA"), reason="$UNSKEW_DATA is not set")
 def test_coat_is_fitted_as_well_as_the_published_propensities() -> None:
-    coat = unskew.load_coat(os.environ["UNSKEW_DATA"])
+    coat = unskew.datasets.load_coat(os.environ["UNSKEW_DATA"])
     start = time.perf_counter()
     model = LogisticPropensity(coat.user_features, coat.item_features, item_offsets=True).fit(
         coat.train

@@ -256,7 +256,7 @@ def test_users_and_items_that_are_not_listed_count_like_listed_ones() -> None:
     sizes=st.tuples(st.integers(1, 9), st.integers(2, 9)),
     noise_multiple=st.floats(0.05, 3),
 )
-def test_chances_add_up_to_the_log_and_the_objective_falls(
+def test_propensities_add_up_to_the_log_and_the_objective_decreases(
     seed: int, sizes: tuple[int, int], noise_multiple: float
 ) -> None:
     seen = random_bits(*sizes, seed=seed)
@@ -357,7 +357,7 @@ def test_it_is_saved_and_loaded(model: OneBitPropensity, tmp_path: Path) -> None
     model.fit(log).save(tmp_path / "model")
     again = unskew.load(tmp_path / "model")
 
-    assert isinstance(again, unskew.OneBitPropensity)
+    assert isinstance(again, unskew.propensity.OneBitPropensity)
     assert fitted_state(again).keys() == fitted_state(model).keys()
     assert (again.n_iter_, again.converged_, again.history_, again.noise_multiple_) == (
         *(model.n_iter_, model.converged_, model.history_, model.noise_multiple_),

@@ -119,7 +119,7 @@ def test_a_count_of_at_least_one_has_the_mean_of_a_truncated_poisson() -> None:
     assert evidence == pytest.approx(np.log(mass.sum()))
 
 
-def test_chances_are_those_of_the_mean_factors() -> None:
+def test_propensities_are_those_of_the_mean_factors() -> None:
     log = random_log(12, 9)
     model = PoissonPropensity(3).fit(log)
 
@@ -289,7 +289,7 @@ def test_it_is_saved_and_loaded(tmp_path: Path) -> None:
     model.save(tmp_path / "model")
     again = unskew.load(tmp_path / "model")
 
-    assert isinstance(again, unskew.PoissonPropensity)
+    assert isinstance(again, unskew.propensity.PoissonPropensity)
     assert (again.n_iter_, again.converged_, again.history_) == (7, False, model.history_)
     np.testing.assert_array_equal(again.predict(log), model.predict(log))
 

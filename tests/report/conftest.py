@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from unskew import (
-    GlobalMean,
     MatrixFactorization,
     cross_validate,
     diagnose,
@@ -20,6 +19,7 @@ from unskew import (
     simulate,
 )
 from unskew.model_selection.comparison import compare_learners
+from unskew.models import GlobalMean
 from unskew.paper.demo import run_demo
 from unskew.paper.toy import reproduce_toy
 

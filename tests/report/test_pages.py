@@ -14,9 +14,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from unskew import Evaluation, Ratings, diagnose, evaluate, evaluate_frame, simulate
+from unskew import Ratings, diagnose, evaluate, evaluate_frame, simulate
 from unskew.errors import BadFileError, MissingExtraError, UsageError
 from unskew.estimators import ESTIMATORS, Estimator
+from unskew.evaluation import Evaluation
 from unskew.report import PAGES, build_page, draw, render_file, write_page
 from unskew.report import page as page_module
 from unskew.report.charts import Chart, default_look

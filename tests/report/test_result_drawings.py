@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from unskew import Diagnosis, Evaluation, Sensitivity, diagnose, evaluate, sensitivity, simulate
+from unskew import diagnose, evaluate, sensitivity, simulate
+from unskew.diagnostics import Diagnosis
 from unskew.errors import UnknownNameError, UsageError
+from unskew.evaluation import Evaluation, Sensitivity
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::unskew.errors.PropensityWarning"

@@ -83,8 +83,8 @@ def fetch(name: str, path: str | None) -> None:
     from unskew.datasets.location import find_folder
 
     declaration = DATASETS.find(name)
-    declaration.target(None)
-    folder = find_folder(name) or "the cache folder"
+    folder = find_folder(name, path)
+    declaration.target(path if folder else None)
     print_paragraph(open_console(), f"{declaration.label} is in {folder or 'the cache folder'}.")
 
 

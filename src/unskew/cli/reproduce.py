@@ -87,10 +87,10 @@ def reproduce(
     from unskew.paper import EXPERIMENTS
     from unskew.progress import no_progress, progress_bar
 
+    _check_output(output, name)
     folders = _find_folders(path) if name == "all" else {name: path}
     experiments = [EXPERIMENTS.find(each) for each in folders]
     _check_trials(trials, experiments)
-    _check_output(output, name)
     results = [
         experiment.target(
             trials=trials or experiment.traits["trials"],

@@ -86,7 +86,7 @@ class Factors:
 
     @property
     def n_factors(self) -> int:
-        return self.item_factors.shape[1]
+        return int(self.item_factors.shape[1])
 
     @property
     def dtype(self) -> np.dtype[np.floating[Any]]:

@@ -28,7 +28,7 @@ def inverse_weights(
 
     Passed as ``sample_weight`` to any model, these weights make its training loss the IPS estimate
     of its loss over all cells, Eq. (12). Weights are clipped or changed only by
-    ``weight_transform``, such as ``unskew.Clip(100)``.
+    ``weight_transform``, such as ``unskew.estimators.Clip(100)``.
 
     >>> log = Ratings.from_arrays(["ann", "bob"], ["up", "up"], [5, 3])
     >>> inverse_weights(log, [0.5, 0.01]).tolist()

@@ -31,13 +31,13 @@ class CM100K:
 
     ratings: Ratings
     """All ratings, 1 to 4, of tracks drawn uniformly at random: an unbiased sample."""
-    known: BoolVector = field(repr=False)
+    is_known: BoolVector = field(repr=False)
     """Whether the user had heard the track before, in the order of ``ratings``."""
 
     @property
     def train(self) -> Ratings:
         """The ratings of known tracks: a log as it arises when people choose what they hear."""
-        return self.ratings.take(self.known)
+        return self.ratings.take(self.is_known)
 
 
 @DATASETS.declare(
@@ -61,7 +61,7 @@ def load_cm100k(path: PathLike = None) -> CM100K:
 
 def _read(files: Files) -> CM100K:
     table = read_dataset_table(files[0], ("user", "item", "rating", "known"), delimiter="\t")
-    known = table.numbers("known")
-    table.require(np.isin(known, (0, 1)), "1 (known before) or 0", "known")
+    flags = table.numbers("known")
+    table.require(np.isin(flags, (0, 1)), "1 (known before) or 0", "known")
     users, items = np.unique(table.integers("user")), np.unique(table.integers("item"))
-    return CM100K(table.ratings(users=users, items=items, max_rating=4), known == 1)
+    return CM100K(table.ratings(users=users, items=items, max_rating=4), flags == 1)

@@ -177,9 +177,13 @@ def _read_covariates(
 ) -> list[CovariateProfiles]:
     covariates = []
     if user_features is not None:
-        covariates.append(CovariateProfiles.read(user_features, log.users, "user", constants="drop"))
+        covariates.append(
+            CovariateProfiles.read(user_features, log.users, "user", constants="drop")
+        )
     if item_features is not None:
-        covariates.append(CovariateProfiles.read(item_features, log.items, "item", constants="drop"))
+        covariates.append(
+            CovariateProfiles.read(item_features, log.items, "item", constants="drop")
+        )
     return covariates
 
 

@@ -82,7 +82,7 @@ class PropensityFit:
 
     @property
     def mass_ratio_error(self) -> float | None:
-        """Standard error of ``mass_ratio``."""
+        """Standard error of ``mass_ratio``; None if no cell was sampled."""
         return None if self.mass_error is None else self.mass_error / self.n_observed
 
     def warnings(self) -> Iterator[PropensityWarning]:

@@ -1,4 +1,4 @@
-"""The result of :func:`unskew.diagnose`."""
+"""The result of :func:`unskew.diagnose`: a table and curves for plots."""
 
 from __future__ import annotations
 
@@ -125,7 +125,6 @@ class Diagnosis(Result):
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Names of the models."""
         return tuple(row.name for row in self.rows)
 
     @property

@@ -75,7 +75,9 @@ class CovariateBalance:
     """The same with the log weighted by 1/P."""
 
     @classmethod
-    def of(cls, log: Ratings, covariates: Sequence[CovariateProfiles], weight: Vector) -> CovariateBalance:
+    def of(
+        cls, log: Ratings, covariates: Sequence[CovariateProfiles], weight: Vector
+    ) -> CovariateBalance:
         """Compare the covariates of users and of items."""
         codes = {"user": log.user, "item": log.item}
         before, after = (
@@ -87,7 +89,7 @@ class CovariateBalance:
         return cls(tuple(name for part in covariates for name in part.names), before, after)
 
     def to_columns(self) -> dict[str, list[Any]]:
-        """One row per covariate."""
+        """The differences as a table with one row per covariate."""
         before, after = self.before.tolist(), self.after.tolist()
         return {"covariate": list(self.names), "before": before, "after": after}
 
@@ -124,7 +126,9 @@ class CovariateBalance:
             )
 
 
-def standardized_differences(covariates: CovariateProfiles, code: IntVector, weight: Vector) -> Vector:
+def standardized_differences(
+    covariates: CovariateProfiles, code: IntVector, weight: Vector
+) -> Vector:
     """(sum w x / sum w - mean of x) / sd of x, for each covariate x.
 
     The sums are over logged cells, ``code`` being their users or items. Mean and standard

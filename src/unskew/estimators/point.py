@@ -80,6 +80,7 @@ class Estimator:
             f"{self.name!r} cannot be computed from sums over the logged cells, which is all that "
             "a data frame provides.",
             remedy="Build a log with Ratings.from_frame and call evaluate().",
+            shell_remedy="Use `reader='memory'`.",
         )
 
     def from_sums(self, spec: SumSpec, sums: Sums, scope: Scope) -> Estimate:

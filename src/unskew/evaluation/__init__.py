@@ -1,1 +1,5 @@
-"""Where metrics and estimators meet: a log and predictions in, risks with intervals out."""
+"""Evaluation of models: from a log and predictions to risks with intervals."""
+
+from unskew.lazy import lazy_names
+
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -102,7 +102,7 @@ def evaluate(
         Seed or generator of the bootstrap.
     engine
         Where factor models rank their items: ``"gpu"`` (needs the extra 'gpu'), a
-        :class:`unskew.GpuEngine`, or ``"local"``.
+        :class:`unskew.engines.GpuEngine`, or ``"local"``.
 
     Examples
     --------

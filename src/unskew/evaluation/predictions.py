@@ -11,6 +11,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from unskew.data.cells import cell_numbers, find_cells
 from unskew.data.columns import DEFAULTS, find_column
 from unskew.data.factors import Factors
 from unskew.data.frames import EagerFrame, id_column, is_frame, number_column, open_frame
@@ -83,6 +84,8 @@ class LoggedValues:
             parameter="predictions",
             remedy="Pass a model, a callable that scores a block of users for all items, or a "
             "frame with a position column.",
+            shell_remedy="Pass `predictions=...` with a saved model or with a file that has a "
+            "column of positions, or pass `position=...`.",
         )
 
 
@@ -127,13 +130,12 @@ class FramedValues:
         user = self._find_codes(log, "user", log.users)
         item = self._find_codes(log, "item", log.items)
         rows = np.flatnonzero((user >= 0) & (item >= 0))
-        cell = user[rows].astype(np.int64) * log.n_items + item[rows]
+        cell = cell_numbers(user[rows], item[rows], log.n_items)
         order = np.argsort(cell, kind="stable")
         cell, rows = cell[order], rows[order]
         self._refuse_duplicates(cell, rows)
-        logged = log.user.astype(np.int64) * log.n_items + log.item
-        index = np.minimum(np.searchsorted(cell, logged), max(cell.size - 1, 0))
-        is_missing = cell[index] != logged if cell.size else np.ones(len(log), dtype=bool)
+        index = find_cells(cell_numbers(log.user, log.item, log.n_items), cell)
+        is_missing = index < 0
         if is_missing.any():
             raise _missing_prediction_error(self.name, is_missing, log)
         return rows[index]
@@ -181,6 +183,7 @@ class ScoredCells:
                 parameter="universe",
                 remedy="Build the log with items=[all item ids], or pass a frame with a position "
                 "column.",
+                shell_remedy="Pass a file of predictions that has a column of positions.",
             )
         if self.ranker is not None and isinstance(self.scorer, Factors):
             return self.ranker.positions(self.scorer, log.user, log.item)
@@ -299,4 +302,5 @@ def _missing_prediction_error(name: str, is_bad: BoolVector, log: Ratings) -> Ba
         parameter="predictions",
         where=where,
         remedy="Predict those too, or evaluate the model on log.take(rows) of the cells it covers.",
+        shell_remedy="Predict those too, or evaluate on a log without them.",
     )

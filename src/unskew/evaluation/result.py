@@ -1,4 +1,4 @@
-"""What :func:`unskew.evaluate` returns."""
+"""The result of :func:`unskew.evaluate`: risks with intervals, and comparisons of models."""
 
 from __future__ import annotations
 

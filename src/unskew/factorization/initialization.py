@@ -77,7 +77,7 @@ def filled_svd(
 
 
 def check_initial_factors(initial_factors: object, shape: tuple[int, int, int]) -> None:
-    """Refuse a start that is not ``Factors``, or has other users, items or factors than ``shape``."""
+    """Raise an error unless the start is None, or ``Factors`` of this shape (users, items, d)."""
     if initial_factors is None:
         return
     if not isinstance(initial_factors, Factors):
@@ -93,7 +93,8 @@ def check_initial_factors(initial_factors: object, shape: tuple[int, int, int]) 
     start_shape = initial_factors.n_users, initial_factors.n_items, initial_factors.n_factors
     if start_shape != shape:
         raise UsageError(
-            f"`initial_factors` has (users, items, factors) {start_shape}, but the fit has {shape}.",
+            f"`initial_factors` has (users, items, factors) {start_shape}, but the fit has "
+            f"{shape}.",
             parameter="initial_factors",
             value=start_shape,
         )

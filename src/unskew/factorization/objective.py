@@ -237,7 +237,7 @@ class Objective:
         return padded_zeros(n_rows, self.n_unknowns + 1, self.by_user.dtype)
 
     def as_opposite_rows(self, factors: Floats, offset: Floats) -> Floats:
-        """``[w, 1, b]``."""
+        """Padded rows ``[w, 1, b]`` of the fixed side."""
         rows = self.padded_zeros(len(factors))
         rows[:, : self.n_factors] = factors
         if self.has_offsets:
@@ -245,7 +245,7 @@ class Objective:
         return rows
 
     def as_solved_rows(self, factors: Floats, offset: Floats) -> Floats:
-        """``[v, a, 1]``."""
+        """Padded rows ``[v, a, 1]`` of the side that is solved for."""
         rows = self.padded_zeros(len(factors))
         rows[:, : self.n_factors] = factors
         if self.has_offsets:

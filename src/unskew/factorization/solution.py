@@ -66,7 +66,7 @@ class Solver(ABC, Generic[S, P]):
         """The state after the next step."""
 
     def value(self, state: S, /) -> float:
-        """The objective."""
+        """The objective in this state."""
         value: float = state.value  # type: ignore[attr-defined]
         return value
 
@@ -81,7 +81,7 @@ class Solver(ABC, Generic[S, P]):
 
 
 def minimize(
-    solver: Solver[S, P],
+    solver: Solver[Any, P],
     start: P,
     *,
     max_iter: int,
@@ -154,12 +154,6 @@ class IterativeModel(Configurable):
         {"n_threads", "verbose", "max_iter", "tol", "statistic"}
     )
     """Settings that do not change the steps of a fit, only their number or what is made of them."""
-
-    def _check_run(self) -> None:
-        """Check the settings of a model that does not declare them as dataclass fields."""
-        WholeNumber(least=1)("max_iter", self.max_iter)
-        Number(least=0)("tol", self.tol)  # type: ignore[attr-defined]
-        check_random_state("random_state", self.random_state)  # type: ignore[attr-defined]
 
     def _record_solution(self, solution: Solution[Any]) -> None:
         """Keep how the fit went; warn if it did not converge. Call it from ``fit``."""

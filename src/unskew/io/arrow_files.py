@@ -116,9 +116,10 @@ def read_delimited_fast(source: FileSource) -> FileTable:
                 strings_can_be_null=True,
             ),
         )
+        is_same = tuple(table.column_names) == names
     except (pa.ArrowInvalid, UnicodeDecodeError, DataError):
-        return read_delimited(source)
-    if tuple(table.column_names) != names:
+        is_same = False
+    if not is_same:
         return read_delimited(source)
     columns = {name: ArrowColumn(_join_chunks(table.column(name)), True) for name in names}
     return FileTable(source.label, columns, lambda row: f"line {_find_line(source, row)}")

@@ -21,7 +21,7 @@ from unskew._version import __version__
 from unskew.data.frames import is_frame, open_frame
 from unskew.data.ids import as_ids
 from unskew.errors import ModelFileError, UsageError
-from unskew.settings import Configurable, fitted_state, require_fitted
+from unskew.settings import Configurable, fitted_state, is_fitted_name, require_fitted
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -62,7 +62,9 @@ def write_model(model: Configurable, path: Path) -> None:
 def read_model(path: str | Path, kinds: Kinds) -> Configurable:
     """Read a model that :func:`write_model` wrote.
 
-    An error if the file is damaged, altered, too large, or of a newer version.
+    Only classes of ``kinds`` are built, and records that a class of ``kinds`` has as the
+    annotated type of a fitted attribute. An error if the file is damaged, altered, too large,
+    or of a newer version.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -203,8 +205,8 @@ def _unpack_model(packed: dict[str, Any], parts: Parts, path: Path, kinds: Kinds
 
     model: Configurable = kind(**{name: unpack(value) for name, value in packed["params"].items()})
     for name, value in packed["state"].items():
-        if name not in hints:
-            raise _damaged_error(path, f"{kind.__name__} has no attribute {name!r}")
+        if not is_fitted_name(name) or hasattr(kind, name):
+            raise _damaged_error(path, f"{kind.__name__} has no fitted attribute {name!r}")
         setattr(model, name, unpack(value, name))
     problem = model._find_inconsistency() if packed["state"] else None
     if problem is not None:

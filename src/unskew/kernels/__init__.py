@@ -1,1 +1,4 @@
-"""Hot loops, compiled by numba: pure functions on arrays. Import the module you need; nothing is compiled until called."""
+"""Hot loops, compiled by numba: pure functions on arrays.
+
+Nothing is compiled before a kernel is called for the first time.
+"""

@@ -46,7 +46,8 @@ def _count_lanes(typing_context: Any, values: Any, index: Any, score: Any) -> An
         ]
         return context.make_tuple(builder, signature.return_type, counts)
 
-    return types.UniTuple(types.int32, 2)(values, types.uint64, score), generate  # type: ignore[no-untyped-call]
+    counts = types.UniTuple(types.int32, 2)  # type: ignore[no-untyped-call]
+    return counts(values, types.uint64, score), generate
 
 
 def _prefetch_for_write(typing_context: Any, rows: Any, index: Any) -> Any:
@@ -67,7 +68,9 @@ def prefetch(builder: Any, address: Any, *, to_write: bool) -> None:
     """Code that loads the cache line around ``address``."""
     pointer = builder.bitcast(address, I8.as_pointer())
     function_type = ir.FunctionType(ir.VoidType(), [pointer.type, I32, I32, I32])
-    function = cgutils.get_or_insert_function(builder.module, function_type, "llvm.prefetch.p0")  # type: ignore[no-untyped-call]
+    function = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
+        builder.module, function_type, "llvm.prefetch.p0"
+    )
     keep, data = I32(3), I32(1)
     builder.call(function, [pointer, I32(int(to_write)), keep, data])
 

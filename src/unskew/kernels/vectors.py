@@ -44,7 +44,7 @@ MAX_VECTOR_BITS = 512 if has_wide_vectors() else VECTOR_BITS
 """Bits of the widest vectors of this processor."""
 
 
-class Rows:
+class ArrayRows:
     """A two-dimensional array inside generated code."""
 
     def __init__(
@@ -111,10 +111,12 @@ def gram_tile(n_rows: int, *vectors: int) -> Callable[..., None]:
     def tile(typing_context: Any, panel: Any, n: Any, top: Any, left: Any, gram: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             sources = [
-                Rows(context, builder, signature.args[0], arguments[0], bits) for bits in vectors
+                ArrayRows(context, builder, signature.args[0], arguments[0], bits)
+                for bits in vectors
             ]
             targets = [
-                Rows(context, builder, signature.args[4], arguments[4], bits) for bits in vectors
+                ArrayRows(context, builder, signature.args[4], arguments[4], bits)
+                for bits in vectors
             ]
             n, top, left = arguments[1:4]
             shifts = accumulate((source.lanes for source in sources[:-1]), initial=0)
@@ -162,8 +164,8 @@ def copy_scaled(typing_context: Any, source: Any, i: Any, factor: Any, target: A
     """``target[k] = factor * source[i]``, in as many columns as both have."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        one = Rows(context, builder, signature.args[0], arguments[0])
-        other = Rows(context, builder, signature.args[3], arguments[3])
+        one = ArrayRows(context, builder, signature.args[0], arguments[0])
+        other = ArrayRows(context, builder, signature.args[3], arguments[3])
         row, target_row = one.row(arguments[1]), other.row(arguments[4])
         factors, is_narrower = (
             one.broadcast(arguments[2]),
@@ -184,7 +186,7 @@ def prefetch_for_read(typing_context: Any, source: Any, i: Any, n: Any) -> Any:
     """Load ``source[i, :n]`` into the cache before it is read."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        rows = Rows(context, builder, signature.args[0], arguments[0])
+        rows = ArrayRows(context, builder, signature.args[0], arguments[0])
         row, line_numbers = rows.row(arguments[1]), I64(CACHE_LINE // rows.align)
         with cgutils.for_range_slice(builder, I64(0), arguments[2], line_numbers, intp=I64) as (
             column,
@@ -203,8 +205,8 @@ def add_scaled(
     """``target[k, left:] += factor * source[i, left:]``; ``left`` is a multiple of 8."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        one = Rows(context, builder, signature.args[0], arguments[0])
-        other = Rows(context, builder, signature.args[3], arguments[3])
+        one = ArrayRows(context, builder, signature.args[0], arguments[0])
+        other = ArrayRows(context, builder, signature.args[3], arguments[3])
         row, target_row = one.row(arguments[1]), other.row(arguments[4])
         factors = one.broadcast(arguments[2])
         for columns in _runs(builder, one, arguments[5], one.width):
@@ -224,8 +226,8 @@ def dot(typing_context: Any, source: Any, i: Any, target: Any, k: Any) -> Any:
     """The sum over all columns of source[i] * target[k]; lanes are added last."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        one = Rows(context, builder, signature.args[0], arguments[0])
-        other = Rows(context, builder, signature.args[2], arguments[2])
+        one = ArrayRows(context, builder, signature.args[0], arguments[0])
+        other = ArrayRows(context, builder, signature.args[2], arguments[2])
         row, target_row = one.row(arguments[1]), other.row(arguments[3])
         slot = cgutils.alloca_once(builder, one.vector)
         builder.store(ir.Constant(one.vector, [0.0] * one.lanes), slot)
@@ -255,7 +257,7 @@ def subtract_projection(
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         rows, columns = (
-            Rows(context, builder, signature.args[index], arguments[index], MAX_VECTOR_BITS)
+            ArrayRows(context, builder, signature.args[index], arguments[index], MAX_VECTOR_BITS)
             for index in (0, 4)
         )
         _, start, end, target_array, _, i, j = arguments
@@ -348,7 +350,7 @@ def interleave(
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         source, target = (
-            Rows(context, builder, signature.args[index], arguments[index]) for index in (0, 4)
+            ArrayRows(context, builder, signature.args[index], arguments[index]) for index in (0, 4)
         )
         _, first, stride, column, _, target_row = arguments
         rows = [
@@ -395,7 +397,7 @@ def invert_lanes(typing_context: Any, packed: Any, a: Any, inverses: Any, i: Any
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         source, target = (
-            Rows(context, builder, signature.args[index], arguments[index]) for index in (0, 2)
+            ArrayRows(context, builder, signature.args[index], arguments[index]) for index in (0, 2)
         )
         one = source.broadcast(ir.Constant(source.number, 1.0))
         for column in source.lane_columns():
@@ -429,7 +431,8 @@ def eliminate_lanes(n_pivots: int, n_targets: int) -> Callable[..., None]:
     ) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             rows, scales = (
-                Rows(context, builder, signature.args[index], arguments[index]) for index in (0, 4)
+                ArrayRows(context, builder, signature.args[index], arguments[index])
+                for index in (0, 4)
             )
             n, i = arguments[3], arguments[5]
             target_rows = cgutils.unpack_tuple(builder, arguments[1], n_targets)
@@ -503,7 +506,8 @@ def solve_lanes(
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         rows, scales, solved = (
-            Rows(context, builder, signature.args[index], arguments[index]) for index in (0, 4, 5)
+            ArrayRows(context, builder, signature.args[index], arguments[index])
+            for index in (0, 4, 5)
         )
         _, right, first, n, _, _, i = arguments
         columns = rows.lane_columns()
@@ -531,7 +535,7 @@ def solve_lanes(
     ), generate
 
 
-def _runs(builder: Any, rows: Rows, left: Any, width: Any) -> Iterator[list[Any]]:
+def _runs(builder: Any, rows: ArrayRows, left: Any, width: Any) -> Iterator[list[Any]]:
     """Code for the columns ``left`` to ``width``: a loop over runs of 24 columns, then steps of 8.
 
     Written-out loads and stores overlap; a loop vector by vector took three times as long.

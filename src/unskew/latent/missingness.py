@@ -124,6 +124,7 @@ def require_full_vocabulary(log: Ratings) -> None:
             parameter="universe",
             value=universe,
             remedy="List all ids with Ratings.from_frame(..., users=..., items=...).",
+            shell_remedy="Leave `universe` out to use only the users and items of the log.",
         )
 
 

@@ -79,6 +79,7 @@ class MetricInput:
             raise UsageError(
                 "this metric ranks the logged items of each user, which needs the log in memory.",
                 remedy="Build a log with Ratings.from_frame and call evaluate().",
+                shell_remedy="Use `reader='memory'`.",
             )
         return self.user
 

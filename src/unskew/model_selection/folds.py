@@ -24,7 +24,7 @@ Frame: TypeAlias = Any
 RandomState: TypeAlias = int | np.random.Generator | None
 
 
-class TrainingData(Protocol):
+class TrainingRatings(Protocol):
     """Ratings that a model is fitted to, in this process or elsewhere."""
 
     @property
@@ -45,11 +45,11 @@ class TrainingData(Protocol):
         ...
 
 
-class ValidatedData(Protocol):
+class ValidationFold(Protocol):
     """Ratings to fit a model to, and other ratings to score it on."""
 
     @property
-    def training(self) -> TrainingData: ...
+    def training(self) -> TrainingRatings: ...
 
     def score(self, fitted: Any, /, *, metric: str, estimator: str) -> float:
         """The risk over all cells, estimated from the other ratings."""
@@ -62,7 +62,7 @@ class FrameFolds(Protocol):
 
     def split(
         self, frame: Frame, propensity: Any, /, *, n_folds: int, random_state: RandomState
-    ) -> tuple[TrainingData, Sequence[ValidatedData]]:
+    ) -> tuple[TrainingRatings, Sequence[ValidationFold]]:
         """The whole log, and its folds. ``propensity`` names a column."""
         ...
 
@@ -90,7 +90,7 @@ class LocalTraining:
         weight_transform: WeightTransform | None = None,
         initial_factors: Any = None,
     ) -> Any:
-        """Fit ``model`` and return it; see :class:`TrainingData`."""
+        """Fit ``model`` and return it; see :class:`TrainingRatings`."""
         propensities = self.propensities
         if weight_transform is not None and propensities is not None:
             propensities = _transform_propensities(propensities, weight_transform, model)

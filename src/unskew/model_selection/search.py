@@ -23,8 +23,8 @@ from unskew.model_selection.folds import (
     FrameFolds,
     LocalTraining,
     RandomState,
-    TrainingData,
-    ValidatedData,
+    TrainingRatings,
+    ValidationFold,
     split,
 )
 from unskew.plugins import find_engine
@@ -35,6 +35,8 @@ from unskew.threads import Workers, single_blas_thread
 
 Settings: TypeAlias = dict[str, Any]
 Row: TypeAlias = dict[str, Any]
+PENALTIES = ("l2", "ridge", "ridge_per_weight", "prior_precision")
+"""Settings that are the penalty of a model. A model has one of them."""
 TRANSFORM = "weight_transform"
 """The setting that a grid may name for every model, since it can be applied to propensities."""
 
@@ -51,7 +53,7 @@ class TunableModel(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class CrossValidation(Result):
-    """The result of :func:`cross_validate`."""
+    """The result of :func:`cross_validate`: the best settings, and the scores of all."""
 
     kind: ClassVar[str] = "cross_validation"
     best_params: Settings
@@ -119,7 +121,7 @@ def cross_validate(
         propensities models are fitted and scored without weights.
     grid
         Values to try, by name of a setting. Every model can be searched for
-        ``"weight_transform"``, with values such as ``unskew.Clip(30)`` or None.
+        ``"weight_transform"``, with values such as ``unskew.estimators.Clip(30)`` or None.
     n_folds
         Number of parts; each is used for validation once.
     metric, relevance_threshold, estimator
@@ -143,7 +145,7 @@ def cross_validate(
 
     Notes
     -----
-    Settings that differ only in ``l2`` are fitted in increasing order, each starting at the
+    Settings that differ only in the penalty are fitted in increasing order, each starting at the
     previous solution. Fits that did not converge are counted in one :class:`ConvergenceWarning`.
     """
     combinations = _combine(model, grid)
@@ -151,8 +153,8 @@ def cross_validate(
     check_random_state("random_state", random_state)
     criterion = find_metric(metric, relevance_threshold=relevance_threshold)
     fold_engine = find_engine(engine)
-    whole: TrainingData
-    folds: Sequence[ValidatedData]
+    whole: TrainingRatings
+    folds: Sequence[ValidationFold]
     if fold_engine is None:
         values = None if propensities is None else as_propensities(log, propensities)
         whole = LocalTraining(log, values)
@@ -273,7 +275,7 @@ def _check_transforms(transforms: Sequence[Any], propensities: object) -> None:
                 f"{TRANSFORM} in the grid must be a weight transform or None; got {transform!r}.",
                 parameter=TRANSFORM,
                 value=transform,
-                remedy="Use unskew.Clip(30), for example.",
+                remedy="Use unskew.estimators.Clip(30), for example.",
             )
     if propensities is None and any(transform is not None for transform in transforms):
         raise UsageError(
@@ -284,18 +286,21 @@ def _check_transforms(transforms: Sequence[Any], propensities: object) -> None:
 
 
 def _paths(combinations: list[Settings]) -> Iterator[list[Settings]]:
-    """Groups of settings that differ only in l2, in increasing order of l2."""
+    """Groups of settings that differ only in the penalty, in increasing order of it."""
 
     def others(settings: Settings) -> str:
-        without_l2 = {name: value for name, value in settings.items() if name != "l2"}
-        return json.dumps(without_l2, default=str, sort_keys=True)
+        rest = {name: value for name, value in settings.items() if name not in PENALTIES}
+        return json.dumps(rest, default=str, sort_keys=True)
+
+    def penalties(settings: Settings) -> list[float]:
+        return [settings.get(name, 0.0) for name in PENALTIES]
 
     for _, path in groupby(sorted(combinations, key=others), key=others):
-        yield sorted(path, key=lambda settings: settings.get("l2", 0.0))
+        yield sorted(path, key=penalties)
 
 
 def _score_path(
-    model: TunableModel, path: list[Settings], fold: ValidatedData, *, metric: str, estimator: str
+    model: TunableModel, path: list[Settings], fold: ValidationFold, *, metric: str, estimator: str
 ) -> list[tuple[Settings, Row]]:
     """The score of each of the settings on one fold, each fit starting at the previous one."""
     scored: list[tuple[Settings, Row]] = []
@@ -313,7 +318,7 @@ def _score_path(
 
 
 def _fit(
-    model: TunableModel, settings: Settings, data: TrainingData, *, initial_factors: Any = None
+    model: TunableModel, settings: Settings, data: TrainingRatings, *, initial_factors: Any = None
 ) -> Any:
     copy = unfitted_copy(model)
     changes = dict(settings)

@@ -20,15 +20,16 @@ RECOMMENDERS: Registry[type[Recommender]] = Registry("recommender", "unskew.mode
 PRESETS: Registry[Preset] = Registry("preset", "unskew.models")
 """Presets have the same traits as recommenders."""
 
-_OTHERS = {
-    "DistributionRecommender": "distribution",
-    "FactorRecommender": "recommender",
-    "Preset": "recommender",
-    "Recommendations": "recommender",
-    "Recommender": "recommender",
-}
-_get_recommender, _list_recommenders = exported_names(RECOMMENDERS, _OTHERS)
-_get_preset, _list_presets = exported_names(PRESETS)
+__getattr__, __dir__ = exported_names(
+    (RECOMMENDERS, PRESETS),
+    {
+        "DistributionRecommender": "distribution",
+        "FactorRecommender": "recommender",
+        "Preset": "recommender",
+        "Recommendations": "recommender",
+        "Recommender": "recommender",
+    },
+)
 
 
 def find_recommender(name: str) -> Declaration[Any]:
@@ -38,15 +39,3 @@ def find_recommender(name: str) -> Declaration[Any]:
             declaration: Declaration[Any] = registry[name]
             return declaration
     raise UnknownNameError("recommender", name, [*RECOMMENDERS, *PRESETS])
-
-
-def __getattr__(name: str) -> Any:
-    if name == "__all__":
-        return __dir__()
-    if name in _OTHERS or name in _list_recommenders():
-        return _get_recommender(name)
-    return _get_preset(name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*_list_recommenders(), *_list_presets()})

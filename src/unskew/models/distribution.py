@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.ids import Ids, as_ids, find_codes
-from unskew.errors import UnknownNameError
 from unskew.models.recommender import OnUnknown, Recommender
 from unskew.settings import require_fitted
 from unskew.threads import Workers
@@ -101,10 +100,6 @@ class DistributionRecommender(Recommender):
         require_fitted(self)
         user, item = find_codes(as_ids(users), self.users_), find_codes(as_ids(items), self.items_)
         return _MeanScorer(self._distribution, self.levels_, user, item, self.n_threads)
-
-    def _check_statistic(self) -> None:
-        if self.statistic not in STATISTICS:
-            raise UnknownNameError("statistic", self.statistic, STATISTICS)
 
     def _array_shapes(self) -> ArrayShapes:
         return {"levels": (self.levels_, (self.levels_.size,))}

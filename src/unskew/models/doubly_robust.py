@@ -36,6 +36,7 @@ from unskew.factorization.solution import (
     FitOptions,
     RandomState,
     Solution,
+    Solver,
     StopReason,
     minimize,
 )
@@ -388,6 +389,33 @@ class DoublyRobustFactorization(FitOptions, FactorRecommender, _DoublyRobustAttr
             return weight
         return targeted_weight(weight, training.propensities, training.log, self.weight_transform)
 
+    def _make_solver(
+        self,
+        log: Ratings,
+        weight: Vector,
+        imputed: Factors,
+        imputed_on_log: Vector,
+        workers: Workers,
+    ) -> tuple[Solver[Any, Factors], float]:
+        """The solver of one prediction, and a constant that its objective lacks."""
+        ridge = self._ridge(log)
+        if self.loss == "absolute":
+            loss = DoublyRobustAbsoluteLoss.of(
+                log, weight, imputed_on_log, imputed, random_state=self.random_state
+            )
+            solver = MajorizeMinimize(
+                loss, self.n_factors, self.offsets, ridge, self.dtype, workers
+            )
+            return solver, 0.0
+        _warn_if_far(log, imputed_on_log + weight * (log.rating - imputed_on_log))
+        outcome, constant = make_pseudo_outcome(
+            log, weight, imputed_on_log, imputed, dtype=self.dtype
+        )
+        return (
+            PseudoOutcomeSolver(outcome, self.n_factors, self.offsets, ridge, workers),
+            constant,
+        )
+
     def _predict_round(
         self,
         log: Ratings,
@@ -400,24 +428,8 @@ class DoublyRobustFactorization(FitOptions, FactorRecommender, _DoublyRobustAttr
         checkpoint: Checkpoint | None,
     ) -> Solution[Factors]:
         """Fit F, given the imputation and the weights."""
-        constant = 0.0
-        solver: PseudoOutcomeSolver | MajorizeMinimize
-        if self.loss == "squared":
-            _warn_if_far(log, imputed_on_log + weight * (log.rating - imputed_on_log))
-            outcome, constant = make_pseudo_outcome(
-                log, weight, imputed_on_log, imputed, dtype=self.dtype
-            )
-            solver = PseudoOutcomeSolver(
-                outcome, self.n_factors, self.offsets, self._ridge(log), workers
-            )
-        else:
-            loss = DoublyRobustAbsoluteLoss.of(
-                log, weight, imputed_on_log, imputed, random_state=self.random_state
-            )
-            solver = MajorizeMinimize(
-                loss, self.n_factors, self.offsets, self._ridge(log), self.dtype, workers
-            )
-        solution: Solution[Factors] = minimize(
+        solver, constant = self._make_solver(log, weight, imputed, imputed_on_log, workers)
+        solution = minimize(
             solver,
             start,
             max_iter=self.max_iter,
@@ -565,7 +577,7 @@ def _warn_if_far(log: Ratings, outcome: Vector) -> None:
                 remedy="Limit the weights with `weight_transform=Clip(...)`, or choose another "
                 "`imputer`.",
             ),
-            stacklevel=5,  # the line that called fit
+            stacklevel=6,  # the line that called fit
         )
 
 

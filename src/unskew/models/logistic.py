@@ -15,6 +15,7 @@ from unskew.data.ids import Ids
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings, require_log
 from unskew.errors import BadRatingError, UsageError
+from unskew.factorization.initialization import check_initial_factors
 from unskew.factorization.majorize import LogLoss, MajorizeMinimize
 from unskew.factorization.objective import Objective
 from unskew.factorization.solution import Solver
@@ -60,6 +61,7 @@ class LogisticFactorization(MatrixFactorization):
     ) -> Self:
         """Fit to a log; the arguments are those of :meth:`MatrixFactorization.fit`."""
         require_log(log)
+        check_initial_factors(initial_factors, (log.n_users, log.n_items, self.n_factors))
         _require_clicks(binarize(log, self.relevance_threshold))
         super().fit(
             log,

@@ -27,7 +27,13 @@ from unskew.factorization.engine import (
 )
 from unskew.factorization.initialization import check_initial_factors, filled_svd, small_random
 from unskew.factorization.lbfgs import JointLbfgs
-from unskew.factorization.objective import Objective, Offsets, SortedCells, name_unsolved_rows
+from unskew.factorization.objective import (
+    Objective,
+    Offsets,
+    Side,
+    SortedCells,
+    name_unsolved_rows,
+)
 from unskew.factorization.reduced import ReducedObjective, ReweightedLeastSquares
 from unskew.factorization.solution import FitOptions, Solution, Solver, minimize
 from unskew.factorization.weights import (
@@ -95,7 +101,7 @@ class MatrixFactorization(FitOptions, FactorRecommender):
         Rescale weights so that they add up to U I (``"self"``, MF-SNIPS), to I for each user
         (``"user"``) or to U for each item (``"item"``).
     weight_transform
-        Replaces the weights 1 / P, as in :func:`unskew.evaluate`: ``unskew.Clip(30)``, ...
+        Replaces the weights 1 / P, as in :func:`unskew.evaluate`: ``unskew.estimators.Clip(30)``, ...
     relevance_threshold
         Fit 1 to ratings of at least this (clicks) and 0 to others. By default ratings are fitted.
     max_iter, tol
@@ -154,7 +160,7 @@ class MatrixFactorization(FitOptions, FactorRecommender):
         engine
             ``"local"`` (also ``"auto"``), ``"gpu"`` (squared loss; needs the extra 'gpu'),
             ``"spark"`` (squared loss; needs the extra 'spark'), or an engine with settings such as
-            :class:`unskew.GpuEngine`. On Spark the user factors are also in
+            :class:`unskew.engines.GpuEngine`. On Spark the user factors are also in
             ``user_factors_frame``, a Spark data frame that is not saved with the model.
         """
         self._check_settings()
@@ -313,7 +319,7 @@ class MatrixFactorization(FitOptions, FactorRecommender):
     def _make_objective(self, log: Ratings, weight: Vector, workers: Workers) -> Objective:
         shape = log.n_users, log.n_items
 
-        def sort_by(side: Literal["user", "item"]) -> SortedCells:
+        def sort_by(side: Side) -> SortedCells:
             codes, sizes = (log.user, log.item), shape
             if side == "item":
                 codes, sizes = codes[::-1], sizes[::-1]
@@ -321,7 +327,8 @@ class MatrixFactorization(FitOptions, FactorRecommender):
                 *codes, log.rating, weight, shape=sizes, dtype=self.dtype, side=side
             )
 
-        by_user, by_item = workers.map(sort_by, ("user", "item"))
+        sides: tuple[Side, Side] = ("user", "item")
+        by_user, by_item = workers.map(sort_by, sides)
         return Objective(by_user, by_item, self.n_factors, self.offsets, self._ridge(log), workers)
 
     def _make_solver(self, objective: Objective) -> Solver[Any, Factors]:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from unskew.data.cells import cell_numbers
 from unskew.data.factors import Factors
 from unskew.data.ids import Ids, as_ids, describe_id_types, find_codes, format_id
 from unskew.data.ratings import Ratings
@@ -28,7 +29,7 @@ from unskew.ranking.positions import Ranker, find_ranker
 from unskew.ranking.top import best_items, items_by_user, select_users
 from unskew.settings import Configurable, WholeNumber, require_fitted
 from unskew.tables import count_noun
-from unskew.types import ArrayShapes, IntVector, RowStarts, Scorer, SeenItems, Vector
+from unskew.types import ArrayShapes, IntVector, RowStarts, Scorer, Scores, SeenItems, Vector
 
 OnUnknown: TypeAlias = Literal["warn", "fallback", "nan", "raise"]
 ON_UNKNOWN = ("warn", "fallback", "nan", "raise")
@@ -42,7 +43,7 @@ class Recommendations(Result):
     users: Ids
     items: Ids
     """Users x k."""
-    scores: Vector
+    scores: Scores
     """Users x k."""
     backend: str | None = None
 
@@ -161,8 +162,8 @@ class Recommender(Configurable, ABC):
         n_items = len(self.items_)
         seen_user = np.repeat(np.arange(len(self.users_)), np.diff(self.seen_starts_))
         is_known = (user >= 0) & (item >= 0)
-        cells = user[is_known].astype(np.int64) * n_items + item[is_known]
-        return int(np.isin(cells, seen_user * np.int64(n_items) + self.seen_items_).sum())
+        cells = cell_numbers(user[is_known], item[is_known], n_items)
+        return int(np.isin(cells, cell_numbers(seen_user, self.seen_items_, n_items)).sum())
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model as a zip of arrays and JSON, without code.
@@ -239,9 +240,8 @@ class Recommender(Configurable, ABC):
             **self._array_shapes(),
         }
         for name, (array, expected) in shapes.items():
-            if np.shape(array) != expected:  # type: ignore[arg-type]
-                shape = np.shape(array)  # type: ignore[arg-type]
-                return f"{name} has shape {shape}, but the ids need {expected}."
+            if np.shape(array) != expected:
+                return f"{name} has shape {np.shape(array)}, but the ids need {expected}."
         return None
 
     @abstractmethod

@@ -67,6 +67,11 @@ CAPTION = (
     "*: on the 95 % of the test that the system had not been given. "
     "The best constant knows the test."
 )
+SHORT = {
+    "n_factors": "d", "n_clusters": "K", "ridge_per_weight": "ridge",
+    "offsets": "", "regularized": "reg.",
+}
+"""Names of settings and values for a narrow table."""
 N_RESAMPLES = 1000
 
 
@@ -413,12 +418,11 @@ def _table_row(
 
 def _format_choice(chosen: Sequence[Mapping[str, Any]]) -> str:
     """The setting that all trials chose, or "*" if they differ."""
-    short = {"n_factors": "d", "offsets": "", "n_clusters": "K", "regularized": "reg."}
     parts = []
     for name in chosen[0]:
         values = {f"{setting[name]}" for setting in chosen}
         value = values.pop() if len(values) == 1 else "*"
-        parts.append(f"{short.get(name, name)} {short.get(value, value)}".strip())
+        parts.append(f"{SHORT.get(name, name)} {SHORT.get(value, value)}".strip())
     return ", ".join(parts)
 
 

@@ -247,7 +247,7 @@ class OneFitSystem(System):
 
 HL_GRID: Grid = {"n_factors": (0, 5, 10)}
 MIXTURE_GRID: Grid = {"n_clusters": (1, 2, 5, 10)}
-ALL_RANK_GRID: Grid = {"l2": (0.01, 0.04, 0.16, 0.64), "n_factors": (5, 20)}
+ALL_RANK_GRID: Grid = {"ridge_per_weight": (0.01, 0.04, 0.16, 0.64), "n_factors": (5, 20)}
 NAIVE = FactorizationSystem("MF-Naive")
 NO_OFFSETS = FactorizationSystem(
     "MF-Naive", variant="no offsets", grid_changes={"offsets": ("none",)}

@@ -2,8 +2,7 @@
 
 Each model is declared in :data:`PROPENSITY_MODELS` beside its code. The traits of a declaration
 are ``sees_ratings``, ``needs_mcar``, ``takes_features``, ``needs_features``, ``learns_users``,
-``is_wrapper`` and ``has_code`` (it cannot be saved); those that do not hold are
-left out.
+``is_wrapper`` and ``has_code`` (it cannot be saved). Each is True or left out.
 """
 
 from __future__ import annotations

@@ -251,8 +251,8 @@ def fit_isotonic(bins: LogitBins) -> CalibrationCurve:
     steps = IsotonicRegression(y_min=0, y_max=1)
     steps.fit(bins.x, bins.observed / n_cells, sample_weight=n_cells)
     value = steps.y_thresholds_
-    n_at_zero = float(n_cells[steps.predict(bins.x) <= 0].sum())
-    floor = min(0.5 / n_at_zero, float(value[value > 0].min())) if n_at_zero else 0.0
+    n_zero = float(n_cells[steps.predict(bins.x) <= 0].sum())
+    floor = min(0.5 / n_zero, float(value[value > 0].min())) if n_zero else 0.0
     return CalibrationCurve(steps.X_thresholds_, limited_logit(np.maximum(value, floor)), floor)
 
 

@@ -28,7 +28,7 @@ from unskew.types import IntVector, Matrix, Vector
 BLOCK_CELLS = 1 << 17
 """Cells whose eta is held at once, for each thread: few enough for the cache."""
 MAX_LOGIT = 500.0
-"""Larger eta are replaced by this number, so that exp(eta) does not overflow."""
+"""Larger eta are replaced by this number, because exp(eta) would overflow."""
 LBFGS_MEMORY = 20
 """Steps that L-BFGS uses to approximate the Hessian."""
 

@@ -153,7 +153,7 @@ class CrossFittedPropensity(PropensityWrapper):
     def _remedy(self) -> str:
         if self._held_out == "user" and self.model.learns_users:
             return "It has parameters for each user and cannot predict new users: use `by='cell'`."
-        return "Smooth the model, so that every cell gets a positive propensity."
+        return "Smooth the model to give every cell a positive propensity."
 
     def _require_positive(self, value: Vector, log: Ratings) -> None:
         is_zero = value < SMALLEST

@@ -52,7 +52,7 @@ LARGE_COEFFICIENT = 15.0
 
 
 def list_penalties(ridge: Any) -> list[float]:
-    """The penalties to try, strongest first, so that each fit is a good start for the next."""
+    """The penalties to try, strongest first: each fit is a good start for the next one."""
     if isinstance(ridge, str):
         if ridge != "cv":
             raise UnknownNameError("ridge", ridge, ("cv",))
@@ -119,7 +119,7 @@ class LogisticPropensity(CovariatePropensityModel):
         offsets, of profile and number of ratings); above 50 million, three unobserved cells are
         sampled for each observed one. A number samples that many. A sample of a share s of the
         unobserved cells has logit P_sample = logit P - log s, which is corrected in the
-        intercept. Then the intercept is set so that P adds up to n over all cells, or over
+        intercept. Then the intercept is changed until P adds up to n over all cells, or over
         4 million random cells if there are more.
     max_iter, tol
         Stop after this many iterations, or when no coefficient would move by more than this

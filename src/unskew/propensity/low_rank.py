@@ -243,7 +243,7 @@ def sum_block(cells: CellSubset, logits: LowRankLogits, rows: slice) -> LogitSum
 
 
 def sum_cells(cells: CellSubset, logits: LowRankLogits, workers: Workers) -> LogitSums:
-    """The sums of all rows, block by block, so that only a few blocks are in memory."""
+    """The sums of all rows. Only a few blocks of rows are in memory at once."""
     blocks = cells.observed.row_blocks(BLOCK_CELLS)
     parts = workers.stream(lambda rows: sum_block(cells, logits, rows), blocks)
     by_user = np.empty_like(logits.user)

@@ -41,7 +41,6 @@ class GammaFactors:
 
     @property
     def mean(self) -> Matrix:
-        """E x."""
         return self.shape / self.rate
 
     @property

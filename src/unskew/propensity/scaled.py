@@ -125,6 +125,6 @@ def scale_to_total(total: float, sum_below_1: Callable[[float], CappedSum]) -> t
         raise BadPropensityError(
             f"propensities cannot add up to {total:,.0f} ratings: only {split.n_capped:,.0f} "
             "cells have a propensity above 0.",
-            remedy="Smooth the model, so that other cells get a positive propensity.",
+            remedy="Smooth the model to give other cells a positive propensity.",
         )
     return scale, split.n_capped

@@ -22,12 +22,10 @@ class PropensityWrapper(McarPropensityModel):
 
     @property
     def sees_ratings(self) -> bool:
-        """As the inner model."""
         return self.model.sees_ratings
 
     @property
     def learns_users(self) -> bool:
-        """As the inner model."""
         return self.model.learns_users
 
     def _check_settings(self) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from unskew._version import __version__
 from unskew.datasets import DATASETS
 from unskew.datasets.location import describe_search, find_folder
-from unskew.threads import blas_in_words, count_threads
+from unskew.threads import count_threads, describe_blas
 
 REQUIRED_PACKAGES = ("numpy", "scipy", "numba", "scikit-learn", "narwhals", "click", "rich")
 FRAME_PACKAGES = {
@@ -46,7 +46,7 @@ def check_installation() -> Iterator[InstallationCheck]:
     for name in REQUIRED_PACKAGES:
         yield _check_package(name, name, f"pip install {name}", is_required=True)
     yield InstallationCheck("threads", str(count_threads(None)))
-    yield InstallationCheck("BLAS", blas_in_words())
+    yield InstallationCheck("BLAS", describe_blas())
     yield _check_kernel_cache()
     for name, extra in _list_extras():
         yield _check_package(f"{name} [{extra}]", name, f"pip install 'unskew[{extra}]'")

@@ -1,1 +1,1 @@
-"""Factorisation by torch: on a CUDA device with a fused kernel, anywhere else with torch's own operations."""
+"""Alternating least squares and rankings by torch, on a CUDA device or on the processors."""

@@ -1,4 +1,7 @@
-"""The weighted ridge regressions of all rows on the tensor cores of an NVIDIA GPU: ``rows.cu``, compiled for the rank at hand."""
+"""The ridge regressions of all rows on the tensor cores of an NVIDIA GPU.
+
+The kernels are in ``rows.cu`` and are compiled for each number of factors.
+"""
 
 from __future__ import annotations
 
@@ -9,95 +12,90 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from unskew.engines.gpu.sides import Block
-from unskew.engines.gpu.torch_rows import Penalty, Rows
+from unskew.engines.gpu.cells import DeviceBlock
+from unskew.engines.gpu.torch_rows import DeviceRows, Penalty
 
 TILE = 8
-MOST_FACTORS = 64
-"""A warp's registers hold no larger matrix."""
-ROOM = 44_000
-"""Bytes of shared memory of a block of threads."""
+MAX_FACTORS = 64
+"""The registers of a warp hold no larger matrix."""
+SHARED_MEMORY = 44_000
+"""Bytes of shared memory that a block of threads may use."""
 
 
-class Kernels(NamedTuple):
-    """Compiled for a rank, with offsets or without."""
+class CudaKernels(NamedTuple):
+    """The kernels compiled for one number of factors, with or without offsets."""
 
-    pieces: Any
-    long_rows: Any
+    solve_pieces: Any
+    solve_long_rows: Any
     n_warps: int
     n_sums: int
-    """Numbers that a piece of a long row leaves behind."""
+    """Numbers in the slot of a piece of a long row."""
 
 
 def can_run(like: torch.Tensor) -> bool:
-    """Whether this device has tensor cores for float32, and torch a compiler for it."""
-    if (
-        like.device.type != "cuda"
-        or like.dtype != torch.float32
-        or torch.version.hip
-        or not hasattr(torch.cuda, "_compile_kernel")
-    ):
+    """Whether the device has tensor cores for float32, and torch can compile kernels for it."""
+    if like.device.type != "cuda" or like.dtype != torch.float32 or torch.version.hip:
         return False
-    return torch.cuda.get_device_capability(like.device) >= (8, 0)
+    has_compiler = hasattr(torch.cuda, "_compile_kernel")
+    return has_compiler and torch.cuda.get_device_capability(like.device) >= (8, 0)
 
 
 @cache
-def kernels_for(n_factors: int, has_offset: bool, device: torch.device) -> Kernels:
-    """Compiled at the first call: some seconds."""
+def compile_kernels(n_factors: int, has_offset: bool, device: torch.device) -> CudaKernels:
+    """Compile ``rows.cu``. The first call takes some seconds."""
     n_tiles = -(-n_factors // TILE)
     width, half = TILE * n_tiles, (n_tiles + 1) // 2
-    n_warps = max(1, min(4, ROOM // (4 * width * (width + 13))))
+    n_warps = max(1, min(4, SHARED_MEMORY // (4 * width * (width + 13))))
+    n_sums = 32 * (4 * half * (n_tiles - half + 1) + 2 * n_tiles + 3)
     source = files(__package__).joinpath("rows.cu").read_text()
-    sizes = {
+    constants = {
         "N_FACTORS": n_factors,
         "N_TILES": n_tiles,
         "HAS_OFFSET": int(has_offset),
         "N_WARPS": n_warps,
     }
-    options = [f"-D{name}={value}" for name, value in sizes.items()]
+    options = [f"-D{name}={value}" for name, value in constants.items()]
     with torch.cuda.device(device):
-        pieces, long_rows = (
+        kernels = (
             torch.cuda._compile_kernel(source, name, nvcc_options=options)
             for name in ("solve_pieces", "solve_long_rows")
         )
-    return Kernels(
-        pieces, long_rows, n_warps, 32 * (4 * half * (n_tiles - half + 1) + 2 * n_tiles + 3)
-    )
+        return CudaKernels(*kernels, n_warps, n_sums)
 
 
 def solve_block(
-    block: Block, opposite_rows: Rows, constant: float, penalty: Penalty
-) -> tuple[Rows, torch.Tensor]:
-    """As :func:`unskew.engines.gpu.torch_rows.solve_block` has it, in float32."""
-    n_factors, pieces, device = opposite_rows.n_factors, block.pieces, opposite_rows.factors.device
-    kernels = kernels_for(n_factors, penalty.offset is not None, device)
-    lines = torch.nn.functional.pad(opposite_rows.factors, (0, -n_factors % TILE)).contiguous()
-    factors, offset = lines.new_empty(block.n_rows, n_factors), lines.new_zeros(block.n_rows)
-    minima, sums = (
-        lines.new_empty(block.n_rows),
-        lines.new_empty(max(1, pieces.n_slots) * kernels.n_sums),
-    )
-    found = sums, factors, offset, minima, _bits(penalty.factors), _bits(penalty.offset or 0.0)
-    threads = (32 * kernels.n_warps, 1, 1)
+    block: DeviceBlock, opposite: DeviceRows, global_offset: float, penalty: Penalty
+) -> tuple[DeviceRows, torch.Tensor]:
+    """The same as :func:`unskew.engines.gpu.torch_rows.solve_block`, in float32."""
+    n_factors, pieces, device = opposite.n_factors, block.pieces, opposite.factors.device
+    kernels = compile_kernels(n_factors, penalty.offset is not None, device)
+    padded = torch.nn.functional.pad(opposite.factors, (0, -n_factors % TILE)).contiguous()
+    factors, offset = padded.new_empty(block.n_rows, n_factors), padded.new_zeros(block.n_rows)
+    minima = padded.new_empty(block.n_rows)
+    sums = padded.new_empty(max(1, pieces.n_slots) * kernels.n_sums)
+    ridges = _as_bits(penalty.factors), _as_bits(penalty.offset or 0.0)
+    outputs = sums, factors, offset, minima, *ridges
+    threads = 32 * kernels.n_warps, 1, 1
 
     def grid(n: int) -> tuple[int, int, int]:
         return -(-n // kernels.n_warps), 1, 1
 
     with torch.cuda.device(device):
-        cut = pieces.row, pieces.first, pieces.end, pieces.slot
-        columns = block.opposite, block.root_weight, block.rating
-        n = pieces.row.numel()
-        kernels.pieces(
-            grid(n),
-            threads,
-            [*cut, *columns, lines, opposite_rows.offset.contiguous(), _bits(constant), *found, n],
-        )
-        n = pieces.long_row.numel()
-        if n:
-            kernels.long_rows(grid(n), threads, [pieces.long_row, pieces.long_start, *found, n])
-    return Rows(factors, offset), minima.double()
+        n_pieces, n_long_rows = pieces.row.numel(), pieces.long_row.numel()
+        arguments = [
+            *(pieces.row, pieces.first, pieces.end, pieces.slot),
+            *(block.opposite, block.root_weight, block.rating),
+            *(padded, opposite.offset.contiguous(), _as_bits(global_offset)),
+            *outputs,
+            n_pieces,
+        ]
+        kernels.solve_pieces(grid(n_pieces), threads, arguments)
+        if n_long_rows:
+            arguments = [pieces.long_row, pieces.long_start, *outputs, n_long_rows]
+            kernels.solve_long_rows(grid(n_long_rows), threads, arguments)
+    return DeviceRows(factors, offset), minima.double()
 
 
-def _bits(value: float) -> int:
-    """A float32 as an int: releases of torch have passed Python's floats in two widths."""
+def _as_bits(value: float) -> int:
+    """The bits of a float32 as an integer: versions of torch pass floats in different widths."""
     return int(np.float32(value).view(np.int32))

@@ -1,4 +1,4 @@
-"""Devices by name, and arrays on their way there and back."""
+"""Devices by name, and copies of arrays to them and back."""
 
 from __future__ import annotations
 
@@ -11,31 +11,37 @@ import torch
 from unskew.errors import UsageError
 
 
-def device_named(name: str | None) -> torch.device:
-    """The device of that name, or the CUDA device there is."""
+def find_device(name: str | None) -> torch.device:
+    """The device with this name; by default the current CUDA device."""
     try:
         device = torch.device("cuda" if name is None else name)
     except RuntimeError as error:
         raise UsageError(
-            f"torch knows no device {name!r}. Pass 'cpu', 'cuda' or 'cuda:1', for example."
+            f"torch has no device {name!r}.",
+            parameter="device",
+            value=name,
+            remedy="Use 'cpu', 'cuda' or 'cuda:1', for example.",
         ) from error
     if device.type == "cuda" and not (
         torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count()
     ):
         raise UsageError(
-            f"engine='gpu' finds no CUDA device{'' if name is None else f' {name!r}'}. Leave engine=... out to work on the "
-            "processors, or take GpuEngine(device='cpu') for the same code on them."
+            f"`engine='gpu'` found no CUDA device{'' if name is None else f' {name!r}'}.",
+            parameter="engine",
+            value=name,
+            remedy="Drop `engine`, or pass `engine=GpuEngine(device='cpu')` for the same code on "
+            "the processors.",
         )
     return device
 
 
-def lent(array: npt.NDArray[Any]) -> torch.Tensor:
-    """A tensor over the same memory, which is only ever read; torch warns where an array forbids writing."""
+def to_device(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
+    """The array on the device. On the processors it shares its memory, which is only read."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return torch.from_numpy(array)
+        return torch.from_numpy(array).to(device)
 
 
-def array_of(tensor: Any) -> Any:
-    """In the host's memory."""
+def to_host(tensor: Any) -> Any:
+    """The tensor as a NumPy array."""
     return tensor.cpu().numpy()

@@ -1,4 +1,4 @@
-"""The engine that ``fit(..., engine="gpu")`` asks for. torch is loaded when it runs."""
+"""The engine of ``engine="gpu"``. It imports torch when it is used."""
 
 from __future__ import annotations
 
@@ -11,44 +11,52 @@ from unskew.data.factors import Factors
 from unskew.factorization.engine import FitRequest, FitResult
 from unskew.plugins import require_package
 from unskew.ranking.positions import Positions
-from unskew.types import IntVector, Scores
+from unskew.types import IntVector, RowStarts, Scores
 
 
 @dataclass(frozen=True, slots=True)
 class GpuEngine:
-    """Alternating least squares by torch, all rows of a side at once; and items ranked by one product a block of users.
+    """Fits by alternating least squares and ranks items, with torch on a GPU.
 
     Parameters
     ----------
     device
-        Such as ``"cuda:1"``; ``"cpu"`` runs the same code without a GPU. None takes the CUDA device there is.
+        A torch device such as ``"cuda:1"``; ``"cpu"`` runs the same code without a GPU. By default
+        the current CUDA device.
     memory
-        Bytes that the log may take there; a log that needs more stays outside and is copied block by block in every half-sweep.
-        None takes most of what is free.
+        Bytes of the device that the log may use. A larger log stays in the memory of the host and
+        is copied in blocks, twice in every sweep. By default 80 % of the free memory.
     """
 
     device: str | None = None
     memory: int | None = None
 
     def run(self, request: FitRequest, /) -> FitResult:
-        """The same sweeps as the local engine, to the same optimum."""
-        require_package("torch", extra="gpu", purpose="engine='gpu'")
-        from unskew.engines.gpu.fitting import fit_on
+        """Fit with the same sweeps and the same optimum as the local engine."""
+        _require_torch()
+        from unskew.engines.gpu.fitting import fit_on_device
 
-        return fit_on(self.device, self.memory, request)
+        return fit_on_device(self.device, self.memory, request)
 
     def positions(self, factors: Factors, user: IntVector, item: IntVector, /) -> Positions:
-        """Each logged cell's place among all items of its user."""
-        require_package("torch", extra="gpu", purpose="engine='gpu'")
-        from unskew.engines.gpu.ranking import positions_on
+        """The position of each logged cell among all items of its user."""
+        _require_torch()
+        from unskew.engines.gpu.ranking import compute_positions_on_device
 
-        return positions_on(self.device, factors, user, item)
+        return compute_positions_on_device(self.device, factors, user, item)
 
     def best(
-        self, factors: Factors, n_best: int, starts: npt.NDArray[np.int64], hidden: IntVector, /
+        self, factors: Factors, n_best: int, starts: RowStarts, excluded: IntVector, /
     ) -> tuple[npt.NDArray[np.integer], Scores]:
-        """The best items of every user and their scores, without the items ``hidden[starts[u]:starts[u + 1]]``."""
-        require_package("torch", extra="gpu", purpose="engine='gpu'")
-        from unskew.engines.gpu.ranking import best_on
+        """The best items of each user and their scores, best first.
 
-        return best_on(self.device, factors, n_best, starts, hidden)
+        The items ``excluded[starts[u]:starts[u + 1]]`` of user u have the score -inf.
+        """
+        _require_torch()
+        from unskew.engines.gpu.ranking import best_items_on_device
+
+        return best_items_on_device(self.device, factors, n_best, starts, excluded)
+
+
+def _require_torch() -> None:
+    require_package("torch", extra="gpu", purpose="engine='gpu'")

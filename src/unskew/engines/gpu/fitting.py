@@ -1,74 +1,95 @@
-"""A fit on a device, from its log to its parameters."""
+"""A fit on a device: the sweeps of alternating least squares, with tensors in place of arrays."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
 from unskew.data.factors import Factors
 from unskew.engines.gpu import cuda_rows, torch_rows
-from unskew.engines.gpu.devices import array_of, device_named
-from unskew.engines.gpu.sides import both_sides
-from unskew.engines.gpu.sweeps import DeviceFactors, DeviceSweeps, SolveBlock
-from unskew.engines.gpu.torch_rows import Penalty
+from unskew.engines.gpu.cells import DeviceBlock, DeviceCells, sort_both_ways
+from unskew.engines.gpu.devices import find_device, to_device, to_host
+from unskew.engines.gpu.torch_rows import DeviceRows, Penalty
 from unskew.errors import UsageError
+from unskew.factorization.als import ItemSide, SweepingSolver, SweepState
 from unskew.factorization.engine import FitRequest, FitResult
+from unskew.factorization.objective import NoUniqueSolutionError
 from unskew.factorization.solution import Solution, minimize
 
+SolveBlock: TypeAlias = Callable[
+    [DeviceBlock, DeviceRows, float, Penalty], tuple[DeviceRows, torch.Tensor]
+]
+"""Solves all rows of a block, given the opposite rows: :func:`torch_rows.solve_block`."""
 HOST_MEMORY = 1 << 33
-"""Bytes that a device without memory of its own may take."""
+"""Bytes that a fit may use on the processors."""
 SHARE_OF_FREE_MEMORY = 0.8
 
 
-def fit_on(name: str | None, memory_given: int | None, fit: FitRequest) -> FitResult:
-    """The same sweeps as the local engine, to the same optimum, on the device of that name."""
-    if fit.loss != "squared":
+def fit_on_device(name: str | None, memory: int | None, request: FitRequest) -> FitResult:
+    """Fit by the same sweeps as the local engine, from the same start to the same optimum."""
+    if request.loss != "squared":
         raise UsageError(
-            f"engine='gpu' fits squared loss; leave engine=... out for {fit.loss} loss."
+            f"`engine='gpu'` fits squared loss, not {request.loss} loss.",
+            parameter="loss",
+            value=request.loss,
+            remedy="Drop `engine`, or use `loss='squared'`.",
         )
-    device = device_named(name)
-    like = torch.empty(0, dtype=getattr(torch, fit.dtype), device=device)
-    memory = _memory(device, fit) if memory_given is None else memory_given
-    users, items = both_sides(fit.log, fit.weight, like=like, memory=memory)
-    offset = {"none": None, "free": 0.0, "regularized": fit.ridge}[fit.offsets]
-    penalty, solve = Penalty(fit.ridge, offset), row_solver(like, fit.n_factors)
-    sweeps = DeviceSweeps(users, items, penalty, fit.offsets == "regularized", solve, like)
-    weight, rating = users.totals  # which waits for the sorted log
-    mean = rating / weight
-    settings: dict[str, Any] = {
-        "max_iter": fit.max_iter,
-        "tol": fit.tol,
-        "checkpoint": fit.checkpoint,
-        "report": fit.report,
-    }
-    with ThreadPoolExecutor(1) as aside:
-        opposite = aside.submit(_array_meanwhile, users.opposite)
-        outcome = minimize(sweeps, fit.make_start(mean), **settings)
-        found = Solution(_on_host(outcome.parameters), outcome.history, outcome.stop_reason)
-    return FitResult(found, mean, (users.starts.numpy(), opposite.result()))
-
-
-def _memory(device: torch.device, fit: FitRequest) -> int:
-    """What the log may take, beside the parameters; too little for these is refused."""
-    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else HOST_MEMORY
-    parameters = (
-        6 * (fit.log.n_users + fit.log.n_items) * (fit.n_factors + 1) * np.dtype(fit.dtype).itemsize
+    device = find_device(name)
+    like = torch.empty(0, dtype=getattr(torch, request.dtype), device=device)
+    memory = _memory_for_log(device, request) if memory is None else memory
+    by_user, by_item = sort_both_ways(request.log, request.weight, like=like, memory=memory)
+    offset_ridge = {"none": None, "free": 0.0, "regularized": request.ridge}[request.offsets]
+    solver = DeviceSweeps(
+        by_user,
+        by_item,
+        Penalty(request.ridge, offset_ridge),
+        request.offsets == "regularized",
+        choose_row_solver(like, request.n_factors),
+        like,
     )
-    if parameters > free:
-        raise UsageError(
-            f"the factors need {parameters / 1e9:.1f} GB on {device}, which has {free / 1e9:.1f} GB free. "
-            "Take fewer factors, dtype='float32', or leave engine=... out."
+    total_weight, total_rating = by_user.totals  # waits until the log is sorted
+    mean = total_rating / total_weight
+    with ThreadPoolExecutor(1) as pool:
+        items = pool.submit(_copy_during_fit, by_user.opposite)
+        solution = minimize(
+            solver,
+            request.make_start(mean),
+            max_iter=request.max_iter,
+            tol=request.tol,
+            checkpoint=request.checkpoint,
+            report=request.report,
         )
-    return int(SHARE_OF_FREE_MEMORY * (free - parameters))
+    factors = Factors(*(_to_array(value) for value in _values(solution.parameters)))
+    on_host = Solution(factors, solution.history, solution.stop_reason)
+    return FitResult(on_host, mean, (by_user.starts.numpy(), items.result()))
 
 
-def row_solver(like: torch.Tensor, n_factors: int) -> SolveBlock:
-    """The fastest that can run: on the tensor cores, by Triton, or by torch's own operations."""
-    if n_factors and n_factors <= cuda_rows.MOST_FACTORS and cuda_rows.can_run(like):
+def _memory_for_log(device: torch.device, request: FitRequest) -> int:
+    """Bytes that the log may use beside the factors; an error if the factors do not fit."""
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else HOST_MEMORY
+    n_rows = request.log.n_users + request.log.n_items
+    needed = 6 * n_rows * (request.n_factors + 1) * np.dtype(request.dtype).itemsize
+    if needed > free:
+        raise UsageError(
+            f"the factors need {needed / 1e9:.1f} GB on {device}, which has {free / 1e9:.1f} GB "
+            "free.",
+            parameter="n_factors",
+            value=request.n_factors,
+            remedy="Use fewer factors or `dtype='float32'`, or drop `engine`.",
+        )
+    return int(SHARE_OF_FREE_MEMORY * (free - needed))
+
+
+def choose_row_solver(like: torch.Tensor, n_factors: int) -> SolveBlock:
+    """The fastest one for this dtype and device: tensor cores, Triton, or torch's operations."""
+    if 0 < n_factors <= cuda_rows.MAX_FACTORS and cuda_rows.can_run(like):
         return cuda_rows.solve_block
     if like.device.type == "cuda" and like.dtype == torch.float32 and find_spec("triton"):
         from unskew.engines.gpu import fused_rows
@@ -77,19 +98,110 @@ def row_solver(like: torch.Tensor, n_factors: int) -> SolveBlock:
     return torch_rows.solve_block
 
 
-def _on_host(found: DeviceFactors) -> Factors:
-    return Factors(
-        array_of(found.user_factors),
-        array_of(found.item_factors),
-        array_of(found.user_offset),
-        array_of(found.item_offset),
-        found.global_offset,
-    )
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceFactors:
+    """The fields of :class:`~unskew.data.factors.Factors` as tensors of the device."""
+
+    user_factors: torch.Tensor
+    item_factors: torch.Tensor
+    user_offset: torch.Tensor
+    item_offset: torch.Tensor
+    global_offset: float
 
 
-def _array_meanwhile(tensor: torch.Tensor) -> Any:
-    """For a thread of its own: copied beside what the device computes."""
+@dataclass(frozen=True, eq=False)
+class DeviceSweeps(SweepingSolver):
+    """Alternating least squares whose parameters are :class:`DeviceFactors`.
+
+    All sweeps are exact.
+    """
+
+    by_user: DeviceCells
+    by_item: DeviceCells
+    penalty: Penalty
+    penalizes_offsets: bool
+    solve_block: SolveBlock
+    like: torch.Tensor
+    """A tensor with the dtype and the device of all parameters."""
+
+    def advance(self, state: SweepState, /) -> SweepState:
+        """One sweep. The start, or a state from a file, is first copied to the device."""
+        parameters = DeviceFactors(*map(self._to_tensor, _values(state.parameters)))
+        previous = ItemSide(*map(self._to_tensor, _values(state.previous)))
+        on_device = replace(state, parameters=parameters, previous=previous)  # type: ignore[arg-type]
+        return SweepingSolver.advance(self, on_device)
+
+    def _to_tensor(self, value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            value = to_device(value, self.like.device).to(self.like.dtype)
+        return value
+
+    def _sweep(self, start: Any, *, is_exact: bool) -> tuple[Any, float]:  # noqa: ARG002
+        """Users, items, constant. The objective is that before the step of the constant."""
+        ridge, c = self.penalty.factors, start.global_offset
+        items = DeviceRows(start.item_factors, start.item_offset)
+        users, user_minima = self._solve_rows(self.by_user, items, c)
+        items, item_minima = self._solve_rows(self.by_item, users, c)
+        sums = (
+            item_minima.sum(),
+            _squared_norm(users.factors),
+            _squared_norm(users.offset),
+            items.offset.double().sum(),
+        )
+        # One copy, so that the processor waits for the device only once.
+        minimum, factor_norm, offset_norm, offset_sum = torch.stack(sums).tolist()
+        if not math.isfinite(minimum):
+            raise self._no_solution_error(users.n_factors, user_minima, item_minima)
+        user_penalty = ridge * factor_norm
+        if self.penalizes_offsets:
+            user_penalty += ridge * (offset_norm + c**2)
+            c += ridge * (offset_sum - c) / (self.by_item.totals[0] + ridge)
+        swept = DeviceFactors(users.factors, items.factors, users.offset, items.offset, c)
+        return swept, minimum + user_penalty
+
+    def _solve_rows(
+        self, cells: DeviceCells, opposite: DeviceRows, global_offset: float
+    ) -> tuple[DeviceRows, torch.Tensor]:
+        """The best rows of a side, block by block, and their minima."""
+        rows, minima = zip(
+            *(
+                self.solve_block(block, opposite, global_offset, self.penalty)
+                for block in cells.blocks()
+            ),
+            strict=True,
+        )
+        if len(rows) == 1:
+            return rows[0], minima[0]
+        factors, offsets = [part.factors for part in rows], [part.offset for part in rows]
+        return DeviceRows(torch.cat(factors), torch.cat(offsets)), torch.cat(minima)
+
+    def _no_solution_error(
+        self, n_factors: int, user_minima: torch.Tensor, item_minima: torch.Tensor
+    ) -> NoUniqueSolutionError:
+        """Names the first user without a finite minimum, or the first item."""
+        cells, minima = self.by_user, user_minima
+        if bool(minima.isfinite().all()):
+            cells, minima = self.by_item, item_minima
+        row = int((~minima.isfinite()).int().argmax())
+        n_cells = int(cells.starts[row + 1] - cells.starts[row])
+        return NoUniqueSolutionError(cells.side, row, n_cells=n_cells, n_factors=n_factors)
+
+
+def _squared_norm(values: torch.Tensor) -> torch.Tensor:
+    return torch.linalg.vector_norm(values, dtype=torch.float64).square()
+
+
+def _values(record: Any) -> list[Any]:
+    return [getattr(record, field.name) for field in fields(record)]
+
+
+def _to_array(value: Any) -> Any:
+    return to_host(value) if isinstance(value, torch.Tensor) else value
+
+
+def _copy_during_fit(tensor: torch.Tensor) -> Any:
+    """The tensor as an array, copied by another thread while the device computes."""
     if tensor.device.type != "cuda":
-        return array_of(tensor).copy()  # not the memory that is locked for the device
+        return to_host(tensor).copy()  # frees the pinned memory
     with torch.cuda.stream(torch.cuda.Stream(tensor.device)):
-        return array_of(tensor)
+        return to_host(tensor)

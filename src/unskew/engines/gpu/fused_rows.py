@@ -1,8 +1,13 @@
-"""The weighted ridge regressions of all rows in one Triton kernel: cells are gathered, added up and solved for in place.
+"""The ridge regressions of all rows in one Triton kernel.
 
-Factors and the offset are solved apart: with A and s the sums over a row of w x x' and w x, and ridge in A, the two systems
-A z1 = sum w x t and A z2 = s give the offset a = (sum w t - s . z1) / (sum w + ridge_a - s . z2) and the factors z1 - a z2. So a
-tile has the width of the factors alone, and 64 of them need no padding for the offset's sake.
+A program gathers the cells of a row, adds them up and solves for the row. Factors and offset are
+solved separately. With A = sum w x x' + ridge and s = sum w x over the row, the systems
+A z1 = sum w x t and A z2 = s give the offset
+
+    a = (sum w t - s . z1) / (sum w + ridge_a - s . z2)
+
+and the factors z1 - a z2. So a tile has the width of the factors alone, and 64 factors need no
+padding for the offset.
 """
 
 from __future__ import annotations
@@ -13,11 +18,12 @@ import torch
 import triton
 import triton.language as tl
 
-from unskew.engines.gpu.sides import Block
-from unskew.engines.gpu.torch_rows import Penalty, Rows
+from unskew.engines.gpu.cells import DeviceBlock
+from unskew.engines.gpu.torch_rows import DeviceRows, Penalty
 
 WIDE = 32
-"""Tiles of so many columns are one warp's work, on 32 cells at a time; wider ones that of two, on 16. Measured on an H200."""
+"""Up to this many columns a tile is the work of one warp, on 32 cells at a time; a wider tile is
+that of two warps, on 16 cells. Measured on an H200."""
 
 
 @triton.jit
@@ -38,10 +44,11 @@ def _solve(
     D: tl.constexpr,
     OFFSET: tl.constexpr,
 ):
-    """Gauss-Jordan elimination of a tile with two right-hand sides; a row without a weight gets zeros.
+    """Solve A z = st and A z2 = sx by Gauss-Jordan elimination; a row without weight gets zeros.
 
-    What is eliminated is kept in the pivot's column (the sweep operator), so that a column is the same as its line up to the sign
-    and the pivots already used, and only lines have to be picked out of the tile.
+    The multipliers repiece_sums the column of the pivot (the sweep operator). So a column equals its
+    row of the tile up to the sign and the pivots already used, and only rows have to be read from
+    the tile.
     """
     c = tl.arange(0, D)
     on_diagonal = c[:, None] == c[None, :]
@@ -49,11 +56,11 @@ def _solve(
     b1, b2 = st, sx
     pivots = tl.zeros((D,), tl.float32) + 1.0
     for j in range(d):
-        line = tl.sum(tl.where(c[:, None] == j, A, 0.0), 0)
-        pivot = tl.sum(tl.where(c == j, line, 0.0), 0)
-        pivot = tl.where(pivot == 0, 1.0, pivot)  # of a row without cells or penalty
-        factor = tl.where(c == j, 0.0, tl.where(c < j, -line * pivots, line) / pivot)
-        A -= factor[:, None] * tl.where(c == j, 0.0, line)[None, :]
+        tile_row = tl.sum(tl.where(c[:, None] == j, A, 0.0), 0)
+        pivot = tl.sum(tl.where(c == j, tile_row, 0.0), 0)
+        pivot = tl.where(pivot == 0, 1.0, pivot)  # a row without cells and without penalty
+        factor = tl.where(c == j, 0.0, tl.where(c < j, -tile_row * pivots, tile_row) / pivot)
+        A -= factor[:, None] * tl.where(c == j, 0.0, tile_row)[None, :]
         A = tl.where(c[None, :] == j, -factor[:, None], A)
         pivots = tl.where(c == j, pivot, pivots)
         b1 -= factor * tl.sum(tl.where(c == j, b1, 0.0), 0)
@@ -96,7 +103,7 @@ def _solve_pieces(
     K: tl.constexpr,
     OFFSET: tl.constexpr,
 ):
-    """One piece a program: its sums, and the row's solution where the piece is all of the row."""
+    """One program adds up one piece, and solves for its row if the row has no other piece."""
     piece = tl.program_id(0)
     row, slot = tl.load(piece_row + piece), tl.load(piece_slot + piece)
     first, end = tl.load(piece_first + piece), tl.load(piece_end + piece)
@@ -106,15 +113,15 @@ def _solve_pieces(
     s1, sy, syy = 0.0, 0.0, 0.0
     for start in range(first, end, K):
         cell = start + k
-        inside = cell < end
-        i = tl.load(opposite + cell, mask=inside, other=0).to(tl.int64)
-        w = tl.load(root_weight + cell, mask=inside, other=0.0)
-        t = tl.load(rating + cell, mask=inside, other=0.0) - constant
+        is_inside = cell < end
+        i = tl.load(opposite + cell, mask=is_inside, other=0).to(tl.int64)
+        w = tl.load(root_weight + cell, mask=is_inside, other=0.0)
+        t = tl.load(rating + cell, mask=is_inside, other=0.0) - constant
         if OFFSET:
-            t -= tl.load(offset + i, mask=inside, other=0.0)
+            t -= tl.load(offset + i, mask=is_inside, other=0.0)
         x = tl.load(
             factors + i[:, None] * d + c[None, :],
-            mask=inside[:, None] & (c < d)[None, :],
+            mask=is_inside[:, None] & (c < d)[None, :],
             other=0.0,
         )
         x *= w[:, None]
@@ -131,13 +138,13 @@ def _solve_pieces(
             A, st, sx, s1, sy, syy, row, out, out_offset, minima, ridge, ridge_offset, d, D, OFFSET
         )
     else:
-        place = sums + slot * (D * D + 2 * D + 3)
-        tl.store(place + c[:, None] * D + c[None, :], A)
-        tl.store(place + D * D + c, st)
-        tl.store(place + D * D + D + c, sx)
-        tl.store(place + D * D + 2 * D, s1)
-        tl.store(place + D * D + 2 * D + 1, sy)
-        tl.store(place + D * D + 2 * D + 2, syy)
+        piece_sums = sums + slot * (D * D + 2 * D + 3)
+        tl.store(piece_sums + c[:, None] * D + c[None, :], A)
+        tl.store(piece_sums + D * D + c, st)
+        tl.store(piece_sums + D * D + D + c, sx)
+        tl.store(piece_sums + D * D + 2 * D, s1)
+        tl.store(piece_sums + D * D + 2 * D + 1, sy)
+        tl.store(piece_sums + D * D + 2 * D + 2, syy)
 
 
 @triton.jit
@@ -154,51 +161,52 @@ def _solve_long_rows(
     D: tl.constexpr,
     OFFSET: tl.constexpr,
 ):
-    """The sums of a long row's pieces, added in their order, and its solution."""
-    at = tl.program_id(0)
-    row = tl.load(long_row + at)
+    """One program adds the sums of the pieces of a long row, in order, and solves for the row."""
+    index = tl.program_id(0)
+    row = tl.load(long_row + index)
     c = tl.arange(0, D)
     A = tl.zeros((D, D), tl.float32)
     st, sx = tl.zeros((D,), tl.float32), tl.zeros((D,), tl.float32)
     s1, sy, syy = 0.0, 0.0, 0.0
-    for slot in range(tl.load(long_start + at), tl.load(long_start + at + 1)):
-        place = sums + slot.to(tl.int64) * (D * D + 2 * D + 3)
-        A += tl.load(place + c[:, None] * D + c[None, :])
-        st += tl.load(place + D * D + c)
-        sx += tl.load(place + D * D + D + c)
-        s1 += tl.load(place + D * D + 2 * D)
-        sy += tl.load(place + D * D + 2 * D + 1)
-        syy += tl.load(place + D * D + 2 * D + 2)
+    for slot in range(tl.load(long_start + index), tl.load(long_start + index + 1)):
+        piece_sums = sums + slot.to(tl.int64) * (D * D + 2 * D + 3)
+        A += tl.load(piece_sums + c[:, None] * D + c[None, :])
+        st += tl.load(piece_sums + D * D + c)
+        sx += tl.load(piece_sums + D * D + D + c)
+        s1 += tl.load(piece_sums + D * D + 2 * D)
+        sy += tl.load(piece_sums + D * D + 2 * D + 1)
+        syy += tl.load(piece_sums + D * D + 2 * D + 2)
     _solve(A, st, sx, s1, sy, syy, row, out, out_offset, minima, ridge, ridge_offset, d, D, OFFSET)
 
 
 def solve_block(
-    block: Block, opposite_rows: Rows, constant: float, penalty: Penalty
-) -> tuple[Rows, torch.Tensor]:
-    """As :func:`unskew.engines.gpu.torch_rows.solve_block` has it, in float32."""
-    n_factors, has_offset, pieces = opposite_rows.n_factors, penalty.offset is not None, block.pieces
+    block: DeviceBlock, opposite: DeviceRows, global_offset: float, penalty: Penalty
+) -> tuple[DeviceRows, torch.Tensor]:
+    """The same as :func:`unskew.engines.gpu.torch_rows.solve_block`, in float32."""
+    n_factors, pieces = opposite.n_factors, block.pieces
     tile = max(16, triton.next_power_of_2(n_factors))
-    factors, offset = (
-        opposite_rows.factors.new_empty(block.n_rows, n_factors),
-        opposite_rows.offset.new_zeros(block.n_rows),
-    )
-    minima = opposite_rows.offset.new_empty(block.n_rows)
-    sums = opposite_rows.offset.new_empty(max(1, pieces.n_slots) * (tile * tile + 2 * tile + 3))
-    given = opposite_rows.factors.contiguous(), opposite_rows.offset.contiguous()
-    found = factors, offset, minima, penalty.factors, penalty.offset or 0.0
-    shape: dict[str, Any] = {
+    factors = opposite.factors.new_empty(block.n_rows, n_factors)
+    offset = opposite.offset.new_zeros(block.n_rows)
+    minima = opposite.offset.new_empty(block.n_rows)
+    sums = opposite.offset.new_empty(max(1, pieces.n_slots) * (tile * tile + 2 * tile + 3))
+    outputs = factors, offset, minima, penalty.factors, penalty.offset or 0.0
+    options: dict[str, Any] = {
         "d": n_factors,
         "D": tile,
-        "OFFSET": has_offset,
+        "OFFSET": penalty.offset is not None,
         "num_warps": 1 if tile <= WIDE else 2,
     }
-    cut = pieces.row, pieces.first, pieces.end, pieces.slot
-    columns = block.opposite, block.root_weight, block.rating
     _solve_pieces[(pieces.row.numel(),)](
-        *cut, *columns, *given, constant, sums, *found, K=32 if tile <= WIDE else 16, **shape
+        *(pieces.row, pieces.first, pieces.end, pieces.slot),
+        *(block.opposite, block.root_weight, block.rating),
+        *(opposite.factors.contiguous(), opposite.offset.contiguous(), global_offset),
+        sums,
+        *outputs,
+        K=32 if tile <= WIDE else 16,
+        **options,
     )
     if pieces.n_slots:
         _solve_long_rows[(pieces.long_row.numel(),)](
-            pieces.long_row, pieces.long_start, sums, *found, **shape
+            pieces.long_row, pieces.long_start, sums, *outputs, **options
         )
-    return Rows(factors, offset), minima.double()
+    return DeviceRows(factors, offset), minima.double()

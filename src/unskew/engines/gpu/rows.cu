@@ -1,12 +1,15 @@
-// The weighted ridge regressions of all rows of a log, a warp for each piece of a row.
+// The weighted ridge regressions of all rows of a log; one warp for each piece of a row.
 //
-// N factors fill T tiles of eight columns, D = 8 T. A lane (g, t) = (lane / 4, lane % 4) holds, of the cells t and t + 4 of every
-// eight, the columns g of all tiles: exactly the fragments that the tensor cores take for x' and for x, so that a Gram matrix is
-// added up without shared memory. Float32 is split into two tf32 parts, and three of the four products are added: about 22 bits.
-// Columns are numbered so that a lane reads up to four neighbours at once: column_of.
+// N factors fill T tiles of eight columns, D = 8 T. Of every eight cells, the lane
+// (g, t) = (lane / 4, lane % 4) holds column g of all tiles of the cells t and t + 4. These are
+// the fragments that the tensor cores take for x' and for x, so a Gram matrix is added up without
+// shared memory. Float32 is split into two tf32 parts, and three of their four products are added:
+// about 22 bits. Columns are numbered so that a lane reads up to four neighbours at once; see
+// column_of.
 //
-// Factors and the offset are solved apart: with L L' = sum w x x' + ridge, y1 = L^-1 sum w x t and y2 = L^-1 sum w x, the offset is
-// a = (sum w t - y1.y2) / (sum w + ridge_a - y2.y2), the factors L'^-1 (y1 - a y2), and the minimum follows. HAS_OFFSET is 0 or 1.
+// Factors and offset are solved separately. With L L' = sum w x x' + ridge, y1 = L^-1 sum w x t and
+// y2 = L^-1 sum w x, the offset is a = (sum w t - y1.y2) / (sum w + ridge_a - y2.y2), and the
+// factors are L'^-1 (y1 - a y2). HAS_OFFSET is 0 or 1.
 
 extern "C" {
 
@@ -17,7 +20,7 @@ extern "C" {
 #define TILES (M * (T - M + 1))
 #define CHUNK (T % 4 == 0 ? 4 : T % 2 == 0 ? 2 : 1)
 #define SLOTS ((D + 31) / 32)
-#define LINE (D + 1)
+#define STRIDE (D + 1)
 #define PANEL 12
 #define SUMS (32 * (4 * TILES + 2 * T + 3))
 #define ALL 0xffffffffu
@@ -29,12 +32,12 @@ struct Sums {
 };
 
 struct Cell {
-    int partner;
+    int opposite;
     float weight, rating;
 };
 
 struct Memory {
-    float system[D * LINE];
+    float system[D * STRIDE];
     float panel[D * PANEL];
 };
 
@@ -59,33 +62,36 @@ __device__ __forceinline__ unsigned as_tf32(float value) {
 }
 
 __device__ __forceinline__ void multiply_add(float* sum, const unsigned* a, const unsigned* b) {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+        "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// A lane's own of 32 cells; one that weighs nothing where there is none.
-__device__ __forceinline__ Cell read_cell(long long first, long long end, const int* partner, const float* root_weight,
-                                          const float* rating) {
+// The cell of this lane among 32 cells; a cell of weight 0 after the end.
+__device__ __forceinline__ Cell read_cell(long long first, long long end, const int* opposite,
+                                          const float* root_weight, const float* rating) {
     long long cell = first + (threadIdx.x & 31);
     bool inside = cell < end;
-    Cell found = {inside ? partner[cell] : 0, inside ? root_weight[cell] : 0.0f, inside ? rating[cell] : 0.0f};
-    return found;
+    return {inside ? opposite[cell] : 0, inside ? root_weight[cell] : 0.0f,
+            inside ? rating[cell] : 0.0f};
 }
 
-// The lines of the eight cells from first on, as the fragments want them.
-__device__ __forceinline__ void read_lines(int partner, int first, const float* factors, float x[2][T]) {
+// The opposite factor rows of the eight cells from first on, in the layout of the fragments.
+__device__ __forceinline__ void read_rows(int opposite, int first, const float* factors,
+                                          float x[2][T]) {
     int lane = threadIdx.x & 31;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-        long long line = __shfl_sync(ALL, partner, first + lane % 4 + 4 * h);
-        const float* from = factors + line * D + lane / 4 * CHUNK;
+        long long row = __shfl_sync(ALL, opposite, first + lane % 4 + 4 * h);
+        const float* from = factors + row * D + lane / 4 * CHUNK;
 #pragma unroll
         for (int tile = 0; tile < T; tile += CHUNK) {
             if (CHUNK == 4) {
                 float4 four = __ldg((const float4*)(from + tile * 8));
                 x[h][tile] = four.x, x[h][tile + 1 < T ? tile + 1 : 0] = four.y;
-                x[h][tile + 2 < T ? tile + 2 : 0] = four.z, x[h][tile + 3 < T ? tile + 3 : 0] = four.w;
+                x[h][tile + 2 < T ? tile + 2 : 0] = four.z;
+                x[h][tile + 3 < T ? tile + 3 : 0] = four.w;
             } else if (CHUNK == 2) {
                 float2 two = __ldg((const float2*)(from + tile * 8));
                 x[h][tile] = two.x, x[h][tile + 1 < T ? tile + 1 : 0] = two.y;
@@ -96,8 +102,10 @@ __device__ __forceinline__ void read_lines(int partner, int first, const float* 
     }
 }
 
-// sums += w [x, t, 1]' [x, t, 1] over eight cells; of the Gram matrix the tiles from the diagonal on.
-__device__ __forceinline__ void add_cells(Sums& sums, float weight, float target, int first, const float x[2][T]) {
+// sums += w [x, t, 1]' [x, t, 1] over eight cells. Of the Gram matrix, only the tiles on and above
+// the diagonal are added up.
+__device__ __forceinline__ void add_cells(Sums& sums, float weight, float target, int first,
+                                          const float x[2][T]) {
     unsigned large[2 * M][2], small[2 * M][2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -116,84 +124,105 @@ __device__ __forceinline__ void add_cells(Sums& sums, float weight, float target
             small[tile][h] = as_tf32(value - __uint_as_float(large[tile][h]));
         }
     }
-    int at = 0;
+    int index = 0;
 #pragma unroll
     for (int i = 0; i < M; ++i) {
-        unsigned big[4] = {large[2 * i][0], large[2 * i + 1][0], large[2 * i][1], large[2 * i + 1][1]};
-        unsigned rest[4] = {small[2 * i][0], small[2 * i + 1][0], small[2 * i][1], small[2 * i + 1][1]};
+        unsigned big[4] = {large[2 * i][0], large[2 * i + 1][0],
+                           large[2 * i][1], large[2 * i + 1][1]};
+        unsigned rest[4] = {small[2 * i][0], small[2 * i + 1][0],
+                            small[2 * i][1], small[2 * i + 1][1]};
 #pragma unroll
-        for (int n = 2 * i; n < T; ++n, ++at) {
-            multiply_add(sums.gram[at], rest, large[n]);
-            multiply_add(sums.gram[at], big, small[n]);
-            multiply_add(sums.gram[at], big, large[n]);
+        for (int n = 2 * i; n < T; ++n, ++index) {
+            multiply_add(sums.gram[index], rest, large[n]);
+            multiply_add(sums.gram[index], big, small[n]);
+            multiply_add(sums.gram[index], big, large[n]);
         }
     }
 }
 
 __device__ __forceinline__ void clear(Sums& sums) {
 #pragma unroll
-    for (int at = 0; at < TILES; ++at) sums.gram[at][0] = sums.gram[at][1] = sums.gram[at][2] = sums.gram[at][3] = 0.0f;
+    for (int index = 0; index < TILES; ++index) {
+        float* gram = sums.gram[index];
+        gram[0] = gram[1] = gram[2] = gram[3] = 0.0f;
+    }
 #pragma unroll
     for (int tile = 0; tile < T; ++tile) sums.xt[tile] = sums.xw[tile] = 0.0f;
     sums.ww = sums.wt = sums.tt = 0.0f;
 }
 
-// The sums as lanes hold them, for a row of several pieces.
-__device__ __forceinline__ void write_sums(const Sums& sums, float* place) {
+// Writes the sums of a piece of a long row, in the order in which the lanes hold them.
+__device__ __forceinline__ void write_sums(const Sums& sums, float* slot_sums) {
     int lane = threadIdx.x & 31;
 #pragma unroll
-    for (int at = 0; at < TILES; ++at)
-        ((float4*)place)[at * 32 + lane] = make_float4(sums.gram[at][0], sums.gram[at][1], sums.gram[at][2], sums.gram[at][3]);
-    place += TILES * 128 + lane;
+    for (int index = 0; index < TILES; ++index) {
+        const float* gram = sums.gram[index];
+        ((float4*)slot_sums)[index * 32 + lane] = make_float4(gram[0], gram[1], gram[2], gram[3]);
+    }
+    slot_sums += TILES * 128 + lane;
 #pragma unroll
-    for (int tile = 0; tile < T; ++tile) place[tile * 32] = sums.xt[tile], place[(T + tile) * 32] = sums.xw[tile];
-    place[2 * T * 32] = sums.ww, place[(2 * T + 1) * 32] = sums.wt, place[(2 * T + 2) * 32] = sums.tt;
+    for (int tile = 0; tile < T; ++tile)
+        slot_sums[tile * 32] = sums.xt[tile], slot_sums[(T + tile) * 32] = sums.xw[tile];
+    slot_sums[2 * T * 32] = sums.ww;
+    slot_sums[(2 * T + 1) * 32] = sums.wt;
+    slot_sums[(2 * T + 2) * 32] = sums.tt;
 }
 
-__device__ __forceinline__ void add_sums(Sums& sums, const float* place) {
+__device__ __forceinline__ void add_sums(Sums& sums, const float* slot_sums) {
     int lane = threadIdx.x & 31;
 #pragma unroll
-    for (int at = 0; at < TILES; ++at) {
-        float4 four = ((const float4*)place)[at * 32 + lane];
-        sums.gram[at][0] += four.x, sums.gram[at][1] += four.y, sums.gram[at][2] += four.z, sums.gram[at][3] += four.w;
+    for (int index = 0; index < TILES; ++index) {
+        float4 four = ((const float4*)slot_sums)[index * 32 + lane];
+        float* gram = sums.gram[index];
+        gram[0] += four.x, gram[1] += four.y, gram[2] += four.z, gram[3] += four.w;
     }
-    place += TILES * 128 + lane;
+    slot_sums += TILES * 128 + lane;
 #pragma unroll
-    for (int tile = 0; tile < T; ++tile) sums.xt[tile] += place[tile * 32], sums.xw[tile] += place[(T + tile) * 32];
-    sums.ww += place[2 * T * 32], sums.wt += place[(2 * T + 1) * 32], sums.tt += place[(2 * T + 2) * 32];
+    for (int tile = 0; tile < T; ++tile)
+        sums.xt[tile] += slot_sums[tile * 32], sums.xw[tile] += slot_sums[(T + tile) * 32];
+    sums.ww += slot_sums[2 * T * 32];
+    sums.wt += slot_sums[(2 * T + 1) * 32];
+    sums.tt += slot_sums[(2 * T + 2) * 32];
 }
 
 __device__ __forceinline__ void put(Memory& memory, int row, int column, float value) {
-    memory.system[row * LINE + column] = memory.system[column * LINE + row] = value;
+    memory.system[row * STRIDE + column] = memory.system[column * STRIDE + row] = value;
 }
 
-// The normal matrix by columns' own numbers, 1 on the diagonal of those that are only there to fill a tile.
+// Writes the normal matrix in the order of the factors, with 1 on the diagonal of padding columns.
 __device__ __forceinline__ void lay_out(Sums& sums, float ridge, Memory& memory) {
-    int lane = threadIdx.x & 31, g = lane / 4, t = lane % 4, at = 0;
+    int lane = threadIdx.x & 31, g = lane / 4, t = lane % 4, index = 0;
 #pragma unroll
     for (int i = 0; i < M; ++i)
 #pragma unroll
-        for (int n = 2 * i; n < T; ++n, ++at) {
-            put(memory, column_of(2 * i, g), column_of(n, 2 * t), sums.gram[at][0]);
-            put(memory, column_of(2 * i, g), column_of(n, 2 * t + 1), sums.gram[at][1]);
+        for (int n = 2 * i; n < T; ++n, ++index) {
+            put(memory, column_of(2 * i, g), column_of(n, 2 * t), sums.gram[index][0]);
+            put(memory, column_of(2 * i, g), column_of(n, 2 * t + 1), sums.gram[index][1]);
             if (2 * i + 1 < T) {
-                put(memory, column_of(2 * i + 1, g), column_of(n, 2 * t), sums.gram[at][2]);
-                put(memory, column_of(2 * i + 1, g), column_of(n, 2 * t + 1), sums.gram[at][3]);
+                put(memory, column_of(2 * i + 1, g), column_of(n, 2 * t), sums.gram[index][2]);
+                put(memory, column_of(2 * i + 1, g), column_of(n, 2 * t + 1), sums.gram[index][3]);
             }
         }
 #pragma unroll
     for (int tile = 0; tile < T; ++tile) {
-        float xt = sum_of_quad(sums.xt[tile]), xw = HAS_OFFSET ? sum_of_quad(sums.xw[tile]) : 0.0f;
-        if (t == 0) memory.panel[column_of(tile, g)] = xt, memory.panel[D + column_of(tile, g)] = xw;
+        float xt = sum_of_quad(sums.xt[tile]);
+        float xw = HAS_OFFSET ? sum_of_quad(sums.xw[tile]) : 0.0f;
+        int column = column_of(tile, g);
+        if (t == 0) memory.panel[column] = xt, memory.panel[D + column] = xw;
     }
-    sums.ww = sum_of_quad(sums.ww), sums.wt = sum_of_quad(sums.wt), sums.tt = sum_of_quad(sums.tt);
+    sums.ww = sum_of_quad(sums.ww);
+    sums.wt = sum_of_quad(sums.wt);
+    sums.tt = sum_of_quad(sums.tt);
     __syncwarp();
-    for (int row = lane; row < D; row += 32) memory.system[row * LINE + row] += row < N ? ridge : 1.0f;
+    for (int row = lane; row < D; row += 32)
+        memory.system[row * STRIDE + row] += row < N ? ridge : 1.0f;
     __syncwarp();
 }
 
-// Cholesky's factor in place of the system, eight columns at a time, and L^-1 of both right-hand sides; a lane owns every 32nd row.
-__device__ __forceinline__ void factor(Memory& memory, float y1[SLOTS], float y2[SLOTS], float inverse[SLOTS]) {
+// Replaces the system by its Cholesky factor L, eight columns at a time, and both right-hand sides
+// y by L^-1 y. A lane owns every 32nd row.
+__device__ __forceinline__ void factor(Memory& memory, float y1[SLOTS], float y2[SLOTS],
+                                       float inverse[SLOTS]) {
     int lane = threadIdx.x & 31;
 #pragma unroll 1
     for (int first = 0; first < D; first += 8) {
@@ -202,14 +231,19 @@ __device__ __forceinline__ void factor(Memory& memory, float y1[SLOTS], float y2
 #pragma unroll
         for (int s = 0; s < SLOTS; ++s)
 #pragma unroll
-            for (int q = 0; q < 8; ++q) p[s][q] = lane + 32 * s < D ? memory.system[(lane + 32 * s) * LINE + first + q] : 0.0f;
+            for (int q = 0; q < 8; ++q) {
+                int row = lane + 32 * s;
+                p[s][q] = row < D ? memory.system[row * STRIDE + first + q] : 0.0f;
+            }
 #pragma unroll
         for (int q = 0; q < 8; ++q) {
             int owner = (first + q) & 31;
             float pivot = __shfl_sync(ALL, upper_half ? p[SLOTS - 1][q] : p[0][q], owner);
-            float inv = rsqrtf(pivot == 0.0f ? 1.0f : pivot);  // of a row without cells or penalty
+            // The pivot is 0 in a row without cells and without penalty.
+            float inv = rsqrtf(pivot == 0.0f ? 1.0f : pivot);
             float one = __shfl_sync(ALL, upper_half ? y1[SLOTS - 1] : y1[0], owner) * inv;
-            float two = HAS_OFFSET ? __shfl_sync(ALL, upper_half ? y2[SLOTS - 1] : y2[0], owner) * inv : 0.0f;
+            float two = 0.0f;
+            if (HAS_OFFSET) two = __shfl_sync(ALL, upper_half ? y2[SLOTS - 1] : y2[0], owner) * inv;
 #pragma unroll
             for (int s = 0; s < SLOTS; ++s) {
                 int row = lane + 32 * s;
@@ -222,7 +256,8 @@ __device__ __forceinline__ void factor(Memory& memory, float y1[SLOTS], float y2
             }
 #pragma unroll
             for (int next = q + 1; next < 8; ++next) {
-                float by = __shfl_sync(ALL, upper_half ? p[SLOTS - 1][q] : p[0][q], (first + next) & 31);
+                float value = upper_half ? p[SLOTS - 1][q] : p[0][q];
+                float by = __shfl_sync(ALL, value, (first + next) & 31);
 #pragma unroll
                 for (int s = 0; s < SLOTS; ++s) p[s][next] -= p[s][q] * by;
             }
@@ -236,7 +271,7 @@ __device__ __forceinline__ void factor(Memory& memory, float y1[SLOTS], float y2
                 to[0] = make_float4(p[s][0], p[s][1], p[s][2], p[s][3]);
                 to[1] = make_float4(p[s][4], p[s][5], p[s][6], p[s][7]);
 #pragma unroll
-                for (int q = 0; q < 8; ++q) memory.system[row * LINE + first + q] = p[s][q];
+                for (int q = 0; q < 8; ++q) memory.system[row * STRIDE + first + q] = p[s][q];
             }
         }
         __syncwarp();
@@ -248,28 +283,36 @@ __device__ __forceinline__ void factor(Memory& memory, float y1[SLOTS], float y2
             for (int s = 0; s < SLOTS; ++s) {
                 int row = lane + 32 * s;
                 if ((SLOTS > 1 && s == 0 && column >= 32) || row >= D) continue;
-                float* entry = memory.system + row * LINE + column;
-                float left = p[s][0] * low.x + p[s][1] * low.y + p[s][2] * low.z + p[s][3] * low.w;
-                float right = p[s][4] * high.x + p[s][5] * high.y + p[s][6] * high.z + p[s][7] * high.w;
+                float* entry = memory.system + row * STRIDE + column;
+                const float* q = p[s];
+                float left = q[0] * low.x + q[1] * low.y + q[2] * low.z + q[3] * low.w;
+                float right = q[4] * high.x + q[5] * high.y + q[6] * high.z + q[7] * high.w;
                 *entry -= left + right;
             }
         }
     }
 }
 
-__device__ __forceinline__ void solve(Sums& sums, Memory& memory, long long row, float* factors, float* offset, float* minima,
-                                      float ridge, float ridge_offset) {
+__device__ __forceinline__ void solve(Sums& sums, Memory& memory, long long row, float* factors,
+                                      float* offset, float* minima, float ridge,
+                                      float ridge_offset) {
     int lane = threadIdx.x & 31;
     lay_out(sums, ridge, memory);
     float y1[SLOTS], y2[SLOTS], inverse[SLOTS], y11 = 0.0f, y12 = 0.0f, y22 = 0.0f;
 #pragma unroll
     for (int s = 0; s < SLOTS; ++s) {
-        int at = lane + 32 * s;
-        y1[s] = at < D ? memory.panel[at] : 0.0f, y2[s] = at < D ? memory.panel[D + at] : 0.0f, inverse[s] = 1.0f;
+        int index = lane + 32 * s;
+        y1[s] = index < D ? memory.panel[index] : 0.0f;
+        y2[s] = index < D ? memory.panel[D + index] : 0.0f;
+        inverse[s] = 1.0f;
     }
     factor(memory, y1, y2, inverse);
 #pragma unroll
-    for (int s = 0; s < SLOTS; ++s) y11 += y1[s] * y1[s], y12 += y1[s] * y2[s], y22 += y2[s] * y2[s];
+    for (int s = 0; s < SLOTS; ++s) {
+        y11 += y1[s] * y1[s];
+        y12 += y1[s] * y2[s];
+        y22 += y2[s] * y2[s];
+    }
     float minimum = sums.tt - sum_of_warp(y11);
     if (HAS_OFFSET) {
         float right = sums.wt - sum_of_warp(y12), left = sums.ww + ridge_offset - sum_of_warp(y22);
@@ -282,12 +325,12 @@ __device__ __forceinline__ void solve(Sums& sums, Memory& memory, long long row,
 #pragma unroll 4
     for (int k = D - 1; k >= 0; --k) {
         float mine = SLOTS > 1 && k >= 32 ? y1[SLOTS - 1] * inverse[SLOTS - 1] : y1[0] * inverse[0];
-        float known = __shfl_sync(ALL, mine, k & 31);
+        float solved = __shfl_sync(ALL, mine, k & 31);
 #pragma unroll
         for (int s = 0; s < SLOTS; ++s) {
-            int at = lane + 32 * s;
-            if (at < k) y1[s] -= memory.system[k * LINE + at] * known;
-            if (at == k) y1[s] = known;
+            int index = lane + 32 * s;
+            if (index < k) y1[s] -= memory.system[k * STRIDE + index] * solved;
+            if (index == k) y1[s] = solved;
         }
     }
 #pragma unroll
@@ -297,11 +340,12 @@ __device__ __forceinline__ void solve(Sums& sums, Memory& memory, long long row,
     __syncwarp();
 }
 
-// A piece a warp: its sums, and the row's solution where the piece is all of the row.
+// One warp adds up one piece, and solves for its row if the row has no other piece.
 __global__ void __launch_bounds__(32 * N_WARPS)
-solve_pieces(const long long* piece_row, const long long* piece_first, const long long* piece_end, const long long* piece_slot,
-             const int* partner, const float* root_weight, const float* rating, const float* factors, const float* offset,
-             int constant_bits, float* long_sums, float* out, float* out_offset, float* minima, int ridge_bits,
+solve_pieces(const long long* piece_row, const long long* piece_first, const long long* piece_end,
+             const long long* piece_slot, const int* opposite, const float* root_weight,
+             const float* rating, const float* factors, const float* offset, int constant_bits,
+             float* long_sums, float* out, float* out_offset, float* minima, int ridge_bits,
              int ridge_offset_bits, int n_pieces) {
     __shared__ __align__(16) Memory memory[N_WARPS];
     long long piece = (long long)blockIdx.x * N_WARPS + threadIdx.x / 32;
@@ -311,24 +355,27 @@ solve_pieces(const long long* piece_row, const long long* piece_first, const lon
     Sums sums;
     clear(sums);
     if (first < end) {
-        Cell now = read_cell(first, end, partner, root_weight, rating);
-        Cell next = read_cell(first + 32, end, partner, root_weight, rating);
-        float known = constant + (HAS_OFFSET ? __ldg(offset + now.partner) : 0.0f), x[2][T];
-        read_lines(now.partner, 0, factors, x);
+        Cell now = read_cell(first, end, opposite, root_weight, rating);
+        Cell next = read_cell(first + 32, end, opposite, root_weight, rating);
+        float cell_constant = constant + (HAS_OFFSET ? __ldg(offset + now.opposite) : 0.0f);
+        float x[2][T];
+        read_rows(now.opposite, 0, factors, x);
 #pragma unroll 1
         for (long long start = first; start < end; start += 32) {
-            float known_next = constant + (HAS_OFFSET ? __ldg(offset + next.partner) : 0.0f);
-            Cell after = read_cell(start + 64, end, partner, root_weight, rating);
+            float next_constant = constant + (HAS_OFFSET ? __ldg(offset + next.opposite) : 0.0f);
+            Cell after = read_cell(start + 64, end, opposite, root_weight, rating);
 #pragma unroll
             for (int eighth = 0; eighth < 32; eighth += 8) {
                 if (start + eighth >= end) break;
                 float ahead[2][T];
-                read_lines(eighth < 24 ? now.partner : next.partner, (eighth + 8) % 32, factors, ahead);
-                add_cells(sums, now.weight, now.rating - known, eighth, x);
+                int from = eighth < 24 ? now.opposite : next.opposite;
+                read_rows(from, (eighth + 8) % 32, factors, ahead);
+                add_cells(sums, now.weight, now.rating - cell_constant, eighth, x);
 #pragma unroll
-                for (int tile = 0; tile < T; ++tile) x[0][tile] = ahead[0][tile], x[1][tile] = ahead[1][tile];
+                for (int tile = 0; tile < T; ++tile)
+                    x[0][tile] = ahead[0][tile], x[1][tile] = ahead[1][tile];
             }
-            now = next, next = after, known = known_next;
+            now = next, next = after, cell_constant = next_constant;
         }
     }
     if (slot < 0)
@@ -338,17 +385,19 @@ solve_pieces(const long long* piece_row, const long long* piece_first, const lon
         write_sums(sums, long_sums + slot * SUMS);
 }
 
-// The sums of a long row's pieces, added in their order, and its solution.
+// One warp adds the sums of the pieces of a long row, in order, and solves for the row.
 __global__ void __launch_bounds__(32 * N_WARPS)
-solve_long_rows(const long long* long_row, const long long* long_start, const float* long_sums, float* out, float* out_offset,
-                float* minima, int ridge_bits, int ridge_offset_bits, int n_rows) {
+solve_long_rows(const long long* long_row, const long long* long_start, const float* long_sums,
+                float* out, float* out_offset, float* minima, int ridge_bits,
+                int ridge_offset_bits, int n_rows) {
     __shared__ __align__(16) Memory memory[N_WARPS];
-    long long at = (long long)blockIdx.x * N_WARPS + threadIdx.x / 32;
-    if (at >= n_rows) return;
+    long long index = (long long)blockIdx.x * N_WARPS + threadIdx.x / 32;
+    if (index >= n_rows) return;
     Sums sums;
     clear(sums);
-    for (long long slot = long_start[at]; slot < long_start[at + 1]; ++slot) add_sums(sums, long_sums + slot * SUMS);
-    solve(sums, memory[threadIdx.x / 32], long_row[at], out, out_offset, minima,
+    for (long long slot = long_start[index]; slot < long_start[index + 1]; ++slot)
+        add_sums(sums, long_sums + slot * SUMS);
+    solve(sums, memory[threadIdx.x / 32], long_row[index], out, out_offset, minima,
           __int_as_float(ridge_bits), __int_as_float(ridge_offset_bits));
 }
 

@@ -1,1 +1,1 @@
-"""The reduced objective on Spark."""
+"""Fits and cross-validation of logs that stay on a Spark cluster."""

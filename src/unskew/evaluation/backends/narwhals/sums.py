@@ -81,7 +81,7 @@ class TotalsReader:
 
     @property
     def weight(self) -> str:
-        """The column of h."""
+        """The column of the weight h: 1 for used rows if the spec has no weights."""
         return WEIGHT if self.spec.is_weighted else KEPT
 
     @property

@@ -113,6 +113,7 @@ class FrameTable:
                 "pyarrow cannot rank rows within users.",
                 remedy="Pass columns of positions, or another frame, such as "
                 "polars.from_arrow(table).",
+                shell_remedy="Use `reader='memory'`.",
             )
         order = nw.col(score).rank("ordinal", descending=True).over(within)
         return self._store_unnamed(FrameColumn(order.cast(nw.Float64)))
@@ -233,10 +234,10 @@ def translated_errors(frame: LazyFrame) -> Iterator[None]:
     except UnskewError:
         raise
     except Exception as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        reason = lines[0] if lines else type(error).__name__
+        texts = [text.strip() for text in str(error).splitlines() if text.strip()]
+        reason = texts[0] if texts else type(error).__name__
         if reason.endswith(":"):
-            reason = f"{reason} {lines[-1]}"
+            reason = f"{reason} {texts[-1]}"
         raise DataError(
             f"{frame.implementation.value} could not evaluate this frame: {reason}",
             remedy="Check that its columns have the right types.",

@@ -1,0 +1,29 @@
+"""The public names of ``unskew``, each with the module that defines it."""
+
+from unskew import data as data
+from unskew import datasets as datasets
+from unskew import diagnostics as diagnostics
+from unskew import engines as engines
+from unskew import errors as errors
+from unskew import estimators as estimators
+from unskew import evaluation as evaluation
+from unskew import metrics as metrics
+from unskew import model_selection as model_selection
+from unskew import models as models
+from unskew import propensity as propensity
+from unskew import simulation as simulation
+from unskew import theory as theory
+from unskew._version import __version__ as __version__
+from unskew.data.propensities import Propensities as Propensities
+from unskew.data.ratings import Ratings as Ratings
+from unskew.diagnostics.diagnose import diagnose as diagnose
+from unskew.evaluation.evaluate import evaluate as evaluate
+from unskew.evaluation.frame import evaluate_frame as evaluate_frame
+from unskew.evaluation.sensitivity import sensitivity as sensitivity
+from unskew.loading import load as load
+from unskew.model_selection.comparison import compare_learners as compare_learners
+from unskew.model_selection.search import cross_validate as cross_validate
+from unskew.models.matrix_factorization import MatrixFactorization as MatrixFactorization
+from unskew.propensity.logistic import LogisticPropensity as LogisticPropensity
+from unskew.propensity.naive_bayes import NaiveBayesPropensity as NaiveBayesPropensity
+from unskew.simulation.simulator import simulate as simulate

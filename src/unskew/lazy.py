@@ -1,0 +1,39 @@
+"""Public names of a package that are imported when they are first used.
+
+The names are listed once, in the ``__init__.pyi`` beside the package's ``__init__.py``: type
+checkers read the list, and the package itself loads from it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+
+def lazy_names(
+    package: str, file: str
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """``__getattr__``, ``__dir__`` and ``__all__`` of a package, from its list of names.
+
+    ``package`` is its ``__name__`` and ``file`` its ``__file__``.
+    """
+    listing = ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8"))
+    origins = {
+        alias.name: statement.module or ""
+        for statement in listing.body
+        if isinstance(statement, ast.ImportFrom)
+        for alias in statement.names
+    }
+    names = sorted(origins)
+
+    def get_attribute(name: str) -> Any:
+        if name not in origins:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if origins[name] == package:
+            return import_module(f"{package}.{name}")
+        return getattr(import_module(origins[name]), name)
+
+    return get_attribute, lambda: names, names

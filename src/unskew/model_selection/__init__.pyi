@@ -1,0 +1,5 @@
+"""Choosing settings and comparing learners."""
+
+from unskew.model_selection.comparison import Learner as Learner
+from unskew.model_selection.comparison import LearnerComparison as LearnerComparison
+from unskew.model_selection.search import CrossValidation as CrossValidation
