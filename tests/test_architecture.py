@@ -30,7 +30,7 @@ FENCES = {
     "triton": ("engines/gpu/fused_rows.py",),
     "matplotlib": ("report/",),
     "jinja2": ("report/",),
-    "sklearn": ("propensity/", "diagnostics/fit.py"),
+    "sklearn": ("propensity/", "diagnostics/fit.py", "settings.py"),
     "click": ("cli/",),
     "rich": ("cli/", "progress.py"),
     "numba": ("kernels/",),

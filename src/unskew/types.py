@@ -13,6 +13,8 @@ Floats: TypeAlias = npt.NDArray[np.floating]
 """Numbers of float32 or float64."""
 IntVector: TypeAlias = npt.NDArray[np.int32]
 BoolVector: TypeAlias = npt.NDArray[np.bool_]
+RandomState: TypeAlias = int | np.random.Generator | None
+"""A seed, a generator, or None for a seed that differs each time."""
 Scores: TypeAlias = npt.NDArray[np.floating]
 """A block of scores: one row for each user, one column for each item; float32 or float64."""
 RowStarts: TypeAlias = npt.NDArray[np.int64]

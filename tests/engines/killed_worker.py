@@ -1,4 +1,7 @@
-"""Fits twice on a cluster of two worker processes, the second time with one of them killed half-way; prints what came of it."""
+"""Fit twice on a cluster of two worker processes; during the second fit one of them is killed.
+
+Prints as JSON whether both fits are the same.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,14 @@ from pyspark.sql import SparkSession
 
 import unskew
 from unskew.engines import SparkEngine
-from unskew.engines.spark.fitting import SparkReduced
+from unskew.engines.spark.fitting import SparkReducedObjective
 
 KILL_AT = 6
 
 
 def executors(application: str) -> list[int]:
     """Process ids of the workers of an application."""
-    found = []
+    ids = []
     for folder in Path("/proc").iterdir():
         try:
             words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
@@ -31,8 +34,8 @@ def executors(application: str) -> list[int]:
         if application in words and any(
             word.endswith("CoarseGrainedExecutorBackend") for word in words
         ):
-            found.append(int(folder.name))
-    return sorted(found)
+            ids.append(int(folder.name))
+    return sorted(ids)
 
 
 def main() -> None:
@@ -54,9 +57,9 @@ def main() -> None:
         frame, "propensity", engine=SparkEngine(n_blocks=4)
     )
 
-    advance, killed, steps = SparkReduced.advance, [], []
+    advance, killed, steps = SparkReducedObjective.advance, [], []
 
-    def advance_and_kill(solver: SparkReduced, state: Any) -> Any:
+    def advance_and_kill(solver: SparkReducedObjective, state: Any) -> Any:
         steps.append(state)
         if len(steps) == KILL_AT:
             victim = executors(session.sparkContext.applicationId)[0]
@@ -64,13 +67,13 @@ def main() -> None:
             killed.append(victim)
         return advance(solver, state)
 
-    SparkReduced.advance = advance_and_kill  # type: ignore[method-assign]
+    SparkReducedObjective.advance = advance_and_kill  # type: ignore[method-assign]
     again = unskew.MatrixFactorization(3, 2.0, max_iter=12, tol=0.0).fit(
         frame, "propensity", engine=SparkEngine(n_blocks=4)
     )
     alive = executors(session.sparkContext.applicationId)
     one, other = whole.factors_, again.factors_
-    told = {
+    summary = {
         "n_killed": len(killed),
         "is_gone": not set(killed) & set(alive),
         "n_steps": again.n_iter_,
@@ -79,7 +82,7 @@ def main() -> None:
         "same_items": bool((one.item_factors == other.item_factors).all()),
         "n_rows": again.user_factors_frame.count(),
     }
-    print(json.dumps(told))
+    print(json.dumps(summary))
     session.stop()
 
 

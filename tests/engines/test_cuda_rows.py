@@ -1,4 +1,4 @@
-"""The kernels that only a GPU can run, against torch's own operations in float64."""
+"""The kernels that only a GPU can run, compared with torch's operations in float64."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 if not torch.cuda.is_available():
     pytest.skip("no CUDA device: the fused kernels run on one only", allow_module_level=True)
 
-from unskew.engines.gpu import cuda_rows, fused_rows, sides, torch_rows  # noqa: E402
-from unskew.engines.gpu.torch_rows import Penalty, Rows  # noqa: E402
+from unskew.engines.gpu import cells, cuda_rows, fused_rows, torch_rows  # noqa: E402
+from unskew.engines.gpu.torch_rows import DeviceRows, Penalty  # noqa: E402
 
 N_USERS, N_ITEMS, N = 305, 200, 20_000
-"""Some users have thousands of cells, which are several pieces, and five have none."""
+"""Some users have thousands of cells, in several pieces, and five users have none."""
 
 
 @pytest.mark.parametrize("offset", [None, 0.0, 3.0])
@@ -27,19 +27,19 @@ def test_rows_are_solved_to_the_precision_of_float32(n_factors: int, offset: flo
         return torch.tensor(values, dtype=dtype, device="cuda")
 
     row = on_device((N_USERS - 5) * rng.random(N) ** 3, torch.int32)
-    cells = (
+    columns = (
         on_device(rng.integers(0, N_ITEMS, N), torch.int32),
         *(
             on_device(values, torch.float32)
             for values in (rng.normal(3, 1, N), rng.uniform(0.05, 1, N))
         ),
     )
-    block = next(iter(sides.DeviceSide.sorted_on_device(row, *cells, N_USERS).blocks()))
-    opposite_rows = Rows(
+    block = next(cells.DeviceCells.sort_on_device(row, *columns, N_USERS).blocks())
+    opposite = DeviceRows(
         on_device(rng.normal(0, 0.5, (N_ITEMS, n_factors)), torch.float32),
         on_device(rng.normal(0, 0.5, N_ITEMS) * (offset is not None), torch.float32),
     )
-    exact = sides.Block(
+    exact = cells.DeviceBlock(
         block.starts, block.opposite, block.rating.double(), block.root_weight.double()
     )
     expected, minima = torch_rows.solve_block(
@@ -50,9 +50,9 @@ def test_rows_are_solved_to_the_precision_of_float32(n_factors: int, offset: flo
     )
 
     for kernel in (
-        (cuda_rows, fused_rows) if 0 < n_factors <= cuda_rows.MOST_FACTORS else (fused_rows,)
+        (cuda_rows, fused_rows) if 0 < n_factors <= cuda_rows.MAX_FACTORS else (fused_rows,)
     ):
-        found, own = kernel.solve_block(block, opposite_rows, 2.5, Penalty(7.0, offset))
-        torch.testing.assert_close(found.factors.double(), expected.factors, rtol=0, atol=2e-5)
-        torch.testing.assert_close(found.offset.double(), expected.offset, rtol=0, atol=2e-5)
-        torch.testing.assert_close(own, minima, rtol=0, atol=1e-5 * float(minima.max()))
+        solved, row_minima = kernel.solve_block(block, opposite, 2.5, Penalty(7.0, offset))
+        torch.testing.assert_close(solved.factors.double(), expected.factors, rtol=0, atol=2e-5)
+        torch.testing.assert_close(solved.offset.double(), expected.offset, rtol=0, atol=2e-5)
+        torch.testing.assert_close(row_minima, minima, rtol=0, atol=1e-5 * float(minima.max()))

@@ -38,7 +38,7 @@ def fit(request: pytest.FixtureRequest) -> Fitted:
         return here
     if request.param == "gpu":
         pytest.importorskip("torch", reason="torch is not installed: pip install 'unskew[gpu]'")
-        from unskew.engines.gpu.engine import GpuEngine
+        from unskew.engines import GpuEngine
 
         return lambda model, begin: model.fit(
             LOG, P, initial_factors=begin, engine=GpuEngine("cpu")

@@ -1,8 +1,7 @@
-"""The engine on torch, by the same code that runs on a GPU: here on the processors, and on CUDA where there is a device."""
+"""Fits by torch: the code of the GPU engine on the processors, and on CUDA if there is a device."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +9,14 @@ import numpy as np
 import pytest
 
 import unskew
-from unskew import plugins as engines
 from unskew.data.ratings import Ratings
 from unskew.errors import MissingExtraError, UnknownNameError, UsageError
 from unskew.models.matrix_factorization import MatrixFactorization
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'unskew[gpu]'")
 
-from unskew.engines.gpu import sides, torch_rows  # noqa: E402
-from unskew.engines.gpu.engine import GpuEngine  # noqa: E402
+from unskew.engines.gpu import cells, fitting, torch_rows  # noqa: E402
+from unskew.engines import GpuEngine  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.ConvergenceWarning")
 
@@ -29,12 +27,12 @@ each_offsets = pytest.mark.parametrize("offsets", ["none", "free", "regularized"
 
 
 def matrix_of(model: MatrixFactorization) -> np.ndarray:
-    found = model.factors_
+    factors = model.factors_
     return (
-        found.user_factors @ found.item_factors.T
-        + found.user_offset[:, None]
-        + found.item_offset
-        + found.global_offset
+        factors.user_factors @ factors.item_factors.T
+        + factors.user_offset[:, None]
+        + factors.item_offset
+        + factors.global_offset
     )
 
 
@@ -44,7 +42,7 @@ def matrix_of(model: MatrixFactorization) -> np.ndarray:
 def test_every_engine_reaches_the_same_optimum_from_the_same_start(
     device: str, offsets: Any, memory: int | None
 ) -> None:
-    """20,000 bytes hold a part of the log only, so that it is copied in blocks."""
+    """20,000 bytes hold only a part of the log, so it is copied in blocks."""
     here = MatrixFactorization(4, 1.0, offsets=offsets, tol=1e-10, max_iter=3000).fit(
         WORLD.log, WORLD.propensities
     )
@@ -81,8 +79,8 @@ def test_long_rows_are_added_up_in_pieces(
     whole = MatrixFactorization(3, 1.0, offsets=offsets).fit(
         WORLD.log, WORLD.propensities, engine=GpuEngine(device)
     )
-    monkeypatch.setattr(sides, "PIECE", 4)
-    monkeypatch.setattr(torch_rows, "PIECE", 4)
+    monkeypatch.setattr(cells, "CELLS_PER_PIECE", 4)
+    monkeypatch.setattr(torch_rows, "CELLS_PER_PIECE", 4)
     pieces = MatrixFactorization(3, 1.0, offsets=offsets).fit(
         WORLD.log, WORLD.propensities, engine=GpuEngine(device)
     )
@@ -91,8 +89,10 @@ def test_long_rows_are_added_up_in_pieces(
 
 
 def test_pieces_cover_every_cell_once() -> None:
-    starts = torch.tensor([0, 0, 3, 3 + 2 * sides.PIECE + 5, 4 + 2 * sides.PIECE + 5])
-    pieces = sides.Pieces.of(starts)
+    starts = torch.tensor(
+        [0, 0, 3, 3 + 2 * cells.CELLS_PER_PIECE + 5, 4 + 2 * cells.CELLS_PER_PIECE + 5]
+    )
+    pieces = cells.RowPieces.of(starts)
     covered = sorted(
         cell
         for first, end in zip(pieces.first, pieces.end, strict=True)
@@ -139,16 +139,15 @@ def test_no_device_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(
         UsageError,
-        match=r"engine='gpu' finds no CUDA device\. Leave engine=\.\.\. out to work on the processors",
+        match=r"engine='gpu' found no CUDA device\. Drop engine, or pass engine=GpuEngine",
     ):
         MatrixFactorization(2).fit(WORLD.log, engine="gpu")
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    home = replace(engines.ENGINES["gpu"], package="no_such_package")
-    monkeypatch.setattr(engines, "ENGINES", {"gpu": home})
+    monkeypatch.setattr("unskew.plugins.find_spec", lambda name: None)
     with pytest.raises(
-        MissingExtraError, match=r"engine='gpu' needs no_such_package.*pip install 'unskew\[gpu\]'"
+        MissingExtraError, match=r"engine='gpu' needs torch, .*pip install 'unskew\[gpu\]'"
     ):
         MatrixFactorization(2).fit(WORLD.log, engine="gpu")
 
@@ -157,7 +156,7 @@ def test_too_little_memory_is_said_in_numbers(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("unskew.engines.gpu.fitting.HOST_MEMORY", 1000)
     with pytest.raises(
         UsageError,
-        match=r"the factors need 0\.0 GB on cpu, which has 0\.0 GB free. Take fewer factors",
+        match=r"the factors need 0\.0 GB on cpu, which has 0\.0 GB free\. Use fewer factors",
     ):
         MatrixFactorization(2).fit(WORLD.log, engine=GpuEngine("cpu"))
 
@@ -166,12 +165,34 @@ def test_absolute_loss_and_unknown_engines_are_refused() -> None:
     with pytest.raises(UsageError, match="fits squared loss"):
         MatrixFactorization(2, loss="absolute").fit(WORLD.log, engine=GpuEngine("cpu"))
     with pytest.raises(
-        UnknownNameError, match="unknown engine 'tpu'; valid ones are: auto, local, gpu"
+        UnknownNameError, match="unknown engine 'tpu'; valid names are: auto, local, gpu"
     ):
         MatrixFactorization(2).fit(WORLD.log, engine="tpu")
 
 
 def test_a_row_without_a_solution_is_refused() -> None:
     log = Ratings.from_codes([0, 0], [0, 1], [5.0, 3.0], shape=(1, 2))
-    with pytest.raises(UsageError, match=r"no unique solution at l2 = 0\. Raise l2"):
+    with pytest.raises(
+        UsageError,
+        match=r"user 0 \(2 ratings, 2 factors\) has no unique solution with l2=0\. Use l2 > 0",
+    ):
         MatrixFactorization(2, 0.0, offsets="none").fit(log, engine=GpuEngine("cpu"))
+
+
+def test_an_item_without_a_solution_is_named() -> None:
+    log = Ratings.from_codes([0, 0, 0], [0, 1, 2], [1.0, 3.0, 2.0], shape=(2, 3))
+    by_user, by_item = cells.sort_both_ways(
+        log, np.ones(3), like=torch.empty(0, dtype=torch.float64), memory=1 << 30
+    )
+    solver = fitting.DeviceSweeps(
+        by_user,
+        by_item,
+        torch_rows.Penalty(1.0, None),
+        False,
+        torch_rows.solve_block,
+        by_user.rating,
+    )
+    minima = torch.zeros(2), torch.tensor([0.0, torch.nan, torch.inf])
+    error = solver._no_solution_error(4, *minima)
+
+    assert (error.side, error.row, error.n_cells, error.n_factors) == ("item", 1, 1, 4)

@@ -1,4 +1,4 @@
-"""Ranking by the GPU engine's code, on the processors: the same places and the same best items as without it."""
+"""Rankings by the code of the GPU engine, on the processors: the same as those of the local engine."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from unskew.errors import BadPredictionError, UsageError
 from unskew.ranking.positions import compute_positions
 
 pytest.importorskip("torch", reason="ranking by torch needs the extra 'gpu'")
+from unskew.engines import GpuEngine
 from unskew.engines.gpu.ranking import _best_columns as best_columns
 
 ENGINE = unskew.engines.GpuEngine(device="cpu")
 
 
 class Counting(unskew.engines.GpuEngine):
-    """An engine that counts what it is asked for."""
+    """An engine that counts its calls."""
 
     n_calls = 0
 
@@ -33,7 +34,7 @@ class Counting(unskew.engines.GpuEngine):
 def factors_of(
     rng: np.random.Generator, n_users: int, n_items: int, dtype: str = "float64"
 ) -> Factors:
-    """Of few distinct scores, so that there are ties."""
+    """Factors with few distinct scores, so that there are ties."""
     users, items = (rng.integers(-2, 3, (n, 2)).astype(dtype) for n in (n_users, n_items))
     return Factors(users, items, item_offset=rng.integers(0, 3, n_items).astype(dtype))
 
@@ -72,7 +73,7 @@ def test_blocks_are_not_seen_in_the_result(monkeypatch: pytest.MonkeyPatch) -> N
     assert np.array_equal(ENGINE.positions(scorer, *cells).above, whole.above)
 
 
-def test_a_score_that_is_no_number_is_refused() -> None:
+def test_a_nan_score_has_no_position() -> None:
     scorer = Factors(np.array([[1.0], [np.inf]]), np.array([[1.0], [0.0]]))
 
     with pytest.raises(BadPredictionError, match="user code 1 is NaN"):
@@ -87,20 +88,20 @@ def test_recommendations_are_those_of_the_processors(
     world = unskew.simulate(30, 8, density=0.3, alpha=0.9, random_state=0)
     log, propensities = world.log, world.propensities
     model = unskew.MatrixFactorization(2, 1.0).fit(log, propensities)
-    asked = [*log.users[:20], 10**6]
+    users = [*log.users[:20], 10**6]
     monkeypatch.setattr("unskew.engines.gpu.ranking.SCORES_ON_HOST", 30)
 
-    asked_for = []
+    calls = []
     monkeypatch.setattr(
         "unskew.engines.gpu.ranking._best_columns",
-        lambda *given: asked_for.append(1) or best_columns(*given),
+        lambda *arguments: calls.append(1) or best_columns(*arguments),
     )
     here, there = (
-        model.recommend(asked, k, exclude_seen=exclude_seen, engine=engine)
+        model.recommend(users, k, exclude_seen=exclude_seen, engine=engine)
         for engine in ("local", ENGINE)
     )
 
-    assert len(asked_for) == 7
+    assert len(calls) == 7
 
     assert np.array_equal(
         here.items[np.isfinite(here.scores)], there.items[np.isfinite(there.scores)]
@@ -121,7 +122,7 @@ def test_an_evaluation_ranks_where_it_is_told() -> None:
     world = unskew.simulate(60, 40, density=0.2, alpha=0.6, random_state=0)
     log, propensities = world.log, world.propensities
     model = unskew.MatrixFactorization(2, 1.0).fit(log, propensities)
-    asked: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "propensities": propensities,
         "metrics": ["dcg@5", "recall@5"],
         "relevance_threshold": 4,
@@ -129,7 +130,8 @@ def test_an_evaluation_ranks_where_it_is_told() -> None:
     }
 
     here, there = (
-        unskew.evaluate(log, model, engine=engine, **asked) for engine in ("local", Counting("cpu"))
+        unskew.evaluate(log, model, engine=engine, **arguments)
+        for engine in ("local", Counting("cpu"))
     )
 
     assert Counting.n_calls == 1
@@ -140,11 +142,11 @@ def test_an_engine_that_does_not_rank_says_so() -> None:
     log = unskew.Ratings.from_dense([[5, 1], [4, 0]])
     model = unskew.MatrixFactorization(1).fit(log)
 
-    with pytest.raises(UsageError, match="does not rank"):
+    with pytest.raises(UsageError, match="object cannot rank items"):
         model.recommend(log.users, engine=object())  # type: ignore[arg-type]
 
 
-def test_a_score_that_is_no_number_has_no_place() -> None:
+def test_a_nan_score_cannot_be_ranked() -> None:
     scorer = Factors(np.array([[np.nan], [1.0]]), np.array([[1.0], [2.0], [3.0]]))
 
     with pytest.raises(BadPredictionError, match="user code 0 is NaN"):
@@ -153,12 +155,14 @@ def test_a_score_that_is_no_number_has_no_place() -> None:
 
 @pytest.mark.parametrize(
     ("device", "match"),
-    [("cuda:99", "no CUDA device 'cuda:99'"), ("abacus", "knows no device 'abacus'")],
+    [("cuda:99", "no CUDA device 'cuda:99'"), ("abacus", "torch has no device 'abacus'")],
 )
 def test_a_device_that_is_not_there_is_named(device: str, match: str) -> None:
     log = unskew.Ratings.from_dense([[5, 1], [4, 0]])
 
     with pytest.raises(UsageError, match=match):
         unskew.MatrixFactorization(1).fit(log, engine=unskew.engines.GpuEngine(device))
-    with pytest.raises(UsageError, match="engine is 'auto'"):
+    with pytest.raises(
+        UsageError, match="engine must be 'auto', 'local', 'gpu', 'spark' or an engine"
+    ):
         unskew.MatrixFactorization(1).fit(log, engine=5)  # type: ignore[arg-type]

@@ -6,6 +6,8 @@ from itertools import product
 
 import numpy as np
 import pytest
+
+from unskew.kernels import ordinal as kernel
 from unskew.kernels.ordinal_rows import (
     ItemRows,
     LevelsByUser,
@@ -14,13 +16,11 @@ from unskew.kernels.ordinal_rows import (
     UserRows,
 )
 
-from unskew.kernels import ordinal as kernel
-
 N_USERS, N_ITEMS = 4, 5
 SIZES = list(product([1, 2, 3, 5], [0, 2], [0, 2]))
 """Levels, factors, exposure factors."""
 SEEN = ((0, 2, 4), (), (0, 1, 2, 3, 4), (3,))
-"""ItemRows of each user: some, none, all, one."""
+"""Observed items of each user: a few, none, all, one."""
 
 
 def make_rows(
@@ -125,7 +125,7 @@ def likelihood_by_cell(
 def test_the_likelihood_is_that_of_every_cell(
     n_levels: int, n_factors: int, n_exposure: int, has_selection: bool
 ) -> None:
-    users, items = rows_of_numbers(n_levels, n_factors, n_exposure)
+    users, items = make_rows(n_levels, n_factors, n_exposure)
     log = make_log(n_levels)
 
     value, _, _ = evaluate(users, items, log, all_unobserved(), has_selection=has_selection)
@@ -137,7 +137,7 @@ def test_the_likelihood_is_that_of_every_cell(
 
 def test_the_likelihood_is_the_sum_over_all_complete_matrices() -> None:
     """2 users x 2 items x 3 levels: 81 complete matrices; only those that match the log count."""
-    users, items = rows_of_numbers(3, 2, 1)
+    users, items = make_rows(3, 2, 1)
     log = LevelsByUser(
         np.array([0, 1, 1], np.int64), np.array([1], np.int32), np.array([2], np.int32)
     )
@@ -170,7 +170,7 @@ def test_the_likelihood_is_the_sum_over_all_complete_matrices() -> None:
 def test_gradients_are_those_of_finite_differences(
     n_levels: int, n_factors: int, n_exposure: int, has_selection: bool
 ) -> None:
-    sides = rows_of_numbers(n_levels, n_factors, n_exposure, seed=3)
+    sides = make_rows(n_levels, n_factors, n_exposure, seed=3)
     log, sample = make_log(n_levels), all_unobserved()
     _, *gradients = evaluate(*sides, log, sample, has_selection=has_selection)
 
@@ -186,8 +186,8 @@ def test_gradients_are_those_of_finite_differences(
 
 
 def test_a_sample_of_unobserved_cells_is_right_on_average() -> None:
-    """Every position where the comb may begin, in equal parts: the mean is the sum over all cells, for values and gradients."""
-    users, items = rows_of_numbers(3, 2, 1)
+    """The mean over all phases is the sum over all cells, for values and gradients."""
+    users, items = make_rows(3, 2, 1)
     log, exact = make_log(3), all_unobserved()
     size = np.minimum(exact.size, [1, 2, 0, 3])
     phases = [(k + 0.5) / 60 for k in range(60)]
@@ -208,7 +208,7 @@ def test_a_sample_of_unobserved_cells_is_right_on_average() -> None:
 
 
 def test_levels_that_are_far_off_have_finite_logarithms_and_gradients() -> None:
-    users, items = rows_of_numbers(3, 0, 0)
+    users, items = make_rows(3, 0, 0)
     users.noise[:], items.noise[:] = 0, 0
     log = make_log(3)._replace(level=np.ones(9, np.int32))
 
@@ -223,7 +223,7 @@ def test_levels_that_are_far_off_have_finite_logarithms_and_gradients() -> None:
 
 @pytest.mark.parametrize("n_levels", [1, 2, 5])
 def test_distributions_are_those_of_unobserved_cells(n_levels: int) -> None:
-    users, items = rows_of_numbers(n_levels, 2, 1)
+    users, items = make_rows(n_levels, 2, 1)
     pairs = [
         np.array(codes, np.int32)
         for codes in zip(*product(range(N_USERS), range(N_ITEMS)), strict=True)

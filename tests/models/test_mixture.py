@@ -14,7 +14,13 @@ import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment
 from sklearn.base import clone
-from unskew.latent.mechanisms import AtRandom, ByValue, ByValueAndItem, Effects, PseudoCells
+from unskew.latent.mechanisms import (
+    MissingAtRandom,
+    DependsOnRating,
+    DependsOnRatingAndItem,
+    SelectionEffects,
+    BetaPrior,
+)
 from unskew.latent.value_effects import log_odds
 
 import unskew
@@ -29,7 +35,7 @@ from unskew.errors import (
 )
 from unskew.factorization.solution import minimize
 from unskew.io.model_files import read_model
-from unskew.latent.mixture import Cells, Expectation
+from unskew.latent.mixture import CellsBySlot, EMSolver
 from unskew.latent.mixture import draw as draw_clusters
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.mixture import MultinomialMixture
@@ -49,7 +55,7 @@ SETTINGS = [
     ("logit-vd", "prior"),
     ("logit-vd", "free"),
 ]
-ignoring_freedom = pytest.mark.filterwarnings("ignore:value_effect='free'")
+ignoring_freedom = pytest.mark.filterwarnings("ignore:with `value_effect='free'`")
 
 
 @dataclass(frozen=True)
@@ -63,7 +69,7 @@ class World:
     """Clusters x items x levels."""
 
 
-def draw(
+def draw_world(
     n_users: int, n_items: int, n_clusters: int, seed: int = 0, mu: dict[int, float] = MU
 ) -> World:
     rng = np.random.default_rng(seed)
@@ -75,7 +81,7 @@ def draw(
     return World(truth, Ratings.from_dense(np.where(seen, truth, 0)), cluster, shares)
 
 
-WORLD = draw(80, 20, 3)
+WORLD = draw_world(80, 20, 3)
 LOG = WORLD.log
 
 
@@ -85,8 +91,10 @@ def fitted(
     defaults = {"n_clusters": 3, "n_restarts": 2, "max_iter": 60}
     model = MultinomialMixture(mechanism, value_effect=value_effect, **(defaults | settings))
     levels = np.unique(log.rating)
-    known = {level: MU[level] for level in levels if level in MU} if mechanism != "mar" else None
-    return model.fit(log, value_propensities=known)
+    p_observed = (
+        {level: MU[level] for level in levels if level in MU} if mechanism != "mar" else None
+    )
+    return model.fit(log, value_propensities=p_observed)
 
 
 def every_cell(model: Any, log: Ratings) -> Matrix:
@@ -95,7 +103,7 @@ def every_cell(model: Any, log: Ratings) -> Matrix:
 
 
 def level_matrix(log: Ratings) -> Any:
-    """The place of each cell's rating among the levels; -1 where there is none."""
+    """The index of each cell's rating among the levels; -1 for an unobserved cell."""
     levels = np.full((log.n_users, log.n_items), -1)
     levels[log.user, log.item] = np.searchsorted(np.unique(log.rating), log.rating)
     return levels
@@ -105,10 +113,10 @@ def log_likelihood(model: MultinomialMixture, log: Ratings) -> float:
     """Every cell of every user, in every cluster."""
     total = 0.0
     for cells in level_matrix(log):
-        likelihood = model.cluster_shares_.copy()
+        likelihood = model.cluster_weights_.copy()
         for k in range(likelihood.size):
             for i, r in enumerate(cells):
-                mu, b = model.value_propensities_[i], model.rating_shares_[k, i]
+                mu, b = model.value_propensities_[i], model.rating_probabilities_[k, i]
                 if model.mechanism == "mar":
                     likelihood[k] *= b[r] if r >= 0 else 1
                 else:
@@ -120,21 +128,21 @@ def log_likelihood(model: MultinomialMixture, log: Ratings) -> float:
 def log_prior(model: MultinomialMixture, log: Ratings) -> float:
     """Up to constants."""
     total = model.smoothing * float(
-        np.log(model.rating_shares_).sum() + np.log(model.cluster_shares_).sum()
+        np.log(model.rating_probabilities_).sum() + np.log(model.cluster_weights_).sum()
     )
     if model.mechanism == "mar":
         return total
     odds = np.log(model.value_propensities_ / (1 - model.value_propensities_))
-    known = np.array([MU[level] for level in model.levels_])
-    value = np.log(known / (1 - known))
+    p_observed = np.array([MU[level] for level in model.levels_])
+    value = np.log(p_observed / (1 - p_observed))
     if model.mechanism == "logit-vd":
         if model.value_effect != "fixed":
-            return np.nan  # s and t are not told apart by their sum
+            return np.nan  # s and t cannot be separated given their sum
         total -= float(((odds - value).mean(axis=1) ** 2).sum()) / 20
     strength = {"fixed": 0.0, "prior": model.prior_strength * log.n_cells, "free": 2.0}[
         model.value_effect
     ]
-    share = known if model.value_effect == "prior" else 0.5
+    share = p_observed if model.value_effect == "prior" else 0.5
     mu = model.value_propensities_[0]
     if model.mechanism == "cpt-v":
         total += strength * float((share * np.log(mu) + (1 - share) * np.log(1 - mu)).sum())
@@ -155,49 +163,53 @@ def test_the_objective_is_the_dense_posterior(mechanism: str, value_effect: str)
         )
 
 
-PRIOR = PseudoCells(np.arange(1.0, 6.0), np.full(5, 3.0))
+PRIOR = BetaPrior(np.arange(1.0, 6.0), np.full(5, 3.0))
 
 
 @pytest.mark.parametrize(
     ("name", "mechanism"),
     [
-        ("mar", AtRandom()),
-        ("cpt-v", ByValue(PRIOR)),
-        ("logit-vd", ByValueAndItem(None)),
-        ("logit-vd", ByValueAndItem(PRIOR)),
+        ("mar", MissingAtRandom()),
+        ("cpt-v", DependsOnRating(PRIOR)),
+        ("logit-vd", DependsOnRatingAndItem(None)),
+        ("logit-vd", DependsOnRatingAndItem(PRIOR)),
     ],
 )
 def test_the_sparse_likelihood_is_the_dense_one_at_any_parameters(
     name: Any, mechanism: Any
 ) -> None:
     rng = np.random.default_rng(0)
-    cells = Cells.of(LOG, np.searchsorted(list(MU), LOG.rating).astype(np.uint8), 5)
-    effects = Effects(rng.normal(size=5), rng.normal(size=LOG.n_items) * (name == "logit-vd"))
-    clusters = draw_clusters(cells, effects, n_clusters=3, smoothing=0.7, seeds=(1, 2))
+    cells = CellsBySlot.of(LOG, np.searchsorted(list(MU), LOG.rating).astype(np.uint8), 5)
+    effects = SelectionEffects(
+        rng.normal(size=5), rng.normal(size=LOG.n_items) * (name == "logit-vd")
+    )
+    mixture = draw_mixture(cells, effects, n_clusters=3, smoothing=0.7, seed=(1, 2))
     model = MultinomialMixture(name, smoothing=0.7)
-    model.cluster_shares_, model.value_propensities_ = clusters.sizes, effects.logged
-    model.rating_shares_ = clusters.levels.reshape(LOG.n_items, 5, 3).transpose(2, 0, 1)
+    model.cluster_weights_, model.value_propensities_ = mixture.cluster_weights, effects.p_observed
+    model.rating_probabilities_ = mixture.rating_probabilities.reshape(LOG.n_items, 5, 3).transpose(
+        2, 0, 1
+    )
 
     with Workers(1) as workers:
-        solver = Expectation(cells, mechanism, 0.7, 0.0, workers)
-        found = -solver.value(solver.start((clusters,)))
+        solver = EMSolver(cells, mechanism, 0.7, 0.0, workers)
+        found = -solver.value(solver.start((mixture,)))
 
     prior = 0.7 * float(
-        np.log(clusters.levels).sum() + np.log(clusters.sizes).sum()
+        np.log(mixture.rating_probabilities).sum() + np.log(mixture.cluster_weights).sum()
     ) + mechanism.log_prior(effects)
     assert found == pytest.approx(log_likelihood(model, LOG) + prior, rel=1e-12)
 
 
 @pytest.mark.parametrize("mechanism", ["cpt-v", "logit-vd"])
-def test_the_likelihood_is_the_sum_over_all_clusters_and_all_unlogged_ratings(
+def test_the_likelihood_is_the_sum_over_all_clusters_and_all_unobserved_ratings(
     mechanism: str,
 ) -> None:
-    """2^3 ways to put three users into two clusters, times every way to fill in the unlogged cells."""
+    """2^3 assignments of three users to two clusters, times all values of the unobserved cells."""
     log = Ratings.from_dense([[1, 2], [0, 2], [0, 0]])
     model = fitted(mechanism, log=log, n_clusters=2, max_iter=2)
     theta, b, mu, seen = (
-        model.cluster_shares_,
-        model.rating_shares_,
+        model.cluster_weights_,
+        model.rating_probabilities_,
         model.value_propensities_,
         level_matrix(log),
     )
@@ -207,12 +219,12 @@ def test_the_likelihood_is_the_sum_over_all_clusters_and_all_unlogged_ratings(
         for filled in product(range(2), repeat=6):
             y = np.array(filled).reshape(3, 2)
             if (y == seen)[seen >= 0].all():
-                chances = [
+                probabilities = [
                     b[z[u], i, y[u, i]]
                     * (mu[i, y[u, i]] if seen[u, i] >= 0 else 1 - mu[i, y[u, i]])
                     for u, i in np.ndindex(3, 2)
                 ]
-                total += float(np.prod(theta[list(z)]) * np.prod(chances))
+                total += float(np.prod(theta[list(z)]) * np.prod(probabilities))
 
     assert np.log(total) == pytest.approx(log_likelihood(model, log))
     assert model.objective_ == pytest.approx(-np.log(total) - log_prior(model, log))
@@ -230,41 +242,43 @@ def test_no_sweep_makes_the_posterior_worse(mechanism: str, value_effect: str) -
 
 
 def textbook_step(model: MultinomialMixture, log: Ratings) -> tuple[Vector, Matrix, Vector]:
-    """theta, B and mu after one sweep that imputes the ratings of unlogged cells, on dense arrays."""
+    """theta, B and mu after one sweep that imputes unobserved ratings, on dense arrays."""
     theta, b, mu, seen = (
-        model.cluster_shares_,
-        model.rating_shares_,
+        model.cluster_weights_,
+        model.rating_probabilities_,
         model.value_propensities_,
         level_matrix(log),
     )
-    left = (1 - mu) * b
-    m = left.sum(axis=2)
+    joint = (1 - mu) * b
+    m = joint.sum(axis=2)
     q = np.empty((log.n_users, theta.size))
     for u, cells in enumerate(seen):
-        logged = [mu[i, r] * b[:, i, r] if r >= 0 else m[:, i] for i, r in enumerate(cells)]
-        q[u] = theta * np.prod(logged, axis=0)
+        observed = [mu[i, r] * b[:, i, r] if r >= 0 else m[:, i] for i, r in enumerate(cells)]
+        q[u] = theta * np.prod(observed, axis=0)
         q[u] /= q[u].sum()
     counts = np.zeros_like(b)
     for u, i in np.argwhere(seen >= 0):
         counts[:, i, seen[u, i]] += q[u]
     missing = q.sum(axis=0)[:, None] - counts.sum(axis=2)
-    complete = counts + (missing / m)[:, :, None] * left
+    complete = counts + (missing / m)[:, :, None] * joint
     new_theta, new_b = q.sum(axis=0) + model.smoothing, complete + model.smoothing
     strength = model.prior_strength * log.n_cells
-    known = np.array([MU[level] for level in model.levels_])
-    new_mu = (strength * known + counts.sum(axis=(0, 1))) / (strength + complete.sum(axis=(0, 1)))
+    p_observed = np.array([MU[level] for level in model.levels_])
+    new_mu = (strength * p_observed + counts.sum(axis=(0, 1))) / (
+        strength + complete.sum(axis=(0, 1))
+    )
     return new_theta / new_theta.sum(), new_b / new_b.sum(axis=2, keepdims=True), new_mu
 
 
 @pytest.mark.parametrize("value_effect", ["fixed", "prior"])
-def test_the_textbooks_step_does_not_move_what_was_found(value_effect: str) -> None:
+def test_the_textbooks_step_does_not_move_the_solution(value_effect: str) -> None:
     model = fitted("cpt-v", value_effect, tol=1e-15, max_iter=5000)
 
     theta, b, mu = textbook_step(model, LOG)
 
     assert model.converged_
-    np.testing.assert_allclose(theta, model.cluster_shares_, atol=1e-5)
-    np.testing.assert_allclose(b, model.rating_shares_, atol=1e-5)
+    np.testing.assert_allclose(theta, model.cluster_weights_, atol=1e-5)
+    np.testing.assert_allclose(b, model.rating_probabilities_, atol=1e-5)
     np.testing.assert_allclose(
         mu if value_effect == "prior" else list(MU.values()),
         model.value_propensities_[0],
@@ -272,28 +286,30 @@ def test_the_textbooks_step_does_not_move_what_was_found(value_effect: str) -> N
     )
 
 
-def test_ratings_at_random_alone_are_counted_once_the_clusters_are_known() -> None:
-    """With one cluster the best shares are smoothed counts."""
+def test_with_one_cluster_and_random_selection_probabilities_are_smoothed_counts() -> None:
+    """One cluster leaves nothing to infer."""
     model = fitted("mar", n_clusters=1, smoothing=0.5)
 
     seen = level_matrix(LOG)
     counts = (
         np.array([[(seen[:, i] == r).sum() for r in range(5)] for i in range(LOG.n_items)]) + 0.5
     )
-    np.testing.assert_allclose(model.rating_shares_[0], counts / counts.sum(axis=1, keepdims=True))
+    np.testing.assert_allclose(
+        model.rating_probabilities_[0], counts / counts.sum(axis=1, keepdims=True)
+    )
     assert model.n_iter_ <= 5
 
 
 def test_the_best_start_is_kept() -> None:
-    """Each start alone ends elsewhere; together they end where the best of them does, and predict what it does."""
-    cells = Cells.of(LOG, np.searchsorted(list(MU), LOG.rating).astype(np.uint8), 5)
-    effects = Effects(log_odds(np.array(list(MU.values()))), np.zeros(LOG.n_items))
+    """Each start alone ends at another point; together they end at the best of these points."""
+    cells = CellsBySlot.of(LOG, np.searchsorted(list(MU), LOG.rating).astype(np.uint8), 5)
+    p_observed = np.array(list(MU.values()))
     model = fitted("cpt-v", n_restarts=4, max_iter=8, tol=0.0, random_state=1)
     with Workers(1) as workers:
-        solver = Expectation(cells, ByValue(None), model.smoothing, 0.0, workers)
+        solver = EMSolver(cells, DependsOnRating(None), model.smoothing, 0.0, workers)
         alone = [
             minimize(solver, (start,), max_iter=8, tol=None)
-            for start in model._starts(cells, effects)
+            for start in model._draw_starts(cells, p_observed)
         ]
 
     ends = [each.history[-1] for each in alone]
@@ -301,7 +317,7 @@ def test_the_best_start_is_kept() -> None:
     assert len(set(ends)) == 4
     assert best != 0
     assert model.objective_ == ends[best]
-    assert np.array_equal(model.cluster_shares_, alone[best].parameters[0].sizes)
+    assert np.array_equal(model.cluster_weights_, alone[best].parameters[0].cluster_weights)
 
 
 def test_the_seed_decides_the_start() -> None:
@@ -310,15 +326,21 @@ def test_the_seed_decides_the_start() -> None:
     assert first.history_ == again.history_ != other.history_
 
 
-def test_predictions_are_of_unlogged_cells() -> None:
+def test_predictions_are_of_unobserved_cells() -> None:
     model = fitted("logit-vd")
 
     for u, i in ((0, 0), (7, 3)):
-        chance = (
-            model.user_shares_[u] @ model.rating_shares_[:, i] * (1 - model.value_propensities_[i])
+        probability = (
+            model.responsibilities_[u]
+            @ model.rating_probabilities_[:, i]
+            * (1 - model.value_propensities_[i])
         )
-        np.testing.assert_allclose(model.predict_distribution([u], [i])[0], chance / chance.sum())
-        assert model.predict([u], [i])[0] == pytest.approx(chance @ model.levels_ / chance.sum())
+        np.testing.assert_allclose(
+            model.predict_distribution([u], [i])[0], probability / probability.sum()
+        )
+        assert model.predict([u], [i])[0] == pytest.approx(
+            probability @ model.levels_ / probability.sum()
+        )
 
 
 def test_the_median_is_one_of_the_levels() -> None:
@@ -331,16 +353,16 @@ def test_the_median_is_one_of_the_levels() -> None:
 @pytest.mark.parametrize("mechanism", ["mar", "logit-vd"])
 def test_unknown_users_have_the_prior_and_unknown_items_the_mean_item(mechanism: str) -> None:
     model = fitted(mechanism)
-    left = model.rating_shares_ * (1 - model.value_propensities_)
+    joint = model.rating_probabilities_ * (1 - model.value_propensities_)
 
     new_user, new_item, both = model.predict_distribution([-7, 4, -7], [4, -7, -7])
 
-    for found, chance in (
-        (new_user, model.cluster_shares_ @ left[:, 4]),
-        (new_item, model.user_shares_[4] @ left.mean(axis=1)),
-        (both, model.cluster_shares_ @ left.mean(axis=1)),
+    for found, probability in (
+        (new_user, model.cluster_weights_ @ joint[:, 4]),
+        (new_item, model.responsibilities_[4] @ joint.mean(axis=1)),
+        (both, model.cluster_weights_ @ joint.mean(axis=1)),
     ):
-        np.testing.assert_allclose(found, chance / chance.sum())
+        np.testing.assert_allclose(found, probability / probability.sum())
     assert np.isnan(model.predict([-7, 4], [4, 4], on_unknown="nan")).tolist() == [True, False]
 
 
@@ -355,17 +377,17 @@ def test_scores_are_the_predicted_means_unknown_ids_included() -> None:
     assert np.isfinite(model.recommend([3, -7], k=4).scores).all()
 
 
-def test_a_silent_user_is_judged_by_silence() -> None:
-    """P(cluster | nothing logged) ~ theta_k prod_i m_ki."""
+def test_a_user_without_ratings_is_assigned_by_the_unobserved_cells() -> None:
+    """P(cluster | nothing observed) ~ theta_k prod_i m_ki, the product over items."""
     log = Ratings.from_dense(
         np.vstack([np.where(level_matrix(LOG) >= 0, WORLD.truth, 0), np.zeros((2, LOG.n_items))])
     )
     model = fitted("cpt-v", log=log)
 
-    silence = model.cluster_shares_ * (model.rating_shares_ * (1 - model.value_propensities_)).sum(
-        axis=2
-    ).prod(axis=1)
-    np.testing.assert_allclose(model.user_shares_[-1], silence / silence.sum())
+    posterior = model.cluster_weights_ * (
+        model.rating_probabilities_ * (1 - model.value_propensities_)
+    ).sum(axis=2).prod(axis=1)
+    np.testing.assert_allclose(model.responsibilities_[-1], posterior / posterior.sum())
     assert np.isfinite(model.predict([81], [0])).all()
 
 
@@ -402,28 +424,28 @@ def test_threads_are_not_seen_in_the_result(mechanism: str) -> None:
 
     for other in fits[1:]:
         assert other.history_ == fits[0].history_
-        assert np.array_equal(other.rating_shares_, fits[0].rating_shares_)
-        assert np.array_equal(other.user_shares_, fits[0].user_shares_)
+        assert np.array_equal(other.rating_probabilities_, fits[0].rating_probabilities_)
+        assert np.array_equal(other.responsibilities_, fits[0].responsibilities_)
 
 
 @pytest.mark.parametrize("mechanism", ["mar", "logit-vd"])
 def test_a_checkpoint_of_the_same_run_goes_on_to_the_same_bits(
     tmp_path: Path, mechanism: Any
 ) -> None:
-    known = None if mechanism == "mar" else MU
+    p_observed = None if mechanism == "mar" else MU
     settings: dict[str, Any] = {"n_clusters": 3, "n_restarts": 3, "tol": 0.0}
     first = MultinomialMixture(mechanism, **settings, max_iter=13)
-    first.fit(LOG, value_propensities=known, checkpoint=tmp_path / "run", checkpoint_every=5)
+    first.fit(LOG, value_propensities=p_observed, checkpoint=tmp_path / "run", checkpoint_every=5)
 
     whole = MultinomialMixture(mechanism, **settings, max_iter=30)
     resumed = clone(whole).fit(
-        LOG, value_propensities=known, checkpoint=tmp_path / "run", checkpoint_every=5
+        LOG, value_propensities=p_observed, checkpoint=tmp_path / "run", checkpoint_every=5
     )
-    straight = whole.fit(LOG, value_propensities=known)
+    straight = whole.fit(LOG, value_propensities=p_observed)
 
     assert resumed.history_ == straight.history_
-    assert np.array_equal(resumed.rating_shares_, straight.rating_shares_)
-    assert np.array_equal(resumed.user_shares_, straight.user_shares_)
+    assert np.array_equal(resumed.rating_probabilities_, straight.rating_probabilities_)
+    assert np.array_equal(resumed.responsibilities_, straight.responsibilities_)
     assert np.array_equal(resumed.value_propensities_, straight.value_propensities_)
 
 
@@ -431,7 +453,9 @@ SCRIPT = """
 import sys, unskew
 from unskew.models.mixture import MultinomialMixture
 log = unskew.simulate(n_users=120, n_items=90, density=0.15, alpha=0.5, random_state=5).log
-MultinomialMixture("mar", 4, tol=0.0, max_iter=100000).fit(log, checkpoint=sys.argv[1], checkpoint_every=3)
+MultinomialMixture("mar", 4, tol=0.0, max_iter=100000).fit(
+    log, checkpoint=sys.argv[1], checkpoint_every=3
+)
 """
 
 
@@ -452,7 +476,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     straight = model.fit(log)
 
     assert resumed.history_ == straight.history_
-    assert np.array_equal(resumed.rating_shares_, straight.rating_shares_)
+    assert np.array_equal(resumed.rating_probabilities_, straight.rating_probabilities_)
 
 
 def test_a_checkpoint_of_other_value_propensities_is_refused(tmp_path: Path) -> None:
@@ -474,10 +498,10 @@ def test_a_model_comes_back_from_its_file(tmp_path: Path, mechanism: str) -> Non
         again.predict([1, 2, -7], [3, -7, 4]), model.predict([1, 2, -7], [3, -7, 4])
     )
     assert (again.history_, again.get_params()) == (model.history_, model.get_params())
-    again.user_shares_ = again.user_shares_[:, 1:]
+    again.responsibilities_ = again.responsibilities_[:, 1:]
     assert (
         again._find_inconsistency()
-        == "user_shares has shape (80, 2) where the ids call for (80, 3)."
+        == "responsibilities has shape (80, 2), but the ids need (80, 3)."
     )
 
 
@@ -498,7 +522,9 @@ def test_propensities_of_cells_say_how_likely_each_rating_is() -> None:
     by_value = clone(model).fit(LOG, value_propensities=bayes)
 
     np.testing.assert_allclose(by_cell.value_propensities_[0], bayes.propensity_by_level_)
-    np.testing.assert_allclose(by_cell.rating_shares_, by_value.rating_shares_, rtol=1e-9)
+    np.testing.assert_allclose(
+        by_cell.rating_probabilities_, by_value.rating_probabilities_, rtol=1e-9
+    )
 
 
 def test_propensities_change_nothing_where_selection_is_taken_to_be_random() -> None:
@@ -506,7 +532,7 @@ def test_propensities_change_nothing_where_selection_is_taken_to_be_random() -> 
     model = MultinomialMixture("mar", 2, max_iter=5)
 
     assert clone(model).fit(LOG, p).history_ == clone(model).fit(LOG).history_
-    with pytest.raises(UsageError, match="mechanism='mar' has no use for value_propensities"):
+    with pytest.raises(UsageError, match="value_propensities are not used with mechanism='mar'"):
         model.fit(LOG, value_propensities=MU)
 
 
@@ -542,9 +568,9 @@ def test_a_prior_lies_between_fixed_and_free() -> None:
     assert 0.3 < fits[1.0][4] < fits[1e-12][4]
 
 
-def test_a_free_effect_is_warned_about() -> None:
+def test_a_free_effect_gives_a_warning() -> None:
     with pytest.warns(
-        PropensityWarning, match="value_effect='free' learns from the log alone .* not identified"
+        PropensityWarning, match="with value_effect='free' the log alone .* not identified"
     ):
         MultinomialMixture(value_effect="free", max_iter=2).fit(LOG)
 
@@ -559,12 +585,12 @@ def test_a_free_effect_is_warned_about() -> None:
         ({"n_restarts": 1.5}, "n_restarts must be a whole number"),
         ({"max_iter": 0}, "max_iter must be a whole number, at least 1"),
         ({"random_state": -1}, "random_state must be a whole number"),
-        ({"smoothing": 0}, "smoothing must be a finite number above 0; got 0"),
-        ({"prior_strength": np.inf}, "prior_strength must be a finite number above 0"),
+        ({"smoothing": 0}, "smoothing must be a finite number, above 0; got 0"),
+        ({"prior_strength": np.inf}, "prior_strength must be a finite number, above 0"),
         ({"tol": -1e-3}, "tol must be a finite number, at least 0"),
         (
             {},
-            "value_effect='fixed' needs to know how likely each rating is to be logged.*mechanism='mar'",
+            "value_effect='fixed' needs to know how likely each rating .*mechanism='mar'",
         ),
         ({"value_effect": "prior", "mechanism": "logit-vd"}, "value_effect='prior' needs to know"),
     ],
@@ -575,9 +601,9 @@ def test_settings_out_of_range_are_refused(settings: dict[str, Any], match: str)
 
 
 def test_value_propensities_and_the_log_are_checked() -> None:
-    with pytest.raises(BadPropensityError, match="lack rating 5, which the log has"):
+    with pytest.raises(BadPropensityError, match="has no entry for rating 5, which the log has"):
         MultinomialMixture().fit(LOG, value_propensities={1: 0.1, 2: 0.1, 3: 0.1, 4: 0.1})
-    with pytest.raises(UniverseError, match="looks at the unlogged cells of each"):
+    with pytest.raises(UniverseError, match="This model uses the unobserved cells of all of them"):
         MultinomialMixture().fit(
             Ratings.from_arrays([1, 2], [3, 4], [5, 5], universe=(10, 10)),
             value_propensities={5: 0.1},
@@ -594,24 +620,24 @@ def test_an_unfitted_model_says_so() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["cpt-v", "logit-vd"])
 def test_what_generated_the_log_is_recovered_up_to_the_names_of_clusters(mechanism: str) -> None:
-    world = draw(4000, 60, 3, seed=1)
+    world = draw_world(4000, 60, 3, seed=1)
 
     model = fitted(mechanism, log=world.log, n_restarts=5, max_iter=500, tol=1e-9)
 
-    distance = np.abs(model.rating_shares_[:, None] - world.shares[None]).mean(axis=(2, 3))
+    distance = np.abs(model.rating_probabilities_[:, None] - world.shares[None]).mean(axis=(2, 3))
     mine, theirs = linear_sum_assignment(distance)
     assert distance[mine, theirs].max() < 0.03
     named = np.empty(3, int)
     named[mine] = theirs
-    assert (named[model.user_shares_.argmax(axis=1)] == world.cluster).mean() > 0.95
+    assert (named[model.responsibilities_.argmax(axis=1)] == world.cluster).mean() > 0.95
     np.testing.assert_allclose(
-        model.cluster_shares_[mine], np.bincount(world.cluster)[theirs] / 4000, atol=0.03
+        model.cluster_weights_[mine], np.bincount(world.cluster)[theirs] / 4000, atol=0.03
     )
 
 
 @pytest.mark.slow
-def test_on_its_own_ground_it_beats_factorisations_naive_and_weighted() -> None:
-    world = draw(1500, 80, 3, seed=2)
+def test_on_data_from_the_model_it_beats_factorisations_naive_and_weighted() -> None:
+    world = draw_world(1500, 80, 3, seed=2)
     log, p = world.log, np.array([MU[rating] for rating in world.log.rating])
 
     def risk(model: Any) -> float:

@@ -23,11 +23,16 @@ from unskew.errors import (
     UsageError,
 )
 from unskew.io.model_files import read_model
-from unskew.latent.ordinal_likelihood import OrdinalLikelihood, draw_unlogged, even_ranges
-from unskew.latent.ordinal_parameters import OrdinalParameters, item_cuts
+from unskew.latent.ordinal import (
+    OrdinalLikelihood,
+    OrdinalParameters,
+    item_cuts,
+    sample_unobserved,
+    split_users,
+)
 from unskew.models import distribution, ordinal
 from unskew.models.matrix_factorization import MatrixFactorization
-from unskew.models.ordinal import EFFECTS, OrdinalFactorization
+from unskew.models.ordinal import OrdinalFactorization
 from unskew.threads import Workers
 
 pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.ConvergenceWarning")
@@ -44,22 +49,29 @@ class World:
     drawn: OrdinalParameters
     truth: np.ndarray
     """The rating of every cell, 1 to 5."""
-    chance: np.ndarray
+    propensity: np.ndarray
     """P(O = 1 | Y) of every cell."""
     log: Ratings
 
 
-def score_of(at: OrdinalParameters) -> np.ndarray:
-    return at.user_factors @ at.item_factors.T + at.user_offset[:, None] + at.item_offset
+def score_of(parameters: OrdinalParameters) -> np.ndarray:
+    return (
+        parameters.user_factors @ parameters.item_factors.T
+        + parameters.user_offset[:, None]
+        + parameters.item_offset
+    )
 
 
-def shares(at: OrdinalParameters) -> np.ndarray:
+def shares(parameters: OrdinalParameters) -> np.ndarray:
     """P_r of every cell, users x items x levels, by the definition."""
-    score = score_of(at)
-    scale = np.exp(at.user_noise[:, None] + at.item_noise)
+    score = score_of(parameters)
+    scale = np.exp(parameters.user_noise[:, None] + parameters.item_noise)
     cuts = np.cumsum(
         np.hstack(
-            [np.full((len(at.item_gaps), 1), at.cuts[0]), np.exp(at.cuts[1:] + at.item_gaps)]
+            [
+                np.full((len(parameters.item_gaps), 1), parameters.cuts[0]),
+                np.exp(parameters.cuts[1:] + parameters.item_gaps),
+            ]
         ),
         axis=1,
     )
@@ -67,18 +79,23 @@ def shares(at: OrdinalParameters) -> np.ndarray:
     return np.diff(up_to, axis=2, prepend=0.0, append=1.0)
 
 
-def logged(at: OrdinalParameters) -> np.ndarray:
+def p_observed(parameters: OrdinalParameters) -> np.ndarray:
     """P(O = 1 | r) of every cell, users x items x levels, by the definition."""
     shared = (
-        at.constant
-        + at.user_activity[:, None]
-        + at.item_popularity
-        + at.user_exposure @ at.item_exposure.T
+        parameters.constant
+        + parameters.user_activity[:, None]
+        + parameters.item_popularity
+        + parameters.user_exposure @ parameters.item_exposure.T
     )
-    return sigma(shared[:, :, None] + at.value_effect + at.user_effect[:, None] + at.item_effect)
+    return sigma(
+        shared[:, :, None]
+        + parameters.value_effect
+        + parameters.user_effect[:, None]
+        + parameters.item_effect
+    )
 
 
-def world(
+def draw_world(
     n_users: int,
     n_items: int,
     *,
@@ -89,7 +106,7 @@ def world(
 ) -> World:
     rng = np.random.default_rng(seed)
     zeros = OrdinalParameters.zeros(n_users, n_items, 5, n_factors=n_factors, n_exposure_factors=0)
-    at = replace(
+    parameters = replace(
         zeros,
         user_factors=rng.normal(0, 1.0, (n_users, n_factors)),
         item_factors=rng.normal(0, 1.0, (n_items, n_factors)),
@@ -101,19 +118,21 @@ def world(
         item_popularity=rng.normal(0, 0.5, n_items),
         value_effect=value * np.arange(-2.0, 3.0),
     )
-    level = (np.cumsum(shares(at), axis=2) < rng.random((n_users, n_items, 1))).sum(axis=2)
-    chance = np.take_along_axis(logged(at), level[:, :, None], axis=2)[:, :, 0]
-    seen = rng.random(level.shape) < chance
-    return World(at, level + 1.0, chance, Ratings.from_dense(np.where(seen, level + 1, 0)))
+    level = (np.cumsum(shares(parameters), axis=2) < rng.random((n_users, n_items, 1))).sum(axis=2)
+    propensity = np.take_along_axis(p_observed(parameters), level[:, :, None], axis=2)[:, :, 0]
+    seen = rng.random(level.shape) < propensity
+    return World(
+        parameters, level + 1.0, propensity, Ratings.from_dense(np.where(seen, level + 1, 0))
+    )
 
 
-SMALL = world(30, 25, seed=1)
+SMALL = draw_world(30, 25, seed=1)
 LOG = SMALL.log
 VALUES = np.array([0.03, 0.05, 0.1, 0.2, 0.35])
 QUICK: dict[str, Any] = {
     "n_factors": 2,
     "l2": 2.0,
-    "noise_l2": 10.0,
+    "noise_precision": 10.0,
     "n_exposure_factors": 2,
     "max_iter": 15,
     "n_threads": 1,
@@ -132,27 +151,33 @@ def fit(log: Ratings = LOG, **settings: Any) -> OrdinalFactorization:
 
 def objective(model: OrdinalFactorization, log: Ratings) -> float:
     """Minus the penalised log likelihood, cell by cell."""
-    at, chances = model.parameters_, shares(model.parameters_)
-    selects = model.mechanism == "mnar"
+    parameters, p_levels = model.parameters_, shares(model.parameters_)
+    has_selection = model.mechanism == "mnar"
     level = np.searchsorted(model.levels_, log.rating)
-    total = np.log(chances[log.user, log.item, level]).sum()
-    if selects:
-        chance = logged(at)
-        unlogged = np.ones(chances.shape[:2], bool)
-        unlogged[log.user, log.item] = False
-        total += np.log(chance[log.user, log.item, level]).sum()
-        total += np.log((chances * (1 - chance)).sum(axis=2)[unlogged]).sum()
-    penalty = model.l2 * (np.square(at.user_factors).sum() + np.square(at.item_factors).sum())
-    penalty += model.offset_l2 * (np.square(at.user_offset).sum() + np.square(at.item_offset).sum())
-    noise = np.concatenate([at.user_noise, at.item_noise])
-    penalty += model.noise_l2 * (2 * noise + np.exp(-2 * noise) - 1).sum() / 2
-    penalty += model.gap_l2 * np.square(at.item_gaps).sum()
+    total = np.log(p_levels[log.user, log.item, level]).sum()
+    if has_selection:
+        propensity = p_observed(parameters)
+        unobserved = np.ones(p_levels.shape[:2], bool)
+        unobserved[log.user, log.item] = False
+        total += np.log(propensity[log.user, log.item, level]).sum()
+        total += np.log((p_levels * (1 - propensity)).sum(axis=2)[unobserved]).sum()
+    penalty = model.prior_precision * (
+        np.square(parameters.user_factors).sum() + np.square(parameters.item_factors).sum()
+    )
+    penalty += model.offset_precision * (
+        np.square(parameters.user_offset).sum() + np.square(parameters.item_offset).sum()
+    )
+    noise = np.concatenate([parameters.user_noise, parameters.item_noise])
+    penalty += model.noise_precision * (2 * noise + np.exp(-2 * noise) - 1).sum() / 2
+    penalty += model.gap_precision * np.square(parameters.item_gaps).sum()
     for name in ("user_activity", "item_popularity", "user_exposure", "item_exposure"):
-        penalty += model.exposure_l2 * np.square(getattr(at, name)).sum()
-    away = at.value_effect - np.log(VALUES / (1 - VALUES)) if selects else np.zeros(1)
-    worth = model.value_l2 * len(log)
-    penalty += worth * (np.square(away).sum() + np.square(at.user_effect).sum() / log.n_users)
-    penalty += worth * np.square(at.item_effect).sum() / log.n_items
+        penalty += model.exposure_precision * np.square(getattr(parameters, name)).sum()
+    away = parameters.value_effect - np.log(VALUES / (1 - VALUES)) if has_selection else np.zeros(1)
+    worth = model.value_precision * len(log)
+    penalty += worth * (
+        np.square(away).sum() + np.square(parameters.user_effect).sum() / log.n_users
+    )
+    penalty += worth * np.square(parameters.item_effect).sum() / log.n_items
     return float(penalty / 2 - total)
 
 
@@ -161,9 +186,9 @@ def likelihood(model: OrdinalFactorization, log: Ratings, workers: Workers) -> O
     return OrdinalLikelihood.of(
         log,
         codes.astype(np.int32),
-        centre=model._centre(log, levels.size, VALUES),
-        precision=model._precision(log),
-        n_unlogged=model._most_unlogged(log),
+        center=model._prior_center(log, levels.size, VALUES),
+        precision=model._precisions(log),
+        n_unobserved=model._count_unobserved(log),
         random_state=0,
         workers=workers,
     )
@@ -177,22 +202,22 @@ def test_the_objective_is_what_it_says(kind: dict[str, Any]) -> None:
     assert len(model.history_) == model.n_iter_ + 1
 
 
-@pytest.mark.parametrize("effect", EFFECTS)
-def test_slopes_are_those_of_finite_differences(effect: Any) -> None:
+@pytest.mark.parametrize("effect", ["fixed", "prior", "free"])
+def test_gradients_are_those_of_finite_differences(effect: Any) -> None:
     model = OrdinalFactorization(2, mechanism="mnar", value_effect=effect, n_exposure_factors=1)
-    log = world(6, 5, constant=-0.5, seed=2).log
+    log = draw_world(6, 5, constant=-0.5, seed=2).log
     rng = np.random.default_rng(0)
     with Workers(1) as workers:
         solver = likelihood(model, log, workers)
-        point = solver.start(solver.centre).point + 0.3 * rng.normal(
-            size=solver.start(solver.centre).point.size
+        point = solver.start(solver.center).point + 0.3 * rng.normal(
+            size=solver.start(solver.center).point.size
         )
-        _, slope = solver.evaluate(point)
+        _, gradient = solver.evaluate(point)
 
-        for place in range(point.size):
-            step = 1e-6 * (np.arange(point.size) == place)
+        for index in range(point.size):
+            step = 1e-6 * (np.arange(point.size) == index)
             around = solver.evaluate(point + step)[0] - solver.evaluate(point - step)[0]
-            assert around / 2e-6 == pytest.approx(slope[place], rel=1e-5, abs=1e-5)
+            assert around / 2e-6 == pytest.approx(gradient[index], rel=1e-5, abs=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -204,8 +229,13 @@ def test_the_objective_never_rises(kind: dict[str, Any]) -> None:
 
 
 def test_without_factors_or_differences_the_cut_points_are_those_of_the_log() -> None:
-    """Strong priors leave the cut points alone, whose optimum is known: the log odds of the log's cumulative shares."""
-    strong = dict.fromkeys(("l2", "offset_l2", "gap_l2", "noise_l2"), 1e7)
+    """With strong priors only the cut points are free.
+
+    Their optimum is the log odds of the log's cumulative shares.
+    """
+    strong = dict.fromkeys(
+        ("prior_precision", "offset_precision", "gap_precision", "noise_precision"), 1e7
+    )
     model = OrdinalFactorization(0, **strong, tol=1e-14).fit(LOG)
 
     shares_of_log = np.bincount(np.searchsorted(model.levels_, LOG.rating)) / len(LOG)
@@ -214,9 +244,9 @@ def test_without_factors_or_differences_the_cut_points_are_those_of_the_log() ->
     )
 
 
-def test_an_equal_chance_for_every_rating_is_missing_at_random() -> None:
+def test_an_equal_propensity_for_every_rating_is_missing_at_random() -> None:
     """The two likelihoods then separate, whatever else the log odds are made of."""
-    tight: dict[str, Any] = {"n_factors": 2, "l2": 2.0, "tol": 1e-13, "max_iter": 2000}
+    tight: dict[str, Any] = {"n_factors": 2, "prior_precision": 2.0, "tol": 1e-13, "max_iter": 2000}
     at_random = OrdinalFactorization(**tight).fit(LOG)
     selected = OrdinalFactorization(**tight, mechanism="mnar").fit(
         LOG, value_propensities=np.full(5, 0.1)
@@ -226,21 +256,23 @@ def test_an_equal_chance_for_every_rating_is_missing_at_random() -> None:
     np.testing.assert_allclose(selected.predict(*pairs), at_random.predict(*pairs), atol=2e-3)
 
 
-def test_the_expected_number_of_logged_cells_is_that_of_the_log() -> None:
-    """The slope of the free constant: sum over cells of P(O = 1), unlogged ones by their posterior, is the number of ratings."""
+def test_the_expected_number_of_observed_cells_is_that_of_the_log() -> None:
+    """The gradient of the free constant: sum over cells of P(O = 1), unobserved ones by their posterior, is the number of ratings."""
     model = fit(mechanism="mnar", tol=1e-14, max_iter=2000)
-    chance, level = logged(model.parameters_), shares(model.parameters_)
-    posterior = level * (1 - chance)
+    propensity, level = p_observed(model.parameters_), shares(model.parameters_)
+    posterior = level * (1 - propensity)
     posterior /= posterior.sum(axis=2, keepdims=True)
     codes = np.searchsorted(model.levels_, LOG.rating)
     posterior[LOG.user, LOG.item] = np.eye(5)[codes]
 
-    assert (posterior * chance).sum() == pytest.approx(len(LOG), abs=0.1)
+    assert (posterior * propensity).sum() == pytest.approx(len(LOG), abs=0.1)
 
 
 def test_a_prior_that_is_strong_enough_is_a_fixed_value_effect() -> None:
     fixed = fit(mechanism="mnar", max_iter=300, tol=1e-12)
-    prior = fit(mechanism="mnar", max_iter=300, tol=1e-12, value_effect="prior", value_l2=1e5)
+    prior = fit(
+        mechanism="mnar", max_iter=300, tol=1e-12, value_effect="prior", value_precision=1e5
+    )
 
     np.testing.assert_allclose(
         prior.parameters_.value_effect, fixed.parameters_.value_effect, atol=1e-3
@@ -250,9 +282,11 @@ def test_a_prior_that_is_strong_enough_is_a_fixed_value_effect() -> None:
     )
 
 
-def test_a_weaker_prior_goes_further_from_what_was_given() -> None:
-    def moved(value_l2: float) -> float:
-        model = fit(mechanism="mnar", value_effect="prior", value_l2=value_l2, max_iter=100)
+def test_a_weaker_prior_allows_larger_deviations() -> None:
+    def moved(value_precision: float) -> float:
+        model = fit(
+            mechanism="mnar", value_effect="prior", value_precision=value_precision, max_iter=100
+        )
         return float(np.abs(model.parameters_.value_effect - np.log(VALUES / (1 - VALUES))).max())
 
     assert 0 < moved(10.0) < moved(0.1)
@@ -262,7 +296,8 @@ def test_a_free_value_effect_warns() -> None:
     model = OrdinalFactorization(**QUICK, mechanism="mnar", value_effect="free")
 
     with pytest.warns(
-        PropensityWarning, match="asks the log alone which ratings go unlogged, and it cannot tell"
+        PropensityWarning,
+        match="asks the log alone which ratings go unobserved, and it cannot tell",
     ):
         model.fit(LOG)
 
@@ -273,7 +308,7 @@ def test_a_free_value_effect_warns() -> None:
 def test_a_value_effect_that_is_not_free_has_to_be_told(effect: Any) -> None:
     with pytest.raises(
         UsageError,
-        match=f"value_effect='{effect}' needs to be told how likely each rating is to be logged",
+        match=f"value_effect='{effect}' needs to be told how likely each rating is to be observed",
     ):
         OrdinalFactorization(mechanism="mnar", value_effect=effect).fit(LOG)
 
@@ -300,42 +335,45 @@ def test_missing_at_random_has_no_use_for_propensities() -> None:
     model = OrdinalFactorization(**QUICK)
 
     assert clone(model).fit(LOG, np.full(len(LOG), 0.2)).history_ == clone(model).fit(LOG).history_
-    with pytest.raises(UsageError, match="mechanism='mar' does not model"):
+    with pytest.raises(UsageError, match="value_propensities are not used with mechanism='mar'"):
         model.fit(LOG, value_propensities=VALUES)
 
 
 def test_a_log_of_a_larger_universe_is_refused() -> None:
     log = Ratings.from_arrays([0, 1, 1], [0, 0, 1], [1, 2, 3], universe=(10, 10))
 
-    with pytest.raises(UniverseError, match="List them all"):
+    with pytest.raises(UniverseError, match="List all ids"):
         OrdinalFactorization(mechanism="mnar").fit(log, value_propensities=[0.1, 0.2, 0.3])
 
 
 def test_a_sample_that_is_no_smaller_changes_nothing() -> None:
-    n_unlogged = LOG.n_cells - len(LOG)
+    n_unobserved = LOG.n_cells - len(LOG)
 
-    assert fit(mechanism="mnar", n_unlogged=n_unlogged).history_ == fit(mechanism="mnar").history_
-
-
-def test_a_sample_of_unlogged_cells_comes_close() -> None:
-    """Ten a rating add a tenth to the variance of what the log itself says of the selection."""
-    given = world(150, 120, constant=-4.5, seed=4)
-    n_unlogged = 10 * len(given.log)
-    whole, part = (
-        fit(given.log, mechanism="mnar", max_iter=100, n_unlogged=n) for n in (None, n_unlogged)
+    assert (
+        fit(mechanism="mnar", n_unobserved=n_unobserved).history_ == fit(mechanism="mnar").history_
     )
 
-    users, items = (codes.ravel() for codes in np.indices(given.truth.shape))
-    assert len(given.log) + n_unlogged < given.log.n_cells / 2
+
+def test_a_sample_of_unobserved_cells_comes_close() -> None:
+    """Ten cells for each rating add a tenth to the variance of the estimated selection."""
+    drawn_world = draw_world(150, 120, constant=-4.5, seed=4)
+    n_unobserved = 10 * len(drawn_world.log)
+    whole, part = (
+        fit(drawn_world.log, mechanism="mnar", max_iter=100, n_unobserved=n)
+        for n in (None, n_unobserved)
+    )
+
+    users, items = (codes.ravel() for codes in np.indices(drawn_world.truth.shape))
+    assert len(drawn_world.log) + n_unobserved < drawn_world.log.n_cells / 2
     assert np.abs(whole.predict(users, items) - part.predict(users, items)).mean() < 0.05
 
 
 def test_samples_are_in_proportion_to_what_there_is() -> None:
-    drawn = draw_unlogged(np.array([100, 50, 0, 1]), 30, random_state=0)
+    sample = sample_unobserved(np.array([100, 50, 0, 1]), 30, random_state=0)
 
-    assert drawn.n_drawn.tolist() == [20, 10, 0, 1]
-    assert ((drawn.place >= 0) & (drawn.place < 1)).all()
-    assert draw_unlogged(np.array([100, 50, 0, 1]), 151, random_state=0).n_drawn.tolist() == [
+    assert sample.size.tolist() == [20, 10, 0, 1]
+    assert ((sample.phase >= 0) & (sample.phase < 1)).all()
+    assert sample_unobserved(np.array([100, 50, 0, 1]), 151, random_state=0).size.tolist() == [
         100,
         50,
         0,
@@ -344,8 +382,8 @@ def test_samples_are_in_proportion_to_what_there_is() -> None:
 
 
 def test_users_are_shared_out_by_their_cells() -> None:
-    assert even_ranges(np.array([10, 10])) == ((0, 2),)
-    assert even_ranges(np.full(10, 10_000)) == ((0, 3), (3, 5), (5, 8), (8, 10))
+    assert split_users(np.array([10, 10])) == ((0, 2),)
+    assert split_users(np.full(10, 10_000)) == ((0, 3), (3, 5), (5, 8), (8, 10))
 
 
 def test_cut_points_rise_by_gaps_of_their_own() -> None:
@@ -356,64 +394,74 @@ def test_cut_points_rise_by_gaps_of_their_own() -> None:
     np.testing.assert_allclose(found, [[-1, 0, 2], [-1, 2, 4]])
 
 
-def best_factorization_error(given: World, propensities: np.ndarray | None) -> float:
-    """The smallest true risk that a penalty can give, which is more than any method could choose."""
-    users, items = (codes.ravel() for codes in np.indices(given.truth.shape))
+def best_factorization_error(drawn_world: World, propensities: np.ndarray | None) -> float:
+    """The smallest true risk over all penalties; no method could choose better."""
+    users, items = (codes.ravel() for codes in np.indices(drawn_world.truth.shape))
     errors = []
     for l2 in (0.3, 1.0, 3.0, 10.0, 30.0):
-        model = MatrixFactorization(2, l2).fit(given.log, propensities)
-        errors.append(float(np.mean((model.predict(users, items) - given.truth.ravel()) ** 2)))
+        model = MatrixFactorization(2, l2).fit(drawn_world.log, propensities)
+        errors.append(
+            float(np.mean((model.predict(users, items) - drawn_world.truth.ravel()) ** 2))
+        )
     return min(errors)
 
 
-def true_error(model: OrdinalFactorization, given: World) -> float:
-    users, items = (codes.ravel() for codes in np.indices(given.truth.shape))
-    return float(np.mean((model.predict(users, items) - given.truth.ravel()) ** 2))
+def true_error(model: OrdinalFactorization, drawn_world: World) -> float:
+    users, items = (codes.ravel() for codes in np.indices(drawn_world.truth.shape))
+    return float(np.mean((model.predict(users, items) - drawn_world.truth.ravel()) ** 2))
 
 
-def true_values(given: World) -> np.ndarray:
-    """P(O = 1 | Y = r) over all cells, as a large random sample would tell."""
-    return np.array([given.chance[given.truth == level].mean() for level in (1, 2, 3, 4, 5)])
+def true_values(drawn_world: World) -> np.ndarray:
+    """P(O = 1 | Y = r) over all cells, as a large random sample would show."""
+    return np.array(
+        [drawn_world.propensity[drawn_world.truth == level].mean() for level in (1, 2, 3, 4, 5)]
+    )
 
 
-def test_drawn_from_itself_it_beats_factorisations_with_and_without_the_true_propensities() -> None:
-    given = world(150, 120, constant=-1.8, seed=7)
-    own = given.chance[given.log.user, given.log.item]
+def test_on_data_from_the_model_it_beats_factorisations_with_and_without_the_true_propensities() -> (
+    None
+):
+    drawn_world = draw_world(150, 120, constant=-1.8, seed=7)
+    propensities = drawn_world.propensity[drawn_world.log.user, drawn_world.log.item]
 
     model = OrdinalFactorization(2, 1.0, mechanism="mnar", n_exposure_factors=0)
-    model.fit(given.log, value_propensities=true_values(given))
-    at_random = OrdinalFactorization(2, 1.0).fit(given.log)
+    model.fit(drawn_world.log, value_propensities=true_values(drawn_world))
+    at_random = OrdinalFactorization(2, 1.0).fit(drawn_world.log)
 
     errors = [
-        true_error(model, given),
-        best_factorization_error(given, own),
-        best_factorization_error(given, None),
+        true_error(model, drawn_world),
+        best_factorization_error(drawn_world, propensities),
+        best_factorization_error(drawn_world, None),
     ]
     assert errors[0] < 0.97 * errors[1] < errors[1] < errors[2]
-    assert errors[0] < 0.8 * true_error(at_random, given)
+    assert errors[0] < 0.8 * true_error(at_random, drawn_world)
 
 
 def test_with_enough_ratings_parameters_are_recovered() -> None:
-    """Up to what no data can tell: only scores count, and only as differences from the cut points."""
-    given = world(600, 450, constant=-1.0, seed=11)
-    drawn = given.drawn
+    """Only scores are identified, and only as differences from the cut points."""
+    drawn_world = draw_world(600, 450, constant=-1.0, seed=11)
+    drawn = drawn_world.drawn
 
-    model = OrdinalFactorization(2, 1.0, mechanism="mnar", n_exposure_factors=0, n_unlogged=10**9)
-    model.fit(given.log, value_propensities=sigma(drawn.constant + drawn.value_effect))
+    model = OrdinalFactorization(2, 1.0, mechanism="mnar", n_exposure_factors=0, n_unobserved=10**9)
+    model.fit(drawn_world.log, value_propensities=sigma(drawn.constant + drawn.value_effect))
 
     found = model.parameters_
-    for one, other in zip(parted(score_of(found)), parted(score_of(drawn)), strict=True):
+    for one, other in zip(
+        split_effects(score_of(found)), split_effects(score_of(drawn)), strict=True
+    ):
         assert np.corrcoef(one, other)[0, 1] > 0.93
         assert one.std() == pytest.approx(other.std(), rel=0.05)
     assert np.corrcoef(found.item_popularity, drawn.item_popularity)[0, 1] > 0.95
-    first_found, first_drawn = (at.cuts[0] - score_of(at).mean() for at in (found, drawn))
+    first_found, first_drawn = (
+        parameters.cuts[0] - score_of(parameters).mean() for parameters in (found, drawn)
+    )
     assert first_found == pytest.approx(first_drawn, abs=0.1)
     np.testing.assert_allclose(found.cuts[1:], drawn.cuts[1:], atol=0.1)
     assert found.constant == pytest.approx(drawn.item_popularity.mean(), abs=0.05)
 
 
-def parted(score: np.ndarray) -> list[np.ndarray]:
-    """What is the user's, the item's, and of the two together."""
+def split_effects(score: np.ndarray) -> list[np.ndarray]:
+    """The user effect, the item effect and the interaction."""
     by_user, by_item = score.mean(axis=1), score.mean(axis=0)
     together = score - by_user[:, None] - by_item + score.mean()
     return [by_user - score.mean(), by_item - score.mean(), together.ravel()]
@@ -421,7 +469,10 @@ def parted(score: np.ndarray) -> list[np.ndarray]:
 
 @pytest.mark.skipif("UNSKEW_DATA" not in os.environ, reason="needs Coat in $UNSKEW_DATA")
 def test_coat_comes_out_as_published() -> None:
-    """HL MAR 1.220 and HL MNAR 1.214 by the paper, settings chosen on the test; here by default, 5 % of the test taken out."""
+    """The paper has HL MAR 1.220 and HL MNAR 1.214, with settings chosen on the test.
+
+    Here settings are the defaults, and 5 % of the test are left out.
+    """
     coat = load_coat(os.environ["UNSKEW_DATA"])
     order = np.random.default_rng(0).permutation(len(coat.test))
     sample, rest = coat.test.take(np.sort(order[:232])), coat.test.take(np.sort(order[232:]))
@@ -446,7 +497,7 @@ def test_coat_comes_out_as_published() -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_threads_are_not_seen_in_the_result(kind: dict[str, Any]) -> None:
-    log = world(400, 300, seed=3).log
+    log = draw_world(400, 300, seed=3).log
     fits = [fit(log, **kind, n_threads=n, max_iter=4) for n in (1, 2, 3)]
 
     for other in fits[1:]:
@@ -474,7 +525,7 @@ def test_a_checkpoint_of_the_same_run_goes_on_to_the_same_bits(
     assert resumed.history_ == straight.history_
     assert np.array_equal(resumed.parameters_.item_factors, straight.parameters_.item_factors)
     with pytest.raises(UsageError, match="belongs to another log"):
-        OrdinalFactorization(**settings | {"l2": 3.0}).fit(
+        OrdinalFactorization(**settings | {"prior_precision": 3.0}).fit(
             LOG, value_propensities=values, checkpoint=tmp_path / "run"
         )
 
@@ -502,11 +553,11 @@ def test_a_file_whose_parts_do_not_fit_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_predictions_are_those_of_unlogged_cells(kind: dict[str, Any]) -> None:
+def test_predictions_are_those_of_unobserved_cells(kind: dict[str, Any]) -> None:
     model = fit(**kind)
     expected = shares(model.parameters_)
     if kind["mechanism"] == "mnar":
-        expected = expected * (1 - logged(model.parameters_))
+        expected = expected * (1 - p_observed(model.parameters_))
         expected = expected / expected.sum(axis=2, keepdims=True)
     users, items = (codes.ravel() for codes in np.indices(expected.shape[:2]))
     flat = expected.reshape(-1, 5)
@@ -520,7 +571,7 @@ def test_predictions_are_those_of_unlogged_cells(kind: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_who_is_unknown_does_not_differ(kind: dict[str, Any]) -> None:
+def test_unknown_ids_have_parameters_of_zero(kind: dict[str, Any]) -> None:
     model = fit(**kind)
     names = [field.name for field in fields(OrdinalParameters)]
     nobody = {
@@ -552,7 +603,7 @@ def test_who_is_unknown_does_not_differ(kind: dict[str, Any]) -> None:
         pytest.param([[1], [2], [3], [4], [5], [0]], id="one item"),
         pytest.param([[1, 2, 0], [3, 0, 4], [5, 0, 0], [0, 0, 0]], id="a user without ratings"),
         pytest.param([[1, 2, 0], [3, 5, 0], [4, 5, 0]], id="an item without ratings"),
-        pytest.param([[1, 2], [3, 4], [5, 1]], id="nothing unlogged"),
+        pytest.param([[1, 2], [3, 4], [5, 1]], id="nothing unobserved"),
     ],
 )
 def test_logs_of_any_shape_are_fitted(matrix: list[list[int]], kind: dict[str, Any]) -> None:
@@ -592,26 +643,29 @@ def test_recommendations_rank_by_the_mean() -> None:
 
 
 def test_scikit_learn_can_clone_it() -> None:
-    model = fit(mechanism="mnar", l2=3.0)
+    model = fit(mechanism="mnar", prior_precision=3.0)
 
     copy = clone(model)
 
-    changed = "n_factors=2, l2=3.0, mechanism='mnar', n_exposure_factors=2, noise_l2=10.0, max_iter=15, n_threads=1"
+    changed = (
+        "n_factors=2, prior_precision=3.0, max_iter=15, n_threads=1, mechanism='mnar', "
+        "n_exposure_factors=2, noise_precision=10.0"
+    )
     assert repr(copy) == f"OrdinalFactorization({changed})"
     assert not hasattr(copy, "parameters_")
 
 
-def test_progress_is_told_where_it_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
+def test_verbose_shows_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
 
     @contextmanager
     def line(enabled: bool) -> Iterator[Callable[[str], None]]:
-        yield told.append if enabled else lambda text: None
+        yield shown.append if enabled else lambda text: None
 
-    monkeypatch.setattr(ordinal, "live_line", line)
+    monkeypatch.setattr(ordinal, "progress_line", line)
     model = fit(verbose=True, max_iter=2)
 
-    assert told == [f"step {step}, objective {model.history_[step]:.6g}" for step in (1, 2)]
+    assert shown == [f"step {step}, objective {model.history_[step]:.6g}" for step in (1, 2)]
 
 
 @pytest.mark.parametrize(
@@ -633,9 +687,9 @@ def test_unknown_names_are_refused(settings: dict[str, Any], match: str) -> None
         ({"n_factors": -1}, "n_factors must be a whole number, at least 0"),
         ({"n_exposure_factors": 1.5}, "n_exposure_factors must be a whole number"),
         ({"max_iter": 0}, "max_iter must be a whole number, at least 1"),
-        ({"n_unlogged": 0}, "n_unlogged must be a whole number, at least 1"),
-        ({"l2": 0.0}, "l2 must be a finite number above 0; got 0.0"),
-        ({"noise_l2": float("nan")}, "noise_l2 must be a finite number above 0"),
+        ({"n_unobserved": 0}, "n_unobserved must be a whole number, at least 1"),
+        ({"prior_precision": 0.0}, "prior_precision must be a finite number, above 0; got 0.0"),
+        ({"noise_precision": float("nan")}, "noise_precision must be a finite number, above 0"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, Any], match: str) -> None:
@@ -647,7 +701,7 @@ def test_settings_out_of_range_are_refused(settings: dict[str, Any], match: str)
 def test_predictions_do_not_depend_on_blocks_or_threads(
     mechanism: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Few pairs and many, strangers among them: lines are those of the different codes, or of all."""
+    """Few pairs and many, with unknown ids: rows are computed for distinct codes, or for all."""
     model = fit(mechanism=mechanism)
     rng = np.random.default_rng(0)
     ids = [
@@ -668,14 +722,14 @@ def test_predictions_do_not_depend_on_blocks_or_threads(
     np.testing.assert_allclose(one_by_one, whole[:40], rtol=1e-14)
 
 
-def test_lines_of_items_are_made_once_for_all_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, made, lines = fit(), [], OrdinalParameters.lines
+def test_rows_are_computed_once_for_all_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, made, take = fit(), [], OrdinalParameters.take
 
-    def counted(self: OrdinalParameters, user: np.ndarray, item: np.ndarray) -> Any:
+    def count_calls(self: OrdinalParameters, user: np.ndarray, item: np.ndarray) -> Any:
         made.append(item.size)
-        return lines(self, user, item)
+        return take(self, user, item)
 
-    monkeypatch.setattr(OrdinalParameters, "lines", counted)
+    monkeypatch.setattr(OrdinalParameters, "take", count_calls)
     monkeypatch.setattr(distribution, "BLOCK_PAIRS", 16)
     model.recommend(LOG.users)
     model.predict(LOG.users[LOG.user], LOG.items[LOG.item])

@@ -21,9 +21,8 @@ from unskew.data.propensities import (
 )
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPropensityError
-from unskew.types import IntVector, Vector
+from unskew.types import IntVector, RandomState, Vector
 
-Seed: TypeAlias = int | np.random.Generator | None
 PredictCells: TypeAlias = Callable[[IntVector, IntVector], npt.ArrayLike]
 """P of cells, given the codes of their users and items in the log."""
 
@@ -83,7 +82,7 @@ class UnobservedCells:
     is_sample: bool
 
     @classmethod
-    def of(cls, log: Ratings, *, max_cells: int, random_state: Seed) -> UnobservedCells:
+    def of(cls, log: Ratings, *, max_cells: int, random_state: RandomState) -> UnobservedCells:
         """All, if the log has at most ``max_cells`` cells; else the unobserved of that many draws.
 
         The draws are uniform over all cells, with replacement.

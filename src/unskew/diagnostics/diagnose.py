@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings, require_log
 from unskew.data.universe import Universe, UniverseLike, resolve_universe
-from unskew.diagnostics.cells import CellPropensities, PropensitySource, Seed, UnobservedCells
+from unskew.diagnostics.cells import CellPropensities, PropensitySource, UnobservedCells
 from unskew.diagnostics.coverage import Coverage
 from unskew.diagnostics.fit import Calibration, PropensityAccuracy, PropensityFit
 from unskew.diagnostics.result import Diagnosis, DiagnosisRow
@@ -17,6 +17,7 @@ from unskew.diagnostics.weighting import CovariateBalance, WeightDistribution
 from unskew.errors import PropensityWarning, UsageError
 from unskew.propensity.covariates import CovariateProfiles
 from unskew.settings import Number, WholeNumber, check_random_state
+from unskew.types import RandomState
 
 
 def diagnose(
@@ -29,7 +30,7 @@ def diagnose(
     true: PropensitiesLike | None = None,
     floor: float | None = None,
     max_cells: int = 4_000_000,
-    random_state: Seed = 0,
+    random_state: RandomState = 0,
 ) -> Diagnosis:
     """Examine the weights of propensities, their fit over all cells, covariate balance, coverage.
 

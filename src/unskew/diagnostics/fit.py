@@ -135,7 +135,7 @@ class Calibration:
         intercept, slope = fit_logistic_line(p, is_observed, weight) or (None, None)
         bins = equal_count_bins(p, weight)
         count, predicted, observed = (
-            np.bincount(bins, weights=weight * values)
+            np.bincount(bins, weights=weight * values).astype(np.float64)
             for values in (np.ones_like(p), p, is_observed)
         )
         error = float(np.abs(predicted - observed).sum() / count.sum())

@@ -21,7 +21,6 @@ from unskew.evaluation.arguments import find_metrics, require_level
 from unskew.evaluation.random_test import compute_test_delta, estimate_on_test
 from unskew.metrics.metric import Delta, Metric
 from unskew.metrics.ranking import EmptyUsers
-from unskew.model_selection.folds import RandomState
 from unskew.model_selection.search import (
     CrossValidation,
     count_unconverged,
@@ -33,7 +32,7 @@ from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.progress import Track, no_progress, progress_bar
 from unskew.settings import WholeNumber, check_random_state, unfitted_copy
 from unskew.tables import count_noun, html_table, text_table
-from unskew.types import Vector
+from unskew.types import RandomState, Vector
 
 Row: TypeAlias = dict[str, Any]
 DeltasByTest: TypeAlias = dict[str, dict[str, Delta]]

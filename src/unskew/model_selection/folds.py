@@ -18,10 +18,10 @@ from unskew.errors import UsageError
 from unskew.evaluation.evaluate import evaluate
 from unskew.metrics.metric import find_metric
 from unskew.settings import WholeNumber
+from unskew.types import RandomState
 
 Frame: TypeAlias = Any
 """A data frame of an engine, such as one of Spark."""
-RandomState: TypeAlias = int | np.random.Generator | None
 
 
 class TrainingRatings(Protocol):

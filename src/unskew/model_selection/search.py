@@ -22,7 +22,6 @@ from unskew.model_selection.folds import (
     Frame,
     FrameFolds,
     LocalTraining,
-    RandomState,
     TrainingRatings,
     ValidationFold,
     split,
@@ -32,6 +31,7 @@ from unskew.progress import Track, no_progress, progress_bar
 from unskew.settings import check_random_state, unfitted_copy
 from unskew.tables import text_table
 from unskew.threads import Workers, single_blas_thread
+from unskew.types import RandomState
 
 Settings: TypeAlias = dict[str, Any]
 Row: TypeAlias = dict[str, Any]

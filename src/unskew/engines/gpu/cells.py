@@ -180,7 +180,8 @@ class DeviceCells:
     @cached_property
     def totals(self) -> tuple[float, float]:
         """The sum of all weights, and the sum of all weighted ratings."""
-        weight, rating = sum(block.sum_weights() for block in self.blocks()).tolist()  # type: ignore[union-attr]
+        sums = torch.stack([block.sum_weights() for block in self.blocks()]).sum(0)
+        weight, rating = sums.tolist()
         return weight, rating
 
 

@@ -126,9 +126,9 @@ class DeviceSweeps(SweepingSolver):
 
     def advance(self, state: SweepState, /) -> SweepState:
         """One sweep. The start, or a state from a file, is first copied to the device."""
-        parameters = DeviceFactors(*map(self._to_tensor, _values(state.parameters)))
+        parameters: Any = DeviceFactors(*map(self._to_tensor, _values(state.parameters)))
         previous = ItemSide(*map(self._to_tensor, _values(state.previous)))
-        on_device = replace(state, parameters=parameters, previous=previous)  # type: ignore[arg-type]
+        on_device = replace(state, parameters=parameters, previous=previous)
         return SweepingSolver.advance(self, on_device)
 
     def _to_tensor(self, value: Any) -> Any:

@@ -46,7 +46,7 @@ def _solve(
 ):
     """Solve A z = st and A z2 = sx by Gauss-Jordan elimination; a row without weight gets zeros.
 
-    The multipliers repiece_sums the column of the pivot (the sweep operator). So a column equals its
+    The multipliers replace the column of the pivot (the sweep operator). So a column equals its
     row of the tile up to the sign and the pivots already used, and only rows have to be read from
     the tile.
     """

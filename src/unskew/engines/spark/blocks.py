@@ -1,7 +1,8 @@
-"""A log in blocks of users that stay in Spark's executors, and what is asked of them.
+"""A log in blocks of users that stay in Spark's executors.
 
-Users fall to blocks by their hash, and within a block ratings are sorted by user and item: a block that is lost is built
-again to the same bits. Sums over blocks are added in the order of the blocks, whichever is done first.
+The hash of a user decides the block, and the ratings of a block are sorted by user and item. So a
+block that is lost is built again bit for bit. Sums over blocks are added in the order of the
+blocks, whichever is finished first.
 """
 
 from __future__ import annotations
@@ -17,112 +18,93 @@ from pyspark import RDD, StorageLevel
 from pyspark.core.broadcast import Broadcast
 from pyspark.sql import DataFrame
 
-from unskew.data.ids import Ids, as_ids, encode, find_codes
+from unskew.data.ids import Ids, as_ids, encode, find_codes, format_id
 from unskew.data.universe import Universe
-from unskew.errors import UsageError
-from unskew.factorization.objective import Objective, Offsets, SortedCells
-from unskew.threads import Workers
+from unskew.factorization.als import ItemSide
+from unskew.factorization.objective import NoUniqueSolutionError, Objective, SortedCells
+from unskew.factorization.reduced import ReducedObjective
 from unskew.types import Floats, Vector
 
-FAN_IN = 16
-"""Sums that meet in one place at most: here, or in a task."""
+MAX_SUMMANDS = 16
+"""The most sums that the driver, or one task, adds up."""
 
-Sum: TypeAlias = tuple[float, Floats]
-Numbered: TypeAlias = tuple[int, Sum]
+BlockSum: TypeAlias = tuple[float, Floats]
+NumberedSum: TypeAlias = tuple[int, BlockSum]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Block:
-    """The users of one partition in their order, and the log sorted by them."""
+class UserBlock:
+    """Some users in the order of their ids, and their cells."""
 
     users: Ids
-    side: SortedCells
+    cells: SortedCells
     n_repeats: int
     """Rows that repeat a (user, item)."""
 
     @classmethod
-    def of(cls, table: pa.Table, items: Ids, dtype: str) -> Block:
-        """From columns ``user``, ``item``, ``rating`` and ``propensity`` in whatever order their rows came."""
+    def of(cls, table: pa.Table, items: Ids, dtype: str) -> UserBlock:
+        """From columns ``user``, ``item``, ``rating`` and ``weight``, with rows in any order."""
         row, users = encode(as_ids(table["user"].to_numpy()))
         opposite = find_codes(as_ids(table["item"].to_numpy()), items)
         cell = row.astype(np.int64) * len(items) + opposite
         order = np.argsort(cell)
         n_repeats = int((np.diff(cell[order]) == 0).sum())
-        rating, propensity = (table[name].to_numpy()[order] for name in ("rating", "propensity"))
-        side = SortedCells.of(
+        cells = SortedCells.of(
             row[order],
             opposite[order],
-            rating,
-            1 / propensity,
+            *(table[name].to_numpy()[order] for name in ("rating", "weight")),
             shape=(len(users), len(items)),
             dtype=dtype,
         )
-        return cls(users, _in_one_task(side), n_repeats)
+        # A Spark task has one thread, and one range of rows needs the memory of one gradient.
+        return cls(users, replace(cells, tasks=((0, cells.n_rows),)), n_repeats)
 
     @property
     def weight(self) -> Vector:
-        """Of each rating."""
-        return np.square(self.side.root_weight.astype(np.float64))
-
-
-def _in_one_task(side: SortedCells) -> SortedCells:
-    """A task of Spark is one thread, and needs the room of one gradient only."""
-    return replace(side, tasks=((0, side.n_rows),))
+        """The weight of each cell."""
+        return np.square(self.cells.root_weight.astype(np.float64))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Outer:
-    """What is sent to the blocks: the problem without its cells, and the items' side."""
+class UserSolver:
+    """Solves the users of blocks, given the items: what is sent to the executors."""
 
-    problem: Objective
-    factors: Floats
-    offset: Floats
-    constant: float
+    objective: Objective
+    """Its settings; the cells are those of the blocks."""
+    items: ItemSide
 
-    def solve(self, block: Block) -> Solved:
-        """The block's users; the minimum is NaN where one has no unique solution, for an error raised there would be retried."""
-        problem = replace(self.problem, by_user=block.side)
-        opposite_rows = problem.as_opposite_rows(self.factors, self.offset)
+    def evaluate(self, block: UserBlock) -> BlockSum:
+        """The sum of the user minima, and the gradient of the loss by the opposite rows.
+
+        The sum is NaN if a user has no unique solution: Spark repeats a task that raises an error.
+        """
+        items, objective = self.items, replace(self.objective, by_user=block.cells)
+        reduced = ReducedObjective(objective, block.cells, scale=np.empty(0))
         try:
-            solutions, minimum = problem.solve_rows(block.side, opposite_rows, self.constant)
-        except UsageError:
-            return Solved(problem, opposite_rows, problem.padded_zeros(block.side.n_rows), float("nan"))
-        return Solved(problem, opposite_rows, solutions, minimum)
+            return reduced.solve_inner(items.factors, items.offset, items.global_offset)
+        except NoUniqueSolutionError:
+            return float("nan"), objective.padded_zeros(len(items.factors)).astype(np.float64)
 
-    def evaluate(self, block: Block) -> Sum:
-        """The block's part of the reduced objective and of its gradient, before the items' own penalty."""
-        solved = self.solve(block)
-        _, gradient = solved.problem.loss_and_gradient(
-            block.side, solved.opposite_rows, solved.solutions, self.constant
-        )
-        return solved.minimum, gradient
+    def solve(self, block: UserBlock) -> tuple[Floats, Floats]:
+        """The factors and offsets of the block's users."""
+        items, objective = self.items, replace(self.objective, by_user=block.cells)
+        opposite = objective.as_opposite_rows(items.factors, items.offset)
+        solved, _ = objective.solve_rows(block.cells, opposite, items.global_offset)
+        return objective.split_solved_rows(solved)
 
-    def users(self, block: Block) -> tuple[Floats, Floats]:
-        """Factors and offsets of the block's users."""
-        solved = self.solve(block)
-        return solved.problem.split_solved_rows(solved.solutions)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Solved:
-    """A block whose users are solved."""
-
-    problem: Objective
-    opposite_rows: Floats
-    solutions: Floats
-    minimum: float
-
-
-def problem_without_cells(n_factors: int, offsets: Offsets, l2: float, dtype: str) -> Objective:
-    """The settings of a problem whose cells lie elsewhere."""
-    none = np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0), np.empty(0)
-    empty = SortedCells.of(*none, shape=(0, 0), dtype=dtype)
-    return Objective(empty, empty, n_factors, offsets, l2, Workers(1))
+    def describe_unsolved(self, block: UserBlock) -> list[str]:
+        """A user without a unique solution, for an error message; nothing if all have one."""
+        try:
+            self.solve(block)
+        except NoUniqueSolutionError as error:
+            user = format_id(block.users[error.row])
+            return [f"user {user} ({error.n_cells:,} ratings, {error.n_factors} factors)"]
+        return []
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Totals:
-    """Of all blocks: their users, rows that repeat a cell, and each item's weight and weighted ratings."""
+class BlockTotals:
+    """The number of users and items, and the total weight and weighted rating of each item."""
 
     universe: Universe
     n_repeats: int
@@ -135,99 +117,103 @@ class Totals:
         return float(self.item_rating.sum() / self.item_weight.sum())
 
 
-SHARES: Mapping[str, Callable[[SortedCells, Totals], Any]] = {
-    "self": lambda side, all_: all_.universe.n_cells / all_.item_weight.sum(),  # noqa: ARG005
-    "item": lambda side, all_: (all_.universe.n_users / all_.item_weight)[side.opposite],
-    "user": lambda side, all_: np.repeat(
-        all_.universe.n_items / side.row_weights, np.diff(side.starts)
+WEIGHT_FACTORS: Mapping[str, Callable[[SortedCells, BlockTotals], Any]] = {
+    "self": lambda _, totals: totals.universe.n_cells / totals.item_weight.sum(),
+    "item": lambda cells, totals: (totals.universe.n_users / totals.item_weight)[cells.opposite],
+    "user": lambda cells, totals: np.repeat(
+        totals.universe.n_items / cells.row_weights, np.diff(cells.starts)
     ),
 }
-"""What weights are multiplied by, for each way to normalise them."""
+"""By which the weights of cells are multiplied, for each value of ``normalize``."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Blocks:
-    """All blocks, kept in the executors' memory, or on their disks where that is full."""
+class UserBlocks:
+    """All blocks, in the memory of the executors or on their disks."""
 
-    rdd: RDD[Block]
+    rdd: RDD[UserBlock]
     n_items: int
     n_blocks: int
 
     @classmethod
-    def of(cls, frame: DataFrame, items: Broadcast[Ids], n_blocks: int, dtype: str) -> Blocks:
-        """Send every rating to the block of its user, once."""
+    def of(cls, frame: DataFrame, items: Broadcast[Ids], n_blocks: int, dtype: str) -> UserBlocks:
+        """Send every rating to the block of its user: one shuffle."""
 
         def build(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            held = list(batches)
-            if sum(len(batch) for batch in held):
-                block = Block.of(pa.Table.from_batches(held), items.value, dtype)
+            parts = list(batches)
+            if sum(len(part) for part in parts):
+                block = UserBlock.of(pa.Table.from_batches(parts), items.value, dtype)
                 yield pa.record_batch({"block": [pickle.dumps(block, pickle.HIGHEST_PROTOCOL)]})
 
         rows = frame.repartition(n_blocks, "user").mapInArrow(build, "block binary").rdd
-        return cls(rows.map(lambda row: pickle.loads(row[0])), len(items.value), n_blocks).kept()
+        blocks = rows.map(lambda row: pickle.loads(row[0]))
+        return cls(blocks, len(items.value), n_blocks)._persist()
 
-    def kept(self) -> Blocks:
-        """Marked to be kept once built."""
+    def _persist(self) -> UserBlocks:
         return replace(self, rdd=self.rdd.persist(StorageLevel.MEMORY_AND_DISK))
 
     def drop(self) -> None:
-        """Give the memory back."""
+        """Free the memory of the executors."""
         self.rdd.unpersist()
 
-    def totals(self) -> Totals:
-        """Builds the blocks where that has not happened."""
+    def count(self) -> BlockTotals:
+        """Totals over all blocks. The first call builds the blocks."""
         n_items = self.n_items
         counts = np.array(self.rdd.map(lambda block: (len(block.users), block.n_repeats)).collect())
 
-        def add(block: Block) -> Sum:
-            weight, opposite = block.weight, block.side.opposite
-            both = weight, weight * block.side.rating
-            return 0.0, np.stack(
-                [np.bincount(opposite, values, minlength=n_items) for values in both]
-            )
+        def add(block: UserBlock) -> BlockSum:
+            values = block.weight, block.weight * block.cells.rating
+            opposite = block.cells.opposite
+            by_item = [np.bincount(opposite, value, minlength=n_items) for value in values]
+            return 0.0, np.stack(by_item)
 
         _, (item_weight, item_rating) = self.add_up(add)
         n_users, n_repeats = counts.sum(axis=0)
-        return Totals(Universe(int(n_users), n_items), int(n_repeats), item_weight, item_rating)
+        universe = Universe(int(n_users), n_items)
+        return BlockTotals(universe, int(n_repeats), item_weight, item_rating)
 
-    def normalized(self, how: str, totals: Totals) -> Blocks:
-        """With weights multiplied as :data:`SHARES` says."""
-        share = SHARES[how]
+    def normalize(self, how: str, totals: BlockTotals) -> UserBlocks:
+        """Blocks whose weights are multiplied by :data:`WEIGHT_FACTORS`."""
+        factor = WEIGHT_FACTORS[how]
 
-        def rescale(block: Block) -> Block:
-            root = block.side.root_weight * np.sqrt(share(block.side, totals))
-            return replace(block, side=block.side.with_root_weights(root))
+        def rescale(block: UserBlock) -> UserBlock:
+            root_weight = block.cells.root_weight * np.sqrt(factor(block.cells, totals))
+            return replace(block, cells=block.cells.with_root_weights(root_weight))
 
-        return replace(self, rdd=self.rdd.map(rescale)).kept()
+        return replace(self, rdd=self.rdd.map(rescale))._persist()
 
-    def add_up(self, work: Callable[[Block], Sum]) -> Sum:
-        """The sum of ``work`` over blocks, in their order; beyond ``FAN_IN`` of them by a tree of tasks."""
+    def add_up(self, work: Callable[[UserBlock], BlockSum]) -> BlockSum:
+        """The sum of ``work(block)`` over all blocks, in order.
+
+        The driver adds up to ``MAX_SUMMANDS`` sums; more blocks are first added up by a tree of
+        tasks.
+        """
         parts: RDD[Any] = self.rdd.mapPartitionsWithIndex(
             lambda index, blocks: ((index, work(block)) for block in blocks),
             preservesPartitioning=True,
         )
-        n_parts, fan_in = self.n_blocks, FAN_IN
-        while n_parts > fan_in:
-            n_parts = -(-n_parts // fan_in)
+        n_parts, n_summands = self.n_blocks, MAX_SUMMANDS
+        while n_parts > n_summands:
+            n_parts = -(-n_parts // n_summands)
             parts = (
-                parts.map(lambda part: (part[0] // fan_in, part))
+                parts.map(lambda part: (part[0] // n_summands, part))
                 .partitionBy(n_parts, int)
                 .mapPartitions(_add_group)
             )
-        return _in_order(parts.collect())
+        return _add_in_order(parts.collect())
 
 
-def _add_group(parts: Iterable[tuple[int, Numbered]]) -> Iterator[Numbered]:
-    """The parts of one group, as one."""
-    groups, members = zip(*parts, strict=True) if (parts := list(parts)) else ((), ())
-    if groups:
-        yield groups[0], _in_order(members)
+def _add_group(parts: Iterable[tuple[int, NumberedSum]]) -> Iterator[NumberedSum]:
+    """The sum of the parts of one group; nothing if there are none."""
+    members = list(parts)
+    if members:
+        yield members[0][0], _add_in_order(part for _, part in members)
 
 
-def _in_order(parts: Iterable[Numbered]) -> Sum:
-    first, *rest = (part for _, part in sorted(parts, key=lambda numbered: numbered[0]))
+def _add_in_order(parts: Iterable[NumberedSum]) -> BlockSum:
+    first, *others = (part for _, part in sorted(parts, key=lambda numbered: numbered[0]))
     value, total = first[0], first[1].copy()
-    for more, matrix in rest:
-        value += more
-        total += matrix
+    for other_value, other_total in others:
+        value += other_value
+        total += other_total
     return value, total

@@ -1,16 +1,16 @@
-"""The engine that ``fit(..., engine="spark")`` asks for. pyspark is loaded when it runs."""
+"""The engine of ``engine="spark"``. It imports pyspark when it is used."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from unskew.factorization.engine import FrameFitRequest, FrameFitResult
+from unskew.factorization.solution import RandomState
 from unskew.plugins import require_package
 
 if TYPE_CHECKING:
-    import numpy as np
     from pyspark.sql import SparkSession
 
     from unskew.engines.spark.folds import SparkFold, SparkTraining
@@ -18,23 +18,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SparkEngine:
-    """The reduced objective on Spark: L-BFGS over the items on the driver, users solved where their ratings lie.
+    """Fits and cross-validates logs that stay on Spark.
+
+    L-BFGS over the items runs on the driver; users are solved in the executors that hold their
+    ratings.
 
     Parameters
     ----------
     session
-        Reads the log where ``fit`` is given the path of Parquet files; a data frame brings its own.
+        Reads the log if ``fit`` gets a path of Parquet files. By default the active session, or a
+        new one. A data frame uses its own session.
     n_blocks
-        Parts that the users are divided into, each one task of an evaluation. By default as many as the cluster runs at once, and
-        more where they would hold more than 16 million ratings. Results differ between numbers of blocks by rounding alone.
+        Number of parts that users are divided into; each is one task of an evaluation of the
+        objective. By default the number of tasks that the cluster runs at once, or more if a block
+        would have more than 16 million ratings. It changes results by rounding errors only.
     collect_users
-        Bring user factors, and who rated what, to the driver, so that the model predicts, recommends and is saved like any other.
-        Without, it knows items only, the driver's memory does not depend on the users, and their factors are in
-        ``model.user_factors_frame``, a data frame of Spark.
+        Copy the user factors and the items of each user to the driver, so that the model predicts,
+        recommends and is saved as any other. Otherwise the model knows the items only, the memory
+        of the driver does not depend on the number of users, and user factors are in the Spark
+        data frame ``model.user_factors_frame``.
     universe
-        (n_users, n_items): all there are, where the log does not have them all; the penalty is scaled by them.
+        (n_users, n_items) if there are more than those in the log. It scales the penalty.
     user, item, rating
-        Names of the columns, found by their spelling where they are not given.
+        Names of columns. By default columns with common names are used.
     """
 
     session: SparkSession | None = None
@@ -45,36 +51,29 @@ class SparkEngine:
     item: str | None = None
     rating: str | None = None
 
-    @property
-    def names(self) -> Mapping[str, str | None]:
-        """Of the columns, by what they hold."""
-        return {"user": self.user, "item": self.item, "rating": self.rating}
-
     def fit_frame(self, request: FrameFitRequest, /) -> FrameFitResult:
-        """The objective of Eq. (14), to the same optimum as here."""
-        require_package("pyspark", extra="spark", purpose="engine='spark'")
-        from unskew.engines.spark.fitting import fit_on
+        """Fit Eq. (14) to the same optimum as the local engine."""
+        _require_pyspark()
+        from unskew.engines.spark.fitting import fit_on_spark
 
-        return fit_on(self, request)
+        return fit_on_spark(self, request)
 
     def split(
-        self,
-        frame: Any,
-        propensity: str | None,
-        /,
-        *,
-        n_folds: int,
-        random_state: int | np.random.Generator | None,
+        self, frame: Any, propensity: str | None, /, *, n_folds: int, random_state: RandomState
     ) -> tuple[SparkTraining, Sequence[SparkFold]]:
-        """The whole log, and its folds for :func:`unskew.cross_validate`."""
-        require_package("pyspark", extra="spark", purpose="engine='spark'")
+        """The whole log and its folds, for :func:`unskew.cross_validate`."""
+        _require_pyspark()
         from unskew.engines.spark.folds import split
 
         return split(self, frame, propensity, n_folds=n_folds, random_state=random_state)
 
     def check_criterion(self, *, metric: str, estimator: str) -> None:
         """Raise an error if folds cannot be scored by this metric and this estimator."""
-        require_package("pyspark", extra="spark", purpose="engine='spark'")
+        _require_pyspark()
         from unskew.engines.spark.folds import check_criterion
 
         check_criterion(metric, estimator)
+
+
+def _require_pyspark() -> None:
+    require_package("pyspark", extra="spark", purpose="engine='spark'")

@@ -3,50 +3,51 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from unskew.data.ids import as_ids, find_codes
-from unskew.data.propensities import Propensities
+from unskew.data.ids import as_ids, encode, find_codes
 from unskew.data.universe import Universe
 from unskew.data.weights import WeightTransform
-from unskew.engines.spark.engine import SparkEngine
-from unskew.engines.spark.fitting import MOST_COLLECTED, frame_of, require_column
-from unskew.engines.spark.frame import Log
-from unskew.errors import UnknownNameError, UsageError
-from unskew.estimators.point import find_estimator
-from unskew.estimators.sums import Scope, Sums, SumSpec
+from unskew.engines.spark.fitting import require_driver_memory
+from unskew.engines.spark.frame import SparkLog
+from unskew.errors import UsageError
+from unskew.estimators.point import Estimator, find_estimator
+from unskew.estimators.sums import Clusters, Scope, Sums, SumSpec
 from unskew.estimators.transforms import Clip
-from unskew.metrics.metric import Metric, MetricInput, find_metric
+from unskew.evaluation.backends.narwhals.metric_input import MetricProbe
+from unskew.factorization.solution import RandomState
+from unskew.metrics.metric import (
+    Metric,
+    MetricInput,
+    compares_logged_cells,
+    find_metric,
+)
 from unskew.settings import WholeNumber
 from unskew.types import Vector
 
-METRICS = ("mse", "mae")
-"""Metrics whose delta depends on the rating and the prediction of one cell only."""
-ESTIMATORS = ("ips", "snips", "naive")
-"""Estimators whose sums are over independent cells."""
-PARTIAL_SUMS = "n_cells long, total array<double>, moment array<double>"
-AddBatches: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+if TYPE_CHECKING:
+    from unskew.engines.spark.engine import SparkEngine
+
+MapBatches: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+PARTIAL_SUMS = "n_cells long, sums binary"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SparkTraining:
-    """Ratings to fit to, with columns ``user``, ``item``, ``rating`` and ``propensity``."""
+    """Ratings on Spark that a model is fitted to."""
 
     engine: SparkEngine
-    frame: DataFrame
-    is_weighted: bool
+    log: SparkLog
     n_ratings: int
-    user_name: str = "user"
-    """The name of the column of users in the caller's frame."""
 
     def fit(
         self,
@@ -56,11 +57,7 @@ class SparkTraining:
         weight_transform: WeightTransform | None = None,
         initial_factors: Any = None,
     ) -> Any:
-        """Fit ``model`` and return it.
-
-        The weight transform is applied to the column of propensities, since a model on Spark has
-        no other weights.
-        """
+        """Fit ``model`` and return it."""
         if "engine" not in inspect.signature(model.fit).parameters:
             raise UsageError(
                 f"{type(model).__name__} cannot be fitted on Spark.",
@@ -68,121 +65,167 @@ class SparkTraining:
                 remedy="Use MatrixFactorization, or drop `engine`.",
             )
         transform = weight_transform or model.weight_transform
-        fitted = model.set_params(weight_transform=None).fit(
-            self._clip_weights(transform),
-            "propensity" if self.is_weighted else None,
-            initial_factors=initial_factors,
-            engine=self.engine,
-        )
-        fitted.set_params(weight_transform=transform)
-        users = fitted.user_factors_frame
-        fitted.user_factors_frame = users.withColumnRenamed("user", self.user_name)
-        return fitted
+        log = _transform_weights(self.log, transform)
+        model.set_params(weight_transform=None)  # the weights of the log are transformed already
+        fitted = model.fit(log, initial_factors=initial_factors, engine=self.engine)
+        return fitted.set_params(weight_transform=transform)
 
-    def _clip_weights(self, transform: WeightTransform | None) -> DataFrame:
-        if transform is None or not self.is_weighted:
-            return self.frame
-        if not isinstance(transform, Clip):
-            raise UsageError(
-                f"the weight transform {transform!r} is not available on Spark.",
-                parameter="weight_transform",
-                value=transform,
-                remedy="Use Clip.",
-            )
-        least = F.lit(1 / transform.max_weight)
-        return self.frame.withColumn("propensity", F.greatest("propensity", least))
+
+def _transform_weights(log: SparkLog, transform: WeightTransform | None) -> SparkLog:
+    if transform is None or not log.is_weighted:
+        return log
+    if not isinstance(transform, Clip):
+        raise UsageError(
+            f"the weight transform {transform!r} is not available on Spark.",
+            parameter="weight_transform",
+            value=transform,
+            remedy="Use Clip.",
+        )
+    return log.with_weights(F.least("weight", F.lit(float(transform.max_weight))))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SparkFold:
-    """Ratings to fit to, and other ratings to score on."""
+    """Ratings to fit a model to, and other ratings to score it on."""
 
     training: SparkTraining
-    validation: DataFrame
+    validation: SparkLog
     universe: Universe
 
     def score(self, fitted: Any, /, *, metric: str, estimator: str) -> float:
-        """The risk over all cells, estimated from the validation ratings."""
-        chosen = find_estimator(estimator)
-        spec = chosen.sums_needed(is_ratio=False, is_mean_of_users=False, cluster=None)
+        """The risk over all cells, estimated from the validation ratings.
+
+        Ratings are converted to 0 and 1 first if the model was fitted to such ratings.
+        """
+        chosen, criterion = find_estimator(estimator), find_metric(metric)
+        validation = self.validation
+        if fitted.relevance_threshold is not None:
+            validation = validation.binarize(fitted.relevance_threshold)
+        probe, spec = _probe(criterion, chosen)
+        scale = None
+        if "scale" in probe.reads:
+            scale = validation.frame.select("rating").distinct().toArrow()["rating"].to_numpy()
         users = fitted.user_factors_frame
-        cells = self.validation.join(users, "user", "left")
+        cells = validation.frame.join(users, "user", "left")
+        if spec.unit is not None:
+            cells = cells.repartition(spec.unit)  # all cells of a unit in one partition
         try:
-            rows = cells.mapInArrow(
-                _sum_batches(fitted, find_metric(metric), spec), PARTIAL_SUMS
-            ).collect()
+            sum_batches = _make_sum_batches(fitted, criterion, spec, scale)
+            rows = cells.mapInArrow(sum_batches, PARTIAL_SUMS).collect()
         finally:
             users.unpersist()
-        n_observed = sum(row["n_cells"] for row in rows)
-        if n_observed == 0:
+        if not rows:
             raise UsageError(
                 "a fold has no ratings to score on.",
                 parameter="n_folds",
                 remedy="Use fewer folds, or another `random_state`.",
             )
-        sums = reduce(add, (_read_sums(row) for row in rows if row["n_cells"]))
-        return float(chosen.from_sums(spec, sums, Scope(n_observed, self.universe)).value[0])
+        sums: Sums = reduce(add, (pickle.loads(row["sums"]) for row in rows))
+        scope = Scope(sum(row["n_cells"] for row in rows), self.universe)
+        return float(chosen.from_sums(spec, sums, scope).value[0])
 
 
-def _sum_batches(fitted: Any, metric: Metric, spec: SumSpec) -> AddBatches:
-    """A function that turns the cells of a partition into their sums.
+class ScaleProbe(MetricProbe):
+    """A probe that also records whether a metric reads the rating scale."""
+
+    __slots__ = ()
+
+    def distinct(self) -> Vector:
+        self.reads.add("scale")
+        return self.scale
+
+    def require_binary(self) -> None:
+        self.reads.add("scale")
+
+    def require_relevant(self, threshold: float) -> None:  # noqa: ARG002
+        self.reads.add("scale")
+
+
+def _probe(metric: Metric, estimator: Estimator) -> tuple[ScaleProbe, SumSpec]:
+    """What the metric reads, and the sums that its estimate is made of."""
+    probe = ScaleProbe.new()
+    delta = metric(probe)
+    spec = estimator.sums_needed(
+        is_ratio=delta.base is not None, is_mean_of_users=delta.is_mean_of_users, cluster=None
+    )
+    return probe, spec
+
+
+def check_criterion(metric: str, estimator: str) -> None:
+    """Raise an error if folds cannot be scored by this metric and this estimator on Spark.
+
+    A partition has the ratings and predictions of some cells, and no other cells of their user or
+    item. Imputed ratings of all cells do not exist.
+    """
+    criterion, chosen = find_metric(metric), find_estimator(estimator)
+    needs_other_cells = criterion.ranks or compares_logged_cells(criterion)
+    if needs_other_cells or "item" in _probe(criterion, find_estimator("naive"))[0].reads:
+        raise UsageError(
+            f"the metric {metric!r} is not available on Spark: it compares cells with one another.",
+            parameter="metric",
+            value=metric,
+            remedy="Use a rating metric such as 'mse', or drop `engine`.",
+        )
+    if chosen.imputes:
+        raise UsageError(
+            f"the estimator {estimator!r} is not available on Spark: it needs imputed ratings.",
+            parameter="estimator",
+            value=estimator,
+            remedy="Use 'snips', for example.",
+        )
+    _probe(criterion, chosen)
+
+
+def _make_sum_batches(
+    fitted: Any, metric: Metric, spec: SumSpec, scale: Vector | None
+) -> MapBatches:
+    """A function that turns the cells of a partition into their :class:`Sums`.
 
     The cells are joined with the factors of their users; an unknown user has none.
     """
     factors, items, fallback = fitted.factors_, fitted.items_, fitted.fallback_
-    threshold = fitted.relevance_threshold
 
-    def predict(batch: pa.RecordBatch) -> Vector:
-        item = find_codes(as_ids(batch["item"].to_numpy(zero_copy_only=False)), items)
-        is_known = ~batch["factors"].is_null().to_numpy(zero_copy_only=False)
+    def predict(cells: pa.Table) -> Vector:
+        item = find_codes(as_ids(cells["item"].to_numpy()), items)
+        is_known = ~cells["factors"].is_null().to_numpy()
         user_factors = np.zeros((len(item), factors.n_factors))
-        known_rows = batch["factors"].flatten().to_numpy()
+        known_rows = cells["factors"].combine_chunks().flatten().to_numpy()
         user_factors[is_known] = known_rows.reshape(int(is_known.sum()), factors.n_factors)
-        of_cells = replace(
-            factors,
-            user_factors=user_factors,
-            user_offset=batch["offset"].fill_null(0.0).to_numpy(),
-        )
+        user_offset = cells["offset"].fill_null(0.0).to_numpy()
+        by_cell = replace(factors, user_factors=user_factors, user_offset=user_offset)
         row = np.where(is_known, np.arange(len(item)), -1)
-        predictions: Vector = of_cells.predict(row, item, fallback=fallback)
+        predictions: Vector = by_cell.predict(row, item, fallback=fallback)
         return predictions
 
-    def add_up(batch: pa.RecordBatch) -> Sums:
-        rating = batch["rating"].to_numpy()
-        if threshold is not None:
-            rating = (rating >= threshold).astype(np.float64)
-        item = np.zeros(rating.size, np.int32)  # METRICS do not read it
-        delta = metric(MetricInput(rating, item, rating, prediction=predict(batch))).value
-        propensities = Propensities(batch["propensity"].to_numpy())
-        weight = propensities.inverse if spec.is_weighted else np.ones(rating.size)
-        return Sums.of(delta, propensities, weight=weight)
-
-    def sum_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        n_cells, sums = 0, Sums(np.zeros(2), np.zeros((2, 2)))
-        for batch in batches:
-            n_cells += batch.num_rows
-            sums += add_up(batch)
-        yield pa.record_batch(
-            {
-                "n_cells": pa.array([n_cells], pa.int64()),
-                "total": [sums.total.tolist()],
-                "moment": [sums.moment.ravel().tolist()],
-            }
+    def add_up(cells: pa.Table) -> Sums:
+        rating = cells["rating"].to_numpy()
+        no_items = np.zeros(rating.size, np.int32)  # check_criterion refuses metrics that read them
+        delta = metric(
+            MetricInput(
+                rating, no_items, rating if scale is None else scale, prediction=predict(cells)
+            )
+        )
+        weight = cells["weight"].to_numpy() if spec.is_weighted else np.ones(rating.size)
+        if spec.unit is None:  # the moment is not used, so it needs no propensities
+            return Sums.of(delta.value, weight=weight, base=delta.base, is_ratio=spec.is_ratio)
+        codes, units = encode(as_ids(cells[spec.unit].to_numpy()))
+        groups = Clusters(codes, len(units))
+        return Sums.of_ratios(
+            np.atleast_2d(delta.value), weight=weight, base=delta.base, groups=groups
         )
 
-    return sum_partition
+    def sum_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        parts = [pa.Table.from_batches([batch]) for batch in batches if batch.num_rows]
+        if parts and spec.unit is not None:
+            parts = [pa.concat_tables(parts)]
+        if parts:
+            n_cells = sum(part.num_rows for part in parts)
+            sums = reduce(add, map(add_up, parts))
+            yield pa.record_batch(
+                {"n_cells": pa.array([n_cells], pa.int64()), "sums": [pickle.dumps(sums)]}
+            )
 
-
-def _read_sums(row: Any) -> Sums:
-    return Sums(np.array(row["total"]), np.array(row["moment"]).reshape(2, 2))
-
-
-def check_criterion(metric: str, estimator: str) -> None:
-    """Raise an error if folds cannot be scored by this metric and this estimator on Spark."""
-    if metric not in METRICS:
-        raise UnknownNameError("metric on Spark", metric, METRICS)
-    if estimator not in ESTIMATORS:
-        raise UnknownNameError("estimator on Spark", estimator, ESTIMATORS)
+    return sum_batches
 
 
 def split(
@@ -191,46 +234,37 @@ def split(
     propensity: str | None,
     *,
     n_folds: int,
-    random_state: int | np.random.Generator | None,
+    random_state: RandomState,
 ) -> tuple[SparkTraining, list[SparkFold]]:
     """The whole log, and its folds.
 
     The hash of a cell's ids decides its fold, so a partition that is computed again is the same.
+    Weights are divided by the probability that a cell is drawn: (k - 1) / k for training and 1 / k
+    for validation.
     """
-    require_column(propensity)
     WholeNumber(least=2)("n_folds", n_folds)
-    log = Log.of(frame_of(engine, frame), engine.names, propensity=propensity, threshold=None)
+    log = SparkLog.read(engine, frame, propensity)
     counts = log.count()
     n_users = log.frame.select("user").distinct().count()
-    if engine.collect_users and n_users + counts.n_ratings > MOST_COLLECTED:
-        raise UsageError(
-            f"{n_users:,} users and {counts.n_ratings:,} ratings are too many for the driver.",
-            parameter="engine",
-            remedy="Pass `engine=SparkEngine(collect_users=False)`.",
-        )
+    if engine.collect_users:
+        require_driver_memory(n_users, 0, counts.n_ratings)
     universe = Universe(*(engine.universe or (n_users, len(counts.items))))
-    renamed = replace(
-        engine,
-        user="user",
-        item="item",
-        rating="rating",
-        universe=(universe.n_users, universe.n_items),
-    )
-    is_weighted = propensity is not None
-    observed = F.col("propensity") if is_weighted else F.lit(counts.n_ratings / universe.n_cells)
+    engine = replace(engine, universe=(universe.n_users, universe.n_items))
+    whole = SparkTraining(engine, log, counts.n_ratings)
+    weight = F.col("weight")
+    uniform = F.lit(universe.n_cells / counts.n_ratings)
     if not isinstance(random_state, int):
         random_state = int(np.random.default_rng(random_state).integers(2**31))
     fold_of_cell = F.pmod(F.xxhash64("user", "item", F.lit(random_state)), F.lit(n_folds))
     folds = []
     for fold in range(n_folds):
-        kept = log.frame.where(fold_of_cell != fold).withColumn(
-            "propensity", F.col("propensity") * ((n_folds - 1) / n_folds)
+        kept = replace(log, frame=log.frame.where(fold_of_cell != fold), user_name="user")
+        held_out = replace(log, frame=log.frame.where(fold_of_cell == fold), user_name="user")
+        training = SparkTraining(
+            replace(engine, collect_users=False),
+            kept.with_weights(weight * (n_folds / (n_folds - 1))) if log.is_weighted else kept,
+            counts.n_ratings,
         )
-        held_out = log.frame.where(fold_of_cell == fold).withColumn(
-            "propensity", observed / n_folds
-        )
-        on_executors = replace(renamed, collect_users=False)
-        training = SparkTraining(on_executors, kept, is_weighted, counts.n_ratings)
-        folds.append(SparkFold(training, held_out, universe))
-    whole = SparkTraining(renamed, log.frame, is_weighted, counts.n_ratings, log.user_name)
+        validation = held_out.with_weights((weight if log.is_weighted else uniform) * n_folds)
+        folds.append(SparkFold(training, validation, universe))
     return whole, folds
