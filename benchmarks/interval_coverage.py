@@ -13,14 +13,13 @@ import sys
 import time
 
 import numpy as np
-from unskew.paper.matrices import prediction_matrices
 
 from unskew.data.propensities import Propensities
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.point import ips, self_normalized
 from unskew.estimators.sums import Sums
 from unskew.metrics.metric import find_metric
-from unskew.paper.draws import all_deltas, judge
+from unskew.paper.draws import all_deltas, build_metric_input, prediction_matrices
 from unskew.simulation.simulator import simulate
 from unskew.types import Matrix, Vector
 
@@ -40,7 +39,7 @@ def main() -> None:
     scores = prediction_matrices(world.truth, rng)["SKEWED"]
     delta = all_deltas(world.truth, {"SKEWED": scores}, metrics)
     rough = (world.truth + world.truth.mean()) / 2 + rng.normal(0, 0.5, world.truth.shape)
-    judged = judge(rough.astype(np.float32), scores, metrics)
+    judged = build_metric_input(rough.astype(np.float32), scores, metrics)
     imputed = np.stack([metric(judged).value for metric in metrics])
     chance = world.observation.propensities(slice(None)).ravel()
     hits = {name: np.zeros(len(METRICS)) for name in ("ips", "snips", "dr")}

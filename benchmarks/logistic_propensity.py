@@ -92,7 +92,7 @@ def measure(case: str, arguments: argparse.Namespace) -> None:
     log = world.log()
     before, start = megabytes(), perf_counter()
     covariates = (None, None) if case == "offsets alone" else (world.user, world.item)
-    model = LogisticPropensity(*covariates, user_offsets=True, item_offsets=True, l2=1.0).fit(log)
+    model = LogisticPropensity(*covariates, user_offsets=True, item_offsets=True, ridge=1.0).fit(log)
     taken, peak = perf_counter() - start, megabytes()
     user, item = (
         world.rng.integers(world.n_users, size=10**6),

@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 from scipy import stats
-from unskew.paper.world import find_world
 
 from unskew.errors import PropensityWarning
 from unskew.model_selection.search import cross_validate
 from unskew.models.doubly_robust import DoublyRobustFactorization
 from unskew.models.matrix_factorization import MatrixFactorization
-from unskew.paper.draws import random_ratings
-from unskew.paper.figure3 import error_of_all_cells
+from unskew.paper.completion import find_ground_truth
+from unskew.paper.draws import sample_ratings
+from unskew.paper.figure3 import mse_of_all_cells
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
 
 FAST: dict[str, Any] = {"tol": 3e-5, "max_iter": 100}
@@ -54,19 +54,19 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=1000)
     options = parser.parse_args()
     warnings.simplefilter("ignore", PropensityWarning)
-    world = find_world(options.data)
+    world = find_ground_truth(options.data)
     observation = world.observation(0.25)
     errors: dict[str, list[float]] = {name: [] for name in LEARNERS}
     for trial in range(options.trials):
         rng = np.random.default_rng((0, 7, trial))
         log, _ = observation.draw(rng)
         bayes = NaiveBayesPropensity().fit(
-            log, mcar=random_ratings(world.truth, options.sample, rng)
+            log, mcar=sample_ratings(world.ratings, options.sample, rng)
         )
         for name, (model, grid) in LEARNERS.items():
             began = perf_counter()
             found = cross_validate(model, log, propensities=bayes, grid=grid, random_state=trial)
-            errors[name].append(error_of_all_cells(found.best_model, world))
+            errors[name].append(mse_of_all_cells(found.best_model, world.ratings))
             print(
                 trial,
                 name,

@@ -138,7 +138,7 @@ def time_here(path: str, _: int) -> dict[str, float]:
     import pyarrow.parquet as pq
 
     import unskew
-    from unskew.factorization.reduced import Reduced
+    from unskew.factorization.reduced import ReducedObjective
     from unskew.threads import Workers
 
     table = pq.read_table(path)
@@ -147,9 +147,9 @@ def time_here(path: str, _: int) -> dict[str, float]:
     )
     model = unskew.MatrixFactorization(N_FACTORS, L2, dtype="float32")
     with Workers() as workers:
-        problem = model._problem(log, table["propensity"].to_numpy(), workers)
-        solver = Reduced(
-            problem, problem.by_user, np.sqrt(problem.by_item.row_weights() + problem.l2)
+        objective = model._make_objective(log, 1 / table["propensity"].to_numpy(), workers)
+        solver = ReducedObjective(
+            objective, objective.by_user, np.sqrt(objective.by_item.row_weights + objective.ridge)
         )
         point = (
             np.random.default_rng(0).normal(0, 0.02, N_ITEMS * (N_FACTORS + 1) + 1)

@@ -33,9 +33,14 @@ CLASSES = [
 def make(kind: type[Any]) -> Any:
     """A model with its defaults; wrappers get a model to wrap."""
     wrapped = PopularityPropensity()
-    for arguments in ((), (wrapped,), (wrapped, 0.1), (LogisticRegression(),)):
+    for arguments, settings in (
+        ((), {}),
+        ((wrapped,), {}),
+        ((wrapped,), {"min_propensity": 0.1}),
+        ((LogisticRegression(),), {}),
+    ):
         try:
-            return kind(*arguments)
+            return kind(*arguments, **settings)
         except TypeError:
             continue
     raise AssertionError(f"{kind.__name__} cannot be constructed")

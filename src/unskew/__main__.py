@@ -1,4 +1,4 @@
-"""``python -m unskew``."""
+"""Run the command line with ``python -m unskew``."""
 
 from unskew.cli import main
 

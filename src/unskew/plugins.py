@@ -45,7 +45,7 @@ def load_report_function(name: str) -> Any:
 
 
 def engine_names() -> tuple[str, ...]:
-    """Names that ``engine=`` accepts."""
+    """The names that the argument ``engine`` accepts."""
     return (*LOCAL_ENGINES, *sorted({point.name for point in entry_points(group="unskew.engines")}))
 
 

@@ -69,8 +69,8 @@ class Registry(Mapping[str, Declaration[T]]):
     ) -> T:
         """Declare ``target`` under ``name``; returns ``target``."""
         for each in (name, *aliases):
-            known = self._declarations.get(self._by_alias.get(each, each))
-            if known is not None and not _is_redefinition(known.target, target):
+            earlier = self._declarations.get(self._by_alias.get(each, each))
+            if earlier is not None and not _is_redefinition(earlier.target, target):
                 raise UsageError(f"the {self.kind} name {each!r} is declared twice.")
         declaration = Declaration(name, target, label, summary, aliases, dict(traits or {}))
         self._declarations[name] = declaration
@@ -102,7 +102,7 @@ class Registry(Mapping[str, Declaration[T]]):
         if name in self._by_alias:
             return self._declarations[self._by_alias[name]]
         if name not in self._declarations:
-            raise UnknownNameError(self.kind, name, self._declarations)
+            raise UnknownNameError(self.kind, name, self)
         return self._declarations[name]
 
     def to_markdown(self) -> str:
@@ -117,8 +117,11 @@ class Registry(Mapping[str, Declaration[T]]):
             raise KeyError(name) from error
 
     def __iter__(self) -> Iterator[str]:
+        """Names by the trait ``order`` if declared, then alphabetically."""
         self._complete()
-        return iter(self._declarations)
+        declarations = self._declarations.values()
+        ordered = sorted(declarations, key=lambda each: (each.traits.get("order", 1000), each.name))
+        return iter([declaration.name for declaration in ordered])
 
     def __len__(self) -> int:
         self._complete()
@@ -135,11 +138,11 @@ class Registry(Mapping[str, Declaration[T]]):
         load_plugins()
 
 
-def _is_redefinition(known: object, target: object) -> bool:
+def _is_redefinition(earlier: object, target: object) -> bool:
     """Whether a module was executed again, as ``importlib.reload`` and doctests do."""
     names = [
         (getattr(each, "__module__", None), getattr(each, "__qualname__", None))
-        for each in (known, target)
+        for each in (earlier, target)
     ]
     return names[0] == names[1] and names[0][1] is not None
 

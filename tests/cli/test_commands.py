@@ -708,7 +708,10 @@ def test_every_model_is_fitted_applied_and_diagnosed(model: str) -> None:
     for name in ("weighted.parquet", "weighted.csv"):
         assert read_table(name).columns["p"].numbers() == pytest.approx(values)
     assert read_table("weighted.csv").names == read_table("weighted.parquet").names
-    assert [each["model"] for each in found["models"]] == ["p", "propensity"]
+    by_name, by_column = found["models"]
+    assert (by_name["model"], by_column["model"]) == ("p", "propensity")
+    assert by_column["measures"]["log_loss"] is None
+    assert (by_name["measures"]["log_loss"] is None) == ("sees_ratings" in traits)
 
 
 def test_apply_keeps_the_other_columns_as_they_are() -> None:
@@ -898,11 +901,11 @@ def test_recommend_warns_of_strangers() -> None:
 
 
 def test_a_propensity_model_recommends_nothing_and_the_other_way_round() -> None:
-    assert "cannot recommend items" in refused(2, "recommend", fitted())
-    assert "which is a recommender" in refused(
+    assert "has a PopularityPropensity, not a Recommender" in refused(2, "recommend", fitted())
+    assert "has a MatrixFactorization, not a PropensityModel" in refused(
         2, "propensity", "apply", trained(), "log.csv", "-o", "x.csv"
     )
-    assert "does not predict ratings" in refused(
+    assert "not a Recommender. Use a file that train wrote." in refused(
         2, "evaluate", "log.csv", "--predictions", "p.unskew", "--universe", "log"
     )
 

@@ -32,6 +32,7 @@ def show(command: str, name: str, value: str | None) -> str:
         ("evaluate", "universe", "'log'", "--universe log"),
         ("evaluate", "universe", None, "--universe"),
         ("evaluate", "user", "", "--user"),
+        ("evaluate", "cluster", "None", "no --cluster"),
         ("evaluate", "estimators", "['naive']", "--estimator naive"),
         ("evaluate", "metrics", "['mse', 'mae']", "--metric mse --metric mae"),
         ("evaluate", "relevance_threshold", "4", "--relevance-threshold 4"),

@@ -44,7 +44,7 @@ def test_rows_are_solved_to_the_precision_of_float32(n_factors: int, offset: flo
     )
     expected, minima = torch_rows.solve_block(
         exact,
-        Rows(opposite_rows.factors.double(), opposite_rows.offset.double()),
+        DeviceRows(opposite.factors.double(), opposite.offset.double()),
         2.5,
         Penalty(7, offset),
     )

@@ -73,13 +73,13 @@ def test_every_engine_reaches_the_same_optimum_from_the_same_start(
         (LOG.n_users, LOG.n_items), 3.0, n_factors=3, has_offsets=offsets != "none", random_state=0
     )
     expected = here(MatrixFactorization(**settings | {"tol": 1e-12}), begin)
-    found = fit(MatrixFactorization(**settings), begin)
+    fitted = fit(MatrixFactorization(**settings), begin)
 
-    assert found.objective_ == pytest.approx(expected.objective_, rel=1e-5)
+    assert fitted.objective_ == pytest.approx(expected.objective_, rel=1e-5)
     pairs = np.repeat(LOG.users, LOG.n_items), np.tile(LOG.items, LOG.n_users)
-    np.testing.assert_allclose(found.predict(*pairs), expected.predict(*pairs), atol=1e-3)
-    assert found.converged_
+    np.testing.assert_allclose(fitted.predict(*pairs), expected.predict(*pairs), atol=1e-3)
+    assert fitted.converged_
     assert (
-        found.recommend(LOG.users, k=3).items.tolist()
+        fitted.recommend(LOG.users, k=3).items.tolist()
         == expected.recommend(LOG.users, k=3).items.tolist()
     )

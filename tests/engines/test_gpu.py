@@ -15,8 +15,8 @@ from unskew.models.matrix_factorization import MatrixFactorization
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'unskew[gpu]'")
 
-from unskew.engines.gpu import cells, fitting, torch_rows  # noqa: E402
 from unskew.engines import GpuEngine  # noqa: E402
+from unskew.engines.gpu import cells, torch_rows  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.ConvergenceWarning")
 
@@ -170,29 +170,14 @@ def test_absolute_loss_and_unknown_engines_are_refused() -> None:
         MatrixFactorization(2).fit(WORLD.log, engine="tpu")
 
 
-def test_a_row_without_a_solution_is_refused() -> None:
-    log = Ratings.from_codes([0, 0], [0, 1], [5.0, 3.0], shape=(1, 2))
+@pytest.mark.parametrize(
+    ("codes", "shape", "name"),
+    [(([0, 0], [0, 1]), (1, 2), "item 0"), (([0, 1], [0, 0]), (2, 1), "user 0")],
+)
+def test_a_row_without_a_unique_solution_is_named(codes: Any, shape: Any, name: str) -> None:
+    log = Ratings.from_codes(*codes, [5.0, 3.0], shape=shape)
     with pytest.raises(
         UsageError,
-        match=r"user 0 \(2 ratings, 2 factors\) has no unique solution with l2=0\. Use l2 > 0",
+        match=rf"{name} \(1 rating, 2 factors\) has no unique solution with l2=0\. Use l2 > 0",
     ):
         MatrixFactorization(2, 0.0, offsets="none").fit(log, engine=GpuEngine("cpu"))
-
-
-def test_an_item_without_a_solution_is_named() -> None:
-    log = Ratings.from_codes([0, 0, 0], [0, 1, 2], [1.0, 3.0, 2.0], shape=(2, 3))
-    by_user, by_item = cells.sort_both_ways(
-        log, np.ones(3), like=torch.empty(0, dtype=torch.float64), memory=1 << 30
-    )
-    solver = fitting.DeviceSweeps(
-        by_user,
-        by_item,
-        torch_rows.Penalty(1.0, None),
-        False,
-        torch_rows.solve_block,
-        by_user.rating,
-    )
-    minima = torch.zeros(2), torch.tensor([0.0, torch.nan, torch.inf])
-    error = solver._no_solution_error(4, *minima)
-
-    assert (error.side, error.row, error.n_cells, error.n_factors) == ("item", 1, 1, 4)

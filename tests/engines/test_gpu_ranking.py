@@ -1,4 +1,4 @@
-"""Rankings by the code of the GPU engine, on the processors: the same as those of the local engine."""
+"""Rankings by the code of the GPU engine, on the processors: those of the local engine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from unskew.errors import BadPredictionError, UsageError
 from unskew.ranking.positions import compute_positions
 
 pytest.importorskip("torch", reason="ranking by torch needs the extra 'gpu'")
-from unskew.engines import GpuEngine
 from unskew.engines.gpu.ranking import _best_columns as best_columns
 
 ENGINE = unskew.engines.GpuEngine(device="cpu")
@@ -53,11 +52,11 @@ def test_positions_are_those_of_the_processors(
     scorer = factors_of(rng, n_users, n_items, dtype)
     user, item = (rng.integers(0, n, 30).astype(np.int32) for n in (n_users, n_items))
 
-    found = ENGINE.positions(scorer, user, item)
+    positions = ENGINE.positions(scorer, user, item)
 
     expected = compute_positions(user, item, n_users, n_items, scorer)
-    assert np.array_equal(found.above, expected.above)
-    assert np.array_equal(found.equal, expected.equal)
+    assert np.array_equal(positions.above, expected.above)
+    assert np.array_equal(positions.equal, expected.equal)
 
 
 def test_blocks_are_not_seen_in_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +96,7 @@ def test_recommendations_are_those_of_the_processors(
         lambda *arguments: calls.append(1) or best_columns(*arguments),
     )
     here, there = (
-        model.recommend(users, k, exclude_seen=exclude_seen, engine=engine)
+        model.recommend(users, k, exclude_seen=exclude_seen, engine=engine, on_unknown="fallback")
         for engine in ("local", ENGINE)
     )
 
@@ -118,7 +117,7 @@ def test_equal_scores_come_in_the_order_of_the_items() -> None:
     assert scores.tolist() == [[1, 1, 0, 0], [1, 1, 1, 0]]
 
 
-def test_an_evaluation_ranks_where_it_is_told() -> None:
+def test_an_evaluation_ranks_with_the_engine() -> None:
     world = unskew.simulate(60, 40, density=0.2, alpha=0.6, random_state=0)
     log, propensities = world.log, world.propensities
     model = unskew.MatrixFactorization(2, 1.0).fit(log, propensities)

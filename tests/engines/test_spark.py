@@ -1,13 +1,13 @@
-"""Fits to logs that stay on Spark: ids, weights, where users go, troubles of a cluster, and what is refused."""
+"""Fits and cross-validation of logs that stay on Spark."""
 
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ import pyarrow as pa
 import pytest
 
 import unskew
-from unskew import plugins as engines
 from unskew.data.propensities import Propensities
 from unskew.data.ratings import Ratings
 from unskew.engines import SparkEngine
@@ -31,7 +30,7 @@ from unskew.errors import (
     UnknownNameError,
     UsageError,
 )
-from unskew.estimators.point import SNIPS
+from unskew.estimators.point import SNIPS, ItemNormalized, UserNormalized
 from unskew.metrics.metric import find_metric
 from unskew.model_selection.folds import Fold, LocalTraining
 from unskew.models.matrix_factorization import MatrixFactorization
@@ -41,7 +40,14 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'un
 from unskew.engines.spark import blocks as spark_blocks
 from unskew.engines.spark import fitting as spark_fitting
 from unskew.engines.spark import folds as spark_folds
-from unskew.engines.spark.blocks import SHARES, Block, Totals, _add_group, _in_order
+from unskew.engines.spark import frame as spark_frame
+from unskew.engines.spark.blocks import (
+    WEIGHT_FACTORS,
+    BlockTotals,
+    UserBlock,
+    _add_group,
+    _add_in_order,
+)
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::FutureWarning:pyspark",
@@ -113,7 +119,7 @@ def test_clicks_are_made_of_ratings(frame: Any) -> None:
     there = MatrixFactorization(**settings).fit(frame, "propensity", engine="spark")
 
     assert there.objective_ == pytest.approx(here.objective_, rel=1e-6)
-    with pytest.raises(UsageError, match="no rating reaches threshold=9"):
+    with pytest.raises(UsageError, match="no rating reaches the threshold 9"):
         MatrixFactorization(2, relevance_threshold=9).fit(frame, "propensity", engine="spark")
 
 
@@ -121,7 +127,7 @@ def test_the_result_is_the_same_to_the_bit_for_any_order_of_rows(
     frame: Any, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Five blocks are added by two levels of tasks; float32 shows any other order of sums."""
-    monkeypatch.setattr(spark_blocks, "FAN_IN", 2)
+    monkeypatch.setattr(spark_blocks, "MAX_SUMMANDS", 2)
     shuffled = np.random.default_rng(0).permutation(len(LOG))
     other = spark.createDataFrame(
         pa.table({name: column[shuffled] for name, column in COLUMNS.items()})
@@ -174,7 +180,7 @@ def test_a_log_may_be_a_path_of_parquet_with_names_of_its_own(spark: Any, tmp_pa
     assert model.user_factors_frame.columns == ["who.is", "factors", "offset"]
 
 
-# A cluster's troubles
+# Failures of a cluster
 
 
 def test_a_restarted_driver_goes_on_to_the_same_bits(frame: Any, tmp_path: Path) -> None:
@@ -236,19 +242,21 @@ def test_a_block_is_sorted_by_user_and_item_whatever_the_order_of_its_rows() -> 
             "user": ["b", "a", "b"],
             "item": [9, 5, 5],
             "rating": [1.0, 2.0, 3.0],
-            "propensity": [0.25, 1.0, 0.5],
+            "weight": [4.0, 1.0, 2.0],
         }
     )
-    block = Block.of(table, np.array([5, 9]), "float64")
+    block = UserBlock.of(table, np.array([5, 9]), "float64")
 
     assert block.users.tolist() == ["a", "b"]
-    assert block.side.starts.tolist() == [0, 1, 3]
-    assert block.side.opposite.tolist() == [0, 0, 1]
-    assert block.side.rating.tolist() == [2.0, 3.0, 1.0]
+    assert block.cells.starts.tolist() == [0, 1, 3]
+    assert block.cells.opposite.tolist() == [0, 0, 1]
+    assert block.cells.rating.tolist() == [2.0, 3.0, 1.0]
     assert block.weight == pytest.approx([1, 2, 4])
     assert block.n_repeats == 0
     assert (
-        Block.of(pa.concat_tables([table, table.slice(1)]), np.array([5, 9]), "float64").n_repeats
+        UserBlock.of(
+            pa.concat_tables([table, table.slice(1)]), np.array([5, 9]), "float64"
+        ).n_repeats
         == 2
     )
 
@@ -256,16 +264,16 @@ def test_a_block_is_sorted_by_user_and_item_whatever_the_order_of_its_rows() -> 
 @pytest.mark.parametrize(
     ("how", "expected"), [("self", [3 / 5] * 3), ("item", [1, 1, 1 / 2]), ("user", [3 / 5] * 3)]
 )
-def test_shares_by_hand(how: str, expected: list[float]) -> None:
-    """One user rates three items, weights 1, 1 and 3; another block's user, like the first, rates the last with weight 1."""
+def test_weight_factors_by_hand(how: str, expected: list[float]) -> None:
+    """The user of this block rates three items with weights 1, 1 and 3; totals add other blocks."""
     table = pa.table(
-        {"user": [1, 1, 1], "item": [5, 6, 7], "rating": [1.0] * 3, "propensity": [1.0, 1.0, 1 / 3]}
+        {"user": [1, 1, 1], "item": [5, 6, 7], "rating": [1.0] * 3, "weight": [1.0, 1.0, 3.0]}
     )
-    block = Block.of(table, np.array([5, 6, 7]), "float64")
+    block = UserBlock.of(table, np.array([5, 6, 7]), "float64")
     weight = np.array([2.0, 2.0, 4.0]) if how == "item" else np.array([1.0, 1.0, 8.0])
-    totals = Totals(unskew.data.Universe(2, 3), 0, weight, weight)
+    totals = BlockTotals(unskew.data.Universe(2, 3), 0, weight, weight)
 
-    assert np.broadcast_to(SHARES[how](block.side, totals), 3) == pytest.approx(expected)
+    assert np.broadcast_to(WEIGHT_FACTORS[how](block.cells, totals), 3) == pytest.approx(expected)
 
 
 def test_sums_are_added_in_the_order_of_the_blocks() -> None:
@@ -276,7 +284,7 @@ def test_sums_are_added_in_the_order_of_the_blocks() -> None:
         (1, (1.0, np.array([1.0]))),
     ]
 
-    assert _in_order(parts) == (0.0, np.array([0.0]))
+    assert _add_in_order(parts) == (0.0, np.array([0.0]))
     assert list(_add_group((5, part) for part in parts)) == [(5, (0.0, np.array([0.0])))]
     assert list(_add_group(iter(()))) == []
 
@@ -306,12 +314,12 @@ def test_sums_are_added_in_the_order_of_the_blocks() -> None:
         (
             changed(rating=["good"] * len(LOG)),
             ColumnError,
-            "'rating' holds string; the rating must be numbers",
+            "'rating' has type string; the rating must be numbers",
         ),
         (
             changed(item_id=ITEMS / 2),
             ColumnError,
-            "'item_id' holds double; the item must be text or integers",
+            "'item_id' has type double; the item must be text or integers",
         ),
         (
             changed().rename_columns(["person", "item_id", "rating", "propensity"]),
@@ -339,14 +347,14 @@ def test_a_log_that_cannot_be_used_is_refused_with_a_count(
 
 
 def test_a_user_without_a_solution_is_refused(frame: Any) -> None:
-    with pytest.raises(UsageError, match=r"no unique solution at l2 = 0\. Raise l2"):
+    with pytest.raises(UsageError, match=r"user 'u\d+' \(\d+ ratings, 40 factors\) has no unique"):
         MatrixFactorization(40, 0.0, offsets="none").fit(frame, "propensity", engine="spark")
 
 
 def test_too_many_users_for_the_driver_are_refused_before_the_fit(
     frame: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spark_fitting, "MOST_COLLECTED", 100)
+    monkeypatch.setattr(spark_fitting, "MAX_COLLECTED", 100)
     with pytest.raises(UsageError, match=r"too many for the driver.*collect_users=False"):
         MatrixFactorization(2).fit(frame, "propensity", engine="spark")
 
@@ -355,7 +363,7 @@ def test_too_many_users_for_the_driver_are_refused_before_the_fit(
 def test_a_log_that_is_not_on_spark_is_refused(log: Any) -> None:
     with pytest.raises(
         UsageError,
-        match=r"fits a Spark data frame, or the path of Parquet files; got .*createDataFrame",
+        match=r"fits a Spark data frame or a path of Parquet files; got .*createDataFrame",
     ):
         MatrixFactorization(2).fit(log, "propensity", engine="spark")
 
@@ -366,40 +374,40 @@ def test_a_log_that_is_not_on_spark_is_refused(log: Any) -> None:
 )
 def test_settings_that_need_the_log_at_hand_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(
-        UsageError, match="squared loss, solver 'auto' or 'reduced', and no weight_transform"
+        UsageError,
+        match="squared loss with the solver 'auto' or 'reduced' and without weight_transform",
     ):
         MatrixFactorization(2, **settings).fit("nowhere", "propensity", engine="spark")
 
 
 def test_arguments_of_the_wrong_kind_are_refused(frame: Any) -> None:
     with pytest.raises(
-        UsageError, match="reads propensities from a column: pass its name; got ndarray"
+        UsageError,
+        match="propensities must be the name of a column with engine='spark'; got ndarray",
     ):
         MatrixFactorization(2).fit(frame, COLUMNS["propensity"], engine="spark")
     with pytest.raises(UnknownNameError, match="unknown normalize 'rows'"):
         MatrixFactorization(2, normalize="rows").fit(frame, engine="spark")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="n_blocks must be a whole number, at least 1"):
         MatrixFactorization(2).fit(frame, "propensity", engine=SparkEngine(n_blocks=0))
-    with pytest.raises(UsageError, match="threshold must be the least rating"):
+    with pytest.raises(UsageError, match="relevance_threshold must be the lowest rating"):
         MatrixFactorization(2, relevance_threshold=np.nan).fit(frame, "propensity", engine="spark")
 
 
 def test_no_java_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setattr(spark_fitting.shutil, "which", lambda name: None)
-    monkeypatch.setattr(spark_fitting.SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.setattr(spark_frame.shutil, "which", lambda name: None)
+    monkeypatch.setattr(spark_frame.SparkSession, "getActiveSession", lambda: None)
     with pytest.raises(
-        UsageError, match=r"engine='spark' needs Java, and there is none\. Install a JDK"
+        UsageError, match=r"engine='spark' needs Java, which is not installed\. Install a JDK"
     ):
         MatrixFactorization(2).fit("log.parquet", "propensity", engine="spark")
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    home = replace(engines.ENGINES["spark"], package="no_such_package")
-    monkeypatch.setattr(engines, "ENGINES", {"spark": home})
+    monkeypatch.setattr("unskew.plugins.find_spec", lambda name: None)
     with pytest.raises(
-        MissingExtraError,
-        match=r"engine='spark' needs no_such_package.*pip install 'unskew\[spark\]'",
+        MissingExtraError, match=r"engine='spark' needs pyspark, .*pip install 'unskew\[spark\]'"
     ):
         MatrixFactorization(2).fit(LOG, engine="spark")
 
@@ -408,77 +416,87 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "estimator"), [("propensity", "ips"), ("propensity", "snips"), (None, "naive")]
+    ("column", "estimator", "metric"),
+    [
+        ("propensity", "ips", "mae"),
+        ("propensity", "snips", "accuracy"),
+        (None, "naive", "mae"),
+        ("propensity", "user_normalized", "mae"),
+        (None, "item_normalized", "mse"),
+    ],
 )
-def test_folds_are_fitted_and_judged_as_here(
-    frame: Any, column: str | None, estimator: str
+def test_folds_are_fitted_and_scored_as_by_the_local_engine(
+    frame: Any, column: str | None, estimator: str, metric: str
 ) -> None:
-    """The same cells, drawn on Spark, are brought here and judged by what is tested elsewhere."""
+    """The cells of each fold on Spark are scored again by the local engine."""
     clip = unskew.estimators.Clip(4.0) if column else None
     model = MatrixFactorization(2, 20.0, weight_transform=clip, tol=1e-9, max_iter=500)
-    known = Propensities(COLUMNS["propensity"]) if column else None
-    _, folds = SparkEngine(n_blocks=2).split(frame, column, n_folds=3, random_state=5)
+    values = COLUMNS["propensity"] if column else np.full(len(LOG), len(LOG) / LOG.n_cells)
+    engine = SparkEngine(n_blocks=2)
+    engine.check_criterion(metric=metric, estimator=estimator)
+    _, folds = engine.split(frame, column, n_folds=3, random_state=5)
 
     scores = [
-        fold.score(fold.training.fit(copy(model)), metric="mae", estimator=estimator)
+        fold.score(fold.training.fit(copy(model)), metric=metric, estimator=estimator)
         for fold in folds
     ]
 
-    n_seen = 0
+    n_cells = 0
     for fold, score in zip(folds, scores, strict=True):
-        held = pa.Table.from_batches(fold.validation.toArrow().to_batches()).to_pydict()
-        cells = {*zip(held["user"], held["item"], strict=True)}
-        is_held = np.array(
+        table = fold.validation.frame.toArrow().to_pydict()
+        cells = {*zip(table["user"], table["item"], strict=True)}
+        is_held_out = np.array(
             [cell in cells for cell in zip(USERS.tolist(), ITEMS.tolist(), strict=True)]
         )
-        n_seen += is_held.sum()
-        twin = Fold(
-            LocalTraining(
-                LOG.take(~is_held),
-                None if known is None else Propensities(known.values[~is_held] * 2 / 3),
-            ),
-            LOG.take(is_held),
-            Propensities(
-                (np.full(len(LOG), len(LOG) / LOG.n_cells) if known is None else known.values)[
-                    is_held
-                ]
-                / 3
-            ),
+        n_cells += is_held_out.sum()
+        training = Propensities(values[~is_held_out] * 2 / 3) if column else None
+        local = Fold(
+            LocalTraining(LOG.take(~is_held_out), training),
+            LOG.take(is_held_out),
+            Propensities(values[is_held_out] / 3),
         )
         assert score == pytest.approx(
-            twin.score(twin.training.fit(copy(model)), metric="mae", estimator=estimator), rel=1e-3
+            local.score(local.training.fit(copy(model)), metric=metric, estimator=estimator),
+            rel=1e-3,
         )
-    assert n_seen == len(LOG)
+    assert n_cells == len(LOG)
 
 
 def test_settings_are_chosen_on_spark(frame: Any) -> None:
     grid = {"l2": [0.5, 500.0], "weight_transform": [None, unskew.estimators.Clip(5.0)]}
     settings: dict[str, Any] = {"grid": grid, "n_folds": 2, "engine": SparkEngine(n_blocks=2)}
 
-    found = unskew.cross_validate(
+    result = unskew.cross_validate(
         MatrixFactorization(1, tol=1e-5, max_iter=50), frame, propensities="propensity", **settings
     )
 
-    assert len(found.table) == 4
-    assert found.best_score == min(row["score"] for row in found.table)
-    assert found.best_model.l2 == found.best_params["l2"]
-    assert found.best_model.predict(USERS[:3], ITEMS[:3]).shape == (3,)
-    assert found.setup["n_observed"] == len(LOG)
+    assert len(result.table) == 4
+    assert result.best_score == min(row["score"] for row in result.table)
+    assert result.best_model.l2 == result.best_params["l2"]
+    assert result.best_model.predict(USERS[:3], ITEMS[:3]).shape == (3,)
+    assert result.setup["n_observed"] == len(LOG)
 
 
-def test_what_spark_cannot_judge_by_is_named(frame: Any) -> None:
-    settings: dict[str, Any] = {
-        "grid": {"l2": [1.0]},
-        "n_folds": 2,
-        "engine": SparkEngine(n_blocks=2),
-    }
-    with pytest.raises(UnknownNameError, match="metric on Spark"):
+@pytest.mark.parametrize(
+    ("criterion", "message"),
+    [
+        ({"metric": "dcg@5", "estimator": "snips"}, "metric 'dcg@5' is not available on Spark"),
+        ({"metric": "auc", "estimator": "snips"}, "metric 'auc' is not available on Spark"),
+        ({"metric": "mse", "estimator": "dr"}, "estimator 'dr' is not available on Spark"),
+    ],
+)
+def test_a_criterion_that_is_not_available_on_spark_is_named(
+    frame: Any, criterion: dict[str, str], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
         unskew.cross_validate(
             MatrixFactorization(1, max_iter=2),
             frame,
             propensities="propensity",
-            metric="dcg@5",
-            **settings,
+            grid={"l2": [1.0]},
+            n_folds=2,
+            engine=SparkEngine(n_blocks=2),
+            **criterion,  # type: ignore[arg-type]
         )
 
 
@@ -503,24 +521,37 @@ def test_a_model_that_spark_does_not_fit_is_named(frame: Any) -> None:
         )
 
 
-def test_a_batch_of_strangers_is_judged_by_the_items_alone() -> None:
+def batch(**columns: Any) -> pa.RecordBatch:
+    """Two cells of unknown users."""
+    cells = {
+        "user": ["x", "y"],
+        "item": pa.array([int(ITEMS[0]), -5]),
+        "rating": [3.0, 4.0],
+        "weight": [2.0, 4.0],
+        "factors": pa.array([None, None], pa.list_(pa.float64())),
+        "offset": pa.array([None, None], pa.float64()),
+    }
+    return pa.record_batch({**cells, **columns})
+
+
+@pytest.mark.parametrize("estimator", [SNIPS(), UserNormalized(), ItemNormalized()])
+def test_batches_with_unknown_users_are_scored_by_the_items_alone(estimator: Any) -> None:
     fitted = MatrixFactorization(2, 2.0, max_iter=5).fit(LOG)
-    batch = pa.record_batch(
+    spec = estimator.sums_needed(is_ratio=False, is_mean_of_users=False, cluster=None)
+    sum_batches = spark_folds._make_sum_batches(fitted, find_metric("mse"), spec, None)
+    batches = [batch(), batch().slice(0, 0), batch(user=["x", "z"], rating=[5.0, 2.0])]
+    (row,) = (part.to_pylist()[0] for part in sum_batches(iter(batches)))
+    sums = pickle.loads(row["sums"])
+
+    expected = fitted.predict(["?", "?"], [ITEMS[0], -5], on_unknown="fallback")
+    (x1, y), (x2, z) = (np.array([[3.0, 4.0], [5.0, 2.0]]) - expected) ** 2
+    item_1, item_2 = (x1 + x2) / 2, (y + z) / 2
+    assert row["n_cells"] == 4
+    assert sums.total == pytest.approx(
         {
-            "item": pa.array([int(ITEMS[0]), -5]),
-            "rating": [3.0, 4.0],
-            "propensity": [0.5, 0.25],
-            "factors": pa.array([None, None], pa.list_(pa.float64())),
-            "offset": pa.array([None, None], pa.float64()),
-        }
+            "snips": [2 * x1 + 4 * y + 2 * x2 + 4 * z, 12],
+            "user_normalized": [(x1 + x2) / 2 + y + z, 3],
+            "item_normalized": [item_1 + item_2, 2],
+        }[estimator.name]
     )
-
-    spec = SNIPS().sums_needed(is_ratio=False, is_mean_of_users=False, cluster=None)
-    add_up = spark_folds._sum_batches(fitted, find_metric("mse"), spec)
-    (sums,) = (part.to_pydict() for part in add_up(iter([batch])))
-
-    error = np.array([3.0, 4.0]) - fitted.predict(
-        ["nobody", "nobody"], [ITEMS[0], -5], on_unknown="fallback"
-    )
-    assert sums["n_cells"] == [2]
-    assert sums["total"][0] == pytest.approx([2 * error[0] ** 2 + 4 * error[1] ** 2, 6])
+    assert list(sum_batches(iter([batch().slice(0, 0)]))) == []

@@ -1,4 +1,4 @@
-"""A checkpoint belongs to one run: its log, its users and items, its settings and its start."""
+"""A checkpoint belongs to one fit: its log, users and items, settings and start."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def log_of(n_users: int, n_items: int) -> Ratings:
 
 
 @each_model
-def test_that_of_other_users_and_items_is_refused(model: Any, tmp_path: Path) -> None:
+def test_a_checkpoint_of_other_users_and_items_is_refused(model: Any, tmp_path: Path) -> None:
     saved = {"checkpoint": tmp_path / "state", "checkpoint_every": 2}
     model.fit(log_of(37, 25), np.full(200, 0.2), **saved)
 
@@ -53,7 +53,7 @@ def test_that_of_other_users_and_items_is_refused(model: Any, tmp_path: Path) ->
 
 
 @each_model
-def test_it_is_written_after_whole_steps(model: Any, tmp_path: Path) -> None:
+def test_the_number_of_steps_between_writes_is_checked(model: Any, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="checkpoint_every must be a whole number, at least 1"):
         model.fit(
             log_of(30, 20), np.full(200, 0.2), checkpoint=tmp_path / "state", checkpoint_every=0
@@ -61,7 +61,7 @@ def test_it_is_written_after_whole_steps(model: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [MatrixFactorization, AllRank])
-def test_another_start_is_another_run(kind: Any, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_start_is_refused(kind: Any, tmp_path: Path) -> None:
     log = log_of(30, 20)
     start = kind(2, random_state=5).fit(log).factors_
     kind(2, max_iter=4, tol=0.0).fit(log, checkpoint=tmp_path / "state", checkpoint_every=2)
@@ -70,7 +70,7 @@ def test_another_start_is_another_run(kind: Any, tmp_path: Path) -> None:
         kind(2, max_iter=6, tol=0.0).fit(log, checkpoint=tmp_path / "state", initial_factors=start)
 
 
-def test_a_model_is_no_checkpoint(tmp_path: Path) -> None:
+def test_a_model_file_is_not_a_checkpoint(tmp_path: Path) -> None:
     MatrixFactorization(2).fit(log_of(30, 20)).save(tmp_path / "model.unskew")
 
     with pytest.raises(UsageError, match="is not a checkpoint"):
@@ -78,10 +78,10 @@ def test_a_model_is_no_checkpoint(tmp_path: Path) -> None:
 
 
 class KilledError(Exception):
-    """In the place of a signal."""
+    """Stands for the signal that kills a process."""
 
 
-CHANCES = np.full((30, 20), 1 / 3)
+PROPENSITIES = np.full((30, 20), 1 / 3)
 ROBUST: list[Any] = [
     DoublyRobustFactorization(2, max_iter=7, tol=0.0),
     DoublyRobustFactorization(2, imputation="error", max_iter=7, tol=0.0, dtype="float32"),
@@ -95,7 +95,7 @@ ROBUST: list[Any] = [
 
 
 def kill_after(n_saves: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As soon as so many states were written."""
+    """Raise ``KilledError`` once ``n_saves`` states have been written."""
     left = [n_saves]
 
     def save(*args: Any) -> None:
@@ -112,16 +112,16 @@ def kill_after(n_saves: int, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "model", ROBUST, ids=lambda model: f"{type(model).__name__}-{model.imputation}-{model.loss}"
 )
-def test_rounds_go_on_to_the_same_bits_wherever_they_were_killed(
+def test_killed_rounds_continue_to_the_same_bits(
     model: Any, n_saves: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, path = log_of(30, 20), tmp_path / "state"
-    straight = copy(model).fit(log, CHANCES)
+    straight = copy(model).fit(log, PROPENSITIES)
     with monkeypatch.context() as patch, suppress(KilledError):
         kill_after(n_saves, patch)
-        copy(model).fit(log, CHANCES, checkpoint=path, checkpoint_every=2)
+        copy(model).fit(log, PROPENSITIES, checkpoint=path, checkpoint_every=2)
 
-    resumed = copy(model).fit(log, CHANCES, checkpoint=path, checkpoint_every=2)
+    resumed = copy(model).fit(log, PROPENSITIES, checkpoint=path, checkpoint_every=2)
 
     assert (resumed.history_, resumed.risk_, resumed.fallback_) == (
         straight.history_,
@@ -135,32 +135,32 @@ def test_rounds_go_on_to_the_same_bits_wherever_they_were_killed(
     assert [each.name for each in tmp_path.iterdir()] == ["state"]
 
 
-def test_finished_rounds_are_not_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_finished_rounds_are_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log, model = log_of(30, 20), DRV2(2, max_iter=3, tol=0.0)
-    first = copy(model).fit(log, CHANCES, checkpoint=tmp_path / "state")
+    first = copy(model).fit(log, PROPENSITIES, checkpoint=tmp_path / "state")
     monkeypatch.setattr(DoublyRobustFactorization, "_run_round", None)
 
-    assert copy(model).fit(log, CHANCES, checkpoint=tmp_path / "state").history_ == first.history_
+    assert (
+        copy(model).fit(log, PROPENSITIES, checkpoint=tmp_path / "state").history_ == first.history_
+    )
 
 
 @pytest.mark.parametrize("changed", [{"max_iter": 9}, {"tol": 0.1}, {"n_rounds": 2}, {"l2": 2.0}])
-def test_rounds_of_other_settings_are_refused(changed: dict[str, Any], tmp_path: Path) -> None:
-    """Those that only lengthen a run of steps change where a round begins."""
+def test_a_checkpoint_of_other_settings_is_refused(changed: dict[str, Any], tmp_path: Path) -> None:
+    """`max_iter` and `tol` change where the next round starts."""
     log, model = log_of(30, 20), DRV2(2, max_iter=3, tol=0.0)
-    copy(model).fit(log, CHANCES, checkpoint=tmp_path / "state")
+    copy(model).fit(log, PROPENSITIES, checkpoint=tmp_path / "state")
 
     with pytest.raises(UsageError, match="belongs to another log"):
-        copy(model).set_params(**changed).fit(log, CHANCES, checkpoint=tmp_path / "state")
+        copy(model).set_params(**changed).fit(log, PROPENSITIES, checkpoint=tmp_path / "state")
 
 
-def test_targeted_weights_belong_to_the_run(tmp_path: Path) -> None:
-    """They are made of the propensities of all cells: those of the log may be the same, and the fit another."""
+def test_a_checkpoint_of_other_targeted_weights_is_refused(tmp_path: Path) -> None:
+    """They depend on the propensities of all cells, not only on those of the log."""
     log, model = log_of(30, 20), TDR(2, max_iter=3, tol=0.0)
-    copy(model).fit(log, CHANCES, checkpoint=tmp_path / "state")
-    elsewhere = CHANCES * 0.5
-    elsewhere[log.user, log.item] = CHANCES[log.user, log.item]
+    copy(model).fit(log, PROPENSITIES, checkpoint=tmp_path / "state")
+    others = PROPENSITIES * 0.5
+    others[log.user, log.item] = PROPENSITIES[log.user, log.item]
 
     with pytest.raises(UsageError, match="belongs to another log"):
-        copy(model).fit(log, elsewhere, checkpoint=tmp_path / "state")
+        copy(model).fit(log, others, checkpoint=tmp_path / "state")

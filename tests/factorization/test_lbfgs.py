@@ -15,7 +15,7 @@ def minimise(objective: lbfgs.Function, point: np.ndarray, n_steps: int) -> lbfg
     return state
 
 
-def test_a_quadratic_is_solved() -> None:
+def test_a_quadratic_function_is_minimised() -> None:
     rng = np.random.default_rng(0)
     root = rng.normal(size=(30, 30))
     matrix, target = root @ root.T + np.eye(30), rng.normal(size=30)
@@ -27,7 +27,7 @@ def test_a_quadratic_is_solved() -> None:
     np.testing.assert_allclose(state.point, np.linalg.solve(matrix, target), atol=1e-6)
 
 
-def test_rosenbrock_is_solved() -> None:
+def test_the_rosenbrock_function_is_minimised() -> None:
     state = minimise(lambda x: (float(rosen(x)), rosen_der(x)), np.full(10, -1.0), 300)
 
     assert state.value < 1e-12
@@ -41,7 +41,7 @@ def test_the_value_never_rises() -> None:
         state = after
 
 
-def test_a_kink_is_no_obstacle() -> None:
+def test_a_function_with_a_kink_is_minimised() -> None:
     scale = np.arange(1, 11)
 
     state = minimise(

@@ -1,11 +1,17 @@
-"""The log sorted by one side."""
+"""Cells sorted by user or by item, and their weights."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from unskew.factorization.objective import SortedCells
+from unskew.data.ratings import Ratings
+from unskew.errors import UsageError
+from unskew.factorization.objective import (
+    NoUniqueSolutionError,
+    SortedCells,
+    name_unsolved_rows,
+)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -30,14 +36,14 @@ def test_cells_are_sorted_by_row_and_keep_the_order_of_the_log(n_opposite: int, 
     )
 
 
-def test_the_log_takes_twenty_bytes_a_rating_or_fewer_where_partners_are_few() -> None:
+def test_a_cell_takes_ten_or_twelve_bytes_in_float32() -> None:
     one = np.zeros(1, np.int32), np.zeros(1, np.int32), np.ones(1), np.ones(1)
 
     assert SortedCells.of(*one, shape=(1, 65_536), dtype="float32").entries.itemsize == 10
     assert SortedCells.of(*one, shape=(1, 65_537), dtype="float32").entries.itemsize == 12
 
 
-def test_other_weights_leave_the_side_as_it_was() -> None:
+def test_new_weights_do_not_change_the_old_cells() -> None:
     cells = (
         np.array([1, 0, 1], np.int32),
         np.array([0, 1, 2], np.int32),
@@ -51,3 +57,18 @@ def test_other_weights_leave_the_side_as_it_was() -> None:
     assert other.root_weight.tolist() == [1, 2, 3]
     assert other.rating.tolist() == [4, 3, 5]
     assert side.root_weight.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(("side", "name"), [("user", "'bob'"), ("item", "7")])
+def test_an_error_names_the_user_or_item_without_a_unique_solution(side: str, name: str) -> None:
+    log = Ratings.from_arrays(["ann", "bob", "bob"], [3, 3, 7], [1, 2, 3])
+
+    with (
+        pytest.raises(
+            UsageError,
+            match=rf"{side} {name} \(2 ratings, 1 factor\) has no unique solution with l2=0\. "
+            "Use l2 > 0 or fewer factors",
+        ),
+        name_unsolved_rows(log, 0.0),
+    ):
+        raise NoUniqueSolutionError(side, 1, n_cells=2, n_factors=1)  # type: ignore[arg-type]

@@ -40,7 +40,7 @@ def some_parameters(
 def some_log(
     seed: int = 0, shape: tuple[int, int] = (N_USERS, N_ITEMS)
 ) -> tuple[Ratings, np.ndarray]:
-    """A third of all cells, none of the first user's and of the last item's, and a correction for each."""
+    """A third of all cells with a correction each; the first user and the last item have none."""
     rng = np.random.default_rng(seed)
     seen = rng.random(shape) < 0.35
     seen[0], seen[:, -1] = False, False
@@ -140,7 +140,10 @@ def test_a_sweep_solves_the_normal_equations_of_every_row(
 
 @pytest.mark.parametrize(("is_free", "imputed"), list(product([False, True], IMPUTED[:2])))
 def test_the_optimum_is_the_soft_thresholded_svd(is_free: bool, imputed: Factors | None) -> None:
-    """F = sum of (s - l2)_+ u v' over the largest singular values; free offsets take row and column means away first."""
+    """F = sum of (s - ridge)_+ u v' over the largest singular values.
+
+    With free offsets, row and column means are subtracted first.
+    """
     target = dense_outcome(*some_log(), imputed)
     centred = target - target.mean(axis=0) - target.mean(axis=1, keepdims=True) + target.mean()
     left, values, right = np.linalg.svd(centred if is_free else target)
@@ -203,7 +206,10 @@ def test_the_optimum_is_a_point_that_brute_force_does_not_improve(
 
 
 def test_doubly_robust_risk_is_the_pseudo_outcome_s_squared_error_but_for_a_constant() -> None:
-    """sum_D (G - F)^2 + sum_O h ((Y - F)^2 - (G - F)^2) = sum_D (F - T)^2 + const with T = G + O h (Y - G)."""
+    """sum_D (G - F)^2 + sum_O h ((Y - F)^2 - (G - F)^2) = sum_D (F - T)^2 + constant.
+
+    T = G + O h (Y - G).
+    """
     (log, rating), rng = some_log(), np.random.default_rng(3)
     imputed, weight = some_parameters(5, 2), rng.uniform(1, 20, len(log))
     cells = log.user, log.item

@@ -1,4 +1,4 @@
-"""Whoever waits for the compiler is told, once; whoever does not wait is not."""
+"""A person who waits for the compiler gets one message; nobody else does."""
 
 from __future__ import annotations
 

@@ -13,17 +13,17 @@ LEVELS = [-np.inf, -1.5, 0.0, -0.0, 2.0, np.inf, np.nan]
 
 
 @njit
-def counted(values, at, score):  # type: ignore[no-untyped-def]
-    return count_lanes(values, np.uint64(at), score)
+def counted(values, index, score):  # type: ignore[no-untyped-def]
+    return count_lanes(values, np.uint64(index), score)
 
 
 @njit
-def fetched(rows, at):  # type: ignore[no-untyped-def]
-    prefetch_for_write(rows, at)
+def fetched(rows, index):  # type: ignore[no-untyped-def]
+    prefetch_for_write(rows, index)
 
 
 def slow_counts(values: Scores, score: float) -> tuple[int, int]:
-    """The twin: one comparison after the other."""
+    """The same count, one comparison after the other."""
     return sum(bool(v > score) for v in values), sum(bool(v == score) for v in values)
 
 
@@ -33,19 +33,19 @@ def slow_counts(values: Scores, score: float) -> tuple[int, int]:
     score=st.sampled_from(LEVELS),
     data=st.data(),
 )
-def test_equals_its_twin_wherever_the_lanes_start(
+def test_counts_equal_plain_comparisons_wherever_the_lanes_start(
     dtype: type[np.floating], values: list[float], score: float, data: st.DataObject
 ) -> None:
-    at = data.draw(st.integers(0, len(values) - LANES))
+    index = data.draw(st.integers(0, len(values) - LANES))
     array = np.array(values, dtype)
 
-    assert counted(array, at, dtype(score)) == slow_counts(array[at : at + LANES], score)
+    assert counted(array, index, dtype(score)) == slow_counts(array[index : index + LANES], score)
 
 
-@pytest.mark.parametrize("at", [0, 3, 99])
-def test_fetching_a_row_changes_nothing(at: int) -> None:
+@pytest.mark.parametrize("index", [0, 3, 99])
+def test_prefetching_a_row_changes_nothing(index: int) -> None:
     rows: IntVector = np.arange(200, dtype=np.int32).reshape(100, 2)
 
-    fetched(rows, at)
+    fetched(rows, index)
 
     np.testing.assert_array_equal(rows.ravel(), np.arange(200))

@@ -1,4 +1,4 @@
-"""The two kernels against a count that can be read at a glance."""
+"""The two kernels against a plain count."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DTYPES = [np.float32, np.float64]
 def slow_positions(
     scores: Scores, rows: IntVector, items: IntVector
 ) -> tuple[IntVector, IntVector]:
-    """The twin: compare every logged cell with its whole row."""
+    """Compare every logged cell with its whole row."""
     own = scores[rows, items][:, None]
     above, equal = (scores[rows] > own).sum(axis=1), (scores[rows] == own).sum(axis=1)
     return above.astype(np.int32), equal.astype(np.int32)
@@ -27,7 +27,7 @@ def slow_positions(
 def run(
     scores: Scores, rows: IntVector, items: IntVector, top: int | None = None
 ) -> tuple[int, IntVector, IntVector]:
-    """The kernel on cells given in any order; results in that order."""
+    """Run the kernel on cells in any order; the results have the same order."""
     cells = np.argsort(rows, kind="stable").astype(np.int32)
     starts = np.searchsorted(rows[cells], np.arange(len(scores) + 1))
     above, equal = np.full(rows.size, UNTOUCHED, np.int32), np.ones(rows.size, np.int32)
@@ -39,7 +39,7 @@ def run(
 
 
 def everything(scores: Scores) -> tuple[IntVector, IntVector]:
-    """All cells of a block as logged ones, in an order that is not the rows'."""
+    """All cells of a block as logged cells, in an order that differs from that of the rows."""
     n_rows, n_items = scores.shape
     shuffled = np.random.default_rng(0).permutation(n_rows * n_items)
     return (shuffled // n_items).astype(np.int32), (shuffled % n_items).astype(np.int32)
@@ -67,7 +67,10 @@ def assert_exact_in_top(scores: Scores, rows: IntVector, items: IntVector, top: 
 
 @st.composite
 def blocks(draw: st.DrawFn) -> tuple[Scores, IntVector, IntVector]:
-    """Scores from few or many levels, infinite ones among them, and logged cells in random order, some rows without any."""
+    """Scores with few or many levels, some infinite, and logged cells in random order.
+
+    Some rows have no logged cells.
+    """
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     n_rows, n_items = draw(st.integers(1, 5)), draw(st.integers(1, 300))
     level = rng.choice(
@@ -96,7 +99,7 @@ def test_positions_by_hand() -> None:
     assert equal.tolist() == [4, 1, 2, 1]
 
 
-def test_a_tie_that_straddles_the_last_place_is_counted_whole() -> None:
+def test_a_tie_at_the_last_position_is_counted_completely() -> None:
     scores = np.ones((1, 40))
     scores[0, [0, 11, 22, 23, 34]] = 9, 5, 5, 5, 5
 
@@ -121,7 +124,7 @@ def test_a_row_of_one_level_ties_everything_at_the_bound(
 
 
 @pytest.mark.parametrize("n_infinite", [1, 9, 10, 11, 100])
-def test_infinite_scores_around_the_last_place(n_infinite: int) -> None:
+def test_infinite_scores_around_the_last_position(n_infinite: int) -> None:
     scores = np.random.default_rng(4).standard_normal((3, 403))
     scores[0, ::4][:n_infinite] = np.inf
     scores[1, ::4][:n_infinite] = -np.inf
@@ -145,13 +148,13 @@ def test_users_are_counted_up_to_the_first_cell_outside_the_universe() -> None:
 
 @given(blocks())
 @settings(max_examples=300, deadline=None)
-def test_exact_kernel_equals_its_twin(block: tuple[Scores, IntVector, IntVector]) -> None:
+def test_exact_positions_equal_the_plain_count(block: tuple[Scores, IntVector, IntVector]) -> None:
     assert_exact(*block)
 
 
 @given(blocks(), st.integers(1, 320))
 @settings(max_examples=300, deadline=None)
-def test_top_kernel_equals_its_twin_in_the_top(
+def test_top_positions_equal_the_plain_count_in_the_top(
     block: tuple[Scores, IntVector, IntVector], top: int
 ) -> None:
     assert_exact_in_top(*block, top)
@@ -172,7 +175,7 @@ def test_few_many_and_very_many_items(n_items: int, dtype: npt.DTypeLike) -> Non
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_one_far_outlier_or_a_tiny_range_costs_time_but_no_exactness(dtype: npt.DTypeLike) -> None:
+def test_an_outlier_or_a_tiny_range_changes_no_position(dtype: npt.DTypeLike) -> None:
     scores = np.random.default_rng(2).standard_normal((3, 400)).astype(dtype)
     scores[0, 7] = np.finfo(scores.dtype).max
     scores[1, :2] = np.finfo(scores.dtype).min, np.finfo(scores.dtype).max
@@ -185,7 +188,7 @@ def test_one_far_outlier_or_a_tiny_range_costs_time_but_no_exactness(dtype: npt.
 @pytest.mark.parametrize("top", [None, 1, 30])
 @pytest.mark.parametrize("n_logged", [1, FEW_CELLS + 1, 200])
 @pytest.mark.parametrize("column", [0, 49, 150, 199, 202])
-def test_the_first_row_with_a_nan_is_named(top: int | None, n_logged: int, column: int) -> None:
+def test_the_first_row_with_a_nan_is_returned(top: int | None, n_logged: int, column: int) -> None:
     scores = np.random.default_rng(3).standard_normal((4, 203))
     scores[2:, column] = np.nan
     rows, items = (part.ravel().astype(np.int32) for part in np.mgrid[:4, :n_logged])
@@ -194,7 +197,7 @@ def test_the_first_row_with_a_nan_is_named(top: int | None, n_logged: int, colum
 
 
 @pytest.mark.parametrize("top", [None, 30])
-def test_a_row_of_nothing_but_nan_is_named(top: int | None) -> None:
+def test_a_row_of_nan_is_returned(top: int | None) -> None:
     scores = np.full((1, 200), np.nan, np.float32)
 
     assert run(scores, *everything(scores), top)[0] == 0

@@ -36,28 +36,28 @@ def predictions(model: Any, test: Ratings = TEST) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def found() -> Any:
+def comparison() -> Any:
     learners = {"ips": MF, "naive": Learner(MF, is_naive=True), "chosen": (MF, {"l2": [5.0, 50.0]})}
     tests = {"all": TEST, "half": TEST.take(np.arange(250))}
     return compare_learners(LOG, learners, test=tests, propensities=P, n_repeats=3, n_threads=1)
 
 
-def test_constants_and_the_offset_free_naive_model_are_always_there(found: Any) -> None:
-    names = {row["learner"] for row in found.rows}
+def test_constants_and_the_offset_free_naive_model_are_always_there(comparison: Any) -> None:
+    names = {row["learner"] for row in comparison.rows}
 
     assert names == {"ips", "naive", "chosen", NO_OFFSETS, LOG_MEAN, BEST_CONSTANT}
-    assert found.row(LOG_MEAN, metric="mse", test="all")["mean"] == pytest.approx(
+    assert comparison.row(LOG_MEAN, metric="mse", test="all")["mean"] == pytest.approx(
         np.square(TEST.rating - LOG.rating.mean()).mean()
     )
-    assert found.row(BEST_CONSTANT, metric="mse", test="all")["mean"] == pytest.approx(
+    assert comparison.row(BEST_CONSTANT, metric="mse", test="all")["mean"] == pytest.approx(
         TEST.rating.var()
     )
     best = np.abs(TEST.rating - np.median(TEST.rating)).mean()
-    assert found.row(BEST_CONSTANT, metric="mae", test="all")["mean"] == pytest.approx(best)
+    assert comparison.row(BEST_CONSTANT, metric="mae", test="all")["mean"] == pytest.approx(best)
 
 
 def test_one_seed_says_what_evaluate_says() -> None:
-    found = compare_learners(
+    comparison = compare_learners(
         LOG,
         {"ips": MF, "naive": Learner(MF, is_naive=True)},
         test=TEST,
@@ -73,7 +73,7 @@ def test_one_seed_says_what_evaluate_says() -> None:
     expected = unskew.evaluate(TEST, values, metrics=["mse"], estimators=["naive"], cluster="user")
 
     row, risk = (
-        found.row("naive", metric="mse"),
+        comparison.row("naive", metric="mse"),
         expected.risk("naive", metric="mse", estimator="naive"),
     )
     compared = expected.compare("naive", "ips", metric="mse", estimator="naive")
@@ -84,14 +84,14 @@ def test_one_seed_says_what_evaluate_says() -> None:
         (compared.difference, compared.ci_low, compared.p_value)
     )
     assert row["std_over_repeats"] is None
-    assert found.row("ips", metric="mse")["difference"] is None
+    assert comparison.row("ips", metric="mse")["difference"] is None
 
 
-def test_seeds_are_averaged_before_users_are_the_sample(found: Any) -> None:
+def test_seeds_are_averaged_before_users_are_the_sample(comparison: Any) -> None:
     models = [MatrixFactorization(2, 5.0, random_state=seed).fit(LOG, P) for seed in range(3)]
     losses = np.stack([np.square(TEST.rating - predictions(model)) for model in models])
 
-    row = found.row("ips", metric="mse", test="all")
+    row = comparison.row("ips", metric="mse", test="all")
 
     assert row["mean"] == pytest.approx(losses.mean())
     assert row["std_over_repeats"] == pytest.approx(losses.mean(axis=1).std(ddof=1))
@@ -107,7 +107,7 @@ def test_seeds_are_averaged_before_users_are_the_sample(found: Any) -> None:
     )
 
 
-def test_settings_are_chosen_on_the_log_alone_and_anew_for_each_seed(found: Any) -> None:
+def test_settings_are_chosen_on_the_log_alone_and_anew_for_each_seed(comparison: Any) -> None:
     rows = [
         unskew.cross_validate(
             MatrixFactorization(2, random_state=s),
@@ -118,17 +118,17 @@ def test_settings_are_chosen_on_the_log_alone_and_anew_for_each_seed(found: Any)
         )
         for s in range(3)
     ]
-    row = found.row("chosen", metric="mse", test="half")
+    row = comparison.row("chosen", metric="mse", test="half")
 
     assert row["cv_score"] == pytest.approx(np.mean([each.best_score for each in rows]))
     assert row["chosen"].startswith(f"l2={rows[0].best_params['l2']}")
-    assert found.models["chosen"].l2 == rows[0].best_params["l2"]
-    assert found.row("ips", metric="mse", test="half")["chosen"] == ""
+    assert comparison.models["chosen"].l2 == rows[0].best_params["l2"]
+    assert comparison.row("ips", metric="mse", test="half")["chosen"] == ""
     assert row["seconds"] > 0
 
 
 def test_a_weight_transform_of_the_grid_applies_to_the_final_fit() -> None:
-    found = compare_learners(
+    comparison = compare_learners(
         LOG,
         {"clipped": (MF, {"weight_transform": [Clip(3.0)]})},
         test=TEST,
@@ -138,7 +138,7 @@ def test_a_weight_transform_of_the_grid_applies_to_the_final_fit() -> None:
     )
 
     expected = MatrixFactorization(2, 5.0).fit(LOG, np.maximum(P.values, 1 / 3))
-    assert found.row("clipped", metric="mse")["mean"] == pytest.approx(
+    assert comparison.row("clipped", metric="mse")["mean"] == pytest.approx(
         np.square(TEST.rating - predictions(expected)).mean()
     )
 
@@ -148,7 +148,7 @@ def test_a_learner_may_have_propensities_of_its_own_and_a_stand_in_for_the_searc
     stand_in = DoublyRobustFactorization(2)
     learner = Learner(TDR(2), {"l2": [5.0, 20.0]}, propensities=matrix, tuned_as=stand_in)
 
-    found = compare_learners(
+    comparison = compare_learners(
         LOG, {"tdr": learner}, test=TEST, propensities=P, n_repeats=1, n_threads=1
     )
 
@@ -156,14 +156,14 @@ def test_a_learner_may_have_propensities_of_its_own_and_a_stand_in_for_the_searc
         stand_in, LOG, propensities=P, grid={"l2": [5.0, 20.0]}, n_threads=1, refit=False
     ).best_params
     expected = TDR(2, chosen["l2"]).fit(LOG, matrix)
-    assert found.row("tdr", metric="mse")["mean"] == pytest.approx(
+    assert comparison.row("tdr", metric="mse")["mean"] == pytest.approx(
         np.square(TEST.rating - predictions(expected)).mean()
     )
 
 
 def test_rankings_of_the_test_items() -> None:
     metrics = ("ndcg@3", "auc", "user_auc")
-    found = compare_learners(
+    comparison = compare_learners(
         LOG,
         {"ips": MF},
         test=TEST,
@@ -177,22 +177,22 @@ def test_rankings_of_the_test_items() -> None:
         TEST, MatrixFactorization(2, 5.0).fit(LOG, P), relevance_threshold=4, k=3
     )
 
-    values = [found.row("ips", metric=metric)["mean"] for metric in metrics]
+    values = [comparison.row("ips", metric=metric)["mean"] for metric in metrics]
     assert values == pytest.approx([expected.ndcg, expected.auc, expected.user_auc])
-    assert found.row(LOG_MEAN, metric="auc")["mean"] == pytest.approx(0.5)
+    assert comparison.row(LOG_MEAN, metric="auc")["mean"] == pytest.approx(0.5)
 
 
 def test_models_without_seeds_and_propensities() -> None:
-    found = compare_learners(
+    comparison = compare_learners(
         LOG,
         {"mean": GlobalMean(), "offsets": (OffsetsOnly(), {"l2": [1.0, 10.0]})},
         test=TEST,
         n_repeats=2,
     )
 
-    assert found.row("mean", metric="mse")["std_over_repeats"] == 0
-    assert found.row("mean", metric="mse")["mean"] == pytest.approx(
-        found.row(LOG_MEAN, metric="mse")["mean"]
+    assert comparison.row("mean", metric="mse")["std_over_repeats"] == 0
+    assert comparison.row("mean", metric="mse")["mean"] == pytest.approx(
+        comparison.row(LOG_MEAN, metric="mse")["mean"]
     )
 
 
@@ -202,22 +202,22 @@ def test_holm_by_hand() -> None:
     assert _holm([]) == []
 
 
-def test_how_it_shows_itself(found: Any) -> None:
-    text = repr(found)
-    made = json.loads(found.to_json())
+def test_how_it_shows_itself(comparison: Any) -> None:
+    text = repr(comparison)
+    made = json.loads(comparison.to_json())
 
     assert "3 repetitions" in text
     assert "difference to 'ips' paired by user" in text
-    assert "<table>" in found._repr_html_()
+    assert "<table>" in comparison._repr_html_()
     assert made["reference"] == "ips"
     observed = set(zip(LOG.user.tolist(), LOG.item.tolist(), strict=True))
     assert made["n_seen"]["all"] == len(
         observed & set(zip(TEST.user.tolist(), TEST.item.tolist(), strict=True))
     )
     assert f"{made['n_seen']['all']:,} cells of 'all' are in the training log, too" in text
-    assert len(made["rows"]) == len(found.rows) == 2 * 2 * 6
-    assert found.to_frame("pandas").shape[0] == 24
-    assert found.to_columns()["learner"][0] == "ips"
+    assert len(made["rows"]) == len(comparison.rows) == 2 * 2 * 6
+    assert comparison.to_frame("pandas").shape[0] == 24
+    assert comparison.to_columns()["learner"][0] == "ips"
 
 
 @pytest.mark.parametrize(
@@ -241,17 +241,17 @@ def test_refusals(settings: dict[str, Any], error: type[Exception], match: str) 
         )
 
 
-def test_an_unknown_row_is_named(found: Any) -> None:
+def test_an_unknown_row_is_named(comparison: Any) -> None:
     with pytest.raises(UnknownNameError, match="unknown row 'ips, mse, test'"):
-        found.row("ips", metric="mse")
+        comparison.row("ips", metric="mse")
 
 
-def test_the_same_random_state_gives_the_same_numbers(found: Any) -> None:
+def test_the_same_random_state_gives_the_same_numbers(comparison: Any) -> None:
     learners = {"ips": MF, "naive": Learner(MF, is_naive=True), "chosen": (MF, {"l2": [5.0, 50.0]})}
     again = compare_learners(LOG, learners, test=TEST, propensities=P, n_repeats=3, n_threads=2)
 
     for name in learners:
         assert (
             again.row(name, metric="mse")["mean"]
-            == found.row(name, metric="mse", test="all")["mean"]
+            == comparison.row(name, metric="mse", test="all")["mean"]
         )

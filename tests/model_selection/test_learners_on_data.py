@@ -7,15 +7,15 @@ import warnings
 
 import numpy as np
 import pytest
-from unskew.paper.world import find_world
 
 import unskew
-from unskew.errors import PropensityWarning
+from unskew.errors import ConvergenceWarning, PropensityWarning
 from unskew.model_selection.comparison import compare_learners
 from unskew.models.doubly_robust import DoublyRobustFactorization
 from unskew.models.matrix_factorization import MatrixFactorization
-from unskew.paper.draws import random_ratings
-from unskew.paper.figure3 import error_of_all_cells
+from unskew.paper.completion import find_ground_truth
+from unskew.paper.draws import sample_ratings
+from unskew.paper.figure3 import mse_of_all_cells
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
 
 pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.ConvergenceWarning")
@@ -32,6 +32,7 @@ def imputers(*settings: tuple[int, float]) -> list[MatrixFactorization]:
 
 @pytest.mark.slow
 @needs_data
+@pytest.mark.filterwarnings("ignore::unskew.errors.ConvergenceWarning")
 def test_doubly_robust_learning_beats_weighted_factorisation_on_coat() -> None:
     """MF-IPS has the error of the paper, 1.093; the paired interval excludes 0 on both tests."""
     coat = unskew.datasets.load_coat(os.environ["UNSKEW_DATA"])
@@ -47,19 +48,21 @@ def test_doubly_robust_learning_beats_weighted_factorisation_on_coat() -> None:
         ),
     }
 
-    found = compare_learners(
+    comparison = compare_learners(
         coat.train, learners, test=tests, propensities=coat.propensities, n_repeats=3
     )
 
-    assert found.row("MF-IPS", metric="mse", test="all")["mean"] == pytest.approx(1.093, abs=0.005)
-    assert found.row("MF-IPS", metric="mse", test="clean")["mean"] == pytest.approx(
+    assert comparison.row("MF-IPS", metric="mse", test="all")["mean"] == pytest.approx(
+        1.093, abs=0.005
+    )
+    assert comparison.row("MF-IPS", metric="mse", test="clean")["mean"] == pytest.approx(
         1.121, abs=0.005
     )
     for test in tests:
-        row = found.row("MRDR", metric="mse", test=test)
-        assert row["mean"] < found.row("MF-IPS", metric="mse", test=test)["mean"] - 0.04
+        row = comparison.row("MRDR", metric="mse", test=test)
+        assert row["mean"] < comparison.row("MF-IPS", metric="mse", test=test)["mean"] - 0.04
         assert row["difference_high"] < 0
-    scores = [found.row(name, metric="mse", test="all")["cv_score"] for name in learners]
+    scores = [comparison.row(name, metric="mse", test="all")["cv_score"] for name in learners]
     assert scores[1] < scores[0]
 
 
@@ -67,7 +70,7 @@ def test_doubly_robust_learning_beats_weighted_factorisation_on_coat() -> None:
 @needs_data
 def test_doubly_robust_learning_is_no_worse_with_propensities_of_a_small_sample() -> None:
     """Completed MovieLens 100K, naive Bayes with 1,000 random ratings; errors over all cells."""
-    world = find_world(os.environ["UNSKEW_DATA"])
+    world = find_ground_truth(os.environ["UNSKEW_DATA"])
     observation = world.observation(0.25)
     small = {"tol": 3e-5, "max_iter": 100, "dtype": "float32"}
     weighted = MatrixFactorization(20, offsets="free", **small)  # type: ignore[arg-type]
@@ -79,15 +82,16 @@ def test_doubly_robust_learning_is_no_worse_with_propensities_of_a_small_sample(
     errors = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PropensityWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
         for trial in range(2):
             rng = np.random.default_rng((0, 7, trial))
             log, _ = observation.draw(rng)
-            bayes = NaiveBayesPropensity().fit(log, mcar=random_ratings(world.truth, 1000, rng))
+            bayes = NaiveBayesPropensity().fit(log, mcar=sample_ratings(world.truth, 1000, rng))
             pairs = zip((weighted, robust), grids, strict=True)
             fits = [
                 unskew.cross_validate(model, log, propensities=bayes, grid=grid, random_state=trial)
                 for model, grid in pairs
             ]
-            errors.append([error_of_all_cells(fit.best_model, world) for fit in fits])
+            errors.append([mse_of_all_cells(fit.best_model, world.truth) for fit in fits])
 
     assert all(robust <= weighted for weighted, robust in errors)

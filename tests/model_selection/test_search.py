@@ -346,18 +346,18 @@ def test_an_unknown_metric_is_refused_before_anything_is_fitted() -> None:
 
 @unconverged_is_fine
 def test_one_warning_says_that_scores_are_not_ratings() -> None:
-    search = {"grid": {"l2": [1.0, 2.0]}, "n_folds": 2, "refit": False}
+    search = {"grid": {"ridge": [1.0, 2.0]}, "n_folds": 2, "refit": False}
     with pytest.warns(
         UnskewWarning,
-        match="'WeightedFactorization' only ranks items: mse would compare its scores with",
+        match="the scores of 'WeightedFactorization' only rank items, but mse would compare them",
     ) as caught:
         cross_validate(WeightedFactorization(2, max_iter=3), LOG, propensities=P, **search)  # type: ignore[arg-type]
     assert [warning.category for warning in caught].count(UnskewWarning) == 1
 
-    found = cross_validate(
+    result = cross_validate(
         WeightedFactorization(2, max_iter=3), LOG, propensities=P, metric="dcg@5", **search
     )  # type: ignore[arg-type]
-    assert found.best_score == max(row["score"] for row in found.table)
+    assert result.best_score == max(row["score"] for row in result.table)
 
 
 def test_what_is_relevant_reaches_the_metric() -> None:

@@ -337,5 +337,5 @@ def test_a_preset_is_a_configured_model_of_its_class(name: str) -> None:
 
 
 def test_an_unknown_recommender_is_refused_with_the_valid_names() -> None:
-    with pytest.raises(UnknownNameError, match="unknown recommender 'mff'.* Did you mean 'mf'"):
+    with pytest.raises(UnknownNameError, match=r"unknown recommender 'mff'.* Did you mean 'mf'"):
         find_recommender("mff")

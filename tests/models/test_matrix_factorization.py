@@ -81,7 +81,7 @@ def test_momentum_never_raises_the_objective_and_beats_plain_alternation(offsets
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("offsets", ["none", "free", "regularized"])
-def test_rough_sweeps_lower_the_objective_that_they_tell_and_end_where_exact_ones_do(
+def test_rough_sweeps_report_the_objective_and_reach_the_same_optimum(
     offsets: Any, dtype: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tolerance = 1e-8 if dtype == "float64" else 1e-5
@@ -107,10 +107,10 @@ def test_rough_sweeps_lower_the_objective_that_they_tell_and_end_where_exact_one
 
 
 @pytest.mark.parametrize("offsets", ["none", "free", "regularized"])
-def test_rough_sweeps_of_rows_of_every_length_tell_the_objective_and_change_nothing_else(
+def test_rough_sweeps_of_short_and_long_rows_report_the_objective(
     offsets: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some rows take steps, some are solved, some in pieces; lines are rotated piece by piece."""
+    """Some rows take steps, some are solved, some in pieces; rows are rotated piece by piece."""
     monkeypatch.setattr(problem, "MAX_BYTES_FOR_STEPS", 10 * 56 * 8)
     monkeypatch.setattr(problem, "MAX_CELLS", 16)
     monkeypatch.setattr(problem, "ROWS_PER_PIECE", 16)
@@ -142,7 +142,7 @@ def test_rough_sweeps_of_rows_of_every_length_tell_the_objective_and_change_noth
         assert np.array_equal(other.factors_.item_factors, fits[0].factors_.item_factors)
 
 
-def test_rough_sweeps_refuse_numbers_out_of_range() -> None:
+def test_rough_sweeps_refuse_ratings_that_overflow() -> None:
     with pytest.raises(UsageError, match="too large for float32"):
         MatrixFactorization(50, dtype="float32").fit(replace(LOG, rating=1e30 * LOG.rating), P)
 
@@ -178,9 +178,10 @@ def test_a_long_row_without_a_solution_is_named(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize(("solver", "n_starts"), [("reduced", 6), ("als", 6), ("lbfgs", 1)])
 def test_a_known_exact_solution_is_recovered(solver: Any, n_starts: int) -> None:
-    """Ratings that are exactly of rank 2 plus offsets, hardly penalised: the error vanishes on unseen cells too.
+    """Ratings are exactly of rank 2 plus offsets: with a tiny penalty unseen cells have no error.
 
-    The paper's start is one; of small random ones, few may end in another minimum.
+    The start of the paper is a single one. A few of the small random starts may end in another
+    minimum.
     """
     rng = np.random.default_rng(1)
     truth = (
@@ -209,14 +210,14 @@ def test_a_known_exact_solution_is_recovered(solver: Any, n_starts: int) -> None
 @pytest.mark.parametrize(
     ("loss", "offsets"), list(product(["squared", "absolute"], ["none", "free", "regularized"]))
 )
-def test_the_objective_is_what_it_says(loss: Any, offsets: Any) -> None:
+def test_the_objective_equals_its_formula(loss: Any, offsets: Any) -> None:
     model = MatrixFactorization(4, 5.0, offsets=offsets, loss=loss).fit(LOG, P)
 
     assert model.objective_ == pytest.approx(objective(model, LOG, P.inverse), rel=1e-8)
     assert len(model.history_) == model.n_iter_ + 1
 
 
-def test_absolute_loss_beats_squared_on_its_own_ground() -> None:
+def test_absolute_loss_has_the_smaller_absolute_error() -> None:
     squared, absolute = (
         MatrixFactorization(4, 5.0, loss=loss).fit(LOG, P) for loss in ("squared", "absolute")
     )
@@ -229,7 +230,9 @@ def test_absolute_loss_beats_squared_on_its_own_ground() -> None:
 @pytest.mark.parametrize(
     ("solver", "n_factors"), [("reduced", 3), ("als", 3), ("als", 50), ("lbfgs", 3)]
 )
-def test_threads_are_not_seen_in_the_result(solver: Any, n_factors: int, loss: Any) -> None:
+def test_the_result_does_not_depend_on_the_number_of_threads(
+    solver: Any, n_factors: int, loss: Any
+) -> None:
     if (loss, solver) == ("absolute", "als"):
         pytest.skip("alternating least squares is for squared loss")
     big = unskew.simulate(n_users=400, n_items=300, density=0.5, alpha=0.9, random_state=2)
@@ -245,7 +248,7 @@ def test_threads_are_not_seen_in_the_result(solver: Any, n_factors: int, loss: A
         assert np.array_equal(other.factors_.user_factors, fits[0].factors_.user_factors)
 
 
-def test_constant_propensities_are_the_naive_model() -> None:
+def test_constant_propensities_give_the_naive_model() -> None:
     uniform = np.full(len(LOG), len(LOG) / LOG.n_cells)
 
     one, other = MatrixFactorization(3, 5.0).fit(LOG, uniform), MatrixFactorization(3, 5.0).fit(LOG)
@@ -274,7 +277,7 @@ def test_normalised_weights_add_up(rule: Any, code: np.ndarray, share: int) -> N
     np.testing.assert_allclose(totals[np.unique(code)], share)
 
 
-def test_the_scale_of_l2_is_the_authors() -> None:
+def test_l2_has_the_scale_of_the_authors_code() -> None:
     coat_sized = unskew.simulate(n_users=290, n_items=300, random_state=0).log
 
     assert scaled_ridge(25.0, coat_sized, n_factors=40, penalizes_offsets=True) == pytest.approx(
@@ -295,7 +298,7 @@ def test_float32_agrees_with_float64() -> None:
     )
 
 
-def test_a_warm_start_goes_on() -> None:
+def test_initial_factors_at_the_optimum_converge_at_once() -> None:
     cold = MatrixFactorization(4, 5.0, tol=1e-9).fit(LOG, P)
 
     warm = MatrixFactorization(4, 5.0, tol=1e-9).fit(LOG, P, initial_factors=cold.factors_)
@@ -327,7 +330,7 @@ def test_unknown_users_and_items() -> None:
         model.predict([4, -7], [4, 4], on_unknown="raise")
 
 
-def test_offset_free_falls_back_on_the_mean() -> None:
+def test_without_offsets_unknown_users_get_the_mean() -> None:
     model = MatrixFactorization(3, 5.0, offsets="none").fit(LOG, P)
 
     assert model.predict([-7], [4], on_unknown="fallback")[0] == pytest.approx(
@@ -348,7 +351,7 @@ def test_recommendations_are_the_best_unseen_items() -> None:
     assert np.isnan(model.recommend([-7], k=3, on_unknown="nan").scores).all()
 
 
-def test_evaluate_takes_the_model_and_its_scorer() -> None:
+def test_evaluate_accepts_the_model_and_its_scorer() -> None:
     model = MatrixFactorization(3, 5.0).fit(LOG, P)
     matrix = np.array(
         [model.predict(np.full(LOG.n_items, u), LOG.items) for u in range(LOG.n_users)]
@@ -376,14 +379,14 @@ def test_scikit_learn_can_clone_it() -> None:
     copy = clone(model)
 
     assert repr(copy) == "MatrixFactorization(n_factors=7, l2=2.0, offsets='free')"
-    assert not hasattr(copy, "parameters_")
+    assert not hasattr(copy, "factors_")
     assert copy.set_params(l2=3.0).l2 == 3.0
     with pytest.raises(UnknownNameError, match="unknown parameter 'rank'"):
         copy.set_params(rank=3)
 
 
 @pytest.mark.parametrize("n_factors", [4, 50])
-def test_a_checkpoint_of_the_same_run_goes_on_to_the_same_bits(
+def test_a_fit_continues_from_its_checkpoint_to_the_same_bits(
     n_factors: int, tmp_path: Path
 ) -> None:
     settings: dict[str, Any] = {"n_factors": n_factors, "l2": 2.0, "tol": 0.0}
@@ -400,7 +403,7 @@ def test_a_checkpoint_of_the_same_run_goes_on_to_the_same_bits(
     assert np.array_equal(resumed.factors_.item_factors, straight.factors_.item_factors)
 
 
-def test_a_checkpoint_from_before_a_field_had_its_place_is_read(tmp_path: Path) -> None:
+def test_a_checkpoint_without_a_newer_field_is_read(tmp_path: Path) -> None:
     path = tmp_path / "run"
     MatrixFactorization(4, 2.0, tol=0, max_iter=5).fit(LOG, P, checkpoint=path, checkpoint_every=5)
     with np.load(path) as stored:
@@ -422,7 +425,7 @@ model.fit(world.log, world.propensities, checkpoint=sys.argv[1], checkpoint_ever
 
 
 @pytest.mark.parametrize("solver", ["reduced", "als"])
-def test_a_killed_run_goes_on_to_the_same_bits(tmp_path: Path, solver: str) -> None:
+def test_a_killed_fit_continues_to_the_same_bits(tmp_path: Path, solver: str) -> None:
     path = tmp_path / "run"
     child = subprocess.Popen([sys.executable, "-c", SCRIPT, str(path), solver, "100000"])
     deadline = time.monotonic() + 60
@@ -443,7 +446,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path: Path, solver: str) -> N
     assert np.array_equal(resumed.factors_.user_factors, straight.factors_.user_factors)
 
 
-def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_fit_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "run"
     MatrixFactorization(4, 2.0, max_iter=3).fit(LOG, P, checkpoint=path, checkpoint_every=1)
     with pytest.raises(UsageError, match="belongs to another log, other weights or other settings"):
@@ -477,6 +480,18 @@ def test_settings_out_of_range_are_refused(settings: dict[str, Any], match: str)
         MatrixFactorization(**settings).fit(LOG, P)
 
 
-def test_an_unfitted_model_says_so() -> None:
+def test_an_unfitted_model_cannot_predict() -> None:
     with pytest.raises(NotFittedError, match="is not fitted yet"):
         MatrixFactorization().predict([1], [1])
+
+
+def test_a_random_state_can_be_a_seed_a_generator_or_none() -> None:
+    def fit(random_state: Any) -> np.ndarray:
+        model = MatrixFactorization(3, 5.0, random_state=random_state, max_iter=2)
+        return model.fit(LOG, P).factors_.item_factors
+
+    seeded, generated, other = fit(7), fit(np.random.default_rng(7)), fit(None)
+
+    assert np.array_equal(seeded, generated)
+    assert not np.array_equal(seeded, other)
+    assert np.isfinite(other).all()

@@ -14,14 +14,6 @@ import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment
 from sklearn.base import clone
-from unskew.latent.mechanisms import (
-    MissingAtRandom,
-    DependsOnRating,
-    DependsOnRatingAndItem,
-    SelectionEffects,
-    BetaPrior,
-)
-from unskew.latent.value_effects import log_odds
 
 import unskew
 from unskew.data.ratings import Ratings
@@ -35,8 +27,14 @@ from unskew.errors import (
 )
 from unskew.factorization.solution import minimize
 from unskew.io.model_files import read_model
-from unskew.latent.mixture import CellsBySlot, EMSolver
-from unskew.latent.mixture import draw as draw_clusters
+from unskew.latent.missingness import (
+    BetaPrior,
+    DependsOnRating,
+    DependsOnRatingAndItem,
+    MissingAtRandom,
+    SelectionEffects,
+)
+from unskew.latent.mixture import CellsBySlot, EMSolver, draw_mixture
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.mixture import MultinomialMixture
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
@@ -55,7 +53,7 @@ SETTINGS = [
     ("logit-vd", "prior"),
     ("logit-vd", "free"),
 ]
-ignoring_freedom = pytest.mark.filterwarnings("ignore:with `value_effect='free'`")
+ignoring_freedom = pytest.mark.filterwarnings("ignore:with value_effect='free'")
 
 
 @dataclass(frozen=True)
@@ -355,7 +353,9 @@ def test_unknown_users_have_the_prior_and_unknown_items_the_mean_item(mechanism:
     model = fitted(mechanism)
     joint = model.rating_probabilities_ * (1 - model.value_propensities_)
 
-    new_user, new_item, both = model.predict_distribution([-7, 4, -7], [4, -7, -7])
+    new_user, new_item, both = model.predict_distribution(
+        [-7, 4, -7], [4, -7, -7], on_unknown="fallback"
+    )
 
     for found, probability in (
         (new_user, model.cluster_weights_ @ joint[:, 4]),
@@ -372,9 +372,10 @@ def test_scores_are_the_predicted_means_unknown_ids_included() -> None:
 
     scores = model.scorer(users, items)(np.array([0, 1, 2], np.int32))
 
-    means = model.predict_distribution(np.repeat(users, 4), np.tile(items, 3)) @ model.levels_
+    pairs = np.repeat(users, 4), np.tile(items, 3)
+    means = model.predict_distribution(*pairs, on_unknown="fallback") @ model.levels_
     np.testing.assert_allclose(scores, means.reshape(3, 4))
-    assert np.isfinite(model.recommend([3, -7], k=4).scores).all()
+    assert np.isfinite(model.recommend([3, -7], k=4, on_unknown="fallback").scores).all()
 
 
 def test_a_user_without_ratings_is_assigned_by_the_unobserved_cells() -> None:
@@ -494,9 +495,10 @@ def test_a_model_comes_back_from_its_file(tmp_path: Path, mechanism: str) -> Non
 
     again: Any = read_model(tmp_path / "model.unskew", {"MultinomialMixture": MultinomialMixture})
 
-    assert np.array_equal(
-        again.predict([1, 2, -7], [3, -7, 4]), model.predict([1, 2, -7], [3, -7, 4])
+    before, after = (
+        each.predict([1, 2, -7], [3, -7, 4], on_unknown="fallback") for each in (model, again)
     )
+    assert np.array_equal(before, after)
     assert (again.history_, again.get_params()) == (model.history_, model.get_params())
     again.responsibilities_ = again.responsibilities_[:, 1:]
     assert (
@@ -509,7 +511,7 @@ def test_scikit_learn_can_clone_it() -> None:
     copy = clone(fitted("cpt-v", smoothing=2.0))
 
     assert (
-        repr(copy) == "MultinomialMixture(n_clusters=3, smoothing=2.0, n_restarts=2, max_iter=60)"
+        repr(copy) == "MultinomialMixture(n_clusters=3, max_iter=60, smoothing=2.0, n_restarts=2)"
     )
     assert not hasattr(copy, "levels_")
 

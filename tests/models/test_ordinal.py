@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
@@ -131,7 +132,7 @@ LOG = SMALL.log
 VALUES = np.array([0.03, 0.05, 0.1, 0.2, 0.35])
 QUICK: dict[str, Any] = {
     "n_factors": 2,
-    "l2": 2.0,
+    "prior_precision": 2.0,
     "noise_precision": 10.0,
     "n_exposure_factors": 2,
     "max_iter": 15,
@@ -240,7 +241,9 @@ def test_without_factors_or_differences_the_cut_points_are_those_of_the_log() ->
 
     shares_of_log = np.bincount(np.searchsorted(model.levels_, LOG.rating)) / len(LOG)
     np.testing.assert_allclose(
-        model.predict_distribution([0, -1], [3, -1]), [shares_of_log] * 2, atol=1e-4
+        model.predict_distribution([0, -1], [3, -1], on_unknown="fallback"),
+        [shares_of_log] * 2,
+        atol=1e-4,
     )
 
 
@@ -257,7 +260,10 @@ def test_an_equal_propensity_for_every_rating_is_missing_at_random() -> None:
 
 
 def test_the_expected_number_of_observed_cells_is_that_of_the_log() -> None:
-    """The gradient of the free constant: sum over cells of P(O = 1), unobserved ones by their posterior, is the number of ratings."""
+    """The derivative by the constant is 0: the sum of P(O = 1) over all cells is the log's size.
+
+    Unobserved cells have the posterior of their rating.
+    """
     model = fit(mechanism="mnar", tol=1e-14, max_iter=2000)
     propensity, level = p_observed(model.parameters_), shares(model.parameters_)
     posterior = level * (1 - propensity)
@@ -297,7 +303,7 @@ def test_a_free_value_effect_warns() -> None:
 
     with pytest.warns(
         PropensityWarning,
-        match="asks the log alone which ratings go unobserved, and it cannot tell",
+        match="the log alone has to show which ratings are not observed. It cannot",
     ):
         model.fit(LOG)
 
@@ -305,10 +311,10 @@ def test_a_free_value_effect_warns() -> None:
 
 
 @pytest.mark.parametrize("effect", ["fixed", "prior"])
-def test_a_value_effect_that_is_not_free_has_to_be_told(effect: Any) -> None:
+def test_a_value_effect_that_is_not_free_needs_value_propensities(effect: Any) -> None:
     with pytest.raises(
         UsageError,
-        match=f"value_effect='{effect}' needs to be told how likely each rating is to be observed",
+        match=f"value_effect='{effect}' needs to know how likely each rating is to be observed",
     ):
         OrdinalFactorization(mechanism="mnar", value_effect=effect).fit(LOG)
 
@@ -325,7 +331,7 @@ def test_value_propensities_come_in_many_forms() -> None:
 
     assert histories[0] == histories[1]
     assert clone(model).fit(LOG, cells).history_ == pytest.approx(histories[0], rel=1e-12)
-    with pytest.raises(UsageError, match="not both"):
+    with pytest.raises(UsageError, match="Pass only one of the two"):
         model.fit(LOG, cells, value_propensities=VALUES)
     with pytest.raises(BadPropensityError, match="lie outside"):
         model.fit(LOG, value_propensities=[0.0, 0.1, 0.1, 0.1, 1.0])
@@ -418,9 +424,7 @@ def true_values(drawn_world: World) -> np.ndarray:
     )
 
 
-def test_on_data_from_the_model_it_beats_factorisations_with_and_without_the_true_propensities() -> (
-    None
-):
+def test_on_data_from_the_model_it_beats_factorisations_even_with_true_propensities() -> None:
     drawn_world = draw_world(150, 120, constant=-1.8, seed=7)
     propensities = drawn_world.propensity[drawn_world.log.user, drawn_world.log.item]
 
@@ -540,7 +544,10 @@ def test_a_model_is_restored_from_its_file(kind: dict[str, Any], tmp_path: Path)
     assert isinstance(restored, OrdinalFactorization)
     assert restored.get_params() == model.get_params()
     pairs = [0, 1, -1], [2, -1, -1]
-    assert np.array_equal(restored.predict_distribution(*pairs), model.predict_distribution(*pairs))
+    before, after = (
+        each.predict_distribution(*pairs, on_unknown="fallback") for each in (model, restored)
+    )
+    assert np.array_equal(before, after)
 
 
 def test_a_file_whose_parts_do_not_fit_is_refused(tmp_path: Path) -> None:
@@ -586,7 +593,8 @@ def test_unknown_ids_have_parameters_of_zero(kind: dict[str, Any]) -> None:
     }
     fitted = model.parameters_
     unknown = [
-        model.predict_distribution(*pair) for pair in (([-7], [4]), ([4], [-7]), ([-7], [-7]))
+        model.predict_distribution(*pair, on_unknown="fallback")
+        for pair in (([-7], [4]), ([4], [-7]), ([-7], [-7]))
     ]
 
     for found, changes in zip(unknown, (nobody, nothing, nobody | nothing), strict=True):
@@ -628,7 +636,7 @@ def test_few_rating_levels_are_fitted(n_levels: int, kind: dict[str, Any]) -> No
 
     model = OrdinalFactorization(**QUICK | kind).fit(log, value_propensities=values)
 
-    found = model.predict([0, 1, 9], [2, 0, 9])
+    found = model.predict([0, 1, 9], [2, 0, 9], on_unknown="fallback")
     assert ((found >= 1) & (found <= n_levels)).all()
     assert n_levels > 1 or (found == 1).all()
 
@@ -709,16 +717,19 @@ def test_predictions_do_not_depend_on_blocks_or_threads(
         for names in (LOG.users, LOG.items)
     ]
     users, items = (rng.choice(names, 3000) for names in ids)
-    one_by_one = np.concatenate([model.predict(users[[k]], items[[k]]) for k in range(40)])
-    whole, scores = model.predict(users, items), model.recommend(ids[0], k=5).scores
-    shares = model.predict_distribution(users, items)
+    predict = partial(model.predict, on_unknown="fallback")
+    recommend = partial(model.recommend, k=5, on_unknown="fallback")
+    one_by_one = np.concatenate([predict(users[[k]], items[[k]]) for k in range(40)])
+    whole, scores = predict(users, items), recommend(ids[0]).scores
+    shares = model.predict_distribution(users, items, on_unknown="fallback")
     monkeypatch.setattr(distribution, "BLOCK_PAIRS", 64)
 
     for n_threads in (1, 3):
         model.set_params(n_threads=n_threads)
-        assert np.array_equal(model.predict(users, items), whole)
-        assert np.array_equal(model.predict_distribution(users, items), shares)
-        np.testing.assert_allclose(model.recommend(ids[0], k=5).scores, scores, rtol=1e-14)
+        again = model.predict_distribution(users, items, on_unknown="fallback")
+        assert np.array_equal(predict(users, items), whole)
+        assert np.array_equal(again, shares)
+        np.testing.assert_allclose(recommend(ids[0]).scores, scores, rtol=1e-14)
     np.testing.assert_allclose(one_by_one, whole[:40], rtol=1e-14)
 
 

@@ -121,6 +121,8 @@ def format_option(name: str, value: str | None) -> str:
     option = max(parameter.opts, key=len)
     if not value or getattr(parameter, "is_flag", False):
         return option
+    if value == "None":
+        return f"no {option}"
     return " ".join(f"{option} {text}" for text in _shell_values(value, parameter, context))
 
 

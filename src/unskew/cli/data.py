@@ -13,12 +13,6 @@ from unskew.cli.options import data_option, json_option
 from unskew.cli.printing import open_console, print_paragraph, print_table
 
 
-@COMMANDS.declare(
-    "data",
-    label="Data",
-    summary="List, download and check public data sets.",
-    traits={"order": 9},
-)
 @click.group("data", cls=CommandGroup)
 def data() -> None:
     """List, download and check public data sets. None of them is shipped with unskew.
@@ -29,6 +23,15 @@ def data() -> None:
       unskew data fetch coat
       unskew data check
     """  # noqa: D301
+
+
+COMMANDS.add(
+    "data",
+    data,
+    label="Data",
+    summary="List, download and check public data sets.",
+    traits={"order": 9},
+)
 
 
 @data.command("list", cls=SafeCommand, short_help="List the data sets and where they are.")

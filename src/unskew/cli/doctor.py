@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import astuple
 
 import click
 
@@ -34,13 +34,15 @@ def doctor(as_json: bool) -> None:
 
     checks = list(check_installation())
     if as_json:
-        click.echo(json.dumps([asdict(check) for check in checks]))
+        keys = ("what", "found", "is_fine", "remedy")
+        rows = [dict(zip(keys, astuple(check), strict=True)) for check in checks]
+        click.echo(json.dumps(rows))
     else:
         width = max(len(check.what) for check in checks) + 2
         print_lines(
             open_console(),
             (
-                f"{'  ' if check.is_fine else '! '}{check.what:<{width}}{check.found}"
+                f"{'  ' if check.is_fine else '! '}{check.what:<{width}}{check.status}"
                 f"{f'   -> {check.remedy}' if check.remedy else ''}"
                 for check in checks
             ),

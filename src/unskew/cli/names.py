@@ -5,12 +5,14 @@ A registry is read only when its names are shown: importing this module loads no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
+
+from unskew.registry import Declaration
 
 
 @dataclass(frozen=True)
@@ -49,73 +51,73 @@ def _expand_form(form: str) -> list[str]:
     return [stem, f"{stem}@10"] if is_optional else [form.replace("@k", "@10")]
 
 
-def list_metrics() -> dict[str, str]:
+def _list_metrics() -> dict[str, str]:
     """Metrics of ratings first, those for random tests last. ``dcg[@k]``: ``dcg`` or ``dcg@k``."""
     from unskew.metrics import METRICS
-    from unskew.metrics.metric import compares_logged_cells
 
     suffixes = {"never": "", "optional": "[@k]", "always": "@k"}
+    ordered = sorted(
+        METRICS.values(),
+        key=lambda each: (getattr(each.target, "compares_logged_cells", False), each.target.ranks),
+    )
     return {
-        f"{each.name}{suffixes[each.traits.get('top', 'never')]}": each.summary
-        for each in sorted(
-            METRICS.values(),
-            key=lambda each: (compares_logged_cells(each.target), each.target.ranks),
-        )
+        f"{each.name}{suffixes[each.traits.get('top', 'never')]}": each.summary for each in ordered
     }
 
 
-def list_estimators() -> dict[str, str]:
+def _list_estimators() -> dict[str, str]:
     """Estimators that need nothing but a log, predictions and propensities."""
     from unskew.estimators import ESTIMATORS
 
-    return {
-        name: declaration.summary
-        for name, declaration in ESTIMATORS.items()
-        if not declaration.target.imputes
-    }
+    return _summarize(each for each in ESTIMATORS.values() if not each.target.imputes)
 
 
 def list_learners() -> dict[str, str]:
+    """Recommenders that can be fitted to a log with the propensities of its cells."""
     from unskew.models import PRESETS, RECOMMENDERS
 
-    return {
-        name: declaration.summary
+    return _summarize(
+        each
         for registry in (RECOMMENDERS, PRESETS)
-        for name, declaration in registry.items()
-        if not declaration.traits.get("needs_all_propensities")
-    }
+        for each in registry.values()
+        if not each.traits.get("needs_all_propensities")
+    )
 
 
-def list_propensity_models() -> dict[str, str]:
+def _list_propensity_models() -> dict[str, str]:
     from unskew.workflows.propensities import list_named_models
 
     return list_named_models()
 
 
-def list_quick_propensity_models() -> dict[str, str]:
-    """Models that need no features, so that other commands can fit them on the way."""
+def _list_quick_models() -> dict[str, str]:
+    """Propensity models without features, which other commands can fit on the way."""
     from unskew.workflows.propensities import list_named_models
 
     return list_named_models(with_features=False)
 
 
-def list_datasets() -> dict[str, str]:
+def _list_datasets() -> dict[str, str]:
     from unskew.datasets import DATASETS
 
-    return {name: declaration.summary for name, declaration in DATASETS.items()}
+    return _summarize(DATASETS.values())
 
 
-def list_experiments() -> dict[str, str]:
+def _list_experiments() -> dict[str, str]:
     from unskew.paper import EXPERIMENTS
 
-    declarations = sorted(EXPERIMENTS.values(), key=lambda each: each.traits["order"])
-    return {each.name: each.summary for each in declarations} | {"all": "All of them."}
+    ordered = sorted(EXPERIMENTS.values(), key=lambda each: each.traits["order"])
+    return _summarize(ordered) | {"all": "All of them."}
 
 
-METRIC = DeclaredName("Metrics", list_metrics)
-ESTIMATOR = DeclaredName("Estimators", list_estimators)
+def _summarize(declarations: Iterable[Declaration[Any]]) -> dict[str, str]:
+    return {each.name: each.summary for each in declarations}
+
+
+METRIC = DeclaredName("Metrics", _list_metrics)
+ESTIMATOR = DeclaredName("Estimators", _list_estimators)
 LEARNER = DeclaredName("Learners", list_learners)
-PROPENSITY_MODEL = DeclaredName("Propensity models", list_propensity_models)
-QUICK_MODEL = DeclaredName("Propensity models", list_quick_propensity_models)
-DATASET = DeclaredName("Data sets", list_datasets)
-EXPERIMENT = DeclaredName("Experiments", list_experiments)
+PROPENSITY_MODEL = DeclaredName("Propensity models", _list_propensity_models)
+QUICK_MODEL = DeclaredName("Propensity models", _list_quick_models)
+DATASET = DeclaredName("Data sets", _list_datasets)
+EXPERIMENT = DeclaredName("Experiments", _list_experiments)

@@ -48,7 +48,7 @@ class MaxWeightType(click.ParamType[Any]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         from unskew.estimators.transforms import Clip
 
-        return Clip(click.FLOAT.convert(value, param, ctx)) if isinstance(value, str) else value
+        return Clip(click.FLOAT(value, param, ctx)) if isinstance(value, str) else value
 
 
 def split_commas(

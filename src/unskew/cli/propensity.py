@@ -1,4 +1,4 @@
-"""``unskew propensity fit|apply|diagnose``."""
+"""``unskew propensity fit|apply|diagnose``: models of how the log was selected."""
 
 from __future__ import annotations
 
@@ -33,12 +33,6 @@ from unskew.cli.printing import (
 from unskew.workflows.requests import DiagnosisRequest, LogRequest, PropensityRequest
 
 
-@COMMANDS.declare(
-    "propensity",
-    label="Propensity",
-    summary="Fit, apply and diagnose models of how the log was selected.",
-    traits={"order": 4},
-)
 @click.group("propensity", cls=CommandGroup)
 def propensity() -> None:
     """Estimate the probability that each rating was observed, and check the estimates.
@@ -49,6 +43,15 @@ def propensity() -> None:
       unskew propensity apply p.unskew log.csv -o weighted.csv
       unskew propensity diagnose log.csv p.unskew --universe log
     """  # noqa: D301
+
+
+COMMANDS.add(
+    "propensity",
+    propensity,
+    label="Propensity",
+    summary="Fit, apply and diagnose models of how the log was selected.",
+    traits={"order": 4},
+)
 
 
 @propensity.command("fit", cls=SafeCommand, short_help="Fit a propensity model to a log.")

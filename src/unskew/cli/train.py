@@ -1,4 +1,4 @@
-"""``unskew train`` and ``unskew recommend``."""
+"""``unskew train`` and ``unskew recommend``: fit a recommender, and use it."""
 
 from __future__ import annotations
 
@@ -46,35 +46,28 @@ if TYPE_CHECKING:
     from unskew.workflows.training import TrainingData
 
 
-class GridType(click.ParamType[Any]):
-    """``l2=0.2,1,5``: a setting, or the option that sets it, and the values to try."""
-
-    name = "NAME=V,V,..."
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        name, separator, texts = (part.strip() for part in value.partition("="))
-        if not (name and separator and texts):
-            self.fail(f"{value!r} must be NAME=VALUE,VALUE,..., such as l2=0.2,1,5.", param, ctx)
-        option = None if ctx is None else find_parameter(ctx.command, name)
-        key = name if option is None or option.name is None else option.name
-        values = [parse_value(text.strip()) for text in texts.split(",")]
-        if option is not None and isinstance(option.type, MaxWeightType):
-            values = [option.type.convert(str(each), param, ctx) for each in values]
-        elif float in map(type, values):
-            values = [float(each) if type(each) is int else each for each in values]
-        return key, values
-
-
-def _collect_grid(
-    _context: click.Context, _parameter: click.Parameter, pairs: tuple[tuple[str, list[Any]], ...]
+def _parse_grid(
+    context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]
 ) -> dict[str, list[Any]]:
+    """Values by setting, from texts such as ``l2=0.2,1,5``.
+
+    A name is that of a setting or of the option that sets it: ``n_factors`` or ``factors``.
+    """
     grid: dict[str, list[Any]] = {}
-    for name, values in pairs:
-        if name in grid:
+    for text in texts:
+        name, separator, listed = (part.strip() for part in text.partition("="))
+        if not (name and separator and listed):
+            raise click.BadParameter(f"{text!r} must be NAME=VALUE,VALUE,..., as in l2=0.2,1,5.")
+        option = find_parameter(context.command, name)
+        key = name if option is None or option.name is None else option.name
+        if key in grid:
             raise click.BadParameter(f"{name!r} occurs twice. List all its values at once.")
-        grid[name] = values
+        values = [parse_value(value.strip()) for value in listed.split(",")]
+        if option is not None and isinstance(option.type, MaxWeightType):
+            values = [option.type(str(value), parameter, context) for value in values]
+        elif float in map(type, values):
+            values = [float(value) if type(value) is int else value for value in values]
+        grid[key] = values
     return grid
 
 
@@ -138,8 +131,8 @@ def _collect_grid(
 @click.option(
     "--grid",
     multiple=True,
-    type=GridType(),
-    callback=_collect_grid,
+    metavar="NAME=V,V,...",
+    callback=_parse_grid,
     help="Values to try: l2=0.2,1,5 or factors=5,20 or max-weight=10,50.",
 )
 @click.option(

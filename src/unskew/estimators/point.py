@@ -173,7 +173,7 @@ class _WeightedMean(Estimator):
     "naive",
     label="Naive",
     summary="Naive is the plain average over the log, as if people rated at random.",
-    traits={"color": "seen", "marker": "square", "is_hollow": True},
+    traits={"order": 1, "color": "seen", "marker": "square", "is_hollow": True},
 )
 class Naive(_WeightedMean):
     """Eq. (5): the mean delta of the observed cells."""
@@ -186,7 +186,13 @@ class Naive(_WeightedMean):
     "ips",
     label="IPS",
     summary="IPS counts each rating 1/P times, where P is the probability that it was logged.",
-    traits={"color": "accent", "marker": "triangle", "is_hollow": True, "headline_rank": 5},
+    traits={
+        "order": 2,
+        "color": "accent",
+        "marker": "triangle",
+        "is_hollow": True,
+        "headline_rank": 5,
+    },
 )
 class IPS(_WeightedMean):
     """Eq. (10): sum h delta / (U * I). For a ratio metric, the ratio of two such estimates."""
@@ -221,7 +227,7 @@ class IPS(_WeightedMean):
     "snips",
     label="SNIPS",
     summary="SNIPS is IPS divided by the mean of its weights, which varies less.",
-    traits={"color": "accent", "marker": "circle", "headline_rank": 2},
+    traits={"order": 3, "color": "accent", "marker": "circle", "headline_rank": 2},
 )
 class SNIPS(_WeightedMean):
     """Eq. (11): sum h delta / sum h."""
@@ -253,7 +259,7 @@ class _MeanOfGroups(Estimator):
     "user_normalized",
     label="SNIPS by user",
     summary="SNIPS by user is the mean over users of each user's SNIPS.",
-    traits={"color": "c4", "marker": "pentagon", "headline_rank": 3},
+    traits={"order": 4, "color": "c4", "marker": "pentagon", "headline_rank": 3},
 )
 class UserNormalized(_MeanOfGroups):
     """(1/U) sum over users of (sum h delta / sum h) over the user's cells."""
@@ -266,7 +272,7 @@ class UserNormalized(_MeanOfGroups):
     "item_normalized",
     label="SNIPS by item",
     summary="SNIPS by item is the mean over items of each item's SNIPS.",
-    traits={"color": "c5", "marker": "hexagon", "headline_rank": 4},
+    traits={"order": 5, "color": "c5", "marker": "hexagon", "headline_rank": 4},
 )
 class ItemNormalized(_MeanOfGroups):
     """(1/I) sum over items of (sum h delta / sum h) over the item's cells."""
@@ -279,7 +285,7 @@ class ItemNormalized(_MeanOfGroups):
     "eib",
     label="Imputed",
     summary="Imputed replaces the cells that were not logged by predictions of their ratings.",
-    traits={"color": "c3", "marker": "down", "is_hollow": True, "headline_rank": 6},
+    traits={"order": 6, "color": "c3", "marker": "down", "is_hollow": True, "headline_rank": 6},
 )
 class ErrorImputation(Estimator):
     """EIB: the mean over all cells of the delta if observed, and of the imputed delta if not."""
@@ -314,7 +320,7 @@ class ErrorImputation(Estimator):
     "dr",
     label="Doubly robust",
     summary="Doubly robust imputes all cells and weights only the errors of the imputation.",
-    traits={"color": "c2", "marker": "diamond", "headline_rank": 1},
+    traits={"order": 7, "color": "c2", "marker": "diamond", "headline_rank": 1},
 )
 class DoublyRobust(ErrorImputation):
     """The mean imputed delta plus IPS of (delta - imputed delta).

@@ -208,7 +208,7 @@ class SelectionEffects:
 
     @property
     def log_odds(self) -> Matrix:
-        """Items x levels."""
+        """s_r + t_i, items x levels."""
         return self.item[:, None] + self.value
 
     @property

@@ -125,9 +125,11 @@ class OrdinalParameters:
 
     def take(self, user: IntVector, item: IntVector) -> OrdinalParameters:
         """The parameters of these codes; an unknown user or item, -1, has zeros."""
-        users = {name: take_rows(getattr(self, name), user) for name in USER_PARTS}
-        items = {name: take_rows(getattr(self, name), item) for name in ITEM_PARTS}
-        return replace(self, **users, **items)
+        parts: dict[str, Any] = {
+            **{name: take_rows(getattr(self, name), user) for name in USER_PARTS},
+            **{name: take_rows(getattr(self, name), item) for name in ITEM_PARTS},
+        }
+        return replace(self, **parts)
 
     def gradient(self, by_user: UserRows, by_item: ItemRows) -> OrdinalParameters:
         """The gradient by these parameters, from the gradient by the rows (chain rule)."""

@@ -45,6 +45,36 @@ START = 0.1
 """Standard deviation of the products of factors at the start. All zero is a saddle point."""
 
 
+class OrdinalPredictions(DistributionRecommender):
+    """Predicts rating distributions from fitted parameters."""
+
+    mechanism: Literal["mar", "mnar"]
+    parameters_: OrdinalParameters
+
+    @property
+    def _has_selection(self) -> bool:
+        """Whether the model includes which cells are observed."""
+        return self.mechanism == "mnar"
+
+    def _distribution(self, user: IntVector, item: IntVector) -> Distribution:
+        from unskew.kernels.ordinal import fill_distribution
+
+        parameters = self.parameters_.take(user, item)
+        rows = parameters.user_rows(), parameters.item_rows()
+        exponentials = RowExponentials.of(*rows)
+
+        def predict_pairs(row: IntVector, column: IntVector) -> Matrix:
+            probabilities = np.empty((row.size, self.levels_.size))
+            fill_distribution(row, column, *rows, exponentials, self._has_selection, probabilities)
+            return probabilities
+
+        return predict_pairs
+
+    def _array_shapes(self) -> ArrayShapes:
+        sizes = len(self.users_), len(self.items_), self.levels_.size
+        return super()._array_shapes() | self.parameters_.array_shapes(*sizes)
+
+
 @RECOMMENDERS.declare(
     "ordinal",
     label="Ordinal MF",
@@ -52,7 +82,7 @@ START = 0.1
     traits={"reads_propensities": True, "needs_propensities": False},
 )
 @dataclass(eq=False, repr=False)
-class OrdinalFactorization(IterationOptions, DistributionRecommender):
+class OrdinalFactorization(IterationOptions, OrdinalPredictions):
     """A noisy score between cut points gives the rating, and the rating affects observation.
 
         P(Y <= r) = sigma((k_ir - s_ui) / (noise_u noise_i)),    s_ui = v_u . w_i + a_u + b_i
@@ -214,11 +244,6 @@ class OrdinalFactorization(IterationOptions, DistributionRecommender):
         self._record_solution(solution)
         return self
 
-    @property
-    def _has_selection(self) -> bool:
-        """Whether the model includes which cells are observed."""
-        return self.mechanism == "mnar"
-
     def _warn_if_free(self) -> None:
         if self.value_effect == "free":
             warnings.warn(
@@ -306,24 +331,6 @@ class OrdinalFactorization(IterationOptions, DistributionRecommender):
             user_exposure=draw_like(center.user_exposure),
             item_exposure=draw_like(center.item_exposure),
         )
-
-    def _distribution(self, user: IntVector, item: IntVector) -> Distribution:
-        from unskew.kernels.ordinal import fill_distribution
-
-        parameters = self.parameters_.take(user, item)
-        rows = parameters.user_rows(), parameters.item_rows()
-        exponentials = RowExponentials.of(*rows)
-
-        def predict_pairs(row: IntVector, column: IntVector) -> Matrix:
-            probabilities = np.empty((row.size, self.levels_.size))
-            fill_distribution(row, column, *rows, exponentials, self._has_selection, probabilities)
-            return probabilities
-
-        return predict_pairs
-
-    def _array_shapes(self) -> ArrayShapes:
-        sizes = len(self.users_), len(self.items_), self.levels_.size
-        return super()._array_shapes() | self.parameters_.array_shapes(*sizes)
 
 
 OrdinalMAR = PRESETS.add(

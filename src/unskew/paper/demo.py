@@ -121,9 +121,7 @@ def run_demo(simulation: Simulation | None = None, *, random_state: int = 0) -> 
     return Demo(simulation, evaluation, true, random_state)
 
 
-def _true_risk(
-    metric: str, truth: npt.NDArray[np.float32], scores: npt.NDArray[np.float32]
-) -> float:
+def _true_risk(metric: str, truth: npt.NDArray[Any], scores: npt.NDArray[Any]) -> float:
     """Eq. (1): the mean of delta over all cells."""
     cells = MetricInput(truth, np.empty(0, np.int32), truth, prediction=scores)
     return float(find_metric(metric)(cells).value.mean())

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy import stats
 
 from unskew.data.propensities import PropensitiesLike
@@ -249,9 +250,10 @@ def _fit(
     return FactorizationScore(search.best_params["l2"], search.best_score, mse)
 
 
-def mse_of_all_cells(model: Recommender, truth: RatingMatrix) -> float:
+def mse_of_all_cells(model: Recommender, truth: npt.NDArray[Any]) -> float:
     """Eq. (1) with squared loss: 1 / (U I) * sum over all cells of (Y - F)^2."""
-    cells = MetricInput(truth, np.empty(0, np.int32), truth, prediction=predict_all_cells(model))
+    prediction: npt.NDArray[Any] = predict_all_cells(model)
+    cells = MetricInput(truth, np.empty(0, np.int32), truth, prediction=prediction)
     return float(find_metric("mse")(cells).value.mean(dtype=np.float64))
 
 

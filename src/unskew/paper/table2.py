@@ -68,8 +68,11 @@ CAPTION = (
     "The best constant knows the test."
 )
 SHORT = {
-    "n_factors": "d", "n_clusters": "K", "ridge_per_weight": "ridge",
-    "offsets": "", "regularized": "reg.",
+    "n_factors": "d",
+    "n_clusters": "K",
+    "ridge_per_weight": "ridge",
+    "offsets": "",
+    "regularized": "reg.",
 }
 """Names of settings and values for a narrow table."""
 N_RESAMPLES = 1000

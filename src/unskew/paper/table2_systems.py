@@ -123,7 +123,10 @@ def use_no_propensities(data: BiasedData, random_state: int) -> None:
     """For systems that do not use propensities."""
 
 
-def use_published_propensities(data: BiasedData, random_state: int) -> Vector | None:  # noqa: ARG001
+def use_published_propensities(
+    data: BiasedData,
+    random_state: int,  # noqa: ARG001
+) -> Vector | None:
     """The propensities that are part of the data set."""
     return data.published
 
@@ -152,7 +155,7 @@ class System(ABC):
 
     @property
     def title(self) -> str:
-        """Name and variant."""
+        """The name and the variant."""
         return ", ".join(filter(None, (self.name, self.variant)))
 
     @property

@@ -97,10 +97,7 @@ class BoostedPropensity(CovariatePropensityModel):
     profile_propensities_: Matrix = field(init=False)
 
     def fit(self, log: Ratings, *, universe: UniverseLike = None) -> Self:
-        """Learn which cells were observed; ratings are not used.
-
-        The log must list all users and items.
-        """
+        """Learn which cells were observed. The log must list all users and items."""
         self._check_settings()
         size, seed = require_listed_universe(log, universe), draw_seed(self.random_state)
         profiles = self._read_covariates(log)

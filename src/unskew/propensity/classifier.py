@@ -96,10 +96,7 @@ class ClassifierPropensity(CovariatePropensityModel):
     n_rows_: int = field(init=False)
 
     def fit(self, log: Ratings, *, universe: UniverseLike = None) -> Self:
-        """Learn which cells were observed; ratings are not used.
-
-        The log must list all users and items.
-        """
+        """Learn which cells were observed. The log must list all users and items."""
         self._check_settings()
         size, seed = require_listed_universe(log, universe), draw_seed(self.random_state)
         require_unobserved(len(log), size)

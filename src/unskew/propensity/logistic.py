@@ -196,10 +196,7 @@ class LogisticPropensity(CovariatePropensityModel):
         return bool(self.user_offsets)
 
     def fit(self, log: Ratings, *, universe: UniverseLike = None) -> Self:
-        """Learn which cells were observed; ratings are not used.
-
-        The log must list all users and items.
-        """
+        """Learn which cells were observed. The log must list all users and items."""
         self._check_settings()
         size = require_listed_universe(log, universe)
         require_unobserved(len(log), size)

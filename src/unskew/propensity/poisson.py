@@ -135,10 +135,7 @@ class PoissonPropensity(PropensityModel):
         return True
 
     def fit(self, log: Ratings, *, universe: UniverseLike = None) -> Self:
-        """Learn which cells were observed; ratings are not used.
-
-        The universe may have more users and items than the log lists.
-        """
+        """Learn which cells were observed. The universe may be larger than the log's lists."""
         self._check_settings()
         size = require_universe(log, universe)
         observed = ObservedMatrix.of_log(log, size)

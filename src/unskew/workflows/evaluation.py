@@ -29,12 +29,11 @@ from unskew.io.log_files import (
     read_numbers,
 )
 from unskew.io.table import FileTable
-from unskew.loading import load
 from unskew.models.recommender import Recommender
 from unskew.tables import count_noun
 from unskew.types import Vector
 from unskew.workflows.gates import GROUP, LOG, Numbers
-from unskew.workflows.logs import count_unknown, match_log_ids, open_log, read_log
+from unskew.workflows.inputs import count_unknown, load_model, match_log_ids, open_log, read_log
 from unskew.workflows.propensities import (
     MODEL_EXTENSION,
     find_propensities,
@@ -264,14 +263,7 @@ def _read_model(name: str, path: str, log: Ratings) -> Any:
     """A saved recommender, or the predictions in a file for the cells of the log."""
     if not path.endswith(MODEL_EXTENSION):
         return _read_predictions(name, read_table(path), log)
-    model = load(path)
-    if not isinstance(model, Recommender):
-        raise UsageError(
-            f"model {name!r}: {path} has a {type(model).__name__}, which does not predict ratings.",
-            parameter="predictions",
-            value=path,
-            remedy="Use a file that train wrote.",
-        )
+    model: Recommender = load_model(path, Recommender, "train")  # type: ignore[type-abstract]
     _warn_about_unknown_ids(name, model, log)
     _warn_about_training_cells(name, model, log)
     return SavedRecommender(model)

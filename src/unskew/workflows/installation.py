@@ -19,7 +19,6 @@ from unskew.threads import count_threads, describe_blas
 
 REQUIRED_PACKAGES = ("numpy", "scipy", "numba", "scikit-learn", "narwhals", "click", "rich")
 FRAME_PACKAGES = {
-    "pyspark": "evaluate_frame on Spark",
     "polars": "evaluate_frame on polars",
     "pandas": "frames of pandas",
 }
@@ -32,7 +31,8 @@ class InstallationCheck:
     """One thing that was checked."""
 
     what: str
-    found: str
+    status: str
+    """Its version or its place, or that it is missing."""
     is_fine: bool = True
     """False if unskew cannot work without it."""
     remedy: str = ""
@@ -74,7 +74,7 @@ def _list_extras() -> Iterator[tuple[str, str]]:
     """Optional packages, each with the extra that installs it, as unskew's metadata declare."""
     for requirement in requires("unskew") or ():
         parts = re.fullmatch(r"([\w.-]+)[^;]*;\s*extra\s*==\s*['\"](\w+)['\"]", requirement)
-        if parts is not None and parts[1] != "unskew" and parts[2] not in ("dev", "all"):
+        if parts is not None and parts[1] != "unskew" and parts[2] not in ("dev", "docs", "all"):
             yield parts[1], parts[2]
 
 

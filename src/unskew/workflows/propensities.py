@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,17 @@ from unskew.errors import ColumnError, UnknownNameError, UnskewWarning, UsageErr
 from unskew.io.files import read_table
 from unskew.io.log_files import FileLog, read_numbers
 from unskew.io.table import FileTable
-from unskew.loading import load
 from unskew.propensity import PROPENSITY_MODELS
 from unskew.propensity.model import PropensityModel
 from unskew.types import Vector
 from unskew.workflows.gates import Numbers
-from unskew.workflows.logs import FeatureTables, count_unknown, match_log_ids, read_log
+from unskew.workflows.inputs import (
+    FeatureTables,
+    count_unknown,
+    load_model,
+    match_log_ids,
+    read_log,
+)
 from unskew.workflows.requests import (
     DiagnosisRequest,
     LogRequest,
@@ -39,15 +45,7 @@ def fit_propensity(request: PropensityRequest, *, verbose: bool = False) -> Prop
     """Fit the requested model to the log."""
     features = FeatureTables.read(request.user_features, request.item_features)
     log = read_log(request, features=features)
-    return fit_named_model(
-        request.model,
-        log.ratings,
-        mcar=request.mcar,
-        features=features,
-        settings=request.settings,
-        random_state=request.random_state,
-        verbose=verbose,
-    )
+    return fit_named_model(request, log.ratings, features, verbose=verbose)
 
 
 def list_named_models(*, with_features: bool = True) -> dict[str, str]:
@@ -65,53 +63,47 @@ def list_named_models(*, with_features: bool = True) -> dict[str, str]:
 
 
 def fit_named_model(
-    name: str,
+    request: PropensityRequest,
     log: Ratings,
-    *,
-    mcar: str | None = None,
     features: FeatureTables | None = None,
-    settings: Mapping[str, Any] | None = None,
-    random_state: int = 0,
+    *,
     verbose: bool = False,
 ) -> PropensityModel:
-    """Fit the propensity model with this name.
-
-    ``mcar`` is a file with ratings of cells drawn at random.
-    """
+    """Fit the requested model to a log that was read already."""
+    name = request.model
     if name not in list_named_models():
         raise UnknownNameError("propensity model", name, list_named_models())
-    tables = features or FeatureTables()
+    tables, traits = features or FeatureTables(), PROPENSITY_MODELS[name].traits
     frames = {
         "user_features": tables.frame("user", log.users),
         "item_features": tables.frame("item", log.items),
     }
     passed = {parameter: frame for parameter, frame in frames.items() if frame is not None}
-    declaration = PROPENSITY_MODELS[name]
-    if passed and not declaration.traits.get("takes_features"):
-        others = [
+    if passed and not traits.get("takes_features"):
+        models = [
             other
             for other in list_named_models()
-            if PROPENSITY_MODELS[other].traits.get("takes_features")
+            if "takes_features" in PROPENSITY_MODELS[other].traits
         ]
         raise UsageError(
             f"the propensity model {name!r} does not use features of users or items.",
             parameter=next(iter(passed)),
-            remedy=f"Leave them out, or choose one of {', '.join(others)}.",
+            remedy=f"Leave them out, or choose one of {', '.join(models)}.",
         )
     model: PropensityModel = build_model(
-        declaration.target,
-        {**(settings or {}), **passed},
-        random_state=random_state,
+        PROPENSITY_MODELS[name].target,
+        {**request.settings, **passed},
+        random_state=request.random_state,
         verbose=verbose,
     )
-    if declaration.traits.get("needs_mcar"):
-        sample = None if mcar is None else read_numbers(read_table(mcar), "rating")
+    if traits.get("needs_mcar"):
+        sample = None if request.mcar is None else read_numbers(read_table(request.mcar), "rating")
         return model.fit(log, mcar=sample)  # type: ignore[call-arg]
-    if mcar is not None:
+    if request.mcar is not None:
         raise UsageError(
             f"the propensity model {name!r} does not use a random sample.",
             parameter="mcar",
-            value=mcar,
+            value=request.mcar,
             remedy="Leave `mcar` out.",
         )
     return model.fit(log)
@@ -134,19 +126,13 @@ def build_model(
             value=settings[unknown],
         )
     optional = {"random_state": random_state, "verbose": verbose}
-    return kind(**{name: value for name, value in optional.items() if name in valid} | settings)
+    return kind(
+        **{name: value for name, value in optional.items() if name in valid} | dict(settings)
+    )
 
 
 def load_propensity(path: str) -> PropensityModel:
-    """A propensity model from its file."""
-    model = load(path)
-    if not isinstance(model, PropensityModel):
-        raise UsageError(
-            f"{path} has a {type(model).__name__}, which is a recommender.",
-            value=path,
-            remedy="Use a file that propensity fit wrote.",
-        )
-    return model
+    return load_model(path, PropensityModel, "propensity fit")
 
 
 def find_propensity_column(table: FileTable, text: str | None) -> str | None:
@@ -179,26 +165,32 @@ def is_model(text: str | None) -> bool:
 
 def find_propensities(request: WeightedLogRequest, log: FileLog) -> PropensitiesLike | None:
     """The propensities of the log's rows; None if the request has none and there is no column."""
-    text = request.propensities
-    is_fitted = text is not None and log.columns.propensity is None and not _is_file(text)
-    if request.mcar is not None and not is_fitted:
+    text = request.propensities or log.columns.propensity
+    source = None if text is None else _find_source(text, log, request)
+    if request.mcar is not None and (text in log.table.names or text is None or _is_file(text)):
         raise UsageError(
             "`mcar=...` is a sample for a propensity model that is fitted now.",
             parameter="mcar",
             value=request.mcar,
             remedy="Add `propensities='nb'`, or leave `mcar` out.",
         )
-    if log.columns.propensity is not None:
-        return log.propensities
-    if text is None:
-        return None
+    if isinstance(source, PropensityModel):
+        return predict_propensities(source, log.ratings)
+    return source
+
+
+def _find_source(
+    text: str, log: FileLog, request: WeightedLogRequest | DiagnosisRequest
+) -> Vector | PropensityModel:
+    """The column, the saved model, or a fit of the model that ``text`` names."""
+    if find_propensity_column(log.table, text) is not None:
+        return log.numbers(text)
     if _is_file(text):
-        model = load_propensity(text)
-    else:
-        model = fit_named_model(
-            text, log.ratings, mcar=request.mcar, random_state=request.random_state
-        )
-    return predict_propensities(model, log.ratings)
+        return load_propensity(text)
+    fit = PropensityRequest(
+        log=request.log, model=text, mcar=request.mcar, random_state=request.random_state
+    )
+    return fit_named_model(fit, log.ratings)
 
 
 def _is_file(text: str) -> bool:
@@ -237,51 +229,40 @@ def _read_column(log: FileLog, name: str) -> Any:
 def diagnose_log(request: DiagnosisRequest) -> Diagnosis:
     """Check columns of the log's file, saved models, or models that are fitted now."""
     features = FeatureTables.read(request.user_features, request.item_features)
-    models = {text: load_propensity(text) for text in request.propensities if _is_file(text)}
-    is_known = _warn_about_unknown_features(models, features)
+    is_known = _warn_about_unknown_features(request, features)
     log = read_log(request, features=features if is_known else None)
-    named = {}
+    sources: dict[str, PropensitiesLike] = {}
     for text in request.propensities:
-        name = Path(text).name.removesuffix(MODEL_EXTENSION) if text in models else text
-        if name in named:
+        name = Path(text).name.removesuffix(MODEL_EXTENSION) if _is_file(text) else text
+        if name in sources:
             raise UsageError(
                 f"two propensities have the name {name!r}.",
                 parameter="propensities",
                 value=request.propensities,
                 remedy="Rename one of the files.",
             )
-        named[name] = _find_source(text, models, request, log)
+        needs_sample = text in PROPENSITY_MODELS and "needs_mcar" in PROPENSITY_MODELS[text].traits
+        source = _find_source(text, log, request if needs_sample else replace(request, mcar=None))
+        if isinstance(source, PropensityModel):
+            matched = match_log_ids(log.ratings, source)
+            source = source if matched is log.ratings else source.predict(matched)
+        sources[name] = source
     return diagnose(
         log.ratings,
-        named,
+        sources,
         user_features=features.frame("user", log.ratings.users),
         item_features=features.frame("item", log.ratings.items),
         random_state=request.random_state,
     )
 
 
-def _find_source(
-    text: str, models: Mapping[str, PropensityModel], request: DiagnosisRequest, log: FileLog
-) -> PropensitiesLike:
-    if text in log.table.names:
-        return log.numbers(text)
-    if text in models:
-        model, matched = models[text], match_log_ids(log.ratings, models[text])
-        has_same_ids = matched.users is log.ratings.users and matched.items is log.ratings.items
-        return model if has_same_ids else model.predict(matched)
-    find_propensity_column(log.table, text)  # raises an error if it is not a model
-    mcar = request.mcar if PROPENSITY_MODELS[text].traits.get("needs_mcar") else None
-    return fit_named_model(text, log.ratings, mcar=mcar, random_state=request.random_state)
-
-
-def _warn_about_unknown_features(
-    models: Mapping[str, PropensityModel], features: FeatureTables
-) -> bool:
-    """Whether all models know all ids that the features list; a warning if not."""
+def _warn_about_unknown_features(request: DiagnosisRequest, features: FeatureTables) -> bool:
+    """Whether all saved models know all ids that the features list; a warning if not."""
     users, items = features.ids("user"), features.ids("item")
     incomplete = [
         path
-        for path, model in models.items()
+        for path in filter(_is_file, request.propensities)
+        for model in [load_propensity(path)]
         if (users is not None and count_unknown(users, model.users_))
         or (items is not None and count_unknown(items, model.items_))
     ]

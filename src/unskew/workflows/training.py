@@ -15,14 +15,13 @@ from unskew.data.ratings import Ratings
 from unskew.errors import UnskewWarning, UsageError
 from unskew.io.files import read_table
 from unskew.io.log_files import ColumnNames, match_id_types, read_ids
-from unskew.loading import load
 from unskew.metrics.metric import find_metric
 from unskew.model_selection.search import CrossValidation, cross_validate
 from unskew.models import find_recommender
 from unskew.models.recommender import Recommendations, Recommender
 from unskew.registry import Declaration
 from unskew.tables import count_noun
-from unskew.workflows.logs import count_unknown, open_log, read_log
+from unskew.workflows.inputs import count_unknown, load_model, open_log, read_log
 from unskew.workflows.propensities import build_model, find_propensities, find_propensity_column
 from unskew.workflows.requests import TrainingRequest
 
@@ -35,7 +34,7 @@ class TrainingData:
     """A log with its propensities, and what to fit to it."""
 
     request: TrainingRequest
-    model: Recommender
+    model: Any
     """The recommender, not fitted."""
     log: Ratings
     propensities: PropensitiesLike | None
@@ -110,18 +109,16 @@ def _find_settings(request: TrainingRequest, learner: Declaration[Any]) -> dict[
 
 def fit_model(data: TrainingData) -> Recommender:
     """Fit the recommender to the whole log."""
-    fit: Any = data.model.fit  # type: ignore[attr-defined]
-    if data.request.checkpoint is None:
-        fitted: Recommender = fit(data.log, data.propensities)
-        return fitted
-    if "checkpoint" not in signature(fit).parameters:
+    checkpoint = data.request.checkpoint
+    options = {} if checkpoint is None else {"checkpoint": checkpoint}
+    if options and "checkpoint" not in signature(data.model.fit).parameters:
         raise UsageError(
             f"the learner {data.request.learner!r} cannot save checkpoints.",
             parameter="checkpoint",
             remedy="Leave `checkpoint` out.",
         )
-    resumed: Recommender = fit(data.log, data.propensities, checkpoint=data.request.checkpoint)
-    return resumed
+    fitted: Recommender = data.model.fit(data.log, data.propensities, **options)
+    return fitted
 
 
 def search_settings(data: TrainingData, *, verbose: bool = False) -> CrossValidation:
@@ -143,7 +140,7 @@ def search_settings(data: TrainingData, *, verbose: bool = False) -> CrossValida
 
 @dataclass(frozen=True, slots=True)
 class FitSummary:
-    """How a fit ended."""
+    """The log, the model and how its fit ended."""
 
     n_ratings: int
     n_users: int
@@ -198,13 +195,7 @@ def recommend_items(
 
     The users are listed in ``users`` or in a column of ``file``; by default all users of the log.
     """
-    model = load(path)
-    if not isinstance(model, Recommender):
-        raise UsageError(
-            f"{path} has a {type(model).__name__}, which cannot recommend items.",
-            value=path,
-            remedy="Use a file that train wrote.",
-        )
+    model: Recommender = load_model(path, Recommender, "train")  # type: ignore[type-abstract]
     if file is None and not users:
         ids = model.users_
     else:

@@ -21,7 +21,7 @@ from unskew.io.files import read_table
 from unskew.io.log_files import ColumnNames, find_problems
 from unskew.io.table import FileTable
 from unskew.types import BoolVector, Vector
-from unskew.workflows.logs import open_log
+from unskew.workflows.inputs import open_log
 from unskew.workflows.requests import LogRequest
 
 MAX_LEVELS = 12

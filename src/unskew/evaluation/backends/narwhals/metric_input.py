@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 
@@ -28,7 +29,7 @@ class MetricProbe(MetricInput):
     reads: set[str] = field(default_factory=set)
 
     @classmethod
-    def new(cls) -> MetricProbe:
+    def new(cls) -> Self:
         """Ratings 0 and 1, predicted and ranked correctly."""
         value = np.array([0.0, 1.0])
         return cls(

@@ -1,25 +1,27 @@
-"""How workflows read files: logs, and features of users and items."""
+"""What workflows read from files: logs, features of users and items, and saved models."""
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
 from unskew.data.frames import make_frame
 from unskew.data.ids import Ids, find_codes, missing_ids
 from unskew.data.ratings import Ratings
-from unskew.errors import UnskewWarning
+from unskew.errors import UnskewWarning, UsageError
 from unskew.io.files import read_table
 from unskew.io.log_files import ColumnNames, FileLog, find_id_rows, match_id_types, read_ids
 from unskew.io.log_files import read_log as read_log_table
 from unskew.io.sources import FileSource
 from unskew.io.table import FileTable
+from unskew.loading import load
 from unskew.workflows.requests import LogRequest
 
+Model = TypeVar("Model")
 IdKind: TypeAlias = Literal["user", "item"]
 
 
@@ -93,13 +95,24 @@ def read_log(
     return log
 
 
+def load_model(path: str, kind: type[Model], command: str) -> Model:
+    """A saved model of this kind; an error that names the command that writes such files."""
+    model = load(path)
+    if not isinstance(model, kind):
+        raise UsageError(
+            f"{path} has a {type(model).__name__}, not a {kind.__name__}.",
+            value=path,
+            remedy=f"Use a file that {command} wrote.",
+        )
+    return model
+
+
 def match_log_ids(log: Ratings, model: Any) -> Ratings:
-    """The log with ids of the type that a fitted model has: numbers or text."""
-    return replace(
-        log,
-        users=match_id_types(log.users, model.users_),
-        items=match_id_types(log.items, model.items_),
-    )
+    """The log with ids of the type that a fitted model has, numbers or text; itself if it has."""
+    users = match_id_types(log.users, model.users_)
+    items = match_id_types(log.items, model.items_)
+    is_same = users is log.users and items is log.items
+    return log if is_same else replace(log, users=users, items=items)
 
 
 def count_unknown(ids: Ids, vocabulary: Ids) -> int:
