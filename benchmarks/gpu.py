@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from unskew.engines.gpu.sides import both_sides
 
 import unskew
+from unskew.engines.gpu.cells import sort_both_ways
 from unskew.engines.gpu.engine import GpuEngine
-from unskew.engines.gpu.fitting import row_solver
-from unskew.engines.gpu.torch_rows import Penalty, Rows
+from unskew.engines.gpu.fitting import choose_row_solver
+from unskew.engines.gpu.torch_rows import DeviceRows, Penalty
 from unskew.ranking.positions import compute_positions
 from unskew.threads import count_threads
 
@@ -131,7 +131,7 @@ def time_fits(name: str, n_factors: int, l2: float) -> None:
     print(f"{model.n_iter_} sweeps, {how}, peak {memory:.1f} GiB on the device")
     like = torch.empty(0, dtype=torch.float32, device="cuda")
     began = perf_counter()
-    users, items = both_sides(log, propensity.values, like=like, memory=1 << 40)
+    users, items = sort_both_ways(log, propensity.inverse, like=like, memory=1 << 40)
     torch.cuda.synchronize()
     print(f"log to the device and sorted both ways: {perf_counter() - began:.2f} s")
     found = model.factors_
@@ -139,10 +139,10 @@ def time_fits(name: str, n_factors: int, l2: float) -> None:
         (users, "users", found.item_factors, found.item_offset),
         (items, "items", found.user_factors, found.user_offset),
     ):
-        rows = Rows(torch.as_tensor(factors, device="cuda"), torch.as_tensor(offset, device="cuda"))
+        rows = DeviceRows(torch.as_tensor(factors, device="cuda"), torch.as_tensor(offset, device="cuda"))
         block, solve, ridge = (
             next(iter(side.blocks())),
-            row_solver(like, n_factors),
+            choose_row_solver(like, n_factors),
             Penalty(1e4, 1e4),
         )
         taken = milliseconds(

@@ -34,6 +34,64 @@ import numpy as np
 
 import unskew
 from unskew import theory as theorems
+from unskew.data import (
+    Factors,
+    Universe,
+    inverse_weights,
+)
+from unskew.engines import (
+    GpuEngine,
+)
+from unskew.estimators import (
+    Clip,
+    Dynamic,
+    Shrink,
+    SubGaussian,
+    Switch,
+)
+from unskew.evaluation import (
+    ranking_on_test,
+)
+from unskew.model_selection import (
+    Learner,
+)
+from unskew.models import (
+    DRV2,
+    EIB,
+    IPSV2,
+    TDR,
+    AllRank,
+    DoublyRobustFactorization,
+    ExposureFactorization,
+    GlobalMean,
+    LogisticFactorization,
+    MultinomialMixture,
+    OffsetsOnly,
+    OrdinalFactorization,
+    Popularity,
+    RelevanceFactorization,
+    StableDR,
+    TriTraining,
+    WeightedFactorization,
+)
+from unskew.propensity import (
+    BoostedPropensity,
+    CalibratedPropensity,
+    ClassifierPropensity,
+    ClippedPropensity,
+    CrossFittedPropensity,
+    OneBitPropensity,
+    PoissonPropensity,
+    PopularityPropensity,
+    ScaledPropensity,
+    UniformPropensity,
+)
+from unskew.simulation import (
+    ByCovariates,
+    ByRating,
+    Observation,
+    Uniform,
+)
 
 # With several threads polars adds up in any order; a lazy frame may differ in its last bit still.
 os.environ.setdefault("POLARS_MAX_THREADS", "1")
@@ -69,11 +127,11 @@ ESTIMATORS = {
 IMPUTING = ("error-imputation", "doubly-robust")
 OF_RATIOS = ("naive", "ips", "snips")
 TRANSFORMS = {
-    "clip": lambda: unskew.Clip(6.0),
-    "switch": lambda: unskew.Switch(8.0),
-    "shrink": lambda: unskew.Shrink(20.0),
-    "sub-gaussian": lambda: unskew.SubGaussian(0.1),
-    "dynamic": lambda: unskew.Dynamic(0.1),
+    "clip": lambda: Clip(6.0),
+    "switch": lambda: Switch(8.0),
+    "shrink": lambda: Shrink(20.0),
+    "sub-gaussian": lambda: SubGaussian(0.1),
+    "dynamic": lambda: Dynamic(0.1),
 }
 
 
@@ -134,7 +192,7 @@ def covariates() -> tuple[Any, Any]:
 def covariate_world() -> Any:
     """A log in which covariates decide what is seen."""
     user, item = covariates()
-    seen = unskew.ByCovariates(np.exp(user[:, 0]), np.exp(0.5 * item[:, 1]))
+    seen = ByCovariates(np.exp(user[:, 0]), np.exp(0.5 * item[:, 1]))
     return unskew.simulate(60, 80, density=0.15, observation=seen, random_state=9)
 
 
@@ -250,10 +308,10 @@ def logs() -> Numbers:
     log, known = world().log, world().propensities
     yield "propensities/scaled", in_order(known.scaled(0.25).values)
     yield "propensities/inverse-of-part", in_order(known.take(np.arange(20)).inverse)
-    yield "universe/cells", unskew.Universe(30, 7).n_cells
-    yield "weights/plain", in_order(unskew.inverse_weights(log, all_propensities()))
+    yield "universe/cells", Universe(30, 7).n_cells
+    yield "weights/plain", in_order(inverse_weights(log, all_propensities()))
     for key, transform in TRANSFORMS.items():
-        yield f"weights/{key}", in_order(unskew.inverse_weights(log, known, transform=transform()))
+        yield f"weights/{key}", in_order(inverse_weights(log, known, weight_transform=transform()))
 
 
 def simulation() -> Numbers:
@@ -261,14 +319,12 @@ def simulation() -> Numbers:
     made = {
         "by-rating": world(),
         "by-covariates": covariate_world(),
-        "uniform": unskew.simulate(
-            50, 40, density=0.2, observation=unskew.Uniform(), random_state=1
-        ),
+        "uniform": unskew.simulate(50, 40, density=0.2, observation=Uniform(), random_state=1),
         "long-tail": unskew.simulate(
             50,
             40,
             density=0.1,
-            observation=unskew.ByCovariates.long_tail(50, 40, skew=0.4, random_state=2),
+            observation=ByCovariates.long_tail(50, 40, skew=0.4, random_state=2),
             marginals=(0.2, 0.3, 0.5),
             n_factors=2,
             noise=0.1,
@@ -285,8 +341,8 @@ def simulation() -> Numbers:
     drawn, chance = made["uniform"].observation.draw(np.random.default_rng(3))
     yield "again/ratings", len(drawn)
     yield "again/propensities", in_order(chance.values)
-    model = unskew.ByRating(0.3, full_from=3.0)
-    seen = unskew.Observation.of(world().truth, model, density=0.1)
+    model = ByRating(0.3, full_from=3.0)
+    seen = Observation.of(world().truth, model, density=0.1)
     yield "by-rating-from-three/propensities", in_order(seen.propensities(slice(10, 20)))
 
 
@@ -319,7 +375,7 @@ def theory() -> Numbers:
 def evaluate() -> Numbers:
     """Every metric by every estimator, and every form that predictions may have."""
     log, known, models = world().log, world().propensities, score_matrices()
-    asked = {"propensities": known, "relevant": 4.0}
+    asked = {"propensities": known, "relevance_threshold": 4.0}
     means = {key: name for key, name in METRICS.items() if key not in RATIO_METRICS}
     of_ratios = {key: ESTIMATORS[key] for key in OF_RATIOS}
     whole = unskew.evaluate(
@@ -343,8 +399,8 @@ def evaluate() -> Numbers:
         for estimator, each in found.items():
             yield f"matrix/{key}/{estimator}/value", each.estimate
         yield f"matrix/{key}/std-errors", in_order([each.std_error for each in found.values()])
-    yield "effective-sample-size", whole.health.effective_sample_size
-    yield "weights-over-cells", whole.health.mass_ratio
+    yield "effective-sample-size", whole.weight_summary.effective_sample_size
+    yield "weights-over-cells", whole.weight_summary.mass_ratio
     yield from prediction_forms()
 
 
@@ -367,7 +423,7 @@ def prediction_forms() -> Numbers:
     table = {"user_id": user, "item_id": item, "prediction": scores.ravel()}
     table["position"] = place.ravel()
     rng = np.random.default_rng(10)
-    factors = unskew.Factors(
+    factors = Factors(
         rng.normal(size=(60, 3)), rng.normal(size=(80, 3)), rng.normal(size=60), np.ones(80), 3.0
     )
     model = unskew.MatrixFactorization(3, max_iter=20).fit(log, known)
@@ -385,7 +441,7 @@ def prediction_forms() -> Numbers:
         ranks = key != "arrays"
         metrics = ["mse", "mae", *(["dcg", "dcg@5", "recall@5"] if ranks else [])]
         result = unskew.evaluate(
-            log, {"one": form}, propensities=known, metrics=metrics, relevant=4.0
+            log, {"one": form}, propensities=known, metrics=metrics, relevance_threshold=4.0
         )
         found = [value(result, "one", metric, "snips") for metric in metrics]
         yield f"form-{key}/mse/snips/value", found[0]
@@ -418,7 +474,7 @@ def evaluate_settings() -> Numbers:
             log, logged, propensities=known, metrics=["mae"], universe=(100, 120)
         ),
     }
-    results |= {key: ask(transform=transform()) for key, transform in TRANSFORMS.items()}
+    results |= {key: ask(weight_transform=transform()) for key, transform in TRANSFORMS.items()}
     for key, result in results.items():
         ips, snips = (risk(result, "fair", "mae", estimator) for estimator in ("ips", "snips"))
         limits = [ips.ci_low, ips.ci_high, snips.ci_low, snips.ci_high]
@@ -429,7 +485,7 @@ def evaluate_settings() -> Numbers:
     for key, universe in {
         "of-log": "log",
         "of-pair": (60, 80),
-        "of-object": unskew.Universe(60, 80),
+        "of-object": Universe(60, 80),
     }.items():
         result = unskew.evaluate(
             plain,
@@ -444,7 +500,7 @@ def evaluate_settings() -> Numbers:
         metrics=["mse"], estimators=["dr", "eib"], imputation=imputed_ratings(), cluster="user"
     )
     yield from interval("clustered-by-user/mse/doubly-robust", robust, "kind", "mse", "dr")
-    switched = ask(estimators=["dr"], imputation=Pairs(), transform=unskew.Switch(8.0))
+    switched = ask(estimators=["dr"], imputation=Pairs(), weight_transform=Switch(8.0))
     yield from interval("switch/mae/doubly-robust", switched, "kind", "mae", "dr")
 
 
@@ -552,7 +608,7 @@ def frames() -> Numbers:
         metrics=["dcg@5", "recall@5"],
         universe=(60, 80),
         is_complete=True,
-        relevant=relevant,
+        relevance_threshold=relevant,
     )
     for metric in ("dcg@5", "recall@5"):
         yield (
@@ -565,7 +621,7 @@ def frame_numbers(key: str, frame: Any) -> Numbers:
     """All metrics by all estimators that frames have, and settings; in sums, to keep it short."""
     models = ["kind", "fair"]
     asked = {"prediction": models, "position": [f"place of {name}" for name in models]}
-    asked |= {"universe": (60, 80), "relevant": 4.0}
+    asked |= {"universe": (60, 80), "relevance_threshold": 4.0}
     means = [name for metric, name in METRICS.items() if metric not in RATIO_METRICS]
     adding = {name: known for name, known in ESTIMATORS.items() if name not in IMPUTING}
     whole = unskew.evaluate_frame(frame, metrics=means, estimators=list(adding.values()), **asked)
@@ -591,7 +647,7 @@ def frame_numbers(key: str, frame: Any) -> Numbers:
         frame,
         prediction="fair",
         universe=(60, 80),
-        transform=unskew.Clip(5.0),
+        weight_transform=Clip(5.0),
         check_duplicates=True,
     )
     yield f"{key}/clipped/value", value(result, "fair", "mae", "ips")
@@ -605,14 +661,14 @@ def ranking() -> Numbers:
     test, scores = random_test(), score_matrices()["fair"]
     logged = scores[test.users[test.user], test.items[test.item]]
     for empty in ("drop", "one", "zero"):
-        found = unskew.ranking_on_test(logged, test, threshold=3, k=5, empty_users=empty)
+        found = ranking_on_test(test, logged, relevance_threshold=3, k=5, empty_users=empty)
         yield f"empty-users-{empty}/ndcg", found.ndcg
         yield f"empty-users-{empty}/users", found.n_users
     yield "auc", found.auc
     yield "auc-within-users", found.user_auc
     yield "users-without-relevant", found.n_empty
-    model = unskew.OffsetsOnly().fit(world().log)
-    yield "model/auc", unskew.ranking_on_test(model, test, threshold=3, k=3).auc
+    model = OffsetsOnly().fit(world().log)
+    yield "model/auc", ranking_on_test(test, model, relevance_threshold=3, k=3).auc
 
 
 def propensity_models() -> Numbers:
@@ -630,22 +686,22 @@ def propensity_models() -> Numbers:
     }
     for key, model in by_rating.items():
         yield from summary(key, model.predict(log))
-    yield "naive-bayes/of-ratings", in_order(naive_bayes().of_ratings([5, 1, 3]))
+    yield "naive-bayes/of-ratings", in_order(naive_bayes().predict_ratings([5, 1, 3]))
     by_count = {
-        "uniform": unskew.UniformPropensity().fit(log),
-        "popularity/of-items": unskew.PopularityPropensity("item").fit(log),
-        "popularity/of-users": unskew.PopularityPropensity("user", power=0.5).fit(log),
-        "popularity/of-both": unskew.PopularityPropensity("both", smoothing=1.0).fit(log),
-        "popularity/larger-universe": unskew.PopularityPropensity("item", smoothing=1.0).fit(
+        "uniform": UniformPropensity().fit(log),
+        "popularity/of-items": PopularityPropensity("item").fit(log),
+        "popularity/of-users": PopularityPropensity("user", power=0.5).fit(log),
+        "popularity/of-both": PopularityPropensity("both", smoothing=1.0).fit(log),
+        "popularity/larger-universe": PopularityPropensity("item", smoothing=1.0).fit(
             unskew.Ratings.from_arrays(log.user, log.item, log.rating), universe=(90, 95)
         ),
-        "one-bit/low-rank": unskew.OneBitPropensity(3).fit(log),
-        "one-bit/by-cross-validation": unskew.OneBitPropensity(2, "cv", max_iter=40).fit(log),
-        "one-bit/convex": unskew.OneBitPropensity(
+        "one-bit/low-rank": OneBitPropensity(3).fit(log),
+        "one-bit/by-cross-validation": OneBitPropensity(2, "cv", max_iter=40).fit(log),
+        "one-bit/convex": OneBitPropensity(
             solver="convex", max_nuclear=1.0, max_logit=3.0, max_iter=30
         ).fit(log),
-        "poisson/bernoulli": unskew.PoissonPropensity(3, max_iter=40).fit(log),
-        "poisson/poisson": unskew.PoissonPropensity(3, likelihood="poisson", max_iter=40).fit(log),
+        "poisson/bernoulli": PoissonPropensity(3, max_iter=40).fit(log),
+        "poisson/poisson": PoissonPropensity(3, likelihood="poisson", max_iter=40).fit(log),
     }
     yield from all_cells(by_count)
     user, item = covariates()
@@ -654,31 +710,29 @@ def propensity_models() -> Numbers:
     logistic = {
         "logistic": unskew.LogisticPropensity(user, item).fit(log),
         "logistic/fixed-penalty": unskew.LogisticPropensity(
-            user, item, interactions="user-item", user_offsets=True, l2=0.5
+            user, item, interactions="user-item", user_offsets=True, ridge=0.5
         ).fit(log),
         "logistic/sampled": unskew.LogisticPropensity(
-            user, item, interactions="none", item_offsets=False, l2=1.0, negatives=2.0
+            user, item, interactions="none", item_offsets=False, ridge=1.0, negatives=2.0
         ).fit(log),
     }
     boosted = {
-        f"boosted/{stop}": unskew.BoostedPropensity(user, item, stop=stop, max_trees=30).fit(log)
+        f"boosted/{stop}": BoostedPropensity(user, item, stop=stop, max_trees=30).fit(log)
         for stop in ("asam", "ks", "deviance")
     }
     classifiers = {
-        "classifier/logistic-regression": unskew.ClassifierPropensity(
+        "classifier/logistic-regression": ClassifierPropensity(
             LogisticRegression(), user, item
         ).fit(log),
-        "classifier/forest": unskew.ClassifierPropensity(forest, user, item, negatives=3.0).fit(
-            log
-        ),
+        "classifier/forest": ClassifierPropensity(forest, user, item, negatives=3.0).fit(log),
     }
     yield from all_cells(logistic | boosted | classifiers)
-    yield "logistic/penalty", logistic["logistic"].l2_
+    yield "logistic/penalty", logistic["logistic"].ridge_
     yield "logistic/log-likelihood", logistic["logistic"].log_likelihood_
     yield "logistic/expected-observations", logistic["logistic"].expected_observations_
     yield "boosted/asam/trees", boosted["boosted/asam"].n_trees_
     yield "boosted/asam/imbalance", boosted["boosted/asam"].imbalance_.min()
-    yield "one-bit/penalty", by_count["one-bit/by-cross-validation"].l2_
+    yield "one-bit/penalty", by_count["one-bit/by-cross-validation"].noise_multiple_
     yield "one-bit/objective", by_count["one-bit/low-rank"].history_[-1]
     yield "poisson/bound", by_count["poisson/bernoulli"].history_[-1]
 
@@ -693,24 +747,22 @@ def all_cells(models: dict[str, Any]) -> Numbers:
 def propensity_wrappers() -> Numbers:
     """Models around models."""
     log, sample = world().log, random_ratings()
-    popularity = unskew.PopularityPropensity("both", smoothing=1.0)
-    one_bit = unskew.OneBitPropensity(2, max_iter=20)
+    popularity = PopularityPropensity("both", smoothing=1.0)
+    one_bit = OneBitPropensity(2, max_iter=20)
     wrapped = {
-        "clipped": unskew.ClippedPropensity(popularity, low=0.1),
-        "scaled": unskew.ScaledPropensity(unskew.ClippedPropensity(popularity, low=0.1)),
-        "calibrated/platt": unskew.CalibratedPropensity(one_bit, n_folds=3),
-        "calibrated/isotonic": unskew.CalibratedPropensity(
-            popularity, method="isotonic", n_folds=3
-        ),
-        "cross-fitted/users": unskew.CrossFittedPropensity(popularity, n_folds=3, by="user"),
-        "cross-fitted/cells": unskew.CrossFittedPropensity(one_bit, n_folds=3, by="cell"),
+        "clipped": ClippedPropensity(popularity, min_propensity=0.1),
+        "scaled": ScaledPropensity(ClippedPropensity(popularity, min_propensity=0.1)),
+        "calibrated/platt": CalibratedPropensity(one_bit, n_folds=3),
+        "calibrated/isotonic": CalibratedPropensity(popularity, method="isotonic", n_folds=3),
+        "cross-fitted/users": CrossFittedPropensity(popularity, n_folds=3, by="user"),
+        "cross-fitted/cells": CrossFittedPropensity(one_bit, n_folds=3, by="cell"),
     }
     for key, model in wrapped.items():
         yield from summary(key, model.fit(log).predict(log))
-    yield "clipped/share", wrapped["clipped"].share_touched(log)
-    of_ratings = unskew.ClippedPropensity(unskew.NaiveBayesPropensity(), low=0.08)
+    yield "clipped/share", wrapped["clipped"].share_clipped(log)
+    of_ratings = ClippedPropensity(unskew.NaiveBayesPropensity(), min_propensity=0.08)
     yield from summary("clipped/naive-bayes", of_ratings.fit(log, mcar=sample).predict(log))
-    of_ratings = unskew.CrossFittedPropensity(unskew.NaiveBayesPropensity(), n_folds=3)
+    of_ratings = CrossFittedPropensity(unskew.NaiveBayesPropensity(), n_folds=3)
     yield from summary("cross-fitted/naive-bayes", of_ratings.fit(log, mcar=sample).predict(log))
 
 
@@ -730,14 +782,15 @@ def propensity_frames() -> Numbers:
         "duckdb": connection.from_arrow(table),
     }
     for key, frame in frames_by_key.items():
-        by_rating = unskew.fit_naive_bayes_frame(frame, mcar=random_ratings(), universe=(60, 80))
-        by_count = unskew.fit_popularity_frame(
-            frame, universe=(60, 80), by="both", power=0.8, smoothing=1.0
+        by_rating = unskew.NaiveBayesPropensity().fit_frame(
+            frame, mcar=random_ratings(), universe=(60, 80)
         )
-        yield f"{key}/naive-bayes/by-rating", in_order(list(by_rating.by_rating.values()))
-        yield f"{key}/popularity/scale", by_count.scale
+        by_count = PopularityPropensity("both", power=0.8, smoothing=1.0)
+        by_count.fit_frame(frame, universe=(60, 80))
+        yield f"{key}/naive-bayes/by-rating", in_order(by_rating.propensity_by_level_)
+        yield f"{key}/popularity/scale", by_count.scale_
         for name, model in {"naive-bayes": by_rating, "popularity": by_count}.items():
-            column = numbers_of(model.apply(frame, name="chance"), "chance")
+            column = numbers_of(model.predict_frame(frame, name="chance"), "chance")
             yield f"{key}/{name}/sum", math.fsum(column)
             yield f"{key}/{name}/least", column.min()
 
@@ -753,9 +806,9 @@ def diagnosis() -> Numbers:
     user, item = covariates()
     log = covariate_world().log
     models = {
-        "logistic": unskew.LogisticPropensity(user, item, l2=1.0).fit(log),
-        "uniform": unskew.UniformPropensity().fit(log),
-        "popularity": unskew.PopularityPropensity("both").fit(log),
+        "logistic": unskew.LogisticPropensity(user, item, ridge=1.0).fit(log),
+        "uniform": UniformPropensity().fit(log),
+        "popularity": PopularityPropensity("both").fit(log),
         "logged": covariate_world().propensities,
     }
     true = covariate_world().observation.propensities(slice(None))
@@ -763,9 +816,9 @@ def diagnosis() -> Numbers:
     for name in ("logistic", "logged"):
         checkup = found[name]
         measures = {
-            "effective-sample-size": checkup.weights.health.effective_sample_size,
-            "share-of-heaviest": checkup.weights.health.top_share,
-            "weights-over-cells": checkup.weights.health.mass_ratio,
+            "effective-sample-size": checkup.weights.summary.effective_sample_size,
+            "share-of-heaviest": checkup.weights.summary.top_share,
+            "weights-over-cells": checkup.weights.summary.mass_ratio,
             "median-weight": checkup.weights.quantiles[1],
             "largest-weight": checkup.weights.quantiles[4],
             "imbalance-before": checkup.balance.asam_before,
@@ -809,10 +862,10 @@ def factorization() -> Numbers:
         "normalized/overall": {"normalize": "self", **short},
         "normalized/by-user": {"normalize": "user", **short},
         "normalized/by-item": {"normalize": "item", **short},
-        "transform/clip": {"weight_transform": unskew.Clip(5.0), **short},
-        "transform/switch": {"weight_transform": unskew.Switch(8.0), **short},
-        "transform/dynamic": {"weight_transform": unskew.Dynamic(), **short},
-        "threshold": {"threshold": 4.0, **short},
+        "transform/clip": {"weight_transform": Clip(5.0), **short},
+        "transform/switch": {"weight_transform": Switch(8.0), **short},
+        "transform/dynamic": {"weight_transform": Dynamic(), **short},
+        "threshold": {"relevance_threshold": 4.0, **short},
         "single-precision": {"dtype": "float32", **short},
         "one-thread": {"n_threads": 1, **short},
         "other-seed": {"random_state": 5, **short},
@@ -828,12 +881,12 @@ def factorization() -> Numbers:
     yield "unknown/fallback", in_order(naive.predict([0, 99, 99], [99, 0, 99]))
     held = np.isnan(naive.predict([0, 99], [0, 0], on_unknown="nan"))
     yield "unknown/nan", in_order(held)
-    yield "seen-cells", naive.n_seen(random_test())
+    yield "seen-cells", naive.count_seen(random_test())
     best = naive.recommend([3, 99], k=5, exclude_seen=False)
     yield "best/with-seen", in_order(best.items)
     yield "best/scores", in_order(best.scores)
     yield "best/rows", len(best.to_columns()["item_id"])
-    again = unskew.MatrixFactorization(4, max_iter=3).fit(log, warm_start=naive.parameters_)
+    again = unskew.MatrixFactorization(4, max_iter=3).fit(log, initial_factors=naive.factors_)
     yield from fitted("warm-start", again)
 
 
@@ -842,44 +895,44 @@ def recommenders() -> Numbers:
     log, known = world().log, world().propensities
     clicked, seen = clicks()
     short = {"max_iter": 20}
-    yield from fitted("mean", unskew.GlobalMean().fit(log, known))
-    yield from fitted("offsets", unskew.OffsetsOnly(2.0).fit(log, known))
-    yield from fitted("popularity", unskew.Popularity().fit(clicked, seen))
-    yield from fitted("popularity/naive", unskew.Popularity().fit(log))
-    logistic = unskew.LogisticFactorization(3, threshold=4.0, **short)
+    yield from fitted("mean", GlobalMean().fit(log, known))
+    yield from fitted("offsets", OffsetsOnly(2.0).fit(log, known))
+    yield from fitted("popularity", Popularity().fit(clicked, seen))
+    yield from fitted("popularity/naive", Popularity().fit(log))
+    logistic = LogisticFactorization(3, relevance_threshold=4.0, **short)
     yield from fitted("logistic", logistic.fit(log, known))
-    yield from fitted("all-cells", unskew.AllRank(3, **short).fit(log))
-    yield from fitted("weighted", unskew.WeightedFactorization(3, alpha=5.0, **short).fit(clicked))
-    counted = unskew.WeightedFactorization(3, alpha=5.0, confidence="log", unit=0.5, **short)
+    yield from fitted("all-cells", AllRank(3, **short).fit(log))
+    yield from fitted("weighted", WeightedFactorization(3, alpha=5.0, **short).fit(clicked))
+    counted = WeightedFactorization(3, alpha=5.0, confidence="log", unit=0.5, **short)
     yield from fitted("weighted/by-logarithm", counted.fit(log))
-    yield from fitted("exposure", unskew.ExposureFactorization(3, 0.5, **short).fit(clicked))
-    relevance = unskew.RelevanceFactorization(3, 0.5, **short)
+    yield from fitted("exposure", ExposureFactorization(3, 0.5, **short).fit(clicked))
+    relevance = RelevanceFactorization(3, 0.5, **short)
     yield from fitted("relevance", relevance.fit(clicked, seen))
     yield from fitted("relevance/by-popularity", relevance.fit(clicked))
     ordinal = {
-        "at-random": unskew.OrdinalFactorization(3, max_iter=30).fit(log),
-        "not-at-random/fixed": unskew.OrdinalFactorization(3, mechanism="mnar", max_iter=15).fit(
+        "at-random": OrdinalFactorization(3, max_iter=30).fit(log),
+        "not-at-random/fixed": OrdinalFactorization(3, mechanism="mnar", max_iter=15).fit(
             log, value_propensities=naive_bayes()
         ),
-        "not-at-random/prior": unskew.OrdinalFactorization(
+        "not-at-random/prior": OrdinalFactorization(
             3, mechanism="mnar", value_effect="prior", statistic="median", max_iter=15
         ).fit(log, known),
-        "not-at-random/free": unskew.OrdinalFactorization(
+        "not-at-random/free": OrdinalFactorization(
             2, mechanism="mnar", value_effect="free", n_exposure_factors=0, max_iter=15
         ).fit(log),
     }
     mixture = {
-        "at-random": unskew.MultinomialMixture("mar", 3, n_restarts=2, max_iter=30).fit(log),
-        "by-value/fixed": unskew.MultinomialMixture("cpt-v", 3, n_restarts=2, max_iter=30).fit(
+        "at-random": MultinomialMixture("mar", 3, n_restarts=2, max_iter=30).fit(log),
+        "by-value/fixed": MultinomialMixture("cpt-v", 3, n_restarts=2, max_iter=30).fit(
             log, value_propensities=naive_bayes()
         ),
-        "by-value/prior": unskew.MultinomialMixture(
+        "by-value/prior": MultinomialMixture(
             "cpt-v", 2, value_effect="prior", n_restarts=2, max_iter=30
         ).fit(log, value_propensities=naive_bayes()),
-        "by-value-and-item/fixed": unskew.MultinomialMixture(
+        "by-value-and-item/fixed": MultinomialMixture(
             "logit-vd", 2, n_restarts=1, statistic="median", max_iter=15
         ).fit(log, value_propensities=naive_bayes()),
-        "by-value-and-item/free": unskew.MultinomialMixture(
+        "by-value-and-item/free": MultinomialMixture(
             "logit-vd", 2, value_effect="free", n_restarts=1, max_iter=15
         ).fit(log),
     }
@@ -902,7 +955,7 @@ def doubly_robust() -> Numbers:
         "none": "eib",
     }
     for key, weighting in weightings.items():
-        model = unskew.DoublyRobustFactorization(3, weighting=weighting, **short).fit(log, known)
+        model = DoublyRobustFactorization(3, weighting=weighting, **short).fit(log, known)
         yield from fitted(f"weighting-{key}", model)
         yield f"weighting-{key}/risk", model.risk_
     imputer = unskew.MatrixFactorization(2, 2.0, offsets="free")
@@ -911,23 +964,23 @@ def doubly_robust() -> Numbers:
         "other-imputer": {"imputer": imputer, "offsets": "none"},
         "targeted": {"targeted": True},
         "balanced": {"is_balanced": True},
-        "transform": {"weight_transform": unskew.Clip(5.0)},
-        "threshold": {"threshold": 4.0},
+        "transform": {"weight_transform": Clip(5.0)},
+        "threshold": {"relevance_threshold": 4.0},
         "absolute-loss": {"loss": "absolute"},
         "single-precision": {"dtype": "float32"},
     }
     for key, setting in further.items():
-        model = unskew.DoublyRobustFactorization(3, **short, **setting).fit(log, matrix)
+        model = DoublyRobustFactorization(3, **short, **setting).fit(log, matrix)
         yield from fitted(key, model)
     variants = {
-        "error-imputation": unskew.EIB(3, max_iter=15).fit(log),
-        "targeted-variant": unskew.TDR(3, max_iter=15).fit(log, matrix),
-        "balanced-variant": unskew.DRV2(3, **short).fit(log, known),
-        "balanced-ips": unskew.IPSV2(3, **short).fit(log, known),
-        "stable": unskew.StableDR(3, **short).fit(log, known),
-        "tri-training": unskew.TriTraining(
-            unskew.MatrixFactorization(3, max_iter=15), n_rounds=2
-        ).fit(log, known),
+        "error-imputation": EIB(3, max_iter=15).fit(log),
+        "targeted-variant": TDR(3, max_iter=15).fit(log, matrix),
+        "balanced-variant": DRV2(3, **short).fit(log, known),
+        "balanced-ips": IPSV2(3, **short).fit(log, known),
+        "stable": StableDR(3, **short).fit(log, known),
+        "tri-training": TriTraining(unskew.MatrixFactorization(3, max_iter=15), n_rounds=2).fit(
+            log, known
+        ),
     }
     for key, model in variants.items():
         yield from fitted(key, model)
@@ -942,11 +995,11 @@ def persistence() -> Numbers:
         path = Path(folder, "model.unskew")
         recommenders_by_key = {
             "factorization": unskew.MatrixFactorization(3, max_iter=10).fit(log, known),
-            "doubly-robust": unskew.DoublyRobustFactorization(3, max_iter=5).fit(log, known),
-            "mixture": unskew.MultinomialMixture("mar", 2, n_restarts=1, max_iter=10).fit(log),
-            "ordinal": unskew.OrdinalFactorization(2, max_iter=10).fit(log),
-            "exposure": unskew.ExposureFactorization(2, 0.5, max_iter=5).fit(clicks()[0]),
-            "popularity": unskew.Popularity().fit(log),
+            "doubly-robust": DoublyRobustFactorization(3, max_iter=5).fit(log, known),
+            "mixture": MultinomialMixture("mar", 2, n_restarts=1, max_iter=10).fit(log),
+            "ordinal": OrdinalFactorization(2, max_iter=10).fit(log),
+            "exposure": ExposureFactorization(2, 0.5, max_iter=5).fit(clicks()[0]),
+            "popularity": Popularity().fit(log),
         }
         for key, model in recommenders_by_key.items():
             model.save(path)
@@ -960,14 +1013,14 @@ def persistence() -> Numbers:
             yield f"{key}/predictions", in_order(again.predict(log.user, log.item))
         propensities_by_key = {
             "naive-bayes": naive_bayes(),
-            "popularity-propensity": unskew.PopularityPropensity().fit(log),
-            "logistic": unskew.LogisticPropensity(user, item, l2=1.0).fit(log),
-            "boosted": unskew.BoostedPropensity(user, item, max_trees=10).fit(log),
-            "one-bit": unskew.OneBitPropensity(2, max_iter=10).fit(log),
-            "poisson": unskew.PoissonPropensity(2, max_iter=10).fit(log),
-            "clipped": unskew.ClippedPropensity(unskew.UniformPropensity(), low=0.2).fit(log),
-            "cross-fitted": unskew.CrossFittedPropensity(
-                unskew.PopularityPropensity("both", smoothing=1.0), n_folds=2
+            "popularity-propensity": PopularityPropensity().fit(log),
+            "logistic": unskew.LogisticPropensity(user, item, ridge=1.0).fit(log),
+            "boosted": BoostedPropensity(user, item, max_trees=10).fit(log),
+            "one-bit": OneBitPropensity(2, max_iter=10).fit(log),
+            "poisson": PoissonPropensity(2, max_iter=10).fit(log),
+            "clipped": ClippedPropensity(UniformPropensity(), min_propensity=0.2).fit(log),
+            "cross-fitted": CrossFittedPropensity(
+                PopularityPropensity("both", smoothing=1.0), n_folds=2
             ).fit(log),
         }
         for key, model in propensities_by_key.items():
@@ -993,14 +1046,27 @@ def selection() -> Numbers:
     model = unskew.MatrixFactorization(max_iter=15)
     grid = {"n_factors": [2, 4], "l2": [0.5, 2.0]}
     searches = {
-        "weighted": unskew.cross_validate(model, log, known, grid=grid, n_folds=3),
+        "weighted": unskew.cross_validate(model, log, propensities=known, grid=grid, n_folds=3),
         "naive": unskew.cross_validate(model, log, grid=grid, n_folds=3, estimator="naive"),
         "snips-of-mae": unskew.cross_validate(
-            model, log, known, grid=grid, n_folds=3, metric="mae", estimator="snips", random_state=1
+            model,
+            log,
+            propensities=known,
+            grid=grid,
+            n_folds=3,
+            metric="mae",
+            estimator="snips",
+            random_state=1,
         ),
-        "clips": unskew.cross_validate(model, log, known, grid={"clip": [3.0, 10.0]}, n_folds=3),
+        "clips": unskew.cross_validate(
+            model,
+            log,
+            propensities=known,
+            grid={"weight_transform": [Clip(3.0), Clip(10.0)]},
+            n_folds=3,
+        ),
         "ranking": unskew.cross_validate(
-            model, log, known, grid=grid, n_folds=2, metric="dcg@5", refit=False
+            model, log, propensities=known, grid=grid, n_folds=2, metric="dcg@5", refit=False
         ),
     }
     for key, found in searches.items():
@@ -1008,22 +1074,25 @@ def selection() -> Numbers:
         yield f"{key}/scores", in_order([row["score"] for row in found.table])
         yield f"{key}/deviations", in_order([row["std"] for row in found.table])
         yield f"{key}/steps", in_order([row["n_iter"] for row in found.table])
-        chosen = [found.best_params.get(name, 0.0) for name in ("n_factors", "l2", "clip")]
+        best = found.best_params
+        chosen = [best.get("n_factors", 0.0), best.get("l2", 0.0), 0.0]
+        if "weight_transform" in best:
+            chosen[2] = best["weight_transform"].max_weight
         yield f"{key}/chosen", in_order(chosen)
     yield from fitted("weighted/best-model", searches["weighted"].best_model)
     learners = {
-        "weighted": unskew.Learner(model, {"l2": [0.5, 2.0]}),
-        "naive": unskew.Learner(unskew.MatrixFactorization(3, max_iter=15), is_naive=True),
-        "mean": unskew.GlobalMean(),
+        "weighted": Learner(model, {"l2": [0.5, 2.0]}),
+        "naive": Learner(unskew.MatrixFactorization(3, max_iter=15), is_naive=True),
+        "mean": GlobalMean(),
     }
     compared = unskew.compare_learners(
         log,
-        {"test": random_test()},
         learners,
-        known,
-        seeds=2,
+        test={"test": random_test()},
+        propensities=known,
+        n_repeats=2,
         metrics=("mse", "mae", "auc", "ndcg@3"),
-        relevant=3.0,
+        relevance_threshold=3.0,
         n_folds=2,
         reference="naive",
     )
@@ -1042,12 +1111,12 @@ def selection() -> Numbers:
 def torch_engine() -> Numbers:
     """The engine for accelerators, run on the processor."""
     log, known = world().log, world().propensities
-    engine = unskew.GpuEngine(device="cpu")
+    engine = GpuEngine(device="cpu")
     for offsets in ("regularized", "free", "none"):
         model = unskew.MatrixFactorization(4, offsets=offsets, max_iter=15)
         yield from fitted(f"offsets-{offsets}", model.fit(log, known, engine=engine))
     yield "best-items", in_order(model.recommend([0, 7, 59], k=4, engine=engine).items)
-    asked = {"propensities": known, "metrics": ["dcg", "recall@5"], "relevant": 4.0}
+    asked = {"propensities": known, "metrics": ["dcg", "recall@5"], "relevance_threshold": 4.0}
     result = unskew.evaluate(log, {"model": model}, engine=engine, **asked)
     yield "dcg/snips", value(result, "model", "dcg", "snips")
     yield "recall-at-5/snips", value(result, "model", "recall@5", "snips")
@@ -1061,7 +1130,7 @@ def dataset_files() -> Numbers:
         jokes[0] = rng.uniform(-10, 10, 100).round(2)
         lines = [",".join(map(str, [int((row != 99).sum()), *row])) for row in jokes]
         Path(folder, "jester-data-1.csv").write_text("\n".join(lines) + "\n")
-        found = unskew.load_jester(folder)
+        found = unskew.datasets.load_jester(folder)
         yield from summary("jokes", found.ratings.rating)
         yield "jokes/complete", found.complete_users.sum()
     cells = [divmod(int(cell), 12) for cell in rng.choice(120, 60, replace=False)]
@@ -1072,7 +1141,7 @@ def dataset_files() -> Numbers:
         Path(folder, "ratings.txt").write_text(
             "".join("\t".join(map(str, row)) + "\n" for row in rows)
         )
-        found = unskew.load_cm100k(folder)
+        found = unskew.datasets.load_cm100k(folder)
         yield "tracks/ratings", in_order(found.ratings.rating)
         yield "tracks/known", in_order(found.train.rating)
     with tempfile.TemporaryDirectory() as folder:
@@ -1080,7 +1149,7 @@ def dataset_files() -> Numbers:
         texts = ["\t".join(map(str, row)) + "\n" for row in rows]
         Path(folder, "train.txt").write_text("".join(texts[:40]))
         Path(folder, "test.txt").write_text("".join(texts[30:]))
-        found = unskew.load_yahoo_r3(folder)
+        found = unskew.datasets.load_yahoo_r3(folder)
         yield "songs/chosen", in_order(found.train.rating)
         yield "songs/random", in_order(found.test.rating)
         yield "songs/overlap", found.overlap.sum()
@@ -1088,7 +1157,7 @@ def dataset_files() -> Numbers:
 
 def datasets() -> Numbers:
     """Public data sets, where they are at hand, and a model of each."""
-    coat = unskew.load_coat()
+    coat = unskew.datasets.load_coat()
     yield "coat/chosen", len(coat.train)
     yield "coat/random", len(coat.test)
     yield "coat/mean-of-chosen", coat.train.rating.mean()
@@ -1102,7 +1171,7 @@ def datasets() -> Numbers:
     predicted = model.predict(coat.test.users[coat.test.user], coat.test.items[coat.test.item])
     yield "coat/weighted-factorization/objective", model.objective_
     yield "coat/weighted-factorization/mse", ((predicted - coat.test.rating) ** 2).mean()
-    films = unskew.load_movielens_100k()
+    films = unskew.datasets.load_movielens_100k()
     yield "movielens/ratings", len(films.ratings)
     yield "movielens/mean", films.ratings.rating.mean()
     yield "movielens/order", in_order(films.ratings.rating)
@@ -1111,14 +1180,15 @@ def datasets() -> Numbers:
     yield "movielens/genres", in_order(films.genres)
     yield "movielens/age", films.age.mean()
     yield "movielens/time", films.timestamp.mean()
-    popularity = unskew.PopularityPropensity("item").fit(films.ratings)
+    popularity = PopularityPropensity("item").fit(films.ratings)
     yield from summary("movielens/popularity", popularity.predict(films.ratings))
 
 
 def shell(*words: object, code: int = 0) -> str:
     """What the command line says on standard output."""
     from click.testing import CliRunner
-    from unskew.cli.main import main
+
+    from unskew.cli.program import main
 
     done = CliRunner().invoke(main, [str(word) for word in words], env={"UNSKEW_DATA": None})
     if done.exit_code != code:
@@ -1156,17 +1226,17 @@ def experiments() -> Numbers:
 
 def small_figure3() -> Numbers:
     """Figure 3 on a small truth, since each trial is a search: both panels, one penalty or two."""
-    from unskew.experiments import figure3
-    from unskew.experiments import world as worlds
+    from unskew.paper import figure3
+    from unskew.paper.completion import GroundTruth
 
-    whole = figure3.find_world
+    whole = figure3.find_ground_truth
     truth = unskew.simulate(80, 100, random_state=0).truth
-    figure3.find_world = lambda *_, **__: worlds.World(truth, "Small.")
+    figure3.find_ground_truth = lambda *_, **__: GroundTruth(truth, "Small.")
     try:
         asked = {"panel": "both", "trials": 2, "l2": (1.0, 5.0), "sample_sizes": (100, 1000)}
-        found = figure3.figure3(**asked).rows
+        found = figure3.reproduce_figure3(**asked).rows
     finally:
-        figure3.find_world = whole
+        figure3.find_ground_truth = whole
     yield "figure3/rows", len(found)
     for field, key in (("ours", "error"), ("ci_low", "ci-low"), ("ci_high", "ci-high")):
         yield f"figure3/{key}", in_order([row[field] for row in found])
@@ -1259,13 +1329,13 @@ def evaluated(root: Path) -> Numbers:
     yield "evaluate/effective-sample-size", found["weights"]["effective_sample_size"]
     for name in ("log.tsv", "log.jsonl", "log.parquet", "log.arrow"):
         yield f"evaluate/{name.removeprefix('log.')}/values", estimates(told(root / name, *asked))
-    clipped = told(log, *asked, "--clip", "5", "--cluster", "user", "--level", "0.9")
+    clipped = told(log, *asked, "--max-weight", "5", "--cluster", "user", "--level", "0.9")
     yield "evaluate/clipped/limits", estimates(clipped, "ci_high")
-    by_duckdb = told(root / "log.parquet", *asked, "--engine", "duckdb")
+    by_duckdb = told(root / "log.parquet", *asked, "--reader", "duckdb")
     yield "evaluate/duckdb/values", estimates(by_duckdb)
     ranked = told(
         *(log, "--prediction", "fair", "--position", "place", "--universe", "60x80", "--json"),
-        *("--metric", "dcg@5", "--metric", "recall@5", "--relevant", "4"),
+        *("--metric", "dcg@5", "--metric", "recall@5", "--relevance-threshold", "4"),
     )
     yield "evaluate/ranked/values", estimates(ranked)
     grouped = told(log, *asked, "--by", "half", "--propensity", "nb", "--mcar", root / "random.csv")
@@ -1365,10 +1435,14 @@ def pages() -> Numbers:
         "robustness": moved.compare("kind", "fair", metric="mae", estimator="snips"),
         "diagnosis": found,
         "cross-validation": unskew.cross_validate(
-            model, log, known, grid={"l2": [1.0, 2.0]}, n_folds=2
+            model, log, propensities=known, grid={"l2": [1.0, 2.0]}, n_folds=2
         ),
         "learners": unskew.compare_learners(
-            log, random_test(), {"mean": unskew.GlobalMean(), "model": model}, known, seeds=2
+            log,
+            {"mean": GlobalMean(), "model": model},
+            test=random_test(),
+            propensities=known,
+            n_repeats=2,
         ),
     }
     with tempfile.TemporaryDirectory() as folder:

@@ -84,7 +84,7 @@ def time_spark(path: str, n_blocks: int) -> dict[str, float]:
 
     from unskew import MatrixFactorization
     from unskew.engines import SparkEngine
-    from unskew.engines.spark.fitting import SparkReduced
+    from unskew.engines.spark.fitting import SparkReducedObjective
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     options = {
@@ -100,7 +100,7 @@ def time_spark(path: str, n_blocks: int) -> dict[str, float]:
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     times: list[float] = []
-    solve_inner = SparkReduced.solve_inner
+    solve_inner = SparkReducedObjective.solve_inner
 
     def timed(*given: Any) -> Any:
         began = perf_counter()
@@ -108,7 +108,7 @@ def time_spark(path: str, n_blocks: int) -> dict[str, float]:
         times.append(perf_counter() - began)
         return found
 
-    SparkReduced.solve_inner = timed  # type: ignore[method-assign]
+    SparkReducedObjective.solve_inner = timed  # type: ignore[method-assign]
     began = perf_counter()
     model = MatrixFactorization(N_FACTORS, L2, dtype="float32", max_iter=8, tol=0.0)
     model.fit(path, "propensity", engine=SparkEngine(session, n_blocks, collect_users=False))

@@ -1,13 +1,18 @@
-"""How the documentation is built: `make docs`, which works on a copy, so that nothing generated lies beside the sources."""
+"""Configuration of Sphinx.
+
+`make docs` builds a copy of this folder, so generated pages never lie beside the sources.
+The reference is derived from the public names, and the tables of names from the registries.
+"""
 
 from __future__ import annotations
 
 import re
-from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import unskew
+from unskew.registry import Registry
 
 project = "unskew"
 author = "the unskew authors"
@@ -22,9 +27,8 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 nitpicky = True
-nitpick_ignore_regex = [
-    (r"py:.*", r"(?!unskew(\.theory)?\.\w+$).*")
-]  # a public name that is written down must exist
+# A reference to a public name must resolve. Other references need not.
+nitpick_ignore_regex = [(r"py:.*", r"(?!unskew(\.[a-z_]+)?\.\w+$).*")]
 templates_path = ["_templates"]
 exclude_patterns = ["_templates"]
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
@@ -88,70 +92,91 @@ html_theme_options = {
     "footer_end": [],
     "show_prev_next": False,
 }
-html_sidebars = {"index": [], "quickstart": [], "concepts": []}  # nothing to list beside them
+html_sidebars = {"index": [], "quickstart": [], "concepts": []}  # pages without subpages
 
-ROOMS = {
-    "unskew.data": "Logs, propensities and simulated worlds",
-    "unskew.propensity": "Propensity models",
-    "unskew.diagnostics": "Trusting propensities",
-    "unskew.evaluation": "Judging models",
-    "unskew.estimators": "Weights and their transforms",
-    "unskew.models": "Recommenders",
-    "unskew.model_selection": "Choosing settings",
-    "unskew.engines": "Engines",
-    "unskew.loading": "Saved models",
-    "unskew.datasets": "Public data sets",
-    "unskew.errors": "Errors and warnings",
+PACKAGES = {
+    "data": "Logs and propensities",
+    "evaluation": "Evaluation",
+    "metrics": "Metrics",
+    "estimators": "Estimators and weight transforms",
+    "propensity": "Propensity models",
+    "diagnostics": "Diagnostics",
+    "models": "Recommenders",
+    "model_selection": "Model selection",
+    "engines": "Engines",
+    "datasets": "Public data sets",
+    "simulation": "Simulation",
 }
-"""Headings of the reference, by the module that a public name lives in; the longest that fits."""
+"""Headings of the reference, in the order of the page."""
+SINGLE_PAGES = {"theory": "Theory", "errors": "Errors and warnings"}
+"""Modules that are documented on one page."""
 
 
-def reference() -> str:
-    """The page that lists `unskew.__all__`, by rooms: a new public name needs no line here."""
-    names: dict[str, list[str]] = {heading: [] for heading in ROOMS.values()}
-    modules = []
-    for name in unskew.__all__:
-        if name == "__version__":
-            continue
-        public = getattr(unskew, name)
-        if public is import_module("unskew.theory") or public is import_module("unskew.errors"):
-            modules.append(name)
-            continue
-        home = public.__module__
-        fitting = [room for room in ROOMS if home.startswith(room)]
-        names.setdefault(ROOMS[max(fitting, key=len)] if fitting else "Other", []).append(name)
-    parts = ["API reference", "=============", "", "Everything that ``import unskew`` offers.", ""]
-    parts += [".. currentmodule:: unskew", ""]
-    for heading, members in names.items():
-        if members:
-            parts += [
-                heading,
-                "-" * len(heading),
-                "",
-                ".. autosummary::",
-                "   :toctree: .",
-                "   :nosignatures:",
-                "",
-            ]
-            parts += [*(f"   {member}" for member in members), ""]
-    parts += [
-        "Modules",
-        "-------",
+def find_public_packages() -> dict[str, ModuleType]:
+    """The packages that ``unskew`` exports; a new one without a heading is an error."""
+    exported = {name: getattr(unskew, name) for name in unskew.__all__}
+    packages = {name: each for name, each in exported.items() if isinstance(each, ModuleType)}
+    if packages.keys() != PACKAGES.keys() | SINGLE_PAGES.keys():
+        raise ValueError(f"PACKAGES and SINGLE_PAGES must name exactly {sorted(packages)}")
+    return packages
+
+
+def list_names(heading: str, module: str, names: list[str]) -> list[str]:
+    """A section of the reference with a table of names, each with a page of its own."""
+    return [
+        heading,
+        "-" * len(heading),
+        "",
+        f".. currentmodule:: {module}",
         "",
         ".. autosummary::",
         "   :toctree: .",
+        "   :nosignatures:",
         "",
-        *(f"   {name}" for name in modules),
+        *(f"   {name}" for name in names),
         "",
     ]
+
+
+def make_reference() -> str:
+    """The page that lists all public names."""
+    packages = find_public_packages()
+    top = [name for name in unskew.__all__ if name not in packages and name != "__version__"]
+    parts = ["API reference", "=============", "", ".. toctree::", "", "   names", ""]
+    parts += list_names("unskew", "unskew", top)
+    for package, heading in PACKAGES.items():
+        names = [
+            name
+            for name in packages[package].__all__
+            if name not in top and not isinstance(getattr(packages[package], name), Registry)
+        ]
+        parts += list_names(f"unskew.{package}: {heading}", f"unskew.{package}", names)
+    parts += list_names("Modules", "unskew", list(SINGLE_PAGES))
     return "\n".join(parts)
 
 
-def write_reference(app: Any, _config: Any) -> None:
-    """Put it where Sphinx looks for pages."""
-    page = Path(app.srcdir) / "api" / "index.rst"
-    page.parent.mkdir(exist_ok=True)
-    page.write_text(reference())
+def make_tables() -> str:
+    """The page with one table for each registry of a public package."""
+    packages = find_public_packages()
+    parts = [
+        "# Names",
+        "",
+        "Names that functions and the command line accept. The tables are made from the",
+        "declarations in the code. A metric with a cut is written with `@k`, such as `dcg@10`.",
+        "",
+    ]
+    for package in PACKAGES:
+        for registry in vars(packages[package]).values():
+            if isinstance(registry, Registry):
+                parts += [f"## {registry.kind.capitalize()}s", "", registry.to_markdown(), ""]
+    return "\n".join(parts)
+
+
+def write_pages(app: Any, _config: Any) -> None:
+    folder = Path(app.srcdir) / "api"
+    folder.mkdir(exist_ok=True)
+    (folder / "index.rst").write_text(make_reference())
+    (folder / "names.md").write_text(make_tables())
 
 
 SECTIONS = re.compile(r"^(Parameters|Attributes|Notes|Returns|Examples)$")
@@ -160,8 +185,11 @@ SECTIONS = re.compile(r"^(Parameters|Attributes|Notes|Returns|Examples)$")
 def plain_text_to_markup(
     _app: Any, _what: str, _name: str, _obj: Any, _options: Any, lines: list[str]
 ) -> None:
-    """Docstrings are written to be read as they stand: indented formulas stay as they are, ``v_`` and ``||v||`` are text."""
-    told: list[str] = []
+    """Turn plain docstrings into reStructuredText.
+
+    Indented formulas become code blocks, and ``v_`` and ``||v||`` are shown as they are written.
+    """
+    markup: list[str] = []
     is_formula, in_section, in_session = False, False, False
     for number, line in enumerate(lines):
         in_section = in_section or bool(SECTIONS.match(line))
@@ -169,23 +197,26 @@ def plain_text_to_markup(
         after_gap = number == 0 or not lines[number - 1].strip()
         if indented and after_gap and not is_formula and not in_section:
             is_formula = True
-            told += [".. code-block:: text", ""]
+            markup += [".. code-block:: text", ""]
         elif line.strip() and not indented:
             is_formula = False
         in_session = bool(line.strip()) and (in_session or line.lstrip().startswith(">>>"))
-        told.append(line if is_formula or in_session else escaped(line))
-    lines[:] = told
+        markup.append(line if is_formula or in_session else escape_markup(line))
+    lines[:] = markup
 
 
-def escaped(line: str) -> str:
-    """Bars and closing underscores of a line, made text, and the dot of a product no full stop; what is in backquotes stays."""
+def escape_markup(line: str) -> str:
+    """Escape bars and trailing underscores, and write products with a middle dot.
+
+    Text in backquotes is not changed.
+    """
     pieces = re.split(r"(`+[^`]*`+)", line)
     plain = [piece.replace("|", r"\|").replace(" . ", " · ") for piece in pieces[::2]]
     pieces[::2] = [re.sub(r"(?<=\w)_(?=[\s,;:.)]|$)", r"\\_", piece) for piece in plain]
     return "".join(pieces)
 
 
-def plain_names(
+def show_alias_names(
     _app: Any,
     _what: str,
     _name: str,
@@ -194,26 +225,24 @@ def plain_names(
     signature: str | None,
     returns: str | None,
 ) -> tuple[str | None, str | None]:
-    """Sphinx shows an alias inside a union as a call; show its name."""
+    """Show the name of a type alias; inside a union Sphinx shows it as a call."""
     alias = re.compile(r"TypeAliasForwardRef\('(\w+)'\)")
     return signature and alias.sub(r"\1", signature), returns and alias.sub(r"\1", returns)
 
 
 def close_sessions(_app: Any, _name: str, source: list[str]) -> None:
-    """A session ends with an empty line, for doctest; on the page it need not."""
+    """Remove the empty line that ends a session for doctest."""
     source[0] = re.sub(r"\n\n```\n", "\n```\n", source[0])
 
 
 def setup(app: Any) -> None:
-    """Called by Sphinx."""
     from pygments.lexers.special import TextLexer
     from sphinx.ext import autosummary
 
-    autosummary.WELL_KNOWN_ABBREVIATIONS += (
-        "Eq.",
-    )  # else a summary that opens with an equation ends there
+    # Without this, a summary that starts with an equation number would end there.
+    autosummary.WELL_KNOWN_ABBREVIATIONS += ("Eq.",)
     app.add_lexer("csv", TextLexer)
-    app.connect("config-inited", write_reference)
+    app.connect("config-inited", write_pages)
     app.connect("autodoc-process-docstring", plain_text_to_markup, priority=400)
-    app.connect("autodoc-process-signature", plain_names)
+    app.connect("autodoc-process-signature", show_alias_names)
     app.connect("source-read", close_sessions)

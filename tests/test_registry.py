@@ -20,13 +20,13 @@ def test_names_and_aliases_find_a_declaration() -> None:
     colors = some_registry()
 
     assert colors.find("crimson") is colors.find("red") is colors["red"]
-    assert list(colors) == ["red", "blue"]
+    assert list(colors) == ["blue", "red"]
     assert "crimson" in colors
     assert "green" not in colors
 
 
 def test_an_unknown_name_lists_the_valid_ones() -> None:
-    with pytest.raises(UnknownNameError, match="unknown color 'rad'; valid names are: red, blue"):
+    with pytest.raises(UnknownNameError, match="unknown color 'rad'; valid names are: blue, red"):
         some_registry().find("rad")
 
 
@@ -40,8 +40,8 @@ def test_the_documentation_table_has_a_row_for_each() -> None:
     assert some_registry().to_markdown().splitlines() == [
         "| name | label | meaning |",
         "|---|---|---|",
-        "| `red` | Red | As tomatoes. |",
         "| `blue` | Blue | As the sky. |",
+        "| `red` | Red | As tomatoes. |",
     ]
 
 

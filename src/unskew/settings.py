@@ -109,14 +109,14 @@ class Configurable:
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The settings by name; with ``deep``, also those of models inside, as ``outer__inner``."""
-        own = {name: getattr(self, name) for name in self._setting_defaults()}
+        settings = {name: getattr(self, name) for name in self._setting_defaults()}
         inner = {
             f"{name}__{key}": value
-            for name, model in own.items()
+            for name, model in settings.items()
             if deep and _is_model(model)
             for key, value in model.get_params().items()
         }
-        return own | inner
+        return settings | inner
 
     def set_params(self, **params: Any) -> Self:
         """Change settings by name; ``outer__inner`` changes a setting of a model inside."""

@@ -106,8 +106,7 @@ def _list_datasets() -> dict[str, str]:
 def _list_experiments() -> dict[str, str]:
     from unskew.paper import EXPERIMENTS
 
-    ordered = sorted(EXPERIMENTS.values(), key=lambda each: each.traits["order"])
-    return _summarize(ordered) | {"all": "All of them."}
+    return _summarize(EXPERIMENTS.values()) | {"all": "All of them."}
 
 
 def _summarize(declarations: Iterable[Declaration[Any]]) -> dict[str, str]:

@@ -31,7 +31,7 @@ class Program(CommandGroup):
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return sorted(COMMANDS, key=lambda name: COMMANDS[name].traits.get("order", 1000))
+        return list(COMMANDS)
 
     def get_command(
         self,

@@ -126,7 +126,7 @@ def _find_folders(path: str | None) -> dict[str, str | None]:
 
     folders: dict[str, str | None] = {}
     without_data: dict[str, list[str]] = {}
-    for experiment in sorted(EXPERIMENTS.values(), key=lambda each: each.traits["order"]):
+    for experiment in EXPERIMENTS.values():
         folders[experiment.name] = path
         dataset = experiment.traits["data"]
         try:

@@ -76,8 +76,9 @@ def _print_validation(console: Console, validation: Validation) -> None:
             "density": f"{validation.density:.4g} of these users x items",
             "duplicate rows": f"{validation.n_repeats:,}",
             "bad rows": f"{validation.n_bad_rows:,}",
-            "mean rating": f"{validation.rating_mean:.4g}",
         }
+    if validation.rating_mean is not None:
+        facts["mean rating"] = f"{validation.rating_mean:.4g}"
     console.print(validation.file, style="bold")
     width = max(map(len, facts)) + 2
     for name, value in facts.items():

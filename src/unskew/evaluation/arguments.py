@@ -103,7 +103,7 @@ def warn_about_scales(models: Mapping[str, Any], metrics: Sequence[Metric], log:
             stacklevel=3,
         )
     thresholds = {
-        name: getattr(model, "relevance_threshold", getattr(model, "threshold", None))
+        name: getattr(model, "relevance_threshold", None)
         for name, model in models.items()
         if getattr(model, "predicts_ratings", None) is True
     }

@@ -55,7 +55,7 @@ def nonzero_relevance(cells: MetricInput, threshold: float | None) -> Vector:
     "dcg",
     label="DCG",
     summary="Discounted cumulative gain: mean over users of sum rating / log2(position + 1).",
-    traits={"top": "optional", "words": "discounted cumulative gain"},
+    traits={"order": 4, "top": "optional", "words": "discounted cumulative gain"},
 )
 @dataclass(frozen=True, slots=True)
 class DiscountedGain:
@@ -80,7 +80,7 @@ class DiscountedGain:
     "cg",
     label="CG",
     summary="Cumulative gain: mean rating of the k items recommended to each user.",
-    traits={"top": "always", "words": "cumulative gain"},
+    traits={"order": 5, "top": "always", "words": "cumulative gain"},
 )
 @dataclass(frozen=True, slots=True)
 class CumulativeGain:
@@ -105,7 +105,7 @@ class CumulativeGain:
     "precision",
     label="precision",
     summary="Share of relevant items among the k items recommended to each user.",
-    traits={"top": "always", "words": "precision"},
+    traits={"order": 6, "top": "always", "words": "precision"},
 )
 @dataclass(frozen=True, slots=True)
 class Precision:
@@ -131,7 +131,7 @@ class Precision:
     "recall",
     label="recall",
     summary="Share of a user's relevant items among the k recommended, mean over users.",
-    traits={"top": "always", "words": "recall"},
+    traits={"order": 7, "top": "always", "words": "recall"},
 )
 @dataclass(frozen=True, slots=True)
 class Recall:
@@ -161,7 +161,7 @@ class Recall:
     "stratified_recall",
     label="stratified recall",
     summary="Recall of the k recommended items in which popular items count less.",
-    traits={"top": "always", "words": "stratified recall"},
+    traits={"order": 8, "top": "always", "words": "stratified recall"},
 )
 @dataclass(frozen=True, slots=True)
 class StratifiedRecall:
@@ -193,7 +193,7 @@ class StratifiedRecall:
     "atop",
     label="atop",
     summary="Area under the recall curve: how high relevant items are ranked, 1 at the top.",
-    traits={"words": "area under the recall curve"},
+    traits={"order": 9, "words": "area under the recall curve"},
 )
 @dataclass(frozen=True, slots=True)
 class AreaAboveTop:
@@ -227,7 +227,7 @@ class AreaAboveTop:
     "ndcg",
     label="NDCG",
     summary="DCG of each user's logged items over the best possible, on a random test.",
-    traits={"top": "always", "words": "normalised discounted cumulative gain"},
+    traits={"order": 10, "top": "always", "words": "normalised discounted cumulative gain"},
 )
 @dataclass(frozen=True, slots=True)
 class NormalizedGain:
@@ -278,7 +278,7 @@ class NormalizedGain:
     "user_auc",
     label="AUC by user",
     summary="AUC within each user's logged items, mean over users, on a random test.",
-    traits={"words": "area under the ROC curve within users"},
+    traits={"order": 12, "words": "area under the ROC curve within users"},
 )
 @dataclass(frozen=True, slots=True)
 class UserAuc:
@@ -321,7 +321,7 @@ class UserAuc:
     "auc",
     label="AUC",
     summary="Probability that a relevant cell scores above another one, on a random test.",
-    traits={"words": "area under the ROC curve"},
+    traits={"order": 11, "words": "area under the ROC curve"},
 )
 @dataclass(frozen=True, slots=True)
 class Auc:

@@ -51,7 +51,10 @@ def rating_levels(scale: Vector) -> Vector:
 
 
 @METRICS.declare(
-    "mse", label="MSE", summary="Mean squared error.", traits={"words": "mean squared error"}
+    "mse",
+    label="MSE",
+    summary="Mean squared error.",
+    traits={"order": 1, "words": "mean squared error"},
 )
 @dataclass(frozen=True, slots=True)
 class SquaredError:
@@ -67,7 +70,10 @@ class SquaredError:
 
 
 @METRICS.declare(
-    "mae", label="MAE", summary="Mean absolute error.", traits={"words": "mean absolute error"}
+    "mae",
+    label="MAE",
+    summary="Mean absolute error.",
+    traits={"order": 2, "words": "mean absolute error"},
 )
 @dataclass(frozen=True, slots=True)
 class AbsoluteError:
@@ -86,7 +92,7 @@ class AbsoluteError:
     "accuracy",
     label="accuracy",
     summary="Share of cells whose prediction, rounded to the rating scale, is right.",
-    traits={"words": "accuracy"},
+    traits={"order": 3, "words": "accuracy"},
 )
 @dataclass(frozen=True, slots=True)
 class Accuracy:

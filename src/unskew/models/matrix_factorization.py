@@ -101,7 +101,8 @@ class MatrixFactorization(FitOptions, FactorRecommender):
         Rescale weights so that they add up to U I (``"self"``, MF-SNIPS), to I for each user
         (``"user"``) or to U for each item (``"item"``).
     weight_transform
-        Replaces the weights 1 / P, as in :func:`unskew.evaluate`: ``unskew.estimators.Clip(30)``, ...
+        Replaces the weights 1 / P, as in :func:`unskew.evaluate`; for example
+        ``unskew.estimators.Clip(30)``.
     relevance_threshold
         Fit 1 to ratings of at least this (clicks) and 0 to others. By default ratings are fitted.
     max_iter, tol

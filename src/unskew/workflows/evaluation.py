@@ -33,7 +33,14 @@ from unskew.models.recommender import Recommender
 from unskew.tables import count_noun
 from unskew.types import Vector
 from unskew.workflows.gates import GROUP, LOG, Numbers
-from unskew.workflows.inputs import count_unknown, load_model, match_log_ids, open_log, read_log
+from unskew.workflows.inputs import (
+    count_unknown,
+    load_model,
+    match_log_ids,
+    open_log,
+    read_log,
+    refuse_overflow,
+)
 from unskew.workflows.propensities import (
     MODEL_EXTENSION,
     find_propensities,
@@ -134,18 +141,19 @@ def _evaluate(
     propensities: Any,
     universe: UniverseLike,
 ) -> Evaluation:
-    return evaluate(
-        log,
-        models,
-        propensities=propensities,
-        metrics=request.metrics,
-        estimators=request.estimators,
-        universe=universe,
-        level=request.level,
-        cluster=request.cluster,
-        relevance_threshold=request.relevance_threshold,
-        weight_transform=request.weight_transform,
-    )
+    with refuse_overflow(request.log):
+        return evaluate(
+            log,
+            models,
+            propensities=propensities,
+            metrics=request.metrics,
+            estimators=request.estimators,
+            universe=universe,
+            level=request.level,
+            cluster=request.cluster,
+            relevance_threshold=request.relevance_threshold,
+            weight_transform=request.weight_transform,
+        )
 
 
 def _evaluate_groups(

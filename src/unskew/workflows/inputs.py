@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -12,7 +14,7 @@ import numpy as np
 from unskew.data.frames import make_frame
 from unskew.data.ids import Ids, find_codes, missing_ids
 from unskew.data.ratings import Ratings
-from unskew.errors import UnskewWarning, UsageError
+from unskew.errors import BadFileError, UnskewWarning, UsageError
 from unskew.io.files import read_table
 from unskew.io.log_files import ColumnNames, FileLog, find_id_rows, match_id_types, read_ids
 from unskew.io.log_files import read_log as read_log_table
@@ -93,6 +95,19 @@ def read_log(
     for note in log.notes:
         warnings.warn(UnskewWarning(note), stacklevel=3)
     return log
+
+
+@contextmanager
+def refuse_overflow(name: str) -> Iterator[None]:
+    """Raise an error if a sum of NumPy numbers exceeds the largest float; ``name`` is the file."""
+    try:
+        with np.errstate(over="raise"):
+            yield
+    except FloatingPointError as error:
+        raise BadFileError(
+            f"{name}: values are too large: a sum of them or of their squares exceeds 1.8e308.",
+            remedy="Correct the ratings and predictions.",
+        ) from error
 
 
 def load_model(path: str, kind: type[Model], command: str) -> Model:

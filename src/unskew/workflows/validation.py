@@ -120,6 +120,8 @@ def _validate_rows(
         return Validation(table.name, len(table), columns, others, errors, n_bad_rows)
     n_users, n_items, n_repeats, duplicate_errors = _check_duplicates(table, roles, is_good)
     rating = table.columns[columns["rating"]].numbers()[is_good]
+    with np.errstate(over="ignore"):
+        mean = float(rating.mean())
     return Validation(
         table.name,
         len(table),
@@ -131,7 +133,7 @@ def _validate_rows(
         n_users,
         n_items,
         (rating.size - n_repeats) / (n_users * n_items),
-        float(rating.mean()),
+        mean if np.isfinite(mean) else None,
         tuple(_count_ratings(rating)),
     )
 

@@ -140,12 +140,15 @@ class DeviceCells:
             codes, shape = codes[::-1], shape[::-1]
         dtype = str(like.dtype).removeprefix("torch.")
         cells = SortedCells.of(*codes, log.rating, weight, shape=shape, dtype=dtype, side=side)
-        columns = (
+        columns = [
             torch.from_numpy(column.copy())
             for column in (cells.opposite.astype("int32"), cells.rating, cells.root_weight)
-        )
-        pinned = (part.pin_memory() if like.device.type == "cuda" else part for part in columns)
-        return cls(side, torch.from_numpy(cells.starts), *pinned, like.device, cells_per_block)
+        ]
+        if like.device.type == "cuda":
+            columns = [column.pin_memory() for column in columns]
+        opposite, rating, root_weight = columns
+        starts = torch.from_numpy(cells.starts)
+        return cls(side, starts, opposite, rating, root_weight, like.device, cells_per_block)
 
     @property
     def n_rows(self) -> int:
@@ -160,7 +163,7 @@ class DeviceCells:
         return DeviceBlock(*(column.to(self.device) for column in columns))
 
     def blocks(self) -> Iterator[DeviceBlock]:
-        """All rows, in order."""
+        """All rows, in order, as blocks on the device."""
         if self._resident_block is not None:
             yield self._resident_block
             return
@@ -200,8 +203,10 @@ def sort_both_ways(
         )
         return by_user, by_item
     user, item = (to_device(codes, like.device) for codes in (log.user, log.item))
-    values = [to_device(values, like.device).to(like.dtype) for values in (log.rating, weight)]
+    rating, weights = (
+        to_device(values, like.device).to(like.dtype) for values in (log.rating, weight)
+    )
     return (
-        DeviceCells.sort_on_device(user, item, *values, log.n_users, side="user"),
-        DeviceCells.sort_on_device(item, user, *values, log.n_items, side="item"),
+        DeviceCells.sort_on_device(user, item, rating, weights, log.n_users, side="user"),
+        DeviceCells.sort_on_device(item, user, rating, weights, log.n_items, side="item"),
     )

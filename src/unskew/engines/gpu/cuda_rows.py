@@ -56,11 +56,11 @@ def compile_kernels(n_factors: int, has_offset: bool, device: torch.device) -> C
     }
     options = [f"-D{name}={value}" for name, value in constants.items()]
     with torch.cuda.device(device):
-        kernels = (
+        pieces, long_rows = (
             torch.cuda._compile_kernel(source, name, nvcc_options=options)
             for name in ("solve_pieces", "solve_long_rows")
         )
-        return CudaKernels(*kernels, n_warps, n_sums)
+    return CudaKernels(pieces, long_rows, n_warps, n_sums)
 
 
 def solve_block(

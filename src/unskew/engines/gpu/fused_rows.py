@@ -28,22 +28,9 @@ that of two warps, on 16 cells. Measured on an H200."""
 
 @triton.jit
 def _solve(
-    A,
-    st,
-    sx,
-    s1,
-    sy,
-    syy,
-    row,
-    out,
-    out_offset,
-    minima,
-    ridge,
-    ridge_offset,
-    d: tl.constexpr,
-    D: tl.constexpr,
-    OFFSET: tl.constexpr,
-):
+    A, st, sx, s1, sy, syy, row, out, out_offset, minima, ridge, ridge_offset,
+    d: tl.constexpr, D: tl.constexpr, OFFSET: tl.constexpr,
+):  # fmt: skip
     """Solve A z = st and A z2 = sx by Gauss-Jordan elimination; a row without weight gets zeros.
 
     The multipliers replace the column of the pivot (the sweep operator). So a column equals its
@@ -82,27 +69,10 @@ def _solve(
 
 @triton.jit
 def _solve_pieces(
-    piece_row,
-    piece_first,
-    piece_end,
-    piece_slot,
-    opposite,
-    root_weight,
-    rating,
-    factors,
-    offset,
-    constant,
-    sums,
-    out,
-    out_offset,
-    minima,
-    ridge,
-    ridge_offset,
-    d: tl.constexpr,
-    D: tl.constexpr,
-    K: tl.constexpr,
-    OFFSET: tl.constexpr,
-):
+    piece_row, piece_first, piece_end, piece_slot, opposite, root_weight, rating, factors, offset,
+    constant, sums, out, out_offset, minima, ridge, ridge_offset,
+    d: tl.constexpr, D: tl.constexpr, K: tl.constexpr, OFFSET: tl.constexpr,
+):  # fmt: skip
     """One program adds up one piece, and solves for its row if the row has no other piece."""
     piece = tl.program_id(0)
     row, slot = tl.load(piece_row + piece), tl.load(piece_slot + piece)
@@ -149,18 +119,9 @@ def _solve_pieces(
 
 @triton.jit
 def _solve_long_rows(
-    long_row,
-    long_start,
-    sums,
-    out,
-    out_offset,
-    minima,
-    ridge,
-    ridge_offset,
-    d: tl.constexpr,
-    D: tl.constexpr,
-    OFFSET: tl.constexpr,
-):
+    long_row, long_start, sums, out, out_offset, minima, ridge, ridge_offset,
+    d: tl.constexpr, D: tl.constexpr, OFFSET: tl.constexpr,
+):  # fmt: skip
     """One program adds the sums of the pieces of a long row, in order, and solves for the row."""
     index = tl.program_id(0)
     row = tl.load(long_row + index)

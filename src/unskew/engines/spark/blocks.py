@@ -61,7 +61,7 @@ class UserBlock:
 
     @property
     def weight(self) -> Vector:
-        """The weight of each cell."""
+        """The weight of each cell, in float64."""
         return np.square(self.cells.root_weight.astype(np.float64))
 
 
@@ -113,7 +113,7 @@ class BlockTotals:
 
     @property
     def mean(self) -> float:
-        """The weighted mean rating."""
+        """The weighted mean of all ratings."""
         return float(self.item_rating.sum() / self.item_weight.sum())
 
 

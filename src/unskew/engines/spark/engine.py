@@ -29,8 +29,8 @@ class SparkEngine:
         Reads the log if ``fit`` gets a path of Parquet files. By default the active session, or a
         new one. A data frame uses its own session.
     n_blocks
-        Number of parts that users are divided into; each is one task of an evaluation of the
-        objective. By default the number of tasks that the cluster runs at once, or more if a block
+        Number of parts that users are divided into. An evaluation of the objective has one task
+        for each part. By default the number of tasks that the cluster runs at once, or more if a block
         would have more than 16 million ratings. It changes results by rounding errors only.
     collect_users
         Copy the user factors and the items of each user to the driver, so that the model predicts,

@@ -168,7 +168,7 @@ class SparkReducedObjective(ReducedObjective):
         return self.start_without_sweeps(factors)
 
     def parameters(self, state: LbfgsState, /) -> Factors:
-        """The items, without users."""
+        """The items that the state stands for, without users."""
         factors, offset, c = self._unpack(state.point)
         no_users = np.empty((0, self.objective.n_factors))
         return Factors(no_users, factors, np.empty(0), offset, c)
