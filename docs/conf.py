@@ -28,7 +28,8 @@ extensions = [
 ]
 nitpicky = True
 # A reference to a public name must resolve. Other references need not.
-nitpick_ignore_regex = [(r"py:.*", r"(?!unskew(\.[a-z_]+)?\.\w+$).*")]
+PUBLIC = "|".join(name for name in unskew.__all__ if name != "__version__")
+nitpick_ignore_regex = [(r"py:.*", rf"(?!unskew(\.({PUBLIC}))?\.\w+$).*")]
 templates_path = ["_templates"]
 exclude_patterns = ["_templates"]
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}

@@ -19,6 +19,8 @@ from unskew.paper.table2_systems import METRICS, SYSTEMS, prepare_coat
 from unskew.propensity.logistic import LogisticPropensity
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
 
+pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.ConvergenceWarning")
+
 GRID: Mapping[str, tuple[Any, ...]] = {
     "l2": (1, 25),
     "n_factors": (2,),

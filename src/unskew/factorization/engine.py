@@ -14,9 +14,9 @@ from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.factorization.checkpoints import Checkpoint
 from unskew.factorization.objective import Offsets
-from unskew.factorization.solution import Dtype, RandomState, Solution
+from unskew.factorization.solution import Dtype, Solution
 from unskew.factorization.weights import Normalization
-from unskew.types import SeenItems, Vector
+from unskew.types import RandomState, SeenItems, Vector
 
 Frame: TypeAlias = Any
 """A data frame of the engine's own library."""

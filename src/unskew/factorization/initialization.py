@@ -8,7 +8,7 @@ import numpy.typing as npt
 from unskew.data.factors import Factors
 from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
-from unskew.factorization.solution import RandomState
+from unskew.types import RandomState
 
 
 def small_random(

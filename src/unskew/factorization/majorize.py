@@ -17,9 +17,9 @@ from unskew.data.ratings import Ratings
 from unskew.factorization.als import AlternatingLeastSquares
 from unskew.factorization.objective import Objective, Offsets, SortedCells
 from unskew.factorization.reduced import RoundState
-from unskew.factorization.solution import RandomState, Solver
+from unskew.factorization.solution import Solver
 from unskew.threads import Workers
-from unskew.types import IntVector, Vector
+from unskew.types import IntVector, RandomState, Vector
 
 SWEEPS_PER_ROUND = 5
 MAX_CELLS = 1_000_000

@@ -18,11 +18,11 @@ from unskew.data.checks import whole_number
 from unskew.errors import ConvergenceWarning
 from unskew.factorization.checkpoints import Checkpoint, flatten_record, load_state, save_state
 from unskew.settings import Configurable, Number, OneOf, WholeNumber, check_random_state, setting
+from unskew.types import RandomState
 
 S = TypeVar("S")
 P = TypeVar("P")
 StopReason: TypeAlias = Literal["converged", "stalled", "max_iter"]
-RandomState: TypeAlias = int | np.random.Generator | None
 Dtype: TypeAlias = Literal["float64", "float32"]
 WINDOW = 3
 """Steps over which convergence is judged: a single step may be short by accident, as the step

@@ -13,7 +13,6 @@ from unskew.data.cells import row_starts, split_groups
 from unskew.data.factors import take_rows
 from unskew.data.ratings import Ratings
 from unskew.factorization.lbfgs import LbfgsSolver, LbfgsState, start_at
-from unskew.factorization.solution import RandomState
 from unskew.kernels.ordinal_rows import (
     ItemRows,
     LevelsByUser,
@@ -22,7 +21,7 @@ from unskew.kernels.ordinal_rows import (
     UserRows,
 )
 from unskew.threads import Workers
-from unskew.types import ArrayShapes, IntVector, Matrix, Vector
+from unskew.types import ArrayShapes, IntVector, Matrix, RandomState, Vector
 
 MAX_TASKS = 8
 CELLS_PER_TASK = 25_000

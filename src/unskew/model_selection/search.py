@@ -126,7 +126,7 @@ def cross_validate(
         Number of parts; each is used for validation once.
     metric, relevance_threshold, estimator
         The criterion; see :func:`unskew.evaluate`. Use a ranking metric for models whose
-        predictions are not ratings. On Spark the metric is ``mse`` or ``mae``.
+        predictions are not ratings. On Spark only rating metrics are available.
     refit
         Whether to fit the best model to the whole log.
     n_threads

@@ -32,14 +32,7 @@ from unskew.factorization.pseudo_outcome import (
     PseudoOutcomeSolver,
     sum_of_products,
 )
-from unskew.factorization.solution import (
-    FitOptions,
-    RandomState,
-    Solution,
-    Solver,
-    StopReason,
-    minimize,
-)
+from unskew.factorization.solution import FitOptions, Solution, Solver, StopReason, minimize
 from unskew.factorization.weights import scaled_ridge, weighted_mean
 from unskew.models import PRESETS, RECOMMENDERS
 from unskew.models.matrix_factorization import MatrixFactorization
@@ -47,7 +40,7 @@ from unskew.models.recommender import FactorRecommender, Preset
 from unskew.progress import progress_line
 from unskew.settings import Number, OneOf, WholeNumber, setting
 from unskew.threads import Workers, single_blas_thread
-from unskew.types import Vector
+from unskew.types import RandomState, Vector
 
 Report: TypeAlias = Callable[[int, float], None]
 Weighting: TypeAlias = Literal["eib", "dr-jl", "mrdr", "dr-bias", "dr-mse"]

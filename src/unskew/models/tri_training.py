@@ -14,7 +14,6 @@ from unskew.data.factors import Factors
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings, require_log
 from unskew.errors import UsageError
-from unskew.factorization.solution import RandomState
 from unskew.factorization.weights import training_weights, weighted_mean
 from unskew.models import RECOMMENDERS
 from unskew.models.matrix_factorization import MatrixFactorization
@@ -22,6 +21,7 @@ from unskew.models.recommender import FactorRecommender
 from unskew.progress import progress_line
 from unskew.settings import Number, WholeNumber, check_random_state, setting
 from unskew.threads import Workers, single_blas_thread
+from unskew.types import RandomState
 
 
 class _TriTrainingAttributes:

@@ -19,10 +19,10 @@ from unskew.propensity.covariates import (
     ProfilePairs,
     is_binary,
 )
-from unskew.propensity.model import RandomState, draw_seed, require_listed_universe
+from unskew.propensity.model import draw_seed, require_listed_universe
 from unskew.settings import Number, OneOf, WholeNumber, check_random_state, setting
 from unskew.threads import single_openmp_thread
-from unskew.types import IntVector, Matrix, Vector
+from unskew.types import IntVector, Matrix, RandomState, Vector
 
 Stop: TypeAlias = Literal["asam", "ks", "deviance"]
 MAX_PROFILE_PAIRS = 2 * 10**6

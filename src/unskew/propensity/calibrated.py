@@ -16,16 +16,10 @@ from unskew.data.ratings import Ratings
 from unskew.data.universe import UniverseLike
 from unskew.errors import PropensityWarning, UsageError
 from unskew.propensity import PROPENSITY_MODELS
-from unskew.propensity.model import (
-    PropensityModel,
-    RandomState,
-    SampleLike,
-    draw_seed,
-    require_listed_universe,
-)
+from unskew.propensity.model import PropensityModel, SampleLike, draw_seed, require_listed_universe
 from unskew.propensity.wrapper import PropensityWrapper, assign_user_folds
 from unskew.settings import OneOf, WholeNumber, check_random_state, setting
-from unskew.types import IntVector, Matrix, Vector
+from unskew.types import IntVector, Matrix, RandomState, Vector
 
 Method: TypeAlias = Literal["platt", "isotonic"]
 MAX_LOGIT = 30.0

@@ -18,14 +18,9 @@ from unskew.propensity.covariates import (
     ProfilePairCounts,
     ProfilePairs,
 )
-from unskew.propensity.model import (
-    RandomState,
-    draw_seed,
-    require_listed_universe,
-    require_unobserved,
-)
+from unskew.propensity.model import draw_seed, require_listed_universe, require_unobserved
 from unskew.settings import Number, check_random_state, setting
-from unskew.types import IntVector, Matrix, Vector
+from unskew.types import IntVector, Matrix, RandomState, Vector
 
 MAX_PROFILE_PAIRS = 2 * 10**6
 """With more pairs of profiles than this, unobserved cells are sampled."""

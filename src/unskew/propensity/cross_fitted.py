@@ -16,16 +16,10 @@ from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe, UniverseLike
 from unskew.errors import PropensityWarning, UnknownNameError, UsageError
 from unskew.propensity import PROPENSITY_MODELS
-from unskew.propensity.model import (
-    PropensityModel,
-    RandomState,
-    SampleLike,
-    draw_seed,
-    require_universe,
-)
+from unskew.propensity.model import PropensityModel, SampleLike, draw_seed, require_universe
 from unskew.propensity.wrapper import PropensityWrapper, assign_user_folds, fit_copy
 from unskew.settings import WholeNumber, check_random_state, fitted_state, setting
-from unskew.types import IntVector, Vector
+from unskew.types import IntVector, RandomState, Vector
 
 HeldOut: TypeAlias = Literal["user", "cell"]
 MAX_REPRESENTED = 2.0

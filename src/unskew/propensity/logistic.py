@@ -31,14 +31,13 @@ from unskew.propensity.logistic_design import (
 from unskew.propensity.low_rank import pair_products, shift_to_total
 from unskew.propensity.model import (
     BLOCK_PAIRS,
-    RandomState,
     require_listed_universe,
     require_unobserved,
     warn_if_not_converged,
 )
 from unskew.settings import Number, OneOf, WholeNumber, check_random_state, setting
 from unskew.threads import Workers, single_blas_thread
-from unskew.types import IntVector, Matrix, Vector
+from unskew.types import IntVector, Matrix, RandomState, Vector
 
 Report: TypeAlias = Callable[[str], None]
 RIDGE_GRID = tuple(float(f"{10**power:.3g}") for power in np.arange(4, -1.1, -0.5))

@@ -28,10 +28,9 @@ from unskew.errors import (
 from unskew.io.model_files import write_model
 from unskew.settings import Configurable, require_fitted
 from unskew.tables import count_noun
-from unskew.types import IntVector, Vector
+from unskew.types import IntVector, RandomState, Vector
 
 BLOCK_PAIRS = 1 << 20
-RandomState: TypeAlias = int | np.random.Generator | None
 SampleLike: TypeAlias = Ratings | Mapping[float, float] | npt.ArrayLike
 """Ratings of cells chosen at random: a log, a frame, the ratings, {rating: count or share}."""
 

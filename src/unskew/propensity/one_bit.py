@@ -25,16 +25,11 @@ from unskew.propensity.low_rank import (
     require_observed_and_unobserved,
     sum_cells,
 )
-from unskew.propensity.model import (
-    PropensityModel,
-    RandomState,
-    require_universe,
-    warn_if_not_converged,
-)
+from unskew.propensity.model import PropensityModel, require_universe, warn_if_not_converged
 from unskew.propensity.nuclear_norm import factorize, solve_in_nuclear_ball, to_dense
 from unskew.settings import Number, OneOf, WholeNumber, check_random_state, setting
 from unskew.threads import Workers, single_blas_thread
-from unskew.types import IntVector, Matrix, Vector
+from unskew.types import IntVector, Matrix, RandomState, Vector
 
 MAX_DENSE_CELLS = 1 << 22
 """The convex solver holds several matrices of all cells, and computes an SVD in each step."""

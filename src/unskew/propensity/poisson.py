@@ -15,15 +15,10 @@ from unskew.data.universe import UniverseLike
 from unskew.progress import progress_line
 from unskew.propensity import PROPENSITY_MODELS
 from unskew.propensity.low_rank import ObservedMatrix, pair_products
-from unskew.propensity.model import (
-    PropensityModel,
-    RandomState,
-    require_universe,
-    warn_if_not_converged,
-)
+from unskew.propensity.model import PropensityModel, require_universe, warn_if_not_converged
 from unskew.settings import Number, OneOf, WholeNumber, check_random_state, setting
 from unskew.threads import single_blas_thread
-from unskew.types import IntVector, Matrix, Vector
+from unskew.types import IntVector, Matrix, RandomState, Vector
 
 MIN_SHAPE = 0.01
 """With a smaller shape, exp(E log x) underflows for users and items without observations."""

@@ -13,16 +13,10 @@ from unskew.data.ratings import Ratings
 from unskew.data.universe import UniverseLike
 from unskew.errors import BadPropensityError
 from unskew.propensity import PROPENSITY_MODELS
-from unskew.propensity.model import (
-    PropensityModel,
-    RandomState,
-    SampleLike,
-    draw_seed,
-    require_listed_universe,
-)
+from unskew.propensity.model import PropensityModel, SampleLike, draw_seed, require_listed_universe
 from unskew.propensity.wrapper import PropensityWrapper
 from unskew.settings import WholeNumber, check_random_state, setting
-from unskew.types import IntVector, Vector
+from unskew.types import IntVector, RandomState, Vector
 
 
 @PROPENSITY_MODELS.declare(

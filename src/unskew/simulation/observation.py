@@ -20,11 +20,10 @@ from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.errors import UsageError
 from unskew.settings import Number, check_random_state
-from unskew.types import Matrix, Vector
+from unskew.types import Matrix, RandomState, Vector
 
 BLOCK_CELLS = 1 << 20
 Truth: TypeAlias = npt.NDArray[np.floating] | npt.NDArray[np.integer]
-RandomState: TypeAlias = int | np.random.Generator | None
 
 
 class ObservationModel(Protocol):

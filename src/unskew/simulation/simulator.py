@@ -14,8 +14,9 @@ from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.errors import UsageError
 from unskew.settings import Number, WholeNumber, check_random_state
-from unskew.simulation.observation import ByRating, Observation, ObservationModel, RandomState
+from unskew.simulation.observation import ByRating, Observation, ObservationModel
 from unskew.tables import count_noun
+from unskew.types import RandomState
 
 MARLIN_ZEMEL = (0.5263, 0.2419, 0.1440, 0.06229, 0.02551)
 """Shares of ratings 1 to 5 when users rate items picked at random (Marlin & Zemel 2009).

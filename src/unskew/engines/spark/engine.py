@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from unskew.factorization.engine import FrameFitRequest, FrameFitResult
-from unskew.factorization.solution import RandomState
 from unskew.plugins import require_package
+from unskew.types import RandomState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,8 +30,8 @@ class SparkEngine:
         new one. A data frame uses its own session.
     n_blocks
         Number of parts that users are divided into. An evaluation of the objective has one task
-        for each part. By default the number of tasks that the cluster runs at once, or more if a block
-        would have more than 16 million ratings. It changes results by rounding errors only.
+        for each part. By default the number of tasks that the cluster runs at once, or more if a
+        block would have more than 16 million ratings. Results differ by rounding errors only.
     collect_users
         Copy the user factors and the items of each user to the driver, so that the model predicts,
         recommends and is saved as any other. Otherwise the model knows the items only, the memory

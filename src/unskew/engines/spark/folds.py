@@ -24,7 +24,6 @@ from unskew.estimators.point import Estimator, find_estimator
 from unskew.estimators.sums import Clusters, Scope, Sums, SumSpec
 from unskew.estimators.transforms import Clip
 from unskew.evaluation.backends.narwhals.metric_input import MetricProbe
-from unskew.factorization.solution import RandomState
 from unskew.metrics.metric import (
     Metric,
     MetricInput,
@@ -32,7 +31,7 @@ from unskew.metrics.metric import (
     find_metric,
 )
 from unskew.settings import WholeNumber
-from unskew.types import Vector
+from unskew.types import RandomState, Vector
 
 if TYPE_CHECKING:
     from unskew.engines.spark.engine import SparkEngine
