@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import unskew
+from unskew.models import PRESETS, Preset
 from unskew.registry import Registry
 
 project = "unskew"
@@ -217,6 +218,16 @@ def escape_markup(line: str) -> str:
     return "".join(pieces)
 
 
+def describe_preset(
+    _app: Any, _what: str, _name: str, obj: Any, _options: Any, lines: list[str]
+) -> None:
+    """Add the summary of a preset to its page, and where its other settings are described."""
+    if isinstance(obj, Preset):
+        (summary,) = (each.summary for each in PRESETS.values() if each.target is obj)
+        others = f"All other settings are those of {obj.model.__name__}."
+        lines[:] = [summary, "", *lines, "", others, ""]
+
+
 def show_alias_names(
     _app: Any,
     _what: str,
@@ -245,5 +256,6 @@ def setup(app: Any) -> None:
     app.add_lexer("csv", TextLexer)
     app.connect("config-inited", write_pages)
     app.connect("autodoc-process-docstring", plain_text_to_markup, priority=400)
+    app.connect("autodoc-process-docstring", describe_preset)
     app.connect("autodoc-process-signature", show_alias_names)
     app.connect("source-read", close_sessions)

@@ -2,8 +2,9 @@
 Estimate and diagnose propensities
 ==================================
 
-Nobody tells how likely a rating was to be logged. Here it depends on the rating (people rate what they like), and two models try
-to find out: naive Bayes, which looks at ratings and needs a few of random cells, and popularity, which looks at counts alone.
+Usually the propensities are not known. Here they depend on the rating, because people rate what
+they like. Two models estimate them: naive Bayes, which uses ratings and needs some ratings of
+random cells, and popularity, which uses only the number of ratings.
 """
 
 import matplotlib.pyplot as plt
@@ -15,7 +16,7 @@ world = unskew.simulate(400, 600, random_state=3)
 print(world.log)
 
 # %%
-# Ask for 500 ratings of random cells; here the truth answers.
+# The random sample: 500 ratings of random cells. Here they are taken from the truth.
 sample = np.random.default_rng(0).choice(world.truth.ravel(), 500)
 propensities = {
     "naive Bayes": unskew.NaiveBayesPropensity().fit(world.log, mcar=sample),
@@ -23,23 +24,22 @@ propensities = {
 }
 
 # %%
-# Popularity is calibrated, and its weights nearly add up to the universe: nothing in the log itself gives away that it misses
-# what matters, the rating. Only the truth does (the last two lines), or knowing how people come to rate.
-found = unskew.diagnose(world.log, propensities, true=world.propensities)
-print(found)
+# Popularity is calibrated, and its weights nearly add up to the universe. Nothing in the log shows
+# that it ignores the rating. Only the comparison with the truth does (the last two lines).
+diagnosis = unskew.diagnose(world.log, propensities, true=world.propensities)
+print(diagnosis)
 
 # %%
-# What it comes to: the mean absolute error of "everything is worth 3 stars".
+# The effect on an estimate: the mean absolute error of a model that always predicts 3.
 threes = np.full(len(world.log), 3.0)
 print(f"over all cells {np.abs(world.truth - 3).mean():.3f}")
 for name, model in (propensities | {"known": world.propensities}).items():
     result = unskew.evaluate(
         world.log, {"threes": threes}, propensities=model, metrics=["mae"], estimators=["snips"]
     )
-    print(
-        f"by SNIPS with {name} propensities {result.risk('threes', metric='mae', estimator='snips').estimate:.3f}"
-    )
+    risk = result.risk("threes", metric="mae", estimator="snips")
+    print(f"by SNIPS with {name} propensities {risk.estimate:.3f}")
 
 # %%
 _, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-found.plot(axes, panels=["weights", "calibration"])
+diagnosis.plot(axes, panels=["weights", "calibration"])

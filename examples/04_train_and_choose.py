@@ -2,8 +2,9 @@
 Train a recommender by cross-validation
 =======================================
 
-Matrix factorisation weighted by inverse propensities (MF-IPS, Eq. 14), its settings chosen by the risk over *all* cells, beside
-the usual model of the log, its settings chosen by the usual average.
+Two models are fitted. MF-IPS is a matrix factorisation weighted by inverse propensities (Eq. 14),
+with settings chosen by the estimated risk over *all* cells. MF-Naive is fitted without weights,
+with settings chosen by the average over the log.
 """
 
 import matplotlib.pyplot as plt
@@ -15,7 +16,7 @@ world = unskew.simulate(300, 400, density=0.08, alpha=0.4, random_state=5)
 grid = {"n_factors": [5], "l2": [0.2, 1.0, 5.0, 25.0]}
 
 # %%
-# Folds thin the log, so propensities are scaled to each part: a cell had to be observed *and* fall into it.
+# Propensities are scaled to the folds: a cell was observed *and* drawn into the fold.
 weighted = unskew.cross_validate(
     unskew.MatrixFactorization(), world.log, propensities=world.propensities, grid=grid
 )
@@ -31,15 +32,14 @@ axes.set(xscale="log", xlabel="l2", ylabel="MSE over all cells, by IPS")
 axes.errorbar(l2, score, std, marker="o", capsize=3)
 
 # %%
-# Only a simulation knows what both are worth on the cells that nobody rated.
-everyone, everything = np.repeat(world.log.users, 400), np.tile(world.log.items, 300)
-for name, found in {"MF-IPS": weighted, "MF-Naive": naive}.items():
-    error = ((found.best_model.predict(everyone, everything) - world.truth.ravel()) ** 2).mean()
-    print(
-        f"{name}, l2 = {found.best_params['l2']:g}: promised {found.best_score:.3f}, true MSE {error:.3f}"
-    )
+# In a simulation the errors over all cells are known.
+users, items = np.repeat(world.log.users, 400), np.tile(world.log.items, 300)
+for name, search in {"MF-IPS": weighted, "MF-Naive": naive}.items():
+    error = ((search.best_model.predict(users, items) - world.truth.ravel()) ** 2).mean()
+    l2, score = search.best_params["l2"], search.best_score
+    print(f"{name}, l2 = {l2:g}: estimated MSE {score:.3f}, true MSE {error:.3f}")
 
 # %%
-# The three best items of a user, those in the log left out.
+# The three best items of a user, without those in the log.
 best = weighted.best_model.recommend([0], k=3)
 print(best.to_frame("pandas"))

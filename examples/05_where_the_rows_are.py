@@ -1,9 +1,9 @@
 """
-Judge where the rows are: DuckDB and polars
-===========================================
+Evaluate in DuckDB and polars
+=============================
 
-``evaluate_frame`` runs one query in the engine that holds the log, and only sums come back. So the log may be larger than memory,
-and the numbers are the same everywhere.
+``evaluate_frame`` runs one query where the rows are, and returns only sums. So the log may be
+larger than memory. The numbers do not depend on the library of the frame.
 """
 
 import tempfile
@@ -24,14 +24,14 @@ columns = {
     "item_id": world.log.item,
     "rating": rating,
     "propensity": world.propensities.values,
-    "kind": np.where(rating <= 2, rating + 2, rating),  # far too kind to what people dislike
-    "fair": rating + rng.normal(0, 0.9, len(rating)),
+    "optimist": np.where(rating <= 2, rating + 2, rating),  # far too high for low ratings
+    "realist": rating + rng.normal(0, 0.9, len(rating)),
 }
 
 # %%
 # A Parquet file, read lazily by polars and by a DuckDB relation.
-asked = {
-    "prediction": ["kind", "fair"],
+arguments = {
+    "prediction": ["optimist", "realist"],
     "universe": (300, 500),
     "metrics": ["mae"],
     "cluster": "user",
@@ -39,14 +39,14 @@ asked = {
 with tempfile.TemporaryDirectory() as folder:
     path = Path(folder, "log.parquet")
     pl.DataFrame(columns).write_parquet(path)
-    by_polars = unskew.evaluate_frame(pl.scan_parquet(path), **asked)
+    by_polars = unskew.evaluate_frame(pl.scan_parquet(path), **arguments)
     with duckdb.connect() as connection:
-        by_duckdb = unskew.evaluate_frame(connection.read_parquet(str(path)), **asked)
+        by_duckdb = unskew.evaluate_frame(connection.read_parquet(str(path)), **arguments)
 print(by_polars)
 
 # %%
-# The same sums, so the same answer, intervals and comparisons included.
+# Both compute the same sums, so estimates, intervals and comparisons are the same.
 for name, result in {"polars": by_polars, "DuckDB": by_duckdb}.items():
-    print(f"{name}: {result.compare('kind', 'fair', metric='mae', estimator='snips')}")
+    print(f"{name}: {result.compare('optimist', 'realist', metric='mae', estimator='snips')}")
 _, axes = plt.subplots(figsize=(7, 2.6), layout="constrained")
 by_duckdb.plot(axes)

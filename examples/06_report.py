@@ -1,8 +1,8 @@
 """
-A page for a colleague
-======================
+Write a report
+==============
 
-``to_html`` writes a result as one file that needs nothing else: no network, no library. The sentence that matters comes first.
+``to_html`` writes a result as one self-contained file. The conclusion comes first.
 """
 
 import json
@@ -23,19 +23,21 @@ models = {
 result = unskew.evaluate(world.log, models, propensities=world.propensities, metrics=["mae"])
 
 # %%
-# The page of an evaluation: who is better, estimates with intervals, ratings seen and corrected, weights, how it was computed.
+# The page of an evaluation: which model is better, estimates with intervals, observed and corrected
+# ratings, weights, and how the numbers were computed.
 with tempfile.TemporaryDirectory() as folder:
     page = result.to_html(Path(folder, "report.html"))
     print(f"{page.name}: {page.stat().st_size / 1000:.0f} kB")
 
 # %%
-# The same from the shell: ``unskew report result.json -o report.html``. The JSON has every number of the page.
-told = json.loads(result.to_json())
-for difference in told["differences"]:
+# ``unskew report result.json -o report.html`` makes the same page on the command line. The JSON has
+# every number of the page.
+record = json.loads(result.to_json())
+for difference in record["differences"]:
     print(f"by {difference['estimator']}: {difference['better']} is better")
 
 # %%
-# How wrong would the propensities have to be to turn that round?
+# How wrong would the propensities have to be to reverse the order?
 robust = unskew.sensitivity(result, odds_error=[1.0, 1.5, 2.0])
 print(robust.compare("old", "new", metric="mae", estimator="snips"))
 _, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")

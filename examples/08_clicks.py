@@ -2,8 +2,9 @@
 Learn from clicks
 =================
 
-A log of clicks does not say who saw an item and passed: silence is a no, or nobody looked. Items that are shown to many get many
-clicks, so that counting clicks learns what was shown. Dividing each click by the chance that its item was seen puts that right.
+In a log of clicks, an unobserved cell means that the item was not shown, or that it was shown and
+not clicked. Items that are shown often get many clicks, so counting clicks learns what was shown.
+Dividing each click by the probability that its item was seen corrects that.
 """
 
 import matplotlib.pyplot as plt
@@ -23,37 +24,36 @@ world = unskew.simulate(
 )
 
 # %%
-# Of what is shown, people click what they would give 4 stars or more. The log has the clicks alone.
+# People click shown items that they would give 4 stars or more. The log has only the clicks.
 clicked = world.log.rating >= 4
 clicks, seen = world.log.take(clicked), world.propensities.take(clicked)
 print(f"{len(world.log):,} cells were shown, {len(clicks):,} clicked.")
-print(f"Chances to be seen: {seen.values.min():.2f} to {seen.values.max():.2f}.")
+print(f"Probabilities to be seen: {seen.values.min():.2f} to {seen.values.max():.2f}.")
 
 # %%
-# The test is 5,000 random cells, whoever saw them. The penalties were picked by hand on this truth: a sketch, no race. Mind the
-# second line: chances that are known make a mere count as good as any factorisation here.
+# The test is 5,000 random cells, shown or not. The penalties were chosen by hand with the truth in
+# view, so this is not a ranking of models. With known probabilities a plain count is as good as any
+# factorisation here.
 user, item = np.divmod(rng.choice(400 * 300, 5000, replace=False), 300)
 test = unskew.Ratings.from_arrays(user, item, world.truth[user, item])
+relevance = unskew.models.RelevanceFactorization(5, 5.0, offsets="regularized")
 models = {
     "popularity": unskew.models.Popularity().fit(clicks),
-    "popularity, clicks / chance": unskew.models.Popularity().fit(clicks, seen),
+    "popularity, weighted clicks": unskew.models.Popularity().fit(clicks, seen),
     "WeightedFactorization": unskew.models.WeightedFactorization(5, 10.0, alpha=5.0).fit(clicks),
     "ExposureFactorization": unskew.models.ExposureFactorization(5, 1.0).fit(clicks),
-    "RelevanceFactorization": unskew.models.RelevanceFactorization(
-        5, 5.0, offsets="regularized"
-    ).fit(clicks, seen),
+    "RelevanceFactorization": relevance.fit(clicks, seen),
 }
-found = {
+rankings = {
     name: unskew.evaluation.ranking_on_test(test, model, relevance_threshold=4, k=5)
     for name, model in models.items()
 }
-for name, ranking in found.items():
-    print(
-        f"{name:28} AUC {ranking.auc:.3f}  within users {ranking.user_auc:.3f}  NDCG@5 {ranking.ndcg:.3f}"
-    )
+for name, ranking in rankings.items():
+    auc, user_auc, ndcg = ranking.auc, ranking.user_auc, ranking.ndcg
+    print(f"{name:28} AUC {auc:.3f}  within users {user_auc:.3f}  NDCG@5 {ndcg:.3f}")
 
 # %%
 _, axes = plt.subplots(figsize=(7, 2.6), layout="constrained")
-axes.barh(list(found), [ranking.user_auc for ranking in found.values()])
+axes.barh(list(rankings), [ranking.user_auc for ranking in rankings.values()])
 axes.set(xlim=(0.5, 1), xlabel="AUC within users, on random cells")
 axes.invert_yaxis()

@@ -27,7 +27,7 @@
 
 Errors and warnings are records: ``problem`` (what is wrong, with the number and the place),
 ``parameter``, ``value``, ``where`` and ``remedy`` (what to do). References to arguments are
-written in backticks, such as `` `universe=(n_users, n_items)` ``. Python shows them as
+written in backticks, such as ```universe=(n_users, n_items)```. Python shows them as
 keyword arguments; the command line shows the same references as options.
 """
 
@@ -230,3 +230,10 @@ class PropensityWarning(UnskewWarning):
 
 class ConvergenceWarning(UnskewWarning):
     """A fit stopped before it converged."""
+
+
+__all__ = [
+    name
+    for name, thing in globals().items()
+    if isinstance(thing, type) and issubclass(thing, Message) and thing is not Message
+]

@@ -50,7 +50,7 @@ from unskew.engines.spark.blocks import (
 )
 
 pytestmark = pytest.mark.filterwarnings(
-    "ignore::FutureWarning:pyspark",
+    "ignore:PySpark does not yet fully support pandas:FutureWarning",
     "ignore::ResourceWarning",
     "ignore::unskew.errors.ConvergenceWarning",
 )

@@ -96,7 +96,7 @@ def test_clipping_is_what_sensitivity_says_of_the_same_limits() -> None:
     limits = sorted({row["amount"] for row in found})
     expected = [
         shift
-        for shift in sensitivity(result, clip=limits, odds_error=[]).shifts
+        for shift in sensitivity(result, max_weight=limits, odds_error=[]).shifts
         if (shift.metric, shift.estimator) == ("mae", "snips")
     ]
 

@@ -46,7 +46,7 @@ def result() -> Evaluation:
 
 @pytest.fixture(scope="module")
 def found(result: Evaluation) -> Sensitivity:
-    return sensitivity(result, clip=[2, 10, 50], odds_error=[1, 1.2, 2])
+    return sensitivity(result, max_weight=[2, 10, 50], odds_error=[1, 1.2, 2])
 
 
 # Clipping
@@ -60,7 +60,7 @@ def test_clipping_here_is_evaluating_with_a_clip(found: Sensitivity, estimator: 
         (shift,) = (
             s
             for s in found.shifts
-            if (s.model, s.estimator, s.change, s.amount) == (model, estimator, "clip", 10)
+            if (s.model, s.estimator, s.change, s.amount) == (model, estimator, "max_weight", 10)
         )
 
         assert shift.low == shift.high == pytest.approx(expected.estimate)
@@ -75,7 +75,7 @@ def test_by_default_the_last_clip_clips_nothing(result: Evaluation) -> None:
         if (s.model, s.estimator) == ("a", "snips")
     ]
 
-    assert [s.change for s in clips] == ["clip"] * len(clips)
+    assert [s.change for s in clips] == ["max_weight"] * len(clips)
     assert clips[-1].amount == (1 / P.values).max()
     assert clips[-1].low == pytest.approx(
         result.risk("a", metric="mae", estimator="snips").estimate
@@ -90,7 +90,7 @@ def test_by_default_the_last_clip_clips_nothing(result: Evaluation) -> None:
 def test_without_an_odds_error_nothing_moves(estimator: str, cluster: Any) -> None:
     evaluation = judge(cluster=cluster, estimators=[estimator])
     (shift,) = (
-        s for s in sensitivity(evaluation, clip=[], odds_error=[1]).shifts if s.model == "a"
+        s for s in sensitivity(evaluation, max_weight=[], odds_error=[1]).shifts if s.model == "a"
     )
     risk = evaluation.risk("a", metric="mae", estimator=estimator)
 
@@ -155,7 +155,7 @@ def test_the_range_is_that_of_every_corner_of_the_box(metric: str, estimator: st
         "imputation": imputed,
     }
     (shift,) = sensitivity(
-        evaluate(SMALL, scores, propensities=p, **options), clip=[], odds_error=[1.6]
+        evaluate(SMALL, scores, propensities=p, **options), max_weight=[], odds_error=[1.6]
     ).shifts
     values = [
         next(iter(evaluate(SMALL, scores, propensities=corner, **options))).estimate
@@ -199,7 +199,7 @@ def test_the_range_of_a_difference_is_that_of_every_corner(
     def compared(propensities: Vector) -> float:
         return judged(propensities).compare("a", "b", metric=metric, estimator=estimator).difference
 
-    robust = sensitivity(judged(p), clip=[], odds_error=[1.6]).compare(
+    robust = sensitivity(judged(p), max_weight=[], odds_error=[1.6]).compare(
         "a", "b", metric=metric, estimator=estimator
     )
     values = [compared(corner) for corner in every_corner(p, 1.6)]
@@ -220,7 +220,7 @@ def test_any_propensities_within_the_odds_give_an_estimate_within_the_range(
     odds = np.array(p) / (1 - np.array(p)) * factor ** rng.uniform(-1, 1, len(p))
     within = evaluate(SMALL, scores, propensities=odds / (1 + odds), **options)
     shifts = sensitivity(
-        evaluate(SMALL, scores, propensities=p, **options), clip=[], odds_error=[factor]
+        evaluate(SMALL, scores, propensities=p, **options), max_weight=[], odds_error=[factor]
     ).shifts
 
     for risk, shift in zip(within, shifts, strict=True):
@@ -249,9 +249,11 @@ def test_before_it_turns_the_range_keeps_off_zero_and_after_it_does_not(
     result: Evaluation, estimator: str
 ) -> None:
     flips_at = (
-        sensitivity(result, clip=[]).compare("a", "b", metric="mae", estimator=estimator).flips_at
+        sensitivity(result, max_weight=[])
+        .compare("a", "b", metric="mae", estimator=estimator)
+        .flips_at
     )
-    around = sensitivity(result, clip=[], odds_error=[0.999 * flips_at, 1.001 * flips_at])
+    around = sensitivity(result, max_weight=[], odds_error=[0.999 * flips_at, 1.001 * flips_at])
     before, after = around.compare("a", "b", metric="mae", estimator=estimator).shifts
 
     assert before.low * before.high > 0
@@ -337,7 +339,7 @@ def test_at_the_last_sure_odds_error_the_interval_touches_zero(estimator: str) -
     unsure_at = (
         sensitivity(evaluation).compare("a", "b", metric="mse", estimator=estimator).unsure_at
     )
-    there = sensitivity(evaluation, clip=[], odds_error=[unsure_at])
+    there = sensitivity(evaluation, max_weight=[], odds_error=[unsure_at])
     (shift,) = there.compare("a", "b", metric="mse", estimator=estimator).shifts
 
     assert unsure_at > 1
@@ -374,7 +376,7 @@ def test_a_comparison_as_a_frame(found: Sensitivity) -> None:
     frame = found.compare("a", "b", metric="mae", estimator="dr").to_frame("pandas")
 
     assert frame["model"].unique().tolist() == ["a - b"]
-    assert frame["change"].tolist() == ["clip"] * 3 + ["odds_error"] * 3
+    assert frame["change"].tolist() == ["max_weight"] * 3 + ["odds_error"] * 3
 
 
 def test_the_evaluation_keeps_references_and_its_json_is_as_before(result: Evaluation) -> None:
@@ -444,7 +446,7 @@ def test_what_cannot_be_asked_again(result: Evaluation) -> None:
         replace(sensitivity(result), inputs=None).compare("a", "b", metric="mae", estimator="ips")
 
 
-@pytest.mark.parametrize("name", ["clip", "odds_error"])
+@pytest.mark.parametrize("name", ["max_weight", "odds_error"])
 @pytest.mark.parametrize("bad", [[0.5], [2, float("nan")], [math.inf], "two", ["2"], 0])
 def test_amounts_are_finite_and_at_least_one(result: Evaluation, name: str, bad: Any) -> None:
     with pytest.raises(
@@ -456,11 +458,11 @@ def test_amounts_are_finite_and_at_least_one(result: Evaluation, name: str, bad:
 
 def test_amounts_come_in_order_each_once(result: Evaluation) -> None:
     odds_error: Any = np.array([2.0, 1.5])
-    found = sensitivity(result, clip=[9, 3, 3], odds_error=odds_error)
+    found = sensitivity(result, max_weight=[9, 3, 3], odds_error=odds_error)
 
     assert [s.amount for s in found.shifts[:4]] == [3, 9, 1.5, 2.0]
     with pytest.raises(UsageError, match="there is nothing to vary: clip and odds_error are empty"):
-        sensitivity(result, clip=[], odds_error=[])
+        sensitivity(result, max_weight=[], odds_error=[])
 
 
 @pytest.mark.parametrize(

@@ -324,6 +324,15 @@ def test_the_seed_decides_the_start() -> None:
     assert first.history_ == again.history_ != other.history_
 
 
+def test_a_generator_gives_other_starts_at_each_fit() -> None:
+    rng = np.random.default_rng(1)
+    first, second = (fitted("mar", max_iter=3, random_state=rng) for _ in range(2))
+    again = fitted("mar", max_iter=3, random_state=np.random.default_rng(1))
+
+    assert first.history_ == again.history_ != second.history_
+    assert fitted("mar", max_iter=3, random_state=None).history_ != first.history_
+
+
 def test_predictions_are_of_unobserved_cells() -> None:
     model = fitted("logit-vd")
 

@@ -98,7 +98,7 @@ def test_a_sensitivity_has_a_curve_and_a_fan(moved: Sensitivity, evaluation: Eva
         "MAE by SNIPS if the propensities are wrong",
     ]
     assert {axes.get_ylabel() for axes in figure.axes} == {"MAE by SNIPS"}
-    assert titles(sensitivity(evaluation, clip=[]).plot()) == [
+    assert titles(sensitivity(evaluation, max_weight=[]).plot()) == [
         "MSE by IPS if the propensities are wrong"
     ]
     drawn = [line.get_ydata() for line in figure.axes[1].get_lines()][:2]

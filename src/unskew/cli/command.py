@@ -32,6 +32,9 @@ class CommandGroup(click.Group):
         context.meta[RUNNING_COMMAND] = command
         return name, command, rest
 
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(self.commands)
+
 
 class SafeCommand(click.Command):
     """A command that refuses to overwrite a file that it reads.

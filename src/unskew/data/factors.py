@@ -113,8 +113,8 @@ class Factors:
         constant: float | Vector = self.global_offset
         if fallback is not None and fallback != constant:
             constant = np.where((user >= 0) & (item >= 0), constant, fallback)
-        offsets = take_rows(self.user_offset, user), take_rows(self.item_offset, item)
-        return product + offsets[0] + offsets[1] + constant
+        offsets = take_rows(self.user_offset, user) + take_rows(self.item_offset, item)
+        return offsets + (product + constant)
 
     def __call__(self, users: IntVector, /, *, out: Scores | None = None) -> Scores:
         """Scores of all items, one row for each of ``users`` (codes), as one matrix product."""
@@ -128,7 +128,7 @@ class Factors:
         return np.matmul(self._user_rows(users), self._item_columns, out=out)
 
     def as_product(self) -> tuple[Floats, Floats]:
-        """Two matrices whose product is F for all cells: ``[v, a, 1]`` and ``[w, 1, b + c]'``.
+        """Two matrices whose product is F for all cells: ``[v, a + c, 1]`` and ``[w, 1, b]'``.
 
         Without any offset they are v and w'. Both have the dtype of the scores.
         """
@@ -188,15 +188,15 @@ class Factors:
     def _user_rows(self, users: IntVector | slice) -> Scores:
         rows = self.user_factors[users]
         if self._has_offsets:
-            rows = np.column_stack([rows, self.user_offset[users], np.ones(len(rows))])
+            offset = self.user_offset[users] + self.global_offset
+            rows = np.column_stack([rows, offset, np.ones(len(rows))])
         return rows.astype(self.dtype, copy=False)
 
     @cached_property
     def _item_columns(self) -> Scores:
         if not self._has_offsets:
             return np.ascontiguousarray(self.item_factors.T, self.dtype)
-        offset = self.item_offset.astype(np.float64) + self.global_offset
-        columns = np.vstack([self.item_factors.T, np.ones(self.n_items), offset])
+        columns = np.vstack([self.item_factors.T, np.ones(self.n_items), self.item_offset])
         return columns.astype(self.dtype)
 
 

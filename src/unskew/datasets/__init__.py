@@ -28,4 +28,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*_list_loaders(), *_records(), "DATASETS"])
+    return sorted([*_list_loaders(), *_records()])

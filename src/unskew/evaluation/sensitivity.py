@@ -23,7 +23,7 @@ CLIP_QUANTILES = (0.9, 0.95, 0.99, 1.0)
 def sensitivity(
     evaluation: Evaluation,
     *,
-    clip: Sequence[float] | None = None,
+    max_weight: Sequence[float] | None = None,
     odds_error: Sequence[float] = (1.0, 1.1, 1.25, 1.5, 2.0),
 ) -> Sensitivity:
     """How estimates change if large weights are clipped, or if the propensities are wrong.
@@ -42,7 +42,7 @@ def sensitivity(
     ----------
     evaluation
         The result of :func:`unskew.evaluate`, without a weight transform.
-    clip
+    max_weight
         Largest weights to allow, each at least 1. By default the 90, 95, 99 and 100 % quantiles
         of the weights.
     odds_error
@@ -60,7 +60,7 @@ def sensitivity(
     ...     metrics=["mae"],
     ...     estimators=["ips"],
     ... )
-    >>> sensitivity(result, clip=[2], odds_error=[1.0, 1.5])
+    >>> sensitivity(result, max_weight=[2], odds_error=[1.0, 1.5])
     model  metric  estimator  change      amount    low   high  ci_low  ci_high
     fives  mae     ips        clip         2.000  1.333  1.333  -0.930    3.597
     fives  mae     ips        odds_error   1.000  2.667  2.667  -1.860    7.193
@@ -74,10 +74,12 @@ def sensitivity(
             f"there is nothing to vary: no weights are used by {', '.join(inputs.estimators)}.",
             remedy="Evaluate with `estimators=['snips']`, for example.",
         )
-    clips = _check_amounts("clip", clip) if clip is not None else _default_clips(inputs)
+    limits = _default_limits(inputs)
+    if max_weight is not None:
+        limits = _check_amounts("max_weight", max_weight)
     odds_errors = _check_amounts("odds_error", odds_error)
-    if not clips and not odds_errors:
-        raise UsageError("there is nothing to vary: `clip` and `odds_error` are empty.")
+    if not limits and not odds_errors:
+        raise UsageError("there is nothing to vary: `max_weight` and `odds_error` are empty.")
     return Sensitivity(
         models=evaluation.models,
         metrics=evaluation.metrics,
@@ -85,7 +87,7 @@ def sensitivity(
         level=evaluation.level,
         n_observed=evaluation.n_observed,
         intervals=evaluation.intervals,
-        shifts=tuple(_shift_all(evaluation, inputs, weighted, clips, odds_errors)),
+        shifts=tuple(_shift_all(evaluation, inputs, weighted, limits, odds_errors)),
         notes=tuple(_describe_limits(inputs)),
         backend=evaluation.backend,
         inputs=inputs,
@@ -126,7 +128,7 @@ def _check_amounts(parameter: str, amounts: Sequence[float]) -> list[float]:
     return sorted({float(value) for value in values})
 
 
-def _default_clips(inputs: EvaluationInputs) -> list[float]:
+def _default_limits(inputs: EvaluationInputs) -> list[float]:
     return sorted({float(limit) for limit in np.quantile(inputs.cells.weight, CLIP_QUANTILES)})
 
 
@@ -134,7 +136,7 @@ def _shift_all(
     evaluation: Evaluation,
     inputs: EvaluationInputs,
     estimators: Sequence[str],
-    clips: Sequence[float],
+    limits: Sequence[float],
     odds_errors: Sequence[float],
 ) -> Iterator[Shift]:
     units = np.eye(len(evaluation.models))
@@ -144,7 +146,7 @@ def _shift_all(
                 varied = inputs.contrast(
                     model, unit, metric=metric, estimator=name, level=evaluation.level
                 )
-                yield from map(varied.clip, clips)
+                yield from map(varied.clip, limits)
                 if varied.has_worst_case:
                     yield from map(varied.distort_odds, odds_errors)
 
@@ -174,7 +176,7 @@ class Robustness(Result):
     unsure_at: float
     """The smallest odds error at which the interval can include zero, or infinity."""
     shifts: tuple[Shift, ...]
-    """The difference under the clips and odds errors of the sensitivity."""
+    """The difference under the weight limits and odds errors of the sensitivity."""
 
     @property
     def better(self) -> str | None:

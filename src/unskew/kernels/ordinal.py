@@ -101,23 +101,12 @@ def add_ratings(
 ) -> float:
     """The sum of log P_y over the ratings of user u."""
     starts, item, levels = log
-    user_factors, item_factors, item_offset, cuts = (
-        users.factors,
-        items.factors,
-        items.offset,
-        items.cuts,
-    )
-    user_offset, user_precision, item_precision = (
-        users.offset[u],
-        exponentials.user_precision[u],
-        exponentials.item_precision,
-    )
-    by_user_factors, by_item_factors, by_item_offset, by_item_noise = (
-        gradient[0].factors,
-        gradient[1].factors,
-        gradient[1].offset,
-        gradient[1].noise,
-    )
+    user_factors, item_factors, item_offset = users.factors, items.factors, items.offset
+    cuts = items.cuts
+    user_offset, user_precision = users.offset[u], exponentials.user_precision[u]
+    item_precision = exponentials.item_precision
+    by_user_factors, by_item_factors = gradient[0].factors, gradient[1].factors
+    by_item_offset, by_item_noise = gradient[1].offset, gradient[1].noise
     by_cuts, by_user_offset, by_user_noise, total = gradient[1].cuts, 0.0, 0.0, 0.0
     for cell in range(starts[u], starts[u + 1]):
         i, level = int(item[cell]), int(levels[cell])
@@ -159,17 +148,10 @@ def add_observed(
     starts, item, levels = log
     user_exposure, item_exposure, popularity = users.exposure, items.exposure, items.popularity
     user_effect, item_effect, activity = users.effect, items.effect, users.activity[u]
-    by_user_exposure, by_item_exposure, by_popularity = (
-        gradient[0].exposure,
-        gradient[1].exposure,
-        gradient[1].popularity,
-    )
-    by_user_effect, by_item_effect, by_activity, total = (
-        gradient[0].effect,
-        gradient[1].effect,
-        0.0,
-        0.0,
-    )
+    by_user_exposure, by_item_exposure = gradient[0].exposure, gradient[1].exposure
+    by_popularity = gradient[1].popularity
+    by_user_effect, by_item_effect, by_activity = gradient[0].effect, gradient[1].effect, 0.0
+    total = 0.0
     for cell in range(starts[u], starts[u + 1]):
         i, level = int(item[cell]), int(levels[cell])
         shared = activity + popularity[i] + dot(user_exposure, u, item_exposure, i)
@@ -232,39 +214,19 @@ def add_unobserved(
     """The sum of b log m over the sampled unobserved cells of user u."""
     starts, item, _ = log
     first, end, n_sampled, phase = starts[u], starts[u + 1], sample.size[u], sample.phase[u]
-    user_factors, item_factors, item_offset, cuts = (
-        users.factors,
-        items.factors,
-        items.offset,
-        items.cuts,
-    )
+    user_factors, item_factors, item_offset = users.factors, items.factors, items.offset
+    cuts = items.cuts
     user_exposure, item_exposure, popularity = users.exposure, items.exposure, items.popularity
-    user_offset, user_precision, item_precision = (
-        users.offset[u],
-        exponentials.user_precision[u],
-        exponentials.item_precision,
-    )
-    activity, user_odds, item_odds = (
-        users.activity[u],
-        exponentials.user_odds,
-        exponentials.item_odds,
-    )
-    by_user_factors, by_item_factors, by_item_offset, by_item_noise = (
-        gradient[0].factors,
-        gradient[1].factors,
-        gradient[1].offset,
-        gradient[1].noise,
-    )
-    by_user_exposure, by_item_exposure, by_popularity = (
-        gradient[0].exposure,
-        gradient[1].exposure,
-        gradient[1].popularity,
-    )
-    by_user_effect, by_item_effect, by_cuts = (
-        gradient[0].effect,
-        gradient[1].effect,
-        gradient[1].cuts,
-    )
+    user_offset, user_precision = users.offset[u], exponentials.user_precision[u]
+    item_precision = exponentials.item_precision
+    activity, user_odds = users.activity[u], exponentials.user_odds
+    item_odds = exponentials.item_odds
+    by_user_factors, by_item_factors = gradient[0].factors, gradient[1].factors
+    by_item_offset, by_item_noise = gradient[1].offset, gradient[1].noise
+    by_user_exposure, by_item_exposure = gradient[0].exposure, gradient[1].exposure
+    by_popularity = gradient[1].popularity
+    by_user_effect, by_item_effect = gradient[0].effect, gradient[1].effect
+    by_cuts = gradient[1].cuts
     by_user_offset, by_user_noise, by_activity, total = 0.0, 0.0, 0.0, 0.0
     n_cuts, n_unobserved, cell = cuts.shape[1], item_offset.size - (end - first), first
     x, by_x, by_eta = np.empty(n_cuts), np.empty(n_cuts), np.empty(n_cuts + 1)
@@ -349,18 +311,10 @@ def fill_distribution(
 
     With ``has_selection`` it is that of an unobserved cell: P_r sigma(-eta_r) over its sum.
     """
-    user_factors, item_factors, user_offset, item_offset = (
-        users.factors,
-        items.factors,
-        users.offset,
-        items.offset,
-    )
-    user_exposure, item_exposure, activity, popularity = (
-        users.exposure,
-        items.exposure,
-        users.activity,
-        items.popularity,
-    )
+    user_factors, item_factors, user_offset = users.factors, items.factors, users.offset
+    item_offset = items.offset
+    user_exposure, item_exposure, activity = users.exposure, items.exposure, users.activity
+    popularity = items.popularity
     user_precision, item_precision, user_odds, item_odds = exponentials
     cuts, n_cuts = items.cuts, items.cuts.shape[1]
     for row in range(user.size):

@@ -35,6 +35,8 @@ class AllRank(AllCellsRecommender):
     its settings by one (H. Steck, *Training and testing of recommender systems on data missing not
     at random*, KDD 2010). With propensities an observed cell has c = 1 / P.
 
+    The other settings are those of :class:`MatrixFactorization`.
+
     Parameters
     ----------
     n_factors
@@ -46,8 +48,6 @@ class AllRank(AllCellsRecommender):
         also the prediction for unknown users and items.
     missing_weight
         rho_m, from 0 (only the log) to below 1. With a density of 1 % the paper found 0.005 best.
-
-    The other settings are those of :class:`MatrixFactorization`.
     """
 
     predicts_ratings: ClassVar[bool] = False

@@ -64,6 +64,8 @@ class BalancedFactorization(FitOptions, FactorRecommender, _BalancedAttributes):
 
     In both papers the difference of the sums is a penalty; here it is zero.
 
+    The other settings are those of :class:`MatrixFactorization`.
+
     Parameters
     ----------
     balances
@@ -72,8 +74,6 @@ class BalancedFactorization(FitOptions, FactorRecommender, _BalancedAttributes):
         The imputation G, as in :class:`DoublyRobustFactorization`.
     n_rounds
         How often the propensities are balanced.
-
-    The other settings are those of :class:`MatrixFactorization`.
 
     Attributes
     ----------

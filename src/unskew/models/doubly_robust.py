@@ -116,6 +116,9 @@ class DoublyRobustFactorization(FitOptions, FactorRecommender, _DoublyRobustAttr
     Absolute loss has no such form. There the sum over all cells runs over all of them if there are
     at most a million, else over a random sample of a million (or of as many as the log has).
 
+    The other settings are those of :class:`MatrixFactorization`; ``max_iter`` and ``tol`` apply to
+    the prediction of each round.
+
     Parameters
     ----------
     n_factors
@@ -152,9 +155,6 @@ class DoublyRobustFactorization(FitOptions, FactorRecommender, _DoublyRobustAttr
     n_rounds
         Rounds of imputation and prediction. With ``imputation="label"`` and without
         ``is_balanced`` one round is enough, and no more are made.
-
-    The other settings are those of :class:`MatrixFactorization`; ``max_iter`` and ``tol`` apply to
-    the prediction of each round.
 
     Attributes
     ----------
@@ -643,7 +643,7 @@ EIB = PRESETS.add(
     Preset(
         "EIB",
         DoublyRobustFactorization,
-        fixed={"weighting": "eib"},
+        fixed={"weighting": "eib", "targeted": False, "is_balanced": False},
     ),
     label="EIB",
     summary="Error imputation: imputed losses in unobserved cells (Steck 2010).",

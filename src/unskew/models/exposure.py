@@ -58,6 +58,8 @@ class ExposureFactorization(AllCellsRecommender, _ExposureAttributes):
     The model takes no propensities: a clicked cell was exposed for certain, and the model itself
     estimates the exposure of the others.
 
+    The other settings are those of :class:`MatrixFactorization`.
+
     Parameters
     ----------
     n_factors
@@ -78,8 +80,6 @@ class ExposureFactorization(AllCellsRecommender, _ExposureAttributes):
         The fit stops after ``max_iter`` steps, or when a step lowers the objective by at most
         ``tol`` times its size. The paper stops earlier, when a ranking metric on held-out clicks
         gets worse: choose ``max_iter`` by cross-validation for that, with ``tol=0``.
-
-    The other settings are those of :class:`MatrixFactorization`.
 
     Attributes
     ----------

@@ -41,13 +41,13 @@ class LogisticFactorization(MatrixFactorization):
     outside [0, 1], where log loss has no minimum. Use :class:`DoublyRobustFactorization` with a
     ``relevance_threshold`` instead.
 
+    The other settings are those of :class:`MatrixFactorization`; ``loss`` and ``solver`` must keep
+    their defaults.
+
     Parameters
     ----------
     relevance_threshold
         Ratings of at least this are clicks, others are not. By default ratings must be 0 and 1.
-
-    The other settings are those of :class:`MatrixFactorization`; ``loss`` and ``solver`` must keep
-    their defaults.
     """
 
     def fit(  # type: ignore[override]  # engines have no log loss

@@ -39,6 +39,8 @@ class RelevanceFactorization(AllCellsRecommender):
     are theta. Without them theta is the item's popularity,
     ``max(floor, (clicks of the item / clicks of the most clicked item) ** power)``.
 
+    The other settings are those of :class:`MatrixFactorization`.
+
     Parameters
     ----------
     n_factors
@@ -51,8 +53,6 @@ class RelevanceFactorization(AllCellsRecommender):
         Parameters of the popularity, used without propensities.
     offsets
         ``"none"`` as in the paper, ``"free"``, or ``"regularized"``.
-
-    The other settings are those of :class:`MatrixFactorization`.
     """
 
     predicts_ratings: ClassVar[bool] = False

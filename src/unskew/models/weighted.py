@@ -43,6 +43,8 @@ class WeightedFactorization(AllCellsRecommender):
     filtering for implicit feedback datasets*, ICDM 2008). Propensities divide the signal:
     c = 1 + alpha signal / P.
 
+    The other settings are those of :class:`MatrixFactorization`.
+
     Parameters
     ----------
     n_factors
@@ -55,8 +57,6 @@ class WeightedFactorization(AllCellsRecommender):
         ``"linear"`` in the signal, or ``"log"``: c = 1 + alpha log(1 + signal / unit).
     unit
         The unit of the signal, in both forms.
-
-    The other settings are those of :class:`MatrixFactorization`.
     """
 
     predicts_ratings: ClassVar[bool] = False

@@ -251,6 +251,9 @@ class OneFitSystem(System):
 HL_GRID: Grid = {"n_factors": (0, 5, 10)}
 MIXTURE_GRID: Grid = {"n_clusters": (1, 2, 5, 10)}
 ALL_RANK_GRID: Grid = {"ridge_per_weight": (0.01, 0.04, 0.16, 0.64), "n_factors": (5, 20)}
+HL_MAR, HL_MNAR = OrdinalFactorization(mechanism="mar"), OrdinalFactorization(mechanism="mnar")
+CPT_V, LOGIT_VD = MultinomialMixture("cpt-v"), MultinomialMixture("logit-vd")
+NAIVE_BAYES = BiasedData.fit_naive_bayes
 NAIVE = FactorizationSystem("MF-Naive")
 NO_OFFSETS = FactorizationSystem(
     "MF-Naive", variant="no offsets", grid_changes={"offsets": ("none",)}
@@ -258,25 +261,10 @@ NO_OFFSETS = FactorizationSystem(
 # HL MNAR and the mixtures fix the value effects at those of naive Bayes: free ones are not
 # identified.
 OTHER_SYSTEMS = (
-    OneFitSystem(
-        "HL MNAR",
-        BiasedData.fit_naive_bayes,
-        model=OrdinalFactorization(mechanism="mnar"),
-        own_grid=HL_GRID,
-    ),
-    OneFitSystem("HL MAR", model=OrdinalFactorization(mechanism="mar"), own_grid=HL_GRID),
-    OneFitSystem(
-        "CPT-v",
-        BiasedData.fit_naive_bayes,
-        model=MultinomialMixture("cpt-v"),
-        own_grid=MIXTURE_GRID,
-    ),
-    OneFitSystem(
-        "Logit-vd",
-        BiasedData.fit_naive_bayes,
-        model=MultinomialMixture("logit-vd"),
-        own_grid=MIXTURE_GRID,
-    ),
+    OneFitSystem("HL MNAR", NAIVE_BAYES, model=HL_MNAR, own_grid=HL_GRID),
+    OneFitSystem("HL MAR", model=HL_MAR, own_grid=HL_GRID),
+    OneFitSystem("CPT-v", NAIVE_BAYES, model=CPT_V, own_grid=MIXTURE_GRID),
+    OneFitSystem("Logit-vd", NAIVE_BAYES, model=LOGIT_VD, own_grid=MIXTURE_GRID),
     OneFitSystem("AllRank", model=AllRank(tol=1e-5), own_grid=ALL_RANK_GRID),
 )
 SYSTEMS: Mapping[str, tuple[System, ...]] = {
@@ -285,26 +273,11 @@ SYSTEMS: Mapping[str, tuple[System, ...]] = {
         NAIVE,
         NO_OFFSETS,
         FactorizationSystem(
-            "MF-IPS",
-            BiasedData.fit_logistic,
-            variant="logistic propensities",
-            short_variant="logistic",
-            metrics=("mse",),
+            "MF-IPS", BiasedData.fit_logistic, "logistic propensities", "logistic", ("mse",)
         ),
-        FactorizationSystem(
-            "MF-IPS",
-            BiasedData.fit_naive_bayes,
-            variant="naive-Bayes propensities",
-            short_variant="NB",
-            metrics=("mse",),
-        ),
+        FactorizationSystem("MF-IPS", NAIVE_BAYES, "naive-Bayes propensities", "NB", ("mse",)),
         *OTHER_SYSTEMS,
     ),
-    "yahoo": (
-        FactorizationSystem("MF-IPS", BiasedData.fit_naive_bayes),
-        NAIVE,
-        NO_OFFSETS,
-        *OTHER_SYSTEMS,
-    ),
+    "yahoo": (FactorizationSystem("MF-IPS", NAIVE_BAYES), NAIVE, NO_OFFSETS, *OTHER_SYSTEMS),
 }
 """By data set, in the order of the table."""
