@@ -1,10 +1,12 @@
-"""Doubly robust learning against one weighted factorisation: seconds and memory, on the synthetic logs of ``mf.py``.
+"""Seconds and memory of doubly robust learning, relative to one weighted factorisation.
 
     python benchmarks/dr.py [--sizes 1M 10M] [--factors 20]
 
-All are of the same rank, in float32, with penalised offsets, to the same tolerance. "prediction" is the factorisation of the
-pseudo-outcome over all cells alone; "whole" has the imputation before it, of the same rank, too, and of 5 factors as by default.
-Each runs in a process of its own, after a warm-up on a small log; memory is what a fit adds to the log itself.
+The logs are the synthetic ones of ``mf.py``. All models have the same number of factors, float32,
+penalised offsets and the same tolerance. "prediction" is the factorisation of the pseudo-outcome
+over all cells alone. "whole" includes the imputation, with as many factors or with 5, the default.
+Each model runs in its own process, after a warm-up on a small log. Memory is what a fit adds to the
+memory of the log.
 """
 
 from __future__ import annotations
@@ -18,12 +20,16 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from mf import THREADS, forget_peak, inputs_of, memory_mb, synthetic
+from mf import THREADS, make_inputs, memory_mb, reset_peak, synthetic
 
 from unskew.factorization.pseudo_outcome import PseudoOutcomeSolver
 from unskew.factorization.solution import minimize
 from unskew.factorization.weights import scaled_ridge
-from unskew.models.doubly_robust import DoublyRobustFactorization, imputation_weight, pseudo_outcome
+from unskew.models.doubly_robust import (
+    DoublyRobustFactorization,
+    imputation_weight,
+    make_pseudo_outcome,
+)
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.threads import Workers, single_blas_thread
 
@@ -58,7 +64,7 @@ def prediction(inputs: Any, n_factors: int) -> tuple[float, int]:
             log, imputation_weight("dr-jl", propensities.values, log.n_cells), workers
         ).parameters
         began = perf_counter()
-        target, _ = pseudo_outcome(
+        target, _ = make_pseudo_outcome(
             log, weight, imputed.predict(log.user, log.item), imputed, dtype="float32"
         )
         l2 = scaled_ridge(L2, log, n_factors=n_factors, penalizes_offsets=True)
@@ -78,13 +84,13 @@ JOBS: dict[str, Callable[[Any, int], tuple[float, int]]] = {
 
 
 def measure(name: str, size: str, n_factors: int) -> dict[str, Any]:
-    JOBS[name](inputs_of(synthetic("100K")[0]), n_factors)
-    inputs = inputs_of(synthetic(size)[0])
-    before = forget_peak()
-    done = [JOBS[name](inputs, n_factors) for _ in range(REPEATS[size])]
+    JOBS[name](make_inputs(synthetic("100K")[0]), n_factors)
+    inputs = make_inputs(synthetic(size)[0])
+    before = reset_peak()
+    runs = [JOBS[name](inputs, n_factors) for _ in range(REPEATS[size])]
     return {
-        "seconds": median(seconds for seconds, _ in done),
-        "steps": done[0][1],
+        "seconds": median(seconds for seconds, _ in runs),
+        "steps": runs[0][1],
         "added_mb": memory_mb("VmHWM") - before,
     }
 
@@ -103,13 +109,14 @@ def main() -> None:
         first = 0.0
         for name in JOBS:
             command = [sys.executable, __file__, "--job", json.dumps([name, size, options.factors])]
-            found = json.loads(
+            result = json.loads(
                 subprocess.run(command, capture_output=True, text=True, check=True).stdout
             )
-            first = first or found["seconds"]
-            share = found["seconds"] / first
+            first = first or result["seconds"]
+            share = result["seconds"] / first
             print(
-                f"| {size} | {name} | {found['steps']} | {found['seconds']:.2f} | {share:.2f} | {found['added_mb']:.0f} |",
+                f"| {size} | {name} | {result['steps']} | {result['seconds']:.2f} | {share:.2f} "
+                f"| {result['added_mb']:.0f} |",
                 flush=True,
             )
 

@@ -1,12 +1,12 @@
-"""evaluate_frame on Parquet files against the same sums written by hand in SQL.
+"""evaluate_frame on Parquet files, compared with the same sums written by hand in SQL.
 
     python benchmarks/frames.py --rows 10000000 100000000 --folder /tmp
     python benchmarks/frames.py --rows 1000000 --cluster user_id
 
-The file is written in chunks of a million rows, each a row group, and deleted at the end. Each contender runs in a process of its
-own, so that its peak memory is its own; times are medians over rounds of all contenders, after a warm-up. The hand-written SQL
-adds up what MSE and MAE of two models by naive, IPS and SNIPS need, and counts the bad rows, because a sum that may be of NaNs is
-no answer.
+The file is written in row groups of a million rows, and deleted at the end. Each contender runs in
+its own process, so that its peak memory can be measured. Times are medians over rounds of all
+contenders, after a warm-up. The hand-written SQL computes the sums that MSE and MAE of two models
+need for naive, IPS and SNIPS. It also counts invalid rows, because a sum over NaNs is useless.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ N_USERS, N_ITEMS, CHUNK = 1_000_000, 100_000, 1_000_000
 
 
 def write(path: Path, n_rows: int) -> None:
-    """A made-up log: ratings of 1 to 5, seen the more often the higher they are, and two models."""
+    """A simulated log of ratings from 1 to 5, with propensities that rise with them."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -54,7 +54,7 @@ def write(path: Path, n_rows: int) -> None:
 
 
 def by_hand(path: Path, cluster: str | None) -> float:
-    """All that the estimators need, in one SELECT; the SNIPS estimate of the MSE of svd."""
+    """All sums that the estimators need, in one SELECT. Returns the SNIPS estimate of an MSE."""
     import duckdb
 
     deltas = {"mse": ["se1", "se2"], "mae": ["ae1", "ae2"]}
@@ -81,7 +81,8 @@ def by_hand(path: Path, cluster: str | None) -> float:
         for x in ("rating", "svd", "neural")
     ]
     bad += [
-        "sum(CASE WHEN propensity IS NULL OR NOT (propensity > 0 AND propensity <= 1) THEN 1 ELSE 0 END) AS bad_propensity"
+        "sum(CASE WHEN propensity IS NULL OR NOT (propensity > 0 AND propensity <= 1) "
+        "THEN 1 ELSE 0 END) AS bad_propensity"
     ]
     source = f"""
         SELECT {cluster or "1"} AS unit, rating, svd, neural, propensity, 1.0::DOUBLE AS one,
@@ -92,13 +93,14 @@ def by_hand(path: Path, cluster: str | None) -> float:
     if cluster is None:
         query = f"SELECT {', '.join(rows + cells + bad)}, sum(w * w) FROM ({source})"
     else:
-        sums = [each.split(" AS ")[1] for each in rows + bad]
+        names = [column.split(" AS ")[1] for column in rows + bad]
+        sums = [f"sum({name}) AS {name}" for name in names]
         inner = (
             f"SELECT unit, {', '.join(rows + bad)}, sum(w * w) AS ww FROM ({source}) GROUP BY unit"
         )
-        query = f"SELECT {', '.join(f'sum({name}) AS {name}' for name in sums)}, {', '.join(units)}, sum(ww) FROM ({inner})"
-    found = duckdb.sql(query)
-    values = dict(zip(found.columns, found.fetchall()[0], strict=True))
+        query = f"SELECT {', '.join(sums + units)}, sum(ww) FROM ({inner})"
+    result = duckdb.sql(query)
+    values = dict(zip(result.columns, result.fetchall()[0], strict=True))
     return values["t_w_se1"] / values["t_w_one"]
 
 
@@ -111,8 +113,8 @@ def ours(path: Path, cluster: str | None, engine: str) -> float:
     frame = duckdb.read_parquet(str(path)) if engine == "duckdb" else pl.scan_parquet(path)
     models = ["svd", "neural"]
     unit = None if cluster is None else "user"
-    found = evaluate_frame(frame, prediction=models, universe=(N_USERS, N_ITEMS), cluster=unit)
-    return found.risk("svd", metric="mse", estimator="snips").estimate
+    result = evaluate_frame(frame, prediction=models, universe=(N_USERS, N_ITEMS), cluster=unit)
+    return result.risk("svd", metric="mse", estimator="snips").estimate
 
 
 CONTENDERS: dict[str, Callable[[Path, str | None], float]] = {
@@ -123,7 +125,7 @@ CONTENDERS: dict[str, Callable[[Path, str | None], float]] = {
 
 
 def run_one(contender: str, path: Path, cluster: str | None) -> None:
-    """In a process of its own, after a warm-up: prints seconds, peak memory and the estimate."""
+    """Print seconds, peak memory and the estimate, after a warm-up."""
     warnings.simplefilter("ignore")
     CONTENDERS[contender](path, cluster)
     start = perf_counter()
@@ -138,21 +140,20 @@ def compare(n_rows: int, folder: Path, cluster: str | None, repeats: int) -> Non
     try:
         write(path, n_rows)
         size = path.stat().st_size / 1e6
-        print(
-            f"\n{n_rows:,} rows, {size:,.0f} MB of Parquet, {'cells independent' if cluster is None else 'clustered by user'}"
-        )
+        errors = "cells independent" if cluster is None else "clustered by user"
+        print(f"\n{n_rows:,} rows, {size:,.0f} MB of Parquet, {errors}")
         print(f"{'contender':30} {'seconds':>8} {'ratio':>6} {'peak MB':>8}  estimate")
         rounds = [
             {contender: _run(contender, path, cluster) for contender in CONTENDERS}
             for _ in range(repeats)
         ]
-        first = median(each[next(iter(CONTENDERS))]["seconds"] for each in rounds)
+        first = median(of_round[next(iter(CONTENDERS))]["seconds"] for of_round in rounds)
         for contender in CONTENDERS:
-            seconds = median(each[contender]["seconds"] for each in rounds)
-            peak = max(each[contender]["peak"] for each in rounds)
-            print(
-                f"{contender:30} {seconds:8.2f} {seconds / first:6.2f} {peak:8.0f}  {rounds[0][contender]['value']:.12f}"
-            )
+            seconds = median(of_round[contender]["seconds"] for of_round in rounds)
+            peak = max(of_round[contender]["peak"] for of_round in rounds)
+            value = rounds[0][contender]["value"]
+            ratio = seconds / first
+            print(f"{contender:30} {seconds:8.2f} {ratio:6.2f} {peak:8.0f}  {value:.12f}")
     finally:
         path.unlink(missing_ok=True)
 
@@ -185,12 +186,12 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--one", choices=list(CONTENDERS), help=argparse.SUPPRESS)
     parser.add_argument("--path", type=Path, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.one:
-        run_one(asked.one, asked.path, asked.cluster)
+    arguments = parser.parse_args()
+    if arguments.one:
+        run_one(arguments.one, arguments.path, arguments.cluster)
         return
-    for n_rows in asked.rows:
-        compare(n_rows, asked.folder, asked.cluster, asked.repeats)
+    for n_rows in arguments.rows:
+        compare(n_rows, arguments.folder, arguments.cluster, arguments.repeats)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
-"""Factorisation on a GPU: the same optimum as on the processors, and how fast.
+"""Factorisation on a GPU: agreement with the result on processors, and speed.
 
-    python benchmarks/gpu.py                      agreement at 1M ratings; 25M at 20 factors and 100M at 64 (2 minutes on an H200)
+    python benchmarks/gpu.py                     1M, 25M and 100M ratings (2 minutes on an H200)
     python benchmarks/gpu.py --only agreement
 
-Synthetic long-tail logs as in mf.py, drawn on the device. A fit is timed from the log in the host's memory to parameters there,
-twice after a warm-up; "rows" are one half-sweep, counted n (d + 1)(d + 2) operations and n (d + 1) gathered numbers.
+The agreement is checked on 1M ratings. Speed is measured with 25M ratings and 20 factors, and with
+100M ratings and 64 factors. The logs are long-tailed as in mf.py, and drawn on the device. A fit is
+timed twice after a warm-up, from the log in the memory of the host to factors there. "rows" is one
+half-sweep, counted as n (d + 1)(d + 2) operations and n (d + 1) gathered numbers.
 """
 
 from __future__ import annotations
@@ -25,13 +27,13 @@ from unskew.engines.gpu.torch_rows import DeviceRows, Penalty
 from unskew.ranking.positions import compute_positions
 from unskew.threads import count_threads
 
-WORLDS = {"1M": (6_000, 4_000), "25M": (160_000, 40_000), "100M": (480_000, 60_000)}
+SHAPES = {"1M": (6_000, 4_000), "25M": (160_000, 40_000), "100M": (480_000, 60_000)}
 CASES = (("25M", 20, 5.0), ("25M", 20, 25.0), ("100M", 64, 25.0))
 
 
 def draw(name: str) -> tuple[Any, Any]:
-    """Ratings of a made-up world, and their propensities."""
-    (n_users, n_items), n = WORLDS[name], int(name[:-1]) * 1_000_000
+    """A simulated log, and its propensities."""
+    (n_users, n_items), n = SHAPES[name], int(name[:-1]) * 1_000_000
     rng = torch.Generator(device="cuda").manual_seed(0)
 
     def normal(*size: int) -> torch.Tensor:
@@ -92,9 +94,8 @@ def milliseconds(work: Callable[[], Any], n: int = 5) -> float:
 
 def agree() -> None:
     log, propensity = draw("1M")
-    print(
-        "| engine | dtype | seconds | sweeps | objective / local | largest difference of a prediction |"
-    )
+    columns = "engine | dtype | seconds | sweeps | objective / local"
+    print(f"| {columns} | largest difference of a prediction |")
     print("|---|---|---|---|---|---|")
     reference: Any = None
     for engine, dtype in (("local", "float64"), ("gpu", "float64"), ("gpu", "float32")):
@@ -103,12 +104,13 @@ def agree() -> None:
         model.fit(log, propensity, engine=engine)
         seconds = perf_counter() - began
         reference = reference or model
-        some = np.random.default_rng(0).integers(0, len(log), 100_000)
-        cells = log.users[log.user[some]], log.items[log.item[some]]
+        sample = np.random.default_rng(0).integers(0, len(log), 100_000)
+        cells = log.users[log.user[sample]], log.items[log.item[sample]]
         apart = np.abs(model.predict(*cells) - reference.predict(*cells)).max()
         ratio = model.objective_ / reference.objective_ - 1
         print(
-            f"| {engine} | {dtype} | {seconds:.2f} | {model.n_iter_} | 1{ratio:+.1e} | {apart:.1e} |",
+            f"| {engine} | {dtype} | {seconds:.2f} | {model.n_iter_} "
+            f"| 1{ratio:+.1e} | {apart:.1e} |",
             flush=True,
         )
 
@@ -125,7 +127,8 @@ def time_fits(name: str, n_factors: int, l2: float) -> None:
     memory = torch.cuda.max_memory_allocated() / 2**30
     last = ", ".join(f"{seconds:.2f}" for seconds in times[1:])
     print(
-        f"\n{name} ratings, {n_factors} factors, l2 {l2:g}, tol 1e-6: {last} s (the first fit: {times[0]:.1f} s)"
+        f"\n{name} ratings, {n_factors} factors, l2 {l2:g}, tol 1e-6: {last} s "
+        f"(the first fit: {times[0]:.1f} s)"
     )
     how = f"converged {model.converged_}, objective {model.objective_:.7g}"
     print(f"{model.n_iter_} sweeps, {how}, peak {memory:.1f} GiB on the device")
@@ -134,12 +137,14 @@ def time_fits(name: str, n_factors: int, l2: float) -> None:
     users, items = sort_both_ways(log, propensity.inverse, like=like, memory=1 << 40)
     torch.cuda.synchronize()
     print(f"log to the device and sorted both ways: {perf_counter() - began:.2f} s")
-    found = model.factors_
+    factors_of_fit = model.factors_
     for side, label, factors, offset in (
-        (users, "users", found.item_factors, found.item_offset),
-        (items, "items", found.user_factors, found.user_offset),
+        (users, "users", factors_of_fit.item_factors, factors_of_fit.item_offset),
+        (items, "items", factors_of_fit.user_factors, factors_of_fit.user_offset),
     ):
-        rows = DeviceRows(torch.as_tensor(factors, device="cuda"), torch.as_tensor(offset, device="cuda"))
+        rows = DeviceRows(
+            torch.as_tensor(factors, device="cuda"), torch.as_tensor(offset, device="cuda")
+        )
         block, solve, ridge = (
             next(iter(side.blocks())),
             choose_row_solver(like, n_factors),
@@ -147,7 +152,7 @@ def time_fits(name: str, n_factors: int, l2: float) -> None:
         )
         taken = milliseconds(
             lambda block=block, solve=solve, rows=rows, ridge=ridge: solve(
-                block, rows, found.global_offset, ridge
+                block, rows, factors_of_fit.global_offset, ridge
             )
         )
         flops, numbers = (
@@ -155,49 +160,53 @@ def time_fits(name: str, n_factors: int, l2: float) -> None:
             len(log) * (n_factors + 1) * 4,
         )
         print(
-            f"rows of {label}: {taken:.2f} ms, {flops / taken / 1e9:.1f} TFLOP/s, {numbers / taken / 1e9:.2f} TB/s gathered",
+            f"rows of {label}: {taken:.2f} ms, {flops / taken / 1e9:.1f} TFLOP/s, "
+            f"{numbers / taken / 1e9:.2f} TB/s gathered",
             flush=True,
         )
 
 
 def time_ranking(name: str) -> None:
-    """All items ranked for all users: the ten best of each, and the place of every logged cell."""
+    """Rank all items for all users: the ten best of each, and the position of each logged cell."""
     log, propensity = draw(name)
     model = unskew.MatrixFactorization(20, 25.0, dtype="float32").fit(log, propensity, engine="gpu")
-    scorer, some = model.scorer(log.users, log.items), log.users[:8_000]
+    scorer, sample = model.scorer(log.users, log.items), log.users[:8_000]
     for _ in range(2):
         began = perf_counter()
         model.recommend(log.users, 10, engine="gpu")
         recommended, began = perf_counter() - began, perf_counter()
-        there = GpuEngine().positions(scorer, log.user, log.item)
-        placed = perf_counter() - began
+        on_gpu = GpuEngine().positions(scorer, log.user, log.item)
+        ranked = perf_counter() - began
     print(
-        f"\n{name}, 20 factors: ten best of {log.n_users:,} users {recommended:.2f} s, places of all cells {placed:.2f} s"
+        f"\n{name}, 20 factors: ten best of {log.n_users:,} users {recommended:.2f} s, "
+        f"positions of all cells {ranked:.2f} s"
     )
     began = perf_counter()
-    best = model.recommend(some, 10)
+    best = model.recommend(sample, 10)
     recommended, began = perf_counter() - began, perf_counter()
-    here = compute_positions(log.user, log.item, log.n_users, log.n_items, scorer)
-    placed = perf_counter() - began
+    on_host = compute_positions(log.user, log.item, log.n_users, log.n_items, scorer)
+    ranked = perf_counter() - began
     same = (
-        (model.recommend(some, 10, engine="gpu").items == best.items).mean(),
-        (here.above == there.above).mean(),
+        (model.recommend(sample, 10, engine="gpu").items == best.items).mean(),
+        (on_host.above == on_gpu.above).mean(),
     )
     print(
-        f"on {count_threads(None)} threads here: {len(some):,} users {recommended:.2f} s, places {placed:.2f} s; the same: {same}"
+        f"on {count_threads(None)} threads of the host: {len(sample):,} users "
+        f"{recommended:.2f} s, positions {ranked:.2f} s; share that is equal: {same}"
     )
 
 
 def ceilings() -> None:
     square = torch.randn(8192, 8192, device="cuda")
     product = 2 * 8192**3 / milliseconds(lambda: square @ square) / 1e9
-    table, place = (
+    table, picks = (
         torch.randn(1 << 20, 32, device="cuda"),
         torch.randint(1 << 20, (1 << 24,), device="cuda"),
     )
-    gather = 2 * place.numel() * 32 * 4 / milliseconds(lambda: table[place]) / 1e9
+    gather = 2 * picks.numel() * 32 * 4 / milliseconds(lambda: table[picks]) / 1e9
     print(
-        f"\nceilings here: float32 product {product:.0f} TFLOP/s; torch's own gather of 128-byte lines {gather:.1f} TB/s"
+        f"\nupper limits: float32 product {product:.0f} TFLOP/s; torch's own gather of 128-byte "
+        f"rows {gather:.1f} TB/s"
     )
 
 
@@ -206,11 +215,11 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", choices=["agreement", "speed"])
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     print(torch.cuda.get_device_name(), "torch", torch.__version__, "engine", GpuEngine())
-    if asked.only != "speed":
+    if arguments.only != "speed":
         agree()
-    if asked.only != "agreement":
+    if arguments.only != "agreement":
         for case in CASES:
             time_fits(*case)
         time_ranking("25M")

@@ -1,9 +1,10 @@
-"""How often a nominal 95 % interval holds the truth, over many simulated logs of one truth.
+"""How often a nominal 95 % interval contains the true value, over many simulated logs.
 
     python benchmarks/interval_coverage.py --logs 5000
 
-Cells are observed independently with known propensities, as the intervals for cluster=None assume. A world of MovieLens-100K
-size; the judged model is SKEWED of Table 1; DR imputes with a rough model of the ratings (halfway to the mean, and noisy).
+Cells of one rating matrix, of the size of MovieLens 100K, are observed independently with known
+propensities, as the intervals for cluster=None assume. The evaluated model is SKEWED of Table 1.
+DR imputes with a rough model of the ratings: halfway to the mean, with noise.
 """
 
 from __future__ import annotations
@@ -33,21 +34,27 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--alpha", type=float, default=0.25)
     arguments = parser.parse_args()
-    world = simulate(random_state=arguments.seed, alpha=arguments.alpha)
+    simulation = simulate(random_state=arguments.seed, alpha=arguments.alpha)
     rng = np.random.default_rng(arguments.seed)
     metrics = [find_metric(name) for name in METRICS]
-    scores = prediction_matrices(world.truth, rng)["SKEWED"]
-    delta = all_deltas(world.truth, {"SKEWED": scores}, metrics)
-    rough = (world.truth + world.truth.mean()) / 2 + rng.normal(0, 0.5, world.truth.shape)
-    judged = build_metric_input(rough.astype(np.float32), scores, metrics)
-    imputed = np.stack([metric(judged).value for metric in metrics])
-    chance = world.observation.propensities(slice(None)).ravel()
+    scores = prediction_matrices(simulation.truth, rng)["SKEWED"]
+    delta = all_deltas(simulation.truth, {"SKEWED": scores}, metrics)
+    rough = (simulation.truth + simulation.truth.mean()) / 2 + rng.normal(
+        0, 0.5, simulation.truth.shape
+    )
+    metric_input = build_metric_input(rough.astype(np.float32), scores, metrics)
+    imputed = np.stack([metric(metric_input).value for metric in metrics])
+    probability = simulation.observation.propensities(slice(None)).ravel()
     hits = {name: np.zeros(len(METRICS)) for name in ("ips", "snips", "dr")}
     start = time.perf_counter()
     for done in range(1, arguments.logs + 1):
-        seen = np.flatnonzero(rng.random(chance.size, dtype=np.float32) < chance)
+        seen = np.flatnonzero(rng.random(probability.size, dtype=np.float32) < probability)
         for name, estimate in estimates(
-            delta[:, seen], imputed[:, seen], imputed.sum(axis=1), chance[seen], chance.size
+            delta[:, seen],
+            imputed[:, seen],
+            imputed.sum(axis=1),
+            probability[seen],
+            probability.size,
         ).items():
             hits[name] += covers(estimate, delta.mean(axis=1))
         if done % 500 == 0:
@@ -58,15 +65,14 @@ def main() -> None:
             f"| {name} | " + " | ".join(f"{share:.2%}" for share in count / arguments.logs) + " |"
         )
     noise = 1.96 * np.sqrt(LEVEL * (1 - LEVEL) / arguments.logs)
-    print(
-        f"\n{arguments.logs} logs, alpha {arguments.alpha:g}, seed {arguments.seed}; simulation noise +-{noise:.2%}."
-    )
+    setup = f"{arguments.logs} logs, alpha {arguments.alpha:g}, seed {arguments.seed}"
+    print(f"\n{setup}; simulation noise +-{noise:.2%}.")
 
 
 def estimates(
-    delta: Matrix, imputed: Matrix, imputed_total: Vector, chance: Vector, n_cells: int
+    delta: Matrix, imputed: Matrix, imputed_total: Vector, probability: Vector, n_cells: int
 ) -> dict[str, Estimate]:
-    propensities = Propensities(chance)
+    propensities = Propensities(probability)
     sums = Sums.of(delta, propensities)
     residuals = Sums.of(delta - imputed, propensities, imputed_by_cluster=imputed_total[None])
     return {
@@ -77,7 +83,7 @@ def estimates(
 
 
 def covers(estimate: Estimate, true: Vector) -> Vector:
-    intervals = [estimate.of(place, level=LEVEL) for place in range(true.size)]
+    intervals = [estimate.of(index, level=LEVEL) for index in range(true.size)]
     inside = [
         interval.low <= truth <= interval.high
         for interval, truth in zip(intervals, true, strict=True)

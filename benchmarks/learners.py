@@ -1,12 +1,13 @@
-"""Every learner on Coat: mean squared and absolute error on the random test, all of it and without the cells seen in training.
+"""Every learner on Coat: errors on the random test, with and without cells of the training log.
 
     python benchmarks/learners.py --data DIR [--seeds 10] [--only NAME ...] [--json FILE]
-    python benchmarks/learners.py --data DIR --wide           MF-IPS and MRDR with grids in which nothing was left out
-    python benchmarks/learners.py --data DIR --clicks 4       ratings of 4 and more are clicks: squared error, AUC, NDCG@5
+    python benchmarks/learners.py --data DIR --wide        MF-IPS and MRDR with complete grids
+    python benchmarks/learners.py --data DIR --clicks 4    ratings >= 4 are clicks: MSE, AUC, NDCG@5
 
-Settings are chosen for each seed by four-fold cross-validation on the training log alone, by IPS with the published propensities
-(naive learners naively); a seed decides the folds and where fits start. The grids themselves were not drawn up
-blindly: see docs/results.md.
+In each repetition settings are chosen by four-fold cross-validation on the training log alone, by
+IPS with the published propensities (naive learners without them). The seed of a repetition
+determines the folds and the initial factors. The grids were chosen with some knowledge of the
+results: see docs/results.md.
 """
 
 from __future__ import annotations
@@ -39,29 +40,40 @@ WEIGHTED = {"l2": (5.0, 10.0, 25.0, 50.0), "offsets": ("free", "regularized")}
 def learners(matrix: Any) -> dict[str, Learner]:
     factorization = MatrixFactorization(40, **FAST)
     robust = DoublyRobustFactorization(40, **FAST)
+    clips = (unskew.estimators.Clip(10), unskew.estimators.Clip(30))
     weightings = {"DR-JL": "dr-jl", "MRDR": "mrdr", "DR-BIAS": "dr-bias", "DR-MSE": "dr-mse"}
     attempts = tuple(MatrixFactorization(40, l2, **FAST) for l2 in (10.0, 25.0, 50.0))
     return {
         "MF-IPS": Learner(factorization, WEIGHTED),
         "MF-Naive": Learner(factorization, WEIGHTED, is_naive=True),
         "MF-SNIPS": Learner(MatrixFactorization(40, normalize="self", **FAST), WEIGHTED),
-        "MF-IPS, no offsets": Learner(MatrixFactorization(40, offsets="none", **FAST), {"l2": WEIGHTED["l2"]}),
-        "D-IPS": Learner(MatrixFactorization(40, weight_transform=Dynamic(), **FAST), {"l2": (1.0, 5.0, 10.0, 25.0)}),
+        "MF-IPS, no offsets": Learner(
+            MatrixFactorization(40, offsets="none", **FAST), {"l2": WEIGHTED["l2"]}
+        ),
+        "D-IPS": Learner(
+            MatrixFactorization(40, weight_transform=Dynamic(), **FAST),
+            {"l2": (1.0, 5.0, 10.0, 25.0)},
+        ),
         "IPS-V2": Learner(IPSV2(40, n_rounds=2, **FAST), PREDICTION),
         "ATT": Learner(TriTraining(n_rounds=3), {"model": attempts}),
         "EIB": Learner(EIB(40, **FAST), ROBUST),
-        **{name: Learner(DoublyRobustFactorization(40, weighting=a, **FAST), ROBUST) for name, a in weightings.items()},
-        "MRDR, errors": Learner(DoublyRobustFactorization(40, imputation="error", n_rounds=2, **FAST), ROBUST),
-        "MRDR, clipped": Learner(robust, ROBUST | {"weight_transform": (unskew.estimators.Clip(10), unskew.estimators.Clip(30))}),
+        **{
+            name: Learner(DoublyRobustFactorization(40, weighting=weighting, **FAST), ROBUST)
+            for name, weighting in weightings.items()
+        },
+        "MRDR, errors": Learner(
+            DoublyRobustFactorization(40, imputation="error", n_rounds=2, **FAST), ROBUST
+        ),
+        "MRDR, clipped": Learner(robust, ROBUST | {"weight_transform": clips}),
         "D-DR": Learner(DoublyRobustFactorization(40, weight_transform=Dynamic(), **FAST), ROBUST),
         "TDR": Learner(TDR(40, **FAST), ROBUST, propensities=matrix, tuned_as=robust),
         "DR-V2": Learner(DRV2(40, n_rounds=2, **FAST), ROBUST),
         "StableDR": Learner(StableDR(40, n_rounds=2, **FAST), ROBUST),
-    }  # fmt: skip
+    }
 
 
 def wide_learners() -> dict[str, Learner]:
-    """Two learners with nothing left out of their grids that one would try knowing only the paper's."""
+    """Two learners with all settings in their grids that one would try after reading the paper."""
     penalties, offsets = (1.0, 5.0, 10.0, 25.0, 50.0), ("none", "free", "regularized")
     imputers = tuple(
         MatrixFactorization(n_factors, l2, offsets=kind, **FAST)
@@ -111,18 +123,20 @@ def main() -> None:
     chosen = {name: chosen[name] for name in dict.fromkeys(["MF-IPS", *(options.only or chosen)])}
     tests = {"all": test, "clean": test.take(~coat.overlap)}
     began = perf_counter()
-    how = {
+    settings = {
         "n_repeats": options.seeds,
         "metrics": metrics,
         "relevance_threshold": 1,
         "reference": "MF-IPS",
         "verbose": True,
     }
-    found = compare_learners(train, chosen, test=tests, propensities=coat.propensities, **how)
-    print(found)
+    comparison = compare_learners(
+        train, chosen, test=tests, propensities=coat.propensities, **settings
+    )
+    print(comparison)
     print(f"{perf_counter() - began:.0f} s")
     if options.json:
-        options.json.write_text(found.to_json())
+        options.json.write_text(comparison.to_json())
 
 
 if __name__ == "__main__":

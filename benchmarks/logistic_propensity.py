@@ -1,11 +1,12 @@
-"""Logistic propensities with an offset for every user and item: time, memory, and how near the known truth they come.
+"""Logistic propensities with offsets of all users and items: time, memory and errors.
 
-    python benchmarks/logistic_propensity.py                     100,000 users x 20,000 items, about 10 million observations
+    python benchmarks/logistic_propensity.py       100,000 users x 20,000 items, 10 million ratings
     python benchmarks/logistic_propensity.py --users 20000 --items 5000 --ratings 1000000
 
-The log is drawn from a logistic model with long-tailed offsets and 2 user x 2 item covariates, cell by cell in blocks. Each case
-runs in a process of its own. "exact" sums over all cells, grouped by profile and number of ratings; "sampled" has numeric
-covariates, so that no two users are alike, and samples unobserved cells. Errors are relative, over a million random cells.
+The log is drawn from a logistic model with long-tailed offsets, two covariates of users and two of
+items. Each case runs in its own process. "exact" sums over all cells, grouped by profile and number
+of ratings. "sampled" has numeric covariates, so that all users differ, and samples unobserved
+cells. Errors are relative to the true propensities, over a million random cells.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ CASES = {
 BLOCK = 250
 
 
-class World:
-    """eta = c + gamma_u + beta_i + x_u M z_i', with c such that about so many cells are observed."""
+class LogisticTruth:
+    """logit P = c + gamma_u + beta_i + x_u M z_i'; c gives about ``n_ratings`` observed cells."""
 
     def __init__(self, n_users: int, n_items: int, n_ratings: int, case: str, seed: int) -> None:
         rng = np.random.default_rng(seed)
@@ -49,12 +50,12 @@ class World:
         self.pairs = np.array([[0.4, -0.3], [0.2, 0.3]]) * ("offsets alone" not in case)
         self.intercept = 0.0
         for _ in range(20):
-            sample = self.chance(
+            sample = self.probability(
                 rng.integers(n_users, size=10**6), rng.integers(n_items, size=10**6)
             )
             self.intercept += np.log(n_ratings / (n_users * n_items) / sample.mean())
 
-    def chance(self, user: np.ndarray, item: np.ndarray) -> np.ndarray:
+    def probability(self, user: np.ndarray, item: np.ndarray) -> np.ndarray:
         pairs = np.einsum("cj,jk,ck->c", self.user[user], self.pairs, self.item[item])
         return 1 / (1 + np.exp(-(self.intercept + self.gamma[user] + self.beta[item] + pairs)))
 
@@ -88,22 +89,23 @@ def megabytes() -> float:
 
 
 def measure(case: str, arguments: argparse.Namespace) -> None:
-    world = World(arguments.users, arguments.items, arguments.ratings, case, arguments.seed)
-    log = world.log()
+    truth = LogisticTruth(arguments.users, arguments.items, arguments.ratings, case, arguments.seed)
+    log = truth.log()
     before, start = megabytes(), perf_counter()
-    covariates = (None, None) if case == "offsets alone" else (world.user, world.item)
-    model = LogisticPropensity(*covariates, user_offsets=True, item_offsets=True, ridge=1.0).fit(log)
+    covariates = (None, None) if case == "offsets alone" else (truth.user, truth.item)
+    model = LogisticPropensity(*covariates, user_offsets=True, item_offsets=True, ridge=1.0)
+    model.fit(log)
     taken, peak = perf_counter() - start, megabytes()
     user, item = (
-        world.rng.integers(world.n_users, size=10**6),
-        world.rng.integers(world.n_items, size=10**6),
+        truth.rng.integers(truth.n_users, size=10**6),
+        truth.rng.integers(truth.n_items, size=10**6),
     )
-    found, true = model.predict_pairs(user, item), world.chance(user, item)
-    total = found.mean() * log.n_cells
-    error = np.abs(found / true - 1)
+    estimated, true = model.predict_pairs(user, item), truth.probability(user, item)
+    total = estimated.mean() * log.n_cells
+    error = np.abs(estimated / true - 1)
     print(
-        f"| {case} | {CASES[case]} | {len(log):,} | {taken:.0f} | {model.n_iter_} | {before:.0f} | {peak:.0f} "
-        f"| {total / len(log):.4f} | {np.median(error):.3f} |",
+        f"| {case} | {CASES[case]} | {len(log):,} | {taken:.0f} | {model.n_iter_} "
+        f"| {before:.0f} | {peak:.0f} | {total / len(log):.4f} | {np.median(error):.3f} |",
         flush=True,
     )
     if not model.converged_:
@@ -124,9 +126,8 @@ def main() -> None:
         measure(arguments.case, arguments)
         return
     print(
-        "| model | cells | observed | seconds | steps | MB before | peak MB | sum P / n | median error |\n"
-        + "|---" * 9
-        + "|",
+        "| model | cells | observed | seconds | steps "
+        "| MB before | peak MB | sum P / n | median error |\n" + "|---" * 9 + "|",
         flush=True,
     )
     for case in CASES:

@@ -1,19 +1,22 @@
-"""Weighted matrix factorisation: time, objective, held-out error and peak memory, beside the libraries that a user might pick.
+"""Weighted matrix factorisation beside other libraries: time, objective, error and memory.
 
-    python benchmarks/mf.py                         every size and rank (an hour, 6 GB; large fits meet one rival only)
+    python benchmarks/mf.py                         all sizes and numbers of factors (an hour, 6 GB)
     python benchmarks/mf.py --sizes 1M --factors 20
     python benchmarks/mf.py --only race             cmfrec alone, and ours to its objective
-    python benchmarks/mf.py --only dense            the authors' way at ML-100K size
+    python benchmarks/mf.py --only dense            the method of the authors, at ML-100K size
     python benchmarks/mf.py --only kernel           the row solver against the matrix product
 
-Synthetic long-tail logs with weights 1/P. All that minimise it are given the same objective, without offsets on centred ratings:
+Synthetic long-tail logs with weights 1/P. Libraries that can minimise it get the same objective,
+without offsets, on centred ratings:
 
     sum over the log of w (y - v.w)^2 + ridge (||V||^2 + ||W||^2)
 
-A rival runs as many sweeps as it is told; ours is then timed to the step at which its objective is no higher. Each fit has a
-process of its own, after a warm-up fit of a small log. cmfrec is given the log sorted by item: in any other order version 3.5.1
-applies weights to the wrong ratings in every other half-sweep, and its objective rises. implicit and scikit-surprise know no
-weights per rating (implicit: confidences of clicks), so that only their time and held-out error mean something.
+A rival runs a fixed number of sweeps; ours is then timed to the first step at which its objective
+is no higher. Large fits have one rival only. Each fit runs in its own process, after a warm-up fit
+of a small log. cmfrec gets the log sorted by item: with any other order version 3.5.1 applies
+weights to the wrong ratings in every other half-sweep, and its objective rises. implicit and
+scikit-surprise have no weights per rating (implicit has confidences of clicks), so only their time
+and held-out error can be compared.
 """
 
 from __future__ import annotations
@@ -40,9 +43,9 @@ SIZES = {
     "25M": (160_000, 40_000, 25_000_000),
 }
 REPEATS = {"100K": 5, "1M": 5, "10M": 1, "25M": 1}
-"""Fits of which the median time is told, of ours and of cmfrec's."""
+"""Number of fits, of ours and of cmfrec, whose median time is reported."""
 LARGE = 300_000_000
-"""Ratings times factors beyond which one rival is enough."""
+"""Larger products of ratings and factors are compared with one rival only."""
 L2 = 5.0
 THREADS = len(os.sched_getaffinity(0))
 
@@ -59,7 +62,7 @@ class Log:
     """Scaled to add up to U * I."""
 
     def ridge(self, n_factors: int) -> float:
-        """As MatrixFactorization has it for L2."""
+        """The ridge of MatrixFactorization for L2."""
         return L2 * self.n_users * self.n_items / (self.n_users + self.n_items) / n_factors
 
     def objective(self, user_factors: np.ndarray, item_factors: np.ndarray) -> float:
@@ -82,7 +85,7 @@ def predicted(log: Log, user_factors: np.ndarray, item_factors: np.ndarray) -> n
 
 
 def synthetic(size: str, *, extra: float = 1.1) -> tuple[Log, Log]:
-    """A log, and a held-out tenth as large from the same world."""
+    """A log, and a held-out log of a tenth of its size from the same distribution."""
     n_users, n_items, n = SIZES[size]
     rng = np.random.default_rng(0)
     activity, popularity = (
@@ -101,8 +104,8 @@ def synthetic(size: str, *, extra: float = 1.1) -> tuple[Log, Log]:
     taste, trait = (rng.normal(0, 0.4, (size, 8)) for size in (n_users, n_items))
     noise = rng.normal(0, 0.7, cells.size)
     noise += rng.normal(0, 0.4, n_users)[user] + rng.normal(0, 0.4, n_items)[item] + 3.3
-    world = Log(n_users, n_items, user, item, noise, noise)
-    rating = np.clip(np.round(noise + predicted(world, taste, trait)), 1, 5)
+    drawn = Log(n_users, n_items, user, item, noise, noise)
+    rating = np.clip(np.round(noise + predicted(drawn, taste, trait)), 1, 5)
     weight = np.exp(-0.5 * rating)
     parts = []
     for rows in (slice(0, n), slice(n, None)):
@@ -129,20 +132,20 @@ def weighted_mse(log: Log, user_factors: np.ndarray, item_factors: np.ndarray) -
 
 
 def memory_mb(what: str) -> float:
-    """VmRSS is what this process holds now, VmHWM the most it ever held since :func:`forget_peak`."""
+    """VmRSS is the memory of this process now, VmHWM its peak since :func:`reset_peak`."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(what))
 
 
-def forget_peak() -> float:
-    """Start measuring the peak anew; returns what is held now, with what was freed handed back to the system."""
+def reset_peak() -> float:
+    """Return free memory to the system and reset the peak. Returns the memory in use now."""
     CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
     return memory_mb("VmRSS")
 
 
-def inputs_of(log: Log) -> tuple[Any, Any]:
-    """As a user has them: ratings and their propensities."""
+def make_inputs(log: Log) -> tuple[Any, Any]:
+    """Ratings and their propensities, the inputs of a fit."""
     import unskew
 
     ratings = unskew.Ratings.from_codes(
@@ -172,11 +175,11 @@ def fit_ours(
 
 
 def ours(size: str, n_factors: int, dtype: str, solver: str, max_iter: int) -> dict[str, Any]:
-    fit_ours(inputs_of(synthetic("100K")[0]), n_factors, dtype, max_iter=2, solver=solver)
-    inputs = inputs_of(synthetic(size)[0])
-    before = forget_peak()
+    fit_ours(make_inputs(synthetic("100K")[0]), n_factors, dtype, max_iter=2, solver=solver)
+    inputs = make_inputs(synthetic(size)[0])
+    before = reset_peak()
     model, first = fit_ours(inputs, n_factors, dtype, max_iter=max_iter, solver=solver)
-    peak, found = memory_mb("VmHWM"), model.factors_
+    peak, result = memory_mb("VmHWM"), model.factors_
     again = [
         fit_ours(inputs, n_factors, dtype, max_iter=max_iter, solver=solver)[1]
         for _ in range(REPEATS[size] - 1)
@@ -185,9 +188,9 @@ def ours(size: str, n_factors: int, dtype: str, solver: str, max_iter: int) -> d
     log, held_out = synthetic(size)
     return {
         "seconds": seconds,
-        "objective": log.objective(found.user_factors, found.item_factors),
+        "objective": log.objective(result.user_factors, result.item_factors),
         "steps": model.n_iter_,
-        "held_out": weighted_mse(held_out, found.user_factors, found.item_factors),
+        "held_out": weighted_mse(held_out, result.user_factors, result.item_factors),
         "peak_mb": peak,
         "added_mb": peak - before,
     }
@@ -195,7 +198,7 @@ def ours(size: str, n_factors: int, dtype: str, solver: str, max_iter: int) -> d
 
 def steps_to(size: str, n_factors: int, dtype: str, solver: str, goal: float) -> int:
     """The first step after which our objective is no higher than ``goal``."""
-    inputs = inputs_of(synthetic(size)[0])
+    inputs = make_inputs(synthetic(size)[0])
     for most in (12, 25, 50, 100):
         model, _ = fit_ours(inputs, n_factors, dtype, max_iter=most, solver=solver)
         below = np.flatnonzero(np.array(model.history_) <= goal)
@@ -234,7 +237,7 @@ def cmfrec(size: str, n_factors: int, n_sweeps: int, use_cg: bool) -> dict[str, 
         verbose=False,
         **settings,
     )
-    before, times = forget_peak(), []
+    before, times = reset_peak(), []
     for _ in range(REPEATS[size]):
         began = perf_counter()
         model.fit(entries, W=weight32)
@@ -263,7 +266,7 @@ def implicit(size: str, n_factors: int, n_sweeps: int) -> dict[str, Any]:
     model = AlternatingLeastSquares(
         n_factors, iterations=n_sweeps, num_threads=THREADS, use_gpu=False
     )
-    before, began = forget_peak(), perf_counter()
+    before, began = reset_peak(), perf_counter()
     model.fit(entries, show_progress=False)
     seconds, peak = perf_counter() - began, memory_mb("VmHWM")
     return {"seconds": seconds, "steps": n_sweeps, "peak_mb": peak, "added_mb": peak - before}
@@ -277,7 +280,7 @@ def surprise(size: str, n_factors: int, n_sweeps: int) -> dict[str, Any]:
     frame = pandas.DataFrame({"user": log.user, "item": log.item, "rating": log.rating})
     trainset = Dataset.load_from_df(frame, Reader(rating_scale=(-4, 4))).build_full_trainset()
     model = SVD(n_factors=n_factors, n_epochs=n_sweeps, biased=False)
-    before, began = forget_peak(), perf_counter()
+    before, began = reset_peak(), perf_counter()
     model.fit(trainset)
     seconds, peak = perf_counter() - began, memory_mb("VmHWM")
     users, items = np.zeros((log.n_users, n_factors)), np.zeros((log.n_items, n_factors))
@@ -294,7 +297,10 @@ def surprise(size: str, n_factors: int, n_sweeps: int) -> dict[str, Any]:
 
 
 def dense(kind: str) -> dict[str, Any]:
-    """The authors' way: every cell of the matrix in every evaluation, L-BFGS from small random factors, d = 20."""
+    """The method of the authors: each evaluation of the objective goes over the whole matrix.
+
+    L-BFGS from small random factors, d = 20.
+    """
     from scipy.optimize import minimize
 
     log, _ = synthetic("100K")
@@ -309,21 +315,21 @@ def dense(kind: str) -> dict[str, Any]:
             flat[cut:].reshape(-1, 20).astype(number),
         )
         error = users @ items.T - rating
-        slope = 2 * weight * error
+        residual_gradient = 2 * weight * error
         value = (weight * error * error).sum() + ridge * (
             (users * users).sum() + (items * items).sum()
         )
         gradient = np.concatenate(
             [
-                (slope @ items + 2 * ridge * users).ravel(),
-                (slope.T @ users + 2 * ridge * items).ravel(),
+                (residual_gradient @ items + 2 * ridge * users).ravel(),
+                (residual_gradient.T @ users + 2 * ridge * items).ravel(),
             ]
         )
         return float(value), gradient.astype(np.float64)
 
     start = np.random.default_rng(0).normal(0, 0.1, cut + log.n_items * 20)
-    before, began = forget_peak(), perf_counter()
-    found = minimize(
+    before, began = reset_peak(), perf_counter()
+    result = minimize(
         objective,
         start,
         jac=True,
@@ -332,11 +338,14 @@ def dense(kind: str) -> dict[str, Any]:
     )
     seconds, peak = perf_counter() - began, memory_mb("VmHWM")
     memory = {"peak_mb": peak, "added_mb": peak - before}
-    return {"seconds": seconds, "objective": float(found.fun), "steps": int(found.nfev), **memory}
+    return {"seconds": seconds, "objective": float(result.fun), "steps": int(result.nfev), **memory}
 
 
 def kernel() -> list[dict[str, Any]]:
-    """GFLOP/s of one thread: Gram matrices and solutions of all users, counted n (d + 2)(d + 3), and of a matrix product."""
+    """GFLOP/s of one thread in the row solver and in a matrix product.
+
+    Gram matrices and solutions of all users are counted as n (d + 2)(d + 3) operations.
+    """
     from threadpoolctl import threadpool_limits
 
     from unskew.kernels.rows import entry_type, padded_zeros, solve_rows
@@ -366,7 +375,7 @@ def kernel() -> list[dict[str, Any]]:
             opposite_rows[:, n_factors] = 1
             shared, ridge = np.empty((0, 0), dtype), np.ones(n_factors + 1, dtype)
             penalty_scale, minima = np.ones(log.n_users, dtype), np.zeros(log.n_users)
-            given = (
+            arguments = (
                 (starts, entries),
                 number(0),
                 opposite_rows,
@@ -380,7 +389,7 @@ def kernel() -> list[dict[str, Any]]:
             with threadpool_limits(1):
                 for _ in range(9):
                     began = perf_counter()
-                    solve_rows((0, log.n_users), *given, solutions, minima)
+                    solve_rows((0, log.n_users), *arguments, solutions, minima)
                     times["kernel"].append(perf_counter() - began)
                     began = perf_counter()
                     square @ square
@@ -416,15 +425,15 @@ JOBS = {
 }
 
 
-def in_a_process(name: str, *arguments: Any) -> Any:
+def run_in_process(name: str, *arguments: Any) -> Any:
     command = [sys.executable, __file__, "--job", json.dumps([name, *arguments])]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        return {"seconds": float("nan"), "failed": done.stderr.strip().splitlines()[-1:]}
-    return json.loads(done.stdout)
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    if process.returncode:
+        return {"seconds": float("nan"), "failed": process.stderr.strip().splitlines()[-1:]}
+    return json.loads(process.stdout)
 
 
-def line(*cells: object) -> None:
+def print_row(*cells: object) -> None:
     print(
         "| "
         + " | ".join(f"{cell:.4g}" if isinstance(cell, float) else f"{cell}" for cell in cells)
@@ -438,12 +447,12 @@ def show(size: str, n_factors: int, name: str, result: dict[str, Any], ratio: ob
         result.get(key, "")
         for key in ("steps", "seconds", "objective", "held_out", "peak_mb", "added_mb")
     )
-    line(size, n_factors, name, *values, ratio)
+    print_row(size, n_factors, name, *values, ratio)
 
 
 def show_race(size: str, n_factors: int, dtype: str, solver: str, rival: dict[str, Any]) -> None:
-    steps = in_a_process("steps_to", size, n_factors, dtype, solver, rival["objective"])
-    mine = in_a_process("ours", size, n_factors, dtype, solver, steps)
+    steps = run_in_process("steps_to", size, n_factors, dtype, solver, rival["objective"])
+    mine = run_in_process("ours", size, n_factors, dtype, solver, steps)
     show(
         size,
         n_factors,
@@ -462,7 +471,7 @@ def race(size: str, n_factors: int) -> None:
     ]
     large = SIZES[size][2] * n_factors > LARGE
     for label, n_sweeps, use_cg in rivals[:1] if large else rivals:
-        rival = in_a_process("cmfrec", size, n_factors, n_sweeps, use_cg)
+        rival = run_in_process("cmfrec", size, n_factors, n_sweeps, use_cg)
         show(size, n_factors, f"cmfrec {label}", rival)
         show_race(size, n_factors, "float32", "als", rival)
 
@@ -476,27 +485,27 @@ def compare(size: str, n_factors: int) -> None:
             size,
             n_factors,
             f"unskew {dtype}, to convergence",
-            in_a_process("ours", size, n_factors, dtype, "als", 300),
+            run_in_process("ours", size, n_factors, dtype, "als", 300),
         )
     if find_spec("implicit") and not large:
         show(
             size,
             n_factors,
             "implicit (other objective)",
-            in_a_process("implicit", size, n_factors, 15),
+            run_in_process("implicit", size, n_factors, 15),
         )
     if find_spec("surprise") and size in ("100K", "1M"):
         show(
             size,
             n_factors,
             "scikit-surprise (no weights)",
-            in_a_process("surprise", size, n_factors, 20),
+            run_in_process("surprise", size, n_factors, 20),
         )
 
 
 def compare_dense() -> None:
     for kind in ("float64", "longdouble"):
-        rival = in_a_process("dense", kind)
+        rival = run_in_process("dense", kind)
         show("100K", 20, f"dense {kind} L-BFGS", rival)
         show_race("100K", 20, "float64", "als", rival)
 
@@ -513,13 +522,13 @@ def main() -> None:
         print(json.dumps(JOBS[name](*arguments)))
         return
     if options.only in (None, "kernel"):
-        line("dtype", "factors", "kernel GFLOP/s", "product GFLOP/s", "ratio")
-        line(*["---"] * 5)
-        for row in in_a_process("kernel"):
-            line(*row.values())
+        print_row("dtype", "factors", "kernel GFLOP/s", "product GFLOP/s", "ratio")
+        print_row(*["---"] * 5)
+        for row in run_in_process("kernel"):
+            print_row(*row.values())
         print()
     if options.only != "kernel":
-        line(
+        print_row(
             "log",
             "factors",
             "what",
@@ -531,7 +540,7 @@ def main() -> None:
             "added MB",
             "rival / ours",
         )
-        line(*["---"] * 10)
+        print_row(*["---"] * 10)
     if options.only in (None, "dense"):
         compare_dense()
     if options.only in (None, "libraries", "race"):

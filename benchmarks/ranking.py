@@ -1,10 +1,11 @@
-"""Positions of logged cells among all items against the bare matrix product that makes the scores.
+"""Positions of logged cells among all items, beside the bare matrix product of the scores.
 
     python benchmarks/ranking.py            both sizes
     python benchmarks/ranking.py --size small --repeats 9
 
-Each size runs in a process of its own; its peak memory includes the log, the factors and the compiler, and never a U x I array.
-Times are medians of interleaved repeats, after one warm-up of each; ratios within one run are what to keep.
+Each size runs in its own process. Its peak memory includes the log, the factors and the compiler,
+but never a U x I array. Times are medians of interleaved repeats, after one warm-up of each.
+Compare ratios within one run, not seconds.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def synthetic(n_users: int, n_items: int, n_cells: int) -> tuple[np.ndarray, np.
 
 
 def bare_product(factors: Factors, item_side: np.ndarray, blas: ThreadpoolController) -> None:
-    """All scores by the same blocks and threads, each thread into its own reused memory, and nothing done with them."""
+    """Compute all scores with the same blocks and threads, in reused memory, and drop them."""
     n_rows = BLOCK_CELLS // factors.n_items
     memory = local()
 
@@ -85,8 +86,9 @@ def measure(size: str, repeats: int) -> None:
     for name in runs:
         ratio = median(times[product] / times[name] for times in taken)
         print(
-            f"| {n_users:,} x {n_items:,}, {n_cells:,} cells | {name} | {median(times[name] for times in taken):.3f} "
-            f"| {ratio:.2f} | {before:.0f} | {peaks[name]:.0f} |",
+            f"| {n_users:,} x {n_items:,}, {n_cells:,} cells | {name} "
+            f"| {median(times[name] for times in taken):.3f} | {ratio:.2f} "
+            f"| {before:.0f} | {peaks[name]:.0f} |",
             flush=True,
         )
 
@@ -102,7 +104,7 @@ def main() -> None:
         measure(arguments.size, arguments.repeats)
         return
     print(
-        "| log | work | seconds | GEMM time / ours | MB before | peak MB |\n|---|---|---|---|---|---|",
+        "| log | work | seconds | GEMM time / ours | MB before | peak MB |\n" + "|---" * 6 + "|",
         flush=True,
     )
     for size in SIZES:

@@ -1,10 +1,11 @@
-"""Doubly robust learning on MovieLens 100K completed to a full matrix, with propensities from a small random sample.
+"""Doubly robust learning on a completed MovieLens 100K, with propensities from a small sample.
 
     python benchmarks/semi_synthetic.py --data DIR [--trials 5] [--sample 1000]
 
-As in Figure 3 of the paper: 5 % of the completed matrix are drawn with alpha = 0.25, naive Bayes has the marginals of that many
-random ratings, every learner chooses its settings by four-fold IPS cross-validation on that log with those propensities, and is
-then judged by its squared error over all cells. "MF-IPS, free" is the paper's: free offsets; "MF-IPS" chooses them, too.
+As in Figure 3 of the paper, 5 % of the completed matrix are drawn with alpha = 0.25. Naive Bayes
+gets the marginals of ``--sample`` random ratings. Every learner chooses its settings by four-fold
+IPS cross-validation on that log with those propensities. Its error is the squared error over all
+cells. "MF-IPS, free" is the model of the paper, with free offsets; "MF-IPS" also chooses offsets.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from unskew.propensity.naive_bayes import NaiveBayesPropensity
 FAST: dict[str, Any] = {"tol": 3e-5, "max_iter": 100}
 SMALL: dict[str, Any] = FAST | {"dtype": "float32"}
 IMPUTERS = [
-    MatrixFactorization(20, l2, offsets=how, **FAST)
-    for l2, how in ((0.5, "none"), (1.0, "none"), (2.0, "free"))
+    MatrixFactorization(20, l2, offsets=offsets, **FAST)
+    for l2, offsets in ((0.5, "none"), (1.0, "none"), (2.0, "free"))
 ]
 ROBUST = {"l2": (1.0, 2.0), "offsets": ("free", "regularized"), "imputer": IMPUTERS}
 LEARNERS = {
@@ -54,25 +55,25 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=1000)
     options = parser.parse_args()
     warnings.simplefilter("ignore", PropensityWarning)
-    world = find_ground_truth(options.data)
-    observation = world.observation(0.25)
+    ground_truth = find_ground_truth(options.data)
+    observation = ground_truth.observation(0.25)
     errors: dict[str, list[float]] = {name: [] for name in LEARNERS}
     for trial in range(options.trials):
         rng = np.random.default_rng((0, 7, trial))
         log, _ = observation.draw(rng)
         bayes = NaiveBayesPropensity().fit(
-            log, mcar=sample_ratings(world.ratings, options.sample, rng)
+            log, mcar=sample_ratings(ground_truth.ratings, options.sample, rng)
         )
         for name, (model, grid) in LEARNERS.items():
             began = perf_counter()
-            found = cross_validate(model, log, propensities=bayes, grid=grid, random_state=trial)
-            errors[name].append(mse_of_all_cells(found.best_model, world.ratings))
+            search = cross_validate(model, log, propensities=bayes, grid=grid, random_state=trial)
+            errors[name].append(mse_of_all_cells(search.best_model, ground_truth.ratings))
             print(
                 trial,
                 name,
                 f"{errors[name][-1]:.4f}",
                 f"{perf_counter() - began:.0f} s",
-                found.best_params,
+                search.best_params,
                 flush=True,
             )
     for name, values in errors.items():

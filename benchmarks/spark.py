@@ -1,13 +1,15 @@
-"""Factorisation on Spark: what an evaluation costs beyond its arithmetic, and what the driver needs.
+"""Factorisation on Spark: the overhead of an evaluation, and the memory of the driver.
 
     python benchmarks/spark.py                    1M ratings (3 minutes on 2 cores)
     python benchmarks/spark.py --sizes 1 10       1M and 10M ratings
 
-Long-tail logs of 50 ratings a user on 10,000 items, 20 factors, float32, written as Parquet first. Each line is a process of its
-own with a cluster of two worker processes of one core each (local-cluster[2,1,...]), so that the driver's memory is the driver's
-alone. An evaluation is one value and gradient of the reduced objective (median, and the best in brackets); "here" is the same one
-by the local engine's two threads; "bare job" is a PySpark job of two tasks that does nothing; "empty" is a log of one rating an
-item, all of it overhead: broadcast, job, and an item-sized sum.
+Long-tail logs of 50 ratings per user on 10,000 items, written as Parquet; 20 factors, float32. Each
+row of the table is measured in its own process, with a cluster of two worker processes of one core
+each (local-cluster[2,1,...]), so that the memory of the driver can be measured alone. An evaluation
+is one value and gradient of the reduced objective: the median, and the best in brackets. "local" is
+the same evaluation by two threads of the local engine. "bare job" is a PySpark job of two tasks
+that does nothing. "empty" is a log of one rating per item, so that all its time is overhead:
+broadcast, job, and a sum over items.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ MEMORY = 4096
 
 
 def write_log(path: Path, n: int, per_user: int) -> None:
-    """In pieces, each a file: nothing of the size of the log is held."""
+    """Write a log in several files, so that it is never in memory as a whole."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -79,7 +81,7 @@ def write_empty(path: Path) -> None:
 
 
 def time_spark(path: str, n_blocks: int) -> dict[str, float]:
-    """One line of the table, in this process."""
+    """One row of the table, measured in this process."""
     from pyspark.sql import SparkSession
 
     from unskew import MatrixFactorization
@@ -102,11 +104,11 @@ def time_spark(path: str, n_blocks: int) -> dict[str, float]:
     times: list[float] = []
     solve_inner = SparkReducedObjective.solve_inner
 
-    def timed(*given: Any) -> Any:
+    def timed(*inputs: Any) -> Any:
         began = perf_counter()
-        found = solve_inner(*given)
+        result = solve_inner(*inputs)
         times.append(perf_counter() - began)
-        return found
+        return result
 
     SparkReducedObjective.solve_inner = timed  # type: ignore[method-assign]
     began = perf_counter()
@@ -133,7 +135,7 @@ def time_spark(path: str, n_blocks: int) -> dict[str, float]:
     }
 
 
-def time_here(path: str, _: int) -> dict[str, float]:
+def time_locally(path: str, _: int) -> dict[str, float]:
     """The same evaluations by the local engine."""
     import pyarrow.parquet as pq
 
@@ -163,10 +165,10 @@ def time_here(path: str, _: int) -> dict[str, float]:
     return {"seconds": median(times[2:]), "best": min(times[2:])}
 
 
-CASES = {"spark": time_spark, "here": time_here}
+CASES = {"spark": time_spark, "local": time_locally}
 
 
-def in_own_process(case: str, path: Path, n_blocks: int = 0) -> dict[str, float]:
+def run_in_process(case: str, path: Path, n_blocks: int = 0) -> dict[str, float]:
     command = [
         sys.executable,
         __file__,
@@ -177,11 +179,11 @@ def in_own_process(case: str, path: Path, n_blocks: int = 0) -> dict[str, float]
         "--blocks",
         str(n_blocks),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(done.stderr[-3000:])
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    if process.returncode:
+        raise SystemExit(process.stderr[-3000:])
+    result: dict[str, float] = json.loads(process.stdout.splitlines()[-1])
+    return result
 
 
 def print_row(cells: list[str]) -> None:
@@ -197,14 +199,14 @@ def main() -> None:
     parser.add_argument("--case", choices=CASES, help=argparse.SUPPRESS)
     parser.add_argument("--path", help=argparse.SUPPRESS)
     parser.add_argument("--blocks", type=int, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.case:
-        print(json.dumps(CASES[asked.case](asked.path, asked.blocks)))
+    arguments = parser.parse_args()
+    if arguments.case:
+        print(json.dumps(CASES[arguments.case](arguments.path, arguments.blocks)))
         return
     with tempfile.TemporaryDirectory() as folder:
         logs = {"empty": Path(folder) / "empty"}
         write_empty(logs["empty"])
-        for size in asked.sizes:
+        for size in arguments.sizes:
             logs[f"{size}M"] = Path(folder) / f"{size}M"
             write_log(logs[f"{size}M"], size * 1_000_000, PER_USER)
         heads = [
@@ -212,7 +214,7 @@ def main() -> None:
             "users",
             "blocks",
             "evaluation, s",
-            "here, s",
+            "local, s",
             "bare job, s",
             "the first, s",
             "all else, s",
@@ -221,12 +223,16 @@ def main() -> None:
         print_row(["---"] * (len(heads) + 2))
         for name, path in logs.items():
             users = 100 if name == "empty" else int(name[:-1]) * 1_000_000 // PER_USER
-            here = in_own_process("here", path)
-            for n_blocks in asked.n_blocks:
-                found = in_own_process("spark", path, n_blocks)
-                timed = [f"{line['seconds']:.3f} ({line['best']:.3f})" for line in (found, here)]
-                others = [f"{found['bare']:.3f}", f"{found['first']:.2f}", f"{found['around']:.1f}"]
-                memory = [f"{found['python_mb']:.0f}", f"{found['heap_mb']:.0f}"]
+            local = run_in_process("local", path)
+            for n_blocks in arguments.n_blocks:
+                result = run_in_process("spark", path, n_blocks)
+                timed = [f"{row['seconds']:.3f} ({row['best']:.3f})" for row in (result, local)]
+                others = [
+                    f"{result['bare']:.3f}",
+                    f"{result['first']:.2f}",
+                    f"{result['around']:.1f}",
+                ]
+                memory = [f"{result['python_mb']:.0f}", f"{result['heap_mb']:.0f}"]
                 print_row([name, f"{users:,}", str(n_blocks), *timed, *others, *memory])
 
 

@@ -60,7 +60,7 @@ def test_clipping_here_is_evaluating_with_a_clip(found: Sensitivity, estimator: 
         (shift,) = (
             s
             for s in found.shifts
-            if (s.model, s.estimator, s.change, s.amount) == (model, estimator, "max_weight", 10)
+            if (s.model, s.estimator, s.change, s.amount) == (model, estimator, "clip", 10)
         )
 
         assert shift.low == shift.high == pytest.approx(expected.estimate)
@@ -75,7 +75,7 @@ def test_by_default_the_last_clip_clips_nothing(result: Evaluation) -> None:
         if (s.model, s.estimator) == ("a", "snips")
     ]
 
-    assert [s.change for s in clips] == ["max_weight"] * len(clips)
+    assert [s.change for s in clips] == ["clip"] * len(clips)
     assert clips[-1].amount == (1 / P.values).max()
     assert clips[-1].low == pytest.approx(
         result.risk("a", metric="mae", estimator="snips").estimate
@@ -376,7 +376,7 @@ def test_a_comparison_as_a_frame(found: Sensitivity) -> None:
     frame = found.compare("a", "b", metric="mae", estimator="dr").to_frame("pandas")
 
     assert frame["model"].unique().tolist() == ["a - b"]
-    assert frame["change"].tolist() == ["max_weight"] * 3 + ["odds_error"] * 3
+    assert frame["change"].tolist() == ["clip"] * 3 + ["odds_error"] * 3
 
 
 def test_the_evaluation_keeps_references_and_its_json_is_as_before(result: Evaluation) -> None:
@@ -461,7 +461,7 @@ def test_amounts_come_in_order_each_once(result: Evaluation) -> None:
     found = sensitivity(result, max_weight=[9, 3, 3], odds_error=odds_error)
 
     assert [s.amount for s in found.shifts[:4]] == [3, 9, 1.5, 2.0]
-    with pytest.raises(UsageError, match="there is nothing to vary: clip and odds_error are empty"):
+    with pytest.raises(UsageError, match="there is nothing to vary: max_weight and odds_error are empty"):
         sensitivity(result, max_weight=[], odds_error=[])
 
 

@@ -252,7 +252,7 @@ def test_an_array_that_claims_to_be_huge(path: Path) -> None:
         ),
         (
             with_manifest(model={"class": "Oracle"}),
-            "holds a 'Oracle', which this version does not know",
+            "holds a model of class 'Oracle', which is not known here. Upgrade unskew, or import",
         ),
         (
             with_manifest(model={"params": {"rank": {"value": 3}}}),

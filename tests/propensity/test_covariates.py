@@ -128,7 +128,7 @@ def test_profiles_put_together_are_the_table(table: np.ndarray) -> None:
         (
             pd.DataFrame({"user_id": ["ann"] * 3, "age": [1, 2, 3]}),
             DataError,
-            "has a user more than once",
+            "column 'user_id' of user_features lists user 'ann' more than once",
         ),
         (
             pd.DataFrame({"sex": ["f", None, "m"]}),

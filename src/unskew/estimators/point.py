@@ -135,9 +135,9 @@ def _with_covariance(
 ) -> Estimate:
     if sums.n_clusters is not None and sums.n_clusters < 2:
         raise UsageError(
-            "a standard error over users or items needs at least 2 of them with data; there is "
+            "a standard error by cluster needs at least 2 clusters (users or items) with data; got "
             f"{sums.n_clusters}.",
-            remedy="Use `cluster=None` and no `bootstrap`.",
+            remedy="Use `cluster=None`, no `bootstrap`, and no metric that is a mean over users.",
         )
     if replicates is None:
         covariance = sums.covariance(influence)
@@ -300,8 +300,8 @@ class ErrorImputation(Estimator):
         _refuse_ratio(self.name, is_ratio=is_ratio)
         if cluster == "item":
             raise UsageError(
-                f"{self.name!r} has standard errors for independent cells and for clusters of "
-                "users, not for clusters of items.",
+                f"the estimator {self.name!r} has standard errors for independent cells and for "
+                "clusters of users, not for clusters of items.",
                 parameter="cluster",
                 value=cluster,
                 remedy="Use `cluster=None` or `cluster='user'`.",

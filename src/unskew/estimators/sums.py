@@ -239,7 +239,8 @@ class Sums:
             raise UsageError("sums over clusters and sums over independent cells cannot be added.")
         if self.replicates is not None or other.replicates is not None:
             raise UsageError(
-                "bootstrap replicates of parts cannot be added.", remedy="Resample the whole log."
+                "sums with bootstrap replicates cannot be added.",
+                remedy="Compute the sums of the whole log at once.",
             )
         if not np.array_equal(self.shift, other.shift):
             raise UsageError("sums of deltas that were shifted differently cannot be added.")

@@ -40,7 +40,7 @@ class BlockModel(Model, Protocol):
     """A model that can also score all items for a block of users."""
 
     def scorer(self, users: npt.NDArray[np.generic], items: npt.NDArray[np.generic], /) -> Scorer:
-        """A scorer whose codes index ``users`` and whose columns are ``items``."""
+        """A scorer of ``items``, in this order, for users given by their index in ``users``."""
         ...
 
 

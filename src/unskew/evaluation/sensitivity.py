@@ -313,10 +313,10 @@ class Sensitivity(Result):
     def plot(
         self, ax: Any = None, *, metric: str | None = None, estimator: str | None = None
     ) -> Any:
-        """The estimates under clipping and under odds errors, as curves and ranges.
+        """Draw the estimates under clipped weights, and their ranges under odds errors.
 
         Shows one metric by one estimator, by default the first of each. Returns the matplotlib
-        figure. ``ax`` may be two axes, or one if there is only one kind of change.
+        figure. ``ax`` may be two axes, or one if only weights or only odds were changed.
         """
         metric, estimator = metric or next(iter(self.metrics)), estimator or self.estimators[0]
         self._require("metric", metric, self.metrics)

@@ -50,6 +50,8 @@ ROWS_PER_PIECE = 4096
 """Rows that a thread rotates at a time."""
 MAX_CELLS = 100_000
 """The Gram matrix of a longer row is added up in pieces of this size, by all threads."""
+VECTOR_BYTES = 32
+"""Kernels work on vectors of 256 bits: ``lanes`` is how many numbers such a vector has."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,15 +279,15 @@ class Objective:
         solved, minima = self.padded_zeros(cells.n_rows), np.zeros(cells.n_rows)
         if self.has_offsets:
             solved[:, self.n_factors + 1] = 1
-        shared = self._shared_gram(opposite)
+        shared_gram = self._shared_gram(opposite)
         arguments = (
             cells.cells,
             opposite.dtype.type(global_offset),
             opposite,
-            shared,
+            shared_gram,
             self.unknown_ridges,
             cells.penalty_scale,
-            32 // opposite.itemsize,
+            VECTOR_BYTES // opposite.itemsize,
             (0, MAX_CELLS),
         )
 
@@ -293,7 +295,7 @@ class Objective:
             return solve_rows(rows, *arguments, solved, minima)
 
         self._require_solutions(cells, self.workers.map(solve, cells.tasks))
-        self._solve_long_rows(cells, opposite, global_offset, shared, solved, minima)
+        self._solve_long_rows(cells, opposite, global_offset, shared_gram, solved, minima)
         return solved, float(minima.sum())
 
     def improve_rows(
@@ -320,7 +322,7 @@ class Objective:
         solved, minima = self.as_solved_rows(*start), np.zeros(cells.n_rows)
         self._rotate(axes, opposite, solved)
         no_gram = np.empty((0, 0), opposite.dtype)
-        lanes = 32 // opposite.itemsize
+        lanes = VECTOR_BYTES // opposite.itemsize
         max_cells = MAX_BYTES_FOR_STEPS // (opposite.shape[1] * opposite.itemsize)
         data = cells.cells, opposite.dtype.type(global_offset), opposite
         ridges = self.unknown_ridges, cells.penalty_scale
@@ -353,12 +355,18 @@ class Objective:
         """
         from unskew.kernels.rows import add_gradient
 
-        number = opposite.dtype.type
+        float_type = opposite.dtype.type
 
         def add(rows: tuple[int, int]) -> tuple[float, Floats]:
             gradient = np.zeros_like(opposite)
             loss = add_gradient(
-                rows, cells.cells, number(global_offset), opposite, solved, is_absolute, gradient
+                rows,
+                cells.cells,
+                float_type(global_offset),
+                opposite,
+                solved,
+                is_absolute,
+                gradient,
             )
             return loss, gradient
 
@@ -381,8 +389,9 @@ class Objective:
             from unskew.kernels.rows import reweight_absolute
 
             rows = self.as_opposite_rows(*opposite), self.as_solved_rows(*solved)
-            number, reweighted = rows[0].dtype.type, cells.entries.copy()
-            arguments = cells.cells, number(factors.global_offset), *rows, number(min_error)
+            float_type, reweighted = rows[0].dtype.type, cells.entries.copy()
+            offset = float_type(factors.global_offset)
+            arguments = cells.cells, offset, *rows, float_type(min_error)
             self.workers.map(
                 lambda task: reweight_absolute(task, *arguments, reweighted), cells.tasks
             )
@@ -415,31 +424,40 @@ class Objective:
         cells: SortedCells,
         opposite: Floats,
         global_offset: float,
-        shared: Floats,
+        shared_gram: Floats,
         solved: Floats,
         minima: Vector,
     ) -> None:
         for row in cells.long_rows:
             solved[row, : self.n_unknowns], minima[row] = self._solve_long_row(
-                cells, row, opposite, global_offset, shared
+                cells, row, opposite, global_offset, shared_gram
             )
 
     def _solve_long_row(
-        self, cells: SortedCells, row: int, opposite: Floats, global_offset: float, shared: Floats
+        self,
+        cells: SortedCells,
+        row: int,
+        opposite: Floats,
+        global_offset: float,
+        shared_gram: Floats,
     ) -> tuple[Vector, float]:
-        """The solution and the minimum of one row; threads add up its Gram matrix in pieces."""
+        """The exact solution of one row, and its minimum: the loss of the row plus its penalty.
+
+        All threads add up its Gram matrix in pieces. ``shared_gram`` is what all rows add to
+        theirs; it may be empty.
+        """
         from unskew.kernels.rows import compute_gram
 
-        number, lanes, n_unknowns = opposite.dtype.type, 32 // opposite.itemsize, self.n_unknowns
+        n_unknowns, lanes = self.n_unknowns, VECTOR_BYTES // opposite.itemsize
+        offset = opposite.dtype.type(global_offset)
         first, end = int(cells.starts[row]), int(cells.starts[row + 1])
 
-        def add(piece: int) -> Matrix:
-            piece_end = min(piece + MAX_CELLS, end)
-            arguments = cells.cells, number(global_offset), opposite, n_unknowns, lanes
-            return compute_gram(piece, piece_end, *arguments).astype(np.float64)
+        def compute_piece(start: int) -> Matrix:
+            arguments = cells.cells, offset, opposite, n_unknowns, lanes
+            return compute_gram(start, min(start + MAX_CELLS, end), *arguments).astype(np.float64)
 
-        pieces = self.workers.map(add, range(first, end, MAX_CELLS))
-        gram = np.add.reduce([shared, *pieces] if shared.size else pieces)
+        pieces = self.workers.map(compute_piece, range(first, end, MAX_CELLS))
+        gram = np.add.reduce([shared_gram, *pieces] if shared_gram.size else pieces)
         upper = np.triu(gram[:n_unknowns, :n_unknowns])
         ridges = cells.penalty_scale[row] * self.unknown_ridges
         normal = upper + np.triu(upper, 1).T + np.diag(ridges)

@@ -177,8 +177,9 @@ def _read_archive(archive: zipfile.ZipFile, path: Path, kinds: Kinds) -> Configu
 def _unpack_model(packed: dict[str, Any], parts: Parts, path: Path, kinds: Kinds) -> Configurable:
     if packed["class"] not in kinds:
         raise ModelFileError(
-            f"{path} holds a {packed['class']!r}, which this version does not know.",
+            f"{path} holds a model of class {packed['class']!r}, which is not known here.",
             value=packed["class"],
+            remedy="Upgrade unskew, or import the module that declares this class.",
         )
     kind = kinds[packed["class"]]
     hints = get_type_hints(kind)
@@ -237,7 +238,7 @@ def _decode_array(content: bytes) -> npt.NDArray[Any]:
 
 
 def _to_json(value: Any, name: str) -> Any:
-    """A setting, or a fitted attribute that is not an array, as JSON has it."""
+    """A setting, or a fitted attribute that is not an array, in the types of JSON."""
     try:
         return json.loads(json.dumps(value, default=np.generic.item))
     except (TypeError, ValueError) as error:

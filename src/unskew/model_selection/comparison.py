@@ -267,11 +267,13 @@ def _seeds(random_state: RandomState, n_repeats: int) -> list[int]:
 def _find_test_metrics(
     names: Sequence[str], relevance_threshold: float | None, empty_users: EmptyUsers
 ) -> list[Metric]:
+    """The named metrics, with ``empty_users`` for ndcg; an error if one needs all items."""
     metrics = find_metrics(names, relevance_threshold=relevance_threshold)
     for metric in metrics:
         if metric.ranks:
             raise UsageError(
-                f"{metric.name!r} needs positions among all items, but a test has only some.",
+                f"{metric.name!r} needs positions among all items, but a test has "
+                "ratings of only some items.",
                 parameter="metrics",
                 value=metric.name,
                 remedy="Use a rating metric, auc, user_auc or ndcg@k.",

@@ -84,6 +84,7 @@ def _weights(log: Ratings, propensities: PropensitiesLike | None) -> Vector:
 
 
 def _without_factors(log: Ratings, global_offset: float, item_offset: Vector) -> Factors:
+    """A prediction of ``global_offset`` plus the offset of the item, the same for all users."""
     return Factors(
         np.zeros((log.n_users, 0)),
         np.zeros((log.n_items, 0)),

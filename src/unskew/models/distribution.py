@@ -93,7 +93,7 @@ class DistributionRecommender(Recommender):
         return median
 
     def scorer(self, users: Ids, items: Ids, /) -> Scorer:
-        """A scorer whose codes index ``users`` and whose columns are ``items``.
+        """A scorer of ``items``, in this order, for users given by their index in ``users``.
 
         Scores are means, because medians have too many ties to rank items by.
         """

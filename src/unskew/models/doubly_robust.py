@@ -302,8 +302,8 @@ class DoublyRobustFactorization(FitOptions, FactorRecommender, _DoublyRobustAttr
                 parameter="propensity",
                 remedy="Pass them to fit. If ratings were observed at random, use "
                 "unskew.propensity.UniformPropensity; weighting='eib' needs none.",
-                shell_remedy="Pass `propensity`; `propensity='uniform'` if ratings were observed at "
-                "random, or `learner='eib'`, which needs none.",
+                shell_remedy="Pass `propensity`; `propensity='uniform'` if ratings were observed "
+                "at random, or `learner='eib'`, which needs none.",
             )
         return as_propensities(log, propensities).values
 

@@ -203,13 +203,14 @@ class MultinomialMixture(IterationOptions, DistributionRecommender):
         return self
 
     def scorer(self, users: Ids, items: Ids, /) -> Scorer:
-        """A scorer whose codes index ``users`` and whose columns are ``items``.
+        """A scorer of ``items``, in this order, for users given by their index in ``users``.
 
         Scores are means, because medians have too many ties to rank items by.
         """
         require_fitted(self)
         user, item = find_codes(as_ids(users), self.users_), find_codes(as_ids(items), self.items_)
         joint = self._p_rating_and_unobserved()
+        # Unknown items have code -1, which finds the last item: the mean of all items.
         joint = np.concatenate([joint, joint.mean(axis=1, keepdims=True)], axis=1)
         return _MixtureMeans(
             self._cluster_probabilities(user),
@@ -235,7 +236,7 @@ class MultinomialMixture(IterationOptions, DistributionRecommender):
         return probabilities
 
     def _p_rating_and_unobserved(self) -> Matrix:
-        """P(Y = r, O = 0) of each cluster and item."""
+        """P(Y = r, O = 0), clusters x items x levels."""
         return self.rating_probabilities_ * (1 - self.value_propensities_)
 
     def _cluster_probabilities(self, user: IntVector) -> Matrix:

@@ -105,7 +105,7 @@ class Recommender(Configurable, ABC):
 
     @abstractmethod
     def scorer(self, users: Ids, items: Ids, /) -> Scorer:
-        """A scorer whose codes index ``users`` and whose columns are ``items``.
+        """A scorer of ``items``, in this order, for users given by their index in ``users``.
 
         Unknown users and items get fallback scores.
         """
@@ -155,7 +155,7 @@ class Recommender(Configurable, ABC):
         return Recommendations(ids, self.items_[best], scores)
 
     def count_seen(self, log: Ratings) -> int:
-        """How many cells of ``log`` were in the log of the fit, where errors are too small."""
+        """How many cells of ``log`` the model was fitted to; its errors there are too small."""
         require_fitted(self)
         user = find_codes(log.users, self.users_)[log.user]
         item = find_codes(log.items, self.items_)[log.item]
@@ -265,7 +265,7 @@ class FactorRecommender(Recommender):
         return self.factors_.predict(user, item, fallback=self.fallback_)
 
     def scorer(self, users: Ids, items: Ids, /) -> Scorer:
-        """A scorer whose codes index ``users`` and whose columns are ``items``.
+        """A scorer of ``items``, in this order, for users given by their index in ``users``.
 
         Unknown users and items have factors and offsets of zero. If items have no offsets to rank
         them by, an unknown user has the mean of all users' factors instead.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -295,8 +296,8 @@ def _frame_columns(table: object, ids: Ids, kind: Kind) -> Iterator[tuple[str, n
     table_ids = index_ids(table) if id_name is None else id_column(frame, id_name)
     rows: Any = slice(None)
     if table_ids is not None:
-        where = "the index" if id_name is None else f"column {id_name!r}"
-        rows = _match_rows(table_ids, where, ids, kind)
+        id_place = "the index" if id_name is None else f"column {id_name!r}"
+        rows = _match_rows(table_ids, id_place, ids, kind)
     elif not (ids.dtype.kind in "iu" and np.array_equal(ids, np.arange(len(ids)))):
         warnings.warn(
             PropensityWarning(
@@ -335,11 +336,13 @@ def _find_id_column(frame: EagerFrame, kind: Kind) -> str | None:
         return None
 
 
-def _match_rows(table_ids: Ids, where: str, ids: Ids, kind: Kind) -> IntVector:
-    """The row of the table for each of ``ids``."""
-    if len(set(table_ids.tolist())) < len(table_ids):
+def _match_rows(table_ids: Ids, id_place: str, ids: Ids, kind: Kind) -> IntVector:
+    """The row of the table for each of ``ids``; ``id_place`` is where the table has its ids."""
+    repeated = [each for each, count in Counter(table_ids.tolist()).items() if count > 1]
+    if repeated:
         raise DataError(
-            f"{where} of `{kind}_features` has a {kind} more than once.",
+            f"{id_place} of `{kind}_features` lists {kind} {format_id(repeated[0])} more than "
+            "once.",
             parameter=f"{kind}_features",
             remedy=f"Keep one row for each {kind}.",
         )
@@ -347,8 +350,9 @@ def _match_rows(table_ids: Ids, where: str, ids: Ids, kind: Kind) -> IntVector:
     if (rows < 0).any():
         missing = ids[int((rows < 0).argmax())]
         raise DataError(
-            f"{where} of `{kind}_features` lacks {int((rows < 0).sum())} of the log's {len(ids)} "
-            f"{kind}s; the first is {format_id(missing)}{describe_id_types(ids, table_ids)}.",
+            f"{id_place} of `{kind}_features` lacks {int((rows < 0).sum())} of the log's "
+            f"{len(ids)} {kind}s; the first is {format_id(missing)}"
+            f"{describe_id_types(ids, table_ids)}.",
             parameter=f"{kind}_features",
             remedy=f"Add a row for each {kind}.",
         )

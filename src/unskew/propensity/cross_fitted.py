@@ -84,10 +84,13 @@ class CrossFittedPropensity(PropensityWrapper):
     def fit(
         self, log: Ratings, *, universe: UniverseLike = None, mcar: SampleLike | None = None
     ) -> Self:
-        """Fit the model once for each fold; ``mcar`` is passed on to each."""
+        """Fit the model once for each fold, to the ratings outside the fold.
+
+        ``mcar`` is passed on to each fit.
+        """
         self._check_settings()
         size, seed = require_universe(log, universe), draw_seed(self.random_state)
-        if self._held_out == "user":
+        if self._held_out_unit == "user":
             fold_of_user = assign_user_folds(log.n_users, n_folds=self.n_folds, seed=seed)
             fold_sizes = np.bincount(fold_of_user, minlength=self.n_folds)
             training_share = 1 - fold_sizes / fold_of_user.size
@@ -98,34 +101,34 @@ class CrossFittedPropensity(PropensityWrapper):
         models = tuple(
             self._fit_without(held_out, log, fold, mcar, size) for held_out in range(self.n_folds)
         )
-        value = _predict_held_out(models, training_share, fold, log.user, log.item, log.rating)
-        self._require_positive(value, log)
+        propensity = _predict_held_out(models, training_share, fold, log.user, log.item, log.rating)
+        self._require_positive(propensity, log)
         self._record_log(log, size)
         self.models_, self.training_share_ = models, training_share
         self.fold_of_user_, self.seed_ = fold_of_user, seed
-        self.n_capped_ = int((value > 1).sum())
-        self._warn_of_limits(len(log), float((1 / value).sum()) / size.n_cells)
+        self.n_capped_ = int((propensity > 1).sum())
+        self._warn_if_unreliable(len(log), float((1 / propensity).sum()) / size.n_cells)
         return self
 
     def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
         n_folds, n_items = len(self.models_), len(self.items_)
         fold = _find_folds(user, item, n_items, self.fold_of_user_, n_folds, self.seed_)
-        value = _predict_held_out(self.models_, self.training_share_, fold, user, item, rating)
-        return np.minimum(value, 1.0)
+        propensity = _predict_held_out(self.models_, self.training_share_, fold, user, item, rating)
+        return np.minimum(propensity, 1.0)
 
     def _fit_without(
         self,
-        held_out: int,
+        held_out_fold: int,
         log: Ratings,
         fold: IntVector,
         mcar: SampleLike | None,
         universe: Universe,
     ) -> PropensityModel:
-        is_training = fold != held_out
+        is_training = fold != held_out_fold
         if not is_training.any():
             raise UsageError(
-                f"all {len(log)} ratings of the log are in fold {held_out}, so none are left to "
-                "fit the model to.",
+                f"all {len(log)} ratings of the log are in fold {held_out_fold}, so none are left "
+                "to fit the model to.",
                 parameter="n_folds",
                 remedy="Use fewer folds.",
             )
@@ -141,28 +144,30 @@ class CrossFittedPropensity(PropensityWrapper):
             )
 
     @property
-    def _held_out(self) -> HeldOut:
+    def _held_out_unit(self) -> HeldOut:
+        """What a fold consists of."""
         return self.by or ("cell" if self.model.learns_users else "user")
 
     def _remedy(self) -> str:
-        if self._held_out == "user" and self.model.learns_users:
+        if self._held_out_unit == "user" and self.model.learns_users:
             return "It has parameters for each user and cannot predict new users: use `by='cell'`."
         return "Smooth the model to give every cell a positive propensity."
 
-    def _require_positive(self, value: Vector, log: Ratings) -> None:
-        is_zero = value < SMALLEST
+    def _require_positive(self, propensity: Vector, log: Ratings) -> None:
+        is_zero = propensity < SMALLEST
         if is_zero.any():
             first = int(is_zero.argmax())
             raise UsageError(
                 f"{int(is_zero.sum())} of {is_zero.size} ratings have propensity 0 under a model "
-                f"that has not seen their {self._held_out}; "
+                f"that has not seen their {self._held_out_unit}; "
                 f"the first is at {log.name_cell(first)}.",
                 parameter="model",
                 where=log.name_cell(first),
                 remedy=self._remedy(),
             )
 
-    def _warn_of_limits(self, n_ratings: int, represented: float) -> None:
+    def _warn_if_unreliable(self, n_ratings: int, represented: float) -> None:
+        """Warn of capped propensities, and of sum(1 / P) / (U I), ``represented``, far above 1."""
         if self.n_capped_:
             warnings.warn(
                 PropensityWarning(
@@ -228,13 +233,13 @@ def _predict_held_out(
     rating: Vector | None,
 ) -> Vector:
     """P of each cell by the model of its fold, divided by the training share; may exceed 1."""
-    value = np.empty(user.size)
+    propensity = np.empty(user.size)
     for index, model in enumerate(models):
         rows = fold == index
         ratings = None if rating is None else rating[rows]
         predicted = model._predict_in_blocks(user[rows], item[rows], ratings)
-        value[rows] = predicted / training_share[index]
-    return value
+        propensity[rows] = predicted / training_share[index]
+    return propensity
 
 
 def _has_fitted_parts(model: PropensityModel) -> bool:

@@ -97,9 +97,10 @@ class OneBitPropensity(PropensityModel):
         matrices that fit into memory: no penalty, but ``||A||_* <= max_nuclear sqrt(U I)`` and
         ``max abs(A) <= max_logit``.
     max_nuclear, max_logit
-        For ``solver="convex"`` only. With ``max_logit``, all propensities are between
-        sigma(c - max_logit) and sigma(c + max_logit). Ma and Chen use 3 without an intercept,
-        which keeps propensities above 0.047, more than the density of most logs.
+        For ``solver="convex"`` only: limits of the nuclear norm and of the entries of A. With
+        ``max_logit``, all propensities are between sigma(c - max_logit) and sigma(c + max_logit).
+        Ma and Chen use 3 without an intercept, which keeps propensities above 0.047, more than the
+        density of most logs.
     max_iter, tol
         Stop after this many iterations, or when one reduces the objective by no more than this
         share of it.
@@ -248,7 +249,7 @@ class OneBitPropensity(PropensityModel):
                     )
         if self.solver == "convex" and self.max_nuclear is None:
             raise UsageError(
-                "`solver='convex'` needs `max_nuclear`.",
+                "`solver='convex'` needs `max_nuclear`, the limit of the nuclear norm.",
                 parameter="max_nuclear",
                 remedy="Pass a positive number, such as `max_nuclear=1`.",
             )

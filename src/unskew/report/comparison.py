@@ -95,7 +95,10 @@ def describe_comparison(row: Record, *, with_interval: bool = True) -> str:
 
 
 def compare_estimators(plain: Record | None, corrected: Record | None) -> Headline:
-    """The same comparison without and with correction for selection."""
+    """Which of two models is better, without and with correction for selection.
+
+    ``plain`` and ``corrected`` are the same difference by two estimators; one may be None.
+    """
     if plain is None:
         row = corrected or {}
         return ((f"{opening(row['estimator'])} {describe_comparison(row)}.", True),)

@@ -96,17 +96,19 @@ def make_sections(record: Record) -> Iterator[Section]:
 
 
 def _write_headline(record: Record) -> Headline:
+    """The effective sample size of each model, and how many checks warn."""
     n_warnings = len(record["warnings"])
     conclusion = {
         0: "no check found a problem with these propensities.",
         1: "one check calls for care.",
     }.get(n_warnings, f"{n_warnings} checks call for care.")
     models = record["models"]
-    text = _describe_one(models[0]) if len(models) == 1 else _describe_all(models)
+    is_one = len(models) == 1
+    text = _describe_sample_size(models[0]) if is_one else _describe_sample_sizes(models)
     return (f"{text}; ", False), (conclusion, True)
 
 
-def _describe_one(model: Record) -> str:
+def _describe_sample_size(model: Record) -> str:
     measures = model["measures"]
     size = format_count(measures["effective_sample_size"])
     subject = f"with {model['model']}, " if model["model"] != "model" else ""
@@ -117,7 +119,7 @@ def _describe_one(model: Record) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _describe_all(models: Sequence[Record]) -> str:
+def _describe_sample_sizes(models: Sequence[Record]) -> str:
     """The range of sample sizes. It does not say who is right: equal weights correct nothing."""
     ranked = sorted(models, key=lambda model: model["measures"]["sample_share"] or 0.0)
     least, most = (
@@ -148,7 +150,7 @@ def _model_looks(record: Record) -> dict[str, Look]:
 
 
 def weight_chart(record: Record) -> Chart:
-    """The share of weight against the share of ratings, heaviest first."""
+    """The share of all weight that the heaviest ratings have, one curve for each model."""
     looks = _model_looks(record)
     legend = [LegendEntry("equal weights", OBSERVED, "plain line")]
     curves = []
@@ -171,7 +173,7 @@ def weight_chart(record: Record) -> Chart:
         for point in curves[0].points
     )
     content = Curves(
-        [Curve(Look("seen"), equal), *curves],
+        [Curve(Look(OBSERVED.color), equal), *curves],
         ChartAxis("share of ratings, heaviest first", is_log=True, format=format_share, high=1.0),
         ChartAxis("share of all weight", format=format_share, low=0.0, high=1.0),
     )

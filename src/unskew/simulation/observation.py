@@ -152,7 +152,7 @@ class Observation:
         A density that would need a propensity above 1 is refused.
         """
         Number(above=0, most=1)("density", density)
-        truth = _as_matrix(truth)
+        truth = _require_matrix(truth)
         _check_model(model, Universe(*truth.shape))
         blocks = (_checked_relative(model, truth, rows) for rows in _row_blocks(truth))
         sums, maxima = zip(
@@ -204,7 +204,7 @@ class Observation:
         return f"Observation({Universe(*self.truth.shape)}; {self.model!r}; scale {self.scale:.4g})"
 
 
-def _as_matrix(truth: Truth) -> Truth:
+def _require_matrix(truth: Truth) -> Truth:
     matrix: npt.NDArray[Any] = np.asarray(truth)
     if matrix.ndim != 2 or matrix.size == 0 or matrix.dtype.kind not in "iuf":
         raise UsageError(
@@ -212,6 +212,7 @@ def _as_matrix(truth: Truth) -> Truth:
             f"got {matrix.dtype} of shape {matrix.shape}.",
             parameter="truth",
             value=matrix.shape,
+            remedy="Pass an array of numbers with a row for each user and a column for each item.",
         )
     return matrix
 

@@ -104,14 +104,15 @@ def simulate(
         truth,
         ByRating(alpha) if observation is None else observation,
         density=density,
-        users=_as_ids("users", users, size.n_users),
-        items=_as_ids("items", items, size.n_items),
+        users=_require_ids("users", users, size.n_users),
+        items=_require_ids("items", items, size.n_items),
     )
     log, propensities = observed.draw(log_rng)
     return Simulation(truth, log, propensities, observed)
 
 
-def _as_ids(name: str, values: npt.ArrayLike | None, size: int) -> Ids | None:
+def _require_ids(name: str, values: npt.ArrayLike | None, size: int) -> Ids | None:
+    """The ids as an array; an error if there are not ``size`` of them."""
     if values is None:
         return None
     ids = as_ids(values)

@@ -212,9 +212,11 @@ def _evaluate_with_duckdb(request: EvaluationRequest) -> AnyEvaluation:
     propensity = None
     if _uses_weights(request):
         propensity = find_column("propensity", request.propensities, names)
-    numeric = [rating, *predictions, *request.position, *([propensity] if propensity else [])]
+    number_columns = [rating, *predictions, *request.position]
+    if propensity is not None:
+        number_columns.append(propensity)
     return evaluate_frame(
-        open_relation(source, numeric),
+        open_relation(source, number_columns),
         prediction=predictions,
         user=request.user,
         item=request.item,

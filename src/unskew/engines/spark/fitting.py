@@ -181,11 +181,11 @@ class SparkReducedObjective(ReducedObjective):
             minimum, gradient = self.blocks.add_up(lambda block: solver.value.evaluate(block))
             if np.isnan(minimum):
                 unsolved = rdd.flatMap(lambda block: solver.value.describe_unsolved(block)).take(1)
-                name = unsolved[0] if unsolved else "a user"
+                user = unsolved[0] if unsolved else "a user"
                 raise UsageError(
-                    f"{name} has no unique solution.",
+                    f"{user} has no unique solution.",
                     parameter="l2",
-                    where=name,
+                    where=user,
                     remedy="Use `l2` > 0 or fewer factors.",
                 )
         finally:

@@ -74,7 +74,7 @@ class SparkLog:
                 "`propensities` must be the name of a column with `engine='spark'`; "
                 f"got {type(propensity).__name__}.",
                 parameter="propensities",
-                remedy="Add them to the data frame as a column.",
+                remedy="Add the propensities to the data frame as a column.",
             )
         frame = _find_frame(engine, source)
         names = {"user": engine.user, "item": engine.item, "rating": engine.rating}
