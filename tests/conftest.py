@@ -14,7 +14,7 @@ settings.load_profile("unskew")
 
 @pytest.fixture(scope="session")
 def coat_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of data sets with made-up files in the form of Coat: 30 users x 20 items, a few cells in both logs."""
+    """Made-up files in the form of Coat: 30 users x 20 items, a few cells in both logs."""
     rng = np.random.default_rng(0)
     shape = (30, 20)
     rating = rng.integers(1, 6, shape)
@@ -39,7 +39,7 @@ def coat_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def movielens_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of data sets with made-up files in the form of MovieLens 100K: 40 users x 60 films, four cells in ten rated."""
+    """Made-up files in the form of MovieLens 100K: 40 users x 60 films, 40 % rated."""
     rng = np.random.default_rng(0)
     taste = rng.normal(size=(40, 2)) @ rng.normal(size=(2, 60)) + rng.normal(size=60)
     rating = np.clip(np.round(3.5 + taste), 1, 5).astype(int)

@@ -1,4 +1,4 @@
-"""Expectations that are finite sums: every observation pattern of a small matrix, with its probability."""
+"""Expectations as finite sums over all observation patterns of a small matrix."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Pattern = npt.NDArray[np.bool_]
 
 
 def patterns(true: Cells) -> Iterator[tuple[Pattern, float]]:
-    """Each O in {0, 1}^cells, in the shape of ``true``, and P(O) for independent O_ui ~ Bernoulli(true_ui)."""
+    """Each O in {0, 1}^cells, shaped as ``true``, with P(O) for O_ui ~ Bernoulli(true_ui)."""
     for bits in product([False, True], repeat=true.size):
         seen = np.array(bits).reshape(true.shape)
         yield seen, float(np.prod(np.where(seen, true, 1 - true)))

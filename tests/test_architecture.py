@@ -1,4 +1,7 @@
-"""Imports point down only, siblings never import one another, and third parties stay behind their fences. Lazy imports count."""
+"""Imports point down only, and packages on one level never import one another.
+
+Third-party packages are imported in a few places only. Imports inside functions count too.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,8 @@ def test_imports_point_down(path: Path) -> None:
                 or LEVELS[target] < LEVELS[room(path)]
                 or LEVELS[target] == LEVELS[room(path)] == 1
             ), (
-                f"{path.relative_to(ROOT)} imports {name}: level {LEVELS[target]} from level {LEVELS[room(path)]}"
+                f"{path.relative_to(ROOT)} (level {LEVELS[room(path)]}) imports {name} "
+                f"(level {LEVELS[target]})"
             )
 
 

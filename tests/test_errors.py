@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 
 import pytest
 
@@ -94,8 +95,6 @@ def test_the_tree_in_the_documentation_lists_every_class() -> None:
 
 def test_warnings_are_records_too() -> None:
     with pytest.warns(ConvergenceWarning, match=r"stopped early\. Raise max_iter\."):
-        import warnings
-
         warnings.warn(
             ConvergenceWarning("stopped early.", remedy="Raise `max_iter`."), stacklevel=1
         )

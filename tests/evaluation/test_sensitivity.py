@@ -461,7 +461,9 @@ def test_amounts_come_in_order_each_once(result: Evaluation) -> None:
     found = sensitivity(result, max_weight=[9, 3, 3], odds_error=odds_error)
 
     assert [s.amount for s in found.shifts[:4]] == [3, 9, 1.5, 2.0]
-    with pytest.raises(UsageError, match="there is nothing to vary: max_weight and odds_error are empty"):
+    with pytest.raises(
+        UsageError, match="there is nothing to vary: max_weight and odds_error are empty"
+    ):
         sensitivity(result, max_weight=[], odds_error=[])
 
 

@@ -1,4 +1,4 @@
-"""An engine from another package: it fits by the package's own least squares, one user at a time."""
+"""An engine from another package: it predicts the weighted mean rating for every cell."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""AllRank and weighted factorisation against dense linear algebra, and on data of their own kind."""
+"""AllRank and weighted factorisation against dense linear algebra, and on simulated data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.ConvergenceWarnin
 
 @dataclass(frozen=True)
 class Dense:
-    """sum over all cells of weight (target - fill - v . w)^2 + sum_u r_u ||v_u||^2 + sum_i s_i ||w_i||^2, as matrices."""
+    """The weighted squared loss over all cells plus one penalty per row, as dense matrices."""
 
     target: np.ndarray
     weight: np.ndarray
@@ -238,7 +238,7 @@ def matrix_of(model: Any) -> np.ndarray:
 
 
 def rivals(log: Ratings, propensities: np.ndarray) -> list[np.ndarray]:
-    """Naive and inverse-propensity-scored factorisation, each at the best of several penalties as seen by the caller."""
+    """Naive and weighted factorisation, each with the best of several penalties."""
     fits = [(l2, given) for l2 in (0.1, 1.0, 10.0) for given in (None, propensities)]
     return [matrix_of(MatrixFactorization(4, l2).fit(log, given)) for l2, given in fits]
 
@@ -264,7 +264,7 @@ def test_all_rank_ranks_unrated_items_best_where_people_rate_what_they_like() ->
 
 
 def test_weighted_factorisation_finds_preferences_behind_signals_best() -> None:
-    """A preference is of low rank; how often it shows is a Poisson count that the preference raises."""
+    """Preferences have low rank; the number of plays is a Poisson count that they raise."""
     rng = np.random.default_rng(0)
     preference = tastes(300, 120, 3, 2) > 0.8
     signal = rng.poisson(0.6 * preference)

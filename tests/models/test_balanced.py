@@ -53,7 +53,7 @@ def can_be_balanced(phi: np.ndarray, seen: np.ndarray) -> bool:
 def test_ips_has_no_error_for_losses_linear_in_what_is_balanced(
     phi: np.ndarray, p: np.ndarray, slope: float
 ) -> None:
-    """Whatever the propensities were, on every pattern where balance is possible; StableDR's case is the loss phi itself."""
+    """For any propensities and every pattern where balance is possible."""
     delta = 1.5 + slope * phi
     for seen, _ in patterns(p):
         if 2 <= seen.sum() < 8 and np.ptp(phi[seen]) > 1e-3 and can_be_balanced(phi, seen):

@@ -1,4 +1,4 @@
-"""Doubly robust learning: its objective against the estimators, its properties over every observation pattern."""
+"""Doubly robust learning: its objective against the estimators, over all observation patterns."""
 
 from __future__ import annotations
 
@@ -139,7 +139,8 @@ def test_the_training_objective_is_the_estimators_dr_on_every_pattern(metric: st
     for seen, _ in patterns(true):
         if seen.sum() > 1:
             result = unskew.evaluate(
-                log_of(truth, seen), prediction, propensities=true[seen], metrics=[metric], estimators=["dr"],
+                log_of(truth, seen), prediction, propensities=true[seen],
+                metrics=[metric], estimators=["dr"],
                 imputation=guess, universe="log",
             )  # fmt: skip
             value = result.risk("model", metric=metric, estimator="dr").estimate
@@ -195,7 +196,7 @@ def test_error_imputation_is_the_estimators_eib_and_reads_no_propensities() -> N
 
 
 def test_the_prediction_is_the_soft_thresholded_svd_of_the_pseudo_outcome() -> None:
-    """Without offsets, and with the penalty as the threshold, no factorisation of three factors has a smaller DR risk."""
+    """Without offsets, no factorisation of three factors has a smaller DR risk plus penalty."""
     model = DoublyRobustFactorization(
         3, 5.0, offsets="none", tol=1e-13, max_iter=3000, **SETTINGS
     ).fit(LOG, P)
@@ -235,7 +236,7 @@ def test_the_imputation_is_a_weighted_factorisation_of_the_log() -> None:
 def test_weightings_estimate_variance_and_squared_bias_without_error(
     truth: np.ndarray, guess: np.ndarray, true: np.ndarray
 ) -> None:
-    """E of sum_O a(P) (Y - G)^2, pattern by pattern, is what each method says that it makes small."""
+    """E of sum_O a(P) (Y - G)^2, by enumeration, is what each method claims to minimise."""
     square, odds = np.square(truth - guess), (1 - true) / true
     wanted = {
         "eib": true * square,

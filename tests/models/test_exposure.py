@@ -37,7 +37,7 @@ LOG = some_clicks()
 
 @dataclass(frozen=True)
 class Dense:
-    """The same model with one normal density, one ridge regression and one Bayes' rule at a time."""
+    """The same model with one density, one ridge regression and one Bayes rule at a time."""
 
     clicked: np.ndarray
     precision: float
@@ -101,7 +101,7 @@ SETTINGS: list[dict[str, Any]] = [
 def test_the_chance_of_exposure_is_bayes_rule_with_a_density_that_integrates_to_one(
     precision: float,
 ) -> None:
-    """p(y | A = 1) is recovered from the chances at many scores: chance / (1 - chance) * (1 - mu) / mu, integrated over v . w."""
+    """The density p(y | A = 1), recovered from exposure probabilities, integrates to one."""
     one = SortedCells.of(
         np.zeros(1, np.int32),
         np.zeros(1, np.int32),
@@ -200,7 +200,7 @@ def test_memory_stays_bounded_where_the_opposite_side_is_short_and_factors_many(
 def test_products_of_factors_are_made_once_for_many_rows(
     n_users: int, n_blocks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For each block of 64 to 512 users once for every item, and for each of the two of 100 items once for every user."""
+    """Once per block of users for every item, and once per block of items for every user."""
     made, products = [], steps._upper_products
 
     def counted(columns: np.ndarray) -> np.ndarray:
@@ -217,7 +217,7 @@ def test_products_of_factors_are_made_once_for_many_rows(
 def test_the_likelihood_keeps_its_digits_at_far_scores_and_certain_exposure(
     precision: float,
 ) -> None:
-    """With mu = 1 the density of silence at a far score is below the smallest number, and its logarithm is not."""
+    """With mu = 1 the density at a far score underflows, but its logarithm does not."""
     log = Ratings.from_dense(np.array([[1.0, 0.0], [0.0, 0.0]]))
     model = ExposureFactorization(1, precision=precision)
     with Workers(1) as workers:
@@ -263,7 +263,7 @@ def test_propensities_are_refused_with_a_reason() -> None:
 
 
 def test_exposure_at_its_limits_is_no_trouble() -> None:
-    """An item that everybody clicked has mu = 1, and one that nobody did goes to 0, as far as numbers go."""
+    """mu is 1 for an item that everybody clicked, and goes to 0 for one that nobody did."""
     clicked = np.zeros((6, 3))
     clicked[:, 0], clicked[:3, 1] = 1, 1
     model = ExposureFactorization(1, tol=0.0, max_iter=1200).fit(Ratings.from_dense(clicked))
@@ -295,7 +295,7 @@ def test_exposure_at_its_limits_is_no_trouble() -> None:
 
 
 def test_silence_of_those_who_did_not_see_is_not_held_against_an_item() -> None:
-    """Drawn from the model with factors for four kinds of users: what they like and did not click is ranked first."""
+    """Data drawn from the model: relevant items without a click are ranked first."""
     rng = np.random.default_rng(0)
     likes = rng.random((4, 100)) < 0.35
     score = likes[rng.integers(0, 4, 400)].astype(float)

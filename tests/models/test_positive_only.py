@@ -212,7 +212,7 @@ def test_a_warm_start_goes_on(kind: Any) -> None:
         assert warm.n_iter_ <= 5
     with pytest.raises(
         UsageError,
-        match=r"initial_factors has \(users, items, factors\) \(40, 30, 3\), but the fit has \(40, 30, 4\)",
+        match=r"initial_factors has .* \(40, 30, 3\), but the fit has \(40, 30, 4\)",
     ):
         kind(4).fit(LOG, initial_factors=cold.factors_)
 
@@ -347,5 +347,5 @@ def test_settings_out_of_range_are_refused(kind: Any, settings: dict[str, Any], 
 def test_a_rating_of_zero_is_no_click(kind: Any) -> None:
     log = Ratings.from_arrays([0, 0, 1], [0, 1, 1], [1, 0, 1])
 
-    with pytest.raises(UsageError, match="the rating at row 1 .* is 0, which is not a click"):
+    with pytest.raises(UsageError, match=r"the rating at row 1 .* is 0, which is not a click"):
         kind(1).fit(log)

@@ -36,7 +36,7 @@ P = np.random.default_rng(1).uniform(0.1, 1, len(LOG))
 
 
 def test_weighted_ones_and_zeros_are_one_square_but_for_a_constant() -> None:
-    """(Y / th) (1 - F)^2 + (1 - Y / th) F^2 = (F - Y / th)^2 + Y / th - (Y / th)^2, cell by cell."""
+    """(Y/t) (1 - F)^2 + (1 - Y/t) F^2 = (F - Y/t)^2 + Y/t - (Y/t)^2, cell by cell."""
     rng = np.random.default_rng(0)
     inverse = np.where(rng.random((9, 7)) < 0.4, 1 / rng.uniform(0.1, 1, (9, 7)), 0.0)
     for _ in range(3):
@@ -96,7 +96,7 @@ def test_ratings_below_the_threshold_are_no_clicks_but_are_not_recommended_again
 
 
 def test_relevance_is_recovered_where_clicks_are_relevance_times_exposure() -> None:
-    """The true risk is less than half of those of models that take a click for the whole story, and of any constant."""
+    """The true risk is less than half that of models that ignore exposure, and of constants."""
     rng = np.random.default_rng(0)
     n_users, n_items = 1000, 200
     relevance = rng.beta(1, 2, (n_users, 2)) @ rng.dirichlet([0.5, 0.5], n_items).T

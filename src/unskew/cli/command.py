@@ -32,7 +32,7 @@ class CommandGroup(click.Group):
         context.meta[RUNNING_COMMAND] = command
         return name, command, rest
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+    def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
 
 

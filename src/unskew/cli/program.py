@@ -30,12 +30,12 @@ class Program(CommandGroup):
     traceback of an error.
     """
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+    def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
     def get_command(
         self,
-        ctx: click.Context,  # noqa: ARG002
+        ctx: click.Context,
         cmd_name: str,
     ) -> click.Command | None:
         if cmd_name not in COMMANDS:

@@ -86,7 +86,8 @@ def find_folder(name: str, path: PathLike = None) -> str | None:
         files = find_files(DATASETS.find(name).traits["source"], path)
     except DatasetNotFoundError:
         return None
-    return os.path.commonpath([os.path.dirname(str(file)) for file in files])  # noqa: PTH120 - also inside a zip file
+    # os.path also handles files inside a zip file
+    return os.path.commonpath([os.path.dirname(str(file)) for file in files])  # noqa: PTH120
 
 
 def check_dataset(name: str, path: PathLike = None) -> str:

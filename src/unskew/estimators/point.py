@@ -15,8 +15,6 @@ A weight transform replaces 1/P by another h in any of them. The denominator of 
 unknown and is estimated with the same weights, so for such a metric IPS equals SNIPS.
 """
 
-# ruff: noqa: ARG002 - estimators share a signature, and not all of them need every argument
-
 from __future__ import annotations
 
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """What a caller may pass as predictions, and how each kind gives values and positions for a log."""
 
-# ruff: noqa: ARG002 - all kinds of predictions have the same methods
-
 from __future__ import annotations
 
 from collections.abc import Iterator

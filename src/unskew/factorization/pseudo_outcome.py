@@ -116,7 +116,7 @@ class PseudoOutcomeSolver(SweepingSolver):
             factors = factors.without_offsets()
         return SweepingSolver.start(self, factors)  # super() does not work in a slots dataclass
 
-    def _sweep(self, start: Factors, *, is_exact: bool) -> tuple[Factors, float]:  # noqa: ARG002
+    def _sweep(self, start: Factors, *, is_exact: bool) -> tuple[Factors, float]:
         """Solve all users, then all items, then the constant."""
         outcome, n_factors, c = self.outcome, self.n_factors, start.global_offset
         users, _ = self._solve_side(

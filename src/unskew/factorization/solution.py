@@ -75,7 +75,7 @@ class Solver(ABC, Generic[S, P]):
         parameters: P = state.parameters  # type: ignore[attr-defined]
         return parameters
 
-    def stop_reason(self, state: S, /) -> StopReason | None:  # noqa: ARG002
+    def stop_reason(self, state: S, /) -> StopReason | None:
         """Why the solver itself wants to stop; None if it can go on."""
         return None
 

@@ -25,7 +25,6 @@ MAX_CHUNK_BYTES = 1 << 30
 
 
 def has_arrow() -> bool:
-    """Whether pyarrow is installed."""
     return find_spec("pyarrow") is not None
 
 

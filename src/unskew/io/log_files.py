@@ -68,7 +68,6 @@ class FileProblem:
 
     @property
     def first_row(self) -> int:
-        """The first bad row."""
         return int(self.is_bad.argmax())
 
     def describe(self, table: FileTable) -> str:

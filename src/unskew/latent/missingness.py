@@ -262,13 +262,13 @@ class MissingAtRandom:
     def update(
         self,
         effects: SelectionEffects,
-        observed: Matrix,  # noqa: ARG002
-        unobserved: Matrix,  # noqa: ARG002
+        observed: Matrix,
+        unobserved: Matrix,
         /,
     ) -> SelectionEffects:
         return effects
 
-    def log_prior(self, effects: SelectionEffects, /) -> float:  # noqa: ARG002
+    def log_prior(self, effects: SelectionEffects, /) -> float:
         return 0.0
 
 

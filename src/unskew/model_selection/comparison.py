@@ -278,10 +278,14 @@ def _find_test_metrics(
                 value=metric.name,
                 remedy="Use a rating metric, auc, user_auc or ndcg@k.",
             )
-    return [
-        replace(metric, empty_users=empty_users) if hasattr(metric, "empty_users") else metric  # type: ignore[type-var]
-        for metric in metrics
-    ]
+    return [_with_empty_users(metric, empty_users) for metric in metrics]
+
+
+def _with_empty_users(metric: Any, empty_users: str) -> Metric:
+    """The metric with this rule for users without relevant items, if it has such a rule."""
+    has_rule = hasattr(metric, "empty_users")
+    changed: Metric = replace(metric, empty_users=empty_users) if has_rule else metric
+    return changed
 
 
 def _compute_deltas(

@@ -16,7 +16,7 @@ import numpy as np
 from unskew.data.propensities import PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings
 from unskew.data.result import Result
-from unskew.errors import ConvergenceWarning, PropensityWarning, UsageError
+from unskew.errors import ConvergenceWarning, PropensityWarning, UnskewWarning, UsageError
 from unskew.metrics.metric import find_metric
 from unskew.model_selection.folds import (
     Frame,
@@ -228,12 +228,15 @@ def repeat_warnings(
     Warnings about propensities are not shown: those of a part of the log say nothing new.
     """
     others = {
-        (warning.category, warning.filename, warning.lineno): warning.message
+        (warning.category, warning.filename, warning.lineno): warning
         for warning in reversed(caught)
         if not issubclass(warning.category, (ConvergenceWarning, PropensityWarning))
     }
-    for message in others.values():
-        warnings.warn(message, stacklevel=3)
+    for (category, filename, line), warning in others.items():
+        if issubclass(category, UnskewWarning):
+            warnings.warn(warning.message, stacklevel=3)
+        else:  # of another package: the caller's filters see where it came from
+            warnings.warn_explicit(warning.message, category, filename, line)
     if n_unconverged:
         warnings.warn(
             ConvergenceWarning(

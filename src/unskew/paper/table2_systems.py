@@ -231,7 +231,7 @@ class OneFitSystem(System):
         self,
         data: BiasedData,
         random_state: int,
-        grid: Grid,  # noqa: ARG002
+        grid: Grid,
     ) -> dict[Table2Metric, TrainedSystem]:
         trained = self._search(
             copy(self.model).set_params(random_state=random_state),

@@ -56,7 +56,7 @@ class ByLiking:
     def relative_propensities(
         self,
         rating: npt.NDArray[Any],
-        users: slice,  # noqa: ARG002
+        users: slice,
         /,
     ) -> npt.NDArray[np.float64]:
         return np.select(

@@ -119,7 +119,7 @@ class BoostedPropensity(CovariatePropensityModel):
         self._warn_if_improving()
         return self
 
-    def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:  # noqa: ARG002
+    def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
         return self.profile_propensities_[self.user_profile_[user], self.item_profile_[item]]
 
     def _stages(

@@ -104,7 +104,7 @@ class ClassifierPropensity(CovariatePropensityModel):
         self._record_log(log, size)
         return self
 
-    def save(self, path: str | Path) -> None:  # noqa: ARG002
+    def save(self, path: str | Path) -> None:
         """Raise an error: a classifier is code, and model files have none."""
         raise UsageError(
             f"ClassifierPropensity has a {type(self.estimator).__name__}, which cannot be saved "
@@ -114,7 +114,7 @@ class ClassifierPropensity(CovariatePropensityModel):
             "and pass them as `propensities`.",
         )
 
-    def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:  # noqa: ARG002
+    def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
         pairs, row = np.unique(self._profiles.find_pairs(user, item), return_inverse=True)
         features = self._profiles.covariates(pairs)
         column = list(self.estimator_.classes_).index(1.0)

@@ -230,7 +230,7 @@ class LogisticPropensity(CovariatePropensityModel):
         self._warn_of_separation(float(np.abs(maximum.vector[1:]).max()))
         return self
 
-    def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:  # noqa: ARG002
+    def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
         propensity: Vector = expit(self._logits(user, item))
         return propensity
 

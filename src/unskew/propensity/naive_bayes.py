@@ -220,7 +220,7 @@ class NaiveBayesPropensity(McarPropensityModel):
             return f"it has {n_propensities} propensities for {n_levels} levels of ratings."
         return None
 
-    def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:  # noqa: ARG002
+    def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
         if rating is None:
             raise UsageError(
                 "naive Bayes needs the rating of a cell, and unobserved cells have none.",

@@ -167,7 +167,7 @@ class OneBitPropensity(PropensityModel):
         warn_if_not_converged(self)
         return self
 
-    def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:  # noqa: ARG002
+    def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
         products = pair_products(self.user_factors_, self.item_factors_, user, item)
         propensity: Vector = expit(self.intercept_ + products)
         return propensity

@@ -143,7 +143,7 @@ class PoissonPropensity(PropensityModel):
         warn_if_not_converged(self)
         return self
 
-    def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:  # noqa: ARG002
+    def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
         mean = pair_products(self.user_factors_, self.item_factors_, user, item)
         propensity: Vector = -np.expm1(-mean)
         return propensity

@@ -58,7 +58,7 @@ class UniformPropensity(PropensityModel):
         self._record_log(log, require_universe(log, universe))
         return self
 
-    def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:  # noqa: ARG002
+    def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
         return np.full(user.size, self.n_observed_ / self.n_cells_)
 
 
@@ -270,7 +270,7 @@ class PopularityPropensity(PropensityModel):
                 return f"it has {scores.size} scores for {len(ids)} {role}s."
         return None
 
-    def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:  # noqa: ARG002
+    def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
         user_score = self.user_score_[user] if self.user_score_.size else 1.0
         item_score = self.item_score_[item] if self.item_score_.size else 1.0
         return np.minimum(1.0, self.scale_ * (user_score * item_score))

@@ -41,7 +41,7 @@ class ObservationModel(Protocol):
 class Uniform:
     """Missing completely at random: all cells have the same propensity."""
 
-    def relative_propensities(self, rating: Truth, users: slice, /) -> Matrix:  # noqa: ARG002
+    def relative_propensities(self, rating: Truth, users: slice, /) -> Matrix:
         return np.ones(rating.shape)
 
 
@@ -60,7 +60,7 @@ class ByRating:
         Number(above=0, most=1)("alpha", self.alpha)
         Number()("full_from", self.full_from)
 
-    def relative_propensities(self, rating: Truth, users: slice, /) -> Matrix:  # noqa: ARG002
+    def relative_propensities(self, rating: Truth, users: slice, /) -> Matrix:
         """``alpha ** max(full_from - r, 0)``, computed once for each distinct rating."""
         levels, level = np.unique(rating, return_inverse=True)
         by_level: Vector = self.alpha ** np.maximum(self.full_from - levels.astype(np.float64), 0.0)
@@ -119,7 +119,7 @@ class ByCovariates:
         """The users and items that the model was made for."""
         return Universe(self.activity.size, self.popularity.size)
 
-    def relative_propensities(self, rating: Truth, users: slice, /) -> Matrix:  # noqa: ARG002
+    def relative_propensities(self, rating: Truth, users: slice, /) -> Matrix:
         return np.outer(self.activity[users], self.popularity)
 
     def __repr__(self) -> str:

@@ -136,7 +136,7 @@ class DeviceSweeps(SweepingSolver):
             value = to_device(value, self.like.device).to(self.like.dtype)
         return value
 
-    def _sweep(self, start: Any, *, is_exact: bool) -> tuple[Any, float]:  # noqa: ARG002
+    def _sweep(self, start: Any, *, is_exact: bool) -> tuple[Any, float]:
         """Users, items, constant. The objective is that before the step of the constant."""
         ridge, c = self.penalty.factors, start.global_offset
         items = DeviceRows(start.item_factors, start.item_offset)

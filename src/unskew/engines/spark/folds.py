@@ -136,7 +136,7 @@ class ScaleProbe(MetricProbe):
     def require_binary(self) -> None:
         self.reads.add("scale")
 
-    def require_relevant(self, threshold: float) -> None:  # noqa: ARG002
+    def require_relevant(self, threshold: float) -> None:
         self.reads.add("scale")
 
 
