@@ -210,8 +210,11 @@ class MatrixFactorization(FitOptions, FactorRecommender):
                 saved,
                 lambda step, value: show(f"step {step}, objective {value:.6g}"),
             )
+            requests = [request]
+            del request, weight  # so that the fit can free the weights once they are sorted
             with name_unsolved_rows(log, self.l2):
-                result = (other_engine.run if other_engine else self._fit_locally)(request)
+                fit = other_engine.run if other_engine else self._fit_locally
+                result = fit(requests.pop())
         factors = result.solution.parameters
         fallback = result.mean if self.offsets == "none" else factors.global_offset
         seen = result.seen if len(target) == len(log) else None
@@ -272,13 +275,15 @@ class MatrixFactorization(FitOptions, FactorRecommender):
         with Workers(self.n_threads) as workers, single_blas_thread():
             objective = self._make_objective(request.log, request.weight, workers)
             mean = weighted_mean(request.log.rating, request.weight)
+            start, checkpoint, report = request.make_start(mean), request.checkpoint, request.report
+            del request  # frees the weights
             solution = minimize(
                 self._make_solver(objective),
-                request.make_start(mean),
-                max_iter=request.max_iter,
-                tol=request.tol,
-                checkpoint=request.checkpoint,
-                report=request.report,
+                start,
+                max_iter=self.max_iter,
+                tol=self.tol,
+                checkpoint=checkpoint,
+                report=report,
             )
         by_user = objective.by_user
         del objective  # frees the items' cells before the users' codes are copied
