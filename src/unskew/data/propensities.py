@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.checks import float_array, is_finite_number, row_numbers
+from unskew.data.estimation import Estimation
 from unskew.data.frames import is_frame, open_frame
 from unskew.errors import BadPropensityError, UsageError
 from unskew.types import BoolVector, Vector
@@ -30,6 +31,8 @@ class Propensities:
     """
 
     values: Vector
+    estimation: Estimation | None = None
+    """How they were estimated, which intervals take into account; None if they are known."""
 
     def __post_init__(self) -> None:
         values = float_array(self.values, "propensities", BadPropensityError)
@@ -43,10 +46,11 @@ class Propensities:
         object.__setattr__(self, "values", _read_only(values.copy()))
 
     @classmethod
-    def _from_valid(cls, values: Vector) -> Propensities:
+    def _from_valid(cls, values: Vector, estimation: Estimation | None = None) -> Propensities:
         """From a new array that is known to be valid: nothing is checked or copied again."""
         propensities = object.__new__(cls)
         object.__setattr__(propensities, "values", _read_only(values))
+        object.__setattr__(propensities, "estimation", estimation)
         return propensities
 
     def __len__(self) -> int:
@@ -68,7 +72,9 @@ class Propensities:
 
     def take(self, rows: npt.NDArray[np.integer] | BoolVector) -> Propensities:
         """The propensities of ``log.take(rows)``; rows are distinct indices, or a mask."""
-        return Propensities._from_valid(self.values[row_numbers(rows, len(self))])
+        numbers = row_numbers(rows, len(self))
+        estimation = self.estimation and self.estimation.take(numbers.astype(np.int32))
+        return Propensities._from_valid(self.values[numbers], estimation)
 
     def scaled(self, share: float) -> Propensities:
         """``share * P``: the propensities of a random part of the log, such as a test set."""
@@ -78,15 +84,22 @@ class Propensities:
                 parameter="share",
                 value=share,
             )
-        return Propensities(share * self.values)
+        return Propensities(share * self.values, self.estimation)
+
+    def as_known(self) -> Propensities:
+        """The same values, taken as known: intervals leave out the error of their estimation."""
+        return Propensities._from_valid(self.values)
 
 
 @runtime_checkable
 class PropensityPredictor(Protocol):
     """A fitted model of how the log was selected."""
 
-    def predict(self, log: Ratings, /) -> npt.ArrayLike:
-        """One propensity for each cell of ``log``, in its order."""
+    def predict(self, log: Ratings, /) -> Propensities | npt.ArrayLike:
+        """One propensity for each cell of ``log``, in its order.
+
+        :class:`Propensities` may say how they were estimated; an array is taken as known.
+        """
         ...
 
 

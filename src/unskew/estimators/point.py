@@ -17,16 +17,17 @@ unknown and is estimated with the same weights, so for such a metric IPS equals 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
+from unskew.data.estimation import Replicates
 from unskew.errors import UniverseError, UnknownNameError, UsageError
 from unskew.estimators import ESTIMATORS
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.odds import Bounds, largest_ratio, largest_sum
 from unskew.estimators.sums import (
-    Cluster,
     Deltas,
     ObservedCells,
     Scope,
@@ -35,6 +36,7 @@ from unskew.estimators.sums import (
     Unit,
     add_up,
 )
+from unskew.estimators.variance import add_uncertainty, half_sample_covariance, linearize
 from unskew.types import Matrix, Vector
 
 
@@ -59,20 +61,48 @@ class Estimator:
 
     def estimate(self, deltas: Deltas, cells: ObservedCells) -> Estimate:
         """The risk of each model."""
-        spec = self.sums_needed(
-            is_ratio=deltas.base is not None,
-            is_mean_of_users=deltas.is_mean_of_users,
-            cluster=cells.cluster,
-        )
+        spec = self._find_spec(deltas, cells)
         if self.imputes and deltas.imputed is None:
             raise UsageError(
                 f"{self.name!r} needs a model of the ratings for cells that were not observed.",
                 parameter="imputation",
                 remedy="Pass `imputation=...`: a matrix, a model or a callable.",
             )
-        return self.from_sums(spec, add_up(spec, deltas, cells), cells.scope)
+        estimate = self.from_sums(spec, add_up(spec, deltas, cells), cells.scope)
+        if estimate.replicates is not None:
+            return estimate
+        weight = cells.weight if spec.is_weighted else np.ones(cells.scope.n_observed)
+        if self.is_weighted and isinstance(cells.estimation, Replicates):
+            return self._refit_halves(estimate, deltas, cells)
+        linearization = linearize(spec, deltas, cells, estimate, weight)
+        return add_uncertainty(estimate, linearization, spec, cells)
 
-    def sums_needed(self, *, is_ratio: bool, is_mean_of_users: bool, cluster: Cluster) -> SumSpec:
+    def _refit_halves(self, estimate: Estimate, deltas: Deltas, cells: ObservedCells) -> Estimate:
+        """The estimate with the covariance of refits to halves of the log."""
+
+        def values_of(half: Deltas, half_cells: ObservedCells) -> Vector:
+            spec = self._find_spec(half, half_cells)
+            return self.from_sums(spec, add_up(spec, half, half_cells), half_cells.scope).value
+
+        covariance = half_sample_covariance(values_of, deltas, cells)
+        return replace(
+            estimate,
+            covariance=covariance,
+            known_covariance=estimate.covariance,
+            n_clusters=None,
+            degrees=float(cells.estimation.n_pairs),  # type: ignore[union-attr]
+        )
+
+    def _find_spec(self, deltas: Deltas, cells: ObservedCells) -> SumSpec:
+        return self.sums_needed(
+            is_ratio=deltas.base is not None,
+            is_mean_of_users=deltas.is_mean_of_users,
+            cluster=None if cells.cluster == "both" else cells.cluster,
+        )
+
+    def sums_needed(
+        self, *, is_ratio: bool, is_mean_of_users: bool, cluster: Unit | None
+    ) -> SumSpec:
         """The sums for a metric that is a ratio, or a mean over users of their ratios."""
         raise UsageError(
             f"{self.name!r} cannot be computed from sums over the logged cells, which is all that "
@@ -149,7 +179,9 @@ class _WeightedMean(Estimator):
 
     has_worst_case = True
 
-    def sums_needed(self, *, is_ratio: bool, is_mean_of_users: bool, cluster: Cluster) -> SumSpec:
+    def sums_needed(
+        self, *, is_ratio: bool, is_mean_of_users: bool, cluster: Unit | None
+    ) -> SumSpec:
         if is_mean_of_users:
             return SumSpec(self.is_weighted, "user", of_ratios=True)
         return SumSpec(self.is_weighted, cluster, is_ratio=True)
@@ -198,7 +230,9 @@ class IPS(_WeightedMean):
     name = "ips"
     needs_universe = True
 
-    def sums_needed(self, *, is_ratio: bool, is_mean_of_users: bool, cluster: Cluster) -> SumSpec:
+    def sums_needed(
+        self, *, is_ratio: bool, is_mean_of_users: bool, cluster: Unit | None
+    ) -> SumSpec:
         if not is_ratio:
             return SumSpec(self.is_weighted, cluster)
         return super().sums_needed(
@@ -242,7 +276,9 @@ class _MeanOfGroups(Estimator):
     unit: ClassVar[Unit]
     has_worst_case = True
 
-    def sums_needed(self, *, is_ratio: bool, is_mean_of_users: bool, cluster: Cluster) -> SumSpec:
+    def sums_needed(
+        self, *, is_ratio: bool, is_mean_of_users: bool, cluster: Unit | None
+    ) -> SumSpec:
         _refuse_ratio(self.name, is_ratio=is_ratio)
         return SumSpec(self.is_weighted, self.unit, of_ratios=True)
 
@@ -294,7 +330,9 @@ class ErrorImputation(Estimator):
     needs_universe = True
     has_worst_case = True
 
-    def sums_needed(self, *, is_ratio: bool, is_mean_of_users: bool, cluster: Cluster) -> SumSpec:
+    def sums_needed(
+        self, *, is_ratio: bool, is_mean_of_users: bool, cluster: Unit | None
+    ) -> SumSpec:
         _refuse_ratio(self.name, is_ratio=is_ratio)
         if cluster == "item":
             raise UsageError(

@@ -20,6 +20,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from unskew.data.estimation import Estimation
 from unskew.data.propensities import Propensities
 from unskew.data.universe import Universe
 from unskew.data.weights import WeightTransform, transform_weights
@@ -28,9 +29,12 @@ from unskew.settings import WholeNumber
 from unskew.types import IntVector, Matrix, Vector
 
 Unit: TypeAlias = Literal["user", "item"]
-Cluster: TypeAlias = Unit | None
-"""What is independent of one another: users, items, or (None) single cells."""
+Cluster: TypeAlias = Unit | Literal["both"] | None
+"""What is independent: users, items, or (None) single cells; "both" allows any dependence between
+cells of the same user and between cells of the same item."""
 CHUNK = 1 << 17
+STEP = 1e-6
+"""Relative step of the numerical derivative of a weight transform."""
 NEARLY_EQUAL = 1e-3
 """Deltas whose range is at most this share of their size are nearly equal."""
 
@@ -41,7 +45,7 @@ class SumSpec:
 
     is_weighted: bool
     """The weight h is 1/P, or its transform; otherwise 1."""
-    unit: Cluster = None
+    unit: Unit | None = None
     is_ratio: bool = False
     """The total will be divided by its base; units whose base is 0 do not belong to the sample."""
     of_ratios: bool = False
@@ -81,6 +85,10 @@ class Clusters:
     code: IntVector
     n: int
     resampling: Resampling | None = None
+
+    def take(self, rows: IntVector) -> Clusters:
+        """The clusters of some of the cells."""
+        return replace(self, code=self.code[rows])
 
     def add_up(self, columns: Matrix) -> Matrix:
         """Sums of each row of ``columns`` by cluster: (k, cells) to (clusters, k).
@@ -130,11 +138,39 @@ class ObservedCells:
         return transform_weights(self.inverse, self.weight_transform)
 
     @property
+    def estimation(self) -> Estimation | None:
+        """How the propensities were estimated; None if they are known."""
+        return None if self.propensities is None else self.propensities.estimation
+
+    @cached_property
+    def elasticity(self) -> Vector:
+        """-dh / d log P: h itself without a weight transform, 0 where P or h is clipped."""
+        if self.weight_transform is None:
+            elasticity = self.weight
+        else:
+            up, down = (
+                transform_weights(self.inverse * factor, self.weight_transform)
+                for factor in (1 + STEP, 1 - STEP)
+            )
+            elasticity = (up - down) / (2 * STEP)
+        fixed = None if self.estimation is None else self.estimation.fixed
+        return elasticity if fixed is None else np.where(fixed, 0.0, elasticity)
+
+    def take(self, rows: IntVector, propensities: Propensities) -> ObservedCells:
+        """Some of the cells, with their own propensities; the universe stays."""
+        return replace(
+            self,
+            users=self.users.take(rows),
+            items=self.items.take(rows),
+            propensities=propensities,
+        )
+
+    @property
     def n_transformed(self) -> int:
         """The number of weights that the weight transform changed."""
         return int((self.weight != self.inverse).sum())
 
-    def clusters_by(self, unit: Cluster) -> Clusters | None:
+    def clusters_by(self, unit: Unit | None) -> Clusters | None:
         return {None: None, "user": self.users, "item": self.items}[unit]
 
 
@@ -158,6 +194,12 @@ class Deltas:
     is_mean_of_users: bool = False
     """Whether the risk is a mean over users of each user's own ratio."""
     imputed: Imputed | None = None
+
+    def take(self, rows: IntVector) -> Deltas:
+        """The deltas of some of the cells; imputed deltas of all cells stay."""
+        imputed = self.imputed and replace(self.imputed, observed=self.imputed.observed[:, rows])
+        base = None if self.base is None else self.base[rows]
+        return replace(self, value=self.value[:, rows], base=base, imputed=imputed)
 
     def combine(self, contrast: Vector) -> Deltas:
         """One row: the sum over models of ``contrast`` times their deltas."""

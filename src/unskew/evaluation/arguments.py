@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from unskew.errors import UnknownNameError, UnskewWarning, UsageError
 from unskew.estimators.point import Estimator, find_estimator
 from unskew.estimators.sums import Cluster
 from unskew.metrics.metric import Metric, compares_logged_cells, find_metric
+
+CLUSTERS = ("auto", "user", "item", "both")
 
 
 def find_metrics(metrics: object, *, relevance_threshold: float | None) -> list[Metric]:
@@ -67,15 +69,25 @@ def require_weight_transform(weight_transform: object) -> None:
         )
 
 
-def require_cluster(cluster: object) -> None:
-    if not (cluster is None or (isinstance(cluster, str) and cluster in ("user", "item"))):
-        raise UnknownNameError("cluster", cluster, ("None", "user", "item"))
+def require_cluster(cluster: object, valid: Sequence[str] = CLUSTERS) -> None:
+    if not (cluster is None or (isinstance(cluster, str) and cluster in valid)):
+        raise UnknownNameError("cluster", cluster, ("None", *valid))
+
+
+def choose_cluster(cluster: Cluster | Literal["auto"], log: Ratings) -> Cluster:
+    """Users if some user has several ratings, else cells; any other choice is kept."""
+    if cluster != "auto":
+        return cluster
+    has_several = len(log) > 0 and int(np.bincount(log.user).max()) > 1
+    return "user" if has_several else None
 
 
 def describe_intervals(cluster: Cluster, bootstrap: int | None = None) -> str:
     """How the intervals were computed, in words."""
     if bootstrap is not None:
         return f"bootstrap of {cluster or 'user'}s ({bootstrap} resamples)"
+    if cluster == "both":
+        return "clustered by user and by item"
     return "cells independent" if cluster is None else f"clustered by {cluster}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from numbers import Integral
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from unskew.estimators.point import Estimator
 from unskew.estimators.sums import Cluster, Clusters, Deltas, Imputed, ObservedCells, Resampling
 from unskew.estimators.weight_summary import WeightSummary
 from unskew.evaluation.arguments import (
+    choose_cluster,
     describe_intervals,
     find_estimators,
     find_metrics,
@@ -45,7 +46,8 @@ def evaluate(
     estimators: Sequence[str | Estimator] = ("naive", "ips", "snips"),
     universe: UniverseLike = None,
     level: float = 0.95,
-    cluster: Cluster = None,
+    cluster: Cluster | Literal["auto"] = "auto",
+    propensities_known: bool = False,
     relevance_threshold: float | None = None,
     weight_transform: WeightTransform | None = None,
     imputation: PredictionsLike | None = None,
@@ -84,9 +86,13 @@ def evaluate(
     level
         Confidence level of the intervals.
     cluster
-        None takes cells as independent given the propensities. ``"user"`` allows any dependence
-        within a user and takes users as a sample of more users; its intervals are wider, and right
-        for most real logs. ``"item"`` does the same for items.
+        ``"user"`` allows any dependence between the cells of a user and takes users as a sample
+        of more users; ``"item"`` does the same for items, and ``"both"`` for users and items at
+        once. None takes cells as independent given the propensities. ``"auto"`` is ``"user"`` if
+        users have several cells, which is right for most real logs.
+    propensities_known
+        Whether to take estimated propensities as known. The intervals then leave out the error
+        of their estimation, and can be far too narrow or too wide.
     relevance_threshold
         Ratings of at least this value are relevant, for precision, recall and atop.
     weight_transform
@@ -124,6 +130,7 @@ def evaluate(
     require_level(level)
     require_weight_transform(weight_transform)
     require_cluster(cluster)
+    chosen_cluster = choose_cluster(cluster, log)
     models = name_models(predictions)
     all_cells = resolve_universe(log, universe)
     chosen_metrics = find_metrics(metrics, relevance_threshold=relevance_threshold)
@@ -134,9 +141,9 @@ def evaluate(
     cells = _observe_cells(
         log,
         all_cells,
-        None if propensities is None else as_propensities(log, propensities),
+        _read_propensities(log, propensities, propensities_known, bootstrap),
         weight_transform,
-        cluster,
+        chosen_cluster,
         None if bootstrap is None else Resampling(bootstrap, _choose_seed(random_state)),
     )
     ranker = find_ranker(engine)
@@ -165,7 +172,7 @@ def evaluate(
         estimates=estimates,
         level=level,
         n_observed=len(log),
-        intervals=describe_intervals(cluster, bootstrap),
+        intervals=describe_intervals(chosen_cluster, bootstrap),
         universe=all_cells,
         weight_summary=weight_summary,
         n_transformed=cells.n_transformed if is_transformed else 0,
@@ -203,6 +210,26 @@ def _require_propensities(propensities: object, estimators: Sequence[Estimator])
             parameter="propensities",
             remedy="For the plain average over the log alone, pass `estimators=['naive']`.",
         )
+
+
+def _read_propensities(
+    log: Ratings, propensities: PropensitiesLike | None, known: bool, bootstrap: int | None
+) -> Propensities | None:
+    if propensities is None:
+        return None
+    values = as_propensities(log, propensities)
+    if known:
+        return values.as_known()
+    if bootstrap is not None and values.estimation is not None:
+        raise UsageError(
+            f"a bootstrap that does not fit {values.estimation.model} again leaves out the error "
+            "of the propensities.",
+            parameter="bootstrap",
+            value=bootstrap,
+            remedy="Leave `bootstrap` out: the standard intervals include this error. Or pass "
+            "`propensities_known=True`.",
+        )
+    return values
 
 
 def _choose_seed(random_state: int | np.random.Generator | None) -> int:

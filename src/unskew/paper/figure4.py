@@ -53,7 +53,9 @@ class NaiveBayesEstimates:
         sample = sample_ratings(self.truth, max(self.sample_sizes), drawn.rng)
         estimates = estimate_with_true_propensities(drawn)
         for size in self.sample_sizes:
-            propensities = NaiveBayesPropensity().fit(log, mcar=sample[:size]).predict(log)
+            propensities = (
+                NaiveBayesPropensity(smoothing=1.0).fit(log, mcar=sample[:size]).predict(log)
+            )
             names = (_name_in_draws(name, size) for name in ESTIMATED)
             estimates |= zip(names, drawn.estimate_weighted(propensities), strict=True)
         return estimates

@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.columns import find_column
+from unskew.data.estimation import Estimation, Replicates
 from unskew.data.frames import LazyFrame, count_sizes
 from unskew.data.ids import Ids, as_ids, describe_id_types, find_codes, format_id
-from unskew.data.propensities import SMALLEST
+from unskew.data.propensities import SMALLEST, Propensities
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe, UniverseLike, parse_universe, resolve_universe
 from unskew.errors import (
@@ -26,7 +27,7 @@ from unskew.errors import (
     UsageError,
 )
 from unskew.io.model_files import write_model
-from unskew.settings import Configurable, require_fitted
+from unskew.settings import Configurable, require_fitted, unfitted_copy
 from unskew.tables import count_noun
 from unskew.types import IntVector, RandomState, Vector
 
@@ -44,8 +45,9 @@ class PropensityModel(Configurable):
     users_: Ids
     """The users of the log; empty after a fit to a frame, whose ids are not kept."""
     items_: Ids
-    n_cells_: int
-    """U * I of the universe of the log."""
+    n_users_: int
+    n_items_: int
+    """The universe of the log."""
     n_observed_: int
     """Ratings in the log. The propensities of all cells should add up to this number."""
 
@@ -71,12 +73,17 @@ class PropensityModel(Configurable):
         """
         raise NotImplementedError
 
-    def predict(self, log: Ratings) -> Vector:
-        """P(O_ui = 1) of every cell of ``log``, in its order: values in (0, 1]."""
+    @property
+    def n_cells_(self) -> int:
+        """U * I of the universe of the log."""
+        return self.n_users_ * self.n_items_
+
+    def predict(self, log: Ratings) -> Propensities:
+        """P(O_ui = 1) of every cell of ``log``, in its order, and how they were estimated."""
         self._require_fitted()
         values = self._predict_log(log)
         _require_valid(values, log)
-        return values
+        return Propensities(values, self._describe_estimation(log))
 
     def predict_pairs(self, users: npt.ArrayLike, items: npt.ArrayLike) -> Vector:
         """P(O_ui = 1) of any pairs of ids, observed or not: values in [0, 1]."""
@@ -112,18 +119,33 @@ class PropensityModel(Configurable):
         """
         raise NotImplementedError
 
+    def _describe_estimation(self, log: Ratings) -> Estimation:
+        """How the propensities of ``log`` were estimated; by default, halves of it are refitted."""
+
+        def refit(rows: IntVector) -> Vector:
+            part = log.take(rows)
+            universe = Universe(self.n_users_, self.n_items_)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                fitted: PropensityModel = unfitted_copy(self).fit(part, universe=universe)
+            return fitted._predict_log(part)
+
+        return Replicates(model=type(self).__name__, refit=refit, sees_ratings=self.sees_ratings)
+
     def _require_fitted(self) -> None:
         require_fitted(self)
 
     def _record_log(self, log: Ratings, universe: Universe) -> None:
         """Store what predictions need of the log."""
         self.users_, self.items_ = log.users, log.items
-        self.n_cells_, self.n_observed_ = universe.n_cells, len(log)
+        self.n_users_, self.n_items_ = universe.n_users, universe.n_items
+        self.n_observed_ = len(log)
 
     def _record_frame(self, n_ratings: int, universe: Universe) -> None:
         """The same for a log in a frame, whose ids are not kept."""
         self.users_, self.items_ = np.empty(0, np.int64), np.empty(0, np.int64)
-        self.n_cells_, self.n_observed_ = universe.n_cells, n_ratings
+        self.n_users_, self.n_items_ = universe.n_users, universe.n_items
+        self.n_observed_ = n_ratings
 
     def _predict_log(self, log: Ratings) -> Vector:
         user = self._find_codes(log.users, self.users_, "user")[log.user]

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from unskew.data.checks import float_array
 from unskew.data.columns import find_column
+from unskew.data.estimation import Estimation, RandomSample, Strata
 from unskew.data.frames import (
     add_column,
     count_values,
@@ -21,9 +22,10 @@ from unskew.data.frames import (
     open_frame,
     open_lazily,
 )
+from unskew.data.ids import as_ids, encode
 from unskew.data.ratings import Ratings
 from unskew.data.universe import UniverseLike
-from unskew.errors import BadRatingError, PropensityWarning, UsageError
+from unskew.errors import BadRatingError, ColumnError, PropensityWarning, UsageError
 from unskew.propensity import PROPENSITY_MODELS
 from unskew.propensity.model import (
     McarPropensityModel,
@@ -33,7 +35,7 @@ from unskew.propensity.model import (
     require_universe,
 )
 from unskew.settings import Number, WholeNumber, setting
-from unskew.types import IntVector, Vector
+from unskew.types import IntVector, Matrix, Vector
 
 MAX_LEVELS = 50
 """More distinct ratings than this are assumed to be a continuous scale, which needs bins."""
@@ -77,7 +79,8 @@ class NaiveBayesPropensity(McarPropensityModel):
     Parameters
     ----------
     smoothing
-        Ratings added to each level of the sample; the paper uses 1.
+        Ratings added to each level of the sample. None adds 1 / n_levels, one rating in all,
+        which hardly moves the shares also if there are many levels. The paper uses 1.
     bins
         For ratings on a continuous scale: the number of bins, with equal parts of the sample, or
         the cut points between bins in ascending order. A rating equal to a cut point belongs to
@@ -89,16 +92,22 @@ class NaiveBayesPropensity(McarPropensityModel):
     cuts_ : the lowest rating of each level but the first.
     marginal_ : pi_r of each level.
     propensity_by_level_ : P(O = 1 | Y = r); 0 if the log has no such rating.
+    observed_by_level_ : n_r, the ratings of the log.
+    sample_by_level_ : m_r, the ratings of the sample; empty if the shares are known.
+    sample_by_user_ : the same by user of the sample; empty if the sample does not name users.
     """
 
     _: KW_ONLY
-    smoothing: float = setting(1.0, Number(least=0))
+    smoothing: float | None = setting(None, Number(least=0, allow_none=True))
     bins: int | npt.ArrayLike | None = setting(None, _check_bins)
 
     levels_: Vector = field(init=False)
     cuts_: Vector = field(init=False)
     marginal_: Vector = field(init=False)
     propensity_by_level_: Vector = field(init=False)
+    observed_by_level_: Vector = field(init=False)
+    sample_by_level_: Vector = field(init=False)
+    sample_by_user_: Matrix = field(init=False)
 
     @property
     def sees_ratings(self) -> bool:
@@ -207,12 +216,14 @@ class NaiveBayesPropensity(McarPropensityModel):
         n_cells: int,
     ) -> None:
         """Eq. (18) for each level, from the number of observed ratings of each level."""
-        share = sample.shares(cuts, self.smoothing)
+        share = sample.shares(cuts, 1 / levels.size if self.smoothing is None else self.smoothing)
         _require_shares(levels, observed, share)
         ratio = np.divide(observed, n_cells * share, out=np.zeros(levels.size), where=share > 0)
         _warn_of_capped_and_missing(levels, observed, share, ratio)
         self.levels_, self.cuts_, self.marginal_ = levels, cuts, share
         self.propensity_by_level_ = np.minimum(ratio, 1.0)
+        self.observed_by_level_ = observed
+        self.sample_by_level_, self.sample_by_user_ = sample.counts(cuts)
 
     def _find_inconsistency(self) -> str | None:
         n_levels, n_propensities = self.levels_.size, self.propensity_by_level_.size
@@ -242,6 +253,28 @@ class NaiveBayesPropensity(McarPropensityModel):
             )
         return self.propensity_by_level_[level]
 
+    def _describe_estimation(self, log: Ratings) -> Estimation:
+        level = _find_levels(log.rating, self.cuts_).astype(np.int32)
+        count = np.bincount(level, minlength=self.levels_.size)
+        values = self.propensity_by_level_[level]
+        sample, source = None, "the log and known shares of the ratings"
+        if self.sample_by_level_.size:
+            by_user = self.sample_by_user_ if len(self.sample_by_user_) > 1 else None
+            sample = RandomSample(self.marginal_, self.sample_by_level_, by_user, self.n_cells_)
+            source = f"the log and {sample.describe()}"
+        return Strata(
+            model=type(self).__name__,
+            source=source,
+            n_parameters=self.levels_.size,
+            sees_ratings=True,
+            fixed=values >= 1 if (values >= 1).any() else None,
+            group=level,
+            n_observed=self.observed_by_level_,
+            kind="rating",
+            sample=sample,
+            is_part=not np.array_equal(count, self.observed_by_level_),
+        )
+
     def _require_no_bins(self) -> None:
         if self.bins is not None:
             raise UsageError(
@@ -260,6 +293,10 @@ class RatingFrequencies:
     weight: Vector
     is_share: bool
     """Whether the weights are known shares of all cells, which are not smoothed."""
+    users: IntVector | None = None
+    """Who gave each rating of a sample, as codes from 0 on, if the sample names users."""
+    ratings: Vector | None = None
+    """The ratings of a sample that names users, one for each of ``users``."""
 
     @classmethod
     def of_sample(cls, sample: SampleLike) -> RatingFrequencies:
@@ -275,7 +312,9 @@ class RatingFrequencies:
             )
         _require_finite(values)
         rating, count = np.unique(values, return_counts=True)
-        return cls(rating, count.astype(np.float64), is_share=False)
+        users = _read_users(sample)
+        ratings = None if users is None else values
+        return cls(rating, count.astype(np.float64), False, users, ratings)
 
     @classmethod
     def _of_table(cls, table: Mapping[float, float]) -> RatingFrequencies:
@@ -301,6 +340,17 @@ class RatingFrequencies:
         order = np.argsort(rating)
         return cls(rating[order], weight[order] / (total if is_share else 1.0), is_share)
 
+    def counts(self, cuts: Vector) -> tuple[Vector, Matrix]:
+        """Ratings of each level, and of each user and level; empty if they are unknown."""
+        if self.is_share:
+            return np.empty(0), np.empty((0, 0))
+        counts = _count_levels(self.rating, cuts, self.weight)
+        if self.users is None or self.ratings is None:
+            return counts, np.empty((0, 0))
+        by_user = np.zeros((int(self.users.max()) + 1, counts.size))
+        np.add.at(by_user, (self.users, _find_levels(self.ratings, cuts)), 1.0)
+        return counts, by_user
+
     def shares(self, cuts: Vector, smoothing: float) -> Vector:
         """P(Y = r) of each level; counts are smoothed."""
         weight = _count_levels(self.rating, cuts, self.weight)
@@ -316,10 +366,12 @@ def _require_sample(mcar: SampleLike | None) -> SampleLike:
             "naive Bayes compares the log with ratings of cells chosen at random, "
             "and `mcar` has none.",
             parameter="mcar",
-            remedy="Pass them as `mcar=...`; a few dozen of each rating are enough. Without "
-            "such ratings, use LogisticPropensity or OneBitPropensity.",
-            shell_remedy="Pass a file of them as `mcar=...`; a few dozen of each rating are "
-            "enough. Without such ratings, use the model logistic or onebit.",
+            remedy="Pass them as `mcar=...`; a thousand give narrow intervals. "
+            "Without such ratings, use LogisticPropensity or PopularityPropensity, which cannot "
+            "see whether people rate what they like.",
+            shell_remedy="Pass a file of them as `mcar=...`; a thousand give narrow intervals. "
+            "Without such ratings, use the model logistic or popularity, which cannot see whether "
+            "people rate what they like.",
         )
     return mcar
 
@@ -333,6 +385,20 @@ def _read_ratings(sample: Any) -> Vector:
     has_one_column = len(frame.columns) == 1
     name = frame.columns[0] if has_one_column else find_column("rating", None, frame.columns)
     return number_column(frame, name)
+
+
+def _read_users(sample: Any) -> IntVector | None:
+    """Codes of the users who gave the ratings of a sample; None if it does not name them."""
+    if isinstance(sample, Ratings):
+        return np.unique(sample.user, return_inverse=True)[1].astype(np.int32)
+    if not is_frame(sample):
+        return None
+    frame = open_frame(sample)
+    try:
+        name = find_column("user", None, frame.columns)
+    except ColumnError:
+        return None
+    return encode(as_ids(frame[name].to_numpy()))[0]
 
 
 def _require_finite(values: Vector) -> None:

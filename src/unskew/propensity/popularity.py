@@ -9,6 +9,7 @@ from typing import Any, Literal, Self, TypeAlias
 import numpy as np
 
 from unskew.data.columns import find_column
+from unskew.data.estimation import Estimation, Strata
 from unskew.data.frames import (
     LazyFrame,
     add_column,
@@ -60,6 +61,16 @@ class UniformPropensity(PropensityModel):
 
     def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
         return np.full(user.size, self.n_observed_ / self.n_cells_)
+
+    def _describe_estimation(self, log: Ratings) -> Estimation:
+        return Strata(
+            model=type(self).__name__,
+            n_parameters=1,
+            group=np.zeros(len(log), dtype=np.int32),
+            n_observed=np.array([float(self.n_observed_)]),
+            kind="all",
+            is_part=len(log) != self.n_observed_,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +285,29 @@ class PopularityPropensity(PropensityModel):
         user_score = self.user_score_[user] if self.user_score_.size else 1.0
         item_score = self.item_score_[item] if self.item_score_.size else 1.0
         return np.minimum(1.0, self.scale_ * (user_score * item_score))
+
+    def _describe_estimation(self, log: Ratings) -> Estimation:
+        if self.by == "both" or self.power != 1 or self.smoothing != 0:
+            return super()._describe_estimation(log)
+        ids, scores, code = (
+            (self.users_, self.user_score_, log.user)
+            if self.by == "user"
+            else (self.items_, self.item_score_, log.item)
+        )
+        listed = log.users if self.by == "user" else log.items
+        group = self._find_codes(listed, ids, self.by)[code].astype(np.int32)
+        n_observed = scores * self.largest_[self.by]
+        count = np.bincount(group, minlength=n_observed.size)
+        values = np.minimum(1.0, self.scale_ * scores[group])
+        return Strata(
+            model=type(self).__name__,
+            n_parameters=n_observed.size,
+            fixed=values >= 1 if self.n_capped_ else None,
+            group=group,
+            n_observed=n_observed,
+            kind=self.by,
+            is_part=not np.array_equal(count, np.rint(n_observed)),
+        )
 
 
 def _count_all(counts: Vector, times: Any, n_all: int, role: str) -> tuple[Vector, Any]:

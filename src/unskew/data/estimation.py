@@ -1,0 +1,226 @@
+"""How propensities were estimated, and what that adds to the uncertainty of a risk.
+
+A risk with weights ``h``, residuals ``e`` and normaliser ``C`` has, to first order, the error
+
+    (1/C) sum over all cells of (O - P) (h e - B's)  +  G xi
+
+``s`` is the score of a cell in the fit of the propensities. ``B's`` is there because propensities
+that were fitted to the same log follow its random variation and cancel a part of it. ``G xi`` is
+the error of an outside sample, such as the random ratings of naive Bayes. Each kind of estimation
+computes ``B's`` and ``G`` in its own way, as a :class:`Correction`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Literal, Self, TypeAlias
+
+import numpy as np
+
+from unskew.tables import count_noun
+from unskew.types import BoolVector, IntVector, Matrix, Vector
+
+StratumKind: TypeAlias = Literal["rating", "item", "user", "all"]
+"""What the cells of one stratum have in common."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RandomSample:
+    """Ratings of random cells, from which the share of each rating level was estimated."""
+
+    share: Vector
+    """The estimated share of each level."""
+    count: Vector
+    """Ratings of each level in the sample."""
+    by_user: Matrix | None = None
+    """Users of the sample x levels: counts, if the sample says who rated; else None."""
+    n_cells: int | None = None
+    """Cells from which the sample was drawn, for the finite population correction."""
+
+    @property
+    def size(self) -> int:
+        return int(self.count.sum())
+
+    @property
+    def n_units(self) -> int:
+        """Independent draws: users of the sample if they are known, else its ratings."""
+        return self.size if self.by_user is None else len(self.by_user)
+
+    def describe(self) -> str:
+        """The size of the sample in words."""
+        ratings = count_noun(self.size, "random rating")
+        return ratings if self.by_user is None else f"{ratings} of {self.n_units:,} users"
+
+    def covariance(self, gradient: Matrix) -> Matrix:
+        """Covariance of K risks through the sample, given G by log share: K x levels."""
+        per_rating = np.divide(
+            gradient, self.share, out=np.zeros_like(gradient), where=self.share > 0
+        )
+        total = gradient.sum(axis=1)
+        if self.by_user is None:
+            spread = (gradient @ per_rating.T - np.outer(total, total)) / self.size
+            return spread * (1.0 if self.n_cells is None else 1.0 - self.size / self.n_cells)
+        by_user = self.by_user @ per_rating.T - np.outer(self.by_user.sum(axis=1), total)
+        n_users = len(by_user)
+        return n_users / (n_users - 1) * by_user.T @ by_user / self.size**2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Correction:
+    """What the estimation of propensities changes in the errors of K risks, times C."""
+
+    score: Matrix
+    """K x observed cells: ``B's`` of each cell, which is subtracted from ``h e``."""
+    leverage: Vector
+    """Of each observed cell: how much its own score contributes to its fitted propensity."""
+    leverage_power: int = 1
+    """Squared residuals are divided by (1 - leverage) to this power: 1 is HC2, 2 is HC3."""
+    expected_by_user: Matrix | None = None
+    """Users x K: the sum of ``P B's`` over all items. None: the same for all users."""
+    expected_by_item: Matrix | None = None
+    pooled: Matrix | None = None
+    """K x K: variance of cells that are alone in their stratum and have no residual."""
+    reduction: Matrix | None = None
+    """K x K: subtracted from the covariance if the log is a random part of the log of the fit."""
+    bias: Vector | None = None
+    """First-order bias of each risk caused by a penalty."""
+    outside: Matrix | None = None
+    """G: K x levels of the outside sample, the derivative by their log shares."""
+    sample: RandomSample | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Estimation:
+    """How the propensities of a log were estimated. A subclass computes the correction."""
+
+    model: str
+    """The name of the propensity model."""
+    source: str = "the log"
+    """What it was estimated from, in words."""
+    n_parameters: int = 0
+    sees_ratings: bool = False
+    """Whether the propensities depend on ratings, or only on who rated what."""
+    fixed: BoolVector | None = None
+    """Cells whose propensity is clipped or capped and does not move with the parameters."""
+
+    def take(self, rows: IntVector) -> Estimation:
+        """The estimation of some cells of the log, which are then a part of the log of the fit."""
+        raise NotImplementedError
+
+    def correct(self, residual: Matrix, weight: Vector, elasticity: Vector) -> Correction:
+        """The correction of K risks, given e (K x observed cells), h and eta of each cell.
+
+        ``eta = -dh / d log P`` is the elasticity of the weights: h itself without a transform.
+        """
+        raise NotImplementedError
+
+    def with_fixed(self, fixed: BoolVector) -> Self:
+        """The same estimation, with more cells whose propensity is clipped or capped."""
+        return replace(self, fixed=fixed if self.fixed is None else self.fixed | fixed)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Strata(Estimation):
+    """P = n_g / N_g of the stratum g of each cell: all its cells have the same propensity."""
+
+    group: IntVector
+    """The stratum of each observed cell."""
+    n_observed: Vector
+    """n_g of each stratum, in the log of the fit."""
+    kind: StratumKind
+    sample: RandomSample | None = None
+    """Where the sizes N_g come from, if they are estimated from an outside sample."""
+    is_part: bool = False
+    """Whether the cells are a random part of the log of the fit."""
+
+    def take(self, rows: IntVector) -> Strata:
+        fixed = None if self.fixed is None else self.fixed[rows]
+        is_part = self.is_part or rows.size < self.group.size
+        return replace(self, group=self.group[rows], fixed=fixed, is_part=is_part)
+
+    def correct(self, residual: Matrix, weight: Vector, elasticity: Vector) -> Correction:
+        by_group = self._add_up(residual * elasticity)
+        coefficient = by_group / np.maximum(self.n_observed, 1.0)
+        outside = None if self.sample is None else by_group
+        if self.is_part:
+            reduction = (coefficient * self.n_observed) @ coefficient.T
+            return Correction(
+                np.zeros_like(residual),
+                np.zeros(self.group.size),
+                reduction=reduction,
+                outside=outside,
+                sample=self.sample,
+            )
+        count = np.bincount(self.group, minlength=self.n_observed.size)
+        is_alone = count[self.group] == 1
+        expected = (coefficient * count).T
+        return Correction(
+            coefficient[:, self.group],
+            np.where(is_alone, 0.0, 1.0 / count[self.group]),
+            expected_by_user=expected if self.kind == "user" else None,
+            expected_by_item=expected if self.kind == "item" else None,
+            pooled=self._pool_variance(residual, weight, is_alone) if is_alone.any() else None,
+            outside=outside,
+            sample=self.sample,
+        )
+
+    def _add_up(self, columns: Matrix) -> Matrix:
+        """K x cells to K x strata."""
+        n_strata = self.n_observed.size
+        return np.stack(
+            [np.bincount(self.group, weights=row, minlength=n_strata) for row in columns]
+        )
+
+    def _pool_variance(self, residual: Matrix, weight: Vector, is_alone: BoolVector) -> Matrix:
+        """The variance of the cells that are alone, from the spread within larger strata."""
+        count = np.bincount(self.group, minlength=self.n_observed.size)
+        mean = self._add_up(residual) / np.maximum(count, 1)
+        centred = residual - mean[:, self.group]
+        n_free = int(np.maximum(count - 1, 0).sum())
+        if n_free == 0:
+            centred, n_free = residual, residual.shape[1]
+        spread: Matrix = centred @ centred.T / n_free
+        return float(np.square(weight[is_alone]).sum()) * spread
+
+
+Refit: TypeAlias = Callable[[IntVector], Vector]
+"""Fits the propensity model again to some rows of the log, and predicts their propensities."""
+
+
+Half: TypeAlias = tuple[IntVector, Vector]
+"""Rows of the log, and the propensities of a model that was fitted to them alone."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Replicates(Estimation):
+    """A model without an analytic form: it is fitted again to random halves of the log."""
+
+    refit: Refit
+    n_pairs: int = 20
+    seed: int = 0
+    fitted: dict[bool, list[tuple[Half, Half]]] = field(default_factory=dict)
+    """By whether clusters were split: the halves that were already fitted."""
+
+    def take(self, rows: IntVector) -> Replicates:
+        return replace(self, refit=lambda part: self.refit(rows[part]), fitted={})
+
+    def fit_halves(self, cluster: IntVector | None, n_cells: int) -> list[tuple[Half, Half]]:
+        """Complementary halves of the cells, or of the clusters, each with its propensities."""
+        key = cluster is not None
+        if key not in self.fitted:
+            rng = np.random.default_rng(self.seed)
+            masks = [_draw_half(rng, cluster, n_cells) for _ in range(self.n_pairs)]
+            self.fitted[key] = [(self._fit(mask), self._fit(~mask)) for mask in masks]
+        return self.fitted[key]
+
+    def _fit(self, mask: BoolVector) -> Half:
+        rows = np.flatnonzero(mask).astype(np.int32)
+        return rows, self.refit(rows)
+
+
+def _draw_half(rng: np.random.Generator, cluster: IntVector | None, n_cells: int) -> BoolVector:
+    if cluster is None:
+        return rng.permutation(n_cells) < n_cells // 2
+    present = np.unique(cluster)
+    return np.isin(cluster, rng.permutation(present)[: present.size // 2])

@@ -1,0 +1,234 @@
+"""The uncertainty of risks from the contributions of single cells.
+
+To first order the error of a risk is (1/C) sum over all cells of (O - P) (h e - B's), plus G xi
+from an outside sample (:mod:`unskew.data.estimation`). With independent cells its variance is
+(1/C^2) sum over observed cells of (1 - P) r^2 with r = h e - B's; with clusters, contributions are
+added up within each cluster first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from unskew.data.estimation import Correction, Replicates
+from unskew.data.propensities import Propensities
+from unskew.estimators.estimate import Estimate, OutsideError
+from unskew.estimators.intervals import Moments
+from unskew.estimators.sums import Clusters, Deltas, ObservedCells, SumSpec, Unit
+from unskew.types import Matrix, Vector
+
+MAX_LEVERAGE = 0.9
+"""A cell with a higher leverage is treated as if it had this one."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Linearization:
+    """A risk as (1/C) sum h e over observed cells, to first order."""
+
+    residual: Matrix
+    """e: models x observed cells."""
+    normalizer: float
+    """C."""
+    leverage: Vector | None = None
+    """Share of each cell in C, if C was computed from the same cells; else None."""
+
+
+def linearize(
+    spec: SumSpec, deltas: Deltas, cells: ObservedCells, estimate: Estimate, weight: Vector
+) -> Linearization:
+    """The residuals and the normaliser of the risks that were computed from ``spec``."""
+    base = np.ones(weight.size) if deltas.base is None else deltas.base
+    groups = cells.clusters_by(spec.unit)
+    if spec.of_ratios and groups is not None:
+        return _linearize_mean_of_groups(deltas.value, base, weight, groups)
+    if spec.divides_by_base:
+        share = weight * base
+        total = float(share.sum())
+        residual = deltas.value - estimate.value[:, None] * base
+        return Linearization(residual, total, share / total)
+    residual = deltas.value
+    if spec.adds_imputed and deltas.imputed is not None:
+        residual = deltas.value - deltas.imputed.observed
+    assert cells.universe is not None
+    return Linearization(residual, float(cells.universe.n_cells))
+
+
+def _linearize_mean_of_groups(
+    delta: Matrix, base: Vector, weight: Vector, groups: Clusters
+) -> Linearization:
+    """(1/U) sum over users of sum h delta / sum h base: e = (delta - R_u base) / sum_u h base."""
+    sums = groups.add_up(np.vstack([delta, base]) * weight)
+    is_used = sums[:, -1] > 0
+    total = np.where(is_used, sums[:, -1], 1.0)
+    ratio = sums[:, :-1] / total[:, None]
+    code = groups.code
+    residual = (delta - ratio[code].T * base) / total[code]
+    return Linearization(residual * is_used[code], float(is_used.sum()))
+
+
+def add_uncertainty(
+    estimate: Estimate, linearization: Linearization, spec: SumSpec, cells: ObservedCells
+) -> Estimate:
+    """The estimate with moments for its intervals, and with the error of the propensities."""
+    weight = cells.weight if spec.is_weighted else np.ones(cells.users.code.size)
+    contributions = linearization.residual * weight
+    known: tuple[Matrix, Moments | None] = estimate.covariance, None
+    if not spec.of_ratios:
+        covariance, moments = _measure(contributions, linearization, None, cells, estimate)
+        known = (covariance if cells.cluster == "both" else estimate.covariance), moments
+    estimation = cells.estimation if spec.is_weighted else None
+    if estimation is None:
+        return replace(estimate, covariance=known[0], moments=known[1])
+    correction = estimation.correct(linearization.residual, weight, cells.elasticity)
+    if spec.of_ratios:
+        covariance = estimate.covariance
+    else:
+        contributions = contributions - correction.score
+        covariance, moments = _measure(contributions, linearization, correction, cells, estimate)
+    outside = None
+    if correction.outside is not None and correction.sample is not None:
+        outside = OutsideError(correction.outside / linearization.normalizer, correction.sample)
+        covariance = covariance + outside.covariance
+    bias = None if correction.bias is None else correction.bias / linearization.normalizer
+    return replace(
+        estimate,
+        value=estimate.value if bias is None else estimate.value - bias,
+        covariance=covariance,
+        moments=None if spec.of_ratios else moments,
+        outside=outside,
+        known_covariance=known[0],
+        bias=bias,
+    )
+
+
+def _measure(
+    contributions: Matrix,
+    linearization: Linearization,
+    correction: Correction | None,
+    cells: ObservedCells,
+    estimate: Estimate,
+) -> tuple[Matrix, Moments]:
+    """Covariance and moments of the risks, given K x observed cells of ``h e - B's``."""
+    scale = 1.0 / linearization.normalizer
+    if correction is not None:
+        by_leverage = (1.0 - np.minimum(correction.leverage, MAX_LEVERAGE)) ** (
+            -0.5 * correction.leverage_power
+        )
+        contributions = contributions * by_leverage
+    if cells.cluster is None:
+        covariance, moments = _measure_cells(
+            contributions * scale, linearization, correction, cells
+        )
+    elif cells.cluster == "both":
+        covariance, moments = _measure_both(contributions, linearization, correction, cells)
+    else:
+        covariance, moments = _measure_clusters(
+            contributions, linearization, correction, cells, cells.cluster, estimate.n_clusters
+        )
+    if correction is None:
+        return covariance, moments
+    if correction.pooled is not None:
+        covariance = covariance + correction.pooled * scale**2
+    if correction.reduction is not None and cells.cluster is None:
+        covariance = covariance - correction.reduction * scale**2
+    return covariance, moments.with_variance(covariance)
+
+
+def _measure_cells(
+    contributions: Matrix,
+    linearization: Linearization,
+    correction: Correction | None,
+    cells: ObservedCells,
+) -> tuple[Matrix, Moments]:
+    """Independent cells: Var(O) = P (1 - P), of which 1 - P remains for an observed cell."""
+    propensity = None if cells.propensities is None else cells.propensities.values
+    uncertainty = np.ones(contributions.shape[1]) if propensity is None else 1.0 - propensity
+    third = None if propensity is None else uncertainty * (1.0 - 2.0 * propensity)
+    covariance = np.einsum("in,jn,n->ij", contributions, contributions, uncertainty)
+    if correction is None and linearization.leverage is not None:
+        contributions = contributions / (1.0 - np.minimum(linearization.leverage, MAX_LEVERAGE))
+    return covariance, Moments.of(contributions, uncertainty, third)
+
+
+def _measure_clusters(
+    contributions: Matrix,
+    linearization: Linearization,
+    correction: Correction | None,
+    cells: ObservedCells,
+    unit: Unit,
+    n_clusters: int | None,
+) -> tuple[Matrix, Moments]:
+    """Independent clusters, which are a sample of more clusters."""
+    clusters = cells.clusters_by(unit)
+    assert clusters is not None
+    by_cluster = clusters.add_up(contributions)
+    if correction is not None:
+        expected = correction.expected_by_user if unit == "user" else correction.expected_by_item
+        if expected is not None:
+            by_cluster = _add_rows(by_cluster, expected)
+    n = max(n_clusters or clusters.n, len(by_cluster))
+    by_cluster = np.pad(by_cluster, ((0, n - len(by_cluster)), (0, 0)))
+    centred = (by_cluster - by_cluster.mean(axis=0)) / linearization.normalizer
+    factor = n / (n - 1)
+    covariance = factor * np.einsum("ci,cj->ij", centred, centred)
+    if correction is None and linearization.leverage is not None:
+        leverage = np.bincount(clusters.code, weights=linearization.leverage, minlength=n)
+        centred = centred / (1.0 - np.minimum(leverage, MAX_LEVERAGE))[:, None]
+    return covariance, Moments.of(np.sqrt(factor) * centred.T)
+
+
+def _measure_both(
+    contributions: Matrix,
+    linearization: Linearization,
+    correction: Correction | None,
+    cells: ObservedCells,
+) -> tuple[Matrix, Moments]:
+    """Two-way clusters: the variance by users, plus by items, minus by cells.
+
+    If the difference is not a covariance, the variance by cells is not subtracted.
+    """
+    parts = [
+        _measure_clusters(contributions, linearization, correction, cells, unit, None)
+        for unit in ("user", "item")
+    ]
+    covariance = parts[0][0] + parts[1][0]
+    scaled = contributions / linearization.normalizer
+    reduced = covariance - np.einsum("in,jn->ij", scaled, scaled)
+    if np.linalg.eigvalsh(reduced)[0] > 0:
+        covariance = reduced
+    fewest = [moments.degrees for _, moments in parts]
+    moments = parts[0][1].with_variance(covariance, np.minimum(*fewest))
+    return covariance, moments
+
+
+def _add_rows(first: Matrix, second: Matrix) -> Matrix:
+    """The sum of two matrices, of which one may have more rows than the other."""
+    n = max(len(first), len(second))
+    first, second = (np.pad(each, ((0, n - len(each)), (0, 0))) for each in (first, second))
+    return first + second
+
+
+def half_sample_covariance(
+    values_of: Callable[[Deltas, ObservedCells], Vector], deltas: Deltas, cells: ObservedCells
+) -> Matrix:
+    """Mean over pairs of complementary half-samples of (R_a - R_b)^2 / 4.
+
+    The propensity model is fitted again to each half, so its estimation is included.
+    """
+    estimation = cells.estimation
+    assert isinstance(estimation, Replicates)
+    unit = "user" if cells.cluster == "both" else cells.cluster
+    clusters = cells.clusters_by(unit)
+    code = None if clusters is None else clusters.code
+    differences = []
+    for halves in estimation.fit_halves(code, cells.users.code.size):
+        first, second = (
+            values_of(deltas.take(rows), cells.take(rows, Propensities(values)))
+            for rows, values in halves
+        )
+        differences.append(first - second)
+    spread = np.stack(differences)
+    return spread.T @ spread / (4 * len(spread))
