@@ -365,7 +365,7 @@ def test_repr_fits_a_page_and_html_escapes() -> None:
 
     assert max(map(len, repr(shown).splitlines())) <= 80
     assert repr(shown).endswith(
-        "95% intervals, cells independent\nnaive uses no weights and does not change"
+        "95% intervals, clustered by user\nnaive uses no weights and does not change"
     )
     assert "&lt;b&gt;" in shown._repr_html_()
     assert "<b>" not in shown._repr_html_()

@@ -177,6 +177,7 @@ def evaluate(
         weight_summary=weight_summary,
         n_transformed=cells.n_transformed if is_transformed else 0,
         backend=log.backend,
+        estimation=cells.estimation,
         inputs=EvaluationInputs(
             deltas,
             cells,

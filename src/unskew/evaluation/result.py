@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any, ClassVar
 
+from unskew.data.estimation import Estimation
 from unskew.data.result import Result
 from unskew.data.universe import Universe
 from unskew.errors import UnknownNameError
@@ -15,6 +16,8 @@ from unskew.estimators.weight_summary import WeightSummary
 from unskew.evaluation.distributions import describe_distributions
 from unskew.evaluation.weight_changes import EvaluationInputs
 from unskew.tables import count_noun, html_table, text_table
+
+COLUMNS = ("model", "metric", "estimator", "estimate", "std_error", "ci_low", "ci_high")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,8 @@ class Risk:
     std_error: float
     ci_low: float
     ci_high: float
+    std_error_known: float | None = None
+    """The standard error if the estimated propensities were known; None if they are."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -95,6 +100,8 @@ class Evaluation(Result):
     n_transformed: int = 0
     """The number of weights that the weight transform changed."""
     backend: str | None = None
+    estimation: Estimation | None = None
+    """How the propensities were estimated; None if they are taken as known."""
     inputs: EvaluationInputs | None = None
     """What the estimates were computed from, for :func:`unskew.sensitivity`; None if not kept."""
     n_dropped: int = 0
@@ -108,11 +115,10 @@ class Evaluation(Result):
 
     def risk(self, model: str, *, metric: str, estimator: str) -> Risk:
         """The estimate of one model, with its interval."""
-        interval = self._find_estimate(metric, estimator).of(
-            self._find_model(model), level=self.level
-        )
+        estimate, index = self._find_estimate(metric, estimator), self._find_model(model)
+        interval = estimate.of(index, level=self.level)
         limits = interval.value, interval.std_error, interval.low, interval.high
-        return Risk(model, metric, estimator, *limits)
+        return Risk(model, metric, estimator, *limits, estimate.known_std_error(index))
 
     def compare(self, first: str, second: str, *, metric: str, estimator: str) -> Comparison:
         """``first`` minus ``second``, paired.
@@ -149,7 +155,7 @@ class Evaluation(Result):
     def to_columns(self) -> dict[str, list[Any]]:
         """Model, metric, estimator, estimate, std_error, ci_low, ci_high."""
         rows = [asdict(risk) for risk in self]
-        return {name: [row[name] for row in rows] for name in rows[0]}
+        return {name: [row[name] for row in rows] for name in COLUMNS}
 
     def to_record(self) -> dict[str, Any]:
         """The table, how it was computed, and the histograms of its page."""
@@ -162,6 +168,7 @@ class Evaluation(Result):
         record = {
             "level": self.level,
             "intervals": self.intervals,
+            "propensities": self.describe_propensities(),
             "n_observed": self.n_observed,
             "universe": universe,
             "weights": weights,
@@ -185,22 +192,44 @@ class Evaluation(Result):
         return f"{text_table(self.to_columns())}\n{self._footer()}"
 
     def _repr_html_(self) -> str:
-        return f"{html_table(self.to_columns())}<p>{escape(self._footer())}</p>"
+        footer = escape(self._footer()).replace("\n", "<br>")
+        return f"{html_table(self.to_columns())}<p>{footer}</p>"
 
     def _footer(self) -> str:
         of_universe = "" if self.universe is None else f" of {self.universe}"
-        notes = [
-            f"{count_noun(self.n_observed, 'observed cell')}{of_universe}",
-            f"{self.level:.0%} intervals, {self.intervals}",
-        ]
+        notes = [f"{count_noun(self.n_observed, 'observed cell')}{of_universe}"]
         if self.weight_summary is not None:
             size = self.weight_summary.effective_sample_size
             notes.append(f"effective sample size {size:,.0f}")
+        notes.append(f"{self.level:.0%} intervals, {self.intervals}")
         if self.n_transformed:
             notes.append(f"{count_noun(self.n_transformed, 'weight')} transformed")
         if self.n_dropped:
             notes.append(f"{count_noun(self.n_dropped, 'bad row')} dropped")
-        return "; ".join([*notes, *self._describe_left_out()])
+        lines = ["; ".join([*notes, *self._describe_left_out()]), self.describe_propensities()]
+        return "\n".join(filter(None, lines))
+
+    def describe_propensities(self) -> str:
+        """Where the propensities come from, and what that means for the intervals."""
+        if self.weight_summary is None:
+            return ""
+        if self.estimation is None:
+            return "propensities are taken as known"
+        ratios = [
+            risk.std_error / risk.std_error_known
+            for risk in self
+            if risk.std_error_known and risk.std_error > 0
+        ]
+        effect = ""
+        if ratios:
+            low, high = f"{min(ratios):.2g}", f"{max(ratios):.2g}"
+            times = low if low == high else f"{low} to {high}"
+            effect = f", which makes standard errors {times} times those of known propensities"
+        return (
+            f"propensities were estimated by {self.estimation.model} from "
+            f"{self.estimation.source}; intervals include this{effect}, but not whether the "
+            "model is of the right kind"
+        )
 
     def _describe_left_out(self) -> Iterator[str]:
         for (metric, estimator), estimate in self.estimates.items():

@@ -212,7 +212,8 @@ def _run_trial(truth: RatingMatrix, l2: Sequence[float], trial: TrialInput) -> T
     sample = sample_ratings(truth, max(trial.sample_sizes, default=0), rng)
     fit = partial(_fit, truth, log, l2, seed)
     naive_bayes = {
-        size: NaiveBayesPropensity().fit(log, mcar=sample[:size]) for size in trial.sample_sizes
+        size: NaiveBayesPropensity(smoothing=1.0).fit(log, mcar=sample[:size])
+        for size in trial.sample_sizes
     }
     return TrialFits(
         {IPS: fit(propensities), NAIVE: fit(None)},

@@ -53,9 +53,8 @@ class NaiveBayesEstimates:
         sample = sample_ratings(self.truth, max(self.sample_sizes), drawn.rng)
         estimates = estimate_with_true_propensities(drawn)
         for size in self.sample_sizes:
-            propensities = (
-                NaiveBayesPropensity(smoothing=1.0).fit(log, mcar=sample[:size]).predict(log)
-            )
+            model = NaiveBayesPropensity(smoothing=1.0).fit(log, mcar=sample[:size])
+            propensities = model.predict(log).values
             names = (_name_in_draws(name, size) for name in ESTIMATED)
             estimates |= zip(names, drawn.estimate_weighted(propensities), strict=True)
         return estimates

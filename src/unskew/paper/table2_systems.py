@@ -65,7 +65,7 @@ class BiasedData:
     def fit_naive_bayes(self, random_state: int) -> NaiveBayesPropensity:
         """Eq. (18) with the rating marginals of the sample."""
         sample = self.test.take(self.is_sampled(random_state))
-        return NaiveBayesPropensity().fit(self.train, mcar=sample)
+        return NaiveBayesPropensity(smoothing=1.0).fit(self.train, mcar=sample)
 
     def fit_logistic(self, random_state: int) -> LogisticPropensity:
         """Eq. (17) on all pairs of covariates, without user offsets: all users rated 24 coats."""

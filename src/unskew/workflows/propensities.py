@@ -243,10 +243,10 @@ def diagnose_log(request: DiagnosisRequest) -> Diagnosis:
             )
         needs_sample = text in PROPENSITY_MODELS and "needs_mcar" in PROPENSITY_MODELS[text].traits
         source = _find_source(text, log, request if needs_sample else replace(request, mcar=None))
+        sources[name] = source
         if isinstance(source, PropensityModel):
             matched = match_log_ids(log.ratings, source)
-            source = source if matched is log.ratings else source.predict(matched)
-        sources[name] = source
+            sources[name] = source if matched is log.ratings else source.predict(matched)
     return diagnose(
         log.ratings,
         sources,

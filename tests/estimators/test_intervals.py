@@ -1,0 +1,109 @@
+"""Confidence limits: closed forms, and the two intervals that they combine."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from unskew.estimators.intervals import (
+    Moments,
+    ShareTest,
+    combine_degrees,
+    wide_limits,
+    wide_p_value,
+)
+
+
+def test_without_skewness_the_limits_are_those_of_student() -> None:
+    low, high = wide_limits(2.0, 0.5, level=0.9, degrees=7, skewness=0.0)
+
+    assert (low, high) == pytest.approx(stats.t.interval(0.9, 7, 2.0, 0.5))
+
+
+@given(skewness=st.floats(-0.8, 0.8), degrees=st.floats(3, 200))
+def test_limits_are_never_narrower_than_those_of_student(skewness: float, degrees: float) -> None:
+    low, high = wide_limits(0.0, 1.0, level=0.95, degrees=degrees, skewness=skewness)
+    t = stats.t.ppf(0.975, degrees)
+
+    assert low <= -t + 1e-12
+    assert high >= t - 1e-12
+
+
+@given(
+    value=st.floats(-4, 4).filter(lambda value: abs(value) > 1e-3),
+    skewness=st.floats(-0.5, 0.5),
+    degrees=st.floats(5, 100),
+)
+def test_the_p_value_is_below_5_percent_exactly_if_the_interval_excludes_zero(
+    value: float, skewness: float, degrees: float
+) -> None:
+    low, high = wide_limits(value, 1.0, level=0.95, degrees=degrees, skewness=skewness)
+    p_value = wide_p_value(value, 1.0, degrees=degrees, skewness=skewness)
+
+    if min(abs(low), abs(high)) > 1e-6:
+        assert (p_value < 0.05) == (not low <= 0 <= high)
+
+
+def test_two_levels_give_the_wilson_interval() -> None:
+    test = ShareTest(np.array([0.0, 1.0]), np.array([43.0, 7.0]), 0.0)
+    low, high = test.limits(level=0.95, degrees=math.inf)
+    wilson = stats.binomtest(7, 50).proportion_ci(0.95, method="wilson")
+
+    assert (low, high) == pytest.approx((wilson.low, wilson.high), rel=1e-6)
+
+
+def test_a_level_that_the_sample_lacks_widens_the_interval_towards_it() -> None:
+    values, counts = np.array([0.0, 1.0, 10.0]), np.array([30.0, 20.0, 0.0])
+    without = ShareTest(values[:2], counts[:2], 0.0).limits(level=0.95, degrees=49)
+    low, high = ShareTest(values, counts, 0.0).limits(level=0.95, degrees=49)
+
+    assert high > without[1] + 0.1
+    assert low == pytest.approx(without[0], rel=0.05)
+
+
+@given(
+    counts=st.lists(st.integers(0, 30), min_size=2, max_size=5).filter(lambda c: sum(c) > 4),
+    data=st.data(),
+)
+def test_the_limits_of_the_share_test_agree_with_the_test(
+    counts: list[int], data: st.DataObject
+) -> None:
+    values = data.draw(
+        st.lists(st.integers(-5, 5), min_size=len(counts), max_size=len(counts), unique=True)
+    )
+    test = ShareTest(np.array(values, float), np.array(counts, float), 0.01)
+    low, high = test.limits(level=0.95, degrees=20)
+    t = stats.t.ppf(0.975, 20)
+
+    assert low <= test.mean <= high
+    for limit in (low, high):
+        assert abs(test.statistic(limit)) == pytest.approx(t, rel=1e-4)
+
+
+def test_moments_of_equal_normal_contributions_have_two_thirds_of_their_number_as_degrees() -> None:
+    z = np.random.default_rng(0).normal(size=(1, 200_000))
+    variance, degrees, skewness = Moments.of(z).of_contrast(0, None)
+
+    assert variance == pytest.approx(200_000, rel=0.01)
+    assert degrees == pytest.approx(2 / 3 * 200_000, rel=0.02)
+    assert abs(skewness) < 0.05
+
+
+def test_moments_of_a_difference_change_sign_with_its_direction() -> None:
+    z = np.random.default_rng(0).gamma(1.0, size=(2, 100))
+    moments = Moments.of(z)
+
+    forward, backward = moments.of_contrast(0, 1), moments.of_contrast(1, 0)
+    assert forward[:2] == backward[:2]
+    assert forward[2] == -backward[2]
+    assert forward[0] == pytest.approx(np.square(z[0] - z[1]).sum())
+
+
+def test_degrees_of_a_sum_lie_between_the_smaller_ones_and_their_sum() -> None:
+    assert combine_degrees((1.0, 10), (0.0, 5)) == pytest.approx(10)
+    assert combine_degrees((1.0, 10), (1.0, 10)) == pytest.approx(20)

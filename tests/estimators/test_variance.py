@@ -1,0 +1,312 @@
+"""Standard errors with estimated propensities: enumeration, derivatives, closed forms."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import combinations, product
+from math import prod
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import unskew
+from unskew.data.estimation import Strata
+from unskew.data.propensities import Propensities
+from unskew.data.ratings import Ratings
+from unskew.data.universe import Universe
+from unskew.estimators.point import IPS, SNIPS
+from unskew.estimators.sums import Clusters, Deltas, ObservedCells
+from unskew.propensity import PopularityPropensity, UniformPropensity
+from unskew.types import Vector
+
+RNG = np.random.default_rng(3)
+TRUTH = RNG.integers(1, 6, (30, 20)).astype(float)
+SCORES = np.clip(TRUTH + RNG.normal(size=TRUTH.shape), 1, 5)
+OTHER = np.clip(TRUTH + RNG.normal(size=TRUTH.shape), 1, 5)
+SEEN = RNG.random(TRUTH.shape) < np.array([0, 0.1, 0.15, 0.3, 0.5, 0.8])[TRUTH.astype(int)]
+LOG = Ratings.from_dense(np.where(SEEN, TRUTH, 0))
+SAMPLE = RNG.choice(TRUTH.ravel(), 200)
+
+
+def std_error(result: unskew.evaluation.Evaluation, estimator: str, model: str = "model") -> float:
+    return result.risk(model, metric="mse", estimator=estimator).std_error
+
+
+def naive_bayes_std_error(log: Ratings, delta: Vector, sample: Vector, smoothing: float) -> float:
+    """Double sampling for stratification, written out level by level."""
+    levels = np.unique(sample)
+    m = sample.size
+    share = np.array([(sample == level).sum() + smoothing for level in levels])
+    share = share / share.sum()
+    means, within = [], 0.0
+    for level, q in zip(levels, share, strict=True):
+        of_level = delta[log.rating == level]
+        n, p = of_level.size, of_level.size / (log.n_cells * q)
+        means.append(of_level.mean())
+        within += q**2 * (1 - p) * of_level.var(ddof=1) / n
+    mean = share @ means
+    between = (share @ np.square(means) - mean**2) / m * (1 - m / log.n_cells)
+    return float(np.sqrt(within + between))
+
+
+@pytest.mark.parametrize("estimator", ["ips", "snips"])
+def test_naive_bayes_is_double_sampling_for_stratification(estimator: str) -> None:
+    model = unskew.NaiveBayesPropensity(smoothing=0.5).fit(LOG, mcar=SAMPLE)
+    result = unskew.evaluate(
+        LOG, SCORES, propensities=model, metrics=["mse"], estimators=[estimator], cluster=None
+    )
+    delta = np.square(SCORES - TRUTH)[LOG.user, LOG.item]
+
+    assert std_error(result, estimator) == pytest.approx(
+        naive_bayes_std_error(LOG, delta, SAMPLE, 0.5), rel=1e-9
+    )
+
+
+def test_known_shares_leave_only_the_spread_within_levels() -> None:
+    levels, count = np.unique(TRUTH, return_counts=True)
+    shares = dict(zip(levels, count / TRUTH.size, strict=True))
+    model = unskew.NaiveBayesPropensity().fit(LOG, mcar=shares)
+    result = unskew.evaluate(LOG, SCORES, propensities=model, metrics=["mse"], cluster=None)
+    shifted = unskew.evaluate(
+        LOG, {"model": SCORES}, propensities=model, metrics=["mse"], cluster=None
+    )
+
+    delta = np.square(SCORES - TRUTH)[LOG.user, LOG.item]
+    variance = sum(
+        share**2
+        * (1 - (LOG.rating == level).sum() / (share * TRUTH.size))
+        * delta[LOG.rating == level].var(ddof=1)
+        / (LOG.rating == level).sum()
+        for level, share in shares.items()
+    )
+    assert std_error(result, "ips") == pytest.approx(np.sqrt(variance), rel=1e-9)
+    assert std_error(shifted, "snips") == pytest.approx(np.sqrt(variance), rel=1e-9)
+
+
+def test_a_sample_that_names_users_is_clustered_by_them() -> None:
+    user = np.repeat(np.arange(20), 10)
+    item = np.tile(np.arange(10), 20)
+    sample = Ratings.from_arrays(user, item, TRUTH[user, item])
+    named = unskew.NaiveBayesPropensity().fit(LOG, mcar=sample)
+    unnamed = unskew.NaiveBayesPropensity().fit(LOG, mcar=sample.rating)
+    estimation = named.predict(LOG).estimation
+
+    assert isinstance(estimation, Strata)
+    assert estimation.sample is not None
+    gradient = RNG.normal(size=(2, 5))
+    levels = np.unique(TRUTH)
+    by_user = np.stack([[(TRUTH[u, :10] == level).sum() for level in levels] for u in range(20)])
+    share = estimation.sample.share
+    zeta = (by_user @ (gradient / share).T - 10 * gradient.sum(axis=1)) / 200
+    np.testing.assert_allclose(
+        estimation.sample.covariance(gradient), 20 / 19 * zeta.T @ zeta, rtol=1e-12
+    )
+    assert "200 random ratings of 20 users" in estimation.source
+    other = unnamed.predict(LOG).estimation
+    assert isinstance(other, Strata)
+    assert other.sample is not None
+    assert other.sample.by_user is None
+
+
+@pytest.mark.parametrize("sizes", [(2, 2), (2, 3), (3, 4)])
+@pytest.mark.parametrize("m", [2, 3])
+def test_the_terms_of_naive_bayes_are_right_by_enumeration(sizes: tuple[int, int], m: int) -> None:
+    """All logs with 2 ratings per level and all samples of m, in fractions.
+
+    The variance of sum q_r dbar_r is E(within) + E(between), where "between" is divided by m - 1
+    and reduced by the part of the spread between levels that is noise of the level means.
+    """
+    deltas = [[Fraction(k * k + 1) for k in range(size)] for size in sizes]
+    deltas[1] = [3 * value + 2 for value in deltas[1]]
+    n_cells = sum(sizes)
+    shares = [Fraction(size, n_cells) for size in sizes]
+    truth = sum(map(sum, deltas)) / Fraction(n_cells)
+    values, variances, chances = [], [], []
+    logs = list(product(*(list(combinations(level, 2)) for level in deltas)))
+    for count in range(m + 1):
+        counts = (count, m - count)
+        chance = prod(q**c for q, c in zip(shares, counts, strict=True)) * _choose(m, count)
+        q = [Fraction(c, m) for c in counts]
+        for log in logs:
+            means = [sum(level) / Fraction(2) for level in log]
+            spread = [
+                sum((d - mean) ** 2 for d in level) for level, mean in zip(log, means, strict=True)
+            ]
+            noise = [
+                s * (Fraction(1, 2) - Fraction(1, size))
+                for s, size in zip(spread, sizes, strict=True)
+            ]
+            mean = sum(a * b for a, b in zip(q, means, strict=True))
+            between = sum(a * b * b for a, b in zip(q, means, strict=True)) - mean**2
+            double = sum(a * (1 - a) * v for a, v in zip(q, noise, strict=True))
+            within = sum(a * a * v for a, v in zip(q, noise, strict=True))
+            values.append(mean)
+            variances.append(within + (between - double) / (m - 1))
+            chances.append(chance / len(logs))
+    expected = sum(c * v for c, v in zip(chances, values, strict=True))
+    variance = sum(c * (v - expected) ** 2 for c, v in zip(chances, values, strict=True))
+
+    assert expected == truth
+    assert sum(c * v for c, v in zip(chances, variances, strict=True)) == variance
+
+
+def _choose(n: int, k: int) -> int:
+    return prod(range(n - k + 1, n + 1)) // prod(range(1, k + 1))
+
+
+@pytest.mark.parametrize("estimator", ["ips", "snips"])
+def test_item_popularity_has_the_exact_variance_given_the_counts(estimator: str) -> None:
+    """All logs of 4 users x 2 items with 2 and 3 ratings: mean(std_error^2) is the variance."""
+    rating = np.array([[1.0, 5], [2, 4], [4, 1], [5, 3]])
+    scores = np.array([[2.0, 2], [2, 3], [3, 3], [5, 5]])
+    values, variances = [], []
+    for first, second in product(combinations(range(4), 2), combinations(range(4), 3)):
+        seen = np.zeros((4, 2), dtype=bool)
+        seen[list(first), 0] = seen[list(second), 1] = True
+        log = Ratings.from_dense(np.where(seen, rating, 0))
+        model = PopularityPropensity("item").fit(log)
+        risk = unskew.evaluate(
+            log, scores, propensities=model, metrics=["mse"], estimators=[estimator], cluster=None
+        ).risk("model", metric="mse", estimator=estimator)
+        values.append(risk.estimate)
+        variances.append(risk.std_error**2)
+
+    assert np.mean(values) == pytest.approx(np.square(scores - rating).mean())
+    assert np.mean(variances) == pytest.approx(np.var(values))
+
+
+@pytest.mark.parametrize("estimator", [IPS(), SNIPS()])
+@pytest.mark.parametrize("kind", ["rating", "item", "user"])
+def test_contributions_are_the_derivative_of_the_refitted_estimate(
+    estimator: IPS, kind: str
+) -> None:
+    delta = np.square(SCORES - TRUTH)[LOG.user, LOG.item]
+    group = {"rating": LOG.rating.astype(np.int32) - 1, "item": LOG.item, "user": LOG.user}[kind]
+    n_groups = int(group.max()) + 1
+    size = RNG.integers(100, 200, n_groups).astype(float)
+
+    def refit(copies: Vector) -> float:
+        """The estimate if cell c occurs ``copies[c]`` times, with propensities from counts."""
+        count = np.bincount(group, weights=copies, minlength=n_groups)
+        weight = copies / (count / size)[group]
+        total = TRUTH.size if estimator.name == "ips" else weight.sum()
+        return float(weight @ delta / total)
+
+    ones = np.ones(delta.size)
+    count = np.bincount(group, minlength=n_groups).astype(float)
+    strata = Strata(model="counts", group=group, n_observed=count, kind=kind)  # type: ignore[arg-type]
+    weight = (size / count)[group]
+    total = TRUTH.size if estimator.name == "ips" else weight.sum()
+    mean = 0.0 if estimator.name == "ips" else refit(ones)
+    residual = (delta - mean)[None]
+    contribution = (residual * weight - strata.correct(residual, weight, weight).score)[0] / total
+    for cell in RNG.choice(delta.size, 12, replace=False):
+        step = np.zeros(delta.size)
+        step[cell] = 1e-5
+        derivative = (refit(ones + step) - refit(ones - step)) / 2e-5
+        assert contribution[cell] == pytest.approx(derivative, abs=1e-9)
+
+
+def test_uniform_propensities_make_all_three_estimators_one() -> None:
+    model = UniformPropensity().fit(LOG)
+    result = unskew.evaluate(LOG, SCORES, propensities=model, metrics=["mse"], cluster=None)
+    delta = np.square(SCORES - TRUTH)[LOG.user, LOG.item]
+    expected = np.sqrt((1 - len(LOG) / LOG.n_cells) * delta.var(ddof=1) / len(LOG))
+
+    assert std_error(result, "ips") == pytest.approx(expected)
+    assert std_error(result, "snips") == pytest.approx(expected)
+
+
+def test_a_constant_added_to_all_deltas_changes_no_standard_error_under_strata() -> None:
+    model = PopularityPropensity("item").fit(LOG)
+    cells = make_cells(model.predict(LOG))
+    delta = np.square(SCORES - TRUTH)[LOG.user, LOG.item]
+
+    for estimator in (IPS(), SNIPS()):
+        plain, shifted = (
+            estimator.estimate(Deltas(value[None]), cells).covariance[0, 0]
+            for value in (delta, delta + 7)
+        )
+        assert shifted == pytest.approx(plain, rel=1e-9)
+
+
+def make_cells(propensities: Propensities, **options: object) -> ObservedCells:
+    return ObservedCells(
+        Clusters(LOG.user, LOG.n_users),
+        Clusters(LOG.item, LOG.n_items),
+        propensities,
+        universe=Universe(LOG.n_users, LOG.n_items),
+        **options,  # type: ignore[arg-type]
+    )
+
+
+def test_two_way_clusters_add_users_and_items_and_subtract_cells() -> None:
+    propensities = np.full(len(LOG), 0.4)
+    result = {
+        cluster: unskew.evaluate(
+            LOG,
+            SCORES,
+            propensities=propensities,
+            metrics=["mse"],
+            estimators=["snips"],
+            cluster=cluster,
+        )
+        for cluster in ("user", "item", "both")
+    }
+    delta = np.square(SCORES - TRUTH)[LOG.user, LOG.item]
+    by_cell = np.square(delta - delta.mean()).sum() / delta.size**2
+    by_user, by_item, by_both = (std_error(each, "snips") ** 2 for each in result.values())
+
+    assert by_both == pytest.approx(by_user + by_item - by_cell)
+    assert "clustered by user and by item" in repr(result["both"])
+
+
+def test_paired_differences_are_contrasts_of_one_covariance() -> None:
+    model = unskew.NaiveBayesPropensity().fit(LOG, mcar=SAMPLE)
+    delta = np.square(np.stack([SCORES, OTHER]) - TRUTH)[:, LOG.user, LOG.item]
+    cells = make_cells(model.predict(LOG))
+    both = SNIPS().estimate(Deltas(delta), cells)
+    difference = SNIPS().estimate(Deltas((delta[0] - delta[1])[None]), cells)
+
+    paired, single = both.difference(0, 1, level=0.95), difference.of(0, level=0.95)
+    assert (paired.value, paired.std_error) == pytest.approx((single.value, single.std_error))
+    assert (paired.low, paired.high) == pytest.approx((single.low, single.high), rel=1e-6)
+
+
+def test_half_samples_are_the_mean_squared_difference_of_complementary_refits() -> None:
+    model = PopularityPropensity("item", power=0.5).fit(LOG)
+    propensities = model.predict(LOG)
+    estimate = SNIPS().estimate(Deltas(LOG.rating[None]), make_cells(propensities))
+    halves = propensities.estimation.fit_halves(None, len(LOG))  # type: ignore[union-attr]
+    squared = []
+    for pair in halves:
+        first, second = (np.average(LOG.rating[rows], weights=1 / p) for rows, p in pair)
+        squared.append((first - second) ** 2 / 4)
+
+    assert len(squared) == 20
+    assert estimate.covariance[0, 0] == pytest.approx(np.mean(squared))
+    interval = estimate.of(0, level=0.95)
+    assert interval.high - interval.value == pytest.approx(
+        stats.t.ppf(0.975, 20) * interval.std_error
+    )
+
+
+def test_propensities_known_gives_the_standard_error_of_known_propensities() -> None:
+    model = unskew.NaiveBayesPropensity().fit(LOG, mcar=SAMPLE)
+    settings = {"metrics": ["mse"], "estimators": ["snips"], "cluster": None}
+    known = unskew.evaluate(LOG, SCORES, propensities=model, propensities_known=True, **settings)
+    array = unskew.evaluate(LOG, SCORES, propensities=model.predict(LOG).values, **settings)
+    estimated = unskew.evaluate(LOG, SCORES, propensities=model, **settings)
+
+    assert repr(known) == repr(array)
+    (risk,) = estimated
+    assert risk.std_error_known == pytest.approx(std_error(known, "snips"))
+    assert risk.std_error != pytest.approx(risk.std_error_known, rel=0.01)
+
+
+def test_a_bootstrap_without_refits_is_refused() -> None:
+    model = unskew.NaiveBayesPropensity().fit(LOG, mcar=SAMPLE)
+
+    with pytest.raises(unskew.errors.UsageError, match="does not fit NaiveBayesPropensity again"):
+        unskew.evaluate(LOG, SCORES, propensities=model, bootstrap=10)
