@@ -19,6 +19,7 @@ from unskew.data.ratings import Ratings as Ratings
 from unskew.diagnostics.diagnose import diagnose as diagnose
 from unskew.evaluation.evaluate import evaluate as evaluate
 from unskew.evaluation.frame import evaluate_frame as evaluate_frame
+from unskew.evaluation.planning import plan_random_sample as plan_random_sample
 from unskew.evaluation.sensitivity import sensitivity as sensitivity
 from unskew.loading import load as load
 from unskew.model_selection.comparison import compare_learners as compare_learners

@@ -249,11 +249,12 @@ def test_repr_is_a_table_with_a_footer() -> None:
         "b naive",
         "b snips",
     ]
-    assert shown[-2].startswith(
+    footer = " ".join(shown[5:-1])
+    assert footer.startswith(
         f"{len(LOG)} observed cells of 40 users x 50 items; effective sample size "
     )
-    assert shown[-2].endswith("; 95% intervals, clustered by user")
-    assert shown[-1] == "propensities are taken as known"
+    assert footer.endswith("; 95% intervals, clustered by user")
+    assert shown[-1] == ("these propensities are taken as known, and nothing here can confirm them")
 
 
 def test_html_escapes_names() -> None:

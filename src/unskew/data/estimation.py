@@ -21,6 +21,7 @@ import numpy as np
 from unskew.tables import count_noun
 from unskew.types import BoolVector, IntVector, Matrix, Vector
 
+Unit: TypeAlias = Literal["user", "item"]
 StratumKind: TypeAlias = Literal["rating", "item", "user", "all"]
 """What the cells of one stratum have in common."""
 
@@ -101,6 +102,8 @@ class Estimation:
     n_parameters: int = 0
     sees_ratings: bool = False
     """Whether the propensities depend on ratings, or only on who rated what."""
+    learned: frozenset[Unit] = frozenset()
+    """Units that have parameters of their own: users, items or both."""
     fixed: BoolVector | None = None
     """Cells whose propensity is clipped or capped and does not move with the parameters."""
 
@@ -224,3 +227,18 @@ def _draw_half(rng: np.random.Generator, cluster: IntVector | None, n_cells: int
         return rng.permutation(n_cells) < n_cells // 2
     present = np.unique(cluster)
     return np.isin(cluster, rng.permutation(present)[: present.size // 2])
+
+
+def describe_assumption(estimation: Estimation | None) -> str:
+    """What must be true for the propensities to be right, and cannot be checked with the log."""
+    if estimation is None:
+        return "these propensities are taken as known, and nothing here can confirm them"
+    if not estimation.sees_ratings:
+        return (
+            "these propensities never saw a rating: they cannot tell whether people rate what "
+            "they like, and correct only for who rates much and what is rated often"
+        )
+    return (
+        "these propensities are right if the random ratings were drawn at random from all cells, "
+        "and if selection depends on the rating alone"
+    )

@@ -6,6 +6,9 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from unskew.data.estimation import describe_assumption
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings, require_log
 from unskew.data.universe import Universe, UniverseLike, resolve_universe
@@ -13,6 +16,7 @@ from unskew.diagnostics.cells import CellPropensities, PropensitySource, Unobser
 from unskew.diagnostics.coverage import Coverage
 from unskew.diagnostics.fit import Calibration, PropensityAccuracy, PropensityFit
 from unskew.diagnostics.result import Diagnosis, DiagnosisRow
+from unskew.diagnostics.specification import run_tests
 from unskew.diagnostics.weighting import CovariateBalance, WeightDistribution
 from unskew.errors import PropensityWarning, UsageError
 from unskew.propensity.covariates import CovariateProfiles
@@ -28,6 +32,7 @@ def diagnose(
     user_features: object = None,
     item_features: object = None,
     true: PropensitiesLike | None = None,
+    mcar: Ratings | None = None,
     floor: float | None = None,
     max_cells: int = 4_000_000,
     random_state: RandomState = 0,
@@ -55,6 +60,9 @@ def diagnose(
         ids. Text becomes a 0/1 column for each value. Constant columns are ignored.
     true
         The true propensities as values or as a matrix, if they are known.
+    mcar
+        Ratings of cells that were chosen at random. The weighted mean rating of the log must be
+        theirs; no other check can show that people rate what they like.
     floor
         The share of cells with a propensity below ``floor`` is reported. The default is 1/n for a
         log of n ratings: one observed cell with that propensity outweighs the rest of the log.
@@ -89,6 +97,8 @@ def diagnose(
     Number(above=0, below=1, allow_none=True)("floor", floor)
     WholeNumber(least=1)("max_cells", max_cells)
     check_random_state("random_state", random_state)
+    if mcar is not None:
+        require_log(mcar)
     size = resolve_universe(log, universe)
     unobserved = None
     if size is not None:
@@ -100,6 +110,8 @@ def diagnose(
         _read_covariates(log, user_features, item_features),
         None if true is None else PropensitySource.read("true", true, log),
         1.0 / len(log) if floor is None else float(floor),
+        mcar,
+        np.random.default_rng(random_state),
     )
     sources = [PropensitySource.read(str(name), values, log) for name, values in named.items()]
     rows = tuple(inputs.measure(source) for source in sources)
@@ -122,6 +134,8 @@ class DiagnosisInput:
     covariates: Sequence[CovariateProfiles]
     true: PropensitySource | None
     floor: float
+    mcar: Ratings | None
+    rng: np.random.Generator
 
     def measure(self, source: PropensitySource) -> DiagnosisRow:
         """Everything that can be computed with the propensities of this source."""
@@ -138,6 +152,8 @@ class DiagnosisInput:
             None if cells is None else Calibration.of(cells),
             balance,
             self._compare_with_true(source, cells),
+            run_tests(self.log, source.observed, self.universe, self.mcar, self.rng),
+            describe_assumption(source.observed.estimation),
             source.limitation,
         )
 

@@ -14,6 +14,7 @@ from unskew.data.result import Result
 from unskew.data.universe import Universe
 from unskew.diagnostics.coverage import Coverage
 from unskew.diagnostics.fit import Calibration, PropensityAccuracy, PropensityFit
+from unskew.diagnostics.specification import SpecificationTest
 from unskew.diagnostics.weighting import CovariateBalance, WeightDistribution
 from unskew.errors import PropensityWarning, UnknownNameError, UsageError
 from unskew.tables import count_noun, html_table, text_table
@@ -32,12 +33,16 @@ class DiagnosisRow:
     calibration: Calibration | None = None
     balance: CovariateBalance | None = None
     accuracy: PropensityAccuracy | None = None
+    tests: tuple[SpecificationTest, ...] = ()
+    """Comparisons of the weighted log with what is known of all cells."""
+    assumption: str = ""
+    """What must be true for these propensities to be right, and cannot be checked."""
     limitation: str = ""
     """Why fit and calibration could not be measured."""
 
     def warnings(self) -> Iterator[PropensityWarning]:
         """One warning for each thing that looks wrong."""
-        for part in (self.weights, self.fit, self.calibration, self.balance):
+        for part in (self.weights, self.fit, self.calibration, self.balance, *self.tests):
             if part is not None:
                 yield from part.warnings()
 
@@ -240,6 +245,11 @@ class Diagnosis(Result):
         floor = next((row.fit.floor for row in self.rows if row.fit is not None), None)
         if floor is not None:
             yield f"the floor is {floor:.3g}"
+        for row in self.rows:
+            if row.assumption:
+                yield f"{row.name}: {row.assumption}"
+            for test in row.tests:
+                yield f"{row.name}: {test}"
         yield from self.notes
         yield from (f"warning: {text}" for text in self.warnings)
 
@@ -281,6 +291,8 @@ def _row_record(row: DiagnosisRow) -> dict[str, Any]:
             "rows": row.weights.row_share.tolist(),
             "held": row.weights.weight_share.tolist(),
         },
+        "tests": [asdict(test) for test in row.tests],
+        "assumption": row.assumption,
         "notes": [row.limitation] if row.limitation else [],
     }
 

@@ -22,7 +22,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from unskew.data.estimation import Replicates
+from unskew.data.estimation import Replicates, Unit
 from unskew.errors import UniverseError, UnknownNameError, UsageError
 from unskew.estimators import ESTIMATORS
 from unskew.estimators.estimate import Estimate
@@ -33,7 +33,6 @@ from unskew.estimators.sums import (
     Scope,
     Sums,
     SumSpec,
-    Unit,
     add_up,
 )
 from unskew.estimators.variance import add_uncertainty, half_sample_covariance, linearize

@@ -20,7 +20,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from unskew.data.estimation import Estimation
+from unskew.data.estimation import Estimation, Unit
 from unskew.data.propensities import Propensities
 from unskew.data.universe import Universe
 from unskew.data.weights import WeightTransform, transform_weights
@@ -28,7 +28,6 @@ from unskew.errors import UsageError
 from unskew.settings import WholeNumber
 from unskew.types import IntVector, Matrix, Vector
 
-Unit: TypeAlias = Literal["user", "item"]
 Cluster: TypeAlias = Unit | Literal["both"] | None
 """What is independent: users, items, or (None) single cells; "both" allows any dependence between
 cells of the same user and between cells of the same item."""

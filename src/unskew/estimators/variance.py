@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unskew.data.estimation import Correction, Replicates
+from unskew.data.estimation import Correction, Replicates, Unit
 from unskew.data.propensities import Propensities
 from unskew.estimators.estimate import Estimate, OutsideError
 from unskew.estimators.intervals import Moments
-from unskew.estimators.sums import Clusters, Deltas, ObservedCells, SumSpec, Unit
+from unskew.estimators.sums import Clusters, Deltas, ObservedCells, SumSpec
 from unskew.types import Matrix, Vector
 
 MAX_LEVERAGE = 0.9

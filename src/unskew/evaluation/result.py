@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from html import escape
+from textwrap import fill
 from typing import Any, ClassVar
 
-from unskew.data.estimation import Estimation
+from unskew.data.estimation import Estimation, describe_assumption
 from unskew.data.result import Result
 from unskew.data.universe import Universe
 from unskew.errors import UnknownNameError
@@ -18,6 +19,7 @@ from unskew.evaluation.weight_changes import EvaluationInputs
 from unskew.tables import count_noun, html_table, text_table
 
 COLUMNS = ("model", "metric", "estimator", "estimate", "std_error", "ci_low", "ci_high")
+FOOTER_WIDTH = 110
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +171,8 @@ class Evaluation(Result):
             "level": self.level,
             "intervals": self.intervals,
             "propensities": self.describe_propensities(),
+            "assumption": self.assumption,
+            "sees_ratings": self.estimation is None or self.estimation.sees_ratings,
             "n_observed": self.n_observed,
             "universe": universe,
             "weights": weights,
@@ -206,15 +210,21 @@ class Evaluation(Result):
             notes.append(f"{count_noun(self.n_transformed, 'weight')} transformed")
         if self.n_dropped:
             notes.append(f"{count_noun(self.n_dropped, 'bad row')} dropped")
-        lines = ["; ".join([*notes, *self._describe_left_out()]), self.describe_propensities()]
-        return "\n".join(filter(None, lines))
+        sentences = [self.describe_propensities(), self.assumption]
+        lines = ["; ".join([*notes, *self._describe_left_out()]), *filter(None, sentences)]
+        return "\n".join(fill(line, FOOTER_WIDTH, break_on_hyphens=False) for line in lines)
+
+    @property
+    def assumption(self) -> str:
+        """What must be true for the weights to be right; empty if no estimator uses weights."""
+        return "" if self.weight_summary is None else describe_assumption(self.estimation)
 
     def describe_propensities(self) -> str:
         """Where the propensities come from, and what that means for the intervals."""
         if self.weight_summary is None:
             return ""
         if self.estimation is None:
-            return "propensities are taken as known"
+            return ""
         ratios = [
             risk.std_error / risk.std_error_known
             for risk in self
@@ -227,8 +237,8 @@ class Evaluation(Result):
             effect = f", which makes standard errors {times} times those of known propensities"
         return (
             f"propensities were estimated by {self.estimation.model} from "
-            f"{self.estimation.source}; intervals include this{effect}, but not whether the "
-            "model is of the right kind"
+            f"{self.estimation.source}; intervals include this{effect}, but not whether it is "
+            "the right kind of model"
         )
 
     def _describe_left_out(self) -> Iterator[str]:

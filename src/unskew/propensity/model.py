@@ -130,7 +130,12 @@ class PropensityModel(Configurable):
                 fitted: PropensityModel = unfitted_copy(self).fit(part, universe=universe)
             return fitted._predict_log(part)
 
-        return Replicates(model=type(self).__name__, refit=refit, sees_ratings=self.sees_ratings)
+        return Replicates(
+            model=type(self).__name__,
+            sees_ratings=self.sees_ratings,
+            learned=frozenset(["user", "item"]),
+            refit=refit,
+        )
 
     def _require_fitted(self) -> None:
         require_fitted(self)

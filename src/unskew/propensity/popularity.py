@@ -302,6 +302,7 @@ class PopularityPropensity(PropensityModel):
         return Strata(
             model=type(self).__name__,
             n_parameters=n_observed.size,
+            learned=frozenset([self.by]),
             fixed=values >= 1 if self.n_capped_ else None,
             group=group,
             n_observed=n_observed,

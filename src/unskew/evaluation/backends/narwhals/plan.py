@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from unskew.data.estimation import Unit
 from unskew.data.universe import Universe, UniverseLike, parse_universe
 from unskew.data.weights import WeightTransform
 from unskew.errors import BadPredictionError, UniverseError, UsageError
 from unskew.estimators.point import Estimator, universe_error
-from unskew.estimators.sums import Scope, SumSpec, Unit
+from unskew.estimators.sums import Scope, SumSpec
 from unskew.estimators.weight_summary import WeightSummary
 from unskew.evaluation.arguments import describe_intervals
 from unskew.evaluation.backends.narwhals.columns import FrameColumn, as_column, choose, column

@@ -12,7 +12,8 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 
-from unskew.estimators.sums import Scope, Sums, SumSpec, Unit
+from unskew.data.estimation import Unit
+from unskew.estimators.sums import Scope, Sums, SumSpec
 from unskew.evaluation.backends.narwhals.columns import FrameColumn, choose, column
 from unskew.evaluation.backends.narwhals.table import Totals
 
