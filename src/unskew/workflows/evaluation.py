@@ -34,19 +34,17 @@ from unskew.tables import count_noun
 from unskew.types import Vector
 from unskew.workflows.gates import GROUP, LOG, Numbers
 from unskew.workflows.inputs import (
+    MODEL_EXTENSION,
     count_unknown,
+    find_propensities,
+    find_propensity_column,
+    is_model,
+    list_named_models,
     load_model,
     match_log_ids,
     open_log,
     read_log,
     refuse_overflow,
-)
-from unskew.workflows.propensities import (
-    MODEL_EXTENSION,
-    find_propensities,
-    find_propensity_column,
-    is_model,
-    list_named_models,
 )
 from unskew.workflows.requests import EvaluationRequest
 
