@@ -274,8 +274,9 @@ def test_a_truncated_gzip_file_is_refused(tmp_path: Path) -> None:
         b"user,item\n" + "".join(f"{n},{n * 7919 % 1000}\n" for n in range(1000)).encode()
     )
     for cut in (content[:500], content[:500] + b"\x00" * 20, content[:2]):
-        with pytest.raises(BadFileError, match="is not a complete gzip file"):
-            read_table(written(tmp_path, cut, "log.csv.gz"))
+        for form in ("csv", "parquet", "arrow"):
+            with pytest.raises(BadFileError, match="is not a complete gzip file"):
+                read_table(written(tmp_path, cut, f"log.{form}.gz"))
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from unskew.cli import COMMANDS
-from unskew.cli.command import SafeCommand, collect_request
 from unskew.cli.options import (
     bad_row_options,
     estimator_option,
@@ -25,6 +24,7 @@ from unskew.cli.options import (
     verbosity_options,
 )
 from unskew.cli.printing import open_console, print_table, show_progress, write_columns
+from unskew.cli.program import SafeCommand, collect_request
 from unskew.workflows.requests import EvaluationRequest
 
 if TYPE_CHECKING:

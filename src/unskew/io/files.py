@@ -179,13 +179,14 @@ def _read_arrow_table(source: FileSource) -> Any:
     import pyarrow as pa
     from pyarrow import feather, parquet
 
+    content = _open_content(source)
     if source.format == "parquet":
-        return parquet.ParquetFile(_open_content(source)).read()
-    with source.open() as file:
-        start = file.read(len(ARROW_FILE_START))
+        return parquet.ParquetFile(content).read()
+    start = content.read(len(ARROW_FILE_START))
+    content.seek(0)
     if start.startswith((ARROW_FILE_START, FEATHER_1_START)):
-        return feather.read_table(_open_content(source), memory_map=False)
-    return pa.ipc.open_stream(_open_content(source)).read_all()
+        return feather.read_table(content, memory_map=False)
+    return pa.ipc.open_stream(content).read_all()
 
 
 def _encode_typed(columns: dict[str, Any], form: Format) -> bytes:
