@@ -354,14 +354,13 @@ class SavedRecommender:
 # Results
 
 
-def compare_models(evaluation: AnyEvaluation, first: str, second: str) -> dict[str, list[Any]]:
-    """Two models compared by every metric and estimator, and in every group, as columns."""
-    rows = [
+def compare_models(evaluation: AnyEvaluation, first: str, second: str) -> list[dict[str, Any]]:
+    """Two models compared by every metric and estimator, and in every group, as rows."""
+    return [
         group | comparison.to_record()
         for group, part in _list_parts(evaluation)
         for comparison in _compare(part, first, second)
     ]
-    return {name: [row[name] for row in rows] for name in rows[0]}
 
 
 def list_numbers(evaluation: AnyEvaluation, models: tuple[str, str] | None = None) -> Numbers:

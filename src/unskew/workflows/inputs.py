@@ -24,12 +24,12 @@ from unskew.io.files import read_table
 from unskew.io.log_files import (
     ColumnNames,
     FileLog,
+    extract_log,
     find_id_rows,
     match_id_types,
     read_ids,
     read_numbers,
 )
-from unskew.io.log_files import read_log as read_log_table
 from unskew.io.sources import FileSource
 from unskew.io.table import FileTable
 from unskew.loading import load
@@ -103,7 +103,7 @@ def read_log(
     Users and items that only ``features`` lists are users and items of the log without ratings.
     """
     listed = features or FeatureTables()
-    log = read_log_table(
+    log = extract_log(
         read_table(open_log(request)) if table is None else table,
         replace(
             columns or ColumnNames(), user=request.user, item=request.item, rating=request.rating
