@@ -124,7 +124,7 @@ def read_delimited_fast(source: FileSource) -> FileTable:
         is_same = False
     if not is_same:
         return read_delimited(source)
-    columns = {name: ArrowColumn(_join_chunks(table.column(name)), True) for name in names}
+    columns = {name: ArrowColumn.from_chunks(table.column(name), is_text=True) for name in names}
     return FileTable(source.label, columns, lambda row: f"line {_find_line(source, row)}")
 
 
@@ -168,7 +168,7 @@ def _read_typed(source: FileSource) -> FileTable:
         ) from error
     require_column_names(source, names)
     columns = {
-        name: ArrowColumn(_join_chunks(_decode_dictionary(table.column(number))), False)
+        name: ArrowColumn.from_chunks(table.column(number), is_text=False)
         for number, name in enumerate(names)
     }
     return FileTable(source.label, columns, lambda row: f"row {row}")
@@ -233,6 +233,16 @@ class ArrowColumn:
     is_text: bool
     """Whether it comes from a text file, where numbers are not told from text."""
 
+    @classmethod
+    def from_chunks(cls, column: Any, *, is_text: bool) -> ArrowColumn:
+        """A column of a pyarrow table, as one array if it is not too long for one."""
+        import pyarrow as pa
+
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        is_short = column.nbytes < MAX_CHUNK_BYTES
+        return cls(column.combine_chunks() if is_short else column, is_text)
+
     def __len__(self) -> int:
         return len(self.array)
 
@@ -293,14 +303,3 @@ def _open_content(source: FileSource) -> Any:
     if source.is_plain_file and source.n_bytes:
         return pa.memory_map(str(source.path))
     return pa.BufferReader(source.read())
-
-
-def _decode_dictionary(column: Any) -> Any:
-    import pyarrow as pa
-
-    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
-
-
-def _join_chunks(column: Any) -> Any:
-    """One array, if the column is not too long for one."""
-    return column.combine_chunks() if column.nbytes < MAX_CHUNK_BYTES else column

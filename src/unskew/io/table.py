@@ -105,10 +105,8 @@ class FileTable:
         """Whether at least one column has a common name for the role."""
         try:
             self.find_column(role)
-        except AmbiguousColumnError:
-            return True
-        except ColumnError:
-            return False
+        except ColumnError as error:
+            return isinstance(error, AmbiguousColumnError)
         return True
 
     def describe_value(self, row: int, column: str) -> str:
