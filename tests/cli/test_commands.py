@@ -19,7 +19,7 @@ from unskew.cli import main
 from unskew.errors import ConvergenceWarning
 from unskew.io.files import read_table
 from unskew.propensity import PROPENSITY_MODELS
-from unskew.workflows.propensities import list_named_models
+from unskew.workflows.inputs import list_named_models
 
 UNSKEW = [sys.executable, "-m", "unskew"]
 FORMATS = ("csv", "tsv", "jsonl", "parquet", "arrow", "csv.gz")

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from unskew.cli import COMMANDS, main
-from unskew.cli.command import RUNNING_COMMAND, format_option, render_message
 from unskew.cli.names import DeclaredName
+from unskew.cli.program import RUNNING_COMMAND, format_option, render_message
 from unskew.errors import UsageError
 from unskew.workflows import requests
 

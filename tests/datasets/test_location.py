@@ -277,7 +277,7 @@ def test_loaders_and_records_are_exported() -> None:
     import unskew.datasets as package
 
     assert package.load_coat is load_coat
-    assert {"Coat", "load_coat", "load_jester", "YahooR3", "DATASETS"} <= set(dir(package))
+    assert {"Coat", "load_coat", "load_jester", "YahooR3"} <= set(dir(package))
     assert package.__all__ == dir(package)
     with pytest.raises(AttributeError, match="load_netflix"):
         _ = package.load_netflix

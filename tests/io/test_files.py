@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unskew.errors import BadFileError, ColumnError, MissingExtraError, UsageError
-from unskew.io import arrow_files
+from unskew.io import files
 from unskew.io.duckdb_files import choose_reader
 from unskew.io.files import read_table, write_table
 from unskew.io.sources import FORMATS, FileSource, infer_format
@@ -152,7 +152,7 @@ def test_the_fast_columns_equal_the_exact_ones(words: list[str]) -> None:
     import pyarrow as pa
 
     texts = [word or None for word in words]
-    fast = arrow_files.ArrowColumn(pa.array(texts, pa.string()), is_text=True)
+    fast = files.ArrowColumn(pa.array(texts, pa.string()), is_text=True)
     slow = PythonColumn(texts, is_text=True)
     assert fast.ids().tolist() == slow.ids().tolist()
     finite = np.isfinite(slow.numbers())
@@ -178,7 +178,7 @@ def test_the_fast_reader_equals_the_exact_one(
             return str(error)
         return as_lists(table), [table.locate(row) for row in range(len(table))]
 
-    assert outcome(arrow_files.read_delimited_fast) == outcome(read_delimited)
+    assert outcome(files.read_delimited_fast) == outcome(read_delimited)
 
 
 # what is refused, and where
@@ -274,8 +274,9 @@ def test_a_truncated_gzip_file_is_refused(tmp_path: Path) -> None:
         b"user,item\n" + "".join(f"{n},{n * 7919 % 1000}\n" for n in range(1000)).encode()
     )
     for cut in (content[:500], content[:500] + b"\x00" * 20, content[:2]):
-        with pytest.raises(BadFileError, match="is not a complete gzip file"):
-            read_table(written(tmp_path, cut, "log.csv.gz"))
+        for form in ("csv", "parquet", "arrow"):
+            with pytest.raises(BadFileError, match="is not a complete gzip file"):
+                read_table(written(tmp_path, cut, f"log.{form}.gz"))
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
@@ -303,7 +304,7 @@ def test_standard_input_is_read_once_and_may_be_gzipped(monkeypatch: pytest.Monk
 def test_without_pyarrow_text_is_still_read_and_parquet_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrow_files, "find_spec", lambda _: None)
+    monkeypatch.setattr(files, "find_spec", lambda _: None)
 
     assert as_lists(read_table(written(tmp_path, b"user,item\n1,x\n"))) == {
         "user": [1],

@@ -10,10 +10,10 @@ from unskew.io.files import read_table
 from unskew.io.log_files import (
     ColumnNames,
     FileLog,
+    extract_log,
     find_cell_rows,
     find_id_rows,
     match_id_types,
-    read_log,
 )
 from unskew.io.table import FileTable
 
@@ -27,7 +27,7 @@ def table_of(folder: Path, text: str) -> FileTable:
 
 def log_of(folder: Path, text: str, **options: str) -> FileLog:
     columns = ColumnNames(propensity="p" if ",p\n" in text else None)
-    return read_log(table_of(folder, text), columns, **options)  # type: ignore[arg-type]
+    return extract_log(table_of(folder, text), columns, **options)  # type: ignore[arg-type]
 
 
 def test_a_log_is_read_with_its_columns(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import unskew
 from unskew.cli.names import list_learners
 from unskew.errors import UnskewWarning, UsageError
 from unskew.models import find_recommender
-from unskew.workflows.propensities import build_model
+from unskew.workflows.inputs import build_model
 
 WORLD = unskew.simulate(30, 20, density=0.2, alpha=0.5, random_state=1)
 

@@ -7,10 +7,10 @@ import json
 import click
 
 from unskew.cli import COMMANDS
-from unskew.cli.command import CommandGroup, SafeCommand
 from unskew.cli.names import DATASET
 from unskew.cli.options import data_option, json_option
 from unskew.cli.printing import open_console, print_paragraph, print_table
+from unskew.cli.program import CommandGroup, SafeCommand
 
 
 @click.group("data", cls=CommandGroup)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from unskew.cli import COMMANDS
-from unskew.cli.command import SafeCommand, collect_request
 from unskew.cli.options import (
     bad_row_options,
     estimator_option,
@@ -25,6 +24,7 @@ from unskew.cli.options import (
     verbosity_options,
 )
 from unskew.cli.printing import open_console, print_table, show_progress, write_columns
+from unskew.cli.program import SafeCommand, collect_request
 from unskew.workflows.requests import EvaluationRequest
 
 if TYPE_CHECKING:
@@ -156,21 +156,19 @@ def _print_evaluation(
 ) -> None:
     from unskew.workflows.evaluation import compare_models, describe_evaluation
 
-    comparison = compare_models(evaluation, *models) if models else {}
+    comparisons = compare_models(evaluation, *models) if models else []
     if as_json:
         record = json.loads(evaluation.to_json())
-        if models:
-            rows = zip(*comparison.values(), strict=True)
-            record["comparisons"] = [dict(zip(comparison, row, strict=True)) for row in rows]
-        click.echo(json.dumps(record))
+        click.echo(json.dumps(record | ({"comparisons": comparisons} if models else {})))
     elif not is_silent:
         console = open_console()
         caption = describe_evaluation(evaluation)
         print_table(console, evaluation.to_columns(), title="Estimates", caption=caption)
         if models:
+            names = [name for name in comparisons[0] if name not in HIDDEN_COLUMNS]
             print_table(
                 console,
-                {name: comparison[name] for name in comparison if name not in HIDDEN_COLUMNS},
+                {name: [row[name] for row in comparisons] for name in names},
                 title=f"{models[0]} minus {models[1]}",
                 caption="better: the model to which the interval points, if it excludes zero",
             )

@@ -85,14 +85,14 @@ def list_learners() -> dict[str, str]:
 
 
 def _list_propensity_models() -> dict[str, str]:
-    from unskew.workflows.propensities import list_named_models
+    from unskew.workflows.inputs import list_named_models
 
     return list_named_models()
 
 
 def _list_quick_models() -> dict[str, str]:
     """Propensity models without features, which other commands can fit on the way."""
-    from unskew.workflows.propensities import list_named_models
+    from unskew.workflows.inputs import list_named_models
 
     return list_named_models(with_features=False)
 

@@ -15,7 +15,8 @@ import click
 
 from unskew.cli.names import ESTIMATOR, METRIC, QUICK_MODEL
 from unskew.cli.printing import PAGE
-from unskew.io.sources import FORMATS
+from unskew.errors import UsageError
+from unskew.io.sources import EXTENSIONS, FORMATS, infer_format
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 Decorator = Callable[[Decorated], Decorated]
@@ -239,9 +240,6 @@ def table_option(text: str, *, required: bool = False, page: bool = False) -> De
     def check_extension(
         _context: click.Context, _parameter: click.Parameter, value: str | None
     ) -> str | None:
-        from unskew.errors import UsageError
-        from unskew.io.sources import EXTENSIONS, infer_format
-
         try:
             if value is not None and not value.endswith(other_endings):
                 infer_format(value)

@@ -6,6 +6,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -66,8 +67,6 @@ def write_columns(
 
     With ``to_json``, a ``.json`` or ``.html`` file holds the whole result.
     """
-    from pathlib import Path
-
     from unskew.io.files import write_table
     from unskew.io.model_files import replace_file
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 import click
 
 from unskew.cli import COMMANDS
-from unskew.cli.command import CommandGroup, SafeCommand, collect_request
 from unskew.cli.names import PROPENSITY_MODEL, QUICK_MODEL
 from unskew.cli.options import (
     bad_row_options,
@@ -30,6 +29,7 @@ from unskew.cli.printing import (
     show_progress,
     write_columns,
 )
+from unskew.cli.program import CommandGroup, SafeCommand, collect_request
 from unskew.workflows.requests import DiagnosisRequest, LogRequest, PropensityRequest
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from unskew.cli import COMMANDS
-from unskew.cli.command import SafeCommand
 from unskew.cli.options import INPUT_FILE, output_option, verbosity_options
 from unskew.cli.printing import PAGE, print_written, typed_command
+from unskew.cli.program import SafeCommand
 
 
 @COMMANDS.declare(

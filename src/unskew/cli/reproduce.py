@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from unskew.cli import COMMANDS
-from unskew.cli.command import SafeCommand, render_message
 from unskew.cli.names import EXPERIMENT
 from unskew.cli.options import data_option, json_option, seed_option, verbosity_options
 from unskew.cli.printing import (
@@ -21,6 +20,7 @@ from unskew.cli.printing import (
     print_written,
     write_page,
 )
+from unskew.cli.program import SafeCommand, render_message
 from unskew.tables import count_noun
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from unskew.cli import COMMANDS
-from unskew.cli.command import SafeCommand, collect_request, find_parameter
 from unskew.cli.names import LEARNER, METRIC
 from unskew.cli.options import (
     INPUT_FILE,
@@ -39,6 +38,7 @@ from unskew.cli.printing import (
     write_columns,
     write_page,
 )
+from unskew.cli.program import SafeCommand, collect_request, find_parameter
 from unskew.tables import count_noun
 from unskew.workflows.requests import TrainingRequest
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from unskew.cli import COMMANDS
-from unskew.cli.command import SafeCommand, collect_request, render_message
 from unskew.cli.options import json_option, log_options, verbosity_options
 from unskew.cli.printing import (
     open_console,
@@ -18,6 +17,7 @@ from unskew.cli.printing import (
     print_paragraph,
     print_table,
 )
+from unskew.cli.program import SafeCommand, collect_request, render_message
 from unskew.tables import count_noun
 from unskew.workflows.requests import LogRequest
 

@@ -16,7 +16,7 @@ from unskew.data.ratings import Ratings
 from unskew.errors import BadFileError, DatasetFormatError
 from unskew.io.sources import FilePath, FileSource
 from unskew.io.table import FileTable
-from unskew.io.text_files import TextDialect, read_delimited
+from unskew.io.text_files import read_plain
 from unskew.types import BoolVector, Matrix, Vector
 
 Integers: TypeAlias = npt.NDArray[np.int64]
@@ -37,15 +37,8 @@ def read_dataset_table(
 
     ``delimiter=None`` is any run of white space. Without names, columns are called 1, 2, 3, ...
     """
-    dialect = TextDialect(
-        delimiter,
-        encoding="latin-1",
-        has_header=False,
-        has_quotes=False,
-        skips_blank_lines=False,
-    )
     try:
-        table = read_delimited(FileSource(file, columns=tuple(columns)), dialect)
+        table = read_plain(FileSource(file, columns=tuple(columns)), delimiter)
     except BadFileError as error:
         raise DatasetFormatError(error.problem, where=error.where, remedy=FRESH_COPY) from error
     if n_rows is not None and len(table) != n_rows:

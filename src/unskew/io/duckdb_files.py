@@ -12,7 +12,6 @@ from unskew.io.sources import FileSource, Format
 from unskew.io.text_files import DELIMITERS, check_delimited
 
 Reader: TypeAlias = Literal["auto", "memory", "duckdb"]
-READERS: tuple[Reader, ...] = ("auto", "memory", "duckdb")
 MEMORY_PER_BYTE = {"csv": 8, "tsv": 8, "jsonl": 8, "parquet": 32, "arrow": 8}
 """Memory that reading and evaluating a file takes, as a multiple of its size on disk."""
 DUCKDB_FORMATS: tuple[Format, ...] = ("csv", "tsv", "jsonl", "parquet")

@@ -1,42 +1,41 @@
-"""Tables in and out of files: CSV, TSV, JSON lines, Parquet and Arrow."""
+"""Tables in and out of files: CSV, TSV, JSON lines, Parquet and Arrow.
+
+pyarrow reads CSV and TSV where its table is certain to be that of the exact reader in
+``text_files``, and Parquet, Arrow and Feather files always.
+"""
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
-import json
-import math
+import mmap
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from unskew.errors import BadFileError
-from unskew.io.arrow_files import (
-    encode_arrow,
-    encode_parquet,
-    has_arrow,
-    read_arrow,
-    read_delimited_fast,
-    read_parquet,
-    require_arrow,
-)
+from unskew.data.ids import Ids
+from unskew.errors import BadFileError, DataError, MissingExtraError
 from unskew.io.model_files import replace_file
 from unskew.io.sources import STANDARD_STREAM, FileSource, Format, infer_format
-from unskew.io.table import FileTable
-from unskew.io.text_files import DELIMITERS, read_delimited, read_json_lines
+from unskew.io.table import INTEGER, FileTable, PythonColumn, require_column_names
+from unskew.io.text_files import (
+    DELIMITERS,
+    encode_delimited,
+    encode_json_lines,
+    read_delimited,
+    read_json_lines,
+)
+from unskew.types import Vector
 
-ARROW_READERS: Mapping[Format, Callable[[FileSource], FileTable]] = {
-    "parquet": read_parquet,
-    "arrow": read_arrow,
-}
-ARROW_ENCODERS: Mapping[Format, Callable[[dict[str, Any]], bytes]] = {
-    "parquet": encode_parquet,
-    "arrow": encode_arrow,
-}
+ARROW_FORMATS: tuple[Format, ...] = ("parquet", "arrow")
+ARROW_FILE_START = b"ARROW1"
+FEATHER_1_START = b"FEA1"
+MAX_CHUNK_BYTES = 1 << 30
 
 
 def read_table(source: FileSource | str) -> FileTable:
@@ -44,12 +43,12 @@ def read_table(source: FileSource | str) -> FileTable:
     file = FileSource.from_name(source) if isinstance(source, str) else source
     if file.path is not None and file.path.is_dir():
         raise BadFileError(f"{file.label} is a folder, not a file.", remedy="Name a file in it.")
-    if file.format in ARROW_READERS:
-        require_arrow(f"reading {file.label}")
-        return ARROW_READERS[file.format](file)
+    if file.format in ARROW_FORMATS:
+        _require_arrow(f"reading {file.label}")
+        return _read_typed(file)
     if file.format == "jsonl":
         return read_json_lines(file)
-    return read_delimited_fast(file) if has_arrow() else read_delimited(file)
+    return read_delimited_fast(file) if _has_arrow() else read_delimited(file)
 
 
 def write_table(
@@ -70,33 +69,237 @@ def write_table(
 
 
 def _encode(columns: dict[str, Any], form: Format, name: str) -> bytes:
-    if form in ARROW_ENCODERS:
-        require_arrow(f"writing {name}")
-        return ARROW_ENCODERS[form](columns)
+    if form in ARROW_FORMATS:
+        _require_arrow(f"writing {name}")
+        return _encode_typed(columns, form)
     lists = [
         values.tolist() if isinstance(values, np.ndarray) else values for values in columns.values()
     ]
     rows = zip(*lists, strict=True)
     if form == "jsonl":
-        return _encode_json_lines(columns, rows).encode()
-    return _encode_delimited(columns, rows, DELIMITERS[form]).encode()
+        return encode_json_lines(columns, rows)
+    return encode_delimited(columns, rows, DELIMITERS[form])
 
 
-def _encode_delimited(names: Iterable[str], rows: Iterable[tuple[Any, ...]], delimiter: str) -> str:
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows(rows)
-    return text.getvalue()
+def _has_arrow() -> bool:
+    return find_spec("pyarrow") is not None
 
 
-def _encode_json_lines(names: Iterable[str], rows: Iterable[tuple[Any, ...]]) -> str:
-    """One object a line; NaN and infinity, which JSON does not have, become null."""
-    return "".join(
-        json.dumps(dict(zip(names, map(_finite_or_none, row), strict=True)), default=str) + "\n"
-        for row in rows
-    )
+def _require_arrow(purpose: str) -> None:
+    if not _has_arrow():
+        raise MissingExtraError("pyarrow", extra="io", purpose=purpose)
 
 
-def _finite_or_none(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+# CSV and TSV
+
+
+def read_delimited_fast(source: FileSource) -> FileTable:
+    """The table of :func:`read_delimited`, read by pyarrow where that is certain to be the same.
+
+    Files with quotation marks are left to the exact reader, because pyarrow does not notice a
+    missing one. So are files that pyarrow refuses, because the exact reader names the line.
+    """
+    if not source.is_plain_file or _has_quotes(source):
+        return read_delimited(source)
+    import pyarrow as pa
+    from pyarrow import csv
+
+    with source.open() as file:
+        header = file.readline().decode("utf-8-sig", errors="replace").rstrip("\r\n")
+    names = source.columns or tuple(header.split(DELIMITERS[source.format]))
+    try:
+        require_column_names(source, names)
+        table = csv.read_csv(
+            _open_content(source),
+            read_options=csv.ReadOptions(column_names=list(source.columns) or None),
+            parse_options=csv.ParseOptions(delimiter=DELIMITERS[source.format], quote_char=False),
+            convert_options=csv.ConvertOptions(
+                column_types={name: pa.string() for name in names},
+                null_values=[""],
+                strings_can_be_null=True,
+            ),
+        )
+        is_same = tuple(table.column_names) == names
+    except (pa.ArrowInvalid, UnicodeDecodeError, DataError):
+        is_same = False
+    if not is_same:
+        return read_delimited(source)
+    columns = {name: ArrowColumn.from_chunks(table.column(name), is_text=True) for name in names}
+    return FileTable(source.label, columns, lambda row: f"line {_find_line(source, row)}")
+
+
+def _has_quotes(source: FileSource) -> bool:
+    if not source.n_bytes:
+        return False
+    with (
+        Path(str(source.path)).open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
+        return content.find(b'"') >= 0
+
+
+def _find_line(source: FileSource, row: int) -> int:
+    """The line number of a row: blank lines and the header line are not rows."""
+    index = row + (not source.columns)
+    with source.open() as file:
+        numbers = (number for number, line in enumerate(file, start=1) if line.strip(b"\r\n"))
+        return next(islice(numbers, index, None))
+
+
+# Parquet, Arrow and Feather
+
+
+def _read_typed(source: FileSource) -> FileTable:
+    """The table in a file whose columns have types, after a full check of the file."""
+    import pyarrow as pa
+
+    try:
+        table = _read_arrow_table(source)
+        table.validate(full=True)
+        names = [str(name) for name in table.column_names]
+    except (
+        *(pa.ArrowException, OSError, ValueError, TypeError),
+        *(LookupError, MemoryError, RuntimeError),
+    ) as error:
+        reason = " ".join(str(error).split()).rstrip(".")[:200]
+        raise BadFileError(
+            f"{source.label} is not a complete {source.format} file: {reason}.",
+            remedy="Take a fresh copy.",
+        ) from error
+    require_column_names(source, names)
+    columns = {
+        name: ArrowColumn.from_chunks(table.column(number), is_text=False)
+        for number, name in enumerate(names)
+    }
+    return FileTable(source.label, columns, lambda row: f"row {row}")
+
+
+def _read_arrow_table(source: FileSource) -> Any:
+    """A Parquet file, an Arrow or Feather file, or a stream of Arrow batches."""
+    import pyarrow as pa
+    from pyarrow import feather, parquet
+
+    content = _open_content(source)
+    if source.format == "parquet":
+        return parquet.ParquetFile(content).read()
+    start = content.read(len(ARROW_FILE_START))
+    content.seek(0)
+    if start.startswith((ARROW_FILE_START, FEATHER_1_START)):
+        return feather.read_table(content, memory_map=False)
+    return pa.ipc.open_stream(content).read_all()
+
+
+def _encode_typed(columns: dict[str, Any], form: Format) -> bytes:
+    """The content of a Parquet or Arrow (Feather) file."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        table = pa.table({name: pa.array(_unify_types(values)) for name, values in columns.items()})
+    except (pa.ArrowException, TypeError, OverflowError) as error:
+        raise BadFileError(
+            f"these columns cannot be written: {error}.", remedy="Write CSV instead."
+        ) from error
+    sink = pa.BufferOutputStream()
+    if form == "parquet":
+        parquet.write_table(table, sink)
+    else:
+        with pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def _unify_types(values: Any) -> Any:
+    """Values of several types as floats if all are numbers, else as text."""
+    if isinstance(values, np.ndarray) and values.dtype.kind == "O":
+        values = values.tolist()
+    if not isinstance(values, list):
+        return values
+    present = [value for value in values if value is not None]
+    if len({type(value) for value in present}) <= 1:
+        return values
+    convert = float if all(isinstance(value, (int, float)) for value in present) else str
+    return [None if value is None else convert(value) for value in values]
+
+
+# Arrays of pyarrow
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ArrowColumn:
+    """A pyarrow array; what pyarrow cannot convert goes through :class:`PythonColumn`."""
+
+    array: Any
+    is_text: bool
+    """Whether it comes from a text file, where numbers are not told from text."""
+
+    @classmethod
+    def from_chunks(cls, column: Any, *, is_text: bool) -> ArrowColumn:
+        """A column of a pyarrow table, as one array if it is not too long for one."""
+        import pyarrow as pa
+
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        is_short = column.nbytes < MAX_CHUNK_BYTES
+        return cls(column.combine_chunks() if is_short else column, is_text)
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def ids(self) -> Ids:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if self.is_text:
+            if self._has_only_integers():
+                return np.asarray(pc.cast(self.array, pa.int64()))
+        elif self._is_string():
+            return np.asarray(self.array.to_numpy(zero_copy_only=False), dtype=object)
+        elif self.array.null_count == 0 and self._has_type("is_integer", "is_floating"):
+            return np.asarray(self.array.to_numpy(zero_copy_only=False))
+        return self._as_python().ids()
+
+    def numbers(self) -> Vector:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        is_number = self._has_type("is_integer", "is_floating", "is_decimal", "is_boolean")
+        if not (is_number or self._is_string()):
+            return np.full(len(self), np.nan)
+        try:
+            numbers = pc.cast(self.array, pa.float64(), safe=not is_number)
+        except pa.ArrowInvalid:
+            return self._as_python().numbers()
+        return np.asarray(numbers.to_numpy(zero_copy_only=False), dtype=np.float64)
+
+    def value(self, row: int) -> Any:
+        return self.array[row].as_py()
+
+    def _as_python(self) -> PythonColumn:
+        return PythonColumn(self.array.to_pylist(), self.is_text)
+
+    def _has_type(self, *checks: str) -> bool:
+        """Whether one of the checks of ``pyarrow.types`` accepts the type of the array."""
+        import pyarrow as pa
+
+        return any(getattr(pa.types, check)(self.array.type) for check in checks)
+
+    def _is_string(self) -> bool:
+        return self._has_type("is_string", "is_large_string")
+
+    def _has_only_integers(self) -> bool:
+        import pyarrow.compute as pc
+
+        if self.array.null_count or not len(self.array):
+            return False
+        matches = pc.match_substring_regex(self.array, f"^({INTEGER.pattern})$")
+        return bool(pc.all(matches, min_count=0).as_py())
+
+
+def _open_content(source: FileSource) -> Any:
+    """The content for pyarrow: a memory map of a plain file, else all of it in memory."""
+    import pyarrow as pa
+
+    if source.is_plain_file and source.n_bytes:
+        return pa.memory_map(str(source.path))
+    return pa.BufferReader(source.read())

@@ -136,7 +136,7 @@ def _is_bad_position(table: FileTable, column: str) -> BoolVector:
     return ~(table.columns[column].numbers() >= 1)
 
 
-def read_log(
+def extract_log(
     table: FileTable,
     columns: ColumnNames,
     *,

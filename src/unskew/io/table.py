@@ -11,7 +11,8 @@ import numpy as np
 
 from unskew.data.columns import find_column
 from unskew.data.ids import Ids, object_array
-from unskew.errors import AmbiguousColumnError, ColumnError
+from unskew.errors import AmbiguousColumnError, BadFileError, ColumnError
+from unskew.io.sources import FileSource
 from unskew.types import Vector
 
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -104,10 +105,8 @@ class FileTable:
         """Whether at least one column has a common name for the role."""
         try:
             self.find_column(role)
-        except AmbiguousColumnError:
-            return True
-        except ColumnError:
-            return False
+        except ColumnError as error:
+            return isinstance(error, AmbiguousColumnError)
         return True
 
     def describe_value(self, row: int, column: str) -> str:
@@ -115,6 +114,27 @@ class FileTable:
         value = self.columns[column].value(row)
         text = "nothing" if value is None or value == "" else shorten(repr(value))
         return f"{self.locate(row)}, column {column!r}: found {text}"
+
+
+def require_column_names(source: FileSource, names: Sequence[str]) -> None:
+    """Raise an error unless there are names, each is unique, and one is not a number."""
+    if not names:
+        raise BadFileError(f"{source.label} is empty.", remedy="Check where it came from.")
+    duplicate = next((name for name in names if names.count(name) > 1), None)
+    if duplicate is not None and duplicate.strip():
+        raise ColumnError(
+            f"{source.label}: two columns are called {duplicate!r}.", remedy="Rename one."
+        )
+    if not all(name.strip() for name in names):
+        number = [bool(name.strip()) for name in names].index(False) + 1
+        raise ColumnError(f"{source.label}: column {number} has no name.", remedy="Name it.")
+    if not source.columns and all(NUMBER.fullmatch(name.strip()) for name in names):
+        raise ColumnError(
+            f"{source.label}, line 1: found {shorten(repr(','.join(names)))}, "
+            "expected the names of the columns.",
+            where="line 1",
+            remedy="If the file has no header line, pass `columns=[...]`.",
+        )
 
 
 def parse_number(value: Any) -> float:

@@ -1,7 +1,7 @@
 """The exact reader of text files: CSV, TSV, JSON lines and the files of public data sets.
 
-It uses the standard library alone, and its errors name the line. The faster reader of
-``arrow_files`` gives the same tables, and leaves files that it cannot read to this one.
+It uses the standard library alone, and its errors name the line. The faster reader of ``files``
+gives the same tables, and leaves files that it cannot read to this one.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import csv
 import gzip
 import io
 import json
+import math
 import zlib
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import Any
+from typing import Any, TypeAlias
 
-from unskew.errors import BadFileError, ColumnError
+from unskew.errors import BadFileError
 from unskew.io.sources import FileSource
-from unskew.io.table import NUMBER, FileTable, PythonColumn, shorten
+from unskew.io.table import FileTable, PythonColumn, require_column_names, shorten
 
 BLOCK_ROWS = 64
 """Rows that are transposed at once; larger blocks are slower, due to garbage collection."""
@@ -27,38 +27,33 @@ DELIMITERS = {"csv": ",", "tsv": "\t"}
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 UTF_16_STARTS = (b"\xff\xfe", b"\xfe\xff")
 
-
-@dataclass(frozen=True, slots=True)
-class TextDialect:
-    """How the fields of a text file are written."""
-
-    delimiter: str | None = ","
-    """None for any run of white space."""
-    encoding: str = "utf-8"
-    has_header: bool = True
-    """Whether the first line has the names of the columns; names of the source replace it."""
-    has_quotes: bool = True
-    skips_blank_lines: bool = True
-    """Whether blank lines are allowed anywhere, or only at the end."""
+NumberedRows: TypeAlias = Iterator[tuple[int, list[str]]]
+"""The number of each line, from 1 on, and its fields."""
 
 
-def read_delimited(source: FileSource, dialect: TextDialect | None = None) -> FileTable:
-    """A table of fields; the default dialect is that of the source's format."""
-    names, rows = _open_rows(source, dialect or TextDialect(DELIMITERS[source.format]))
-    columns: list[list[str | None]] = [[] for _ in names]
-    line_numbers = array("Q")
-    while block := list(islice(rows, BLOCK_ROWS)):
-        line_numbers.extend(line_number for line_number, _ in block)
-        fields_by_column = zip(*(fields for _, fields in block), strict=True)
-        for column, fields in zip(columns, fields_by_column, strict=True):
-            column.extend(fields if all(fields) else [field or None for field in fields])
-    return _make_table(source, dict(zip(names, columns, strict=True)), line_numbers, is_text=True)
+def read_delimited(source: FileSource) -> FileTable:
+    """The table in a CSV or TSV file, whose fields may be quoted; blank lines are skipped."""
+    return _read_rows(source, *_open_rows(source))
 
 
 def check_delimited(source: FileSource) -> None:
     """Raise the errors of :func:`read_delimited` without keeping the table in memory."""
-    for _ in _open_rows(source, TextDialect(DELIMITERS[source.format]))[1]:
+    for _ in _open_rows(source)[1]:
         pass
+
+
+def read_plain(source: FileSource, delimiter: str | None) -> FileTable:
+    """The table in a Latin-1 file without a header line and without quoted fields.
+
+    ``delimiter=None`` is any run of white space. Blank lines are allowed at the end only. Without
+    names, columns are called 1, 2, 3, ...
+    """
+    rows = _split_plain(source, delimiter)
+    first = next(rows, None)
+    if first is None:
+        raise BadFileError(f"{source.label} is empty.", remedy="Check where it came from.")
+    names = source.columns or tuple(str(number + 1) for number in range(len(first[1])))
+    return _read_rows(source, names, _check_widths(source, names, chain([first], rows)))
 
 
 def read_json_lines(source: FileSource) -> FileTable:
@@ -78,25 +73,46 @@ def read_json_lines(source: FileSource) -> FileTable:
     return _make_table(source, columns, line_numbers, is_text=False)
 
 
-def require_column_names(source: FileSource, names: Sequence[str]) -> None:
-    """Raise an error unless there are names, each is unique, and one is not a number."""
-    if not names:
-        raise BadFileError(f"{source.label} is empty.", remedy="Check where it came from.")
-    duplicate = next((name for name in names if names.count(name) > 1), None)
-    if duplicate is not None and duplicate.strip():
-        raise ColumnError(
-            f"{source.label}: two columns are called {duplicate!r}.", remedy="Rename one."
-        )
-    if not all(name.strip() for name in names):
-        number = [bool(name.strip()) for name in names].index(False) + 1
-        raise ColumnError(f"{source.label}: column {number} has no name.", remedy="Name it.")
-    if not source.columns and all(NUMBER.fullmatch(name.strip()) for name in names):
-        raise ColumnError(
-            f"{source.label}, line 1: found {shorten(repr(','.join(names)))}, "
-            "expected the names of the columns.",
-            where="line 1",
-            remedy="If the file has no header line, pass `columns=[...]`.",
-        )
+def encode_delimited(
+    names: Iterable[str], rows: Iterable[tuple[Any, ...]], delimiter: str
+) -> bytes:
+    """The content of a CSV or TSV file."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows(rows)
+    return text.getvalue().encode()
+
+
+def encode_json_lines(names: Iterable[str], rows: Iterable[tuple[Any, ...]]) -> bytes:
+    """One object a line; NaN and infinity, which JSON does not have, become null."""
+    return "".join(
+        json.dumps(dict(zip(names, map(_finite_or_none, row), strict=True)), default=str) + "\n"
+        for row in rows
+    ).encode()
+
+
+def _finite_or_none(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _open_rows(source: FileSource) -> tuple[tuple[str, ...], NumberedRows]:
+    """Names of the columns of a CSV or TSV file, and its rows with one field for each."""
+    rows = _split_quoted(source)
+    names = source.columns or tuple(next((fields for _, fields in rows), ()))
+    require_column_names(source, names)
+    return names, _check_widths(source, names, rows)
+
+
+def _read_rows(source: FileSource, names: Sequence[str], rows: NumberedRows) -> FileTable:
+    columns: list[list[str | None]] = [[] for _ in names]
+    line_numbers = array("Q")
+    while block := list(islice(rows, BLOCK_ROWS)):
+        line_numbers.extend(line_number for line_number, _ in block)
+        fields_by_column = zip(*(fields for _, fields in block), strict=True)
+        for column, fields in zip(columns, fields_by_column, strict=True):
+            column.extend(fields if all(fields) else [field or None for field in fields])
+    return _make_table(source, dict(zip(names, columns, strict=True)), line_numbers, is_text=True)
 
 
 def _make_table(
@@ -109,26 +125,7 @@ def _make_table(
     )
 
 
-def _open_rows(
-    source: FileSource, dialect: TextDialect
-) -> tuple[tuple[str, ...], Iterator[tuple[int, list[str]]]]:
-    """Names of the columns, and for each line its number and one field for each column."""
-    rows = _split_quoted(source, dialect) if dialect.has_quotes else _split_plain(source, dialect)
-    names = source.columns
-    if dialect.has_header:
-        names = names or tuple(next((fields for _, fields in rows), ()))
-        require_column_names(source, names)
-        return names, _check_widths(source, names, rows)
-    first = next(rows, None)
-    if first is None:
-        raise BadFileError(f"{source.label} is empty.", remedy="Check where it came from.")
-    names = names or tuple(str(number + 1) for number in range(len(first[1])))
-    return names, _check_widths(source, names, chain([first], rows))
-
-
-def _check_widths(
-    source: FileSource, names: Sequence[str], rows: Iterator[tuple[int, list[str]]]
-) -> Iterator[tuple[int, list[str]]]:
+def _check_widths(source: FileSource, names: Sequence[str], rows: NumberedRows) -> NumberedRows:
     for line_number, fields in rows:
         if len(fields) != len(names):
             count = f"{len(fields)} field{'s' * (len(fields) != 1)}"
@@ -142,10 +139,10 @@ def _check_widths(
         yield line_number, fields
 
 
-def _split_quoted(source: FileSource, dialect: TextDialect) -> Iterator[tuple[int, list[str]]]:
+def _split_quoted(source: FileSource) -> NumberedRows:
     """Number and fields of each line that is not blank; a quoted field may span lines."""
-    lines = _read_lines(source, dialect.encoding)
-    reader = csv.reader(lines, delimiter=dialect.delimiter or " ", strict=True)
+    lines = _read_lines(source, "utf-8")
+    reader = csv.reader(lines, delimiter=DELIMITERS[source.format], strict=True)
     while True:
         line_number = reader.line_num + 1
         try:
@@ -162,16 +159,16 @@ def _split_quoted(source: FileSource, dialect: TextDialect) -> Iterator[tuple[in
             yield line_number, fields
 
 
-def _split_plain(source: FileSource, dialect: TextDialect) -> Iterator[tuple[int, list[str]]]:
-    """Number and fields of each line; quotation marks are part of the fields."""
+def _split_plain(source: FileSource, delimiter: str | None) -> NumberedRows:
+    """Number and fields of each line; a blank line before another one has no fields."""
     blank_lines = []
-    for line_number, line in enumerate(_read_lines(source, dialect.encoding), start=1):
+    for line_number, line in enumerate(_read_lines(source, "latin-1"), start=1):
         if not line.strip():
             blank_lines.append(line_number)
             continue
-        if blank_lines and not dialect.skips_blank_lines:
+        if blank_lines:
             yield blank_lines[0], []
-        yield line_number, line.rstrip("\r\n").split(dialect.delimiter)
+        yield line_number, line.rstrip("\r\n").split(delimiter)
 
 
 def _read_lines(source: FileSource, encoding: str) -> Iterator[str]:

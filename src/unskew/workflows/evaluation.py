@@ -34,19 +34,17 @@ from unskew.tables import count_noun
 from unskew.types import Vector
 from unskew.workflows.gates import GROUP, LOG, Numbers
 from unskew.workflows.inputs import (
+    MODEL_EXTENSION,
     count_unknown,
+    find_propensities,
+    find_propensity_column,
+    is_model,
+    list_named_models,
     load_model,
     match_log_ids,
     open_log,
     read_log,
     refuse_overflow,
-)
-from unskew.workflows.propensities import (
-    MODEL_EXTENSION,
-    find_propensities,
-    find_propensity_column,
-    is_model,
-    list_named_models,
 )
 from unskew.workflows.requests import EvaluationRequest
 
@@ -356,14 +354,13 @@ class SavedRecommender:
 # Results
 
 
-def compare_models(evaluation: AnyEvaluation, first: str, second: str) -> dict[str, list[Any]]:
-    """Two models compared by every metric and estimator, and in every group, as columns."""
-    rows = [
+def compare_models(evaluation: AnyEvaluation, first: str, second: str) -> list[dict[str, Any]]:
+    """Two models compared by every metric and estimator, and in every group, as rows."""
+    return [
         group | comparison.to_record()
         for group, part in _list_parts(evaluation)
         for comparison in _compare(part, first, second)
     ]
-    return {name: [row[name] for row in rows] for name in rows[0]}
 
 
 def list_numbers(evaluation: AnyEvaluation, models: tuple[str, str] | None = None) -> Numbers:

@@ -1,27 +1,49 @@
-"""What workflows read from files: logs, features of users and items, and saved models."""
+"""What workflows read: logs, features of users and items, saved models, and propensities.
+
+Propensities are a column of the log's file, a saved model, or a model that is fitted now.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from inspect import signature
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
 from unskew.data.frames import make_frame
 from unskew.data.ids import Ids, find_codes, missing_ids
+from unskew.data.propensities import PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings
-from unskew.errors import BadFileError, UnskewWarning, UsageError
+from unskew.errors import BadFileError, ColumnError, UnknownNameError, UnskewWarning, UsageError
 from unskew.io.files import read_table
-from unskew.io.log_files import ColumnNames, FileLog, find_id_rows, match_id_types, read_ids
-from unskew.io.log_files import read_log as read_log_table
+from unskew.io.log_files import (
+    ColumnNames,
+    FileLog,
+    extract_log,
+    find_id_rows,
+    match_id_types,
+    read_ids,
+    read_numbers,
+)
 from unskew.io.sources import FileSource
 from unskew.io.table import FileTable
 from unskew.loading import load
-from unskew.workflows.requests import LogRequest
+from unskew.propensity import PROPENSITY_MODELS
+from unskew.propensity.model import PropensityModel
+from unskew.types import Vector
+from unskew.workflows.requests import (
+    DiagnosisRequest,
+    LogRequest,
+    PropensityRequest,
+    WeightedLogRequest,
+)
+
+MODEL_EXTENSION = ".unskew"
 
 Model = TypeVar("Model")
 IdKind: TypeAlias = Literal["user", "item"]
@@ -81,7 +103,7 @@ def read_log(
     Users and items that only ``features`` lists are users and items of the log without ratings.
     """
     listed = features or FeatureTables()
-    log = read_log_table(
+    log = extract_log(
         read_table(open_log(request)) if table is None else table,
         replace(
             columns or ColumnNames(), user=request.user, item=request.item, rating=request.rating
@@ -97,6 +119,19 @@ def read_log(
     return log
 
 
+def match_log_ids(log: Ratings, model: Any) -> Ratings:
+    """The log with ids of the type that a fitted model has, numbers or text; itself if it has."""
+    users = match_id_types(log.users, model.users_)
+    items = match_id_types(log.items, model.items_)
+    is_same = users is log.users and items is log.items
+    return log if is_same else replace(log, users=users, items=items)
+
+
+def count_unknown(ids: Ids, vocabulary: Ids) -> int:
+    """The number of ids that are not in the vocabulary, whether as numbers or as text."""
+    return int((find_codes(match_id_types(ids, vocabulary), vocabulary) < 0).sum())
+
+
 @contextmanager
 def refuse_overflow(name: str) -> Iterator[None]:
     """Raise an error if a sum of NumPy numbers exceeds the largest float; ``name`` is the file."""
@@ -108,6 +143,9 @@ def refuse_overflow(name: str) -> Iterator[None]:
             f"{name}: values are too large: a sum of them or of their squares exceeds 1.8e308.",
             remedy="Correct the ratings and predictions.",
         ) from error
+
+
+# Models
 
 
 def load_model(path: str, kind: type[Model], command: str) -> Model:
@@ -122,14 +160,160 @@ def load_model(path: str, kind: type[Model], command: str) -> Model:
     return model
 
 
-def match_log_ids(log: Ratings, model: Any) -> Ratings:
-    """The log with ids of the type that a fitted model has, numbers or text; itself if it has."""
-    users = match_id_types(log.users, model.users_)
-    items = match_id_types(log.items, model.items_)
-    is_same = users is log.users and items is log.items
-    return log if is_same else replace(log, users=users, items=items)
+def build_model(
+    kind: Any, settings: Mapping[str, Any], *, random_state: int = 0, verbose: bool = False
+) -> Any:
+    """A model that is not fitted; an error if it does not have one of the settings.
+
+    Only models that have ``random_state`` and ``verbose`` get them.
+    """
+    valid = signature(kind).parameters
+    unknown = next((name for name in settings if name not in valid), None)
+    if unknown is not None:
+        names = f"settings: {', '.join(valid)}" if valid else "no settings"
+        raise UsageError(
+            f"{kind.__name__} does not have the setting `{unknown}`; it has {names}.",
+            parameter=unknown,
+            value=settings[unknown],
+        )
+    optional = {"random_state": random_state, "verbose": verbose}
+    return kind(
+        **{name: value for name, value in optional.items() if name in valid} | dict(settings)
+    )
 
 
-def count_unknown(ids: Ids, vocabulary: Ids) -> int:
-    """The number of ids that are not in the vocabulary, whether as numbers or as text."""
-    return int((find_codes(match_id_types(ids, vocabulary), vocabulary) < 0).sum())
+# Propensities
+
+
+def find_propensities(request: WeightedLogRequest, log: FileLog) -> PropensitiesLike | None:
+    """The propensities of the log's rows; None if the request has none and there is no column."""
+    text = request.propensities or log.columns.propensity
+    source = None if text is None else find_propensity_source(text, log, request)
+    if request.mcar is not None and (
+        text in log.table.names or text is None or is_model_file(text)
+    ):
+        raise UsageError(
+            "`mcar=...` is a sample for a propensity model that is fitted now.",
+            parameter="mcar",
+            value=request.mcar,
+            remedy="Add `propensities='nb'`, or leave `mcar` out.",
+        )
+    if isinstance(source, PropensityModel):
+        return predict_propensities(source, log.ratings)
+    return source
+
+
+def predict_propensities(model: PropensityModel, log: Ratings) -> Vector:
+    """The propensity of each cell; ids may be text in the log and numbers in the model."""
+    return as_propensities(match_log_ids(log, model), model).values
+
+
+def find_propensity_column(table: FileTable, text: str | None) -> str | None:
+    """The column that ``text`` names; without it, the one with a common name for propensities.
+
+    None if ``text`` is a file or a model instead, or if there is no such column.
+    """
+    if text is None:
+        has_column = table.has_column_for("propensity")
+        return table.find_column("propensity") if has_column else None
+    if text in table.names:
+        return text
+    if is_model(text):
+        return None
+    raise ColumnError(
+        f"{table.name}: {text!r} is neither a column ({', '.join(map(repr, table.names))}), "
+        f"nor a file that ends in {MODEL_EXTENSION}, "
+        f"nor a propensity model ({', '.join(list_named_models(with_features=False))}).",
+        parameter="propensities",
+        value=text,
+    )
+
+
+def is_model(text: str | None) -> bool:
+    """Whether a text names a saved model or one that can be fitted, if it is not a column."""
+    return text is not None and (
+        is_model_file(text) or text in list_named_models(with_features=False)
+    )
+
+
+def find_propensity_source(
+    text: str, log: FileLog, request: WeightedLogRequest | DiagnosisRequest
+) -> Vector | PropensityModel:
+    """The column, the saved model, or a fit of the model that ``text`` names."""
+    if find_propensity_column(log.table, text) is not None:
+        return log.numbers(text)
+    if is_model_file(text):
+        return load_propensity(text)
+    fit = PropensityRequest(
+        log=request.log, model=text, mcar=request.mcar, random_state=request.random_state
+    )
+    return fit_named_model(fit, log.ratings)
+
+
+def list_named_models(*, with_features: bool = True) -> dict[str, str]:
+    """Models that can be fitted by name, each with its summary.
+
+    These are all but wrappers and models that cannot be saved. ``with_features=False`` leaves out
+    those that need features of users and items.
+    """
+    unusable = {"is_wrapper", "has_code"} | (set() if with_features else {"needs_features"})
+    return {
+        name: declaration.summary
+        for name, declaration in PROPENSITY_MODELS.items()
+        if not unusable & declaration.traits.keys()
+    }
+
+
+def fit_named_model(
+    request: PropensityRequest,
+    log: Ratings,
+    features: FeatureTables | None = None,
+    *,
+    verbose: bool = False,
+) -> PropensityModel:
+    """Fit the requested model to a log that was read already."""
+    name = request.model
+    if name not in list_named_models():
+        raise UnknownNameError("propensity model", name, list_named_models())
+    tables, traits = features or FeatureTables(), PROPENSITY_MODELS[name].traits
+    frames = {
+        "user_features": tables.frame("user", log.users),
+        "item_features": tables.frame("item", log.items),
+    }
+    passed = {parameter: frame for parameter, frame in frames.items() if frame is not None}
+    if passed and not traits.get("takes_features"):
+        models = [
+            other
+            for other in list_named_models()
+            if "takes_features" in PROPENSITY_MODELS[other].traits
+        ]
+        raise UsageError(
+            f"the propensity model {name!r} does not use features of users or items.",
+            parameter=next(iter(passed)),
+            remedy=f"Leave them out, or choose one of {', '.join(models)}.",
+        )
+    model: PropensityModel = build_model(
+        PROPENSITY_MODELS[name].target,
+        {**request.settings, **passed},
+        random_state=request.random_state,
+        verbose=verbose,
+    )
+    if traits.get("needs_mcar"):
+        sample = None if request.mcar is None else read_numbers(read_table(request.mcar), "rating")
+        return model.fit(log, mcar=sample)  # type: ignore[call-arg]
+    if request.mcar is not None:
+        raise UsageError(
+            f"the propensity model {name!r} does not use a random sample.",
+            parameter="mcar",
+            value=request.mcar,
+            remedy="Leave `mcar` out.",
+        )
+    return model.fit(log)
+
+
+def load_propensity(path: str) -> PropensityModel:
+    return load_model(path, PropensityModel, "propensity fit")
+
+
+def is_model_file(text: str) -> bool:
+    return text.endswith(MODEL_EXTENSION)

@@ -23,7 +23,6 @@ FRAME_PACKAGES = {
     "pandas": "frames of pandas",
 }
 """Optional packages that no extra installs, and what they are for."""
-NOT_INSTALLED = "not installed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ def _check_package(
     try:
         return InstallationCheck(label, version(package))
     except PackageNotFoundError:
-        return InstallationCheck(label, NOT_INSTALLED, not is_required, remedy)
+        return InstallationCheck(label, "not installed", not is_required, remedy)
 
 
 def _list_extras() -> Iterator[tuple[str, str]]:

@@ -1,44 +1,36 @@
-"""Propensities of a log: a column of its file, a saved model, or a model that is fitted now."""
+"""The work of ``unskew propensity``: fit a model, add its propensities to a log, diagnose them."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import replace
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from unskew.data.ids import missing_ids
-from unskew.data.propensities import PropensitiesLike, as_propensities
-from unskew.data.ratings import Ratings
+from unskew.data.propensities import PropensitiesLike
 from unskew.diagnostics.diagnose import diagnose
 from unskew.diagnostics.result import Diagnosis
-from unskew.errors import ColumnError, UnknownNameError, UnskewWarning, UsageError
-from unskew.io.files import read_table
-from unskew.io.log_files import FileLog, read_numbers
-from unskew.io.table import FileTable
+from unskew.errors import ColumnError, UnskewWarning, UsageError
+from unskew.io.log_files import FileLog
 from unskew.propensity import PROPENSITY_MODELS
 from unskew.propensity.model import PropensityModel
-from unskew.types import Vector
 from unskew.workflows.gates import Numbers
 from unskew.workflows.inputs import (
+    MODEL_EXTENSION,
     FeatureTables,
     count_unknown,
-    load_model,
+    find_propensity_source,
+    fit_named_model,
+    is_model_file,
+    load_propensity,
     match_log_ids,
+    predict_propensities,
     read_log,
 )
-from unskew.workflows.requests import (
-    DiagnosisRequest,
-    LogRequest,
-    PropensityRequest,
-    WeightedLogRequest,
-)
-
-MODEL_EXTENSION = ".unskew"
+from unskew.workflows.requests import DiagnosisRequest, LogRequest, PropensityRequest
 
 
 def fit_propensity(request: PropensityRequest, *, verbose: bool = False) -> PropensityModel:
@@ -46,160 +38,6 @@ def fit_propensity(request: PropensityRequest, *, verbose: bool = False) -> Prop
     features = FeatureTables.read(request.user_features, request.item_features)
     log = read_log(request, features=features)
     return fit_named_model(request, log.ratings, features, verbose=verbose)
-
-
-def list_named_models(*, with_features: bool = True) -> dict[str, str]:
-    """Models that can be fitted by name, each with its summary.
-
-    These are all but wrappers and models that cannot be saved. ``with_features=False`` leaves out
-    those that need features of users and items.
-    """
-    unusable = {"is_wrapper", "has_code"} | (set() if with_features else {"needs_features"})
-    return {
-        name: declaration.summary
-        for name, declaration in PROPENSITY_MODELS.items()
-        if not unusable & declaration.traits.keys()
-    }
-
-
-def fit_named_model(
-    request: PropensityRequest,
-    log: Ratings,
-    features: FeatureTables | None = None,
-    *,
-    verbose: bool = False,
-) -> PropensityModel:
-    """Fit the requested model to a log that was read already."""
-    name = request.model
-    if name not in list_named_models():
-        raise UnknownNameError("propensity model", name, list_named_models())
-    tables, traits = features or FeatureTables(), PROPENSITY_MODELS[name].traits
-    frames = {
-        "user_features": tables.frame("user", log.users),
-        "item_features": tables.frame("item", log.items),
-    }
-    passed = {parameter: frame for parameter, frame in frames.items() if frame is not None}
-    if passed and not traits.get("takes_features"):
-        models = [
-            other
-            for other in list_named_models()
-            if "takes_features" in PROPENSITY_MODELS[other].traits
-        ]
-        raise UsageError(
-            f"the propensity model {name!r} does not use features of users or items.",
-            parameter=next(iter(passed)),
-            remedy=f"Leave them out, or choose one of {', '.join(models)}.",
-        )
-    model: PropensityModel = build_model(
-        PROPENSITY_MODELS[name].target,
-        {**request.settings, **passed},
-        random_state=request.random_state,
-        verbose=verbose,
-    )
-    if traits.get("needs_mcar"):
-        sample = None if request.mcar is None else read_numbers(read_table(request.mcar), "rating")
-        return model.fit(log, mcar=sample)  # type: ignore[call-arg]
-    if request.mcar is not None:
-        raise UsageError(
-            f"the propensity model {name!r} does not use a random sample.",
-            parameter="mcar",
-            value=request.mcar,
-            remedy="Leave `mcar` out.",
-        )
-    return model.fit(log)
-
-
-def build_model(
-    kind: Any, settings: Mapping[str, Any], *, random_state: int = 0, verbose: bool = False
-) -> Any:
-    """A model that is not fitted; an error if it does not have one of the settings.
-
-    Only models that have ``random_state`` and ``verbose`` get them.
-    """
-    valid = signature(kind).parameters
-    unknown = next((name for name in settings if name not in valid), None)
-    if unknown is not None:
-        names = f"settings: {', '.join(valid)}" if valid else "no settings"
-        raise UsageError(
-            f"{kind.__name__} does not have the setting `{unknown}`; it has {names}.",
-            parameter=unknown,
-            value=settings[unknown],
-        )
-    optional = {"random_state": random_state, "verbose": verbose}
-    return kind(
-        **{name: value for name, value in optional.items() if name in valid} | dict(settings)
-    )
-
-
-def load_propensity(path: str) -> PropensityModel:
-    return load_model(path, PropensityModel, "propensity fit")
-
-
-def find_propensity_column(table: FileTable, text: str | None) -> str | None:
-    """The column that ``text`` names; without it, the one with a common name for propensities.
-
-    None if ``text`` is a file or a model instead, or if there is no such column.
-    """
-    if text is None:
-        has_column = table.has_column_for("propensity")
-        return table.find_column("propensity") if has_column else None
-    if text in table.names:
-        return text
-    if is_model(text):
-        return None
-    raise ColumnError(
-        f"{table.name}: {text!r} is neither a column ({', '.join(map(repr, table.names))}), "
-        f"nor a file that ends in {MODEL_EXTENSION}, "
-        f"nor a propensity model ({', '.join(list_named_models(with_features=False))}).",
-        parameter="propensities",
-        value=text,
-    )
-
-
-def is_model(text: str | None) -> bool:
-    """Whether a text names a saved model or one that can be fitted, if it is not a column."""
-    return text is not None and (
-        text.endswith(MODEL_EXTENSION) or text in list_named_models(with_features=False)
-    )
-
-
-def find_propensities(request: WeightedLogRequest, log: FileLog) -> PropensitiesLike | None:
-    """The propensities of the log's rows; None if the request has none and there is no column."""
-    text = request.propensities or log.columns.propensity
-    source = None if text is None else _find_source(text, log, request)
-    if request.mcar is not None and (text in log.table.names or text is None or _is_file(text)):
-        raise UsageError(
-            "`mcar=...` is a sample for a propensity model that is fitted now.",
-            parameter="mcar",
-            value=request.mcar,
-            remedy="Add `propensities='nb'`, or leave `mcar` out.",
-        )
-    if isinstance(source, PropensityModel):
-        return predict_propensities(source, log.ratings)
-    return source
-
-
-def _find_source(
-    text: str, log: FileLog, request: WeightedLogRequest | DiagnosisRequest
-) -> Vector | PropensityModel:
-    """The column, the saved model, or a fit of the model that ``text`` names."""
-    if find_propensity_column(log.table, text) is not None:
-        return log.numbers(text)
-    if _is_file(text):
-        return load_propensity(text)
-    fit = PropensityRequest(
-        log=request.log, model=text, mcar=request.mcar, random_state=request.random_state
-    )
-    return fit_named_model(fit, log.ratings)
-
-
-def _is_file(text: str) -> bool:
-    return text.endswith(MODEL_EXTENSION)
-
-
-def predict_propensities(model: PropensityModel, log: Ratings) -> Vector:
-    """The propensity of each cell; ids may be text in the log and numbers in the model."""
-    return as_propensities(match_log_ids(log, model), model).values
 
 
 def apply_propensity(request: LogRequest, path: str, column: str) -> dict[str, Any]:
@@ -233,7 +71,7 @@ def diagnose_log(request: DiagnosisRequest) -> Diagnosis:
     log = read_log(request, features=features if is_known else None)
     sources: dict[str, PropensitiesLike] = {}
     for text in request.propensities:
-        name = Path(text).name.removesuffix(MODEL_EXTENSION) if _is_file(text) else text
+        name = Path(text).name.removesuffix(MODEL_EXTENSION) if is_model_file(text) else text
         if name in sources:
             raise UsageError(
                 f"two propensities have the name {name!r}.",
@@ -242,7 +80,8 @@ def diagnose_log(request: DiagnosisRequest) -> Diagnosis:
                 remedy="Rename one of the files.",
             )
         needs_sample = text in PROPENSITY_MODELS and "needs_mcar" in PROPENSITY_MODELS[text].traits
-        source = _find_source(text, log, request if needs_sample else replace(request, mcar=None))
+        sampled = request if needs_sample else replace(request, mcar=None)
+        source = find_propensity_source(text, log, sampled)
         sources[name] = source
         if isinstance(source, PropensityModel):
             matched = match_log_ids(log.ratings, source)
@@ -261,7 +100,7 @@ def _warn_about_unknown_features(request: DiagnosisRequest, features: FeatureTab
     users, items = features.ids("user"), features.ids("item")
     incomplete = [
         path
-        for path in filter(_is_file, request.propensities)
+        for path in filter(is_model_file, request.propensities)
         for model in [load_propensity(path)]
         if (users is not None and count_unknown(users, model.users_))
         or (items is not None and count_unknown(items, model.items_))

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from unskew.data.universe import UniverseLike
     from unskew.data.weights import WeightTransform
+    from unskew.io.duckdb_files import Reader
+    from unskew.io.log_files import FileDuplicates, OnBad
+    from unskew.io.sources import Format
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +22,7 @@ class LogRequest:
     """A log in a file, its columns, and what to do with rows that cannot be used."""
 
     log: str
-    format: Literal["csv", "tsv", "jsonl", "parquet", "arrow"] | None = None
+    format: Format | None = None
     """By default the extension of the file tells the format."""
     columns: tuple[str, ...] = ()
     """Names of the columns of a text file without a header."""
@@ -28,8 +31,8 @@ class LogRequest:
     rating: str | None = None
     """Names of columns; by default those with a common name."""
     universe: UniverseLike = None
-    on_bad: Literal["raise", "drop"] = "raise"
-    duplicates: Literal["raise", "last"] = "raise"
+    on_bad: OnBad = "raise"
+    duplicates: FileDuplicates = "raise"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +63,7 @@ class EvaluationRequest(WeightedLogRequest):
     weight_transform: WeightTransform | None = None
     relevance_threshold: float | None = None
     by: str | None = None
-    reader: Literal["auto", "memory", "duckdb"] = "auto"
+    reader: Reader = "auto"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

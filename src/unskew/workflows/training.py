@@ -21,8 +21,15 @@ from unskew.models import find_recommender
 from unskew.models.recommender import Recommendations, Recommender
 from unskew.registry import Declaration
 from unskew.tables import count_noun
-from unskew.workflows.inputs import count_unknown, load_model, open_log, read_log
-from unskew.workflows.propensities import build_model, find_propensities, find_propensity_column
+from unskew.workflows.inputs import (
+    build_model,
+    count_unknown,
+    find_propensities,
+    find_propensity_column,
+    load_model,
+    open_log,
+    read_log,
+)
 from unskew.workflows.requests import TrainingRequest
 
 RANKING_METRIC = "dcg@10"
