@@ -259,7 +259,7 @@ def test_two_way_clusters_add_users_and_items_and_subtract_cells() -> None:
     by_user, by_item, by_both = (std_error(each, "snips") ** 2 for each in result.values())
 
     assert by_both == pytest.approx(by_user + by_item - by_cell)
-    assert "clustered by user and by item" in repr(result["both"])
+    assert "clustered by user and by item" in " ".join(repr(result["both"]).split())
 
 
 def test_paired_differences_are_contrasts_of_one_covariance() -> None:

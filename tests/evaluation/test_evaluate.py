@@ -333,7 +333,7 @@ def test_a_transform_is_applied_and_counted() -> None:
     delta = delta_of("mae", A)[LOG.user, LOG.item]
 
     assert result.n_transformed == int((cap * P < 1).sum()) > 0
-    assert f"{result.n_transformed} weights transformed" in repr(result)
+    assert f"{result.n_transformed} weights transformed" in " ".join(repr(result).split())
     assert result.risk("a", metric="mae", estimator="ips").estimate == pytest.approx(
         (delta * np.minimum(1 / P, cap)).sum() / N_CELLS
     )

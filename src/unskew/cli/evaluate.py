@@ -67,8 +67,16 @@ HIDDEN_COLUMNS = ("first", "second", "std_error", "level", "higher_is_better")
 @estimator_option
 @click.option(
     "--cluster",
-    type=click.Choice(["user", "item"]),
-    help="Compute intervals that allow for dependence within users or items.",
+    type=click.Choice(["auto", "user", "item", "both", "cell"]),
+    default="auto",
+    show_default=True,
+    help="Allow for dependence within users, items or both; auto takes users if they have "
+    "several ratings, cell takes all ratings as independent.",
+)
+@click.option(
+    "--propensities-known",
+    is_flag=True,
+    help="Leave the error of estimated propensities out of the intervals.",
 )
 @click.option(
     "--level",

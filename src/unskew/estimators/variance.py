@@ -75,17 +75,16 @@ def add_uncertainty(
     """The estimate with moments for its intervals, and with the error of the propensities."""
     weight = cells.weight if spec.is_weighted else np.ones(cells.users.code.size)
     contributions = linearization.residual * weight
-    known: tuple[Matrix, Moments | None] = estimate.covariance, None
+    covariance, moments = estimate.covariance, None
     if not spec.of_ratios:
-        covariance, moments = _measure(contributions, linearization, None, cells, estimate)
-        known = (covariance if cells.cluster == "both" else estimate.covariance), moments
+        measured, moments = _measure(contributions, linearization, None, cells, estimate)
+        covariance = measured if cells.cluster == "both" else estimate.covariance
+    estimate = replace(estimate, covariance=covariance, moments=moments)
     estimation = cells.estimation if spec.is_weighted else None
     if estimation is None:
-        return replace(estimate, covariance=known[0], moments=known[1])
+        return estimate
     correction = estimation.correct(linearization.residual, weight, cells.elasticity)
-    if spec.of_ratios:
-        covariance = estimate.covariance
-    else:
+    if not spec.of_ratios:
         contributions = contributions - correction.score
         covariance, moments = _measure(contributions, linearization, correction, cells, estimate)
     outside = None
@@ -97,9 +96,9 @@ def add_uncertainty(
         estimate,
         value=estimate.value if bias is None else estimate.value - bias,
         covariance=covariance,
-        moments=None if spec.of_ratios else moments,
+        moments=moments,
         outside=outside,
-        known_covariance=known[0],
+        known_covariance=estimate.covariance,
         bias=bias,
     )
 

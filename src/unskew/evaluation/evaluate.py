@@ -214,12 +214,15 @@ def _require_propensities(propensities: object, estimators: Sequence[Estimator])
 
 
 def _read_propensities(
-    log: Ratings, propensities: PropensitiesLike | None, known: bool, bootstrap: int | None
+    log: Ratings,
+    propensities: PropensitiesLike | None,
+    propensities_known: bool,
+    bootstrap: int | None,
 ) -> Propensities | None:
     if propensities is None:
         return None
     values = as_propensities(log, propensities)
-    if known:
+    if propensities_known:
         return values.as_known()
     if bootstrap is not None and values.estimation is not None:
         raise UsageError(

@@ -193,13 +193,14 @@ class Evaluation(Result):
         return self._draw(ax)
 
     def __repr__(self) -> str:
-        return f"{text_table(self.to_columns())}\n{self._footer()}"
+        return f"{text_table(self.to_columns())}\n{self.describe()}"
 
     def _repr_html_(self) -> str:
-        footer = escape(self._footer()).replace("\n", "<br>")
+        footer = escape(self.describe()).replace("\n", "<br>")
         return f"{html_table(self.to_columns())}<p>{footer}</p>"
 
-    def _footer(self) -> str:
+    def describe(self) -> str:
+        """What the numbers were computed from, and what they rest on, in a few lines."""
         of_universe = "" if self.universe is None else f" of {self.universe}"
         notes = [f"{count_noun(self.n_observed, 'observed cell')}{of_universe}"]
         if self.weight_summary is not None:

@@ -12,6 +12,7 @@ import numpy as np
 from unskew.data.columns import find_column
 from unskew.data.frames import make_frame
 from unskew.data.ids import encode, missing_ids
+from unskew.data.propensities import as_propensities
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe, UniverseLike
 from unskew.errors import BadPredictionError, ColumnError, UnskewWarning, UsageError
@@ -148,10 +149,16 @@ def _evaluate(
             estimators=request.estimators,
             universe=universe,
             level=request.level,
-            cluster=request.cluster,
+            cluster=_read_cluster(request),
+            propensities_known=request.propensities_known,
             relevance_threshold=request.relevance_threshold,
             weight_transform=request.weight_transform,
         )
+
+
+def _read_cluster(request: EvaluationRequest) -> Any:
+    """The argument of ``evaluate``, in which None means that cells are independent."""
+    return None if request.cluster == "cell" else request.cluster
 
 
 def _evaluate_groups(
@@ -170,7 +177,7 @@ def _evaluate_groups(
             value=by,
         )
     groups, ratings, evaluations = log.ids(by), log.ratings, {}
-    values = None if propensities is None else np.asarray(propensities)
+    values = None if propensities is None else as_propensities(ratings, propensities)
     for group in _list_groups(groups):
         rows = np.flatnonzero(missing_ids(groups) if group is None else groups == group)
         part = Ratings.from_arrays(
@@ -186,7 +193,7 @@ def _evaluate_groups(
                 name: model[rows] if isinstance(model, np.ndarray) else model
                 for name, model in models.items()
             },
-            None if values is None else values[rows],
+            None if values is None else values.take(rows),
             Universe(part.n_users, part.n_items) if is_log else request.universe,
         )
     return GroupedEvaluation(by, evaluations)
@@ -225,7 +232,8 @@ def _evaluate_with_duckdb(request: EvaluationRequest) -> AnyEvaluation:
         estimators=request.estimators,
         universe=request.universe,
         level=request.level,
-        cluster=request.cluster,
+        cluster=_read_cluster(request),
+        propensities_known=request.propensities_known,
         relevance_threshold=request.relevance_threshold,
         weight_transform=request.weight_transform,
         by=request.by,
@@ -391,9 +399,9 @@ def list_numbers(evaluation: AnyEvaluation, models: tuple[str, str] | None = Non
 
 
 def describe_evaluation(evaluation: AnyEvaluation) -> str:
-    """What the numbers were computed from, in one line."""
+    """What the numbers were computed from, in a few lines."""
     if isinstance(evaluation, Evaluation):
-        return repr(evaluation).splitlines()[-1]
+        return evaluation.describe()
     parts = list(evaluation.values())
     n_observed = sum(part.n_observed for part in parts)
     sizes = f"{count_noun(n_observed, 'observed cell')} in {count_noun(len(parts), 'group')}"

@@ -17,7 +17,7 @@ import numpy as np
 
 from unskew.data.frames import make_frame
 from unskew.data.ids import Ids, find_codes, missing_ids
-from unskew.data.propensities import PropensitiesLike, as_propensities
+from unskew.data.propensities import Propensities, PropensitiesLike
 from unskew.data.ratings import Ratings
 from unskew.errors import BadFileError, ColumnError, UnknownNameError, UnskewWarning, UsageError
 from unskew.io.files import read_table
@@ -203,9 +203,9 @@ def find_propensities(request: WeightedLogRequest, log: FileLog) -> Propensities
     return source
 
 
-def predict_propensities(model: PropensityModel, log: Ratings) -> Vector:
+def predict_propensities(model: PropensityModel, log: Ratings) -> Propensities:
     """The propensity of each cell; ids may be text in the log and numbers in the model."""
-    return as_propensities(match_log_ids(log, model), model).values
+    return model.predict(match_log_ids(log, model))
 
 
 def find_propensity_column(table: FileTable, text: str | None) -> str | None:

@@ -50,7 +50,7 @@ def apply_propensity(request: LogRequest, path: str, column: str) -> dict[str, A
             value=column,
             remedy="Choose another name, such as `column='propensity_2'`.",
         )
-    values = predict_propensities(model, log.ratings)
+    values = predict_propensities(model, log.ratings).values
     return {name: _read_column(log, name) for name in log.table.names} | {column: values}
 
 

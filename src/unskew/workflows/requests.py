@@ -58,7 +58,9 @@ class EvaluationRequest(WeightedLogRequest):
     """Columns of the log that hold positions, one for each column of predictions."""
     metrics: tuple[str, ...] = ("mse", "mae")
     estimators: tuple[str, ...] = ("naive", "ips", "snips")
-    cluster: Literal["user", "item"] | None = None
+    cluster: Literal["auto", "user", "item", "both", "cell"] = "auto"
+    propensities_known: bool = False
+    """Whether to leave the error of estimated propensities out of the intervals."""
     level: float = 0.95
     weight_transform: WeightTransform | None = None
     relevance_threshold: float | None = None
