@@ -6,10 +6,11 @@ One sweep of plain alternation is
     items = best rows given the users
     c     = best constant given both
 
-A sweep needs only the items of its start, because it solves the users first. With momentum it
-starts a little beyond the last items, in the direction of the last change: Nesterov's step, with
-restarts as in O'Donoghue & Candes (2015). This at least halves the number of sweeps. If the
-objective would rise, the sweep is repeated from the last items, so the objective never rises.
+and ``minimize`` of ``factorization/solution.py`` repeats it until it has converged. A sweep needs
+only the items of its start, because it solves the users first. With momentum it starts a little
+beyond the last items, in the direction of the last change: Nesterov's step, with restarts as in
+O'Donoghue & Candes (2015). This at least halves the number of sweeps. If the objective would rise,
+the sweep is repeated from the last items, so the objective never rises.
 """
 
 from __future__ import annotations
@@ -116,8 +117,7 @@ class AlternatingLeastSquares(SweepingSolver):
                 return improve_rows(objective, cells, opposite, c, start=rows)
             return objective.solve_rows(cells, opposite, c)
 
-        users = start.user_factors, start.user_offset
-        items = start.item_factors, start.item_offset
+        users, items = start.user_side, start.item_side
         solved, _ = solve(by_user, objective.as_opposite_rows(*items), users)
         users = objective.split_solved_rows(solved)
         solved, minimum = solve(by_item, objective.to_opposite_rows(solved), items)

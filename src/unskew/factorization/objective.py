@@ -363,10 +363,7 @@ class Objective:
 
         abs(e) <= e^2 / (2 m) + m / 2 with m = max(abs(error of factors), ``min_error``).
         """
-        user, item = (
-            (factors.user_factors, factors.user_offset),
-            (factors.item_factors, factors.item_offset),
-        )
+        user, item = factors.user_side, factors.item_side
 
         def reweight(
             cells: SortedCells, solved: tuple[Floats, Floats], opposite: tuple[Floats, Floats]
