@@ -22,14 +22,11 @@ from typing import Any
 
 from mf import THREADS, make_inputs, memory_mb, reset_peak, synthetic
 
-from unskew.factorization.pseudo_outcome import PseudoOutcomeSolver
+from unskew.factorization.objective import scaled_ridge
+from unskew.factorization.pseudo_outcome import PseudoOutcomeSolver, make_pseudo_outcome
 from unskew.factorization.solution import minimize
-from unskew.factorization.weights import scaled_ridge
-from unskew.models.doubly_robust import (
-    DoublyRobustFactorization,
-    imputation_weight,
-    make_pseudo_outcome,
-)
+from unskew.models.doubly_robust import DoublyRobustFactorization
+from unskew.models.imputation import imputation_weight
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.threads import Workers, single_blas_thread
 

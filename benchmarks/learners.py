@@ -18,7 +18,7 @@ from time import perf_counter
 from typing import Any
 
 import unskew
-from unskew.data.binarize import binarize
+from unskew.data.clicks import binarize
 from unskew.estimators.transforms import Dynamic
 from unskew.model_selection.comparison import Learner, compare_learners
 from unskew.models.balanced import IPSV2, StableDR

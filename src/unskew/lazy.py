@@ -34,6 +34,8 @@ def lazy_names(
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         if origins[name] == package:
             return import_module(f"{package}.{name}")
-        return getattr(import_module(origins[name]), name)
+        value = getattr(import_module(origins[name]), name)
+        setattr(import_module(package), name, value)  # from now on Python finds the name itself
+        return value
 
     return get_attribute, lambda: names, names

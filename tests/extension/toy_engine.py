@@ -4,9 +4,9 @@ import numpy as np
 
 from unskew.data.cells import group_rows
 from unskew.data.factors import Factors
+from unskew.data.weights import weighted_mean
 from unskew.factorization.engine import FitRequest, FitResult
 from unskew.factorization.solution import Solution
-from unskew.factorization.weights import weighted_mean
 
 
 class ToyEngine:

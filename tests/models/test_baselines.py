@@ -9,8 +9,9 @@ from sklearn.base import clone
 
 import unskew
 from unskew.data.ratings import Ratings
+from unskew.data.weights import training_weights
 from unskew.errors import BadPropensityError, NotFittedError, UsageError
-from unskew.factorization.weights import scaled_ridge, training_weights
+from unskew.factorization.objective import scaled_ridge
 from unskew.models.baselines import GlobalMean, OffsetsOnly, Popularity
 from unskew.models.matrix_factorization import MatrixFactorization
 

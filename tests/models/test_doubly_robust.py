@@ -19,20 +19,18 @@ from unskew.data.factors import Factors
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPropensityError, PropensityWarning, UnknownNameError, UsageError
 from unskew.estimators.transforms import Clip, Dynamic, Switch
+from unskew.factorization.balancing import targeted_weight
 from unskew.factorization.majorize import DoublyRobustAbsoluteLoss
-from unskew.factorization.weights import scaled_ridge
+from unskew.factorization.objective import scaled_ridge
+from unskew.factorization.pseudo_outcome import make_pseudo_outcome
 from unskew.io.model_files import read_model
 from unskew.models.doubly_robust import (
     DRV2,
     EIB,
     TDR,
-    WEIGHTINGS,
     DoublyRobustFactorization,
-    error_factor,
-    imputation_weight,
-    make_pseudo_outcome,
-    targeted_weight,
 )
+from unskew.models.imputation import WEIGHTINGS, error_factor, imputation_weight
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.theory import estimator_bias
 

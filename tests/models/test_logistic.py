@@ -11,7 +11,7 @@ import unskew
 from unskew.data.ratings import Ratings
 from unskew.errors import BadRatingError
 from unskew.factorization.majorize import LogLoss
-from unskew.factorization.weights import scaled_ridge
+from unskew.factorization.objective import scaled_ridge
 from unskew.models.logistic import LogisticFactorization
 from unskew.threads import Workers
 

@@ -16,6 +16,7 @@ from sklearn.base import clone
 
 import unskew
 from unskew.data.ratings import Ratings
+from unskew.data.weights import training_weights, weighted_mean
 from unskew.errors import (
     NotFittedError,
     UnknownIdError,
@@ -23,9 +24,10 @@ from unskew.errors import (
     UnskewWarning,
     UsageError,
 )
+from unskew.factorization import als, conjugate
 from unskew.factorization import objective as problem
 from unskew.factorization.als import AlternatingLeastSquares
-from unskew.factorization.weights import scaled_ridge, training_weights, weighted_mean
+from unskew.factorization.objective import scaled_ridge
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.threads import Workers
 
@@ -93,7 +95,7 @@ def test_rough_sweeps_report_the_objective_and_reach_the_same_optimum(
     }
     rough = MatrixFactorization(50, 20.0, **settings).fit(LOG, P)
     begun = MatrixFactorization(50, 20.0, **settings, max_iter=3).fit(LOG, P)
-    monkeypatch.setattr(problem, "MANY_UNKNOWNS", 10**9)
+    monkeypatch.setattr(als, "MANY_UNKNOWNS", 10**9)
     exact = MatrixFactorization(50, 20.0, **settings).fit(LOG, P)
 
     true = objective(begun, LOG, 1 / P.values)
@@ -111,9 +113,10 @@ def test_rough_sweeps_of_short_and_long_rows_report_the_objective(
     offsets: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some rows take steps, some are solved, some in pieces; rows are rotated piece by piece."""
-    monkeypatch.setattr(problem, "MAX_BYTES_FOR_STEPS", 10 * 56 * 8)
+    monkeypatch.setattr(conjugate, "MAX_BYTES_FOR_STEPS", 10 * 56 * 8)
+    monkeypatch.setattr(conjugate, "MAX_CELLS", 16)
+    monkeypatch.setattr(conjugate, "ROWS_PER_PIECE", 16)
     monkeypatch.setattr(problem, "MAX_CELLS", 16)
-    monkeypatch.setattr(problem, "ROWS_PER_PIECE", 16)
     start = MatrixFactorization(50, 20.0, offsets=offsets, max_iter=2).fit(LOG, P).factors_
     before = [
         part.copy()

@@ -31,7 +31,7 @@ from unskew.latent.ordinal import (
     sample_unobserved,
     split_users,
 )
-from unskew.models import distribution, ordinal
+from unskew.models import distribution
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.ordinal import OrdinalFactorization
 from unskew.threads import Workers
@@ -670,7 +670,7 @@ def test_verbose_shows_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     def line(enabled: bool) -> Iterator[Callable[[str], None]]:
         yield shown.append if enabled else lambda text: None
 
-    monkeypatch.setattr(ordinal, "progress_line", line)
+    monkeypatch.setattr("unskew.factorization.solution.progress_line", line)
     model = fit(verbose=True, max_iter=2)
 
     assert shown == [f"step {step}, objective {model.history_[step]:.6g}" for step in (1, 2)]

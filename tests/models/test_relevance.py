@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from unskew.data.ratings import Ratings
-from unskew.factorization.weights import scaled_ridge
+from unskew.factorization.objective import scaled_ridge
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.relevance import RelevanceFactorization, popularity_exposure
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from unskew.report.charts import (
     CORRECTED,
+    MAX_MARKERS,
     OBSERVED,
     BarGroup,
     Bars,
@@ -27,7 +28,6 @@ from unskew.report.charts import (
 )
 from unskew.report.scales import ChartScale
 from unskew.report.svg import (
-    MAX_POINTS,
     NARROW,
     WIDE,
     Drawing,
@@ -177,7 +177,7 @@ def curves(n: int, *, is_log: bool = False) -> Drawing:
 
 def test_a_long_line_has_few_points_to_point_at() -> None:
     assert text_of(curves(10)).count('class="mark"') == 10
-    assert text_of(curves(500)).count('class="mark"') <= MAX_POINTS
+    assert text_of(curves(500)).count('class="mark"') <= MAX_MARKERS
 
 
 def test_a_logarithmic_axis_leaves_out_what_it_cannot_show() -> None:

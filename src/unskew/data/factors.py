@@ -89,6 +89,16 @@ class Factors:
         return int(self.item_factors.shape[1])
 
     @property
+    def user_side(self) -> tuple[Floats, Floats]:
+        """v and a: the factors and the offsets of all users."""
+        return self.user_factors, self.user_offset
+
+    @property
+    def item_side(self) -> tuple[Floats, Floats]:
+        """w and b: the factors and the offsets of all items."""
+        return self.item_factors, self.item_offset
+
+    @property
     def dtype(self) -> np.dtype[np.floating[Any]]:
         """The dtype of scores: float64, or float32 if the factors of both sides are float32."""
         return np.result_type(self.user_factors, self.item_factors)

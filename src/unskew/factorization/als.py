@@ -6,10 +6,11 @@ One sweep of plain alternation is
     items = best rows given the users
     c     = best constant given both
 
-A sweep needs only the items of its start, because it solves the users first. With momentum it
-starts a little beyond the last items, in the direction of the last change: Nesterov's step, with
-restarts as in O'Donoghue & Candes (2015). This at least halves the number of sweeps. If the
-objective would rise, the sweep is repeated from the last items, so the objective never rises.
+and ``minimize`` of ``factorization/solution.py`` repeats it until it has converged. A sweep needs
+only the items of its start, because it solves the users first. With momentum it starts a little
+beyond the last items, in the direction of the last change: Nesterov's step, with restarts as in
+O'Donoghue & Candes (2015). This at least halves the number of sweeps. If the objective would rise,
+the sweep is repeated from the last items, so the objective never rises.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ from abc import abstractmethod
 from dataclasses import dataclass, replace
 
 from unskew.data.factors import Factors
+from unskew.factorization.conjugate import improve_rows
 from unskew.factorization.objective import Objective, SortedCells
 from unskew.factorization.solution import Solver
 from unskew.types import Floats
 
+MANY_UNKNOWNS = 48
+"""Unknowns of a row from which on conjugate gradient steps are faster than the exact solution."""
 MIN_ROUGH_GAIN = 1e-4
 """Share of the objective that a rough sweep must gain; otherwise all later sweeps are exact."""
 
@@ -104,38 +108,40 @@ class AlternatingLeastSquares(SweepingSolver):
         """Users, items, constant. The objective is that before the step of the constant."""
         objective, c = self.objective, start.global_offset
         by_user, by_item = objective.by_user, objective.by_item
-        takes_steps = objective.prefers_steps and not is_exact
+        takes_steps = not is_exact and self._prefers_steps
 
         def solve(
-            cells: SortedCells,
-            opposite: Floats,
-            rows: tuple[Floats, Floats],
-            opposite_cells: SortedCells,
+            cells: SortedCells, opposite: Floats, rows: tuple[Floats, Floats]
         ) -> tuple[Floats, float]:
-            if not takes_steps:
-                return objective.solve_rows(cells, opposite, c)
-            weights = opposite_cells.row_weights
-            return objective.improve_rows(cells, opposite, c, start=rows, opposite_weights=weights)
+            if takes_steps:
+                return improve_rows(objective, cells, opposite, c, start=rows)
+            return objective.solve_rows(cells, opposite, c)
 
-        users = start.user_factors, start.user_offset
-        items = start.item_factors, start.item_offset
-        solved, _ = solve(by_user, objective.as_opposite_rows(*items), users, by_item)
+        users, items = start.user_side, start.item_side
+        solved, _ = solve(by_user, objective.as_opposite_rows(*items), users)
         users = objective.split_solved_rows(solved)
-        solved, minimum = solve(by_item, objective.to_opposite_rows(solved), items, by_user)
+        solved, minimum = solve(by_item, objective.to_opposite_rows(solved), items)
         items = objective.split_solved_rows(solved)
-        factors = Factors(users[0], items[0], users[1], items[1], c)
         penalty = objective.side_penalty(by_user, *users)
+        new_c = c
         if objective.penalizes_offsets:
             penalty += objective.ridge * c**2
-        value = minimum + penalty + objective.constant
-        return replace(factors, global_offset=self._best_constant(factors)), value
+            total_weight = float(by_item.row_weights.sum())
+            new_c = best_constant(c, float(items[1].sum()), total_weight, objective.ridge)
+        factors = Factors(users[0], items[0], users[1], items[1], new_c)
+        return factors, minimum + penalty + objective.constant
 
-    def _best_constant(self, factors: Factors) -> float:
-        """The minimum over c, without a pass over the log: after the items' solve the weighted
-        residuals of each item add up to ridge * b.
-        """
-        c, ridge = factors.global_offset, self.objective.ridge
-        if not self.objective.penalizes_offsets:
-            return c
-        total_weight = float(self.objective.by_item.row_weights.sum())
-        return c + ridge * (float(factors.item_offset.sum()) - c) / (total_weight + ridge)
+    @property
+    def _prefers_steps(self) -> bool:
+        """Whether conjugate gradient steps improve a row at less cost than its exact solution."""
+        objective = self.objective
+        has_many_unknowns = objective.n_unknowns >= MANY_UNKNOWNS
+        return has_many_unknowns and objective.ridge > 0 and not objective.unobserved_weight
+
+
+def best_constant(c: float, sum_of_item_offsets: float, total_weight: float, ridge: float) -> float:
+    """The minimum over a penalised c, without a pass over the log.
+
+    After the items' solve the weighted residuals of each item add up to ridge * b.
+    """
+    return c + ridge * (sum_of_item_offsets - c) / (total_weight + ridge)

@@ -11,16 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from unskew.data.factors import Factors
+from unskew.data.propensities import Propensities, PropensityPredictor
 from unskew.data.ratings import Ratings
-from unskew.errors import UsageError
+from unskew.data.weights import WeightTransform
+from unskew.errors import BadPropensityError, UsageError
 from unskew.factorization.pseudo_outcome import sum_of_products
 from unskew.types import Matrix, Vector
 
+BLOCK_ROWS = 256
 MAX_STEPS = 200
 MIN_STEP_LENGTH = 1e-12
 TOLERANCE = 1e-10
@@ -101,3 +104,49 @@ def _step_length(derivative: Callable[[float], float]) -> float:
     while not derivative(length) >= -0.9 * at_start and length > MIN_STEP_LENGTH:
         length /= 2
     return length
+
+
+def targeted_weight(
+    weight: Vector, propensities: Any, log: Ratings, weight_transform: WeightTransform | None
+) -> Vector:
+    """1 + c (h - 1): the weights after the targeting step of TDR (H. Li et al., ICLR 2023).
+
+    Imputed losses l become l + e (h - 1), with the e for which
+    sum over the log of (h - 1) (delta - l - e (h - 1)) = 0. Then doubly robust estimation and
+    error imputation agree. e is linear in the losses, and so is the estimate, with D all cells and
+    O the log:
+
+        sum_D l + sum_O (1 + c (h - 1)) (delta - l)
+        c = (sum_D (h - 1) - sum_O (h - 1)) / sum_O (h - 1)^2
+
+    If the propensities are right, c is near 1. If the sum over D were estimated from the log, c
+    would be exactly 1 and targeting would change nothing. So it needs the propensities of all
+    cells.
+    """
+    excess = weight - 1
+    scale = float(excess @ excess)
+    if not scale:
+        return weight
+    total = _sum_excess_weight(propensities, log, weight_transform)
+    return 1 + (total - float(excess.sum())) / scale * excess
+
+
+def _sum_excess_weight(
+    propensities: Any, log: Ratings, weight_transform: WeightTransform | None
+) -> float:
+    """The sum of h - 1 over all cells."""
+    shape = log.n_users, log.n_items
+    is_model = isinstance(propensities, Propensities | PropensityPredictor)
+    if is_model or np.shape(propensities) != shape:
+        raise BadPropensityError(
+            "`targeted=True` needs the propensities of all cells.",
+            parameter="propensities",
+            remedy=f"Pass a matrix of shape {shape}.",
+        )
+    matrix, total = np.asarray(propensities), 0.0
+    for first in range(0, log.n_users, BLOCK_ROWS):
+        weight = Propensities(matrix[first : first + BLOCK_ROWS].ravel()).inverse
+        if weight_transform is not None:
+            weight = weight_transform(weight)
+        total += float((weight - 1).sum())
+    return total

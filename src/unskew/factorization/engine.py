@@ -12,10 +12,10 @@ from unskew.data.factors import Factors
 from unskew.data.ids import Ids
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
+from unskew.data.weights import Normalization
 from unskew.factorization.checkpoints import Checkpoint
 from unskew.factorization.objective import Offsets
-from unskew.factorization.solution import Dtype, Solution
-from unskew.factorization.weights import Normalization
+from unskew.factorization.solution import Dtype, Report, Solution
 from unskew.types import RandomState, SeenItems, Vector
 
 Frame: TypeAlias = Any
@@ -39,7 +39,7 @@ class FitRequest:
     max_iter: int
     tol: float
     checkpoint: Checkpoint | None
-    report: Callable[[int, float], None]
+    report: Report | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,7 +73,7 @@ class FrameFitRequest:
     tol: float
     make_checkpoint: Callable[[Sequence[npt.NDArray[Any]]], Checkpoint | None]
     """The checkpoint, given arrays that identify the log."""
-    report: Callable[[int, float], None]
+    report: Report | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,10 +13,10 @@ from unskew.types import RandomState
 
 def small_random(
     shape: tuple[int, int],
-    mean: float,
+    mean: float = 0.0,
     *,
     n_factors: int,
-    has_offsets: bool,
+    has_offsets: bool = True,
     random_state: RandomState,
     dtype: npt.DTypeLike = np.float64,
     with_users: bool = True,

@@ -172,8 +172,7 @@ class JointLbfgs(LbfgsSolver[Factors]):
     def evaluate(self, point: Vector) -> tuple[float, Vector]:
         """One pass over the log for the gradient of each side."""
         objective, factors = self.objective, self._unpack(point)
-        user = factors.user_factors, factors.user_offset
-        item = factors.item_factors, factors.item_offset
+        user, item = factors.user_side, factors.item_side
         c, is_absolute = factors.global_offset, self.is_absolute
         loss, by_item = objective.loss_and_gradient(
             objective.by_user,

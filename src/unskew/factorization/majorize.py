@@ -15,7 +15,7 @@ from unskew.data.cells import all_or_sampled_cells, user_and_item
 from unskew.data.factors import Factors
 from unskew.data.ratings import Ratings
 from unskew.factorization.als import AlternatingLeastSquares
-from unskew.factorization.objective import Objective, Offsets, SortedCells
+from unskew.factorization.objective import Objective, Offsets, sort_both_ways
 from unskew.factorization.reduced import RoundState
 from unskew.factorization.solution import Solver
 from unskew.threads import Workers
@@ -79,11 +79,8 @@ class MajorizeMinimize(Solver[RoundState, Factors]):
         target, weight = cells.quadratic_bound(prediction, n_rounds)
         kept = weight > 0
         user, item, target, weight = cells.user[kept], cells.item[kept], target[kept], weight[kept]
-        by_user = SortedCells.of(user, item, target, weight, shape=shape, dtype=self.dtype)
-        by_item = SortedCells.of(
-            item, user, target, weight, shape=shape[::-1], dtype=self.dtype, side="item"
-        )
-        return Objective(by_user, by_item, self.n_factors, self.offsets, self.ridge, self.workers)
+        sides = sort_both_ways(user, item, target, weight, shape=shape, dtype=self.dtype)
+        return Objective(*sides, self.n_factors, self.offsets, self.ridge, self.workers)
 
     def _objective(self, factors: Factors) -> float:
         loss = self.loss.loss(factors.predict(self.loss.user, self.loss.item))

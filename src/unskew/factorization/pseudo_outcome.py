@@ -23,8 +23,8 @@ from scipy import linalg
 from unskew.data.factors import Factors
 from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
-from unskew.factorization.als import SweepingSolver, SweepState
-from unskew.factorization.objective import Offsets, SortedCells
+from unskew.factorization.als import SweepingSolver, SweepState, best_constant
+from unskew.factorization.objective import Offsets, SortedCells, sort_both_ways
 from unskew.threads import Workers
 from unskew.types import Floats, Matrix, Vector
 
@@ -66,10 +66,7 @@ class PseudoOutcome:
             user_rows, item_rows = imputed.as_float64_rows()
         ones, shape = np.ones(len(log)), (log.n_users, log.n_items)
         return cls(
-            SortedCells.of(log.user, log.item, correction, ones, shape=shape, dtype=dtype),
-            SortedCells.of(
-                log.item, log.user, correction, ones, shape=shape[::-1], dtype=dtype, side="item"
-            ),
+            *sort_both_ways(log.user, log.item, correction, ones, shape=shape, dtype=dtype),
             user_rows,
             item_rows,
             np.bincount(log.user, weights=correction, minlength=log.n_users).astype(np.float64),
@@ -80,6 +77,23 @@ class PseudoOutcome:
     @property
     def n_cells(self) -> int:
         return self.by_user.n_rows * self.by_item.n_rows
+
+
+def make_pseudo_outcome(
+    log: Ratings,
+    weight: Vector,
+    imputed_on_log: Vector,
+    imputed: Factors,
+    *,
+    dtype: str = "float64",
+) -> tuple[PseudoOutcome, float]:
+    """T, and a constant: sum over all cells of (F - T)^2 plus it is U I times the DR risk.
+
+    The constant is the sum over the log of h (1 - h) (Y - G)^2.
+    """
+    residual = log.rating - imputed_on_log
+    outcome = PseudoOutcome.of(log, weight * residual, imputed=imputed, dtype=dtype)
+    return outcome, float((weight * (1 - weight)) @ np.square(residual))
 
 
 def sum_of_products(
@@ -133,12 +147,15 @@ class PseudoOutcomeSolver(SweepingSolver):
             outcome.item_rows,
             outcome.user_rows,
         )
+        if self.offsets == "regularized":
+            sum_of_offsets = float(self._offset(items).sum())
+            c = best_constant(c, sum_of_offsets, outcome.n_cells, self.ridge)
         factors = Factors(
             users[:, :n_factors],
             items[:, :n_factors],
             self._offset(users),
             self._offset(items),
-            self._best_constant(self._offset(items), c),
+            c,
         )
         return factors, self._objective(factors, products)
 
@@ -199,13 +216,6 @@ class PseudoOutcomeSolver(SweepingSolver):
                 remedy="Use a larger `l2` or fewer factors.",
             ) from error
         return cholesky
-
-    def _best_constant(self, item_offset: Floats, constant: float) -> float:
-        """The minimum over c without a pass over the cells: the items' residuals sum to ridge b."""
-        if self.offsets != "regularized":
-            return constant
-        total = self.outcome.n_cells + self.ridge
-        return constant + self.ridge * (float(item_offset.sum()) - constant) / total
 
     def _objective(self, factors: Factors, products: Floats) -> float:
         """Sum F^2 - 2 sum F T + sum T^2 + penalty; ``products`` are S times the users' design."""

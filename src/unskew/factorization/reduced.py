@@ -57,10 +57,8 @@ class ReducedObjective(LbfgsSolver[Factors]):
         return self.start_without_sweeps(state.parameters)
 
     def start_without_sweeps(self, factors: Factors, /) -> LbfgsState:
-        if self.inner is self.objective.by_user:
-            outer = factors.item_factors, factors.item_offset
-        else:
-            outer = factors.user_factors, factors.user_offset
+        solves_users = self.inner is self.objective.by_user
+        outer = factors.item_side if solves_users else factors.user_side
         return start_at(self.evaluate, self._pack(*outer, factors.global_offset, self.scale))
 
     def parameters(self, state: LbfgsState, /) -> Factors:
@@ -148,8 +146,8 @@ class ReweightedLeastSquares(Solver[RoundState, Factors]):
         objective = self.objective
         loss, _ = objective.loss_and_gradient(
             objective.by_user,
-            objective.as_opposite_rows(factors.item_factors, factors.item_offset),
-            objective.as_solved_rows(factors.user_factors, factors.user_offset),
+            objective.as_opposite_rows(*factors.item_side),
+            objective.as_solved_rows(*factors.user_side),
             factors.global_offset,
             is_absolute=True,
         )

@@ -6,7 +6,8 @@ import hashlib
 import json
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
@@ -17,6 +18,7 @@ import numpy.typing as npt
 from unskew.data.checks import whole_number
 from unskew.errors import ConvergenceWarning
 from unskew.factorization.checkpoints import Checkpoint, flatten_record, load_state, save_state
+from unskew.progress import progress_line
 from unskew.settings import Configurable, Number, OneOf, WholeNumber, check_random_state, setting
 from unskew.types import RandomState
 
@@ -24,6 +26,8 @@ S = TypeVar("S")
 P = TypeVar("P")
 StopReason: TypeAlias = Literal["converged", "stalled", "max_iter"]
 Dtype: TypeAlias = Literal["float64", "float32"]
+Report: TypeAlias = Callable[[int, float], None]
+"""Is called with the number of a step and the objective after it."""
 WINDOW = 3
 """Steps over which convergence is judged: a single step may be short by accident, as the step
 after a restart of the momentum is."""
@@ -87,7 +91,7 @@ def minimize(
     max_iter: int,
     tol: float | None,
     checkpoint: Checkpoint | None = None,
-    report: Callable[[int, float], None] | None = None,
+    report: Report | None = None,
 ) -> Solution[P]:
     """Run a solver until it has converged, or for ``max_iter`` steps.
 
@@ -225,6 +229,15 @@ class IterationOptions(IterativeModel):
     n_threads: int | None = setting(None, WholeNumber(least=1, allow_none=True))
     random_state: RandomState = setting(0, check_random_state)
     verbose: bool = setting(False)
+
+    @contextmanager
+    def _show_steps(self) -> Iterator[Report | None]:
+        """A function that shows a step and its objective on one line; None if not ``verbose``."""
+        if not self.verbose:
+            yield None
+            return
+        with progress_line(True) as show:
+            yield lambda step, value: show(f"step {step}, objective {value:.6g}")
 
 
 @dataclass(eq=False, repr=False)

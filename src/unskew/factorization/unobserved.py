@@ -8,7 +8,7 @@ import numpy as np
 
 from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
-from unskew.factorization.objective import Objective, SortedCells
+from unskew.factorization.objective import Objective, SortedCells, sort_both_ways
 from unskew.factorization.solution import Dtype
 from unskew.threads import Workers
 from unskew.types import Vector
@@ -43,9 +43,8 @@ class AllCellsLoss:
         log, target, extra = self.log, self.log.rating - self.fill, self._extra_weight()
         rating = self.fill + target * self.weight / extra
         shape = log.n_users, log.n_items
-        by_user = SortedCells.of(log.user, log.item, rating, extra, shape=shape, dtype=dtype)
-        by_item = SortedCells.of(
-            log.item, log.user, rating, extra, shape=shape[::-1], dtype=dtype, side="item"
+        by_user, by_item = sort_both_ways(
+            log.user, log.item, rating, extra, shape=shape, dtype=dtype
         )
         if scales_penalty:
             by_user = self._scale_penalty(by_user, log.n_items)

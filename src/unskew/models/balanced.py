@@ -8,23 +8,16 @@ from typing import Literal, Self
 from unskew.data.factors import Factors
 from unskew.data.propensities import PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings, require_log
+from unskew.data.weights import weighted_mean
 from unskew.errors import UsageError
 from unskew.factorization.balancing import BalanceFeatures, balance_propensities
 from unskew.factorization.initialization import check_initial_factors
-from unskew.factorization.objective import Offsets
-from unskew.factorization.solution import FitOptions
-from unskew.factorization.weights import weighted_mean
 from unskew.models import PRESETS, RECOMMENDERS
-from unskew.models.doubly_robust import (
-    WEIGHTINGS,
-    Weighting,
-    fit_imputation,
-    imputation_weight,
-)
-from unskew.models.matrix_factorization import MatrixFactorization
+from unskew.models.imputation import WEIGHTINGS, Weighting, fit_imputation, imputation_weight
+from unskew.models.matrix_factorization import FactorizationOptions, MatrixFactorization
 from unskew.models.recommender import FactorRecommender, Preset
 from unskew.progress import progress_line
-from unskew.settings import Number, OneOf, WholeNumber, setting
+from unskew.settings import OneOf, WholeNumber, setting
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import Vector
 
@@ -45,7 +38,7 @@ class _BalancedAttributes:
     traits=_TRAITS,
 )
 @dataclass(eq=False, repr=False)
-class BalancedFactorization(FitOptions, FactorRecommender, _BalancedAttributes):
+class BalancedFactorization(FactorizationOptions, FactorRecommender, _BalancedAttributes):
     """F_ui = v_u . w_i + a_u + b_i + c, weighted by inverse balanced propensities 1 / P'.
 
         min  sum over the log of (Y - F)^2 / P'  +  ridge (||V||^2 + ...)
@@ -82,13 +75,10 @@ class BalancedFactorization(FitOptions, FactorRecommender, _BalancedAttributes):
     history_ : the objective of the last round. Its first entry is inf: users are solved first.
     """
 
-    n_factors: int = setting(20, WholeNumber(least=0))
-    l2: float = setting(1.0, Number(least=0))
     _: KW_ONLY
     balances: Literal["predictions", "imputed_losses"] = setting(
         "predictions", OneOf(("predictions", "imputed_losses"))
     )
-    offsets: Offsets = setting("regularized", OneOf(("none", "free", "regularized")))
     imputer: MatrixFactorization | None = setting(None)
     weighting: Weighting = setting("dr-jl", OneOf(tuple(WEIGHTINGS)))
     n_rounds: int = setting(3, WholeNumber(least=1))

@@ -3,82 +3,44 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
-from copy import copy
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeAlias
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from unskew.data.binarize import binarize
+from unskew.data.clicks import binarize
 from unskew.data.factors import Factors
-from unskew.data.propensities import (
-    Propensities,
-    PropensitiesLike,
-    PropensityPredictor,
-    as_propensities,
-)
+from unskew.data.propensities import Propensities, PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings, require_log
-from unskew.data.weights import WeightTransform, inverse_weights
-from unskew.errors import BadPropensityError, PropensityWarning, UsageError
-from unskew.factorization.balancing import BalanceFeatures, balance_propensities
+from unskew.data.weights import WeightTransform, inverse_weights, weighted_mean
+from unskew.errors import PropensityWarning, UsageError
+from unskew.factorization.balancing import BalanceFeatures, balance_propensities, targeted_weight
 from unskew.factorization.checkpoints import Checkpoint, load_state, save_state
 from unskew.factorization.initialization import check_initial_factors
 from unskew.factorization.majorize import DoublyRobustAbsoluteLoss, MajorizeMinimize
-from unskew.factorization.objective import Offsets
 from unskew.factorization.pseudo_outcome import (
-    PseudoOutcome,
     PseudoOutcomeSolver,
+    make_pseudo_outcome,
     sum_of_products,
 )
-from unskew.factorization.solution import FitOptions, Solution, Solver, StopReason, minimize
-from unskew.factorization.weights import scaled_ridge, weighted_mean
+from unskew.factorization.solution import Report, Solution, Solver, StopReason, minimize
 from unskew.models import PRESETS, RECOMMENDERS
-from unskew.models.matrix_factorization import MatrixFactorization
+from unskew.models.imputation import (
+    WEIGHTINGS,
+    Weighting,
+    error_factor,
+    fit_imputation,
+    imputation_weight,
+)
+from unskew.models.matrix_factorization import FactorizationOptions, MatrixFactorization
 from unskew.models.recommender import FactorRecommender, Preset
-from unskew.progress import progress_line
-from unskew.settings import Number, OneOf, WholeNumber, setting
+from unskew.settings import OneOf, WholeNumber, setting
 from unskew.threads import Workers, single_blas_thread
-from unskew.types import RandomState, Vector
+from unskew.types import Vector
 
-Report: TypeAlias = Callable[[int, float], None]
-Weighting: TypeAlias = Literal["eib", "dr-jl", "mrdr", "dr-bias", "dr-mse"]
-BIAS_SHARE = 0.5
-"""The share of squared bias in DR-MSE; the rest is variance."""
-CLIP_QUANTILE = 0.99
-"""Larger weights of an imputation are lowered to this quantile, so that no few ratings decide."""
 MAX_RANGES = 10
 """Pseudo-outcomes of more than this many rating ranges cause a warning."""
-BLOCK_ROWS = 256
-
-
-def _variance(propensity: Vector) -> Vector:
-    """(1 - P) / P^2."""
-    return (1 - propensity) / propensity**2
-
-
-def _squared_bias(propensity: Vector) -> Vector:
-    """(1 - P)^2 / P^3."""
-    return (1 - propensity) ** 2 / propensity**3
-
-
-WEIGHTINGS: Mapping[str, Callable[[Vector], Vector]] = {
-    "eib": np.ones_like,
-    "dr-jl": lambda propensity: 1 / propensity,
-    "mrdr": _variance,
-    "dr-bias": _squared_bias,
-    "dr-mse": lambda propensity: (
-        BIAS_SHARE * _squared_bias(propensity) + (1 - BIAS_SHARE) * _variance(propensity)
-    ),
-}
-"""a(P), the weight of a rating when the imputation G is fitted.
-
-A doubly robust estimate has the bias (1 - P / P-hat) (Y - G) in a cell, and its variance is
-(1 - P) / P times the square of Y - G. The weights make one or the other small. Estimating them
-from the log adds a factor of 1 / P. Equal weights: Steck 2010; DR-JL: Wang et al. 2019;
-MRDR: Guo et al. 2021; DR-BIAS and DR-MSE: Dai et al. 2022.
-"""
 
 
 class _DoublyRobustAttributes:
@@ -95,7 +57,7 @@ class _DoublyRobustAttributes:
     traits={"reads_propensities": True, "needs_propensities": True},
 )
 @dataclass(eq=False, repr=False)
-class DoublyRobustFactorization(FitOptions, FactorRecommender, _DoublyRobustAttributes):
+class DoublyRobustFactorization(FactorizationOptions, FactorRecommender, _DoublyRobustAttributes):
     """F_ui = v_u . w_i + a_u + b_i + c that minimises the doubly robust estimate of its risk.
 
         min  sum over all cells of  loss(G, F)
@@ -169,10 +131,7 @@ class DoublyRobustFactorization(FitOptions, FactorRecommender, _DoublyRobustAttr
     NOT_IN_FINGERPRINT: ClassVar = frozenset({"n_threads", "verbose"})
     """``max_iter`` and ``tol`` change the steps: a round continues where the last one stopped."""
 
-    n_factors: int = setting(20, WholeNumber(least=0))
-    l2: float = setting(1.0, Number(least=0))
     _: KW_ONLY
-    offsets: Offsets = setting("regularized", OneOf(("none", "free", "regularized")))
     imputation: Literal["label", "error"] = setting("label", OneOf(("label", "error")))
     imputer: MatrixFactorization | None = setting(None)
     weighting: Weighting = setting("mrdr", OneOf(tuple(WEIGHTINGS)))
@@ -210,36 +169,30 @@ class DoublyRobustFactorization(FitOptions, FactorRecommender, _DoublyRobustAttr
         require_log(log)
         check_initial_factors(initial_factors, (log.n_users, log.n_items, self.n_factors))
         self._check_settings()
-        target = binarize(log, self.relevance_threshold)
+        threshold = self.relevance_threshold
+        target = log if threshold is None else binarize(log, threshold)
         training = _TrainingData(
             target, self._propensity(target, propensities), propensities, initial_factors
         )
         saved = self._make_round_checkpoint(training, checkpoint, checkpoint_every)
-        with (
-            Workers(self.n_threads) as workers,
-            single_blas_thread(),
-            progress_line(self.verbose) as show,
-        ):
-
-            def report(step: int, value: float) -> None:
-                show(f"step {step}, objective {value:.6g}")
-
-            last = None if saved is None else _load_round(saved)
+        with Workers(self.n_threads) as workers, single_blas_thread(), self._show_steps() as report:
+            last, history = _load_round(saved)
             while last is None or last.number < self._n_rounds_needed:
-                last = self._run_round(training, last, workers, report, saved)
+                last, history = self._run_round(training, last, workers, report, saved)
                 if saved is not None:
-                    _save_round(last, saved)
-        factors, objective = last.solution.parameters, last.solution.history[-1]
+                    save_state(saved, last, history)
+                    saved.part(f"round-{last.number}").drop()
+        factors = last.factors
         penalty = self._ridge(target) * factors.squared_norm(
             with_offsets=self.offsets == "regularized"
         )
         self.imputed_ = last.imputed
-        self.risk_ = (objective - penalty) / target.n_cells
+        self.risk_ = (history[-1] - penalty) / target.n_cells
         fallback = factors.global_offset
         if self.offsets == "none":
             fallback = last.mean_outcome(target)
         self._record_factors(log, factors, fallback)
-        self._record_solution(last.solution)
+        self._record_solution(Solution(factors, history, last.stop_reason))
         return self
 
     @property
@@ -252,7 +205,6 @@ class DoublyRobustFactorization(FitOptions, FactorRecommender, _DoublyRobustAttr
 
     def _check_settings(self) -> None:
         super()._check_settings()
-        self._as_factorization()._check_settings()
         adjustments = {
             "targeted": self.targeted,
             "is_balanced": self.is_balanced,
@@ -272,26 +224,6 @@ class DoublyRobustFactorization(FitOptions, FactorRecommender, _DoublyRobustAttr
                 parameter="targeted",
                 remedy="Choose one of them.",
             )
-
-    def _as_factorization(self) -> MatrixFactorization:
-        """A weighted factorisation with the same settings, for its checks and its start."""
-        return MatrixFactorization(
-            self.n_factors,
-            self.l2,
-            offsets=self.offsets,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            dtype=self.dtype,
-            random_state=self.random_state,
-        )
-
-    def _ridge(self, log: Ratings) -> float:
-        return scaled_ridge(
-            self.l2,
-            log,
-            n_factors=self.n_factors,
-            penalizes_offsets=self.offsets == "regularized",
-        )
 
     def _propensity(self, log: Ratings, propensities: PropensitiesLike | None) -> Vector:
         if not self._reads_propensities:
@@ -327,14 +259,17 @@ class DoublyRobustFactorization(FitOptions, FactorRecommender, _DoublyRobustAttr
         training: _TrainingData,
         last: _Round | None,
         workers: Workers,
-        report: Report,
-        saved: Checkpoint | None = None,
-    ) -> _Round:
-        """One round: balance propensities, fit the imputation, then the prediction."""
+        report: Report | None,
+        saved: Checkpoint | None,
+    ) -> tuple[_Round, tuple[float, ...]]:
+        """One round: balance propensities, fit the imputation, then the prediction.
+
+        Returns the round, and the objective after each step of the prediction.
+        """
         number = 1 if last is None else last.number + 1
         log, propensity = training.log, training.propensity
         if last is not None and self.is_balanced:
-            features = BalanceFeatures.of_predictions(log, last.solution.parameters)
+            features = BalanceFeatures.of_predictions(log, last.factors)
             propensity = balance_propensities(propensity, features)
         imputed = fit_imputation(
             self.imputer,
@@ -349,26 +284,29 @@ class DoublyRobustFactorization(FitOptions, FactorRecommender, _DoublyRobustAttr
         )
         imputed_on_log = imputed.predict(log.user, log.item)
         weight = self._weight(training, propensity)
-        start = training.initial_factors if last is None else last.solution.parameters
+        start = training.initial_factors if last is None else last.factors
         if start is None:
-            mean = weighted_mean(log.rating, 1 / propensity)
-            start = self._as_factorization()._make_start(log, mean)
-        solution = self._predict_round(
-            log,
-            weight,
-            imputed,
-            imputed_on_log,
+            start = self._random_start(log, weighted_mean(log.rating, 1 / propensity))
+        solver, constant = self._make_solver(log, weight, imputed, imputed_on_log, workers)
+        solution = minimize(
+            solver,
             start,
-            workers,
-            report,
-            None if saved is None else saved.part(f"round-{number}"),
+            max_iter=self.max_iter,
+            tol=self.tol,
+            checkpoint=None if saved is None else saved.part(f"round-{number}"),
+            report=report,
         )
-        return _Round(number, imputed, imputed_on_log, weight, solution)
+        history = tuple(value + constant for value in solution.history)
+        finished = _Round(
+            *(number, imputed, imputed_on_log, weight),
+            *(solution.parameters, solution.stop_reason),
+        )
+        return finished, history
 
     def _error_factor(self, log: Ratings, last: _Round | None) -> Vector | float:
         if last is None or self.imputation == "label":
             return 1.0
-        prediction = last.solution.parameters.predict(log.user, log.item)
+        prediction = last.factors.predict(log.user, log.item)
         return error_factor(log.rating, last.imputed_on_log, prediction)
 
     def _weight(self, training: _TrainingData, propensity: Vector) -> Vector:
@@ -409,30 +347,6 @@ class DoublyRobustFactorization(FitOptions, FactorRecommender, _DoublyRobustAttr
             constant,
         )
 
-    def _predict_round(
-        self,
-        log: Ratings,
-        weight: Vector,
-        imputed: Factors,
-        imputed_on_log: Vector,
-        start: Factors,
-        workers: Workers,
-        report: Report,
-        checkpoint: Checkpoint | None,
-    ) -> Solution[Factors]:
-        """Fit F, given the imputation and the weights."""
-        solver, constant = self._make_solver(log, weight, imputed, imputed_on_log, workers)
-        solution = minimize(
-            solver,
-            start,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            checkpoint=checkpoint,
-            report=report,
-        )
-        history = tuple(value + constant for value in solution.history)
-        return Solution(solution.parameters, history, solution.stop_reason)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _TrainingData:
@@ -454,7 +368,9 @@ class _Round:
     imputed: Factors
     imputed_on_log: Vector
     weight: Vector
-    solution: Solution[Factors]
+    factors: Factors
+    """F."""
+    stop_reason: StopReason
 
     def mean_outcome(self, log: Ratings) -> float:
         """The mean of T over all cells: the doubly robust estimate of the mean rating."""
@@ -463,100 +379,13 @@ class _Round:
         return (sum_of_products(*self.imputed.as_float64_rows(), *ones) + correction) / log.n_cells
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _SavedRound:
-    """A round as a checkpoint stores it: arrays and numbers."""
-
-    number: int
-    imputed: Factors
-    imputed_on_log: Vector
-    weight: Vector
-    parameters: Factors
-    stop_reason: StopReason
-
-
-def _save_round(finished: _Round, saved: Checkpoint) -> None:
-    """Write a finished round, and remove the state of its prediction."""
-    solution = finished.solution
-    record = _SavedRound(
-        finished.number,
-        finished.imputed,
-        finished.imputed_on_log,
-        finished.weight,
-        solution.parameters,
-        solution.stop_reason,
-    )
-    save_state(saved, record, solution.history)
-    saved.part(f"round-{finished.number}").drop()
-
-
-def _load_round(saved: Checkpoint) -> _Round | None:
-    """The last round that was written; None if there is none."""
-    if not saved.path.exists():
-        return None
-    record, history = load_state(saved, _SavedRound)
-    saved.part(f"round-{record.number}").drop()
-    return _Round(
-        record.number,
-        record.imputed,
-        record.imputed_on_log,
-        record.weight,
-        Solution(record.parameters, history, record.stop_reason),
-    )
-
-
-def fit_imputation(
-    imputer: MatrixFactorization | None,
-    log: Ratings,
-    weight: Vector,
-    workers: Workers,
-    *,
-    dtype: str,
-    random_state: RandomState,
-    initial_factors: Factors | None = None,
-) -> Factors:
-    """G: a weighted factorisation of the ratings; by default 5 factors, l2 = 1, no offsets."""
-    model = MatrixFactorization(5, 1.0, offsets="none") if imputer is None else copy(imputer)
-    model.set_params(dtype=dtype, random_state=random_state)
-    return model._solve(log, weight, workers, initial_factors=initial_factors).parameters
-
-
-def imputation_weight(
-    weighting: Weighting, propensity: Vector, n_cells: int, factor: Vector | float = 1.0
-) -> Vector:
-    """a(P) times ``factor``, clipped at a high quantile and scaled to add up to U I.
-
-    If all weights are 0 (every P is 1), all ratings count equally.
-    """
-    weight = WEIGHTINGS[weighting](propensity) * factor
-    weight = np.minimum(weight, np.quantile(weight, CLIP_QUANTILE))
-    total = float(weight.sum())
-    return weight * (n_cells / total) if total > 0 else np.full(weight.size, n_cells / weight.size)
-
-
-def error_factor(rating: Vector, imputed: Vector, prediction: Vector) -> Vector:
-    """(Y + G - 2 F)^2: times the squared error of G, it is that of the imputed loss (G - F)^2.
-
-    (Y - F)^2 - (G - F)^2 = (Y - G) (Y + G - 2 F).
-    """
-    return np.square(rating + imputed - 2 * prediction)
-
-
-def make_pseudo_outcome(
-    log: Ratings,
-    weight: Vector,
-    imputed_on_log: Vector,
-    imputed: Factors,
-    *,
-    dtype: str = "float64",
-) -> tuple[PseudoOutcome, float]:
-    """T, and a constant: sum over all cells of (F - T)^2 plus it is U I times the DR risk.
-
-    The constant is the sum over the log of h (1 - h) (Y - G)^2.
-    """
-    residual = log.rating - imputed_on_log
-    outcome = PseudoOutcome.of(log, weight * residual, imputed=imputed, dtype=dtype)
-    return outcome, float((weight * (1 - weight)) @ np.square(residual))
+def _load_round(saved: Checkpoint | None) -> tuple[_Round | None, tuple[float, ...]]:
+    """The last round that was written and its objectives; None if there is none."""
+    if saved is None or not saved.path.exists():
+        return None, ()
+    last, history = load_state(saved, _Round)
+    saved.part(f"round-{last.number}").drop()
+    return last, history
 
 
 def _warn_if_far(log: Ratings, outcome: Vector) -> None:
@@ -570,74 +399,26 @@ def _warn_if_far(log: Ratings, outcome: Vector) -> None:
                 remedy="Limit the weights with `weight_transform=Clip(...)`, or choose another "
                 "`imputer`.",
             ),
-            stacklevel=6,  # the line that called fit
+            stacklevel=5,  # the line that called fit
         )
 
 
-def targeted_weight(
-    weight: Vector, propensities: Any, log: Ratings, weight_transform: WeightTransform | None
-) -> Vector:
-    """1 + c (h - 1): the weights after the targeting step of TDR (H. Li et al., ICLR 2023).
-
-    Imputed losses l become l + e (h - 1), with the e for which
-    sum over the log of (h - 1) (delta - l - e (h - 1)) = 0. Then doubly robust estimation and
-    error imputation agree. e is linear in the losses, and so is the estimate, with D all cells and
-    O the log:
-
-        sum_D l + sum_O (1 + c (h - 1)) (delta - l)
-        c = (sum_D (h - 1) - sum_O (h - 1)) / sum_O (h - 1)^2
-
-    If the propensities are right, c is near 1. If the sum over D were estimated from the log, c
-    would be exactly 1 and targeting would change nothing. So it needs the propensities of all
-    cells.
-    """
-    excess = weight - 1
-    scale = float(excess @ excess)
-    if not scale:
-        return weight
-    total = _sum_excess_weight(propensities, log, weight_transform)
-    return 1 + (total - float(excess.sum())) / scale * excess
-
-
-def _sum_excess_weight(
-    propensities: Any, log: Ratings, weight_transform: WeightTransform | None
-) -> float:
-    """The sum of h - 1 over all cells."""
-    shape = log.n_users, log.n_items
-    is_model = isinstance(propensities, Propensities | PropensityPredictor)
-    if is_model or np.shape(propensities) != shape:
-        raise BadPropensityError(
-            "`targeted=True` needs the propensities of all cells.",
-            parameter="propensities",
-            remedy=f"Pass a matrix of shape {shape}.",
-        )
-    matrix, total = np.asarray(propensities), 0.0
-    for first in range(0, log.n_users, BLOCK_ROWS):
-        weight = Propensities(matrix[first : first + BLOCK_ROWS].ravel()).inverse
-        if weight_transform is not None:
-            weight = weight_transform(weight)
-        total += float((weight - 1).sum())
-    return total
-
-
-for _name, _weighting, _summary in (
-    ("dr-jl", "dr-jl", "Doubly robust joint learning (Wang et al. 2019)."),
-    ("mrdr", "mrdr", "More robust doubly robust learning: least variance (Guo et al. 2021)."),
-    ("dr-bias", "dr-bias", "Doubly robust learning with the least bias (Dai et al. 2022)."),
-    ("dr-mse", "dr-mse", "Doubly robust learning between bias and variance (Dai et al. 2022)."),
+_TRAITS = {"reads_propensities": True, "needs_propensities": True}
+for _weighting, _summary in (
+    ("dr-jl", "Doubly robust joint learning (Wang et al. 2019)."),
+    ("mrdr", "More robust doubly robust learning: least variance (Guo et al. 2021)."),
+    ("dr-bias", "Doubly robust learning with the least bias (Dai et al. 2022)."),
+    ("dr-mse", "Doubly robust learning between bias and variance (Dai et al. 2022)."),
 ):
+    _label = _weighting.upper()
+    _python_name = _label.replace("-", "_")
     PRESETS.add(
-        _name,
-        Preset(
-            _name.upper().replace("-", "_"),
-            DoublyRobustFactorization,
-            fixed={"weighting": _weighting},
-        ),
-        label=_name.upper(),
+        _weighting,
+        Preset(_python_name, DoublyRobustFactorization, fixed={"weighting": _weighting}),
+        label=_label,
         summary=_summary,
-        traits={"reads_propensities": True, "needs_propensities": True},
+        traits=_TRAITS,
     )
-
 EIB = PRESETS.add(
     "eib",
     Preset(
@@ -654,11 +435,7 @@ TDR = PRESETS.add(
     Preset("TDR", DoublyRobustFactorization, fixed={"targeted": True}),
     label="TDR",
     summary="Targeted doubly robust learning; needs propensities of all cells (Li et al. 2023).",
-    traits={
-        "reads_propensities": True,
-        "needs_propensities": True,
-        "needs_all_propensities": True,
-    },
+    traits=_TRAITS | {"needs_all_propensities": True},
 )
 DRV2 = PRESETS.add(
     "dr-v2",
@@ -670,5 +447,5 @@ DRV2 = PRESETS.add(
     ),
     label="DR-V2",
     summary="Doubly robust learning with propensities balanced on predictions (Li et al. 2023).",
-    traits={"reads_propensities": True, "needs_propensities": True},
+    traits=_TRAITS,
 )

@@ -7,13 +7,14 @@ from typing import ClassVar
 
 import numpy as np
 
+from unskew.data.clicks import find_clicks
 from unskew.data.factors import Factors
 from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
 from unskew.factorization.exposure import ExposureParameters, ExposureSolver
-from unskew.factorization.objective import SortedCells
+from unskew.factorization.objective import sort_both_ways
 from unskew.models import RECOMMENDERS
-from unskew.models.all_cells import AllCellsRecommender, find_clicks
+from unskew.models.all_cells import AllCellsRecommender
 from unskew.settings import Number, WholeNumber, setting
 from unskew.threads import Workers
 from unskew.types import ArrayShapes, Vector
@@ -109,15 +110,8 @@ class ExposureFactorization(AllCellsRecommender, _ExposureAttributes):
             )
         clicks = log.take(find_clicks(log, self.relevance_threshold))
         ones, shape = np.ones(len(clicks)), (log.n_users, log.n_items)
-        by_user = SortedCells.of(
-            clicks.user, clicks.item, ones, ones, shape=shape, dtype=self.dtype
-        )
-        by_item = SortedCells.of(
-            clicks.item, clicks.user, ones, ones, shape=shape[::-1], dtype=self.dtype, side="item"
-        )
-        return ExposureSolver(
-            by_user, by_item, self.precision, self.prior_precision, self.prior, workers
-        )
+        sides = sort_both_ways(clicks.user, clicks.item, ones, ones, shape=shape, dtype=self.dtype)
+        return ExposureSolver(*sides, self.precision, self.prior_precision, self.prior, workers)
 
     def _make_start(self, log: Ratings, initial_factors: Factors | None) -> ExposureParameters:
         factors = super()._make_start(log, initial_factors)

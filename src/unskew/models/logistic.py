@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from scipy import special
 
-from unskew.data.binarize import binarize
+from unskew.data.clicks import binarize
 from unskew.data.factors import Factors
 from unskew.data.ids import Ids
 from unskew.data.propensities import PropensitiesLike
@@ -62,7 +62,8 @@ class LogisticFactorization(MatrixFactorization):
         """Fit to a log; the arguments are those of :meth:`MatrixFactorization.fit`."""
         require_log(log)
         check_initial_factors(initial_factors, (log.n_users, log.n_items, self.n_factors))
-        _require_clicks(binarize(log, self.relevance_threshold))
+        threshold = self.relevance_threshold
+        _require_clicks(log if threshold is None else binarize(log, threshold))
         super().fit(
             log,
             propensities,

@@ -9,12 +9,19 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from unskew.data.binarize import binarize
+from unskew.data.clicks import binarize
 from unskew.data.factors import Factors
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings, require_log
 from unskew.data.universe import Universe
-from unskew.data.weights import WeightTransform
+from unskew.data.weights import (
+    NORMALIZATIONS,
+    Normalization,
+    WeightTransform,
+    drop_unweighted,
+    training_weights,
+    weighted_mean,
+)
 from unskew.errors import UnknownNameError, UsageError
 from unskew.factorization.als import AlternatingLeastSquares
 from unskew.factorization.engine import (
@@ -30,24 +37,15 @@ from unskew.factorization.lbfgs import JointLbfgs
 from unskew.factorization.objective import (
     Objective,
     Offsets,
-    Side,
-    SortedCells,
     name_unsolved_rows,
+    scaled_ridge,
+    sort_both_ways,
 )
 from unskew.factorization.reduced import ReducedObjective, ReweightedLeastSquares
 from unskew.factorization.solution import FitOptions, Solution, Solver, minimize
-from unskew.factorization.weights import (
-    NORMALIZATIONS,
-    Normalization,
-    drop_unweighted,
-    scaled_ridge,
-    training_weights,
-    weighted_mean,
-)
 from unskew.models import RECOMMENDERS
 from unskew.models.recommender import FactorRecommender
 from unskew.plugins import find_engine
-from unskew.progress import progress_line
 from unskew.settings import Number, OneOf, WholeNumber, setting
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import Vector
@@ -64,6 +62,59 @@ SOLVERS: Mapping[tuple[str, str], Callable[[Objective], Solver[Any, Factors]]] =
 """Solvers by loss and name."""
 
 
+@dataclass(eq=False, repr=False)
+class FactorizationOptions(FitOptions):
+    """Settings of every model F_ui = v_u . w_i + a_u + b_i + c that is fitted to ratings.
+
+    Parameters
+    ----------
+    n_factors
+        The number of columns of V and W.
+    l2
+        Strength of the penalty, on the scale of the authors' code:
+        ``ridge = l2 * U I / (U + I) / (d + 1)`` with penalised offsets, ``/ d`` otherwise. Weights
+        add up to about U I, so the same ``l2`` has the same effect on any log.
+    offsets
+        ``"regularized"`` penalises a, b and c like the factors, ``"free"`` does not penalise them,
+        ``"none"`` leaves them out.
+    """
+
+    n_factors: int = setting(20, WholeNumber(least=0))
+    l2: float = setting(1.0, Number(least=0))
+    _: KW_ONLY
+    offsets: Offsets = setting("regularized", OneOf(("none", "free", "regularized")))
+
+    def _check_settings(self) -> None:
+        super()._check_settings()
+        if self.n_factors == 0 and self.offsets == "none":
+            raise UsageError(
+                "`n_factors=0` with `offsets='none'` leaves nothing to fit.",
+                parameter="n_factors",
+                value=0,
+                remedy="Use at least one factor, or offsets.",
+            )
+
+    def _ridge(self, log: Ratings | Universe) -> float:
+        return scaled_ridge(
+            self.l2,
+            log,
+            n_factors=self.n_factors,
+            penalizes_offsets=self.offsets == "regularized",
+        )
+
+    def _random_start(self, log: Ratings, mean: float, *, with_users: bool = False) -> Factors:
+        """Small random factors; a solver that solves the users first needs none of them."""
+        return small_random(
+            (log.n_users, log.n_items),
+            mean,
+            n_factors=self.n_factors,
+            has_offsets=self.offsets != "none",
+            random_state=self.random_state,
+            dtype=self.dtype,
+            with_users=with_users,
+        )
+
+
 @RECOMMENDERS.declare(
     "mf",
     label="MF",
@@ -71,7 +122,7 @@ SOLVERS: Mapping[tuple[str, str], Callable[[Objective], Solver[Any, Factors]]] =
     traits={"reads_propensities": True, "needs_propensities": False},
 )
 @dataclass(eq=False, repr=False)
-class MatrixFactorization(FitOptions, FactorRecommender):
+class MatrixFactorization(FactorizationOptions, FactorRecommender):
     """F_ui = v_u . w_i + a_u + b_i + c, fitted to ratings weighted by inverse propensities.
 
         min  sum over the log of  loss(Y, F) / P  +  ridge (||V||^2 + ||W||^2 [+ ||a||^2 + ...])
@@ -125,10 +176,7 @@ class MatrixFactorization(FitOptions, FactorRecommender):
     converged_, stop_reason_ : whether the fit converged, and why it stopped.
     """
 
-    n_factors: int = setting(20, WholeNumber(least=0))
-    l2: float = setting(1.0, Number(least=0))
     _: KW_ONLY
-    offsets: Offsets = setting("regularized", OneOf(("none", "free", "regularized")))
     loss: Literal["squared", "absolute"] = setting("squared", OneOf(("squared", "absolute")))
     solver: Literal["auto", "reduced", "als", "lbfgs"] = setting("auto")
     normalize: Normalization = setting("none", OneOf(tuple(NORMALIZATIONS)))
@@ -180,7 +228,8 @@ class MatrixFactorization(FitOptions, FactorRecommender):
             )
         require_log(log)
         check_initial_factors(initial_factors, (log.n_users, log.n_items, self.n_factors))
-        target = binarize(log, self.relevance_threshold)
+        threshold = self.relevance_threshold
+        target = log if threshold is None else binarize(log, threshold)
         weight = training_weights(
             target,
             propensities,
@@ -195,7 +244,7 @@ class MatrixFactorization(FitOptions, FactorRecommender):
             shape=(log.n_users, log.n_items),
             start=initial_factors,
         )
-        with progress_line(self.verbose) as show:
+        with self._show_steps() as report:
             request = FitRequest(
                 target,
                 weight,
@@ -208,7 +257,7 @@ class MatrixFactorization(FitOptions, FactorRecommender):
                 self.max_iter,
                 self.tol,
                 saved,
-                lambda step, value: show(f"step {step}, objective {value:.6g}"),
+                report,
             )
             requests = [request]
             del request, weight  # so that the fit can free the weights once they are sorted
@@ -241,7 +290,7 @@ class MatrixFactorization(FitOptions, FactorRecommender):
                 parameter="engine",
                 remedy="Transform the column of propensities instead, or drop `engine`.",
             )
-        with progress_line(self.verbose) as show:
+        with self._show_steps() as report:
             result = engine.fit_frame(
                 FrameFitRequest(
                     frame,
@@ -259,7 +308,7 @@ class MatrixFactorization(FitOptions, FactorRecommender):
                     lambda arrays: self._make_checkpoint(
                         *checkpoint, *arrays, shape=(0, 0), start=initial_factors
                     ),
-                    lambda step, value: show(f"step {step}, objective {value:.6g}"),
+                    report,
                 )
             )
         factors = result.solution.parameters
@@ -314,56 +363,26 @@ class MatrixFactorization(FitOptions, FactorRecommender):
         if (self.loss, self.solver) not in SOLVERS:
             names = [solver for loss, solver in SOLVERS if loss == self.loss]
             raise UnknownNameError(f"solver for {self.loss} loss", self.solver, names)
-        if self.n_factors == 0 and self.offsets == "none":
-            raise UsageError(
-                "`n_factors=0` with `offsets='none'` leaves nothing to fit.",
-                parameter="n_factors",
-                value=0,
-                remedy="Use at least one factor, or offsets.",
-            )
 
     def _make_objective(self, log: Ratings, weight: Vector, workers: Workers) -> Objective:
-        shape = log.n_users, log.n_items
-
-        def sort_by(side: Side) -> SortedCells:
-            codes, sizes = (log.user, log.item), shape
-            if side == "item":
-                codes, sizes = codes[::-1], sizes[::-1]
-            return SortedCells.of(
-                *codes, log.rating, weight, shape=sizes, dtype=self.dtype, side=side
-            )
-
-        sides: tuple[Side, Side] = ("user", "item")
-        by_user, by_item = workers.map(sort_by, sides)
+        by_user, by_item = sort_both_ways(
+            *(log.user, log.item, log.rating, weight),
+            shape=(log.n_users, log.n_items),
+            dtype=self.dtype,
+            workers=workers,
+        )
         return Objective(by_user, by_item, self.n_factors, self.offsets, self._ridge(log), workers)
 
     def _make_solver(self, objective: Objective) -> Solver[Any, Factors]:
         return SOLVERS[self.loss, self.solver](objective)
 
     def _make_start(self, log: Ratings, mean: float) -> Factors:
-        has_offsets = self.offsets != "none"
         if self.solver == "lbfgs":
             return filled_svd(
                 log,
                 n_factors=self.n_factors,
-                has_offsets=has_offsets,
+                has_offsets=self.offsets != "none",
                 random_state=self.random_state,
             ).astype(self.dtype)
         solves_users_first = self.loss == "squared" and self.solver in ("auto", "als")
-        return small_random(
-            (log.n_users, log.n_items),
-            mean,
-            n_factors=self.n_factors,
-            has_offsets=has_offsets,
-            random_state=self.random_state,
-            dtype=self.dtype,
-            with_users=not solves_users_first,
-        )
-
-    def _ridge(self, log: Ratings | Universe) -> float:
-        return scaled_ridge(
-            self.l2,
-            log,
-            n_factors=self.n_factors,
-            penalizes_offsets=self.offsets == "regularized",
-        )
+        return self._random_start(log, mean, with_users=not solves_users_first)

@@ -34,7 +34,6 @@ from unskew.models.distribution import (
     Statistic,
 )
 from unskew.models.recommender import Preset
-from unskew.progress import progress_line
 from unskew.settings import Number, OneOf, WholeNumber, setting
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import ArrayShapes, IntVector, Matrix, Vector
@@ -220,7 +219,7 @@ class OrdinalFactorization(IterationOptions, OrdinalPredictions):
         with (
             Workers(self.n_threads) as workers,
             single_blas_thread(),
-            progress_line(self.verbose) as show,
+            self._show_steps() as report,
         ):
             solver = OrdinalLikelihood.of(
                 log,
@@ -237,7 +236,7 @@ class OrdinalFactorization(IterationOptions, OrdinalPredictions):
                 max_iter=self.max_iter,
                 tol=self.tol,
                 checkpoint=saved,
-                report=lambda step, value: show(f"step {step}, objective {value:.6g}"),
+                report=report,
             )
         self._record_log(log, (solver.log.starts, solver.log.item))
         self.parameters_, self.levels_ = solution.parameters, levels

@@ -7,13 +7,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from unskew.data.clicks import find_clicks
 from unskew.data.factors import Factors
 from unskew.data.ratings import Ratings
-from unskew.factorization.objective import Offsets
+from unskew.factorization.objective import Offsets, scaled_ridge
 from unskew.factorization.pseudo_outcome import PseudoOutcome, PseudoOutcomeSolver
-from unskew.factorization.weights import scaled_ridge
 from unskew.models import RECOMMENDERS
-from unskew.models.all_cells import AllCellsRecommender, find_clicks
+from unskew.models.all_cells import AllCellsRecommender
 from unskew.settings import Number, OneOf, setting
 from unskew.threads import Workers
 from unskew.types import Vector

@@ -13,8 +13,8 @@ from unskew.data.cells import user_and_item
 from unskew.data.factors import Factors
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings, require_log
+from unskew.data.weights import training_weights, weighted_mean
 from unskew.errors import UsageError
-from unskew.factorization.weights import training_weights, weighted_mean
 from unskew.models import RECOMMENDERS
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.recommender import FactorRecommender

@@ -24,6 +24,12 @@ from unskew.simulation.observation import Observation
 from unskew.types import IntVector, Matrix, Scores, Vector
 
 ESTIMATORS = ("naive", "ips", "snips")
+RMSE_METRICS = ("mse", "dcg@50")
+RMSE_CAPTION = (
+    "Root mean squared error of each estimate over the draws, mean over the five predictions{}. "
+    "The JSON and the figure have 95 % bands."
+)
+"""For Figures 2 and 4."""
 N_RESAMPLES = 2000
 """Bootstrap resamples of the trials, for the band of an RMSE."""
 
@@ -38,6 +44,7 @@ class EstimateDraws:
     """The mean of delta over all cells, for each risk."""
     estimates: Mapping[str, Matrix]
     """By estimator: draws x risks."""
+    random_state: int
 
     def summarize(self, risk: int) -> Row:
         """The true risk, and the mean and standard deviation of each estimator over the draws."""
@@ -48,14 +55,15 @@ class EstimateDraws:
         }
         return {"true": float(self.true[risk]), **estimates}
 
-    def rmse_with_band(self, estimator: str, risks: slice, random_state: int) -> Row:
+    def rmse_with_band(self, estimator: str, risks: slice) -> Row:
         """RMSE of the estimates over the draws, averaged over the risks.
 
         The 95 % band is a bootstrap over the draws.
         """
         squared = (self.estimates[estimator][:, risks] - self.true[risks]) ** 2
         n_draws = len(squared)
-        picks = np.random.default_rng(random_state).integers(0, n_draws, (N_RESAMPLES, n_draws))
+        rng = np.random.default_rng(self.random_state)
+        picks = rng.integers(0, n_draws, (N_RESAMPLES, n_draws))
         resampled = np.sqrt(squared[picks].mean(axis=1)).mean(axis=1)
         low, high = np.quantile(resampled, [0.025, 0.975])
         return {
@@ -64,6 +72,19 @@ class EstimateDraws:
             "ci_high": float(high),
             "paper": None,
         }
+
+    def rmse_rows(self, point: Row, estimators: Mapping[str, str]) -> list[Row]:
+        """The error of each estimator at a point of the horizontal axis, by ``RMSE_METRICS``.
+
+        ``estimators`` are names in the figure with names in ``estimates``.
+        """
+        n_metrics = len(RMSE_METRICS)
+        return [
+            {"metric": metric, **point, "estimator": name}
+            | self.rmse_with_band(name_in_draws, slice(first, None, n_metrics))
+            for first, metric in enumerate(RMSE_METRICS)
+            for name, name_in_draws in estimators.items()
+        ]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,7 +141,7 @@ def draw_estimates(
         log = DrawnLog(cells, deltas[:, cells], propensity[cells], propensity.size, rng)
         draws.append(estimate(log))
     estimates = {name: np.stack([draw[name] for draw in draws]) for name in draws[0]}
-    return EstimateDraws(deltas.mean(axis=1), estimates)
+    return EstimateDraws(deltas.mean(axis=1), estimates, random_state)
 
 
 def sample_ratings(truth: npt.NDArray[np.floating], size: int, rng: np.random.Generator) -> Vector:
@@ -190,6 +211,26 @@ class FivePredictions:
         deltas = all_deltas(ground_truth.ratings, predictions, found_metrics)
         return cls(ground_truth, tuple(predictions), deltas, draw_rng)
 
+    def draw(
+        self,
+        alpha: float,
+        *,
+        trials: int,
+        estimate: EstimateFunction = estimate_with_true_propensities,
+        track: Track,
+        label: str,
+    ) -> EstimateDraws:
+        """Draw a log ``trials`` times with the next seed and estimate every risk from each log."""
+        return draw_estimates(
+            self.deltas,
+            self.ground_truth.observation(alpha),
+            trials=trials,
+            random_state=int(self.draw_rng.integers(2**31)),
+            estimate=estimate,
+            track=track,
+            label=label,
+        )
+
 
 def spawn_generators(random_state: int) -> tuple[np.random.Generator, np.random.Generator]:
     """For the predictions and for the draws.
@@ -231,6 +272,20 @@ def promote(truth: RatingMatrix, rating: int, rng: np.random.Generator) -> Ratin
     cells = rng.choice(np.flatnonzero(truth == rating), size=int((truth == 5).sum()), replace=False)
     promoted.flat[cells] = 5
     return promoted
+
+
+def make_rmse_table(
+    rows: Sequence[Row], field: str, heading: str, x_format: str
+) -> dict[str, list[object]]:
+    """One row for each metric and point of the axis ``field``, one column for each estimator."""
+    points = list(dict.fromkeys((row["metric"], row[field]) for row in rows))
+    columns: dict[str, list[object]] = {
+        "RMSE of": [metric for metric, _ in points],
+        heading: [f"{x:{x_format}}" for _, x in points],
+    }
+    for row in rows:
+        columns.setdefault(row["estimator"], []).append(f"{row['ours']:.3g}")
+    return columns
 
 
 def format_mean_and_std(value: Mapping[str, float], digits: int) -> str:

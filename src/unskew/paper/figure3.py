@@ -15,15 +15,21 @@ from scipy import stats
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings
 from unskew.datasets.location import PathLike
-from unskew.errors import ConvergenceWarning, PropensityWarning, UsageError
+from unskew.errors import ConvergenceWarning, PropensityWarning
 from unskew.metrics.metric import MetricInput, find_metric
 from unskew.model_selection.search import cross_validate
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.recommender import Recommender
 from unskew.paper import EXPERIMENTS
-from unskew.paper.completion import ALPHAS, GroundTruth, find_ground_truth, predict_all_cells
+from unskew.paper.completion import (
+    ALPHAS,
+    MOVIELENS_ALPHA,
+    GroundTruth,
+    find_ground_truth,
+    predict_all_cells,
+)
 from unskew.paper.draws import RatingMatrix, check_sample_sizes, sample_ratings
-from unskew.paper.reproduction import Reproduction, Row
+from unskew.paper.reproduction import Reproduction, Row, check_trials, format_interval
 from unskew.progress import Track, no_progress
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
 from unskew.settings import OneOf
@@ -39,7 +45,6 @@ TOL, MAX_ITER = 3e-5, 100
 """The error over all cells then differs by less than 1 % from a fit to 1e-6 in float64."""
 SAMPLE_SIZES = (100, 1_000, 10_000, 100_000)
 """Our choice; the paper does not print the sizes it used."""
-RIGHT_ALPHA = 0.25
 PAIRED, CHOSEN = "paired by trial", "cross-validated"
 PANELS = {"left": ("left",), "right": ("right",), "both": ("left", "right")}
 
@@ -132,12 +137,7 @@ def reproduce_figure3(
     :func:`unskew.paper.completion.find_ground_truth`.
     """
     OneOf(tuple(PANELS))("panel", panel)
-    if trials < 2:
-        raise UsageError(
-            f"figure3 has intervals over trials, which need at least 2 `trials`; got {trials}.",
-            parameter="trials",
-            value=trials,
-        )
+    check_trials(trials, "figure3", "intervals over trials")
     points = _axis_points(PANELS[panel], sample_sizes)
     ground_truth = find_ground_truth(data, random_state=random_state)
     fits = _run_trials(ground_truth, points, trials, random_state, l2, track)
@@ -171,7 +171,7 @@ def reproduce_figure3(
 
 def _axis_points(panels: Sequence[str], sample_sizes: Sequence[int]) -> list[AxisPoint]:
     left = [AxisPoint("left", alpha) for alpha in ALPHAS]
-    right = [AxisPoint("right", RIGHT_ALPHA, size) for size in check_sample_sizes(sample_sizes)]
+    right = [AxisPoint("right", MOVIELENS_ALPHA, size) for size in check_sample_sizes(sample_sizes)]
     return [point for point in (*left, *right) if point.panel in panels]
 
 
@@ -318,10 +318,6 @@ def _format_range(values: Sequence[float]) -> str:
     return f"{low:g}" if low == high else f"{low:g} to {high:g}"
 
 
-def _format_interval(row: Row) -> str:
-    return f"{row['ours']:+.3f} [{row['ci_low']:+.3f}, {row['ci_high']:+.3f}]"
-
-
 def _select_curve(
     rows: Sequence[Row], panel: str, model: str, variant: str | None = None
 ) -> list[Row]:
@@ -334,12 +330,12 @@ def _summarize_left(rows: Sequence[Row]) -> str:
     differences = _select_curve(rows, "left", f"{IPS} minus {NAIVE}", PAIRED)
     curves = (_select_curve(rows, "left", IPS), _select_curve(rows, "left", NAIVE), differences)
     ips, naive, difference = (
-        next(row for row in curve if row["alpha"] == 0.25) for curve in curves
+        next(row for row in curve if row["alpha"] == MOVIELENS_ALPHA) for curve in curves
     )
     biased = [row for row in differences if row["alpha"] < 1]
     return (
         f"At alpha = 0.25, which mimics MovieLens, MF-IPS has {ips['ours']:.3f} and MF-Naive "
-        f"{naive['ours']:.3f}; paired by trial that is {_format_interval(difference)}. "
+        f"{naive['ours']:.3f}; paired by trial that is {format_interval(difference)}. "
         f"MF-IPS has the smaller mean at {sum(row['ours'] < 0 for row in biased)} of the "
         f"{len(biased)} values of alpha below 1, with an interval below 0 at "
         f"{sum(row['ci_high'] < 0 for row in biased)}. "
@@ -357,7 +353,7 @@ def _summarize_right(rows: Sequence[Row]) -> str:
         f"{fewest['sample_size']:,} random ratings and {most['ours']:.3f} from "
         f"{most['sample_size']:,}, where MF-IPS with known ones has {ips:.3f} and MF-Naive "
         f"{naive:.3f}. MF-IPS-NB minus MF-Naive, paired by trial, is "
-        f"{_format_interval(differences[0])} with the smallest sample; the mean is below 0 at "
+        f"{format_interval(differences[0])} with the smallest sample; the mean is below 0 at "
         f"{sum(row['ours'] < 0 for row in differences)} of the {len(differences)} sizes, the "
         f"interval at {sum(row['ci_high'] < 0 for row in differences)}. "
         "The paper does not say which sizes it took."

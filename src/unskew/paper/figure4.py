@@ -12,20 +12,21 @@ import numpy.typing as npt
 from unskew.data.cells import user_and_item
 from unskew.data.ratings import Ratings
 from unskew.datasets.location import PathLike
-from unskew.errors import PropensityWarning, UsageError
+from unskew.errors import PropensityWarning
 from unskew.paper import EXPERIMENTS
+from unskew.paper.completion import MOVIELENS_ALPHA
 from unskew.paper.draws import (
+    RMSE_CAPTION,
+    RMSE_METRICS,
     DrawnLog,
     EstimateDraws,
     FivePredictions,
     check_sample_sizes,
-    draw_estimates,
     estimate_with_true_propensities,
+    make_rmse_table,
     sample_ratings,
 )
-from unskew.paper.figure2 import METRICS
-from unskew.paper.reproduction import Reproduction, Row
-from unskew.paper.table1 import ALPHA
+from unskew.paper.reproduction import Reproduction, Row, check_trials
 from unskew.progress import Track, no_progress
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
 from unskew.types import Vector
@@ -81,44 +82,30 @@ def reproduce_figure4(
     predictions. ``data`` is the folder of MovieLens 100K; see
     :func:`unskew.paper.completion.find_ground_truth`.
     """
-    if trials < 2:
-        raise UsageError(
-            f"figure4 has bands over draws, which need at least 2 `trials`; got {trials}.",
-            parameter="trials",
-            value=trials,
-        )
+    check_trials(trials, "figure4", "bands over draws")
     sizes = check_sample_sizes(sample_sizes)
-    five = FivePredictions.prepare(data, METRICS, random_state)
-    seed = int(five.draw_rng.integers(2**31))
+    five = FivePredictions.prepare(data, RMSE_METRICS, random_state)
     with warnings.catch_warnings():
         # The summary counts how often propensities are capped at 1.
         warnings.simplefilter("ignore", PropensityWarning)
-        draws = draw_estimates(
-            five.deltas,
-            five.ground_truth.observation(ALPHA),
+        draws = five.draw(
+            MOVIELENS_ALPHA,
             trials=trials,
-            random_state=seed,
             estimate=NaiveBayesEstimates(five.ground_truth.ratings, sizes),
             track=track,
             label="Figure 4",
         )
-    rows: list[Row] = [
-        {"metric": metric, "sample_size": size, "estimator": name}
-        | draws.rmse_with_band(_name_in_draws(name, size), slice(first, None, len(METRICS)), seed)
-        for first, metric in enumerate(METRICS)
-        for size in sizes
-        for name in ESTIMATORS
-    ]
-    caption = (
-        "Root mean squared error of each estimate over the draws, mean over the five predictions; "
-        "nb: naive Bayes from a sample of that many random ratings. "
-        "The JSON and the figure have 95 % bands."
-    )
+    rows: list[Row] = []
+    for size in sizes:
+        estimators = {name: _name_in_draws(name, size) for name in ESTIMATORS}
+        rows += draws.rmse_rows({"sample_size": size}, estimators)
+    rows.sort(key=lambda row: RMSE_METRICS.index(row["metric"]))
+    caption = RMSE_CAPTION.format("; nb: naive Bayes from a sample of that many random ratings")
     rmse = {(row["metric"], row["sample_size"], row["estimator"]): row["ours"] for row in rows}
     summary = (
         f"{_summarize(rmse, sizes)} {_count_differences(draws, sizes)} {five.ground_truth.origin}"
     )
-    table = _make_table(rmse, sizes)
+    table = make_rmse_table(rows, "sample_size", "sample", ",")
     return Reproduction("figure4", trials, random_state, rows, table, summary, caption)
 
 
@@ -126,22 +113,9 @@ def _name_in_draws(estimator: str, size: int) -> str:
     return INDEPENDENT_OF_SAMPLE.get(estimator, f"{estimator} {size}")
 
 
-def _make_table(
-    rmse: Mapping[tuple[str, int, str], float], sizes: Sequence[int]
-) -> dict[str, list[object]]:
-    points = [(metric, size) for metric in METRICS for size in sizes]
-    columns: dict[str, list[object]] = {
-        "RMSE of": [metric for metric, _ in points],
-        "sample": [f"{size:,}" for _, size in points],
-    }
-    for name in ESTIMATORS:
-        columns[name] = [f"{rmse[metric, size, name]:.3g}" for metric, size in points]
-    return columns
-
-
 def _summarize(rmse: Mapping[tuple[str, int, str], float], sizes: Sequence[int]) -> str:
     fewest, most = sizes[0], sizes[-1]
-    points = [(metric, size) for metric in METRICS for size in sizes]
+    points = [(metric, size) for metric in RMSE_METRICS for size in sizes]
     not_worse = sum(
         all(rmse[*point, name] <= rmse[*point, "naive"] for name in ESTIMATED) for point in points
     )

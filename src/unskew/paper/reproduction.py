@@ -10,10 +10,26 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.result import Result
+from unskew.errors import UsageError
 from unskew.tables import html_table, text_table
 
 Row: TypeAlias = dict[str, Any]
 """One number of a table or figure: what it is, our value, and the paper's."""
+
+
+def check_trials(trials: int, experiment: str, reason: str) -> None:
+    """Experiments with intervals over their trials need at least two."""
+    if trials < 2:
+        raise UsageError(
+            f"{experiment} has {reason}, which need at least 2 `trials`; got {trials}.",
+            parameter="trials",
+            value=trials,
+        )
+
+
+def format_interval(row: Row) -> str:
+    """A difference with its limits."""
+    return f"{row['ours']:+.3f} [{row['ci_low']:+.3f}, {row['ci_high']:+.3f}]"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from unskew.datasets.location import PathLike
 from unskew.paper import EXPERIMENTS
-from unskew.paper.draws import ESTIMATORS, FivePredictions, draw_estimates, format_mean_and_std
+from unskew.paper.completion import MOVIELENS_ALPHA
+from unskew.paper.draws import ESTIMATORS, FivePredictions, format_mean_and_std
 from unskew.paper.reproduction import Reproduction, Row
 from unskew.progress import Track, no_progress
 
 METRICS = ("mae", "dcg@50")
-ALPHA = 0.25
 PAPER: dict[tuple[str, str], Row] = {
     (prediction, metric): {"true": true}
     | {
@@ -49,14 +49,7 @@ def reproduce_table1(
     :func:`unskew.paper.completion.find_ground_truth`.
     """
     five = FivePredictions.prepare(data, METRICS, random_state)
-    draws = draw_estimates(
-        five.deltas,
-        five.ground_truth.observation(ALPHA),
-        trials=trials,
-        random_state=int(five.draw_rng.integers(2**31)),
-        track=track,
-        label="Table 1",
-    )
+    draws = five.draw(MOVIELENS_ALPHA, trials=trials, track=track, label="Table 1")
     risks = [(prediction, metric) for prediction in five.names for metric in METRICS]
     unordered = [
         {

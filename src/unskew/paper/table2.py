@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from unskew.errors import DatasetNotFoundError
 from unskew.evaluation.evaluate import evaluate
 from unskew.evaluation.result import Evaluation
 from unskew.paper import EXPERIMENTS
-from unskew.paper.reproduction import Reproduction, Row
+from unskew.paper.reproduction import Reproduction, Row, format_interval
 from unskew.paper.table2_systems import (
     CLEAN,
     CLEAN_REST,
@@ -137,15 +138,15 @@ class DataResults:
 
     def system_score(self, system: System, metric: str, test: int = 0) -> Row:
         """The score of the model trained for the metric, on a test of the system."""
-        return self.score(_model_name(system, metric), metric, self.tests_for(system)[test])
+        return self.score(_model_name(system.title, metric), metric, self.tests_for(system)[test])
 
     def constant_score(self, constant: str, metric: str, test: str) -> Row:
         """The score of a constant prediction, which is the same in all trials."""
         return self.score(constant, metric, test, trials=self.trials[:1])
 
 
-def _model_name(system: System, metric: str) -> str:
-    return f"{system.title}, for {metric}"
+def _model_name(title: str, metric: str) -> str:
+    return f"{title}, for {metric}"
 
 
 @EXPERIMENTS.declare(
@@ -218,7 +219,7 @@ def _judge(
 ) -> Table2Trial:
     """Evaluate every model on every test, also on those where its score is not reported."""
     models = {
-        f"{title}, for {metric}": system.model
+        _model_name(title, metric): system.model
         for title, by_metric in trained.items()
         for metric, system in by_metric.items()
     }
@@ -238,17 +239,10 @@ def _evaluate(
     predictions = {name: model.predict(users, items) for name, model in models.items()} | {
         name: np.full(len(test), value) for name, value in zip(CONSTANTS, constants, strict=True)
     }
-    clustered = evaluate(test, predictions, metrics=METRICS, estimators=["naive"], cluster="user")
-    resampled = evaluate(
-        test,
-        predictions,
-        metrics=METRICS,
-        estimators=["naive"],
-        cluster="user",
-        bootstrap=N_RESAMPLES,
-        random_state=random_state,
+    judge = partial(
+        evaluate, test, predictions, metrics=METRICS, estimators=["naive"], cluster="user"
     )
-    return clustered, resampled
+    return judge(), judge(bootstrap=N_RESAMPLES, random_state=random_state)
 
 
 # Rows of the JSON
@@ -297,7 +291,7 @@ def _score_rows(result: DataResults) -> Iterator[Row]:
             for test in result.tests_for(system):
                 variant = _join_variant(system, f"trained for {target}", test)
                 for metric in METRICS:
-                    score = result.score(_model_name(system, target), metric, test)
+                    score = result.score(_model_name(system.title, target), metric, test)
                     yield _make_row(result, system.name, metric, variant, score)
 
 
@@ -336,7 +330,7 @@ def _difference_rows(result: DataResults) -> Iterator[Row]:
         name = f"{first.title} minus {other.title}"
         shared_tests = [test for test in result.tests_for(other) if test in result.tests_for(first)]
         for metric in result.metrics_of(other):
-            pair = _model_name(first, metric), _model_name(other, metric)
+            pair = _model_name(first.title, metric), _model_name(other.title, metric)
             for test in shared_tests:
                 variant = f"trained for {metric}, {test}"
                 by_user = _compare_by_user(result, metric, test, pair)
@@ -445,7 +439,7 @@ def summarize(results: Sequence[DataResults]) -> str:
 def _summarize_data(result: DataResults) -> str:
     first, second = result.systems[:2]
     ours = {system.title: result.system_score(system, "mse")["ours"] for system in result.systems}
-    pair = _model_name(first, "mse"), _model_name(second, "mse")
+    pair = _model_name(first.title, "mse"), _model_name(second.title, "mse")
     test = result.tests_for(first)[0]
     by_user = _compare_by_user(result, "mse", test, pair)
     paper = [PAPER[result.data.name, system.title, "mse"] for system in (first, second)]
@@ -458,7 +452,7 @@ def _summarize_data(result: DataResults) -> str:
         f"On {result.data.name.capitalize()}, trained for MSE, {first.title} has "
         f"{ours[first.title]:.3f} where the paper has {paper[0]:.3f}, and {second.title} "
         f"{ours[second.title]:.3f} where it has {paper[1]:.3f}. Paired by user the difference is "
-        f"{by_user['ours']:+.3f} [{by_user['ci_low']:+.3f}, {by_user['ci_high']:+.3f}], "
+        f"{format_interval(by_user)}, "
         f"{_format_p(by_user['p_value'])}.{by_seed} "
         f"The best of the others is {best} with {ours[best]:.3f}."
     )

@@ -16,7 +16,8 @@ from typing import Any, TypeAlias
 from unskew.errors import BadFileError, UsageError
 from unskew.io.model_files import replace_file
 from unskew.registry import Registry
-from unskew.report.page import Page, Record, render
+from unskew.report.page import Page, render
+from unskew.report.rows import Record
 
 PageBuilder: TypeAlias = Callable[[Record], Page]
 PAGES: Registry[PageBuilder] = Registry("result page", __name__)

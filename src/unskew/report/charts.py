@@ -7,17 +7,22 @@ The same record is drawn as SVG for pages (:mod:`unskew.report.svg`) and with ma
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar
 
-from unskew.report.text import format_tick
+from unskew.report.text import format_interval, format_tick
 
 N_COLORS = 7
 SHAPES = ("circle", "square", "triangle", "diamond", "down", "pentagon", "hexagon")
 DASHES = (None, "6 3", "2 3", "8 3 2 3")
 MAX_FOREST_ROWS = 48
 """A forest with more rows is too long to read."""
+MAX_MARKERS = 24
+"""Curves with more points have no markers, and only this many react to the pointer."""
+Sample: TypeAlias = Literal["point", "line", "plain line", "thin line", "bar", "rule"]
+Interval: TypeAlias = tuple[float, float, float]
+"""A value, its lower and its upper limit."""
 T = TypeVar("T")
 
 
@@ -45,13 +50,23 @@ def default_look(position: int) -> Look:
     return Look(f"c{position % N_COLORS}", shape, dash=dash)
 
 
+def default_looks(names: Iterable[str]) -> dict[str, Look]:
+    """The look of each series by its position; repeated names count once."""
+    return {name: default_look(position) for position, name in enumerate(dict.fromkeys(names))}
+
+
 @dataclass(frozen=True, slots=True)
 class LegendEntry:
     """A label beside a sample of its series."""
 
     label: str
     look: Look
-    sample: Literal["point", "line", "plain line", "thin line", "bar", "rule"] = "point"
+    sample: Sample = "point"
+
+
+def make_legend(looks: Mapping[str, Look], sample: Sample = "point") -> tuple[LegendEntry, ...]:
+    """One entry for each label."""
+    return tuple(LegendEntry(label, look, sample) for label, look in looks.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +103,22 @@ class ForestRow:
         """Every number that the axis must include."""
         ends = (self.value, self.low, self.high, *(value for value, _, _ in self.others))
         return [end for end in ends if end is not None]
+
+    @classmethod
+    def of_interval(
+        cls,
+        label: str,
+        look: Look,
+        interval: Interval,
+        decimals: int | None = None,
+        *,
+        subject: str | None = None,
+        with_sign: bool = False,
+    ) -> ForestRow:
+        """A row that shows its interval as text; ``subject`` is its name in the tip."""
+        value, low, high = interval
+        text = format_interval(*interval, decimals, with_sign=with_sign)
+        return cls(label, value, look, f"{subject or label}: {text}", low, high, text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +196,11 @@ class Curves:
             and (point.x > 0 or not self.x_axis.is_log)
             and (point.y > 0 or not self.y_axis.is_log)
         ]
+
+
+def list_limits(points: Iterable[CurvePoint]) -> list[Interval]:
+    """x, lower and upper limit of each point that has limits: the band around a curve."""
+    return [(p.x, p.low, p.high) for p in points if p.low is not None and p.high is not None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from unskew.estimators import ESTIMATORS
 from unskew.metrics import metric_label
@@ -17,14 +17,15 @@ from unskew.report.charts import (
     Look,
     default_look,
 )
-from unskew.report.page import Headline, Page, Record, Section, Tile, make_table
+from unskew.report.page import Headline, Page, Section, Tile, make_table
+from unskew.report.rows import Record, interval_of, label_columns
 from unskew.report.text import (
     choose_decimals,
+    describe_direction,
     describe_estimators,
     describe_metric,
     estimator_label,
     format_brief,
-    format_interval,
     format_number,
 )
 
@@ -32,6 +33,7 @@ PAIRED = (
     "Both models are judged on the same ratings, and the difference is computed rating by rating."
 )
 NOT_CORRECTED = "; this is not corrected for selection."
+FIELDS = ("difference", "std_error", "ci_low", "ci_high", "p_value")
 
 
 def corrects_selection(estimator: str) -> bool:
@@ -79,6 +81,27 @@ def opening(estimator: str, *, starts_sentence: bool = True) -> str:
     return f"{'C' if starts_sentence else 'c'}orrected for selection,"
 
 
+def contrast_estimators(
+    estimators: Sequence[str],
+    describe: Callable[[str], str],
+    contrast: Callable[[str, str], tuple[str, str]],
+) -> Headline:
+    """What the estimates say without and with correction for selection.
+
+    ``contrast`` describes what both kinds of estimator say; ``describe`` what one of them says,
+    where there are none of the other kind.
+    """
+    plain, corrected = split_estimators(estimators)
+    if plain is None:
+        name = main_estimator(estimators)
+        return ((f"{opening(name)} {describe(name)}.", True),)
+    if corrected is None:
+        return (f"{opening(plain)} {describe(plain)}", False), (NOT_CORRECTED, True)
+    first, second = contrast(plain, corrected)
+    start = opening(corrected, starts_sentence=False)
+    return (f"{opening(plain)} {first}; ", False), (f"{start} {second}.", True)
+
+
 def describe_comparison(row: Record, *, with_interval: bool = True) -> str:
     """Which model is better and by how much, such as ``a beats b by 0.31 [0.22, 0.40]``."""
     low, high = row["ci_low"], row["ci_high"]
@@ -94,25 +117,18 @@ def describe_comparison(row: Record, *, with_interval: bool = True) -> str:
     return f"{row['better']} beats {worse} by {distance}{limits}"
 
 
-def compare_estimators(plain: Record | None, corrected: Record | None) -> Headline:
-    """Which of two models is better, without and with correction for selection.
-
-    ``plain`` and ``corrected`` are the same difference by two estimators; one may be None.
-    """
-    if plain is None:
-        row = corrected or {}
-        return ((f"{opening(row['estimator'])} {describe_comparison(row)}.", True),)
-    start = opening(plain["estimator"])
-    if corrected is None:
-        return ((f"{start} {describe_comparison(plain)}", False), (NOT_CORRECTED, True))
-    first = f"{start} {describe_comparison(plain, with_interval=plain['better'] is None)}; "
-    second = opening(corrected["estimator"], starts_sentence=False)
-    return (first, False), (f"{second} {describe_comparison(corrected)}.", True)
-
-
-def better_sides(first: str, second: str, *, higher_is_better: bool) -> tuple[str, str]:
-    """Which model is better left and right of zero, in a chart of ``first`` minus ``second``."""
-    return (second, first) if higher_is_better else (first, second)
+def difference_forest(
+    groups: Sequence[ForestGroup],
+    metric: str,
+    *,
+    pair: tuple[str, str] | None = None,
+    higher_is_better: bool = False,
+) -> Forest:
+    """Differences around zero. With one ``pair``, it says on which side each of them is better."""
+    sides = pair[::-1] if pair is not None and higher_is_better else pair
+    return Forest(
+        groups, ChartAxis(f"difference of {metric_label(metric)}"), reference=0.0, sides=sides
+    )
 
 
 @PAGES.declare(
@@ -121,30 +137,24 @@ def better_sides(first: str, second: str, *, higher_is_better: bool) -> tuple[st
 def build_comparison_page(record: Record) -> Page:
     first, second = record["first"], record["second"]
     metric, estimator = record["metric"], record["estimator"]
-    name, title = metric_label(metric), f"{first} minus {second}"
-    limits = record["ci_low"], record["ci_high"]
-    text = format_interval(record["difference"], *limits, with_sign=True)
-    row = ForestRow(
+    title, higher_is_better = f"{first} minus {second}", record["higher_is_better"]
+    row = ForestRow.of_interval(
         estimator_label(estimator),
-        record["difference"],
         estimator_looks([estimator])[estimator],
-        f"{title}: {text}",
-        *limits,
-        text,
+        interval_of(record, "difference"),
+        subject=title,
+        with_sign=True,
     )
-    forest = Forest(
-        [ForestGroup("", (row,))],
-        ChartAxis(f"difference of {name}"),
-        reference=0.0,
-        sides=better_sides(first, second, higher_is_better=record["higher_is_better"]),
+    forest = difference_forest(
+        [ForestGroup("", (row,))], metric, pair=(first, second), higher_is_better=higher_is_better
     )
-    fields = ("difference", "std_error", "ci_low", "ci_high", "p_value")
-    numbers = make_table("The difference", {key.replace("_", " "): [record[key]] for key in fields})
-    better = "higher" if record["higher_is_better"] else "lower"
+    headings = {name: name.replace("_", " ") for name in FIELDS}
+    numbers = make_table("The difference", label_columns([record], headings))
+    direction = describe_direction(higher_is_better=higher_is_better)
     p_value = "< 0.0001" if record["p_value"] < 1e-4 else format_brief(record["p_value"])
     return Page(
         ((f"{opening(estimator)} {describe_comparison(record)}.", True),),
-        f"{describe_metric(metric)}, {better} is better. {describe_estimators([estimator])}",
+        f"{describe_metric(metric)}, {direction}. {describe_estimators([estimator])}",
         (
             Tile(format_number(record["difference"], 3, with_sign=True), "difference", title),
             Tile(format_brief(record["std_error"]), "standard error"),

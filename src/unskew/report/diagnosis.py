@@ -19,10 +19,12 @@ from unskew.report.charts import (
     ForestRow,
     LegendEntry,
     Look,
-    default_look,
+    default_looks,
+    make_legend,
 )
 from unskew.report.figures import draw_charts
-from unskew.report.page import Headline, Page, PageTable, Record, Section, Tile, make_table
+from unskew.report.page import Headline, Page, PageTable, Section, Tile, make_table
+from unskew.report.rows import Record
 from unskew.report.text import (
     format_brief,
     format_count,
@@ -145,8 +147,7 @@ def _make_tiles(record: Record) -> Iterator[Tile]:
 
 
 def _model_looks(record: Record) -> dict[str, Look]:
-    models = record["models"]
-    return {model["model"]: default_look(position) for position, model in enumerate(models)}
+    return default_looks(model["model"] for model in record["models"])
 
 
 def weight_chart(record: Record) -> Chart:
@@ -237,10 +238,8 @@ def balance_chart(record: Record) -> Chart:
         reference=0.0,
         band=(-SMALL_DIFFERENCE, SMALL_DIFFERENCE),
     )
-    legend = (
-        LegendEntry("in the log", OBSERVED),
-        *(LegendEntry(f"weighted by {model}", looks[model]) for model in balances),
-    )
+    weighted = {f"weighted by {model}": looks[model] for model in balances}
+    legend = make_legend({"in the log": OBSERVED, **weighted})
     caption = ""
     if len(rows) < len(names):
         caption = f"The {len(rows)} largest differences of {len(names)} covariates."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from unskew.metrics import metric_label
@@ -22,22 +22,24 @@ from unskew.report.charts import (
     LegendEntry,
     Look,
     keep_first,
+    make_legend,
 )
 from unskew.report.comparison import (
-    NOT_CORRECTED,
-    better_sides,
-    compare_estimators,
+    contrast_estimators,
+    describe_comparison,
+    difference_forest,
     estimator_looks,
     main_estimator,
-    opening,
     split_estimators,
 )
 from unskew.report.figures import draw_charts
-from unskew.report.page import Headline, Page, PageTable, Record, Section, Tile, make_table
-from unskew.report.sensitivity import clip_chart
+from unskew.report.page import Headline, Page, Section, Tile, make_table
+from unskew.report.rows import Record, Rows, interval_of, label_columns, select
+from unskew.report.sensitivity import clip_sections
 from unskew.report.text import (
     choose_decimals,
     common_decimals,
+    describe_direction,
     describe_estimators,
     describe_metric,
     estimator_label,
@@ -54,7 +56,6 @@ from unskew.tables import count_noun
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Rows = Sequence[Record]
 Truth = Mapping[tuple[str, str], float]
 """The true value of each model and metric, where it is known."""
 DIFFERENCES = (
@@ -70,11 +71,7 @@ WEIGHTS = (
     "and blue bars show their share of all weight. Where the blue bars are far to the right of the "
     "gray bars, a few ratings decide the estimates."
 )
-CLIPPING = (
-    "The same estimates, with every weight limited to a maximum. A flat line means that a few "
-    "heavy ratings do not decide the estimates. Lower limits give steadier estimates that correct "
-    "less."
-)
+LOWER_LIMITS = " Lower limits give steadier estimates that correct less."
 ESTIMATE_COLUMNS = {
     "model": "model",
     "metric": "metric",
@@ -108,9 +105,9 @@ def draw_evaluation(record: Record, ax: Any) -> Figure:
 )
 def build_evaluation_page(record: Record) -> Page:
     metric = next(iter(record["metrics"]))
-    better = "higher" if record["metrics"][metric] else "lower"
     lead = (
-        f"{describe_metric(metric)}, {better} is better, estimated by "
+        f"{describe_metric(metric)}, "
+        f"{describe_direction(higher_is_better=record['metrics'][metric])}, estimated by "
         f"{estimator_label(main_estimator(record['estimators']))} from "
         f"{count_noun(record['n_observed'], 'logged rating')}. "
         f"Brackets are {record['level']:.0%} intervals."
@@ -127,53 +124,45 @@ def build_evaluation_page(record: Record) -> Page:
 
 def write_headline(record: Record, metric: str) -> Headline:
     """The leading model against its closest rival, without and with correction for selection."""
-    plain, corrected = split_estimators(record["estimators"])
     if len(record["models"]) == 1:
-        return _headline_of_one_model(record, metric, plain, corrected)
+        return _headline_of_one_model(record, metric)
     best = _leading_model(record, metric, main_estimator(record["estimators"]))
-    rival = _find_rival(record, metric, best)
-    plain_row, corrected_row = (
-        None if name is None else _find_difference(record, metric, name, best, rival)
-        for name in (plain, corrected)
-    )
-    return compare_estimators(plain_row, corrected_row)
-
-
-def _headline_of_one_model(
-    record: Record, metric: str, plain: str | None, corrected: str | None
-) -> Headline:
-    rows = {row["estimator"]: row for row in record["rows"] if row["metric"] == metric}
-    intervals = {
-        name: format_interval(row["estimate"], row["ci_low"], row["ci_high"])
-        for name, row in rows.items()
+    pair = {best, _find_rival(record, metric, best)}
+    rows = {
+        row["estimator"]: row
+        for row in select(record["differences"], {"metric": metric})
+        if {row["first"], row["second"]} == pair
     }
+
+    def describe(estimator: str) -> str:
+        return describe_comparison(rows[estimator])
+
+    def contrast(plain: str, corrected: str) -> tuple[str, str]:
+        is_tie = rows[plain]["better"] is None
+        return describe_comparison(rows[plain], with_interval=is_tie), describe(corrected)
+
+    return contrast_estimators(record["estimators"], describe, contrast)
+
+
+def _headline_of_one_model(record: Record, metric: str) -> Headline:
+    rows = {row["estimator"]: row for row in select(record["rows"], {"metric": metric})}
     subject = f"{record['models'][0]} has {metric_label(metric)}"
-    if plain is None:
-        name = main_estimator(record["estimators"])
-        return ((f"{opening(name)} {subject} {intervals[name]}.", True),)
-    if corrected is None:
-        return (f"{opening(plain)} {subject} {intervals[plain]}", False), (NOT_CORRECTED, True)
-    spread = (rows[corrected]["ci_high"] - rows[corrected]["ci_low"]) / 2
-    value = format_number(rows[plain]["estimate"], choose_decimals(spread))
-    return (
-        (f"{opening(plain)} {subject} {value}; ", False),
-        (f"{opening(corrected, starts_sentence=False)} it is {intervals[corrected]}.", True),
-    )
 
+    def describe(estimator: str, start: str = subject) -> str:
+        return f"{start} {format_interval(*interval_of(rows[estimator], 'estimate'))}"
 
-def _select(rows: Rows, metric: str, estimator: str) -> list[Record]:
-    return [row for row in rows if (row["metric"], row["estimator"]) == (metric, estimator)]
+    def contrast(plain: str, corrected: str) -> tuple[str, str]:
+        spread = (rows[corrected]["ci_high"] - rows[corrected]["ci_low"]) / 2
+        value = format_number(rows[plain]["estimate"], choose_decimals(spread))
+        return f"{subject} {value}", describe(corrected, "it is")
 
-
-def _find_difference(
-    record: Record, metric: str, estimator: str, first: str, second: str
-) -> Record:
-    rows = _select(record["differences"], metric, estimator)
-    return next(row for row in rows if {row["first"], row["second"]} == {first, second})
+    return contrast_estimators(record["estimators"], describe, contrast)
 
 
 def _leading_model(record: Record, metric: str, estimator: str) -> str:
-    return str(_select(record["differences"], metric, estimator)[0]["first"])
+    return str(
+        select(record["differences"], {"metric": metric, "estimator": estimator})[0]["first"]
+    )
 
 
 def _find_rival(record: Record, metric: str, best: str) -> str:
@@ -181,7 +170,8 @@ def _find_rival(record: Record, metric: str, best: str) -> str:
     plain, _ = split_estimators(record["estimators"])
     if plain is not None and (leader := _leading_model(record, metric, plain)) != best:
         return leader
-    rows = _select(record["differences"], metric, main_estimator(record["estimators"]))
+    main = main_estimator(record["estimators"])
+    rows = select(record["differences"], {"metric": metric, "estimator": main})
     return str(min(rows, key=lambda row: abs(row["difference"]))["second"])
 
 
@@ -205,10 +195,10 @@ def make_sections(record: Record, truth: Truth | None = None) -> Iterator[Sectio
     """All sections of the page; ``truth`` is drawn beside the estimates."""
     if record["differences"]:
         charts = tuple(difference_charts(record))
-        rows = record["differences"]
-        tables = (_make_table("All differences", DIFFERENCE_COLUMNS, rows),)
-        has_table = any(chart.caption for chart in charts)
-        yield Section("Which model is ahead", DIFFERENCES, charts, tables if has_table else ())
+        columns = label_columns(record["differences"], DIFFERENCE_COLUMNS)
+        is_cut = any(chart.caption for chart in charts)
+        tables = (make_table("All differences", columns),) if is_cut else ()
+        yield Section("Which model is ahead", DIFFERENCES, charts, tables)
     text = describe_estimators(record["estimators"])
     yield Section("Estimates", text, tuple(estimate_charts(record, truth)))
     if record["ratings"] is not None:
@@ -218,28 +208,24 @@ def make_sections(record: Record, truth: Truth | None = None) -> Iterator[Sectio
     if record["weight_shares"] is not None:
         charts = (weights_chart(record["weight_shares"]),)
         yield Section("Weights", WEIGHTS, charts, notes=tuple(_weight_notes(record["weights"])))
-    if len({row["amount"] for row in record["clipping"] or ()}) > 1:
-        charts = (clip_chart(record["clipping"], record["level"]),)
-        yield Section("If large weights are clipped", CLIPPING, charts)
-    table = _make_table("All estimates", ESTIMATE_COLUMNS, record["rows"])
+    yield from clip_sections(record["clipping"] or (), record["level"], LOWER_LIMITS)
+    table = make_table("All estimates", label_columns(record["rows"], ESTIMATE_COLUMNS))
     yield Section("All numbers", tables=(table,))
 
 
 def estimate_charts(record: Record, truth: Truth | None = None) -> Iterator[Chart]:
     """One forest for each metric: a group for each model, a row for each estimator."""
     looks = estimator_looks(record["estimators"])
-    legend = tuple(LegendEntry(estimator_label(name), look) for name, look in looks.items())
+    legend = make_legend({estimator_label(name): look for name, look in looks.items()})
     models, main = record["models"], main_estimator(record["estimators"])
     for metric, higher_is_better in record["metrics"].items():
-        rows = [row for row in record["rows"] if row["metric"] == metric]
+        rows = select(record["rows"], {"metric": metric})
         decimals = common_decimals(rows)
         groups = [
             ForestGroup(
                 model,
                 tuple(
-                    estimate_row(row, estimator_label(row["estimator"]), looks, decimals)
-                    for row in rows
-                    if row["model"] == model
+                    _estimate_row(row, looks, decimals) for row in select(rows, {"model": model})
                 ),
                 (truth or {}).get((model, metric)),
             )
@@ -252,21 +238,18 @@ def estimate_charts(record: Record, truth: Truth | None = None) -> Iterator[Char
         groups, caption = keep_first(groups, order, rows_each=len(looks), noun="best models")
         has_truth = any(group.truth is not None for group in groups)
         truth_entry = (LegendEntry("Truth", TRUTH, "rule"),) if has_truth else ()
-        direction = "higher" if higher_is_better else "lower"
+        direction = describe_direction(higher_is_better=higher_is_better)
         label, words = metric_label(metric), describe_metric(metric)
         title = label if label.lower() == words.lower() else f"{label}, {words.lower()}"
-        axis = ChartAxis(f"{label} ({direction} is better), {record['level']:.0%} intervals")
+        axis = ChartAxis(f"{label} ({direction}), {record['level']:.0%} intervals")
         yield Chart(title, Forest(groups, axis), (*legend, *truth_entry), caption)
 
 
-def estimate_row(
-    row: Record, label: str, looks: Mapping[str, Look], decimals: int, *, key: str = "estimator"
-) -> ForestRow:
-    """The row of an estimate, in the look of its estimator or, with ``key="model"``, its model."""
-    limits = row["ci_low"], row["ci_high"]
-    text = format_interval(row["estimate"], *limits, decimals)
-    tip = f"{label}: {text}" if key == "model" else f"{row['model']}, {label}: {text}"
-    return ForestRow(label, row["estimate"], looks[row[key]], tip, *limits, text)
+def _estimate_row(row: Record, looks: Mapping[str, Look], decimals: int) -> ForestRow:
+    label, interval = estimator_label(row["estimator"]), interval_of(row, "estimate")
+    subject = f"{row['model']}, {label}"
+    look = looks[row["estimator"]]
+    return ForestRow.of_interval(label, look, interval, subject=subject, decimals=decimals)
 
 
 def difference_charts(record: Record) -> Iterator[Chart]:
@@ -274,14 +257,13 @@ def difference_charts(record: Record) -> Iterator[Chart]:
     looks, main = estimator_looks(record["estimators"]), main_estimator(record["estimators"])
     for metric, higher_is_better in record["metrics"].items():
         label = metric_label(metric)
-        rows = [row for row in record["differences"] if row["metric"] == metric]
+        rows = select(record["differences"], {"metric": metric})
         pairs = _list_pairs(rows)
-        leader, sides = pairs[0][0], None
         title, names = f"{label}: the leader minus each other", [f"{a} minus {b}" for a, b in pairs]
         if len(pairs) == 1:
             title, names = f"{label}: {names[0]}", [""]
-            sides = better_sides(*pairs[0], higher_is_better=higher_is_better)
         elif len({first for first, _ in pairs}) == 1:
+            leader = pairs[0][0]
             title, names = f"{label}: {leader} minus each other", [f"minus {b}" for _, b in pairs]
         groups = [
             ForestGroup(name, _difference_rows(rows, pair, looks))
@@ -290,8 +272,9 @@ def difference_charts(record: Record) -> Iterator[Chart]:
         distances = [_distance(group, estimator_label(main)) for group in groups]
         order = sorted(range(len(groups)), key=distances.__getitem__)
         groups, caption = keep_first(groups, order, rows_each=len(looks), noun="closest models")
-        axis = ChartAxis(f"difference of {label}")
-        yield Chart(title, Forest(groups, axis, reference=0.0, sides=sides), caption=caption)
+        pair = pairs[0] if len(pairs) == 1 else None
+        forest = difference_forest(groups, metric, pair=pair, higher_is_better=higher_is_better)
+        yield Chart(title, forest, caption=caption)
 
 
 def _distance(group: ForestGroup, label: str) -> float:
@@ -316,13 +299,17 @@ def _difference_rows(
     for row in rows:
         if {row["first"], row["second"]} == set(pair):
             sign = 1.0 if row["first"] == pair[0] else -1.0
-            value = sign * row["difference"]
             low, high = sorted((sign * row["ci_low"], sign * row["ci_high"]))
-            text = format_interval(value, low, high, decimals, with_sign=True)
             label = estimator_label(row["estimator"])
-            tip = f"{pair[0]} minus {pair[1]}, {label}: {text}"
-            look = looks[row["estimator"]]
-            forest_rows.append(ForestRow(label, value, look, tip, low, high, text))
+            forest_row = ForestRow.of_interval(
+                label,
+                looks[row["estimator"]],
+                (sign * row["difference"], low, high),
+                subject=f"{pair[0]} minus {pair[1]}, {label}",
+                decimals=decimals,
+                with_sign=True,
+            )
+            forest_rows.append(forest_row)
     return tuple(forest_rows)
 
 
@@ -337,13 +324,9 @@ def ratings_chart(ratings: Record) -> Chart:
         tip = f"{subject}: {format_share(values[0])} of the log"
         tip += f", {format_share(values[1])} corrected" if len(values) > 1 else ""
         groups.append(BarGroup(label, tuple(values), tip))
-    entries = (
-        LegendEntry("in the log", OBSERVED, "bar"),
-        LegendEntry("corrected", CORRECTED, "bar"),
-    )[: len(shares)]
-    colors = tuple(entry.look.color for entry in entries)
-    bars = Bars(groups, colors, "rating", "share of ratings")
-    return Chart("Ratings in the log and corrected for selection", bars, entries)
+    legend = make_legend({"in the log": OBSERVED, "corrected": CORRECTED}, "bar")[: len(shares)]
+    bars = Bars(groups, tuple(entry.look.color for entry in legend), "rating", "share of ratings")
+    return Chart("Ratings in the log and corrected for selection", bars, legend)
 
 
 def weights_chart(shares: Record) -> Chart:
@@ -354,10 +337,7 @@ def weights_chart(shares: Record) -> Chart:
         size = format_brief(low) if low == high else f"{format_brief(low)} to {format_brief(high)}"
         tip = f"weight {size}: {format_share(rows)} of ratings, {format_share(held)} of all weight"
         groups.append(BarGroup(format_brief(low), (rows, held), tip))
-    legend = (
-        LegendEntry("share of ratings", OBSERVED, "bar"),
-        LegendEntry("share of all weight", CORRECTED, "bar"),
-    )
+    legend = make_legend({"share of ratings": OBSERVED, "share of all weight": CORRECTED}, "bar")
     x_title = "weight 1/P" if shares["low"] == shares["high"] else "weight 1/P, from"
     bars = Bars(groups, (OBSERVED.color, CORRECTED.color), x_title, "share")
     return Chart("Sizes of the weights", bars, legend)
@@ -374,19 +354,6 @@ def _weight_notes(weights: Record) -> Iterator[str]:
         )
     if weights["n_touched"]:
         yield f"The weight transform changed {count_noun(weights['n_touched'], 'weight')}."
-
-
-def _make_table(caption: str, columns: Mapping[str, str], rows: Rows) -> PageTable:
-    return make_table(caption, label_columns(columns, rows))
-
-
-def label_columns(columns: Mapping[str, str], rows: Rows) -> dict[str, list[Any]]:
-    """The named columns of the rows under their headings, with labels of metrics, estimators."""
-    labels = {"metric": metric_label, "estimator": estimator_label}
-    return {
-        heading: [labels[name](row[name]) if name in labels else row[name] for row in rows]
-        for name, heading in columns.items()
-    }
 
 
 def list_facts(record: Record) -> Iterator[tuple[str, str]]:

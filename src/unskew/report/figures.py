@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, singledispatch
-from importlib.resources import files
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ import numpy as np
 
 from unskew.errors import MissingExtraError, UsageError
 from unskew.report.charts import (
+    MAX_MARKERS,
     Chart,
     ChartAxis,
     ChartContent,
@@ -25,7 +25,9 @@ from unskew.report.charts import (
     LegendEntry,
     Look,
     MatrixImage,
+    list_limits,
 )
+from unskew.report.page import read_template
 from unskew.report.scales import ChartScale
 from unskew.report.text import shorten
 
@@ -46,8 +48,6 @@ MARKERS = {
 MAX_LABEL, MAX_LEGEND, MAX_TITLE = 24, 44, 44
 """Letters of a label beside an axis, of an entry of a legend, and of one line of a title."""
 MAX_TICKS = 8
-MAX_MARKERS = 24
-"""Curves with more points are drawn without markers."""
 GROUP_GAP = 0.6
 """Space between two groups of a forest, in rows."""
 
@@ -134,15 +134,13 @@ def _has_common_legend(charts: Sequence[Chart]) -> bool:
 
 def _add_sample(entry: LegendEntry, axes: Axes) -> Artist:
     """A line without points that carries the label, also for a later ``axes.legend()``."""
-    style = _line_style(entry.look) | _marker_style(entry.look)
-    if entry.sample == "point":
-        style["linestyle"] = ""
-    if entry.sample in ("plain line", "thin line", "rule"):
-        style["marker"] = ""
-    if entry.sample == "thin line":
-        style["linewidth"] = 1
-    if entry.sample == "rule":
-        style |= {"linestyle": ":", "linewidth": 1.5}
+    changes: Mapping[str, dict[str, Any]] = {
+        "point": {"linestyle": ""},
+        "plain line": {"marker": ""},
+        "thin line": {"marker": "", "linewidth": 1},
+        "rule": {"marker": "", "linestyle": ":"},
+    }
+    style = _line_style(entry.look) | _marker_style(entry.look) | changes.get(entry.sample, {})
     (sample,) = axes.plot([], [], label=shorten(entry.label, MAX_LEGEND), **style)
     return sample
 
@@ -150,7 +148,7 @@ def _add_sample(entry: LegendEntry, axes: Axes) -> Artist:
 @cache
 def _page_colors() -> dict[str, str]:
     """The colors of a page in its light theme, by name, so pages and figures look alike."""
-    style = (files("unskew.report") / "templates" / "page.css").read_text(encoding="utf-8")
+    style = read_template("page.css")
     light_theme = style[: style.index("}")]
     colors = dict(re.findall(r"--([\w-]+): (#\w+);", light_theme))
     return colors | {"c0": colors["accent"], "truth": colors["ink"]}
@@ -165,6 +163,10 @@ def _line_style(look: Look) -> dict[str, Any]:
 def _marker_style(look: Look) -> dict[str, Any]:
     fill = _page_colors()["paper" if look.is_hollow else look.color]
     return {"marker": MARKERS[look.shape], "markersize": 5, "markerfacecolor": fill}
+
+
+def _point_style(look: Look) -> dict[str, Any]:
+    return _line_style(look) | _marker_style(look) | {"linestyle": ""}
 
 
 @singledispatch
@@ -203,11 +205,9 @@ def _draw_row(row: ForestRow, height: float, axes: Axes) -> None:
     limits = None
     if row.low is not None and row.high is not None:
         limits = [[max(row.value - row.low, 0.0)], [max(row.high - row.value, 0.0)]]
-    style = {**_line_style(row.look), **_marker_style(row.look), "linestyle": ""}
-    axes.errorbar([row.value], [height], xerr=limits, capsize=2, **style)
+    axes.errorbar([row.value], [height], xerr=limits, capsize=2, **_point_style(row.look))
     for value, look, _ in row.others:
-        other = {**_line_style(look), **_marker_style(look), "linestyle": ""}
-        axes.plot([value], [height], **other)
+        axes.plot([value], [height], **_point_style(look))
 
 
 @draw_content.register(Curves)
@@ -245,8 +245,7 @@ def _draw_curve(content: Curves, curve: Curve, axes: Axes) -> None:
     if len(points) <= MAX_MARKERS:
         style |= _marker_style(curve.look)
     axes.plot([point.x for point in points], [point.y for point in points], **style)
-    limits = [(p.x, p.low, p.high) for p in points if p.low is not None and p.high is not None]
-    if limits:
+    if limits := list_limits(points):
         x, low, high = zip(*limits, strict=True)
         axes.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
 

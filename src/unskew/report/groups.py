@@ -11,15 +11,18 @@ from unskew.report.charts import (
     ChartAxis,
     Forest,
     ForestGroup,
-    LegendEntry,
-    default_look,
+    ForestRow,
+    default_looks,
     keep_first,
+    make_legend,
 )
 from unskew.report.comparison import estimator_looks, main_estimator, opening
-from unskew.report.evaluation import ESTIMATE_COLUMNS, estimate_row, label_columns, list_facts
-from unskew.report.page import Headline, Page, PageTable, Record, Section, Tile, make_table
+from unskew.report.evaluation import ESTIMATE_COLUMNS, list_facts
+from unskew.report.page import Headline, Page, PageTable, Section, Tile, make_table
+from unskew.report.rows import Record, interval_of, label_columns, select
 from unskew.report.text import (
     common_decimals,
+    describe_direction,
     describe_metric,
     estimator_label,
     format_count,
@@ -71,19 +74,16 @@ def _group_name(group: Record) -> str:
     return "missing" if group["group"] is None else str(group["group"])
 
 
-def _find_row(group: Record, model: str, metric: str, estimator: str) -> Record:
-    key = (model, metric, estimator)
-    rows: Sequence[Record] = group["rows"]
-    return next(row for row in rows if (row["model"], row["metric"], row["estimator"]) == key)
-
-
 def _write_headline(record: Record, metric: str) -> Headline:
     """The groups in which each model leads; the range over groups if there is one model."""
     groups = record["groups"]
     models, main = groups[0]["models"], main_estimator(groups[0]["estimators"])
     if len(models) == 1:
-        rows = [(_find_row(group, models[0], metric, main), _group_name(group)) for group in groups]
-        estimates = sorted((row["estimate"], name) for row, name in rows)
+        estimates = sorted(
+            (row["estimate"], _group_name(group))
+            for group in groups
+            for row in select(group["rows"], {"metric": metric, "estimator": main})
+        )
         low, high = (f"{value:.2f} ({name})" for value, name in (estimates[0], estimates[-1]))
         text = f"{metric_label(metric)} of {models[0]} ranges from {low} to {high}"
     else:
@@ -93,8 +93,7 @@ def _write_headline(record: Record, metric: str) -> Headline:
 
 def _find_winner(group: Record, metric: str, estimator: str) -> str | None:
     """The model that is better than all others; None if the data cannot tell."""
-    key = (metric, estimator)
-    rows = [row for row in group["differences"] if (row["metric"], row["estimator"]) == key]
+    rows = select(group["differences"], {"metric": metric, "estimator": estimator})
     return rows[0]["first"] if all(row["better"] == row["first"] for row in rows) else None
 
 
@@ -116,32 +115,32 @@ def _group_charts(record: Record) -> Iterator[Chart]:
     """One forest for each metric: a group for each group, a row for each model."""
     groups = record["groups"]
     models, main = groups[0]["models"], main_estimator(groups[0]["estimators"])
-    looks = {model: default_look(position) for position, model in enumerate(models)}
+    looks = default_looks(models)
     if len(models) == 1:
         looks = {models[0]: estimator_looks([main])[main]}
-    legend = tuple(LegendEntry(model, look) for model, look in looks.items())
     order = sorted(range(len(groups)), key=lambda position: -groups[position]["n_observed"])
     for metric, higher_is_better in groups[0]["metrics"].items():
-        rows = [row for group in groups for row in group["rows"] if row["metric"] == metric]
+        rows = [row for group in groups for row in select(group["rows"], {"metric": metric})]
         decimals = common_decimals(rows)
-        forest_groups = [
-            ForestGroup(
-                f"{record['by']}: {_group_name(group)}",
-                tuple(
-                    estimate_row(
-                        _find_row(group, model, metric, main), model, looks, decimals, key="model"
-                    )
-                    for model in models
-                ),
+        forest_groups = []
+        for group in groups:
+            forest_rows = tuple(
+                ForestRow.of_interval(
+                    row["model"],
+                    looks[row["model"]],
+                    interval_of(row, "estimate"),
+                    decimals=decimals,
+                )
+                for row in select(group["rows"], {"metric": metric, "estimator": main})
             )
-            for group in groups
-        ]
+            name = f"{record['by']}: {_group_name(group)}"
+            forest_groups.append(ForestGroup(name, forest_rows))
         kept, caption = keep_first(
             forest_groups, order, rows_each=len(models), noun="largest groups"
         )
         title = f"{metric_label(metric)} by {estimator_label(main)}"
-        axis = ChartAxis(f"{title} ({'higher' if higher_is_better else 'lower'} is better)")
-        yield Chart(title, Forest(kept, axis), legend, caption)
+        axis = ChartAxis(f"{title} ({describe_direction(higher_is_better=higher_is_better)})")
+        yield Chart(title, Forest(kept, axis), make_legend(looks), caption)
 
 
 def _size_table(record: Record) -> PageTable:
@@ -166,5 +165,5 @@ def _size_table(record: Record) -> PageTable:
 def _estimate_table(record: Record) -> PageTable:
     rows = [row for group in record["groups"] for row in group["rows"]]
     names = [_group_name(group) for group in record["groups"] for _ in group["rows"]]
-    columns = label_columns(ESTIMATE_COLUMNS, rows)
+    columns = label_columns(rows, ESTIMATE_COLUMNS)
     return make_table("All estimates of all groups", {record["by"]: names} | columns)

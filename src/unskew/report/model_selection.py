@@ -20,8 +20,9 @@ from unskew.report.charts import (
     Heatmap,
     keep_first,
 )
-from unskew.report.comparison import better_sides, corrects_selection
-from unskew.report.page import Page, PageTable, Record, Section, Tile, make_table
+from unskew.report.comparison import corrects_selection, difference_forest
+from unskew.report.page import Page, PageTable, Section, Tile, make_table
+from unskew.report.rows import Record, Rows, group_rows, interval_of, label_columns, select
 from unskew.report.text import (
     describe_metric,
     estimator_label,
@@ -32,7 +33,6 @@ from unskew.report.text import (
 )
 from unskew.tables import count_noun
 
-Rows = Sequence[Record]
 TWO_SETTINGS = (
     "Each box is one combination of two settings: the better its score, the stronger its color. "
     "The outlined combination was chosen. All other settings are as chosen."
@@ -239,8 +239,8 @@ def build_learners_page(record: Record) -> Page:
     rows = _select_sorted(record, test, metric)
     fair = [row for row in rows if row["learner"] != FITTED_TO_TEST]
     best, name = fair[0], metric_label(metric)
-    interval = format_interval(best["mean"], best["ci_low"], best["ci_high"])
-    reference = [row for row in rows if row["learner"] == record["reference"]]
+    interval = format_interval(*interval_of(best, "mean"))
+    reference = select(rows, {"learner": record["reference"]})
     return Page(
         (
             (f"Of {count_noun(len(fair), 'learner')}, ", False),
@@ -279,12 +279,12 @@ def _is_higher_better(metric: str) -> bool:
 
 def _select_sorted(record: Record, test: str, metric: str) -> list[Record]:
     """The rows of one test and metric, the best first."""
-    rows = [row for row in record["rows"] if (row["test"], row["metric"]) == (test, metric)]
+    rows = select(record["rows"], {"test": test, "metric": metric})
     return sorted(rows, key=lambda row: row["mean"], reverse=_is_higher_better(metric))
 
 
 def _learner_sections(record: Record) -> Iterator[Section]:
-    for test, metric in dict.fromkeys((row["test"], row["metric"]) for row in record["rows"]):
+    for test, metric in group_rows(record["rows"], "test", "metric"):
         rows = _select_sorted(record, test, metric)
         title = f"{metric_label(metric)} on {test}"
         charts = tuple(_learner_charts(record, rows, metric))
@@ -293,31 +293,27 @@ def _learner_sections(record: Record) -> Iterator[Section]:
 
 def _learner_charts(record: Record, rows: Rows, metric: str) -> Iterator[Chart]:
     name = metric_label(metric)
-    means = [_learner_row(row, ("mean", "ci_low", "ci_high")) for row in rows]
-    kept, caption = keep_first(means, range(len(means)), rows_each=1, noun="best learners")
-    forest = Forest([ForestGroup("", tuple(kept))], ChartAxis(name))
-    yield Chart(f"{name} of all learners", forest, caption=caption)
-    keys = ("difference", "difference_low", "difference_high")
-    differences = [
-        _learner_row(row, keys, with_sign=True) for row in rows if row["difference"] is not None
-    ]
-    if differences:
-        order = range(len(differences))
-        kept, caption = keep_first(differences, order, rows_each=1, noun="best learners")
-        forest = Forest(
-            [ForestGroup("", tuple(kept))],
-            ChartAxis(f"difference of {name}"),
-            reference=0.0,
-            sides=better_sides("learner", "reference", higher_is_better=_is_higher_better(metric)),
-        )
+    group, caption = _learner_group(rows, "mean", "ci_low", "ci_high")
+    yield Chart(f"{name} of all learners", Forest([group], ChartAxis(name)), caption=caption)
+    if differences := [row for row in rows if row["difference"] is not None]:
+        keys = ("difference", "difference_low", "difference_high")
+        group, caption = _learner_group(differences, *keys, with_sign=True)
+        pair, higher_is_better = ("learner", "reference"), _is_higher_better(metric)
+        forest = difference_forest([group], metric, pair=pair, higher_is_better=higher_is_better)
         yield Chart(f"Learner minus {record['reference']}", forest, caption=caption)
 
 
-def _learner_row(row: Record, keys: tuple[str, str, str], *, with_sign: bool = False) -> ForestRow:
-    value, low, high = (row[key] for key in keys)
-    text = format_interval(value, low, high, with_sign=with_sign)
-    tip = f"{row['learner']}: {text}"
-    return ForestRow(row["learner"], value, CORRECTED, tip, low, high, text)
+def _learner_group(
+    rows: Rows, value: str, low: str, high: str, *, with_sign: bool = False
+) -> tuple[ForestGroup, str]:
+    """A row for each of the best learners, and a caption on those left out."""
+    intervals = [(row["learner"], (row[value], row[low], row[high])) for row in rows]
+    forest_rows = [
+        ForestRow.of_interval(learner, CORRECTED, interval, with_sign=with_sign)
+        for learner, interval in intervals
+    ]
+    kept, caption = keep_first(forest_rows, range(len(rows)), rows_each=1, noun="best learners")
+    return ForestGroup("", tuple(kept)), caption
 
 
 def _learner_table(rows: Rows, metric: str) -> PageTable:
@@ -332,5 +328,4 @@ def _learner_table(rows: Rows, metric: str) -> PageTable:
         "seconds": "seconds",
         "chosen": "chosen",
     }
-    columns = {heading: [row[name] for row in rows] for name, heading in headings.items()}
-    return make_table("All learners, best first", columns)
+    return make_table("All learners, best first", label_columns(rows, headings))

@@ -22,8 +22,6 @@ from unskew.tables import format_value
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-Record: TypeAlias = Mapping[str, Any]
-"""The JSON object of a result, or one of its rows."""
 Headline: TypeAlias = tuple[tuple[str, bool], ...]
 """Parts of a sentence; True for the part that is emphasized."""
 MAX_OPEN_ROWS = 30

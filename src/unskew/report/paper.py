@@ -26,17 +26,18 @@ from unskew.report.charts import (
     Look,
     MatrixImage,
     default_look,
+    make_legend,
 )
 from unskew.report.comparison import estimator_looks
 from unskew.report.evaluation import build_evaluation_page, make_sections
 from unskew.report.figures import draw_charts
-from unskew.report.page import Page, Record, Section, Tile, make_table
+from unskew.report.page import Page, Section, Tile, make_table
+from unskew.report.rows import Record, Rows, group_rows, interval_of, select
 from unskew.report.text import estimator_label, format_interval, format_number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Rows = Sequence[Record]
 PAPER = (
     "Schnabel, Swaminathan, Singh, Chandak and Joachims: Recommendations as Treatments. ICML 2016."
 )
@@ -130,18 +131,17 @@ def _spread_charts(rows: Rows) -> Iterator[Chart]:
     estimators = [name for name, value in rows[0].items() if isinstance(value, Mapping)]
     looks = estimator_looks(estimators)
     legend = (
-        *(LegendEntry(estimator_label(name), look) for name, look in looks.items()),
+        *make_legend({estimator_label(name): look for name, look in looks.items()}),
         LegendEntry("Truth", TRUTH, "rule"),
     )
-    for metric in dict.fromkeys(row["metric"] for row in rows):
+    for (metric,), selected in group_rows(rows, "metric").items():
         groups = [
             ForestGroup(
                 row["prediction"],
                 tuple(_spread_row(row, name, look) for name, look in looks.items()),
                 row["true"],
             )
-            for row in rows
-            if row["metric"] == metric
+            for row in selected
         ]
         label = metric_label(metric)
         yield Chart(label, Forest(groups, ChartAxis(label)), legend)
@@ -156,15 +156,14 @@ def _spread_row(row: Record, estimator: str, look: Look) -> ForestRow:
 
 def _error_charts(rows: Rows) -> Iterator[Chart]:
     """RMSE of the estimates: a chart for each metric, a curve for each estimator."""
-    for metric in dict.fromkeys(row["metric"] for row in rows):
+    for (metric,), selected in group_rows(rows, "metric").items():
         title = f"RMSE of the {metric_label(metric)} estimate"
-        yield _curve_chart([row for row in rows if row["metric"] == metric], "estimator", title)
+        yield _curve_chart(selected, "estimator", title)
 
 
 def _model_charts(rows: Rows) -> Iterator[Chart]:
     """Errors of the models: a chart for each panel, a curve for each model."""
-    for panel in dict.fromkeys(row["panel"] for row in rows):
-        selected = [row for row in rows if row["panel"] == panel]
+    for selected in group_rows(rows, "panel").values():
         yield _curve_chart(selected, "model", "MSE over all cells")
 
 
@@ -173,16 +172,16 @@ def _curve_chart(rows: Rows, series: str, title: str) -> Chart:
     x_name, x_title = "alpha", "alpha (1: missing at random)"
     if "sample_size" in rows[0]:
         x_name, x_title = "sample_size", "random ratings for naive Bayes"
-    names = list(dict.fromkeys(row[series] for row in rows))
+    names = dict.fromkeys(row[series] for row in rows)
     looks = {name: _series_look(name, position) for position, name in enumerate(names)}
     curves = [
-        Curve(look, tuple(_curve_point(row, name, x_name) for row in rows if row[series] == name))
+        Curve(look, tuple(_curve_point(row, name, x_name) for row in select(rows, {series: name})))
         for name, look in looks.items()
     ]
     ticks = sorted({row[x_name] for row in rows})
     x_axis = ChartAxis(x_title, is_log=True, ticks=ticks)
     content = Curves(curves, x_axis, ChartAxis(title, is_log=True))
-    legend = tuple(LegendEntry(_series_label(name), look, "line") for name, look in looks.items())
+    legend = make_legend({_series_label(name): look for name, look in looks.items()}, "line")
     return Chart(title, content, legend)
 
 
@@ -207,7 +206,7 @@ def _series_look(name: str, position: int) -> Look:
 
 def _curve_point(row: Record, name: str, x_name: str) -> CurvePoint:
     """A lower limit near zero is raised, since a logarithmic axis cannot show it."""
-    text = format_interval(row["ours"], row["ci_low"], row["ci_high"])
+    text = format_interval(*interval_of(row, "ours"))
     tip = f"{_series_label(name)} at {row[x_name]:g}: {text}"
     low = max(row["ci_low"], row["ours"] / 100)
     return CurvePoint(row[x_name], row["ours"], tip, low, row["ci_high"])
@@ -215,9 +214,8 @@ def _curve_point(row: Record, name: str, x_name: str) -> CurvePoint:
 
 def _test_error_charts(rows: Rows) -> Iterator[Chart]:
     """Our test errors beside the paper's: a chart for each data set and metric."""
-    legend = (LegendEntry("ours", CORRECTED), LegendEntry("paper", OBSERVED))
-    for data, metric in dict.fromkeys((row["data"], row["metric"]) for row in rows):
-        selected = [row for row in rows if (row["data"], row["metric"]) == (data, metric)]
+    legend = make_legend({"ours": CORRECTED, "paper": OBSERVED})
+    for (data, metric), selected in group_rows(rows, "data", "metric").items():
         title = f"{metric_label(metric)} on {str(data).capitalize()}"
         group = ForestGroup("", tuple(_test_error_row(row) for row in selected))
         yield Chart(title, Forest([group], ChartAxis(f"{title} (lower is better)")), legend)

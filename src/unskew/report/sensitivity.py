@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from unskew.metrics import metric_label
@@ -13,13 +13,13 @@ from unskew.report.charts import (
     Curve,
     CurvePoint,
     Curves,
-    LegendEntry,
-    Look,
-    default_look,
+    default_looks,
+    make_legend,
 )
 from unskew.report.comparison import main_estimator
 from unskew.report.figures import draw_charts
-from unskew.report.page import Headline, Page, Record, Section, Tile, make_table
+from unskew.report.page import Headline, Page, Section, Tile, make_table
+from unskew.report.rows import Record, Rows, group_rows, interval_of, label_columns, select
 from unskew.report.text import (
     describe_metric,
     estimator_label,
@@ -35,7 +35,6 @@ from unskew.tables import count_noun
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Rows = Sequence[Record]
 CLIPPED = (
     "The same estimates, with every weight limited to a maximum. A flat line means that a few "
     "heavy ratings do not decide the estimates."
@@ -50,12 +49,15 @@ ODDS = (
     "odds, for every rating."
 )
 CHANGES = {"clip": "weights clipped", "odds_error": "odds wrong"}
+RISK = ("model", "metric", "estimator")
 COLUMNS = {"low": "least", "high": "largest", "ci_low": "lower limit", "ci_high": "upper limit"}
 
 
 def draw_sensitivity(record: Record, ax: Any, *, metric: str, estimator: str) -> Figure:
     """One panel for each kind of change, for one metric by one estimator."""
-    clipped, odds = _split_changes(_select(record["rows"], metric, estimator))
+    clipped, odds = _split_changes(
+        select(record["rows"], {"metric": metric, "estimator": estimator})
+    )
     charts = [clip_chart(clipped, record["level"])] if clipped else []
     charts += [odds_chart(odds, record["level"])] if odds else []
     return draw_charts(charts, ax)
@@ -69,16 +71,12 @@ def draw_sensitivity(record: Record, ax: Any, *, metric: str, estimator: str) ->
 )
 def build_sensitivity_page(record: Record) -> Page:
     main, metric = main_estimator(record["estimators"]), next(iter(record["metrics"]))
-    rows = [row for row in record["rows"] if row["estimator"] == main]
-    columns = {
-        "model": [row["model"] for row in record["rows"]],
-        "metric": [metric_label(row["metric"]) for row in record["rows"]],
-        "estimator": [estimator_label(row["estimator"]) for row in record["rows"]],
-    }
+    rows = select(record["rows"], {"estimator": main})
+    columns = label_columns(record["rows"], {name: name for name in RISK})
     table = make_table("All estimates under all changes", columns | list_changes(record["rows"]))
     notes = tuple(to_sentence(text) for text in record["notes"])
     return Page(
-        ((_write_headline(_select(rows, metric, main), metric), True),),
+        ((_write_headline(select(rows, {"metric": metric}), metric), True),),
         f"{describe_metric(metric)} by {estimator_label(main)}, from "
         f"{count_noun(record['n_observed'], 'logged rating')}. "
         "The table has all estimators.",
@@ -101,28 +99,28 @@ def build_sensitivity_page(record: Record) -> Page:
 def make_sections(rows: Rows, level: float) -> Iterator[Section]:
     """One section for each kind of change, with one chart for each metric and estimator."""
     clipped, odds = _split_changes(rows)
-    if _has_several_amounts(clipped):
-        charts = tuple(_chart_each(clip_chart, clipped, level))
-        yield Section("If large weights are clipped", CLIPPED, charts)
+    yield from clip_sections(clipped, level)
     if odds:
-        charts = tuple(_chart_each(odds_chart, odds, level))
-        yield Section("If the propensities are wrong", WRONG, charts)
+        yield Section("If the propensities are wrong", WRONG, _chart_each(odds_chart, odds, level))
+
+
+def clip_sections(rows: Rows, level: float, more: str = "") -> Iterator[Section]:
+    """The section on clipped weights, if there are several limits; ``more`` ends its text."""
+    if _has_several_amounts(rows):
+        charts = _chart_each(clip_chart, rows, level)
+        yield Section("If large weights are clipped", CLIPPED + more, charts)
 
 
 def _chart_each(
     make_chart: Callable[[Rows, float], Chart], rows: Rows, level: float
-) -> Iterator[Chart]:
-    for metric, estimator in dict.fromkeys((row["metric"], row["estimator"]) for row in rows):
-        yield make_chart(_select(rows, metric, estimator), level)
-
-
-def _select(rows: Rows, metric: str, estimator: str) -> list[Record]:
-    return [row for row in rows if (row["metric"], row["estimator"]) == (metric, estimator)]
+) -> tuple[Chart, ...]:
+    by_measure = group_rows(rows, "metric", "estimator")
+    return tuple(make_chart(selected, level) for selected in by_measure.values())
 
 
 def _split_changes(rows: Rows) -> tuple[list[Record], list[Record]]:
     """The rows with clipped weights, and the rows with wrong odds."""
-    clipped, odds = ([row for row in rows if row["change"] == change] for change in CHANGES)
+    clipped, odds = (select(rows, {"change": change}) for change in CHANGES)
     return clipped, odds
 
 
@@ -135,11 +133,12 @@ def _write_headline(rows: Rows, metric: str) -> str:
     clipped, odds = _split_changes(rows)
     parts: list[str] = []
     if _has_several_amounts(clipped):
-        values: dict[str, list[float]] = {}
-        for row in clipped:
-            values.setdefault(row["model"], []).append(row["low"])
-        model = max(values, key=lambda name: max(values[name]) - min(values[name]))
-        low, high = format_brief(min(values[model])), format_brief(max(values[model]))
+        ranges = {
+            model: (min(row["low"] for row in group), max(row["low"] for row in group))
+            for (model,), group in group_rows(clipped, "model").items()
+        }
+        model = max(ranges, key=lambda name: ranges[name][1] - ranges[name][0])
+        low, high = map(format_brief, ranges[model])
         moves = f"moves {metric_label(metric)} of {model} between {low} and {high}"
         parts.append(f"clipping {moves if low != high else 'changes almost nothing'}")
     if odds:
@@ -156,43 +155,41 @@ def list_changes(rows: Rows) -> dict[str, list[Any]]:
     return {
         "change": [CHANGES[row["change"]] for row in rows],
         "amount": [row["amount"] for row in rows],
-        **{heading: [row[name] for row in rows] for name, heading in COLUMNS.items()},
+        **label_columns(rows, COLUMNS),
         "ratings clipped": [format_share(row["share_clipped"]) for row in rows],
     }
 
 
 def clip_chart(rows: Rows, level: float) -> Chart:
     """One metric by one estimator against the largest weight, a curve for each model."""
-    looks, measure = _model_looks(rows), _name_measure(rows)
+    looks, measure = default_looks(row["model"] for row in rows), _name_measure(rows)
     amounts = [row["amount"] for row in rows]
     curves = [
-        Curve(look, tuple(_clipped_point(row) for row in rows if row["model"] == model))
+        Curve(look, tuple(map(_clipped_point, select(rows, {"model": model}))))
         for model, look in looks.items()
     ]
     is_log = max(amounts) > 4 * min(amounts)
     x_axis = ChartAxis("largest weight allowed", is_log=is_log, format=format_brief)
     content = Curves(curves, x_axis, ChartAxis(measure))
     caption = f"Shaded: {level:.0%} intervals."
-    return Chart(f"{measure} under clipping", content, _legend(looks), caption)
+    return Chart(f"{measure} under clipping", content, make_legend(looks, "line"), caption)
 
 
 def _clipped_point(row: Record) -> CurvePoint:
     share = row["share_clipped"]
     clipped = "" if share is None else f", {format_share(share)} of ratings clipped"
-    text = format_interval(row["low"], row["ci_low"], row["ci_high"])
+    text = format_interval(*interval_of(row, "low"))
     tip = f"{row['model']}, weights up to {format_brief(row['amount'])}{clipped}: {text}"
     return CurvePoint(row["amount"], row["low"], tip, row["ci_low"], row["ci_high"])
 
 
 def odds_chart(rows: Rows, level: float) -> Chart:
     """One metric by one estimator: its lowest and highest value under each odds error."""
-    looks, measure = _model_looks(rows), _name_measure(rows)
+    looks, measure = default_looks(row["model"] for row in rows), _name_measure(rows)
     curves = [
         Curve(look, points)
         for model, look in looks.items()
-        for points in zip(
-            *(_odds_points(row) for row in rows if row["model"] == model), strict=True
-        )
+        for points in zip(*map(_odds_points, select(rows, {"model": model})), strict=True)
     ]
     x_axis = ChartAxis(
         "largest odds error (factor)",
@@ -206,7 +203,8 @@ def odds_chart(rows: Rows, level: float) -> Chart:
         "The two lines of a model are its lowest and its highest possible estimate. "
         f"Shaded: {level:.0%} limits beyond them."
     )
-    return Chart(f"{measure} if the propensities are wrong", content, _legend(looks), caption)
+    title = f"{measure} if the propensities are wrong"
+    return Chart(title, content, make_legend(looks, "line"), caption)
 
 
 def _odds_points(row: Record) -> tuple[CurvePoint, CurvePoint]:
@@ -220,15 +218,6 @@ def _odds_points(row: Record) -> tuple[CurvePoint, CurvePoint]:
 
 def _name_measure(rows: Rows) -> str:
     return f"{metric_label(rows[0]['metric'])} by {estimator_label(rows[0]['estimator'])}"
-
-
-def _model_looks(rows: Rows) -> dict[str, Look]:
-    models = dict.fromkeys(row["model"] for row in rows)
-    return {model: default_look(position) for position, model in enumerate(models)}
-
-
-def _legend(looks: Mapping[str, Look]) -> tuple[LegendEntry, ...]:
-    return tuple(LegendEntry(model, look, "line") for model, look in looks.items())
 
 
 @PAGES.declare(

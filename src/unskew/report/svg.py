@@ -17,6 +17,7 @@ from itertools import groupby
 from typing import NewType
 
 from unskew.report.charts import (
+    MAX_MARKERS,
     BarGroup,
     Bars,
     Chart,
@@ -32,6 +33,7 @@ from unskew.report.charts import (
     LegendEntry,
     Look,
     MatrixImage,
+    list_limits,
 )
 from unskew.report.scales import ChartScale
 from unskew.report.text import format_share, shorten
@@ -46,8 +48,6 @@ LETTER_WIDTH = 0.56
 """Mean width of a letter, over its size."""
 MAX_DESCRIBED = 60
 """Values in the description of a drawing; the table has the rest."""
-MAX_POINTS = 24
-"""Points of a curve that react to the pointer."""
 MAX_NUMBERED_BARS = 7
 N_SHADES = 10
 TIP = re.compile(r'<g class="mark"><title>(.*?)</title>', re.DOTALL)
@@ -125,14 +125,11 @@ def draw_point(look: Look, x: float, y: float, radius: float = 4.5) -> Svg:
     if look.shape == "circle":
         return draw_circle(x, y, radius, style)
     distance, angles = CORNERS[look.shape]
-    corners = [
-        (
-            x + distance * radius * math.sin(math.radians(angle)),
-            y - distance * radius * math.cos(math.radians(angle)),
-        )
-        for angle in angles
-    ]
-    points = " ".join(f"{a:.1f},{b:.1f}" for a, b in corners)
+    distance *= radius
+    points = " ".join(
+        f"{x + distance * math.sin(angle):.1f},{y - distance * math.cos(angle):.1f}"
+        for angle in map(math.radians, angles)
+    )
     return element("polygon", {"points": points, "class": style})
 
 
@@ -178,20 +175,11 @@ def _draw_svg(chart: Chart, width: float) -> Svg:
     description = "; ".join(tips[:MAX_DESCRIBED]) or chart.title
     if len(tips) > MAX_DESCRIBED:
         description += f"; and {len(tips) - MAX_DESCRIBED:,} more"
-    attributes: Attributes = {
-        "class": "drawing",
-        "viewBox": f"0 0 {drawing.width:g} {drawing.height:g}",
-        "role": "img",
-        "tabindex": 0,
-    }
+    size = f"0 0 {drawing.width:g} {drawing.height:g}"
+    attributes: Attributes = {"class": "drawing", "viewBox": size, "role": "img", "tabindex": 0}
     title = element("title", {}, escape_text(chart.title))
-    return element(
-        "svg",
-        attributes,
-        title,
-        element("desc", {}, escape_text(description)),
-        *drawing.content,
-    )
+    details = element("desc", {}, escape_text(description))
+    return element("svg", attributes, title, details, *drawing.content)
 
 
 def draw_sample(entry: LegendEntry) -> Svg:
@@ -373,13 +361,13 @@ def _draw_curve(
 ) -> Iterator[Svg]:
     if not points:
         return
-    limits = [(p.x, p.low, p.high) for p in points if p.low is not None and p.high is not None]
+    limits = list_limits(points)
     if len(limits) > 1:
         around = [(x, low) for x, low, _ in limits] + [(x, high) for x, _, high in limits[::-1]]
         outline = _path([(x_scale(x), y_scale(y)) for x, y in around]) + "Z"
         yield element("path", {"d": outline, "class": f"{curve.look.color} area"})
     yield draw_path(curve.look, [(x_scale(point.x), y_scale(point.y)) for point in points])
-    step = math.ceil(len(points) / MAX_POINTS)
+    step = math.ceil(len(points) / MAX_MARKERS)
     for point in points[::step]:
         x, y = x_scale(point.x), y_scale(point.y)
         faint = f"{curve.look.color} point faint"

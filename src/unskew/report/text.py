@@ -22,6 +22,10 @@ def describe_metric(name: str) -> str:
     return words[:1].upper() + words[1:] + (f" of the top {top}" if top and words != name else "")
 
 
+def describe_direction(*, higher_is_better: bool) -> str:
+    return f"{'higher' if higher_is_better else 'lower'} is better"
+
+
 def estimator_label(name: str) -> str:
     """The label of an estimator, such as ``SNIPS``; an estimator of the caller keeps its name."""
     return ESTIMATORS[name].label if name in ESTIMATORS else name

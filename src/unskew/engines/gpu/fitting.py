@@ -18,7 +18,7 @@ from unskew.engines.gpu.cells import DeviceBlock, DeviceCells, sort_both_ways
 from unskew.engines.gpu.devices import find_device, to_device, to_host
 from unskew.engines.gpu.torch_rows import DeviceRows, Penalty
 from unskew.errors import UsageError
-from unskew.factorization.als import ItemSide, SweepingSolver, SweepState
+from unskew.factorization.als import ItemSide, SweepingSolver, SweepState, best_constant
 from unskew.factorization.engine import FitRequest, FitResult
 from unskew.factorization.objective import NoUniqueSolutionError
 from unskew.factorization.solution import Solution, minimize
@@ -155,7 +155,7 @@ class DeviceSweeps(SweepingSolver):
         user_penalty = ridge * factor_norm
         if self.penalizes_offsets:
             user_penalty += ridge * (offset_norm + c**2)
-            c += ridge * (offset_sum - c) / (self.by_item.totals[0] + ridge)
+            c = best_constant(c, offset_sum, self.by_item.totals[0], ridge)
         swept = DeviceFactors(users.factors, items.factors, users.offset, items.offset, c)
         return swept, minimum + user_penalty
 

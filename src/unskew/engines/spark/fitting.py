@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, DoubleType, StructField, StructType
 
-from unskew.data.binarize import require_threshold
 from unskew.data.checks import whole_number
+from unskew.data.clicks import require_threshold
 from unskew.data.factors import Factors
 from unskew.data.ids import Ids, as_ids, encode
 from unskew.data.universe import Universe

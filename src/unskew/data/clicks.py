@@ -1,4 +1,4 @@
-"""Ratings as clicks: 1 from a threshold on, else 0."""
+"""Which ratings are clicks: those of at least a threshold."""
 
 from __future__ import annotations
 
@@ -9,15 +9,11 @@ import numpy as np
 from unskew.data.checks import is_finite_number
 from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
+from unskew.types import BoolVector
 
 
-def binarize(log: Ratings, threshold: float | None) -> Ratings:
-    """The log with ratings 1[rating >= threshold]; unchanged if ``threshold`` is None.
-
-    An error if all ratings would become equal.
-    """
-    if threshold is None:
-        return log
+def binarize(log: Ratings, threshold: float) -> Ratings:
+    """The log with ratings 1[rating >= threshold]; an error if all would become equal."""
     require_threshold(threshold)
     is_click = log.rating >= threshold
     if is_click.all() or not is_click.any():
@@ -35,6 +31,31 @@ def binarize(log: Ratings, threshold: float | None) -> Ratings:
 def apply_threshold(log: Ratings, threshold: float) -> Ratings:
     """The log with ratings 1[rating >= threshold], even if all become equal."""
     return replace(log, rating=(log.rating >= threshold).astype(np.float64))
+
+
+def find_clicks(log: Ratings, relevance_threshold: float | None) -> BoolVector:
+    """Which cells of the log are clicks: those rated at least the threshold, or all without one."""
+    if relevance_threshold is None:
+        if not log.rating.all():
+            row = int((log.rating == 0).argmax())
+            raise UsageError(
+                f"the rating at {log.name_cell(row)} is 0, which is not a click.",
+                parameter="relevance_threshold",
+                where=log.name_cell(row),
+                remedy="Pass `relevance_threshold=1`, or drop those rows.",
+            )
+        return np.ones(len(log), np.bool_)
+    require_threshold(relevance_threshold)
+    is_click: BoolVector = log.rating >= relevance_threshold
+    if not is_click.any():
+        raise UsageError(
+            f"no rating reaches `relevance_threshold={relevance_threshold:g}`; the highest is "
+            f"{log.rating.max():g}.",
+            parameter="relevance_threshold",
+            value=relevance_threshold,
+            remedy="Lower it.",
+        )
+    return is_click
 
 
 def require_threshold(threshold: float) -> None:
