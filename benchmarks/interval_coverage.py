@@ -1,94 +1,319 @@
-"""How often a nominal 95 % interval contains the true value, over many simulated logs.
+"""How often a nominal 95 % interval contains the true value, and how often equal models differ.
 
-    python benchmarks/interval_coverage.py --logs 5000
+    python benchmarks/interval_coverage.py                        # all cases, 2,000 logs each
+    python benchmarks/interval_coverage.py --only nb --logs 300   # cases whose name has "nb"
+    python benchmarks/interval_coverage.py --only movielens       # needs $UNSKEW_DATA
 
-Cells of one rating matrix, of the size of MovieLens 100K, are observed independently with known
-propensities, as the intervals for cluster=None assume. The evaluated model is SKEWED of Table 1.
-DR imputes with a rough model of the ratings: halfway to the mean, with noise.
+Each case draws many logs from one rating matrix whose truth is known, estimates the propensities
+again from every log, and calls ``unskew.evaluate``. "a" and "b" are two models whose mean losses
+over all cells are equal, because b has the errors of a in another order: a paired comparison
+should tell them apart in 5 % of the logs. "c" predicts a constant. The table has the lowest and
+the highest coverage over models and metrics. ``--cluster`` replaces the clusters that match the
+world, for example by the default of ``evaluate``, user.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import sys
 import time
+import warnings
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from unskew.data.propensities import Propensities
-from unskew.estimators.estimate import Estimate
-from unskew.estimators.point import ips, self_normalized
-from unskew.estimators.sums import Sums
-from unskew.metrics.metric import find_metric
-from unskew.paper.draws import all_deltas, build_metric_input, prediction_matrices
-from unskew.simulation.simulator import simulate
-from unskew.types import Matrix, Vector
+import unskew
+from unskew.propensity import PopularityPropensity
 
-METRICS = ("mse", "mae", "dcg@50")
+Cells = npt.NDArray[np.float64]
 LEVEL = 0.95
+METRICS = ("mse", "mae", "precision@10")
+SHARES_BY_RATING = np.array([0, 0.02, 0.03, 0.06, 0.12, 0.20])
+
+
+@dataclass(frozen=True)
+class World:
+    """A complete rating matrix, the probability of each cell, and what selects cells."""
+
+    truth: Cells
+    propensity: Cells
+    user_shock: float = 0.0
+    """Coefficient of variation of a factor that all cells of a user share, drawn for each log."""
+    item_shock: float = 0.0
+    user_features: Cells | None = None
+    item_features: Cells | None = None
+
+    def draw(self, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
+        """Which cells one log has."""
+        n_users, n_items = self.truth.shape
+        factor = _shocks(rng, self.user_shock, (n_users, 1)) * _shocks(
+            rng, self.item_shock, (1, n_items)
+        )
+        seen: npt.NDArray[np.bool_] = rng.random(self.truth.shape) < self.propensity * factor
+        return seen
+
+
+def _shocks(rng: np.random.Generator, variation: float, shape: tuple[int, int]) -> Any:
+    if variation == 0:
+        return 1.0
+    return np.minimum(rng.gamma(variation**-2, variation**2, shape), 4.0)
+
+
+@cache
+def rating_matrix(n_users: int = 400, n_items: int = 100) -> Cells:
+    rng = np.random.default_rng(0)
+    utility = (
+        0.5 * rng.normal(size=(n_users, 1))
+        + 0.6 * rng.normal(size=(1, n_items))
+        + rng.normal(size=(n_users, n_items))
+    )
+    return np.clip(np.round(2.8 + 1.1 * utility), 1, 5)
+
+
+@cache
+def by_rating() -> World:
+    truth = rating_matrix()
+    return World(truth, SHARES_BY_RATING[truth.astype(int)])
+
+
+@cache
+def by_rating_with_shocks() -> World:
+    truth = rating_matrix()
+    return World(truth, SHARES_BY_RATING[truth.astype(int)], user_shock=0.5, item_shock=0.5)
+
+
+@cache
+def by_item() -> World:
+    truth, rng = rating_matrix(), np.random.default_rng(1)
+    share = np.clip(0.08 * np.exp(0.6 * rng.normal(size=(1, truth.shape[1]))), 0.02, 0.5)
+    return World(truth, np.broadcast_to(share, truth.shape))
+
+
+@cache
+def by_user_and_item() -> World:
+    truth, rng = rating_matrix(), np.random.default_rng(2)
+    user = np.exp(0.4 * rng.normal(size=(truth.shape[0], 1)))
+    item = np.exp(0.5 * rng.normal(size=(1, truth.shape[1])))
+    return World(truth, np.clip(0.08 * user * item, 0.0, 0.9))
+
+
+@cache
+def by_covariates(offset: float = 0.0) -> World:
+    truth, rng = rating_matrix(200, 100), np.random.default_rng(3)
+    users, items = rng.normal(size=(200, 3)), rng.normal(size=(100, 3))
+    logit = -2.2 + 0.4 * users @ [1, 0.5, -0.5]
+    logit = logit[:, None] + 0.4 * (items @ [1, -0.5, 0.5])
+    logit = logit + offset * rng.normal(size=(200, 1)) + offset * rng.normal(size=(1, 100))
+    return World(truth, 1 / (1 + np.exp(-logit)), user_features=users, item_features=items)
+
+
+@cache
+def movielens() -> World:
+    from unskew.paper.completion import find_ground_truth
+
+    truth = np.round(find_ground_truth(os.environ["UNSKEW_DATA"]).ratings.astype(np.float64))
+    share = np.array([0, 0.01, 0.015, 0.03, 0.08, 0.16])[np.clip(truth, 1, 5).astype(int)]
+    return World(np.clip(truth, 1, 5), share)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One log of a world."""
+
+    world: World
+    log: unskew.Ratings
+    seen: npt.NDArray[np.bool_]
+    rng: np.random.Generator
+
+
+Fit = Callable[[Draw], Any]
+
+
+def take_known(draw: Draw) -> Any:
+    return draw.world.propensity[draw.seen]
+
+
+def fit_naive_bayes(size: int) -> Fit:
+    def fit(draw: Draw) -> Any:
+        sample = draw.rng.choice(draw.world.truth.ravel(), size)
+        return unskew.NaiveBayesPropensity().fit(draw.log, mcar=sample)
+
+    return fit
+
+
+def fit_naive_bayes_by_users(size: int, per_user: int = 10) -> Fit:
+    def fit(draw: Draw) -> Any:
+        n_users, n_items = draw.world.truth.shape
+        n_sampled = size // per_user
+        user = np.repeat(draw.rng.choice(n_users, n_sampled, replace=False), per_user)
+        item = np.concatenate(
+            [draw.rng.choice(n_items, per_user, replace=False) for _ in range(n_sampled)]
+        )
+        sample = unskew.Ratings.from_arrays(user, item, draw.world.truth[user, item])
+        return unskew.NaiveBayesPropensity().fit(draw.log, mcar=sample)
+
+    return fit
+
+
+def fit_popularity(by: Any) -> Fit:
+    return lambda draw: PopularityPropensity(by).fit(draw.log)
+
+
+def fit_logistic(ridge: float, *, offsets: bool) -> Fit:
+    def fit(draw: Draw) -> Any:
+        return unskew.LogisticPropensity(
+            draw.world.user_features,
+            draw.world.item_features,
+            interactions="none",
+            user_offsets=offsets,
+            item_offsets=offsets,
+            ridge=ridge,
+        ).fit(draw.log)
+
+    return fit
+
+
+@dataclass(frozen=True)
+class Case:
+    world: Callable[[], World]
+    fit: Fit
+    cluster: str | None = None
+    """The clusters that match the world."""
+
+
+CASES = {
+    "known": Case(by_rating, take_known),
+    **{f"nb-{m}": Case(by_rating, fit_naive_bayes(m)) for m in (50, 100, 300, 1_000, 10_000)},
+    **{
+        f"nb-users-{m}": Case(by_rating, fit_naive_bayes_by_users(m))
+        for m in (100, 300, 1_000, 3_000)
+    },
+    "known-shocks": Case(by_rating_with_shocks, take_known, "both"),
+    "nb-1000-shocks": Case(by_rating_with_shocks, fit_naive_bayes(1_000), "both"),
+    "popularity-item": Case(by_item, fit_popularity("item")),
+    "popularity-both": Case(by_user_and_item, fit_popularity("both")),
+    "logistic": Case(by_covariates, fit_logistic(0.0, offsets=False)),
+    "logistic-ridge": Case(by_covariates, fit_logistic(10.0, offsets=False)),
+    "logistic-offsets": Case(lambda: by_covariates(0.3), fit_logistic(0.3, offsets=True)),
+    "movielens-known": Case(movielens, take_known),
+    "movielens-nb-100": Case(movielens, fit_naive_bayes(100)),
+    "movielens-nb-1000": Case(movielens, fit_naive_bayes(1_000)),
+}
+
+
+@dataclass
+class Counts:
+    n_logs: int = 0
+    covered: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    claimed: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+
+def predict(truth: Cells) -> dict[str, Cells]:
+    """Models a and b with equal losses, and a constant c."""
+    rng = np.random.default_rng(7)
+    error = rng.normal(size=truth.shape) + 0.4 * (truth - 3)
+    shuffled = rng.permutation(error.ravel()).reshape(error.shape)
+    return {"a": truth + error, "b": truth + shuffled, "c": np.full(truth.shape, 3.2)}
+
+
+def true_risks(truth: Cells, models: dict[str, Cells]) -> dict[tuple[str, str], float]:
+    risks = {}
+    for name, scores in models.items():
+        top = np.argsort(np.argsort(-scores, axis=1, kind="stable"), axis=1) < 10
+        risks[name, "mse"] = float(np.square(scores - truth).mean())
+        risks[name, "mae"] = float(np.abs(scores - truth).mean())
+        risks[name, "precision@10"] = float((truth >= 4)[top].mean())
+    return risks
+
+
+def run(name: str, seed: int, n_logs: int, cluster: str | None) -> Counts:
+    """Draw logs and count intervals that contain the truth, and claims about equal models."""
+    warnings.simplefilter("ignore")
+    case, counts = CASES[name], Counts()
+    world = case.world()
+    models = predict(world.truth)
+    risks = true_risks(world.truth, models)
+    n_users, n_items = world.truth.shape
+    rng = np.random.default_rng([seed, sum(map(ord, name))])
+    for _ in range(n_logs):
+        seen = world.draw(rng)
+        user, item = np.nonzero(seen)
+        log = unskew.Ratings.from_codes(
+            user, item, world.truth[seen], shape=(n_users, n_items)
+        ).with_universe((n_users, n_items))
+        result = unskew.evaluate(
+            log,
+            models,
+            propensities=case.fit(Draw(world, log, seen, rng)),
+            metrics=METRICS,
+            estimators=["ips", "snips"],
+            relevance_threshold=4,
+            cluster=cluster if cluster != "match" else case.cluster,
+        )
+        counts.n_logs += 1
+        for risk in result:
+            if (risk.model, risk.metric) != ("c", "precision@10"):
+                truth = risks[risk.model, risk.metric]
+                key = f"{risk.estimator} {risk.metric} {risk.model}"
+                counts.covered[key] += risk.ci_low <= truth <= risk.ci_high
+        for estimator in ("ips", "snips"):
+            for metric in ("mse", "mae"):
+                pair = result.compare("a", "b", metric=metric, estimator=estimator)
+                counts.claimed[f"{estimator} {metric}"] += pair.better is not None
+    return counts
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--logs", type=int, default=5000)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--logs", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--alpha", type=float, default=0.25)
-    arguments = parser.parse_args()
-    simulation = simulate(random_state=arguments.seed, alpha=arguments.alpha)
-    rng = np.random.default_rng(arguments.seed)
-    metrics = [find_metric(name) for name in METRICS]
-    scores = prediction_matrices(simulation.truth, rng)["SKEWED"]
-    delta = all_deltas(simulation.truth, {"SKEWED": scores}, metrics)
-    rough = (simulation.truth + simulation.truth.mean()) / 2 + rng.normal(
-        0, 0.5, simulation.truth.shape
-    )
-    metric_input = build_metric_input(rough.astype(np.float32), scores, metrics)
-    imputed = np.stack([metric(metric_input).value for metric in metrics])
-    probability = simulation.observation.propensities(slice(None)).ravel()
-    hits = {name: np.zeros(len(METRICS)) for name in ("ips", "snips", "dr")}
-    start = time.perf_counter()
-    for done in range(1, arguments.logs + 1):
-        seen = np.flatnonzero(rng.random(probability.size, dtype=np.float32) < probability)
-        for name, estimate in estimates(
-            delta[:, seen],
-            imputed[:, seen],
-            imputed.sum(axis=1),
-            probability[seen],
-            probability.size,
-        ).items():
-            hits[name] += covers(estimate, delta.mean(axis=1))
-        if done % 500 == 0:
-            print(f"{done} logs, {time.perf_counter() - start:.0f} s", file=sys.stderr)
-    print("| estimator | " + " | ".join(METRICS) + " |\n|---|" + "---|" * len(METRICS))
-    for name, count in hits.items():
-        print(
-            f"| {name} | " + " | ".join(f"{share:.2%}" for share in count / arguments.logs) + " |"
-        )
-    noise = 1.96 * np.sqrt(LEVEL * (1 - LEVEL) / arguments.logs)
-    setup = f"{arguments.logs} logs, alpha {arguments.alpha:g}, seed {arguments.seed}"
-    print(f"\n{setup}; simulation noise +-{noise:.2%}.")
+    parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--cluster", default="match", help="match, user, item, both or cell")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--json", action="store_true", help="every count")
+    options = parser.parse_args()
+    cluster = None if options.cluster == "cell" else options.cluster
+    names = [name for name in CASES if options.only in name]
+    if "UNSKEW_DATA" not in os.environ:
+        names = [name for name in names if not name.startswith("movielens")]
+    print("| case | clusters | ips | snips | ips: equal models differ | snips | seconds |")
+    print("|---|---|---|---|---|---|---|")
+    for name in names:
+        start = time.perf_counter()
+        sizes = [options.logs // options.jobs] * options.jobs
+        with ProcessPoolExecutor(options.jobs) as pool:
+            seeds = range(options.seed * 1000, options.seed * 1000 + options.jobs)
+            parts = list(
+                pool.map(run, [name] * options.jobs, seeds, sizes, [cluster] * options.jobs)
+            )
+        print_case(name, cluster, parts, time.perf_counter() - start, as_json=options.json)
+    noise = 1.96 * np.sqrt(LEVEL * (1 - LEVEL) / options.logs)
+    print(f"\n{options.logs} logs a case, seed {options.seed}; simulation noise +-{noise:.1%}.")
 
 
-def estimates(
-    delta: Matrix, imputed: Matrix, imputed_total: Vector, probability: Vector, n_cells: int
-) -> dict[str, Estimate]:
-    propensities = Propensities(probability)
-    sums = Sums.of(delta, propensities)
-    residuals = Sums.of(delta - imputed, propensities, imputed_by_cluster=imputed_total[None])
-    return {
-        "ips": ips(sums, n_cells=n_cells),
-        "snips": self_normalized(sums),
-        "dr": ips(residuals, n_cells=n_cells),
-    }
-
-
-def covers(estimate: Estimate, true: Vector) -> Vector:
-    intervals = [estimate.of(index, level=LEVEL) for index in range(true.size)]
-    inside = [
-        interval.low <= truth <= interval.high
-        for interval, truth in zip(intervals, true, strict=True)
-    ]
-    return np.array(inside, dtype=np.float64)
+def print_case(
+    name: str, cluster: str | None, parts: list[Counts], seconds: float, *, as_json: bool
+) -> None:
+    n_logs = sum(part.n_logs for part in parts)
+    covered = {key: sum(p.covered[key] for p in parts) / n_logs for key in parts[0].covered}
+    claimed = {key: sum(p.claimed[key] for p in parts) / n_logs for key in parts[0].claimed}
+    if as_json:
+        print(json.dumps({"case": name, "covered": covered, "claimed": claimed}), file=sys.stderr)
+    cells = []
+    for shares in (covered, claimed):
+        for estimator in ("ips", "snips"):
+            values = [v for key, v in shares.items() if key.startswith(f"{estimator} ")]
+            cells.append(f"{min(values):.1%} to {max(values):.1%}")
+    used = CASES[name].cluster if cluster == "match" else cluster
+    print(f"| {name} | {used or 'cell'} | {' | '.join(cells)} | {seconds:.0f} |", flush=True)
 
 
 if __name__ == "__main__":

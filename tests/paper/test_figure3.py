@@ -266,7 +266,7 @@ def test_a_trial_on_the_right_by_hand(ground_truth: GroundTruth, right: Reproduc
         for size in SIZES:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", PropensityWarning)
-                propensity_model = NaiveBayesPropensity().fit(log, mcar=sample[:size])
+                propensity_model = NaiveBayesPropensity(smoothing=1.0).fit(log, mcar=sample[:size])
                 model = MatrixFactorization(
                     3, offsets="free", tol=3e-5, max_iter=100, dtype="float32", random_state=seed
                 )

@@ -267,7 +267,9 @@ def test_a_trial_is_what_the_library_says_of_its_log(ground_truth: GroundTruth) 
     log = Ratings.from_dense(
         np.where(rng.random(propensity.shape) < propensity, ground_truth.ratings, 0)
     )
-    model = NaiveBayesPropensity().fit(log, mcar=sample_ratings(ground_truth.ratings, 200, rng))
+    model = NaiveBayesPropensity(smoothing=1.0).fit(
+        log, mcar=sample_ratings(ground_truth.ratings, 200, rng)
+    )
     evaluation = evaluate(
         log,
         np.full(len(log), 3.0),

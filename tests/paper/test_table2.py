@@ -104,7 +104,9 @@ def test_estimated_propensities_train_a_model_as_the_published_ones_do(
         "logistic": LogisticPropensity(
             coat.user_features, coat.item_features, item_offsets=True, random_state=3
         ).fit(coat.train),
-        "naive-Bayes": NaiveBayesPropensity().fit(coat.train, mcar=coat.test.rating[chosen]),
+        "naive-Bayes": NaiveBayesPropensity(smoothing=1.0).fit(
+            coat.train, mcar=coat.test.rating[chosen]
+        ),
     }[kind]
     search = cross_validate(
         MatrixFactorization(tol=1e-5, random_state=3),

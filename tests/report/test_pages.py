@@ -184,7 +184,7 @@ def test_the_naive_favourite_is_set_against_the_corrected_one() -> None:
     story = run_demo()
     assert headline(record_of(story.evaluation)) == (
         "Naive says optimist beats realist by 0.13; corrected for selection, "
-        "realist beats optimist by 0.90 [0.89, 0.92]."
+        "realist beats optimist by 0.90 [0.88, 0.92]."
     )
 
 
