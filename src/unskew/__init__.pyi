@@ -17,9 +17,9 @@ from unskew._version import __version__ as __version__
 from unskew.data.propensities import Propensities as Propensities
 from unskew.data.ratings import Ratings as Ratings
 from unskew.diagnostics.diagnose import diagnose as diagnose
+from unskew.diagnostics.planning import plan_random_sample as plan_random_sample
 from unskew.evaluation.evaluate import evaluate as evaluate
 from unskew.evaluation.frame import evaluate_frame as evaluate_frame
-from unskew.evaluation.planning import plan_random_sample as plan_random_sample
 from unskew.evaluation.sensitivity import sensitivity as sensitivity
 from unskew.loading import load as load
 from unskew.model_selection.comparison import compare_learners as compare_learners

@@ -15,6 +15,7 @@ from unskew.data.universe import Universe, UniverseLike, resolve_universe
 from unskew.diagnostics.cells import CellPropensities, PropensitySource, UnobservedCells
 from unskew.diagnostics.coverage import Coverage
 from unskew.diagnostics.fit import Calibration, PropensityAccuracy, PropensityFit
+from unskew.diagnostics.planning import plan_random_sample
 from unskew.diagnostics.result import Diagnosis, DiagnosisRow
 from unskew.diagnostics.specification import run_tests
 from unskew.diagnostics.weighting import CovariateBalance, WeightDistribution
@@ -22,6 +23,9 @@ from unskew.errors import PropensityWarning, UsageError
 from unskew.propensity.covariates import CovariateProfiles
 from unskew.settings import Number, WholeNumber, check_random_state
 from unskew.types import RandomState
+
+PLANNED_WIDTH = 0.1
+"""The planned interval of the mean rating, as a share of the range of the ratings."""
 
 
 def diagnose(
@@ -120,7 +124,7 @@ def diagnose(
     if signs:
         texts = [f"{sign.problem} {sign.remedy}".rstrip() for sign in signs]
         warnings.warn(PropensityWarning("\n".join(texts)), stacklevel=2)
-    notes = (*inputs.notes(), *_limitations(rows))
+    notes = (*inputs.notes(), *_limitations(rows), *_next_step(log, rows, mcar))
     return Diagnosis(rows, coverage, size, notes, tuple(map(str, signs)), log.backend)
 
 
@@ -144,7 +148,7 @@ class DiagnosisInput:
         balance = None
         if self.covariates:
             balance = CovariateBalance.of(self.log, self.covariates, weight)
-        cells = self._predict(source)
+        cells, estimation = self._predict(source), source.observed.estimation
         return DiagnosisRow(
             source.name,
             WeightDistribution.of(weight, n_cells=n_cells),
@@ -153,7 +157,8 @@ class DiagnosisInput:
             balance,
             self._compare_with_true(source, cells),
             run_tests(self.log, source.observed, self.universe, self.mcar, self.rng),
-            describe_assumption(source.observed.estimation),
+            describe_assumption(estimation),
+            None if estimation is None else estimation.sees_ratings,
             source.limitation,
         )
 
@@ -208,6 +213,20 @@ def _model_warnings(rows: Sequence[DiagnosisRow]) -> Iterator[PropensityWarning]
     for row in rows:
         for sign in row.warnings():
             yield PropensityWarning(f"{row.name}: {sign.problem}", remedy=sign.remedy)
+
+
+def _next_step(log: Ratings, rows: Sequence[DiagnosisRow], mcar: Ratings | None) -> Iterator[str]:
+    """How many random ratings would answer what these propensities cannot tell."""
+    width = PLANNED_WIDTH * float(np.ptp(log.rating))
+    if mcar is not None or width == 0 or any(row.sees_ratings for row in rows):
+        return
+    plan = plan_random_sample(log, width=width)
+    if plan.n_ratings is not None:
+        yield (
+            "to find out whether people rate what they like, collect ratings of random cells: "
+            f"{plan.n_ratings:,} of them give the mean rating of all cells within "
+            f"{width / 2:.2g} (plan_random_sample)"
+        )
 
 
 def _limitations(rows: Sequence[DiagnosisRow]) -> Iterator[str]:

@@ -37,6 +37,8 @@ class DiagnosisRow:
     """Comparisons of the weighted log with what is known of all cells."""
     assumption: str = ""
     """What must be true for these propensities to be right, and cannot be checked."""
+    sees_ratings: bool | None = None
+    """Whether the propensities depend on ratings; None if they are taken as known."""
     limitation: str = ""
     """Why fit and calibration could not be measured."""
 
@@ -293,6 +295,7 @@ def _row_record(row: DiagnosisRow) -> dict[str, Any]:
         },
         "tests": [asdict(test) for test in row.tests],
         "assumption": row.assumption,
+        "sees_ratings": row.sees_ratings,
         "notes": [row.limitation] if row.limitation else [],
     }
 

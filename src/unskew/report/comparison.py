@@ -74,17 +74,25 @@ def estimator_looks(estimators: Sequence[str]) -> dict[str, Look]:
     return looks
 
 
-def opening(estimator: str, *, starts_sentence: bool = True) -> str:
-    """How a sentence on the estimates of this estimator begins."""
+def opening(estimator: str, *, starts_sentence: bool = True, sees_ratings: bool = True) -> str:
+    """How a sentence on the estimates of this estimator begins.
+
+    Propensities that never saw a rating correct less, and the sentence says so.
+    """
     if not corrects_selection(estimator):
         return f"{estimator_label(estimator)} says"
-    return f"{'C' if starts_sentence else 'c'}orrected for selection,"
+    start = "C" if starts_sentence else "c"
+    if sees_ratings:
+        return f"{start}orrected for selection,"
+    return f"{start}orrected for who rates what, but not for what they like,"
 
 
 def contrast_estimators(
     estimators: Sequence[str],
     describe: Callable[[str], str],
     contrast: Callable[[str, str], tuple[str, str]],
+    *,
+    sees_ratings: bool = True,
 ) -> Headline:
     """What the estimates say without and with correction for selection.
 
@@ -94,11 +102,12 @@ def contrast_estimators(
     plain, corrected = split_estimators(estimators)
     if plain is None:
         name = main_estimator(estimators)
-        return ((f"{opening(name)} {describe(name)}.", True),)
+        start = opening(name, sees_ratings=sees_ratings)
+        return ((f"{start} {describe(name)}.", True),)
     if corrected is None:
         return (f"{opening(plain)} {describe(plain)}", False), (NOT_CORRECTED, True)
     first, second = contrast(plain, corrected)
-    start = opening(corrected, starts_sentence=False)
+    start = opening(corrected, starts_sentence=False, sees_ratings=sees_ratings)
     return (f"{opening(plain)} {first}; ", False), (f"{start} {second}.", True)
 
 

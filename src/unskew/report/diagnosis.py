@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from unskew.diagnostics.result import MEASURES
+from unskew.diagnostics.specification import SpecificationTest
 from unskew.report import PAGES
 from unskew.report.charts import (
     OBSERVED,
@@ -81,6 +82,7 @@ def build_diagnosis_page(record: Record) -> Page:
             ("universe", format_universe(record["universe"])),
             ("propensities", ", ".join(model["model"] for model in record["models"])),
         ),
+        assumptions=tuple(_list_assumptions(record)),
     )
 
 
@@ -97,17 +99,36 @@ def make_sections(record: Record) -> Iterator[Section]:
     yield Section("All measures", tables=(table,), notes=notes)
 
 
+def _list_assumptions(record: Record) -> Iterator[str]:
+    is_one = len(record["models"]) == 1
+    for model in record["models"]:
+        if model.get("assumption"):
+            yield model["assumption"] if is_one else f"{model['model']}: {model['assumption']}"
+
+
 def _write_headline(record: Record) -> Headline:
     """The effective sample size of each model, and how many checks warn."""
     n_warnings = len(record["warnings"])
     conclusion = {
-        0: "no check found a problem with these propensities.",
-        1: "one check calls for care.",
-    }.get(n_warnings, f"{n_warnings} checks call for care.")
+        0: _describe_passed(record),
+        1: "one check found a problem.",
+    }.get(n_warnings, f"{n_warnings} checks found problems.")
     models = record["models"]
     is_one = len(models) == 1
     text = _describe_sample_size(models[0]) if is_one else _describe_sample_sizes(models)
     return (f"{text}; ", False), (conclusion, True)
+
+
+def _describe_passed(record: Record) -> str:
+    """What may be said if no check found a problem: never that the propensities are right."""
+    blind = [m["model"] for m in record["models"] if m.get("sees_ratings") is False]
+    tested = any(
+        test["subject"] == "mean rating" for m in record["models"] for test in m.get("tests", ())
+    )
+    if blind and not tested:
+        names = "they" if len(blind) == len(record["models"]) else " and ".join(blind)
+        return f"{names} never saw a rating, so nobody can tell whether people rate what they like."
+    return "no check found a problem, which does not show that the propensities are right."
 
 
 def _describe_sample_size(model: Record) -> str:
@@ -293,3 +314,5 @@ def _list_notes(record: Record) -> Iterator[str]:
     yield from (to_sentence(text) for text in record["notes"])
     for model in record["models"]:
         yield from (to_sentence(f"{model['model']}: {text}") for text in model["notes"])
+        for test in model.get("tests", ()):
+            yield to_sentence(f"{model['model']}: {SpecificationTest(**test)}")

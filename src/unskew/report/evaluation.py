@@ -119,7 +119,16 @@ def build_evaluation_page(record: Record) -> Page:
         tuple(record["warnings"]),
         tuple(make_sections(record)),
         tuple(list_facts(record)),
+        assumptions=tuple(list_assumptions(record)),
     )
+
+
+def list_assumptions(record: Record) -> Iterator[str]:
+    """What the weights rest on, and how wrong they may be until the verdict changes."""
+    yield from filter(None, (record.get("assumption"), record.get("propensities")))
+    robustness = record.get("robustness")
+    if robustness:
+        yield robustness
 
 
 def write_headline(record: Record, metric: str) -> Headline:
@@ -141,7 +150,8 @@ def write_headline(record: Record, metric: str) -> Headline:
         is_tie = rows[plain]["better"] is None
         return describe_comparison(rows[plain], with_interval=is_tie), describe(corrected)
 
-    return contrast_estimators(record["estimators"], describe, contrast)
+    sees_ratings = record.get("sees_ratings", True)
+    return contrast_estimators(record["estimators"], describe, contrast, sees_ratings=sees_ratings)
 
 
 def _headline_of_one_model(record: Record, metric: str) -> Headline:
@@ -156,7 +166,8 @@ def _headline_of_one_model(record: Record, metric: str) -> Headline:
         value = format_number(rows[plain]["estimate"], choose_decimals(spread))
         return f"{subject} {value}", describe(corrected, "it is")
 
-    return contrast_estimators(record["estimators"], describe, contrast)
+    sees_ratings = record.get("sees_ratings", True)
+    return contrast_estimators(record["estimators"], describe, contrast, sees_ratings=sees_ratings)
 
 
 def _leading_model(record: Record, metric: str, estimator: str) -> str:

@@ -102,6 +102,8 @@ class Page:
     """How the result was computed: names and values."""
     topic: str = ""
     """The line above the headline; by default the label of the result's kind."""
+    assumptions: tuple[str, ...] = ()
+    """What must be true for the headline; shown below the lead."""
 
     @property
     def title(self) -> str:
@@ -136,6 +138,7 @@ def render(page: Page, *, command: str | None = None) -> str:
     command_fact = [("command", command)] if command else []
     page = replace(
         page,
+        assumptions=tuple(map(to_sentence, page.assumptions)),
         warnings=tuple(map(to_sentence, page.warnings)),
         facts=(*page.facts, *command_fact, ("page written", written)),
     )

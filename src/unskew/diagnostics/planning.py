@@ -16,7 +16,6 @@ from unskew.data.ratings import Ratings, require_log
 from unskew.data.result import Result
 from unskew.data.universe import UniverseLike, resolve_universe
 from unskew.errors import UsageError
-from unskew.evaluation.arguments import require_level
 from unskew.settings import Number
 from unskew.types import Vector
 
@@ -101,7 +100,7 @@ def plan_random_sample(
     461 random ratings give a 95% interval of width 0.2; the log alone leaves 0
     """
     require_log(log)
-    require_level(level)
+    Number(above=0, below=1)("level", level)
     Number(above=0)("width", width)
     values = log.rating if losses is None else float_array(losses, "losses")
     if values.shape != (len(log),) or not np.isfinite(values).all():
