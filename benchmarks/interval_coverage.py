@@ -143,7 +143,7 @@ def take_known(draw: Draw) -> Any:
 
 def fit_naive_bayes(size: int) -> Fit:
     def fit(draw: Draw) -> Any:
-        sample = draw.rng.choice(draw.world.truth.ravel(), size)
+        sample = draw.rng.choice(draw.world.truth.ravel(), size, replace=False)
         return unskew.NaiveBayesPropensity().fit(draw.log, mcar=sample)
 
     return fit

@@ -195,14 +195,14 @@ def _likeliest_shares(observed: Vector, distance: Vector) -> Vector:
     q = f / (1 + lambda * distance). A level that the sample lacks gets the rest of the mass if
     lambda would otherwise leave its range.
     """
-    seen = observed > 0
     if not (distance > 0).any() or not (distance < 0).any():
         is_zero: Vector = np.where(distance == 0, 1.0, 0.0)
         return is_zero / max(float(is_zero.sum()), 1.0)
     low, high = -1.0 / float(distance.max()), -1.0 / float(distance.min())
+    levels = [(f, d) for f, d in zip(observed.tolist(), distance.tolist(), strict=True) if f > 0]
 
     def excess(multiplier: float) -> float:
-        return float((observed[seen] * distance[seen] / (1 + multiplier * distance[seen])).sum())
+        return sum(f * d / (1 + multiplier * d) for f, d in levels)
 
     margin = 1e-12 * (high - low)
     if excess(low + margin) <= 0:
@@ -212,9 +212,9 @@ def _likeliest_shares(observed: Vector, distance: Vector) -> Vector:
     else:
         multiplier = float(brentq(excess, low + margin, high - margin, xtol=1e-14))
     scale = 1 + multiplier * distance
-    shares = np.divide(observed, scale, out=np.zeros_like(observed), where=seen & (scale > 1e-12))
+    is_inside = (observed > 0) & (scale > 1e-12)
+    shares = np.divide(observed, scale, out=np.zeros_like(observed), where=is_inside)
     rest = 1.0 - float(shares.sum())
     if rest > 1e-9 and multiplier in (low, high):
-        edge = int(distance.argmax() if multiplier == low else distance.argmin())
-        shares[edge] += rest
+        shares[int(distance.argmax() if multiplier == low else distance.argmin())] += rest
     return shares
