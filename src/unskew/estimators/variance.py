@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unskew.data.estimation import Correction, Replicates
+from unskew.data.estimation import Correction, Replicates, TakenAsKnown
 from unskew.data.propensities import Propensities
 from unskew.estimators.estimate import Estimate, OutsideError
 from unskew.estimators.intervals import Moments
@@ -80,7 +80,7 @@ def add_uncertainty(
         covariance, moments = _measure(contributions, linearization, None, cells, estimate)
         known = (covariance if cells.cluster == "both" else estimate.covariance), moments
     estimation = cells.estimation if spec.is_weighted else None
-    if estimation is None:
+    if estimation is None or isinstance(estimation, TakenAsKnown):
         return replace(estimate, covariance=known[0], moments=known[1])
     correction = estimation.correct(linearization.residual, weight, cells.elasticity)
     if spec.of_ratios:
@@ -132,6 +132,8 @@ def _measure(
         return covariance, moments
     if correction.pooled is not None:
         covariance = covariance + correction.pooled * scale**2
+    if correction.addition is not None:
+        covariance = covariance + correction.addition * scale**2
     if correction.reduction is not None and cells.cluster is None:
         covariance = covariance - correction.reduction * scale**2
     return covariance, moments.with_variance(covariance)
