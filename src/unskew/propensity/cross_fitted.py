@@ -183,8 +183,8 @@ class CrossFittedPropensity(PropensityWrapper):
             )
         total = float((1 / propensity).sum())
         std_error = float(np.sqrt(((1 - propensity) / np.square(propensity)).sum()))
-        if abs(total - n_cells) > MAX_DEVIATION * std_error:
-            deviation = (total - n_cells) / std_error if std_error else np.inf
+        deviation = (total - n_cells) / std_error if std_error > 0 else 0.0
+        if abs(deviation) > MAX_DEVIATION:
             warnings.warn(
                 PropensityWarning(
                     f"the inverse propensities of the log add up to {total / n_cells:.3g} times "
