@@ -27,7 +27,7 @@ def test_by_hand() -> None:
 
 def test_values_matrix_record_and_model_say_the_same() -> None:
     model = PopularityPropensity("both").fit(LOG)
-    values = model.predict(LOG)
+    values = model.predict(LOG).values
     matrix = np.full((2, 2), 0.7)
     matrix[LOG.user, LOG.item] = values
 

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import expit
 
+from unskew.data.cells import RowNumbers
 from unskew.types import IntVector, Matrix, Vector
 
 BLOCK_CELLS = 1 << 18
@@ -53,6 +54,9 @@ class CellTerms:
     def multiply(self, coefficient: Matrix, user_row: IntVector, item_row: IntVector) -> Matrix:
         """``coefficient @ s`` of each cell: (K, terms) to (K, cells)."""
         by_row = self.user @ self._to_matrices(coefficient)
+        if self._has_few_pairs(user_row.size):
+            table = (by_row @ self.item.T).reshape(len(coefficient), -1)
+            return table[:, self._pair_rows(user_row, item_row)]
         product = np.empty((len(coefficient), user_row.size))
         size = max(1, BLOCK_CELLS // self.item.shape[1])
         for first in range(0, user_row.size, size):
@@ -64,20 +68,60 @@ class CellTerms:
 
     def add_up(self, values: Matrix, user_row: IntVector, item_row: IntVector) -> Matrix:
         """The sum over cells of ``values * s``: (K, cells) to (K, terms)."""
-        n_rows = len(self.user)
-        by_row = np.stack(
-            [
-                [np.bincount(user_row, row * column[item_row], n_rows) for column in self.item.T]
-                for row in values
-            ]
-        )
-        matrices = np.einsum("rj,kmr->kjm", self.user, by_row)
+        by_row = np.stack([self._sum_by_row(row, user_row, item_row, self.item) for row in values])
+        matrices = self.user.T @ by_row
         totals: Matrix = matrices[:, self.left, self.right]
         return totals
 
-    def squared(self) -> CellTerms:
-        """The squares of all terms."""
-        return CellTerms(np.square(self.user), np.square(self.item), self.left, self.right)
+    def sum_squares(self, weight: Vector, user_row: IntVector, item_row: IntVector) -> Matrix:
+        """The sum over cells of ``weight s s'``: terms x terms."""
+        products = self.item_products
+        return self.combine_products(self._sum_by_row(weight, user_row, item_row, products))
+
+    @property
+    def item_products(self) -> Matrix:
+        """Item rows x distinct products of two item columns that occur in s s'."""
+        first, second = self._product_columns()[0]
+        return self.item[:, first] * self.item[:, second]
+
+    def combine_products(self, by_row: Matrix) -> Matrix:
+        """The sum of s s' from sums of ``item_products`` by user row.
+
+        There are fewer distinct products of two item columns than of two terms.
+        """
+        position = self._product_columns()[1]
+        by_product = np.einsum("rj,rl,rq->qjl", self.user, self.user, by_row, optimize=True)
+        left = np.meshgrid(self.left, self.left, indexing="ij")
+        squares: Matrix = by_product[position, left[0], left[1]]
+        return squares
+
+    def _product_columns(self) -> tuple[IntVector, IntVector]:
+        """Pairs of item columns, and which of them belongs to each pair of terms."""
+        pairs = np.sort(np.stack(np.meshgrid(self.right, self.right, indexing="ij")), axis=0)
+        columns, position = np.unique(pairs.reshape(2, -1), axis=1, return_inverse=True)
+        return columns, position.reshape(len(self), len(self)).astype(np.int32)
+
+    def _sum_by_row(
+        self, values: Vector, user_row: IntVector, item_row: IntVector, columns: Matrix
+    ) -> Matrix:
+        """User rows x columns: the sum over cells of values times the columns of the item."""
+        n_rows = len(self.user)
+        if self._has_few_pairs(user_row.size):
+            pair = self._pair_rows(user_row, item_row)
+            by_pair = np.bincount(pair, values, n_rows * len(self.item))
+            return by_pair.reshape(n_rows, -1) @ columns
+        by_column = [
+            np.bincount(user_row, values * column[item_row], n_rows) for column in columns.T
+        ]
+        return np.stack(by_column, axis=1)
+
+    def _has_few_pairs(self, n_cells: int) -> bool:
+        """Whether a table of all pairs of rows is smaller than a column of cells."""
+        return len(self.user) * len(self.item) <= n_cells
+
+    def _pair_rows(self, user_row: IntVector, item_row: IntVector) -> RowNumbers:
+        """The number of each cell's pair of rows, counted row by row."""
+        return user_row.astype(np.intp) * len(self.item) + item_row
 
     def _to_matrices(self, coefficient: Matrix) -> Matrix:
         """K x user columns x item columns."""
@@ -109,7 +153,7 @@ class LogitGrid:
 
     @cached_property
     def user_count(self) -> Vector:
-        """Users in each unit."""
+        """The number of users in each unit."""
         return np.bincount(self.user_unit, minlength=self.row.size).astype(np.float64)
 
     @cached_property
@@ -146,27 +190,14 @@ class LogitGrid:
 
     @cached_property
     def information(self) -> Matrix:
-        """A = sum over all cells of P (1 - P) s s', without a penalty.
-
-        s s' is again made of products of a user and an item column, and there are fewer distinct
-        products of two item columns than of two terms.
-        """
+        """A = sum over all cells of P (1 - P) s s', without a penalty."""
         terms = self.terms
-        first, second = (axis.ravel() for axis in np.meshgrid(terms.right, terms.right))
-        pairs, position = np.unique(
-            np.sort(np.stack([first, second]), axis=0), axis=1, return_inverse=True
-        )
-        item = terms.item[self.item_row]
-        products = item[:, pairs[0]] * item[:, pairs[1]] * self.item_count[:, None]
-        by_row = np.zeros((len(terms.user), pairs.shape[1]))
+        products = terms.item_products[self.item_row] * self.item_count[:, None]
+        by_row = np.zeros((len(terms.user), products.shape[1]))
         for rows, propensity in self._blocks():
             spread = (propensity * (1.0 - propensity)) @ products
             np.add.at(by_row, self.user_row[rows], spread * self.user_count[rows, None])
-        by_pair = np.einsum("rj,rl,rq->qjl", terms.user, terms.user, by_row, optimize=True)
-        left = (axis.ravel() for axis in np.meshgrid(terms.left, terms.left))
-        entries = by_pair[position.ravel(), *left]
-        information: Matrix = entries.reshape(len(terms), len(terms))
-        return information
+        return terms.combine_products(by_row)
 
     @cached_property
     def inverse_information(self) -> Matrix:

@@ -10,20 +10,19 @@ risk, which is then to first order independent of how the parameters were found.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, Self, TypeAlias
 
 import numpy as np
 
 from unskew.data.estimation import Correction, Estimation
 from unskew.data.logit_terms import LogitGrid
+from unskew.data.offset_equations import OffsetCoefficients, OffsetEquations
 from unskew.threads import single_blas_thread
 from unskew.types import BoolVector, IntVector, Matrix, Vector
 
 Relation: TypeAlias = Literal["same", "part", "other"]
 """Whether a log is the log of the fit, a random part of it, or another log."""
-MAX_STEPS = 1000
-PRECISION = 1e-10
-"""Conjugate gradients stop when the residual is below this share of its first value."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -166,43 +165,7 @@ class Score(ScoreEstimation):
         return np.full(self.user.size, min(self.grid.n_parameters / max(self.user.size, 1), 1.0))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OffsetCoefficients:
-    """K x users, K x items and K x terms."""
-
-    user: Matrix
-    item: Matrix
-    terms: Matrix
-
-    def __add__(self, other: OffsetCoefficients) -> OffsetCoefficients:
-        return OffsetCoefficients(
-            self.user + other.user, self.item + other.item, self.terms + other.terms
-        )
-
-    def times(self, factor: Vector | OffsetCoefficients) -> OffsetCoefficients:
-        """Multiplied by a number for each risk, or entry by entry."""
-        if isinstance(factor, OffsetCoefficients):
-            return OffsetCoefficients(
-                self.user * factor.user, self.item * factor.item, self.terms * factor.terms
-            )
-        column = factor[:, None]
-        return OffsetCoefficients(self.user * column, self.item * column, self.terms * column)
-
-    def dot(self, other: OffsetCoefficients) -> Vector:
-        """The inner product for each risk."""
-        parts = (
-            (one * another).sum(axis=1)
-            for one, another in (
-                (self.user, other.user),
-                (self.item, other.item),
-                (self.terms, other.terms),
-            )
-        )
-        total: Vector = np.sum(list(parts), axis=0)
-        return total
-
-
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Offsets(ScoreEstimation):
     """Logistic regression with a number for each user, or for each item, or both.
 
@@ -220,7 +183,7 @@ class Offsets(ScoreEstimation):
 
     def _project(self, target: Matrix) -> Projection:
         share = self.user.size / self.n_fitted
-        coefficients = self._solve_least_squares(target)
+        coefficients = self._equations.solve(target)
         score = self._multiply(coefficients)
         by_user, by_item = self._expect(coefficients)
         return Projection(
@@ -231,60 +194,26 @@ class Offsets(ScoreEstimation):
             by_item,
         )
 
-    def _solve_least_squares(self, target: Matrix) -> OffsetCoefficients:
-        """Conjugate gradients for the normal equations, scaled by their diagonal."""
-        scale = self._find_scale()
-        residual = self._add_up(target * self.uncertainty)
-        solution = residual.times(np.zeros(len(target)))
-        direction = scaled = residual.times(scale)
-        size = first_size = residual.dot(scaled)
-        for _ in range(MAX_STEPS):
-            is_open = size > PRECISION**2 * first_size
-            if not is_open.any():
-                break
-            image = self._add_up(self._multiply(direction) * self.uncertainty)
-            curvature = direction.dot(image)
-            step = np.divide(size, curvature, out=np.zeros_like(size), where=is_open)
-            solution = solution + direction.times(step)
-            residual = residual + image.times(-step)
-            scaled = residual.times(scale)
-            previous, size = size, residual.dot(scaled)
-            ratio = np.divide(size, previous, out=np.zeros_like(size), where=is_open)
-            direction = scaled + direction.times(ratio)
-        return solution
-
-    def _find_scale(self) -> OffsetCoefficients:
-        """1 over the diagonal of the normal equations; 0 for parameters that no cell has."""
-        weight = self.uncertainty[None]
-        squares = self._add_up(weight)
-        terms = self.grid.terms.squared().add_up(weight, *self._rows())
-        user, item, terms = (
-            np.divide(1.0, part, out=np.zeros_like(part), where=part > 0)
-            for part in (squares.user, squares.item, terms)
-        )
-        return OffsetCoefficients(user, item, terms)
-
-    def _rows(self) -> tuple[IntVector, IntVector]:
+    @cached_property
+    def _equations(self) -> OffsetEquations:
         grid = self.grid
-        return grid.user_row[grid.user_unit[self.user]], grid.item_row[grid.item_unit[self.item]]
+        return OffsetEquations.build(
+            grid.terms,
+            (self.user, self.item),
+            (grid.user_row[grid.user_unit], grid.item_row[grid.item_unit]),
+            self.uncertainty,
+            has_user=self.has_user,
+            has_item=self.has_item,
+        )
 
     def _multiply(self, coefficients: OffsetCoefficients) -> Matrix:
         """``B's`` of each observed cell."""
-        product = self.grid.terms.multiply(coefficients.terms, *self._rows())
+        product = self.grid.terms.multiply(coefficients.terms, *self._equations.rows)
         if self.has_user:
             product += coefficients.user[:, self.user]
         if self.has_item:
             product += coefficients.item[:, self.item]
         return product
-
-    def _add_up(self, values: Matrix) -> OffsetCoefficients:
-        """Sums of values over the observed cells of each user and item, and times each term."""
-        n_users, n_items = self.grid.user_unit.size, self.grid.item_unit.size
-        return OffsetCoefficients(
-            _sum_by_code(values, self.user, n_users if self.has_user else 0),
-            _sum_by_code(values, self.item, n_items if self.has_item else 0),
-            self.grid.terms.add_up(values, *self._rows()),
-        )
 
     def _expect(self, coefficients: OffsetCoefficients) -> tuple[Matrix, Matrix]:
         """Sums of ``P B's`` over all items of each user, and over all users of each item."""

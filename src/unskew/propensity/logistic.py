@@ -20,8 +20,9 @@ from unskew.data.checks import is_finite_number
 from unskew.data.estimation import Estimation
 from unskew.data.ids import Ids, format_id
 from unskew.data.logit_terms import CellTerms, LogitGrid
+from unskew.data.offset_equations import OffsetCoefficients
 from unskew.data.ratings import Ratings
-from unskew.data.score_estimation import OffsetCoefficients, Offsets, Score
+from unskew.data.score_estimation import Offsets, Score
 from unskew.data.universe import UniverseLike
 from unskew.errors import DataError, PropensityWarning, UnknownNameError, UsageError
 from unskew.progress import progress_line
