@@ -324,6 +324,7 @@ def test_the_order_of_users_in_the_judged_log_does_not_matter(name: str) -> None
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_part_of_the_log_reduces_the_variance_and_another_log_adds_to_it(name: str) -> None:
+    """With an offset for each user or item the reduction is left out: it would be too large."""
     model = MODELS[name]().fit(LOG, universe="log")
     rows = np.arange(0, len(LOG), 2, dtype=np.int32)
     part, other = (
@@ -332,13 +333,16 @@ def test_a_part_of_the_log_reduces_the_variance_and_another_log_adds_to_it(name:
     )
     target = DELTA[:, rows] / model.predict(LOG).values[rows]
 
-    assert part.addition is None
-    assert other.reduction is None
     assert not part.score.any()
     assert not other.score.any()
-    assert part.reduction == pytest.approx(other.addition)
-    assert (np.linalg.eigvalsh(part.reduction) > 0).all()
-    assert (np.diag(part.reduction) < np.square(target).sum(axis=1)).all()
+    assert part.addition is None
+    assert other.reduction is None
+    assert (np.linalg.eigvalsh(other.addition) > 0).all()
+    assert (np.diag(other.addition) < np.square(target).sum(axis=1)).all()
+    if "score" in name:
+        assert part.reduction == pytest.approx(other.addition)
+    else:
+        assert part.reduction is None
 
 
 def test_the_reduction_of_a_part_is_that_of_the_exact_information() -> None:

@@ -68,7 +68,7 @@ class WeightedSide:
         opposite = [
             np.bincount(code, weight * column[opposite_row], n) for column in opposite_columns.T
         ]
-        total: Vector = np.bincount(code, weights=weight, minlength=n)
+        total = np.asarray(np.bincount(code, weight, n), dtype=np.float64)
         return cls(code, total, columns, np.stack(opposite, axis=1), index, opposite_index)
 
     def sum_values(self, values: Matrix) -> Matrix:

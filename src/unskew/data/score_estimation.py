@@ -85,6 +85,10 @@ class ScoreEstimation(Estimation):
     def _leverage_power(self) -> int:
         return 1
 
+    @property
+    def _has_few_parameters(self) -> bool:
+        return False
+
     def _is_alone(self) -> BoolVector | None:
         """Cells that determine a parameter alone, so that they have no residual."""
         return None
@@ -110,11 +114,16 @@ class ScoreEstimation(Estimation):
         )
 
     def _correct_other_log(self, projection: Projection) -> Correction:
-        is_part = self.relation == "part"
+        """B'AB is subtracted for a part of the log of the fit, and added for another log.
+
+        With many parameters its estimate is too large, because B follows the noise of the cells.
+        Then it is not subtracted, which makes intervals a little too wide.
+        """
+        is_part, reduces = self.relation == "part", self._has_few_parameters
         return Correction(
             np.zeros_like(projection.score),
             np.zeros(self.user.size),
-            reduction=projection.information if is_part else None,
+            reduction=projection.information if is_part and reduces else None,
             addition=None if is_part else projection.information,
             bias=projection.bias,
         )
@@ -160,6 +169,10 @@ class Score(ScoreEstimation):
             by_user[grid.user_unit],
             by_item[grid.item_unit],
         )
+
+    @property
+    def _has_few_parameters(self) -> bool:
+        return True
 
     def _leverage(self) -> Vector:
         return np.full(self.user.size, min(self.grid.n_parameters / max(self.user.size, 1), 1.0))
