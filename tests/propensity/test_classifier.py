@@ -48,7 +48,7 @@ def test_a_tree_gives_every_profile_its_share() -> None:
 
     assert all_pairs(model, log)[0] == pytest.approx([5 / 8, 5 / 8, 1 / 4])
     assert model.n_rows_ == 4
-    assert model.predict(log) == pytest.approx([5 / 8, 1 / 4, 5 / 8, 5 / 8, 5 / 8, 5 / 8])
+    assert model.predict(log).values == pytest.approx([5 / 8, 1 / 4, 5 / 8, 5 / 8, 5 / 8, 5 / 8])
 
 
 def test_grouped_rows_give_the_fit_to_all_rows() -> None:
@@ -71,7 +71,7 @@ def test_it_is_our_logistic_model_where_it_can_be() -> None:
         x, z, interactions="none", item_offsets=False, ridge=2.0, tol=1e-8
     ).fit(log)
 
-    assert model.predict(log) == pytest.approx(ours.predict(log), abs=1e-6)
+    assert model.predict(log).values == pytest.approx(ours.predict(log).values, abs=1e-6)
 
 
 def test_a_classifier_without_weights_is_given_every_cell() -> None:
@@ -84,7 +84,9 @@ def test_a_classifier_without_weights_is_given_every_cell() -> None:
 
     assert all_pairs(model, log).sum() == pytest.approx(len(log), rel=1e-3)
     assert all_pairs(weighted, log).sum() == pytest.approx(len(log))
-    assert ClassifierPropensity(KNeighborsClassifier(50), x, z).fit(log).predict(log).min() > 0
+    assert (
+        ClassifierPropensity(KNeighborsClassifier(50), x, z).fit(log).predict(log).values.min() > 0
+    )
 
 
 @pytest.mark.parametrize("negatives", [0.5, 2.0])

@@ -48,7 +48,7 @@ def test_weights_are_those_of_clip(propensity: Matrix, low: float) -> None:
 def test_a_cell_with_propensity_0_gets_the_lower_limit() -> None:
     model = ClippedPropensity(PopularityPropensity(), min_propensity=0.01).fit(LOG)
 
-    assert model.predict(Ratings.from_codes([0], [2], [5], shape=(4, 3))).tolist() == [0.01]
+    assert model.predict(Ratings.from_codes([0], [2], [5], shape=(4, 3))).values.tolist() == [0.01]
 
 
 def test_a_fitted_model_is_used_as_it_is_and_an_unfitted_one_stays_unfitted() -> None:
@@ -59,7 +59,7 @@ def test_a_fitted_model_is_used_as_it_is_and_an_unfitted_one_stays_unfitted() ->
     fitted = PopularityPropensity().fit(LOG)
     model = ClippedPropensity(fitted, min_propensity=0.3).fit(LOG.take([0, 1, 2]))
     assert model.model_ is fitted
-    assert model.predict(LOG).tolist() == [1, 0.3, 1, 1, 1]
+    assert model.predict(LOG).values.tolist() == [1, 0.3, 1, 1, 1]
 
 
 def test_around_naive_bayes_it_needs_ratings_too() -> None:
@@ -67,7 +67,7 @@ def test_around_naive_bayes_it_needs_ratings_too() -> None:
         LOG, mcar=dict.fromkeys(range(1, 6), 0.2)
     )
 
-    np.testing.assert_allclose(model.predict(LOG), max(0.2, 1 / (12 * 0.2)))
+    np.testing.assert_allclose(model.predict(LOG).values, max(0.2, 1 / (12 * 0.2)))
     assert model.sees_ratings
     with pytest.raises(UsageError, match="ClippedPropensity needs the rating of a cell"):
         model.predict_pairs([0], [0])

@@ -55,7 +55,7 @@ def test_cells_by_hand() -> None:
     )
 
     n_left = len(LOG) - np.bincount(fold, minlength=4)
-    np.testing.assert_allclose(model.predict(LOG), n_left[fold] / 1000 / 0.75)
+    np.testing.assert_allclose(model.predict(LOG).values, n_left[fold] / 1000 / 0.75)
 
 
 @pytest.mark.parametrize(
@@ -66,6 +66,7 @@ def test_cells_by_hand() -> None:
         UniformPropensity(),
     ],
 )
+@pytest.mark.filterwarnings("ignore:the inverse propensities")
 @given(user=st.integers(0, 39), item=st.integers(0, 24), seed=st.integers(0, 5))
 def test_the_propensity_of_a_cell_does_not_depend_on_whether_it_was_observed(
     inner: Any, user: int, item: int, seed: int
@@ -123,7 +124,7 @@ def test_naive_bayes_is_cross_fitted_with_its_sample() -> None:
     )
 
     np.testing.assert_allclose(
-        model.predict(LOG), n_left[fold, LOG.rating.astype(int) - 1] / (1000 * 0.2) / 0.8
+        model.predict(LOG).values, n_left[fold, LOG.rating.astype(int) - 1] / (1000 * 0.2) / 0.8
     )
     assert model.sees_ratings
 
@@ -153,6 +154,7 @@ def test_neighbouring_cells_fall_into_folds_independently() -> None:
         assert (one == other).mean() == pytest.approx(1 / 3, abs=0.01)
 
 
+@pytest.mark.filterwarnings("ignore:the inverse propensities")
 @pytest.mark.parametrize(
     ("by", "inner"), [("user", PopularityPropensity()), ("cell", PopularityPropensity("both"))]
 )
@@ -172,6 +174,7 @@ def test_it_recovers_propensities_the_better_the_larger_the_log_is(by: Any, inne
     assert errors[1] < 0.12
 
 
+@pytest.mark.filterwarnings("ignore:the inverse propensities")
 @pytest.mark.parametrize("by", ["user", "cell"])
 def test_a_model_comes_back_from_its_file(tmp_path: Path, by: Any) -> None:
     model = CrossFittedPropensity(
@@ -206,6 +209,25 @@ def test_values_above_1_are_capped_with_a_warning() -> None:
 
     assert (every_cell(model) == 1).all()
     assert model.n_capped_ == len(LOG)
+
+
+def test_inverse_propensities_that_do_not_add_up_to_all_cells_are_reported() -> None:
+    """P has the right mean, but 1 / P is too large by about one over the ratings of an item."""
+    log = draw(np.full((400, 200), 0.03))
+
+    with pytest.warns(PropensityWarning, match=r"1\.1\d* times the number .* IPS with these"):
+        model = CrossFittedPropensity(PopularityPropensity(), by="cell").fit(log)
+
+    assert every_cell(model).mean() == pytest.approx(0.03, rel=0.05)
+    assert model.predict(log).inverse.sum() / log.n_cells == pytest.approx(1.1, abs=0.05)
+
+
+def test_inverse_propensities_within_three_standard_errors_are_not_reported() -> None:
+    log = draw(np.full((200, 20), 0.4))
+
+    model = CrossFittedPropensity(UniformPropensity(), by="cell").fit(log)
+
+    assert model.predict(log).inverse.sum() == pytest.approx(log.n_cells, rel=0.05)
 
 
 def test_parameters_of_each_user_cannot_be_held_out_by_users() -> None:

@@ -62,10 +62,10 @@ def test_naive_bayes_is_that_of_arrays(make: Any) -> None:
     )
 
     assert column(fitted.predict_frame(make(COLUMNS))) == pytest.approx(
-        model.predict(LOG), rel=1e-12
+        model.predict(LOG).values, rel=1e-12
     )
-    assert fitted.predict(LOG) == pytest.approx(model.predict(LOG), rel=1e-12)
-    assert column(model.predict_frame(make(COLUMNS))) == pytest.approx(model.predict(LOG))
+    assert fitted.predict(LOG).values == pytest.approx(model.predict(LOG).values, rel=1e-12)
+    assert column(model.predict_frame(make(COLUMNS))) == pytest.approx(model.predict(LOG).values)
     assert (fitted.n_observed_, fitted.n_cells_) == (len(LOG), 2000)
 
 
@@ -81,9 +81,9 @@ def test_popularity_is_that_of_arrays(make: Any, by: Any, power: float, smoothin
     assert fitted.scale_ == pytest.approx(model.scale_, rel=1e-9)
     assert fitted.n_capped_ == model.n_capped_
     assert column(fitted.predict_frame(make(COLUMNS))) == pytest.approx(
-        model.predict(LOG), rel=1e-9
+        model.predict(LOG).values, rel=1e-9
     )
-    assert fitted.predict(LOG) == pytest.approx(model.predict(LOG), rel=1e-9)
+    assert fitted.predict(LOG).values == pytest.approx(model.predict(LOG).values, rel=1e-9)
 
 
 @pytest.mark.parametrize("by", ["item", "user", "both"])
@@ -94,7 +94,7 @@ def test_a_model_of_a_frame_is_saved_and_loaded(make: Any, by: Any, tmp_path: Pa
     for model in (counts, ratings):
         model.save(tmp_path / "model.unskew")
         loaded = load(tmp_path / "model.unskew")
-        assert loaded.predict(LOG).tolist() == model.predict(LOG).tolist()
+        assert loaded.predict(LOG).values.tolist() == model.predict(LOG).values.tolist()
 
 
 def test_the_log_can_be_its_own_universe() -> None:
@@ -111,7 +111,7 @@ def test_a_model_of_a_frame_can_be_wrapped() -> None:
         for inner in (fitted, model)
     ]
 
-    assert clipped[0].predict(LOG) == pytest.approx(clipped[1].predict(LOG), rel=1e-9)
+    assert clipped[0].predict(LOG).values == pytest.approx(clipped[1].predict(LOG).values, rel=1e-9)
 
 
 def test_the_column_can_have_any_name_but_a_taken_one() -> None:

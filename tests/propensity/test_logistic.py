@@ -347,7 +347,7 @@ def test_the_same_seed_gives_the_same_bits_for_any_number_of_threads() -> None:
             ).fit(log)
             for n in (1, 2)
         ]
-        assert (models[0].predict(log) == models[1].predict(log)).all()
+        assert (models[0].predict(log).values == models[1].predict(log).values).all()
 
 
 def test_known_propensities_are_found_and_the_error_shrinks_with_data() -> None:
@@ -392,7 +392,7 @@ def test_frames_align_by_id_and_name_coefficients() -> None:
         np.column_stack([x, 1 - x[:, 1]]), z, interactions="none", ridge=1.0, tol=1e-8
     ).fit(log)
 
-    assert model.predict(log) == pytest.approx(twin.predict(log))
+    assert model.predict(log).values == pytest.approx(twin.predict(log).values)
     assert list(model.coefficients_) == [
         "intercept",
         "user:young",
@@ -413,7 +413,7 @@ def test_a_saved_model_predicts_the_same(tmp_path: Path, as_frame: bool) -> None
     model.save(tmp_path / "model.unskew")
     loaded = unskew.load(tmp_path / "model.unskew")
 
-    assert (loaded.predict(log) == model.predict(log)).all()
+    assert (loaded.predict(log).values == model.predict(log).values).all()
     assert (all_pairs(loaded, log) == all_pairs(model, log)).all()
     assert loaded.coefficients_ == model.coefficients_
     assert (loaded.ridge_, loaded.converged_, loaded.log_likelihood_) == (
@@ -421,7 +421,7 @@ def test_a_saved_model_predicts_the_same(tmp_path: Path, as_frame: bool) -> None
         model.converged_,
         model.log_likelihood_,
     )
-    assert loaded.fit(log).predict(log) == pytest.approx(model.predict(log))
+    assert loaded.fit(log).predict(log).values == pytest.approx(model.predict(log).values)
 
 
 def test_a_file_whose_parts_do_not_belong_together_is_refused(tmp_path: Path) -> None:

@@ -44,15 +44,17 @@ def test_by_hand_from_shares() -> None:
 
     assert model.levels_.tolist() == [1, 5]
     np.testing.assert_allclose(model.propensity_by_level_, [0.1, 0.3])
-    np.testing.assert_allclose(model.predict(LOG), [0.3, 0.3, 0.1, 0.3])
+    np.testing.assert_allclose(model.predict(LOG).values, [0.3, 0.3, 0.1, 0.3])
 
 
 def test_by_hand_from_a_sample() -> None:
-    """Laplace: (3 + 1) / (4 + 2) of all cells are a 1."""
-    model = NaiveBayesPropensity().fit(LOG, mcar=[1, 1, 5, 1])
+    """Laplace: (3 + 1) / (4 + 2) of all cells are a 1; by default one rating is added in all."""
+    model = NaiveBayesPropensity(smoothing=1).fit(LOG, mcar=[1, 1, 5, 1])
+    default = NaiveBayesPropensity().fit(LOG, mcar=[1, 1, 5, 1])
 
     np.testing.assert_allclose(model.marginal_, [4 / 6, 2 / 6])
     np.testing.assert_allclose(model.propensity_by_level_, [1 / (20 * 4 / 6), 3 / (20 * 2 / 6)])
+    np.testing.assert_allclose(default.marginal_, [3.5 / 5, 1.5 / 5])
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 1.0, 2.5])
@@ -68,7 +70,8 @@ def test_a_log_a_column_and_counts_are_the_same_sample(smoothing: float) -> None
     ]
 
     found = [
-        NaiveBayesPropensity(smoothing=smoothing).fit(LOG, mcar=form).predict(LOG) for form in forms
+        NaiveBayesPropensity(smoothing=smoothing).fit(LOG, mcar=form).predict(LOG).values
+        for form in forms
     ]
 
     for each in found[1:]:
@@ -78,7 +81,7 @@ def test_a_log_a_column_and_counts_are_the_same_sample(smoothing: float) -> None
 def test_a_rating_that_the_sample_lacks_gets_its_share_by_smoothing() -> None:
     model = NaiveBayesPropensity().fit(LOG, mcar=[5] * 8)
 
-    np.testing.assert_allclose(model.marginal_, [1 / 10, 9 / 10])
+    np.testing.assert_allclose(model.marginal_, [0.5 / 9, 8.5 / 9])
 
 
 @given(
@@ -93,7 +96,7 @@ def test_inverses_add_up_to_all_cells(rating: Vector, counts: tuple[int, ...]) -
     model = NaiveBayesPropensity().fit(log, mcar=dict(zip([1, 2, 3], counts, strict=True)))
 
     assert (model.propensity_by_level_ < 1).all()
-    assert (1 / model.predict(log)).sum() == pytest.approx(30 * 1000)
+    assert (1 / model.predict(log).values).sum() == pytest.approx(30 * 1000)
 
 
 @given(
@@ -108,11 +111,11 @@ def test_it_is_equation_18_cell_by_cell(rating: Vector, sample: Vector) -> None:
     def slow(r: float) -> float:
         of_observed = (rating == r).sum() / rating.size
         observed = rating.size / (30 * 1000)
-        of_all = ((sample == r).sum() + 1) / (sample.size + len(levels))
+        of_all = ((sample == r).sum() + 1 / len(levels)) / (sample.size + 1)
         return min(1, of_observed * observed / of_all)
 
     np.testing.assert_allclose(
-        NaiveBayesPropensity().fit(log, mcar=sample).predict(log), [slow(r) for r in rating]
+        NaiveBayesPropensity().fit(log, mcar=sample).predict(log).values, [slow(r) for r in rating]
     )
 
 
@@ -141,7 +144,7 @@ def test_it_recovers_propensities_the_better_the_larger_log_and_sample_are() -> 
     def mean_error(n: int) -> float:
         world = unskew.simulate(n, n, density=0.1, alpha=0.5)
         sample = np.random.default_rng(0).choice(world.truth.ravel(), n * n // 20, replace=False)
-        found = NaiveBayesPropensity().fit(world.log, mcar=sample).predict(world.log)
+        found = NaiveBayesPropensity().fit(world.log, mcar=sample).predict(world.log).values
         return float(np.abs(found / world.propensities.values - 1).mean())
 
     errors = [mean_error(n) for n in (100, 800)]
@@ -158,7 +161,7 @@ def test_bins_put_equal_parts_of_the_sample_together() -> None:
 
     assert model.levels_.tolist() == [0, 1, 2]
     assert model.cuts_.tolist() == [0.5, 1.5]
-    np.testing.assert_allclose(model.predict(log), np.array([1, 1, 3, 3, 3]) / (5000 / 3))
+    np.testing.assert_allclose(model.predict(log).values, np.array([1, 1, 3, 3, 3]) / (5000 / 3))
 
 
 def test_bins_by_cut_points_are_levels_of_what_lies_between_them() -> None:
@@ -168,7 +171,10 @@ def test_bins_by_cut_points_are_levels_of_what_lies_between_them() -> None:
     plain = NaiveBayesPropensity().fit(column(rating), mcar=sample)
 
     assert cut.propensity_by_level_.tolist() == plain.propensity_by_level_.tolist()
-    assert cut.predict(column([2.4, -7.0])).tolist() == plain.predict(column([2.0, 1.0])).tolist()
+    assert (
+        cut.predict(column([2.4, -7.0])).values.tolist()
+        == plain.predict(column([2.0, 1.0])).values.tolist()
+    )
 
 
 def test_bins_of_a_lumpy_sample_are_cut_beside_the_lump() -> None:
@@ -206,7 +212,7 @@ def test_a_rating_that_the_log_lacks_loses_its_share_with_a_warning() -> None:
     ):
         model = NaiveBayesPropensity().fit(LOG, mcar={1: 0.2, 2: 0.1, 3: 0.3, 5: 0.4})
 
-    assert (1 / model.predict(LOG)).sum() == pytest.approx(0.6 * LOG.n_cells)
+    assert (1 / model.predict(LOG).values).sum() == pytest.approx(0.6 * LOG.n_cells)
     with pytest.raises(BadPropensityError, match="which was observed"):
         model.predict(Ratings.from_codes([0], [0], [2], shape=(4, 5)))
 
@@ -218,7 +224,10 @@ def test_a_model_comes_back_from_its_file(tmp_path: Path, bins: Any) -> None:
 
     again = unskew.load(tmp_path / "model.unskew")
 
-    assert (again.predict(column([3.0, 2.0, 1.0])) == model.predict(column([3.0, 2.0, 1.0]))).all()
+    assert (
+        again.predict(column([3.0, 2.0, 1.0])).values
+        == model.predict(column([3.0, 2.0, 1.0])).values
+    ).all()
     assert (again.marginal_ == model.marginal_).all()
 
 
@@ -232,7 +241,7 @@ def test_a_file_whose_parts_do_not_belong_together_is_refused() -> None:
 @pytest.mark.parametrize(
     ("mcar", "match"),
     [
-        (None, "Pass them as mcar=.*LogisticPropensity or OneBitPropensity"),
+        (None, "Pass them as mcar=.*LogisticPropensity or PopularityPropensity"),
         ([], r"mcar must have at least one rating, in one column; got shape \(0,\)"),
         ([[1, 2]], r"got shape \(1, 2\)"),
         (
@@ -269,7 +278,7 @@ def test_ratings_of_a_sample_are_checked(mcar: Any, match: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
-        ({"smoothing": -1}, "smoothing must be a finite number, at least 0; got -1"),
+        ({"smoothing": -1}, "smoothing must be a finite number, at least 0, or None; got -1"),
         ({"smoothing": 0}, "3 ratings of the log are 5.*Use smoothing above 0, a larger sample"),
         ({"bins": 1}, "bins must be a whole number, at least 2; got 1"),
         ({"bins": [3, 2]}, r"finite cut points in ascending order; got \[3, 2\]"),
@@ -312,7 +321,7 @@ def test_ratings_alone_have_the_propensities_of_cells_so_rated(bins: Any) -> Non
     log = column([1.0, 2.0, 2.0, 3.0])
     model = NaiveBayesPropensity(bins=bins).fit(log, mcar=[1, 2, 3, 3])
 
-    assert model.predict_ratings([1, 2, 2, 3]).tolist() == model.predict(log).tolist()
+    assert model.predict_ratings([1, 2, 2, 3]).tolist() == model.predict(log).values.tolist()
 
 
 def test_ratings_alone_must_be_known_numbers_of_a_fitted_model() -> None:

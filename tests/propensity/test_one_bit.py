@@ -362,7 +362,7 @@ def test_it_is_saved_and_loaded(model: OneBitPropensity, tmp_path: Path) -> None
     assert (again.n_iter_, again.converged_, again.history_, again.noise_multiple_) == (
         *(model.n_iter_, model.converged_, model.history_, model.noise_multiple_),
     )
-    np.testing.assert_array_equal(again.predict(log), model.predict(log))
+    np.testing.assert_array_equal(again.predict(log).values, model.predict(log).values)
 
 
 def test_a_file_with_factors_of_another_size_is_refused(tmp_path: Path) -> None:

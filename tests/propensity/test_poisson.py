@@ -126,7 +126,7 @@ def test_propensities_are_those_of_the_mean_factors() -> None:
     np.testing.assert_allclose(
         all_pairs(model, log), 1 - np.exp(-model.user_factors_ @ model.item_factors_.T)
     )
-    np.testing.assert_allclose(model.predict(log), all_pairs(model, log)[log.user, log.item])
+    np.testing.assert_allclose(model.predict(log).values, all_pairs(model, log)[log.user, log.item])
 
 
 def test_the_default_rate_gives_the_prior_the_density_of_the_log() -> None:
@@ -291,7 +291,7 @@ def test_it_is_saved_and_loaded(tmp_path: Path) -> None:
 
     assert isinstance(again, unskew.propensity.PoissonPropensity)
     assert (again.n_iter_, again.converged_, again.history_) == (7, False, model.history_)
-    np.testing.assert_array_equal(again.predict(log), model.predict(log))
+    np.testing.assert_array_equal(again.predict(log).values, model.predict(log).values)
 
 
 def test_a_file_with_factors_of_another_size_is_refused(tmp_path: Path) -> None:

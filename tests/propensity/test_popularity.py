@@ -59,15 +59,17 @@ def slow_twin(
 
 
 def test_uniform_by_hand() -> None:
-    assert UniformPropensity().fit(LOG).predict(LOG).tolist() == [4 / 9] * 4
-    assert UniformPropensity().fit(LOG, universe=(4, 5)).predict(LOG).tolist() == [4 / 20] * 4
+    assert UniformPropensity().fit(LOG).predict(LOG).values.tolist() == [4 / 9] * 4
+    assert (
+        UniformPropensity().fit(LOG, universe=(4, 5)).predict(LOG).values.tolist() == [4 / 20] * 4
+    )
 
 
 def test_items_by_hand() -> None:
     model = PopularityPropensity().fit(LOG)
 
     np.testing.assert_allclose(every_cell(model), [[1 / 3, 0, 3 / 3]] * 3)
-    np.testing.assert_allclose(model.predict(LOG), [1, 1 / 3, 1, 1])
+    np.testing.assert_allclose(model.predict(LOG).values, [1, 1 / 3, 1, 1])
 
 
 def test_users_by_hand() -> None:
@@ -160,7 +162,7 @@ def mean_error(by: Any, observation: ByCovariates, density: float) -> float:
     """Mean of abs(P-hat / P - 1) over the ratings of a log."""
     size = observation.universe
     world = unskew.simulate(size.n_users, size.n_items, density=density, observation=observation)
-    fitted = PopularityPropensity(by).fit(world.log).predict(world.log)
+    fitted = PopularityPropensity(by).fit(world.log).predict(world.log).values
     return float(np.abs(fitted / world.propensities.values - 1).mean())
 
 

@@ -47,6 +47,20 @@ def user_and_item(cells: CellNumbers, n_items: int) -> tuple[IntVector, IntVecto
     return user.astype(np.int32), item.astype(np.int32)
 
 
+def hash_cells(cells: CellNumbers, start: np.uint64) -> npt.NDArray[np.uint64]:
+    """64 bits that look random for each cell number, by SplitMix64."""
+    mixed = cells.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + start
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    mixed ^= mixed >> np.uint64(31)
+    return mixed
+
+
+def fingerprint_cells(cells: CellNumbers) -> str:
+    """A text that is the same for the same set of cells in any order, and else nearly never."""
+    return f"{len(cells)}-{int(hash_cells(cells, np.uint64(1)).sum()):016x}"
+
+
 def observed_cells(log: Ratings) -> CellNumbers:
     """The cell numbers of a log in ascending order."""
     cells = cell_numbers(log.user, log.item, log.n_items)

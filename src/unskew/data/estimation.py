@@ -18,6 +18,8 @@ from typing import Literal, Self, TypeAlias
 
 import numpy as np
 
+from unskew.errors import UsageError
+from unskew.progress import progress_bar
 from unskew.tables import count_noun
 from unskew.types import BoolVector, IntVector, Matrix, Vector
 
@@ -82,6 +84,8 @@ class Correction:
     expected_by_item: Matrix | None = None
     pooled: Matrix | None = None
     """K x K: variance of cells that are alone in their stratum and have no residual."""
+    addition: Matrix | None = None
+    """K x K: added to the covariance if the propensities were fitted to another log."""
     reduction: Matrix | None = None
     """K x K: subtracted from the covariance if the log is a random part of the log of the fit."""
     bias: Vector | None = None
@@ -187,6 +191,17 @@ class Strata(Estimation):
         return float(np.square(weight[is_alone]).sum()) * spread
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class TakenAsKnown(Estimation):
+    """Estimated propensities whose error cannot be computed, so that intervals leave it out."""
+
+    reason: str
+    """Why it cannot be computed: a sentence for the reader of a result."""
+
+    def take(self, rows: IntVector) -> TakenAsKnown:
+        return replace(self, fixed=None if self.fixed is None else self.fixed[rows])
+
+
 Refit: TypeAlias = Callable[[IntVector], Vector]
 """Fits the propensity model again to some rows of the log, and predicts their propensities."""
 
@@ -202,24 +217,37 @@ class Replicates(Estimation):
     refit: Refit
     n_pairs: int = 20
     seed: int = 0
-    fitted: dict[bool, list[tuple[Half, Half]]] = field(default_factory=dict)
-    """By whether clusters were split: the halves that were already fitted."""
+    fitted: dict[int | None, list[tuple[Half, Half]]] = field(default_factory=dict)
+    """By a hash of the clusters that were split: the halves that were already fitted."""
 
     def take(self, rows: IntVector) -> Replicates:
         return replace(self, refit=lambda part: self.refit(rows[part]), fitted={})
 
     def fit_halves(self, cluster: IntVector | None, n_cells: int) -> list[tuple[Half, Half]]:
         """Complementary halves of the cells, or of the clusters, each with its propensities."""
-        key = cluster is not None
+        key = None if cluster is None else hash(cluster.tobytes())
         if key not in self.fitted:
             rng = np.random.default_rng(self.seed)
             masks = [_draw_half(rng, cluster, n_cells) for _ in range(self.n_pairs)]
-            self.fitted[key] = [(self._fit(mask), self._fit(~mask)) for mask in masks]
+            label = f"fitting {self.model} to halves (propensities_known=True skips this)"
+            self.fitted[key] = [
+                (self._fit(mask), self._fit(~mask))
+                for mask in progress_bar(masks, label=label, total=self.n_pairs)
+            ]
         return self.fitted[key]
 
     def _fit(self, mask: BoolVector) -> Half:
         rows = np.flatnonzero(mask).astype(np.int32)
-        return rows, self.refit(rows)
+        try:
+            return rows, self.refit(rows)
+        except Exception as error:
+            raise UsageError(
+                f"{self.model} could not be fitted to a random half of the log, and its intervals "
+                f"need such fits: {error}",
+                parameter="propensities",
+                remedy="Pass `propensities_known=True` to leave the error of the propensities out "
+                "of the intervals.",
+            ) from error
 
 
 def _draw_half(rng: np.random.Generator, cluster: IntVector | None, n_cells: int) -> BoolVector:

@@ -202,7 +202,7 @@ def _likeliest_shares(observed: Vector, distance: Vector) -> Vector:
     levels = [(f, d) for f, d in zip(observed.tolist(), distance.tolist(), strict=True) if f > 0]
 
     def excess(multiplier: float) -> float:
-        return sum(f * d / (1 + multiplier * d) for f, d in levels)
+        return float(sum(f * d / (1 + multiplier * d) for f, d in levels))
 
     margin = 1e-12 * (high - low)
     if excess(low + margin) <= 0:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unskew.data.estimation import Correction, Replicates, Unit
+from unskew.data.estimation import Correction, Replicates, TakenAsKnown, Unit
 from unskew.data.propensities import Propensities
 from unskew.estimators.estimate import Estimate, OutsideError
 from unskew.estimators.intervals import Moments
@@ -81,7 +81,7 @@ def add_uncertainty(
         covariance = measured if cells.cluster == "both" else estimate.covariance
     estimate = replace(estimate, covariance=covariance, moments=moments)
     estimation = cells.estimation if spec.is_weighted else None
-    if estimation is None:
+    if estimation is None or isinstance(estimation, TakenAsKnown):
         return estimate
     correction = estimation.correct(linearization.residual, weight, cells.elasticity)
     if not spec.of_ratios:
@@ -131,6 +131,8 @@ def _measure(
         return covariance, moments
     if correction.pooled is not None:
         covariance = covariance + correction.pooled * scale**2
+    if correction.addition is not None:
+        covariance = covariance + correction.addition * scale**2
     if correction.reduction is not None and cells.cluster is None:
         covariance = covariance - correction.reduction * scale**2
     return covariance, moments.with_variance(covariance)

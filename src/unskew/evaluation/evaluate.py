@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from unskew.data.estimation import TakenAsKnown
 from unskew.data.propensities import Propensities, PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings, require_log
 from unskew.data.universe import Universe, UniverseLike, resolve_universe
@@ -224,9 +225,12 @@ def _read_propensities(
     values = as_propensities(log, propensities)
     if propensities_known:
         return values.as_known()
-    if bootstrap is not None and values.estimation is not None:
+    estimation = values.estimation
+    if isinstance(estimation, TakenAsKnown):
+        return values
+    if bootstrap is not None and estimation is not None:
         raise UsageError(
-            f"a bootstrap that does not fit {values.estimation.model} again leaves out the error "
+            f"a bootstrap that does not fit {estimation.model} again leaves out the error "
             "of the propensities.",
             parameter="bootstrap",
             value=bootstrap,

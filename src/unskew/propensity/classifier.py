@@ -124,6 +124,12 @@ class ClassifierPropensity(CovariatePropensityModel):
         propensity: Vector = (corrected / (1 - in_sample + corrected))[row.ravel()]
         return propensity
 
+    def _find_refit_obstacle(self) -> str | None:
+        from sklearn.frozen import FrozenEstimator
+
+        is_frozen = isinstance(self.estimator, FrozenEstimator)
+        return "its classifier is frozen, so a fit does not change it" if is_frozen else None
+
     def _count_cells(self, log: Ratings, profiles: ProfilePairs, seed: int) -> ProfilePairCounts:
         if self.negatives is None and profiles.n_pairs <= MAX_PROFILE_PAIRS:
             return profiles.count_cells(log)

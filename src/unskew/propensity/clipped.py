@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, MISSING, dataclass, field
+from dataclasses import KW_ONLY, MISSING, dataclass, field, replace
 from typing import Self
 
 import numpy as np
 
+from unskew.data.estimation import Estimation, Replicates
 from unskew.data.ratings import Ratings
 from unskew.data.universe import UniverseLike
 from unskew.propensity import PROPENSITY_MODELS
@@ -66,3 +67,11 @@ class ClippedPropensity(PropensityWrapper):
 
     def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
         return np.maximum(self.model_._predict_codes(user, item, rating), self.min_propensity)
+
+    def _describe_estimation(self, log: Ratings) -> Estimation:
+        """That of the inner model; the propensity of a clipped cell does not vary."""
+        inner = replace(self.model_._describe_estimation(log), model=type(self).__name__)
+        if isinstance(inner, Replicates):
+            refit = inner.refit
+            return replace(inner, refit=lambda rows: np.maximum(refit(rows), self.min_propensity))
+        return inner.with_fixed(self.model_._predict_log(log) < self.min_propensity)

@@ -10,7 +10,7 @@ from typing import Literal, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.cells import cell_numbers
+from unskew.data.cells import cell_numbers, hash_cells
 from unskew.data.propensities import SMALLEST
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe, UniverseLike
@@ -22,8 +22,8 @@ from unskew.settings import WholeNumber, check_random_state, fitted_state, setti
 from unskew.types import IntVector, RandomState, Vector
 
 HeldOut: TypeAlias = Literal["user", "cell"]
-MAX_REPRESENTED = 2.0
-"""Warn if the inverse propensities of the log add up to more than this many times U I."""
+MAX_DEVIATION = 3.0
+"""Warn if inverse propensities add up to a number this many standard errors away from U I."""
 
 
 def _check_by(name: str, value: object) -> None:
@@ -44,9 +44,12 @@ class CrossFittedPropensity(PropensityWrapper):
     Fold f has user u, or cell (u, i). Every cell has a fold, observed or not, and the model of a
     fold treats the cells of the fold as unobserved. So the propensity of a cell never depends on
     whether it was observed. A cell is in the training log with probability (k - 1) / k, and the
-    propensity is divided by this share; values above 1 become 1, with a warning. This is exact for
-    models that are linear in counts, such as popularity and naive Bayes. It distorts models of
-    odds, such as logistic ones, if propensities are not small compared to 1.
+    propensity is divided by this share; values above 1 become 1, with a warning. For models that
+    are linear in counts, such as popularity and naive Bayes, P then has the right mean. 1 / P has
+    not: the mean of an inverse is larger than the inverse of the mean, by a share of about one over
+    the ratings behind a count. With few ratings of an item the weights add up to more than U I
+    cells, and IPS is too large. A fit warns if they do; SNIPS divides by their sum. Models of odds,
+    such as logistic ones, are also distorted if propensities are not small compared to 1.
 
     Parameters
     ----------
@@ -107,7 +110,7 @@ class CrossFittedPropensity(PropensityWrapper):
         self.models_, self.training_share_ = models, training_share
         self.fold_of_user_, self.seed_ = fold_of_user, seed
         self.n_capped_ = int((propensity > 1).sum())
-        self._warn_if_unreliable(len(log), float((1 / propensity).sum()) / size.n_cells)
+        self._warn_if_unreliable(np.minimum(propensity, 1.0), size.n_cells)
         return self
 
     def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
@@ -151,7 +154,7 @@ class CrossFittedPropensity(PropensityWrapper):
     def _remedy(self) -> str:
         if self._held_out_unit == "user" and self.model.learns_users:
             return "It has parameters for each user and cannot predict new users: use `by='cell'`."
-        return "Smooth the model to give every cell a positive propensity."
+        return "Smooth the model, or give it fewer parameters."
 
     def _require_positive(self, propensity: Vector, log: Ratings) -> None:
         is_zero = propensity < SMALLEST
@@ -166,25 +169,29 @@ class CrossFittedPropensity(PropensityWrapper):
                 remedy=self._remedy(),
             )
 
-    def _warn_if_unreliable(self, n_ratings: int, represented: float) -> None:
-        """Warn of capped propensities, and of sum(1 / P) / (U I), ``represented``, far above 1."""
+    def _warn_if_unreliable(self, propensity: Vector, n_cells: int) -> None:
+        """Warn of capped propensities, and of inverse propensities that do not add up to U I."""
         if self.n_capped_:
             warnings.warn(
                 PropensityWarning(
-                    f"{self.n_capped_:,} of {n_ratings:,} cross-fitted propensities exceed 1 and "
-                    "were set to 1: the model is too flexible for this log.",
+                    f"{self.n_capped_:,} of {propensity.size:,} cross-fitted propensities exceed 1 "
+                    "and were set to 1: the model is too flexible for this log.",
                     parameter="model",
                     remedy="Use fewer parameters, a stronger penalty or more smoothing.",
                 ),
                 stacklevel=3,
             )
-        if represented > MAX_REPRESENTED:
+        total = float((1 / propensity).sum())
+        std_error = float(np.sqrt(((1 - propensity) / np.square(propensity)).sum()))
+        deviation = (total - n_cells) / std_error if std_error > 0 else 0.0
+        if abs(deviation) > MAX_DEVIATION:
             warnings.warn(
                 PropensityWarning(
-                    f"the inverse propensities of the log add up to {represented:.3g} times the "
-                    "number of cells: the model predicts little about cells it has not seen.",
+                    f"the inverse propensities of the log add up to {total / n_cells:.3g} times "
+                    f"the number of cells, {deviation:+.1f} standard errors away from 1: IPS with "
+                    "these weights is biased.",
                     parameter="model",
-                    remedy=self._remedy(),
+                    remedy=f"{self._remedy()} Or use SNIPS, which divides by the sum of weights.",
                 ),
                 stacklevel=3,
             )
@@ -198,16 +205,9 @@ class CrossFittedPropensity(PropensityWrapper):
 
 
 def assign_cell_folds(cells: npt.NDArray[np.int64], *, n_folds: int, seed: int) -> IntVector:
-    """The fold of each cell: a hash of its number, so no folds of U I cells are stored.
-
-    The hash is SplitMix64.
-    """
-    start = np.random.SeedSequence(seed).generate_state(1, np.uint64)
-    mixed = cells.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + start
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-    mixed ^= mixed >> np.uint64(31)
-    return (mixed % np.uint64(n_folds)).astype(np.int32)
+    """The fold of each cell: a hash of its number, so no folds of U I cells are stored."""
+    start = np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]
+    return (hash_cells(cells, start) % np.uint64(n_folds)).astype(np.int32)
 
 
 def _find_folds(

@@ -10,10 +10,19 @@ from typing import Any, Literal, Self, TypeAlias, get_args
 import numpy as np
 from scipy.special import expit, log_expit
 
-from unskew.data.cells import all_or_sampled_cells, user_and_item
+from unskew.data.cells import (
+    all_or_sampled_cells,
+    cell_numbers,
+    fingerprint_cells,
+    user_and_item,
+)
 from unskew.data.checks import is_finite_number
+from unskew.data.estimation import Estimation
 from unskew.data.ids import Ids, format_id
+from unskew.data.logit_terms import CellTerms, LogitGrid
+from unskew.data.offset_equations import OffsetCoefficients
 from unskew.data.ratings import Ratings
+from unskew.data.score_estimation import Offsets, Score
 from unskew.data.universe import UniverseLike
 from unskew.errors import DataError, PropensityWarning, UnknownNameError, UsageError
 from unskew.progress import progress_line
@@ -140,6 +149,8 @@ class LogisticPropensity(CovariatePropensityModel):
         log-likelihood.
     log_likelihood_ : of all cells, without the penalty; an estimate if cells were sampled.
     expected_observations_ : the sum of P over all cells.
+    term_excess_, user_excess_, item_excess_ : the observed minus the expected sum of each term and
+        offset; 0 without a penalty.
     sampled_share_ : the share of the unobserved cells in the fit; 1 if there was no sample.
     converged_, n_iter_ : whether the last fit reached ``tol``, and its iterations.
 
@@ -151,7 +162,7 @@ class LogisticPropensity(CovariatePropensityModel):
     >>> log = Ratings.from_dense([[5, 0, 1], [4, 0, 0], [0, 3, 0], [2, 4, 0]])
     >>> features = [[1], [1], [0]]
     >>> model = LogisticPropensity(item_features=features, item_offsets=False, ridge=0).fit(log)
-    >>> model.predict(log).round(3)
+    >>> model.predict(log).values.round(3)
     array([0.625, 0.25 , 0.625, 0.625, 0.625, 0.625])
     """
 
@@ -180,6 +191,13 @@ class LogisticPropensity(CovariatePropensityModel):
     item_effect_: Vector = field(init=False)
     user_crossed_: Matrix = field(init=False)
     item_crossed_: Matrix = field(init=False)
+    user_design_: Matrix = field(init=False)
+    item_design_: Matrix = field(init=False)
+    n_crossed_: IntVector = field(init=False)
+    term_excess_: Vector = field(init=False)
+    user_excess_: Vector = field(init=False)
+    item_excess_: Vector = field(init=False)
+    fingerprint_: str = field(init=False)
     ridge_: float = field(init=False)
     tried_ridges_: Vector = field(init=False)
     held_out_log_likelihood_: Vector = field(init=False)
@@ -312,8 +330,77 @@ class LogisticPropensity(CovariatePropensityModel):
         self.item_crossed_ = item.standardized[:, : terms.crossed.shape[1]]
         self.log_likelihood_, self.n_iter_ = maximum.log_likelihood, maximum.n_iter
         self.converged_, self.sampled_share_ = maximum.has_converged, data.sampled_share
-        sums = likelihood.cell_sums(maximum.vector)
-        self.expected_observations_ = float(sums.by_user.sum())
+        self._record_excess(data, likelihood, maximum.vector)
+
+    def _record_excess(
+        self, data: LogisticData, likelihood: CellLikelihood, vector: Vector
+    ) -> None:
+        """Store observed minus expected sums, and what the terms of all cells follow from."""
+        gradient = likelihood.log_likelihood(vector)[1]
+        self.expected_observations_ = likelihood.observed.intercept - float(gradient[0])
+        excess = likelihood.split_terms(gradient)
+        self.user_excess_, self.item_excess_ = (
+            (offset / side.count)[side.unit] if side.has_offset else np.empty(0)
+            for side, offset in (
+                (likelihood.user, excess.user_offset),
+                (likelihood.item, excess.item_offset),
+            )
+        )
+        n_terms = gradient.size - excess.user_offset.size - excess.item_offset.size
+        self.term_excess_ = gradient[:n_terms]
+        self.user_design_, self.item_design_ = data.user.design, data.item.design
+        self.n_crossed_ = np.array(excess.crossed.shape, dtype=np.int32)
+        self.fingerprint_ = fingerprint_cells(
+            cell_numbers(data.log.user, data.log.item, data.log.n_items)
+        )
+
+    def _describe_estimation(self, log: Ratings) -> Estimation:
+        if self.sampled_share_ < 1:
+            return super()._describe_estimation(log)
+        grid = self._build_grid()
+        users = self._find_codes(log.users, self.users_, "user")
+        items = self._find_codes(log.items, self.items_, "item")
+        user, item = users[log.user], items[log.item]
+        is_same = fingerprint_cells(cell_numbers(user, item, len(self.items_))) == self.fingerprint_
+        fields: dict[str, Any] = {
+            "model": type(self).__name__,
+            "n_parameters": len(grid.terms) + self.user_excess_.size + self.item_excess_.size,
+            "user": user,
+            "item": item,
+            "users": users,
+            "items": items,
+            "uncertainty": 1.0 - self._predict_in_blocks(user, item, None),
+            "n_fitted": self.n_observed_,
+            "relation": "same" if is_same else "other",
+            "grid": grid,
+        }
+        if not (self.user_excess_.size or self.item_excess_.size):
+            return Score(excess=self.term_excess_, **fields)
+        return Offsets(
+            has_user=self.user_excess_.size > 0,
+            has_item=self.item_excess_.size > 0,
+            excess=OffsetCoefficients(
+                self.user_excess_[None], self.item_excess_[None], self.term_excess_[None]
+            ),
+            **fields,
+        )
+
+    def _build_grid(self) -> LogitGrid:
+        """P of all cells, by units of users and items with the same covariates and offset."""
+        user_unit, user_row, user_offset = _group_units(self.user_profile_, self.user_offset_)
+        item_unit, item_row, item_offset = _group_units(self.item_profile_, self.item_offset_)
+        n_user_crossed, n_item_crossed = self.n_crossed_.tolist()
+        return LogitGrid(
+            CellTerms.build(self.user_design_, self.item_design_, (n_user_crossed, n_item_crossed)),
+            user_unit,
+            item_unit,
+            user_row,
+            item_row,
+            self.intercept_ + self.user_effect_[user_row] + user_offset,
+            self.item_effect_[item_row] + item_offset,
+            self.user_crossed_[user_row],
+            self.item_crossed_[item_row],
+        )
 
     def _correct_for_sample(self, data: LogisticData, rng: np.random.Generator) -> None:
         """Correct the intercept and the log-likelihood of a fit to sampled cells.
@@ -361,6 +448,12 @@ class LogisticPropensity(CovariatePropensityModel):
         ):
             return "a profile is missing."
         return None
+
+
+def _group_units(profile: IntVector, offset: Vector) -> tuple[IntVector, IntVector, Vector]:
+    """The unit of each user (or item), and the profile and the offset of each unit."""
+    distinct, unit = np.unique(np.column_stack([profile, offset]), axis=0, return_inverse=True)
+    return unit.ravel().astype(np.int32), distinct[:, 0].astype(np.int32), distinct[:, 1]
 
 
 def _require_finite_maximum(likelihood: CellLikelihood, data: LogisticData) -> None:

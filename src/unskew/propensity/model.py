@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.columns import find_column
-from unskew.data.estimation import Estimation, Replicates
+from unskew.data.estimation import Estimation, Replicates, TakenAsKnown
 from unskew.data.frames import LazyFrame, count_sizes
 from unskew.data.ids import Ids, as_ids, describe_id_types, find_codes, format_id
 from unskew.data.propensities import SMALLEST, Propensities
@@ -121,6 +121,9 @@ class PropensityModel(Configurable):
 
     def _describe_estimation(self, log: Ratings) -> Estimation:
         """How the propensities of ``log`` were estimated; by default, halves of it are refitted."""
+        name, reason = type(self).__name__, self._find_refit_obstacle()
+        if reason is not None:
+            return TakenAsKnown(model=name, reason=reason, sees_ratings=self.sees_ratings)
 
         def refit(rows: IntVector) -> Vector:
             part = log.take(rows)
@@ -128,14 +131,20 @@ class PropensityModel(Configurable):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 fitted: PropensityModel = unfitted_copy(self).fit(part, universe=universe)
-            return fitted._predict_log(part)
+            values = fitted._predict_log(part)
+            _require_valid(values, part)
+            return values
 
         return Replicates(
-            model=type(self).__name__,
+            model=name,
             sees_ratings=self.sees_ratings,
             learned=frozenset(["user", "item"]),
             refit=refit,
         )
+
+    def _find_refit_obstacle(self) -> str | None:
+        """Why the model cannot be fitted again to a part of the log; None if it can."""
+        return None
 
     def _require_fitted(self) -> None:
         require_fitted(self)
@@ -194,6 +203,9 @@ class McarPropensityModel(PropensityModel):
     ) -> Self:
         """Fit the model to a log and to ratings of cells that were chosen at random."""
         raise NotImplementedError
+
+    def _find_refit_obstacle(self) -> str | None:
+        return f"the random ratings that {type(self).__name__} was fitted with are not kept"
 
 
 def require_universe(log: Ratings, universe: UniverseLike) -> Universe:

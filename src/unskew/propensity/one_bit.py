@@ -81,7 +81,7 @@ class OneBitPropensity(PropensityModel):
     O(U I K), in blocks of cells.
 
     Cells of the log get larger propensities than similar cells, because the fit has seen them:
-    prefer SNIPS to IPS there, or use CrossFittedPropensity.
+    use SNIPS, not IPS, also inside CrossFittedPropensity.
 
     Parameters
     ----------

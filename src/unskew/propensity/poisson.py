@@ -76,7 +76,7 @@ class PoissonPropensity(PropensityModel):
     observation depends on the rating.
 
     Cells of the log get larger propensities than similar cells, because the fit has seen them:
-    prefer SNIPS to IPS there, or use CrossFittedPropensity.
+    use SNIPS, not IPS, also inside CrossFittedPropensity.
 
     Parameters
     ----------

@@ -21,6 +21,7 @@ from unskew.data.frames import (
 )
 from unskew.data.ids import Ids, as_ids, encode
 from unskew.data.ratings import Ratings
+from unskew.data.score_estimation import Margins
 from unskew.data.universe import Universe, UniverseLike
 from unskew.errors import UniverseError, UsageError
 from unskew.propensity import PROPENSITY_MODELS
@@ -287,27 +288,59 @@ class PopularityPropensity(PropensityModel):
         return np.minimum(1.0, self.scale_ * (user_score * item_score))
 
     def _describe_estimation(self, log: Ratings) -> Estimation:
-        if self.by == "both" or self.power != 1 or self.smoothing != 0:
+        if self.power != 1 or self.smoothing != 0:
             return super()._describe_estimation(log)
-        ids, scores, code = (
+        if self.by == "both":
+            return self._describe_margins(log)
+        ids, scores, group = (
             (self.users_, self.user_score_, log.user)
             if self.by == "user"
             else (self.items_, self.item_score_, log.item)
         )
         listed = log.users if self.by == "user" else log.items
-        group = self._find_codes(listed, ids, self.by)[code].astype(np.int32)
+        scores = scores[self._find_codes(listed, ids, self.by)]
         n_observed = scores * self.largest_[self.by]
         count = np.bincount(group, minlength=n_observed.size)
-        values = np.minimum(1.0, self.scale_ * scores[group])
+        is_same = len(log) == self.n_observed_ and np.array_equal(count, np.rint(n_observed))
         return Strata(
             model=type(self).__name__,
-            n_parameters=n_observed.size,
+            n_parameters=int((n_observed > 0).sum()),
             learned=frozenset([self.by]),
-            fixed=values >= 1 if self.n_capped_ else None,
+            fixed=self.scale_ * scores[group] >= 1 if self.n_capped_ else None,
             group=group,
             n_observed=n_observed,
             kind=self.by,
-            is_part=not np.array_equal(count, np.rint(n_observed)),
+            is_part=not is_same,
+        )
+
+    def _describe_margins(self, log: Ratings) -> Margins:
+        users = self._find_codes(log.users, self.users_, "user")
+        items = self._find_codes(log.items, self.items_, "item")
+        user, item = users[log.user], items[log.item]
+        values = self._predict_in_blocks(user, item, None)
+        user_total, item_total = (
+            np.rint(self.user_score_ * self.largest_["user"]),
+            np.rint(self.item_score_ * self.largest_["item"]),
+        )
+        is_same = all(
+            np.array_equal(np.bincount(code, minlength=total.size), total)
+            for code, total in ((user, user_total), (item, item_total))
+        )
+        return Margins(
+            model=type(self).__name__,
+            n_parameters=int((user_total > 0).sum() + (item_total > 0).sum()) - 1,
+            learned=frozenset(["user", "item"]),
+            fixed=values >= 1 if self.n_capped_ else None,
+            user=user,
+            item=item,
+            users=users,
+            items=items,
+            uncertainty=1.0 - values,
+            n_fitted=self.n_observed_,
+            relation="same" if is_same else "other",
+            user_total=user_total,
+            item_total=item_total,
+            scale=self.scale_ / (self.largest_["user"] * self.largest_["item"]),
         )
 
 

@@ -65,6 +65,11 @@ class PropensityWrapper(McarPropensityModel):
                 )
         return model
 
+    def _find_refit_obstacle(self) -> str | None:
+        if fitted_state(self.model):
+            return f"the {type(self.model).__name__} inside was fitted beforehand"
+        return self.model._find_refit_obstacle()
+
     def _require_all_cells(self) -> None:
         """Raise an error if the inner model cannot predict unobserved cells."""
         if self.sees_ratings:

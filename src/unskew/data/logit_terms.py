@@ -1,0 +1,221 @@
+"""The terms of a logistic model of all cells, and sums of them over observed and over all cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.special import expit
+
+from unskew.data.cells import RowNumbers
+from unskew.types import IntVector, Matrix, Vector
+
+BLOCK_CELLS = 1 << 18
+"""Cells whose terms or propensities are held at once."""
+SMALLEST_EIGENVALUE = 1e-10
+"""Eigenvalues of a scaled information matrix below this share of the largest count as zero."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CellTerms:
+    """The terms s of cells: products of a column of the user and a column of the item.
+
+    Term t is ``user[r, left[t]] * item[q, right[t]]`` in the cell of a user with row r and an item
+    with row q. The first column of both sides is 1.
+    """
+
+    user: Matrix
+    item: Matrix
+    left: IntVector
+    right: IntVector
+
+    @classmethod
+    def build(cls, user: Matrix, item: Matrix, n_crossed: tuple[int, int] = (0, 0)) -> CellTerms:
+        """An intercept, the columns of users, those of items, and products of the first columns.
+
+        ``n_crossed`` says how many of the first columns of each side are multiplied.
+        """
+        user_column, item_column = np.arange(user.shape[1]) + 1, np.arange(item.shape[1]) + 1
+        crossed = np.meshgrid(user_column[: n_crossed[0]], item_column[: n_crossed[1]])
+        left = np.concatenate([[0], user_column, 0 * item_column, crossed[0].T.ravel()])
+        right = np.concatenate([[0], 0 * user_column, item_column, crossed[1].T.ravel()])
+        return cls(
+            np.column_stack([np.ones(len(user)), user]),
+            np.column_stack([np.ones(len(item)), item]),
+            left.astype(np.int32),
+            right.astype(np.int32),
+        )
+
+    def __len__(self) -> int:
+        return self.left.size
+
+    def multiply(self, coefficient: Matrix, user_row: IntVector, item_row: IntVector) -> Matrix:
+        """``coefficient @ s`` of each cell: (K, terms) to (K, cells)."""
+        by_row = self.user @ self._to_matrices(coefficient)
+        if self._has_few_pairs(user_row.size):
+            table = (by_row @ self.item.T).reshape(len(coefficient), -1)
+            return table[:, self._pair_rows(user_row, item_row)]
+        product = np.empty((len(coefficient), user_row.size))
+        size = max(1, BLOCK_CELLS // self.item.shape[1])
+        for first in range(0, user_row.size, size):
+            block = slice(first, first + size)
+            product[:, block] = np.einsum(
+                "knc,nc->kn", by_row[:, user_row[block]], self.item[item_row[block]]
+            )
+        return product
+
+    def add_up(self, values: Matrix, user_row: IntVector, item_row: IntVector) -> Matrix:
+        """The sum over cells of ``values * s``: (K, cells) to (K, terms)."""
+        by_row = np.stack([self._sum_by_row(row, user_row, item_row, self.item) for row in values])
+        matrices = self.user.T @ by_row
+        totals: Matrix = matrices[:, self.left, self.right]
+        return totals
+
+    def sum_squares(self, weight: Vector, user_row: IntVector, item_row: IntVector) -> Matrix:
+        """The sum over cells of ``weight s s'``: terms x terms."""
+        products = self.item_products
+        return self.combine_products(self._sum_by_row(weight, user_row, item_row, products))
+
+    @property
+    def item_products(self) -> Matrix:
+        """Item rows x distinct products of two item columns that occur in s s'."""
+        first, second = self._product_columns()[0]
+        return self.item[:, first] * self.item[:, second]
+
+    def combine_products(self, by_row: Matrix) -> Matrix:
+        """The sum of s s' from sums of ``item_products`` by user row.
+
+        There are fewer distinct products of two item columns than of two terms.
+        """
+        position = self._product_columns()[1]
+        by_product = np.einsum("rj,rl,rq->qjl", self.user, self.user, by_row, optimize=True)
+        left = np.meshgrid(self.left, self.left, indexing="ij")
+        squares: Matrix = by_product[position, left[0], left[1]]
+        return squares
+
+    def _product_columns(self) -> tuple[IntVector, IntVector]:
+        """Pairs of item columns, and which of them belongs to each pair of terms."""
+        pairs = np.sort(np.stack(np.meshgrid(self.right, self.right, indexing="ij")), axis=0)
+        columns, position = np.unique(pairs.reshape(2, -1), axis=1, return_inverse=True)
+        return columns, position.reshape(len(self), len(self)).astype(np.int32)
+
+    def _sum_by_row(
+        self, values: Vector, user_row: IntVector, item_row: IntVector, columns: Matrix
+    ) -> Matrix:
+        """User rows x columns: the sum over cells of values times the columns of the item."""
+        n_rows = len(self.user)
+        if self._has_few_pairs(user_row.size):
+            pair = self._pair_rows(user_row, item_row)
+            by_pair = np.bincount(pair, values, n_rows * len(self.item))
+            return by_pair.reshape(n_rows, -1) @ columns
+        by_column = [
+            np.bincount(user_row, values * column[item_row], n_rows) for column in columns.T
+        ]
+        return np.stack(by_column, axis=1)
+
+    def _has_few_pairs(self, n_cells: int) -> bool:
+        """Whether a table of all pairs of rows is smaller than a column of cells."""
+        return len(self.user) * len(self.item) <= n_cells
+
+    def _pair_rows(self, user_row: IntVector, item_row: IntVector) -> RowNumbers:
+        """The number of each cell's pair of rows, counted row by row."""
+        return user_row.astype(np.intp) * len(self.item) + item_row
+
+    def _to_matrices(self, coefficient: Matrix) -> Matrix:
+        """K x user columns x item columns."""
+        shape = len(coefficient), self.user.shape[1], self.item.shape[1]
+        matrices = np.zeros(shape)
+        matrices[:, self.left, self.right] = coefficient
+        return matrices
+
+
+@dataclass(frozen=True, eq=False)
+class LogitGrid:
+    """P = sigma(row + column' + left right') of all cells, by units of users and of items.
+
+    Users with the same terms and the same offset have the same P and form one unit, items
+    likewise. No array of all cells is kept.
+    """
+
+    terms: CellTerms
+    user_unit: IntVector
+    """The unit of each user."""
+    item_unit: IntVector
+    user_row: IntVector
+    """The row of each user unit in ``terms.user``."""
+    item_row: IntVector
+    row: Vector
+    column: Vector
+    left: Matrix
+    right: Matrix
+
+    @cached_property
+    def user_count(self) -> Vector:
+        """The number of users in each unit."""
+        return np.bincount(self.user_unit, minlength=self.row.size).astype(np.float64)
+
+    @cached_property
+    def item_count(self) -> Vector:
+        return np.bincount(self.item_unit, minlength=self.column.size).astype(np.float64)
+
+    def expect(self, user_columns: Matrix, item_columns: Matrix) -> tuple[Matrix, Matrix]:
+        """Sums of P times columns, over all items for a user of each unit, and the reverse.
+
+        The columns have one row for each unit and are already added up within it.
+        """
+        by_item = np.zeros((self.column.size, user_columns.shape[1]))
+        by_user = []
+        for rows, propensity in self._blocks():
+            by_user.append(propensity @ item_columns)
+            by_item += propensity.T @ user_columns[rows]
+        return np.concatenate(by_user), by_item
+
+    def expect_terms(self, coefficient: Matrix) -> tuple[Matrix, Matrix]:
+        """Sums of ``P coefficient @ s``: by user unit x K over all items, and by item unit x K."""
+        by_user, by_item = self._expected_columns
+        matrices = self.terms._to_matrices(coefficient)
+        left = (self.terms.user @ matrices)[:, self.user_row]
+        right = (self.terms.item @ matrices.transpose(0, 2, 1))[:, self.item_row]
+        return np.einsum("kuc,uc->uk", left, by_user), np.einsum("kic,ic->ik", right, by_item)
+
+    @cached_property
+    def _expected_columns(self) -> tuple[Matrix, Matrix]:
+        """Sums of P times the item columns of the terms by user unit, and the reverse."""
+        return self.expect(
+            self.user_count[:, None] * self.terms.user[self.user_row],
+            self.item_count[:, None] * self.terms.item[self.item_row],
+        )
+
+    @cached_property
+    def information(self) -> Matrix:
+        """A = sum over all cells of P (1 - P) s s', without a penalty."""
+        terms = self.terms
+        products = terms.item_products[self.item_row] * self.item_count[:, None]
+        by_row = np.zeros((len(terms.user), products.shape[1]))
+        for rows, propensity in self._blocks():
+            spread = (propensity * (1.0 - propensity)) @ products
+            np.add.at(by_row, self.user_row[rows], spread * self.user_count[rows, None])
+        return terms.combine_products(by_row)
+
+    @cached_property
+    def inverse_information(self) -> Matrix:
+        """The inverse of A; if terms are collinear, its pseudo-inverse."""
+        size = np.sqrt(np.maximum(np.diag(self.information), np.finfo(np.float64).tiny))
+        scaled = self.information / np.outer(size, size)
+        inverse = np.linalg.pinv(scaled, rcond=SMALLEST_EIGENVALUE, hermitian=True)
+        inverse_information: Matrix = inverse / np.outer(size, size)
+        return inverse_information
+
+    @cached_property
+    def n_parameters(self) -> int:
+        """The number of terms that are not collinear."""
+        return round(float(np.trace(self.inverse_information @ self.information)))
+
+    def _blocks(self) -> Iterator[tuple[slice, Matrix]]:
+        """P of all item units, for some user units at a time."""
+        size = max(1, BLOCK_CELLS // self.column.size)
+        for first in range(0, self.row.size, size):
+            rows = slice(first, first + size)
+            yield rows, expit(self.row[rows, None] + self.column + self.left[rows] @ self.right.T)

@@ -1,0 +1,205 @@
+"""Weighted least squares on terms of cells and on offsets of users and items.
+
+    min over B of  sum over observed cells of w (y - B_u - B_i - B's)^2
+
+One side's offsets are eliminated: given all others, they are weighted means. What remains is
+solved by conjugate gradients in the space of the parameters, so that a step does not touch the
+cells one by one, except through the sparse matrix of weights if both sides have offsets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from unskew.data.logit_terms import CellTerms
+from unskew.types import IntVector, Matrix, Vector
+
+MAX_STEPS = 2000
+PRECISION = 1e-11
+"""Conjugate gradients stop when the residual is below this share of its first value."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OffsetCoefficients:
+    """K x users, K x items and K x terms; no columns for a side without offsets."""
+
+    user: Matrix
+    item: Matrix
+    terms: Matrix
+
+    def dot(self, other: OffsetCoefficients) -> Vector:
+        """The inner product for each risk; ``other`` may have one row for all."""
+        pairs = (self.user, other.user), (self.item, other.item), (self.terms, other.terms)
+        total: Vector = np.sum([(one * another).sum(axis=1) for one, another in pairs], axis=0)
+        return total
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WeightedSide:
+    """The users (or items) with their terms, weighted and added up over their cells."""
+
+    code: IntVector
+    """The user of each cell."""
+    weight: Vector
+    """The sum of w over the cells of each user."""
+    columns: Matrix
+    """Users x columns of the terms that belong to this side."""
+    opposite: Matrix
+    """Users x columns of the other side: their sum over the cells of the user, times w."""
+    index: IntVector
+    """The column of this side in each term."""
+    opposite_index: IntVector
+
+    @classmethod
+    def add_up(
+        cls,
+        code: IntVector,
+        columns: Matrix,
+        index: IntVector,
+        weight: Vector,
+        opposite_columns: Matrix,
+        opposite_row: IntVector,
+        opposite_index: IntVector,
+    ) -> WeightedSide:
+        n = len(columns)
+        opposite = [
+            np.bincount(code, weight * column[opposite_row], n) for column in opposite_columns.T
+        ]
+        total = np.asarray(np.bincount(code, weight, n), dtype=np.float64)
+        return cls(code, total, columns, np.stack(opposite, axis=1), index, opposite_index)
+
+    def sum_values(self, values: Matrix) -> Matrix:
+        """K x cells to K x users."""
+        return np.stack([np.bincount(self.code, row, self.weight.size) for row in values])
+
+    def multiply(self, coefficient: Matrix) -> Matrix:
+        """The sum over each user's cells of ``w coefficient @ s``: (K, terms) to (K, users)."""
+        shape = len(coefficient), self.opposite.shape[1], self.columns.shape[1]
+        matrices = np.zeros(shape)
+        matrices[:, self.opposite_index, self.index] = coefficient
+        product: Matrix = np.einsum("knm,nm->kn", self.opposite @ matrices, self.columns)
+        return product
+
+    def transpose(self, values: Matrix) -> Matrix:
+        """The sum over cells of ``w s`` times the value of the user: (K, users) to (K, terms)."""
+        matrices = np.stack([(self.opposite * row[:, None]).T @ self.columns for row in values])
+        product: Matrix = matrices[:, self.opposite_index, self.index]
+        return product
+
+    def divide(self, values: Matrix) -> Matrix:
+        """Values divided by the weight of each user; 0 for users without cells."""
+        return np.divide(values, self.weight, out=np.zeros_like(values), where=self.weight > 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OffsetEquations:
+    """The normal equations of the least squares problem, without the target."""
+
+    weight: Vector
+    terms: CellTerms
+    rows: tuple[IntVector, IntVector]
+    """The rows of each cell's user and item in the terms."""
+    eliminated: WeightedSide
+    kept: WeightedSide | None
+    """The other side, if it has offsets too."""
+    links: csr_array | None
+    """Kept x eliminated: w of each cell."""
+    gram: Matrix
+    """Terms x terms: the sum over cells of w s s'."""
+    is_item_eliminated: bool
+
+    @classmethod
+    def build(
+        cls,
+        terms: CellTerms,
+        codes: tuple[IntVector, IntVector],
+        row_of: tuple[IntVector, IntVector],
+        weight: Vector,
+        *,
+        has_user: bool,
+        has_item: bool,
+    ) -> OffsetEquations:
+        """From the user and item of each cell, and the row in the terms of each user and item."""
+        rows = row_of[0][codes[0]], row_of[1][codes[1]]
+        user, item = (
+            WeightedSide.add_up(
+                codes[side],
+                columns[side][row_of[side]],
+                index[side],
+                weight,
+                columns[1 - side],
+                rows[1 - side],
+                index[1 - side],
+            )
+            for columns, index in [((terms.user, terms.item), (terms.left, terms.right))]
+            for side in (0, 1)
+        )
+        eliminated, kept = (item, user) if has_item else (user, item)
+        links = None
+        if has_user and has_item:
+            shape = kept.weight.size, eliminated.weight.size
+            links = csr_array((weight, (kept.code, eliminated.code)), shape=shape)
+        gram = terms.sum_squares(weight, *rows)
+        is_kept = kept if links is not None else None
+        return cls(weight, terms, rows, eliminated, is_kept, links, gram, has_item)
+
+    def solve(self, target: Matrix) -> OffsetCoefficients:
+        """The coefficients of K targets: K x cells."""
+        weighted = target * self.weight
+        of_eliminated = self.eliminated.sum_values(weighted)
+        mean = self.eliminated.divide(of_eliminated)
+        of_terms = self.terms.add_up(weighted, *self.rows) - self.eliminated.transpose(mean)
+        of_kept = np.empty((len(target), 0))
+        if self.kept is not None and self.links is not None:
+            of_kept = self.kept.sum_values(weighted) - (self.links @ mean.T).T
+        solution = self._find_solution(np.hstack([of_kept, of_terms]))
+        kept, terms = self._split(solution)
+        rest = of_eliminated - self._sum_by_eliminated(kept, terms)
+        eliminated = self.eliminated.divide(rest)
+        user, item = (kept, eliminated) if self.is_item_eliminated else (eliminated, kept)
+        return OffsetCoefficients(user, item, terms)
+
+    def _find_solution(self, right: Matrix) -> Matrix:
+        """Conjugate gradients, scaled by the diagonal of the equations."""
+        kept_weight = np.empty(0) if self.kept is None else self.kept.weight
+        diagonal = np.concatenate([kept_weight, np.diag(self.gram)])
+        scale = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0)
+        solution, residual, direction = np.zeros_like(right), right, right * scale
+        size = first_size = (residual * direction).sum(axis=1)
+        for _ in range(MAX_STEPS):
+            is_open = size > PRECISION**2 * first_size
+            if not is_open.any():
+                break
+            image = self._apply(direction)
+            curvature = (direction * image).sum(axis=1)
+            is_open &= curvature > 0
+            step = np.divide(size, curvature, out=np.zeros_like(size), where=is_open)
+            solution = solution + step[:, None] * direction
+            residual = residual - step[:, None] * image
+            scaled = residual * scale
+            previous, size = size, np.where(is_open, (residual * scaled).sum(axis=1), 0.0)
+            ratio = np.divide(size, previous, out=np.zeros_like(size), where=is_open)
+            direction = scaled + ratio[:, None] * direction
+        return solution
+
+    def _apply(self, solution: Matrix) -> Matrix:
+        """The equations of the kept offsets and the terms, after the elimination."""
+        kept, terms = self._split(solution)
+        mean = self.eliminated.divide(self._sum_by_eliminated(kept, terms))
+        of_terms = terms @ self.gram - self.eliminated.transpose(mean)
+        if self.kept is None or self.links is None:
+            return of_terms
+        of_kept = kept * self.kept.weight + self.kept.multiply(terms) - (self.links @ mean.T).T
+        return np.hstack([of_kept, of_terms + self.kept.transpose(kept)])
+
+    def _sum_by_eliminated(self, kept: Matrix, terms: Matrix) -> Matrix:
+        """Sums of w times the fit without eliminated offsets, by eliminated user or item."""
+        sums = self.eliminated.multiply(terms)
+        return sums if self.links is None else sums + (self.links.T @ kept.T).T
+
+    def _split(self, solution: Matrix) -> tuple[Matrix, Matrix]:
+        n_kept = solution.shape[1] - len(self.terms)
+        return solution[:, :n_kept], solution[:, n_kept:]

@@ -1,0 +1,370 @@
+"""Propensities that were fitted to the log by score equations, sum of (O - P) s = 0.
+
+``b = sum over observed cells of eta e g`` is minus the derivative of a risk, times C, by the
+parameters; ``g = d log P / d parameters``, and ``A`` is the sum over all cells of P g s'. Then
+``B = A^-1 b``, and the error of the risk has ``h e - B's`` instead of ``h e``. ``A`` is without a
+penalty: the bias of a penalty, ``B' sum of (O - P) s / C`` to first order, is subtracted from the
+risk, which is then to first order independent of how the parameters were found.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, Self, TypeAlias
+
+import numpy as np
+
+from unskew.data.estimation import Correction, Estimation
+from unskew.data.logit_terms import LogitGrid
+from unskew.data.offset_equations import OffsetCoefficients, OffsetEquations
+from unskew.threads import single_blas_thread
+from unskew.types import BoolVector, IntVector, Matrix, Vector
+
+Relation: TypeAlias = Literal["same", "part", "other"]
+"""Whether a log is the log of the fit, a random part of it, or another log."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Projection:
+    """``B's`` of K risks, and what follows from it."""
+
+    score: Matrix
+    """K x observed cells."""
+    information: Matrix
+    """K x K: B'AB."""
+    bias: Vector | None = None
+    by_user: Matrix | None = None
+    """Users of the model x K: the sum of ``P B's`` over all items."""
+    by_item: Matrix | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ScoreEstimation(Estimation):
+    """A model that was fitted by score equations. A subclass solves for ``B``."""
+
+    user: IntVector
+    """The user of each observed cell, as a code of the model."""
+    item: IntVector
+    users: IntVector
+    """The code of the model for each user of the log."""
+    items: IntVector
+    uncertainty: Vector
+    """1 - P of each observed cell."""
+    n_fitted: int
+    """Cells in the log of the fit."""
+    relation: Relation = "same"
+
+    def take(self, rows: IntVector) -> Self:
+        is_part = self.relation == "same" and rows.size < self.user.size
+        return replace(
+            self,
+            user=self.user[rows],
+            item=self.item[rows],
+            uncertainty=self.uncertainty[rows],
+            fixed=None if self.fixed is None else self.fixed[rows],
+            relation="part" if is_part else self.relation,
+        )
+
+    def correct(self, residual: Matrix, weight: Vector, elasticity: Vector) -> Correction:
+        with single_blas_thread():
+            projection = self._project(residual * elasticity)
+            if self.relation != "same":
+                return self._correct_other_log(projection)
+            return self._correct_same_log(projection, residual, weight)
+
+    def _project(self, target: Matrix) -> Projection:
+        """Solve A B = b, given K x observed cells of ``eta e``."""
+        raise NotImplementedError
+
+    def _leverage(self) -> Vector:
+        """The share of each cell in its own ``B's``."""
+        raise NotImplementedError
+
+    @property
+    def _leverage_power(self) -> int:
+        return 1
+
+    @property
+    def _has_few_parameters(self) -> bool:
+        return False
+
+    def _is_alone(self) -> BoolVector | None:
+        """Cells that determine a parameter alone, so that they have no residual."""
+        return None
+
+    def _correct_same_log(
+        self, projection: Projection, residual: Matrix, weight: Vector
+    ) -> Correction:
+        score, leverage, pooled = projection.score, self._leverage(), None
+        is_alone = self._is_alone()
+        if is_alone is not None and is_alone.any():
+            score = np.where(is_alone, residual * weight, score)
+            leverage = np.where(is_alone, 0.0, leverage)
+            pooled = self._pool_variance(residual, weight, score, leverage, is_alone)
+        by_user, by_item = projection.by_user, projection.by_item
+        return Correction(
+            score,
+            leverage,
+            self._leverage_power,
+            expected_by_user=None if by_user is None else by_user[self.users],
+            expected_by_item=None if by_item is None else by_item[self.items],
+            pooled=pooled,
+            bias=projection.bias,
+        )
+
+    def _correct_other_log(self, projection: Projection) -> Correction:
+        """B'AB is subtracted for a part of the log of the fit, and added for another log.
+
+        With many parameters its estimate is too large, because B follows the noise of the cells.
+        Then it is not subtracted, which makes intervals a little too wide.
+        """
+        is_part, reduces = self.relation == "part", self._has_few_parameters
+        return Correction(
+            np.zeros_like(projection.score),
+            np.zeros(self.user.size),
+            reduction=projection.information if is_part and reduces else None,
+            addition=None if is_part else projection.information,
+            bias=projection.bias,
+        )
+
+    def _pool_variance(
+        self,
+        residual: Matrix,
+        weight: Vector,
+        score: Matrix,
+        leverage: Vector,
+        is_alone: BoolVector,
+    ) -> Matrix:
+        """The variance of the cells that are alone, from the residuals of the others."""
+        is_used = ~is_alone & (weight > 0)
+        uncertainty = self.uncertainty[is_used]
+        centred = residual[:, is_used] - score[:, is_used] / weight[is_used]
+        free = float(uncertainty @ (1.0 - np.minimum(leverage[is_used], 1.0)))
+        if free <= 0:
+            uncertainty, centred = self.uncertainty, residual
+            free = max(float(uncertainty.sum()), np.finfo(np.float64).tiny)
+        spread: Matrix = (centred * uncertainty) @ centred.T / free
+        return float(np.square(weight[is_alone]) @ self.uncertainty[is_alone]) * spread
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Score(ScoreEstimation):
+    """Logistic regression without offsets: logit P is a sum of few terms times coefficients."""
+
+    grid: LogitGrid
+    excess: Vector
+    """Sum over all cells of (O - P) s in the log of the fit: the penalty times coefficients."""
+
+    def _project(self, target: Matrix) -> Projection:
+        grid = self.grid
+        rows = grid.user_row[grid.user_unit[self.user]], grid.item_row[grid.item_unit[self.item]]
+        gradient = grid.terms.add_up(target * self.uncertainty, *rows)
+        coefficient = gradient @ grid.inverse_information
+        by_user, by_item = grid.expect_terms(coefficient)
+        return Projection(
+            grid.terms.multiply(coefficient, *rows),
+            gradient @ coefficient.T,
+            coefficient @ self.excess,
+            by_user[grid.user_unit],
+            by_item[grid.item_unit],
+        )
+
+    @property
+    def _has_few_parameters(self) -> bool:
+        return True
+
+    def _leverage(self) -> Vector:
+        return np.full(self.user.size, min(self.grid.n_parameters / max(self.user.size, 1), 1.0))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Offsets(ScoreEstimation):
+    """Logistic regression with a number for each user, or for each item, or both.
+
+    There are too many parameters for their information matrix. ``B's`` is the weighted least
+    squares fit of ``eta e`` on the terms, over the observed cells and with weights 1 - P: the same
+    equations with A estimated from the log.
+    """
+
+    grid: LogitGrid
+    has_user: bool
+    """Whether users have offsets."""
+    has_item: bool
+    excess: OffsetCoefficients
+    """One row: the sum over all cells of (O - P) s in the log of the fit."""
+
+    def _project(self, target: Matrix) -> Projection:
+        share = self.user.size / self.n_fitted
+        coefficients = self._equations.solve(target)
+        score = self._multiply(coefficients)
+        by_user, by_item = self._expect(coefficients)
+        return Projection(
+            score,
+            share * (target * self.uncertainty) @ score.T,
+            share * coefficients.dot(self.excess),
+            by_user,
+            by_item,
+        )
+
+    @cached_property
+    def _equations(self) -> OffsetEquations:
+        grid = self.grid
+        return OffsetEquations.build(
+            grid.terms,
+            (self.user, self.item),
+            (grid.user_row[grid.user_unit], grid.item_row[grid.item_unit]),
+            self.uncertainty,
+            has_user=self.has_user,
+            has_item=self.has_item,
+        )
+
+    def _multiply(self, coefficients: OffsetCoefficients) -> Matrix:
+        """``B's`` of each observed cell."""
+        product = self.grid.terms.multiply(coefficients.terms, *self._equations.rows)
+        if self.has_user:
+            product += coefficients.user[:, self.user]
+        if self.has_item:
+            product += coefficients.item[:, self.item]
+        return product
+
+    def _expect(self, coefficients: OffsetCoefficients) -> tuple[Matrix, Matrix]:
+        """Sums of ``P B's`` over all items of each user, and over all users of each item."""
+        grid, n_risks = self.grid, len(coefficients.terms)
+        by_user, by_item = (part.copy() for part in grid.expect_terms(coefficients.terms))
+        user_sums, item_sums = (
+            _sum_by_code(part, unit, count.size).T if part.size else np.zeros((count.size, n_risks))
+            for part, unit, count in (
+                (coefficients.user, grid.user_unit, grid.user_count),
+                (coefficients.item, grid.item_unit, grid.item_count),
+            )
+        )
+        expected = grid.expect(
+            np.column_stack([grid.user_count, user_sums]),
+            np.column_stack([grid.item_count, item_sums]),
+        )
+        by_user = (by_user + expected[0][:, 1:])[grid.user_unit]
+        by_item = (by_item + expected[1][:, 1:])[grid.item_unit]
+        if self.has_user:
+            by_user += coefficients.user.T * expected[0][grid.user_unit, :1]
+        if self.has_item:
+            by_item += coefficients.item.T * expected[1][grid.item_unit, :1]
+        return by_user, by_item
+
+    def _leverage(self) -> Vector:
+        weight = self.uncertainty
+        leverage = np.full(weight.size, len(self.grid.terms) / weight.size)
+        total = float(weight.sum())
+        sides = [code for code, is_used in self._sides() if is_used]
+        for code in sides:
+            leverage += weight / np.bincount(code, weight)[code]
+        if len(sides) == 2:
+            leverage -= weight / total
+        return leverage
+
+    @property
+    def _leverage_power(self) -> int:
+        return 2
+
+    def _is_alone(self) -> BoolVector:
+        is_alone = np.zeros(self.user.size, dtype=bool)
+        for code, is_used in self._sides():
+            if is_used:
+                is_alone |= np.bincount(code)[code] == 1
+        return is_alone
+
+    def _sides(self) -> tuple[tuple[IntVector, bool], tuple[IntVector, bool]]:
+        return (self.user, self.has_user), (self.item, self.has_item)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Margins(ScoreEstimation):
+    """P = min(1, k n_u n_i), with k such that all propensities add up to the number of ratings.
+
+    The derivative of log P by the counts is known in closed form. Without capped cells k = 1 / n,
+    and ``B's = b_u / n_u + b_i / n_i - b / n`` for the sums b_u, b_i and b of ``eta e`` over the
+    cells of the user, of the item, and over all.
+    """
+
+    user_total: Vector
+    """n_u of each user of the model, in the log of the fit."""
+    item_total: Vector
+    scale: float
+    """k."""
+
+    def _project(self, target: Matrix) -> Projection:
+        n_users, n_items = self.user_total.size, self.item_total.size
+        of_users, of_items = (
+            ProductRows.sort(self.scale * self.user_total, self.item_total),
+            ProductRows.sort(self.scale * self.item_total, self.user_total),
+        )
+        free_by_user = of_users.sum_free(np.ones((1, n_items)))[0]
+        free_by_item = of_items.sum_free(np.ones((1, n_users)))[0]
+        total = target.sum(axis=1, keepdims=True) / max(float(free_by_user.sum()), 1e-300)
+        by_user = _sum_by_code(target, self.user, n_users) - total * free_by_user
+        by_item = _sum_by_code(target, self.item, n_items) - total * free_by_item
+        user, item = _divide(by_user, self.user_total), _divide(by_item, self.item_total)
+        score = user[:, self.user] + item[:, self.item] + total
+        one_by_user = (user + total) * of_users.sum_all(np.ones((1, n_items)))
+        one_by_item = (item + total) * of_items.sum_all(np.ones((1, n_users)))
+        by_user = one_by_user + of_users.sum_all(item)
+        by_item = one_by_item + of_items.sum_all(user)
+        return Projection(score, target @ score.T, None, by_user.T, by_item.T)
+
+    def _leverage(self) -> Vector:
+        return (
+            1.0 / self.user_total[self.user]
+            + 1.0 / self.item_total[self.item]
+            - 1.0 / self.user.size
+        )
+
+    def _is_alone(self) -> BoolVector:
+        is_alone: BoolVector = (self.user_total[self.user] < 2) | (self.item_total[self.item] < 2)
+        return is_alone
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProductRows:
+    """min(1, a_u b_i), row by row, with the columns in ascending order of b."""
+
+    factor: Vector
+    """a of each row."""
+    column: Vector
+    """b in ascending order."""
+    order: IntVector
+    n_free: IntVector
+    """How many of the columns have a_u b_i < 1, for each row."""
+
+    @classmethod
+    def sort(cls, factor: Vector, column: Vector) -> ProductRows:
+        order = np.argsort(column, kind="stable").astype(np.int32)
+        with np.errstate(divide="ignore"):
+            n_free = np.searchsorted(column[order], 1.0 / factor, side="left")
+        return cls(factor, column[order], order, n_free.astype(np.int32))
+
+    def sum_free(self, values: Matrix) -> Matrix:
+        """Sums of a_u b_i times values over the columns with a_u b_i < 1: K x rows."""
+        below = _cumulate(values[:, self.order] * self.column)
+        sums: Matrix = self.factor * below[:, self.n_free]
+        return sums
+
+    def sum_all(self, values: Matrix) -> Matrix:
+        """Sums of min(1, a_u b_i) times values over all columns: K x rows."""
+        below = _cumulate(values[:, self.order])
+        return self.sum_free(values) + below[:, -1:] - below[:, self.n_free]
+
+
+def _cumulate(values: Matrix) -> Matrix:
+    """Sums of the first 0, 1, 2, ... columns."""
+    return np.concatenate([np.zeros((len(values), 1)), np.cumsum(values, axis=1)], axis=1)
+
+
+def _divide(values: Matrix, count: Vector) -> Matrix:
+    return np.divide(values, count, out=np.zeros_like(values), where=count > 0)
+
+
+def _sum_by_code(values: Matrix, code: IntVector, n: int) -> Matrix:
+    """K x cells to K x n; no columns if n is 0."""
+    if n == 0:
+        return np.empty((len(values), 0))
+    return np.stack([np.bincount(code, weights=row, minlength=n) for row in values])

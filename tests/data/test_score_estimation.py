@@ -1,0 +1,391 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+from scipy.special import expit
+
+from unskew.data.estimation import Correction, Strata
+from unskew.data.logit_terms import CellTerms
+from unskew.data.propensities import Propensities
+from unskew.data.ratings import Ratings
+from unskew.data.score_estimation import Margins, Offsets, Score
+from unskew.loading import load
+from unskew.propensity.logistic import LogisticPropensity
+from unskew.propensity.model import PropensityModel
+from unskew.propensity.popularity import PopularityPropensity
+from unskew.types import IntVector, Matrix, Vector
+
+N_USERS, N_ITEMS = 30, 20
+RNG = np.random.default_rng(3)
+USER_FEATURES = RNG.normal(size=(N_USERS, 2))
+ITEM_FEATURES = np.column_stack([RNG.normal(size=N_ITEMS), np.arange(N_ITEMS) % 2])
+TOL = 1e-9
+
+MODELS: dict[str, Callable[[], PropensityModel]] = {
+    "score": lambda: logistic(0.0, item_offsets=False),
+    "score with a penalty": lambda: logistic(3.0, item_offsets=False, interactions="all"),
+    "item offsets": lambda: logistic(0.5),
+    "offsets": lambda: logistic(1.0, user_offsets=True),
+    "offsets alone": lambda: LogisticPropensity(user_offsets=True, ridge=0.3, tol=TOL),
+    "margins": lambda: PopularityPropensity("both"),
+}
+
+
+def logistic(
+    ridge: float, *, user_offsets: bool = False, item_offsets: bool = True, **settings: object
+) -> LogisticPropensity:
+    return LogisticPropensity(
+        USER_FEATURES,
+        ITEM_FEATURES,
+        ridge=ridge,
+        user_offsets=user_offsets,
+        item_offsets=item_offsets,
+        tol=TOL,
+        **{"interactions": "user-item", **settings},  # type: ignore[arg-type]
+    )
+
+
+def draw_log(level: float = -0.8, spread: float = 0.7) -> Ratings:
+    rng = np.random.default_rng(1)
+    effects = rng.normal(0, spread, N_USERS)[:, None] + rng.normal(0, spread, N_ITEMS)
+    logit = level + effects + 0.5 * USER_FEATURES[:, :1] + 0.4 * ITEM_FEATURES[:, 0]
+    is_observed = rng.random((N_USERS, N_ITEMS)) < expit(logit)
+    for shift in (0, 7):  # at least two cells of each user and item
+        is_observed[np.arange(N_USERS), (np.arange(N_USERS) + shift) % N_ITEMS] = True
+    ratings = np.where(is_observed, rng.integers(1, 6, is_observed.shape), 0)
+    return Ratings.from_dense(ratings)
+
+
+LOG, THIN_LOG = draw_log(), draw_log(level=-2.5, spread=0.1)
+DELTA = np.random.default_rng(5).gamma(2.0, size=(2, len(LOG)))
+
+
+def correct(propensities: Propensities, residual: Matrix) -> Correction:
+    estimation, weight = propensities.estimation, propensities.inverse
+    assert estimation is not None
+    elasticity = weight if estimation.fixed is None else np.where(estimation.fixed, 0.0, weight)
+    return estimation.correct(residual, weight, elasticity)
+
+
+def residual_of(kind: str, delta: Matrix, weight: Vector) -> tuple[Matrix, float]:
+    if kind == "ips":
+        return delta, float(N_USERS * N_ITEMS)
+    risk = (delta * weight).sum(axis=1, keepdims=True) / weight.sum()
+    return delta - risk, float(weight.sum())
+
+
+def dense_terms(model: LogisticPropensity) -> Matrix:
+    """Users x items x (terms, user offsets, item offsets), written without CellTerms."""
+    user, item = model.user_design_[model.user_profile_], model.item_design_[model.item_profile_]
+    a, b = model.n_crossed_
+    rows = []
+    for u in range(N_USERS):
+        for i in range(N_ITEMS):
+            crossed = np.outer(user[u, :a], item[i, :b]).ravel()
+            offsets = [
+                np.eye(N_USERS)[u] if model.user_offsets else np.empty(0),
+                np.eye(N_ITEMS)[i] if model.item_offsets else np.empty(0),
+            ]
+            rows.append(np.concatenate([[1.0], user[u], item[i], crossed, *offsets]))
+    return np.array(rows).reshape(N_USERS, N_ITEMS, -1)
+
+
+def dense_propensities(model: PropensityModel) -> Matrix:
+    users, items = np.meshgrid(model.users_, model.items_, indexing="ij")
+    return model.predict_pairs(users.ravel(), items.ravel()).reshape(users.shape)
+
+
+# The influence of a cell is the derivative of the refitted estimate by the weight of the cell.
+
+
+def fit_logistic(terms: Matrix, weight: Matrix) -> Matrix:
+    """P of all cells by Newton's method, if cell (u, i) was observed ``weight`` times."""
+    flat, target = terms.reshape(-1, terms.shape[2]), weight.ravel()
+    coefficient = np.zeros(flat.shape[1])
+    for _ in range(9):
+        propensity = expit(flat @ coefficient)
+        hessian = (flat * (propensity * (1 - propensity))[:, None]).T @ flat
+        gradient = flat.T @ (target - propensity)
+        coefficient += np.linalg.lstsq(hessian, gradient, rcond=1e-12)[0]
+    return expit(flat @ coefficient).reshape(weight.shape)
+
+
+def fit_margins(weight: Matrix) -> Matrix:
+    """min(1, k n_u n_i), whose sum is the number of ratings."""
+    product = np.outer(weight.sum(axis=1), weight.sum(axis=0))
+    product = product / product.max()
+    scale = brentq(lambda k: np.minimum(1, k * product).sum() - weight.sum(), 1e-9, 1e9, xtol=1e-14)
+    return np.minimum(1.0, scale * product)
+
+
+def estimate(kind: str, log: Ratings, delta: Vector, weight: Matrix, propensity: Matrix) -> float:
+    weights = weight[log.user, log.item] / propensity[log.user, log.item]
+    total = N_USERS * N_ITEMS if kind == "ips" else weights.sum()
+    return float(weights @ delta) / float(total)
+
+
+def derivatives(
+    kind: str, log: Ratings, delta: Vector, fit: Callable[[Matrix], Matrix], cells: IntVector
+) -> Vector:
+    weight, step = np.zeros((N_USERS, N_ITEMS)), 1e-4
+    weight[log.user, log.item] = 1.0
+    values = []
+    for cell in cells:
+        sides = []
+        for sign in (1, -1):
+            changed = weight.copy()
+            changed[log.user[cell], log.item[cell]] += sign * step
+            sides.append(estimate(kind, log, delta, changed, fit(changed)))
+        values.append((sides[0] - sides[1]) / (2 * step))
+    return np.array(values)
+
+
+@pytest.mark.parametrize("kind", ["ips", "snips"])
+@pytest.mark.parametrize("name", ["score", "item offsets alone", "margins", "capped margins"])
+def test_the_influence_of_a_cell_is_the_derivative_of_the_refitted_estimate(
+    name: str, kind: str
+) -> None:
+    log = THIN_LOG if name == "margins" else LOG
+    model: PropensityModel = {
+        "score": logistic(0.0, item_offsets=False),
+        "item offsets alone": LogisticPropensity(ridge=0.0, tol=TOL),
+    }.get(name, PopularityPropensity("both"))
+    fit = fit_margins
+    propensities = model.fit(log, universe="log").predict(log)
+    if isinstance(model, LogisticPropensity):
+        terms = dense_terms(model)
+
+        def fit(weight: Matrix) -> Matrix:
+            return fit_logistic(terms, weight)
+
+    delta = DELTA[:, : len(log)]
+    residual, normalizer = residual_of(kind, delta, propensities.inverse)
+    correction = correct(propensities, residual)
+    influence = (residual * propensities.inverse - correction.score) / normalizer
+    cells = np.arange(0, len(log), 9, dtype=np.int32)
+    numerical = derivatives(kind, log, delta[0], fit, cells)
+
+    assert propensities.estimation is not None
+    assert (propensities.estimation.fixed is not None) == (name == "capped margins")
+    assert influence[0, cells] == pytest.approx(numerical, rel=1e-5, abs=1e-9)
+
+
+def test_offsets_of_both_sides_have_nearly_the_influence_of_the_exact_information() -> None:
+    """The log estimates the information matrix; the exact one gives the derivative exactly."""
+    rng = np.random.default_rng(8)
+    is_observed = rng.random((N_USERS, N_ITEMS)) < 0.6
+    log = Ratings.from_dense(is_observed * 3.0)
+    model = LogisticPropensity(user_offsets=True, ridge=0.0, tol=TOL).fit(log, universe="log")
+    propensities, delta = model.predict(log), rng.gamma(2.0, size=(1, len(log)))
+    residual, normalizer = residual_of("snips", delta, propensities.inverse)
+    correction = correct(propensities, residual)
+    influence = (residual * propensities.inverse - correction.score)[0] / normalizer
+    terms, cells = dense_terms(model), np.arange(0, len(log), 40, dtype=np.int32)
+    numerical = derivatives("snips", log, delta[0], lambda w: fit_logistic(terms, w), cells)
+
+    assert np.abs(influence[cells] - numerical).max() < 0.1 * np.abs(numerical).max()
+    assert np.corrcoef(influence[cells], numerical)[0, 1] > 0.99
+
+
+# Special cases and slow twins.
+
+
+def test_a_score_with_group_indicators_is_a_stratum_for_each_group() -> None:
+    group = np.arange(N_ITEMS) % 3
+    model = LogisticPropensity(
+        None, np.eye(3)[group][:, 1:], item_offsets=False, interactions="none", ridge=0, tol=1e-12
+    )
+    propensities = model.fit(LOG, universe="log").predict(LOG)
+    of_cell = group[LOG.item].astype(np.int32)
+    strata = Strata(
+        model="groups", group=of_cell, n_observed=np.bincount(of_cell).astype(float), kind="item"
+    )
+    residual, weight = DELTA, propensities.inverse
+    by_score, by_strata = correct(propensities, residual), strata.correct(residual, weight, weight)
+
+    assert isinstance(propensities.estimation, Score)
+    assert by_score.score == pytest.approx(by_strata.score, rel=1e-6)
+    assert by_score.bias == pytest.approx(np.zeros(2), abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["item offsets", "offsets", "offsets alone"])
+def test_offsets_are_dense_weighted_least_squares(name: str) -> None:
+    model = MODELS[name]().fit(LOG, universe="log")
+    propensities = model.predict(LOG)
+    assert isinstance(model, LogisticPropensity)
+    terms = dense_terms(model)[LOG.user, LOG.item]
+    root = np.sqrt(1 - propensities.values)
+    target = DELTA * propensities.inverse
+    coefficients = np.linalg.lstsq(terms * root[:, None], (target * root).T, rcond=1e-12)[0]
+    correction = correct(propensities, DELTA)
+    excess = np.concatenate([model.term_excess_, model.user_excess_, model.item_excess_])
+
+    assert isinstance(propensities.estimation, Offsets)
+    assert correction.leverage_power == 2
+    assert correction.score == pytest.approx((terms @ coefficients).T, rel=1e-6, abs=1e-6)
+    assert correction.bias == pytest.approx(excess @ coefficients, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_expected_scores_are_sums_over_all_cells(name: str) -> None:
+    model = MODELS[name]().fit(LOG, universe="log")
+    propensity, propensities = dense_propensities(model), model.predict(LOG)
+    correction = correct(propensities, DELTA)
+    terms = (
+        dense_terms(model)
+        if isinstance(model, LogisticPropensity)
+        else np.dstack(
+            [
+                np.broadcast_to(np.eye(N_USERS)[:, None], (N_USERS, N_ITEMS, N_USERS)),
+                np.broadcast_to(np.eye(N_ITEMS)[None], (N_USERS, N_ITEMS, N_ITEMS)),
+            ]
+        )
+    )
+    observed = terms[LOG.user, LOG.item]
+    coefficients = np.linalg.lstsq(observed, correction.score.T, rcond=1e-12)[0]
+    dense = (propensity[..., None] * terms) @ coefficients
+
+    assert correction.score == pytest.approx((observed @ coefficients).T, rel=1e-6, abs=1e-6)
+    assert correction.expected_by_user == pytest.approx(dense.sum(axis=1), rel=1e-5)
+    assert correction.expected_by_item == pytest.approx(dense.sum(axis=0), rel=1e-5)
+
+
+def test_the_information_is_the_sum_over_all_cells() -> None:
+    model = logistic(2.0, item_offsets=False, interactions="all").fit(LOG, universe="log")
+    estimation = model.predict(LOG).estimation
+    assert isinstance(estimation, Score)
+    terms, propensity = dense_terms(model), dense_propensities(model)
+    dense = np.einsum("ui,uij,uik->jk", propensity * (1 - propensity), terms, terms)
+
+    assert estimation.grid.information == pytest.approx(dense)
+    assert estimation.grid.n_parameters == np.linalg.matrix_rank(dense)
+
+
+def test_the_bias_of_a_penalty_is_removed_to_first_order() -> None:
+    """The corrected estimate hardly depends on a small penalty, the plain one does."""
+    values = {}
+    for ridge in (0.0, 0.5):
+        propensities = logistic(ridge, item_offsets=False).fit(LOG, universe="log").predict(LOG)
+        plain = (DELTA * propensities.inverse).sum(axis=1)
+        values[ridge] = plain, plain - correct(propensities, DELTA).bias
+    change_of_plain, change_of_corrected = (
+        np.abs(one - other) for one, other in zip(values[0.5], values[0.0], strict=True)
+    )
+
+    assert (change_of_corrected < 0.1 * change_of_plain).all()
+
+
+def test_collinear_terms_do_not_matter() -> None:
+    levels = np.eye(4)[np.arange(N_ITEMS) % 4]
+    fits = [
+        LogisticPropensity(None, table, item_offsets=False, interactions="none", ridge=1, tol=TOL)
+        for table in (levels, np.column_stack([levels, levels[:, 0]]))
+    ]
+    corrections = [correct(model.fit(LOG, universe="log").predict(LOG), DELTA) for model in fits]
+
+    assert corrections[0].leverage[0] == pytest.approx(4 / len(LOG))
+    assert corrections[1].leverage[0] == pytest.approx(4 / len(LOG))
+    assert np.isfinite(corrections[1].score).all()
+
+
+# How the estimation travels.
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_saved_model_keeps_its_estimation(name: str, tmp_path: Path) -> None:
+    model = MODELS[name]().fit(LOG, universe="log")
+    model.save(tmp_path / "model")
+    loaded = load(tmp_path / "model")
+    assert isinstance(loaded, PropensityModel)
+    first, second = (correct(each.predict(LOG), DELTA) for each in (model, loaded))
+
+    assert np.array_equal(first.score, second.score)
+    assert np.array_equal(first.expected_by_user, second.expected_by_user)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_order_of_users_in_the_judged_log_does_not_matter(name: str) -> None:
+    model = MODELS[name]().fit(LOG, universe="log")
+    order = np.random.default_rng(2).permutation(N_USERS)
+    code = np.argsort(order).astype(np.int32)
+    shuffled = Ratings(
+        code[LOG.user], LOG.item, LOG.rating, users=LOG.users[order], items=LOG.items
+    )
+    first, second = (correct(model.predict(log), DELTA) for log in (LOG, shuffled))
+
+    assert second.score == pytest.approx(first.score, rel=1e-7, abs=1e-7)
+    assert second.expected_by_user == pytest.approx(first.expected_by_user[order], rel=1e-7)
+    assert second.expected_by_item == pytest.approx(first.expected_by_item, rel=1e-7)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_part_of_the_log_reduces_the_variance_and_another_log_adds_to_it(name: str) -> None:
+    """With an offset for each user or item the reduction is left out: it would be too large."""
+    model = MODELS[name]().fit(LOG, universe="log")
+    rows = np.arange(0, len(LOG), 2, dtype=np.int32)
+    part, other = (
+        correct(propensities, DELTA[:, rows])
+        for propensities in (model.predict(LOG).take(rows), model.predict(LOG.take(rows)))
+    )
+    target = DELTA[:, rows] / model.predict(LOG).values[rows]
+
+    assert not part.score.any()
+    assert not other.score.any()
+    assert part.addition is None
+    assert other.reduction is None
+    assert (np.linalg.eigvalsh(other.addition) > 0).all()
+    assert (np.diag(other.addition) < np.square(target).sum(axis=1)).all()
+    if "score" in name:
+        assert part.reduction == pytest.approx(other.addition)
+    else:
+        assert part.reduction is None
+
+
+def test_the_reduction_of_a_part_is_that_of_the_exact_information() -> None:
+    model = logistic(0.0, item_offsets=False).fit(LOG, universe="log")
+    rows = np.arange(0, len(LOG), 2, dtype=np.int32)
+    propensities = model.predict(LOG).take(rows)
+    terms, propensity = dense_terms(model), dense_propensities(model)
+    information = np.einsum("ui,uij,uik->jk", propensity * (1 - propensity), terms, terms)
+    observed = terms[LOG.user, LOG.item][rows]
+    gradient = (DELTA[:, rows] * propensities.inverse * (1 - propensities.values)) @ observed
+
+    assert correct(propensities, DELTA[:, rows]).reduction == pytest.approx(
+        gradient @ np.linalg.solve(information, gradient.T)
+    )
+
+
+def test_cells_alone_in_a_row_or_column_have_the_variance_of_the_others() -> None:
+    ratings = draw_log(level=-1.0)
+    dense = np.zeros((N_USERS + 1, N_ITEMS))
+    dense[ratings.user, ratings.item] = ratings.rating
+    dense[N_USERS, 3] = 4.0
+    log = Ratings.from_dense(dense)
+    propensities = PopularityPropensity("both").fit(log, universe="log").predict(log)
+    delta = np.random.default_rng(0).gamma(2.0, size=(1, len(log)))
+    correction = correct(propensities, delta)
+    row = int(np.flatnonzero(log.user == N_USERS)[0])
+    uncertainty = 1 - propensities.values
+    used = np.arange(len(log)) != row
+    residual = (delta - correction.score * propensities.values)[0, used]
+    free = (uncertainty[used] * (1 - correction.leverage[used])).sum()
+    spread = (uncertainty[used] * residual**2).sum() / free
+
+    assert isinstance(propensities.estimation, Margins)
+    assert correction.score[0, row] == delta[0, row] * propensities.inverse[row]
+    assert correction.pooled == pytest.approx(
+        np.array([[spread * uncertainty[row] * propensities.inverse[row] ** 2]])
+    )
+
+
+def test_terms_are_an_intercept_two_sides_and_products() -> None:
+    terms = CellTerms.build(np.array([[2.0, 3.0]]), np.array([[5.0], [7.0]]), (1, 1))
+    rows = np.zeros(2, np.int32), np.array([0, 1], np.int32)
+    by_term = terms.multiply(np.eye(len(terms)), *rows)
+
+    assert by_term.T.tolist() == [[1, 2, 3, 5, 10], [1, 2, 3, 7, 14]]
+    assert terms.add_up(np.array([[1.0, 2.0]]), *rows).tolist() == [[3, 6, 9, 19, 38]]
