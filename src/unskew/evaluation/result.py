@@ -99,6 +99,8 @@ class Evaluation(Result):
     """What the estimates were computed from, for :func:`unskew.sensitivity`; None if not kept."""
     n_dropped: int = 0
     """Rows that were dropped because of a bad value, if the caller allowed it."""
+    notes: tuple[str, ...] = ()
+    """What the estimates take for granted, in words."""
 
     def __iter__(self) -> Iterator[Risk]:
         for metric in self.metrics:
@@ -172,6 +174,7 @@ class Evaluation(Result):
             "differences": [comparison.to_record() for comparison in self.differences()],
             "warnings": [*warnings, *(f"{text}." for text in self._describe_left_out())],
         } | describe_distributions(self.inputs, self.models, level=self.level)
+        record |= {"notes": list(self.notes)} if self.notes else {}
         return record | ({"n_dropped": self.n_dropped} if self.n_dropped else {})
 
     def plot(self, ax: Any = None) -> Any:
@@ -200,7 +203,7 @@ class Evaluation(Result):
             notes.append(f"{count_noun(self.n_transformed, 'weight')} transformed")
         if self.n_dropped:
             notes.append(f"{count_noun(self.n_dropped, 'bad row')} dropped")
-        return "; ".join([*notes, *self._describe_left_out()])
+        return "; ".join([*notes, *self._describe_left_out(), *self.notes])
 
     def _describe_left_out(self) -> Iterator[str]:
         for (metric, estimator), estimate in self.estimates.items():
