@@ -16,7 +16,7 @@ from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.errors import BadPredictionError, UniverseError
 from unskew.estimators.sums import Imputed
-from unskew.evaluation.predictions import BLOCK_CELLS, Predictions, ScoredCells
+from unskew.evaluation.predictions import Predictions, ScoredCells
 from unskew.evaluation.rating_distributions import (
     ImputedRatings,
     RatingDistribution,
@@ -26,6 +26,9 @@ from unskew.metrics.metric import Metric, MetricInput, rating_degree
 from unskew.ranking.positions import compute_positions
 from unskew.tables import count_noun
 from unskew.types import BoolVector, IntVector, Matrix, Scores, Vector
+
+BLOCK_CELLS = 1 << 18
+"""Cells whose deltas are imputed at once; they fit into the cache of a processor."""
 
 
 def impute_deltas(
