@@ -208,7 +208,9 @@ def test_a_universe_larger_than_what_the_log_lists() -> None:
         diagnosis = diagnose(LOG, TRUE, universe=(100, 100))
 
     assert diagnosis.coverage.users_unseen == 20
-    assert diagnosis.notes[:-1] == ("fit and calibration are over the 80 users x 90 items of the log",)
+    assert diagnosis.notes[:-1] == (
+        "fit and calibration are over the 80 users x 90 items of the log",
+    )
 
 
 # Warnings

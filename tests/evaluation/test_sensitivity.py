@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ WORLD = simulate(40, 50, density=0.2, alpha=0.6, random_state=1)
 LOG, P = WORLD.log, WORLD.propensities
 RNG = np.random.default_rng(7)
 A, B = (WORLD.truth + RNG.normal(0, spread, WORLD.truth.shape) for spread in (1.0, 0.9))
-WEIGHTED = ("ips", "snips", "user_normalized", "item_normalized", "dr")
+WEIGHTED = ("ips", "snips", "user_normalized", "item_normalized", "dr", "sndr")
 each_estimator = pytest.mark.parametrize("estimator", WEIGHTED)
 
 
@@ -142,11 +143,12 @@ def every_corner(p: Vector, odds_error: float) -> list[Vector]:
     ],
 )
 def test_the_range_is_that_of_every_corner_of_the_box(metric: str, estimator: str) -> None:
+    """A distribution of ratings gives imputed deltas that do not depend on the weights."""
     rng = np.random.default_rng(3)
-    p, scores, imputed = (
-        rng.uniform(0.05, 0.9, len(SMALL)),
-        rng.normal(3, 1, (3, 4)),
-        rng.normal(3, 1, (3, 4)),
+    p, scores = rng.uniform(0.05, 0.9, len(SMALL)), rng.normal(3, 1, (3, 4))
+    share = rng.dirichlet(np.ones(5), (3, 4))
+    imputed = SimpleNamespace(
+        levels_=np.arange(1.0, 6.0), predict_distribution=lambda users, items: share[users, items]
     )
     options: dict[str, Any] = {
         "metrics": [metric],

@@ -50,7 +50,8 @@ class SumSpec:
     of_ratios: bool = False
     """Sums over units of each unit's own ratio, and the number of units with a base above 0."""
     adds_imputed: bool = False
-    """Sums of delta - imputed delta, plus the imputed deltas of all cells."""
+    """Sums of delta - imputed delta, plus the imputed deltas of all cells. With ``is_ratio`` the
+    two are kept apart: x = (imputed deltas, delta - imputed deltas, 1)."""
 
     @property
     def divides_by_base(self) -> bool:
@@ -175,12 +176,27 @@ class ObservedCells:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Imputed:
-    """Imputed deltas of the observed cells, and their sums over all items of each user."""
+    """Imputed deltas of the observed cells, and their sums over all cells of a user or an item."""
 
     observed: Matrix
     """Models x observed cells."""
     by_user: Matrix
-    """Users x models."""
+    """Users x models: sums over all items."""
+    by_item: Matrix
+    """Items x models: sums over all users."""
+
+    def by_cluster(self, unit: Unit | None) -> Matrix:
+        """Sums by item or by user; their total is the same."""
+        return self.by_item if unit == "item" else self.by_user
+
+    def project(self, unit: Unit, present: IntVector) -> Imputed:
+        """As if all users (or items) had the mean imputed deltas of those that are present."""
+        sums = self.by_cluster(unit)
+        projected = np.zeros_like(sums)
+        projected[present] = sums[present] * (len(sums) / present.size)
+        if unit == "item":
+            return replace(self, by_item=projected)
+        return replace(self, by_user=projected)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -205,6 +221,7 @@ class Deltas:
         imputed = self.imputed and Imputed(
             _combine_rows(contrast, self.imputed.observed),
             _combine_rows(contrast, self.imputed.by_user.T).T,
+            _combine_rows(contrast, self.imputed.by_item.T).T,
         )
         return replace(self, value=_combine_rows(contrast, self.value), imputed=imputed)
 
@@ -327,12 +344,17 @@ def add_up(spec: SumSpec, deltas: Deltas, cells: ObservedCells) -> Sums:
     weight = cells.weight if spec.is_weighted else np.ones(cells.users.code.size)
     clusters = cells.clusters_by(spec.unit)
     if spec.adds_imputed and deltas.imputed is not None:
+        error = deltas.value - deltas.imputed.observed
+        imputed = deltas.imputed.by_cluster(spec.unit)
+        if spec.is_ratio:
+            error = np.vstack([np.zeros_like(error), error])
+            imputed = np.hstack([imputed, np.zeros_like(imputed)])
         return Sums.of(
-            deltas.value - deltas.imputed.observed,
+            error,
             cells.propensities,
             weight=weight,
             clusters=clusters,
-            imputed_by_cluster=deltas.imputed.by_user,
+            imputed_by_cluster=imputed,
         )
     value, shift = deltas.value, np.zeros(len(deltas.value))
     if spec.divides_by_base and deltas.base is None:

@@ -17,8 +17,8 @@ from unskew.data.estimation import Correction, Replicates, TakenAsKnown, Unit
 from unskew.data.propensities import Propensities
 from unskew.estimators.estimate import Estimate, OutsideError
 from unskew.estimators.intervals import Moments
-from unskew.estimators.sums import Clusters, Deltas, ObservedCells, SumSpec
-from unskew.types import Matrix, Vector
+from unskew.estimators.sums import Clusters, Deltas, Imputed, ObservedCells, SumSpec
+from unskew.types import IntVector, Matrix, Vector
 
 MAX_LEVERAGE = 0.9
 """A cell with a higher leverage is treated as if it had this one."""
@@ -34,6 +34,16 @@ class Linearization:
     """C."""
     leverage: Vector | None = None
     """Share of each cell in C, if C was computed from the same cells; else None."""
+    imputed: Imputed | None = None
+    """Imputed deltas, whose mean over all cells is a part of the risk."""
+    n_cells: int = 1
+    """All cells, over which imputed deltas are averaged."""
+
+    def impute(self, unit: Unit) -> Matrix | None:
+        """What the imputed deltas add to the risks by user or item, times C; None without them."""
+        if self.imputed is None:
+            return None
+        return self.imputed.by_cluster(unit) * (self.normalizer / self.n_cells)
 
 
 def linearize(
@@ -42,6 +52,8 @@ def linearize(
     """The residuals and the normaliser of the risks that were computed from ``spec``."""
     base = np.ones(weight.size) if deltas.base is None else deltas.base
     groups = cells.clusters_by(spec.unit)
+    if spec.adds_imputed and deltas.imputed is not None:
+        return _linearize_imputed(spec, deltas.value, deltas.imputed, cells, weight)
     if spec.of_ratios and groups is not None:
         return _linearize_mean_of_groups(deltas.value, base, weight, groups)
     if spec.divides_by_base:
@@ -49,11 +61,22 @@ def linearize(
         total = float(share.sum())
         residual = deltas.value - estimate.value[:, None] * base
         return Linearization(residual, total, share / total)
-    residual = deltas.value
-    if spec.adds_imputed and deltas.imputed is not None:
-        residual = deltas.value - deltas.imputed.observed
     assert cells.universe is not None
-    return Linearization(residual, float(cells.universe.n_cells))
+    return Linearization(deltas.value, float(cells.universe.n_cells))
+
+
+def _linearize_imputed(
+    spec: SumSpec, delta: Matrix, imputed: Imputed, cells: ObservedCells, weight: Vector
+) -> Linearization:
+    """e = delta - imputed delta and C = U * I, or e minus its mean and C = sum h if normalised."""
+    assert cells.universe is not None
+    n_cells = cells.universe.n_cells
+    error = delta - imputed.observed
+    if not spec.is_ratio:
+        return Linearization(error, float(n_cells), imputed=imputed, n_cells=n_cells)
+    total = float(weight.sum())
+    mean = (error * weight).sum(axis=1, keepdims=True) / total
+    return Linearization(error - mean, total, weight / total, imputed, n_cells)
 
 
 def _linearize_mean_of_groups(
@@ -166,6 +189,9 @@ def _measure_clusters(
     clusters = cells.clusters_by(unit)
     assert clusters is not None
     by_cluster = clusters.add_up(contributions)
+    imputed = linearization.impute(unit)
+    if imputed is not None:
+        by_cluster = _add_rows(by_cluster, imputed)
     if correction is not None:
         expected = correction.expected_by_user if unit == "user" else correction.expected_by_item
         if expected is not None:
@@ -189,7 +215,8 @@ def _measure_both(
 ) -> tuple[Matrix, Moments]:
     """Two-way clusters: the variance by users, plus by items, minus by cells.
 
-    If the difference is not a covariance, the variance by cells is not subtracted.
+    If the difference is not a covariance, the variance by cells is not subtracted. The part of it
+    that imputed deltas have is never subtracted; it is smaller by the density of the log.
     """
     parts = [
         _measure_clusters(contributions, linearization, correction, cells, unit, None)
@@ -221,15 +248,23 @@ def half_sample_covariance(
     """
     estimation = cells.estimation
     assert isinstance(estimation, Replicates)
-    unit = "user" if cells.cluster == "both" else cells.cluster
+    unit: Unit | None = "user" if cells.cluster == "both" else cells.cluster
     clusters = cells.clusters_by(unit)
     code = None if clusters is None else clusters.code
     differences = []
     for halves in estimation.fit_halves(code, cells.users.code.size):
         first, second = (
-            values_of(deltas.take(rows), cells.take(rows, Propensities(values)))
+            values_of(_take_half(deltas, rows, cells, unit), cells.take(rows, Propensities(values)))
             for rows, values in halves
         )
         differences.append(first - second)
     spread = np.stack(differences)
     return spread.T @ spread / (4 * len(spread))
+
+
+def _take_half(deltas: Deltas, rows: IntVector, cells: ObservedCells, unit: Unit | None) -> Deltas:
+    """Deltas of half of the cells; if clusters are split, with the imputed deltas of this half."""
+    half, clusters = deltas.take(rows), cells.clusters_by(unit)
+    if half.imputed is None or unit is None or clusters is None:
+        return half
+    return replace(half, imputed=half.imputed.project(unit, np.unique(clusters.code[rows])))

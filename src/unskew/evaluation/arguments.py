@@ -37,12 +37,12 @@ def find_estimators(estimators: object) -> list[Estimator]:
 
 def require_compatible(metrics: Sequence[Metric], estimators: Sequence[Estimator]) -> None:
     """Raise an error if weights are to correct a metric that they cannot correct."""
-    weighted = [estimator.name for estimator in estimators if estimator.is_weighted]
+    corrected = [each.name for each in estimators if each.is_weighted or each.imputes]
     for metric in metrics:
-        if weighted and compares_logged_cells(metric):
+        if corrected and compares_logged_cells(metric):
             raise UsageError(
                 f"{metric.name!r} ranks the logged items among each other. Weights cannot correct "
-                f"for which items were logged, so it cannot be estimated by {weighted[0]!r}.",
+                f"for which items were logged, so it cannot be estimated by {corrected[0]!r}.",
                 parameter="metrics",
                 value=metric.name,
                 remedy="Use `estimators=['naive']` on a test that was drawn uniformly at random, "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral
 from typing import Any, Literal
 
@@ -31,6 +31,12 @@ from unskew.evaluation.arguments import (
 )
 from unskew.evaluation.imputation import impute_deltas
 from unskew.evaluation.predictions import Predictions, PredictionsLike, read_predictions
+from unskew.evaluation.rating_distributions import (
+    FoldedPredictions,
+    Folds,
+    describe_imputation,
+    read_imputation,
+)
 from unskew.evaluation.result import Evaluation
 from unskew.evaluation.weight_changes import EvaluationInputs
 from unskew.metrics.metric import Metric, MetricInput
@@ -51,7 +57,8 @@ def evaluate(
     propensities_known: bool = False,
     relevance_threshold: float | None = None,
     weight_transform: WeightTransform | None = None,
-    imputation: PredictionsLike | None = None,
+    imputation: PredictionsLike | FoldedPredictions | None = None,
+    imputation_folds: Folds | None = None,
     bootstrap: int | None = None,
     random_state: int | np.random.Generator | None = 0,
     engine: str | Ranker = "auto",
@@ -82,8 +89,9 @@ def evaluate(
         estimator objects.
     universe
         (n_users, n_items): all users and items that could have been logged. Ranking metrics and
-        the estimators ``ips``, ``dr`` and ``eib`` need it. ``"log"`` means that the users and items
-        of the log are all there are. A log that was built from a matrix has its universe.
+        the estimators ``ips``, ``dr``, ``sndr`` and ``eib`` need it. ``"log"`` means that the
+        users and items of the log are all there are. A log that was built from a matrix has its
+        universe.
     level
         Confidence level of the intervals.
     cluster
@@ -100,8 +108,17 @@ def evaluate(
         ``Clip``, ``Switch``, ``Shrink``, ``SubGaussian`` or ``Dynamic``: what to use as weights in
         place of 1/P. The intervals do not include its bias.
     imputation
-        For ``dr`` and ``eib``: a model of the ratings; a matrix, a model or a callable, as for
-        predictions.
+        For ``dr``, ``sndr`` and ``eib``: a model of the ratings of all cells. The imputed delta of
+        a cell is E[delta] over the distribution of its rating. A model with
+        ``predict_distribution`` gives this distribution. Of other models (a matrix, a model or a
+        callable, as for predictions) it is the predicted mean plus the residuals of the logged
+        cells, weighted by 1/P, which are taken to have the same spread in all cells. If all
+        ratings are 0 and 1, predict the probability of a 1. With ``imputation_folds`` it may be a
+        dict from each fold to a model that was fitted without it.
+    imputation_folds
+        A whole number for each logged cell: the fold without which its imputed rating was fitted.
+        Without it, the imputation is taken as fitted to other ratings than those of the log; the
+        intervals are too narrow if it was not, and the estimates can be biased.
     bootstrap
         Number of resamples of users (or items) for percentile intervals. None computes analytic
         intervals.
@@ -150,11 +167,11 @@ def evaluate(
     ranker = find_ranker(engine)
     readers = [read_predictions(*model, log, ranker=ranker) for model in models.items()]
     inputs = [_read_input(reader, log, all_cells, chosen_metrics) for reader in readers]
-    if any(estimator.imputes for estimator in chosen_estimators) and imputation is not None:
-        imputer = read_predictions("imputation", imputation, log)
-        imputed = impute_deltas(chosen_metrics, readers, inputs, imputer, log, all_cells)
-    else:
-        imputed = {}
+    imputed: dict[str, Imputed] = {}
+    imputing = [estimator for estimator in chosen_estimators if estimator.imputes]
+    if imputing and imputation is not None:
+        imputed_ratings = read_imputation(imputation, imputation_folds, log, cells.inverse)
+        imputed = impute_deltas(chosen_metrics, readers, inputs, imputed_ratings, log, all_cells)
     deltas = {
         metric.name: _compute_deltas(metric, inputs, imputed.get(metric.name), log)
         for metric in chosen_metrics
@@ -185,6 +202,7 @@ def evaluate(
             {estimator.name: estimator for estimator in chosen_estimators},
             log.rating,
         ),
+        notes=tuple(_list_notes(imputing, imputation_folds)),
     )
 
 
@@ -202,6 +220,14 @@ def name_models(predictions: Any) -> dict[str, Any]:
     if not models:
         raise UsageError("`predictions` is empty: there is no model.", parameter="predictions")
     return models
+
+
+def _list_notes(imputing: Sequence[Estimator], imputation_folds: Folds | None) -> Iterator[str]:
+    if imputing:
+        yield describe_imputation(imputation_folds)
+    for estimator in imputing:
+        if not estimator.is_weighted:
+            yield f"intervals of {estimator.name} leave out the error of the imputation"
 
 
 def _require_propensities(propensities: object, estimators: Sequence[Estimator]) -> None:

@@ -1,6 +1,7 @@
 """Imputed deltas of all cells, for doubly robust estimation.
 
-An imputed delta is the delta of a cell if its imputed rating were the true one.
+The imputed delta of a cell is E[delta] over the distribution of its rating, not the delta at its
+mean rating: E[(Y - F)^2] = (E[Y] - F)^2 + Var[Y].
 """
 
 from __future__ import annotations
@@ -15,45 +16,92 @@ from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.errors import BadPredictionError, UniverseError
 from unskew.estimators.sums import Imputed
-from unskew.evaluation.predictions import BLOCK_CELLS, Predictions, ScoredCells
-from unskew.metrics.metric import Metric, MetricInput
+from unskew.evaluation.predictions import Predictions, ScoredCells
+from unskew.evaluation.rating_distributions import (
+    ImputedRatings,
+    RatingDistribution,
+    require_all_cells,
+)
+from unskew.metrics.metric import Metric, MetricInput, rating_degree
 from unskew.ranking.positions import compute_positions
 from unskew.tables import count_noun
-from unskew.types import IntVector, Matrix, Scores, Vector
+from unskew.types import BoolVector, IntVector, Matrix, Scores, Vector
+
+BLOCK_CELLS = 1 << 18
+"""Cells whose deltas are imputed at once; they fit into the cache of a processor."""
 
 
 def impute_deltas(
     metrics: Sequence[Metric],
     models: Sequence[Predictions],
     inputs: Sequence[MetricInput],
-    imputation: Predictions,
+    ratings: ImputedRatings,
     log: Ratings,
     universe: Universe | None,
 ) -> dict[str, Imputed]:
-    """By metric: the deltas of each model against the imputed ratings.
+    """By metric: the expected deltas of each model over the distributions of the ratings.
 
-    They are given on the log, and summed over all items of every user. Ratio metrics have none.
+    They are given on the log, and summed over all cells of every user and of every item. Ratio
+    metrics have none.
     """
-    imputer = _require_all_cells(imputation)
-    imputed_rating = imputer.values(log)
+    means = [metric for metric in metrics if metric(inputs[0]).base is None]
+    if not means:
+        return {}
+    scorers = [require_all_cells(model) for model in models]
+    _require_ids(log, universe)
+    logged = [ratings.observed(log)]
+    levels = np.unique(log.rating)
+    sums = _sum_all_cells(means, scorers, ratings, log, levels)
     imputed = {}
-    for metric in metrics:
-        deltas = [metric(replace(cells, rating=imputed_rating)) for cells in inputs]
-        if deltas[0].base is None:
-            scorers = [_require_all_cells(model) for model in models]
-            by_user = _sum_by_user(metric, scorers, imputer, log, universe)
-            imputed[metric.name] = Imputed(np.stack([delta.value for delta in deltas]), by_user)
+    for metric in means:
+        observed = [_expect(metric, replace(cells, scale=levels), logged) for cells in inputs]
+        imputed[metric.name] = Imputed(np.stack(observed), *sums[metric.name])
     return imputed
 
 
-def _sum_by_user(
-    metric: Metric,
+def _sum_all_cells(
+    metrics: Sequence[Metric],
     models: Sequence[ScoredCells],
-    imputer: ScoredCells,
+    ratings: ImputedRatings,
     log: Ratings,
-    universe: Universe | None,
-) -> Matrix:
-    """Users x models: imputed deltas added up over all items, in blocks of users."""
+    levels: Vector,
+) -> dict[str, tuple[Matrix, Matrix]]:
+    """By metric: imputed deltas added up by user and by item, in blocks of users."""
+    n_models = len(models)
+    sums = {
+        metric.name: (np.zeros((log.n_users, n_models)), np.zeros((log.n_items, n_models)))
+        for metric in metrics
+    }
+    size = max(1, BLOCK_CELLS // (log.n_items * ratings.n_columns))
+    for first in range(0, log.n_users, size):
+        users = np.arange(first, min(first + size, log.n_users), dtype=np.int32)
+        distributions = list(ratings.blocks(log, users))
+        is_finite = np.logical_and.reduce([each.is_finite for each in distributions])
+        for column, model in enumerate(models):
+            scores = model.block(log, users)
+            for metric in metrics:
+                delta = _expect(metric, _make_input(metric, scores, levels), distributions)
+                _require_finite(delta, is_finite, model, log, users)
+                by_user, by_item = sums[metric.name]
+                by_user[users, column] = delta.reshape(scores.shape).sum(axis=1)
+                by_item[:, column] += delta.reshape(scores.shape).sum(axis=0)
+    return sums
+
+
+def _expect(
+    metric: Metric, cells: MetricInput, distributions: Sequence[RatingDistribution]
+) -> Vector:
+    """E[delta] of each cell; its mean if there are several distributions, one for each fold."""
+    degree = rating_degree(metric)
+    total: Vector | float = 0.0
+    for distribution in distributions:
+        for rating, share in distribution.points(degree):
+            total = total + share * metric(replace(cells, rating=rating)).value
+    expected: Vector = np.asarray(total) / len(distributions)
+    return expected
+
+
+def _require_ids(log: Ratings, universe: Universe | None) -> None:
     if universe is not None and universe.n_cells != log.n_cells:
         raise UniverseError(
             f"the universe has {universe}, but the log has the ids of only "
@@ -62,27 +110,17 @@ def _sum_by_user(
             parameter="universe",
             remedy="Build the log with users=[all user ids] and items=[all item ids].",
         )
-    sums = np.empty((log.n_users, len(models)))
-    size = max(1, BLOCK_CELLS // log.n_items)
-    for first in range(0, log.n_users, size):
-        users = np.arange(first, min(first + size, log.n_users), dtype=np.int32)
-        imputed = imputer.block(log, users)
-        for column, model in enumerate(models):
-            cells = _block_input(metric, model.block(log, users), imputed, log.rating)
-            delta = metric(cells).value.reshape(imputed.shape)
-            _require_finite(delta, model, imputer, log, users)
-            sums[users, column] = delta.sum(axis=1)
-    return sums
 
 
 def _require_finite(
-    delta: Matrix, model: ScoredCells, imputer: ScoredCells, log: Ratings, users: IntVector
+    delta: Vector, is_finite: BoolVector, model: ScoredCells, log: Ratings, users: IntVector
 ) -> None:
-    bad = np.argwhere(~np.isfinite(delta))
+    bad = np.flatnonzero(~(np.isfinite(delta) & is_finite))
     if bad.size:
-        user, item = format_id(log.users[users[bad[0, 0]]]), format_id(log.items[bad[0, 1]])
+        row, column = divmod(int(bad[0]), log.n_items)
+        user, item = format_id(log.users[users[row]]), format_id(log.items[column])
         raise BadPredictionError(
-            f"{model.name!r} or {imputer.name!r} has no finite prediction for {len(bad)} cells "
+            f"{model.name!r} or 'imputation' has no finite prediction for {bad.size} cells "
             f"outside the log; the first is user {user}, item {item}.",
             parameter="imputation",
             where=f"user {user}, item {item}",
@@ -90,24 +128,14 @@ def _require_finite(
         )
 
 
-def _block_input(metric: Metric, scores: Scores, imputed: Scores, scale: Vector) -> MetricInput:
-    """All cells of a block of users, with imputed ratings."""
+def _make_input(metric: Metric, scores: Scores, levels: Vector) -> MetricInput:
+    """All cells of a block of users; their ratings are filled in later."""
     n_users, n_items = scores.shape
     item = np.tile(np.arange(n_items, dtype=np.int32), n_users)
-    rating = imputed.astype(np.float64).ravel()
+    empty: Matrix = np.empty(0)
     if not metric.ranks:
         prediction = scores.astype(np.float64).ravel()
-        return MetricInput(rating, item, scale, prediction=prediction, n_items=n_items)
+        return MetricInput(empty, item, levels, prediction=prediction, n_items=n_items)
     user = np.repeat(np.arange(n_users, dtype=np.int32), n_items)
     positions = compute_positions(user, item, n_users, n_items, scores.__getitem__, top=metric.top)
-    return MetricInput(rating, item, scale, positions=positions, n_items=n_items)
-
-
-def _require_all_cells(model: Predictions) -> ScoredCells:
-    if not isinstance(model, ScoredCells):
-        raise BadPredictionError(
-            "doubly robust estimation needs predictions for every cell.",
-            remedy="Pass a model, a users x items matrix, or a callable that scores a block of "
-            "users for all items, as predictions and as `imputation`.",
-        )
-    return model
+    return MetricInput(empty, item, levels, positions=positions, n_items=n_items)

@@ -108,6 +108,8 @@ class Evaluation(Result):
     """What the estimates were computed from, for :func:`unskew.sensitivity`; None if not kept."""
     n_dropped: int = 0
     """Rows that were dropped because of a bad value, if the caller allowed it."""
+    notes: tuple[str, ...] = ()
+    """What the estimates take for granted, in words."""
 
     def __iter__(self) -> Iterator[Risk]:
         for metric in self.metrics:
@@ -183,6 +185,7 @@ class Evaluation(Result):
             "differences": [comparison.to_record() for comparison in self.differences()],
             "warnings": [*warnings, *(f"{text}." for text in self._describe_left_out())],
         } | describe_distributions(self.inputs, self.models, level=self.level)
+        record |= {"notes": list(self.notes)} if self.notes else {}
         return record | ({"n_dropped": self.n_dropped} if self.n_dropped else {})
 
     def plot(self, ax: Any = None) -> Any:
@@ -211,7 +214,7 @@ class Evaluation(Result):
             notes.append(f"{count_noun(self.n_transformed, 'weight')} transformed")
         if self.n_dropped:
             notes.append(f"{count_noun(self.n_dropped, 'bad row')} dropped")
-        sentences = [self.describe_propensities(), self.assumption]
+        sentences = [*self.notes, self.describe_propensities(), self.assumption]
         lines = ["; ".join([*notes, *self._describe_left_out()]), *filter(None, sentences)]
         return "\n".join(fill(line, FOOTER_WIDTH, break_on_hyphens=False) for line in lines)
 

@@ -36,7 +36,7 @@ def sensitivity(
     [1 + (w - 1) / Gamma, 1 + (w - 1) * Gamma]. ``low`` and ``high`` are the exact least and largest
     estimate for such propensities. ``ci_low`` is the lower confidence limit at the propensities
     that give ``low``, and ``ci_high`` the upper one at those that give ``high``; each takes its
-    propensities as the true ones.
+    propensities as the true ones. Imputed deltas stay as they are.
 
     Parameters
     ----------

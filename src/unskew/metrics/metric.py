@@ -179,6 +179,15 @@ def compares_logged_cells(metric: Metric) -> bool:
     return bool(getattr(metric, "compares_logged_cells", False))
 
 
+def rating_degree(metric: Metric) -> int | None:
+    """The degree of the delta as a polynomial of the rating; None if it may be any function.
+
+    The mean of a delta over the ratings that a cell may have then needs only their mean (degree
+    1), or their mean and variance (degree 2).
+    """
+    return getattr(metric, "rating_degree", None)
+
+
 def find_metric(metric: str | Metric, *, relevance_threshold: float | None = None) -> Metric:
     """The metric with this name, such as ``mse`` or ``dcg@50``; a metric object is returned as is.
 

@@ -64,6 +64,7 @@ class DiscountedGain:
     top: int | None = None
     higher_is_better: ClassVar[bool] = True
     ranks: ClassVar[bool] = True
+    rating_degree: ClassVar[int] = 1
 
     @property
     def name(self) -> str:
@@ -89,6 +90,7 @@ class CumulativeGain:
     top: int
     higher_is_better: ClassVar[bool] = True
     ranks: ClassVar[bool] = True
+    rating_degree: ClassVar[int] = 1
 
     @property
     def name(self) -> str:

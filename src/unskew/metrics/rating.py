@@ -64,6 +64,7 @@ class SquaredError:
     higher_is_better: ClassVar[bool] = False
     ranks: ClassVar[bool] = False
     top: ClassVar[int | None] = None
+    rating_degree: ClassVar[int] = 2
 
     def __call__(self, cells: MetricInput, /) -> Delta:
         return Delta(squared_error(cells.rating, cells.require_predictions()))

@@ -365,6 +365,11 @@ class LogisticPropensity(CovariatePropensityModel):
         fields: dict[str, Any] = {
             "model": type(self).__name__,
             "n_parameters": len(grid.terms) + self.user_excess_.size + self.item_excess_.size,
+            "learned": frozenset(
+                unit
+                for unit, excess in (("user", self.user_excess_), ("item", self.item_excess_))
+                if excess.size
+            ),
             "user": user,
             "item": item,
             "users": users,

@@ -375,3 +375,5 @@ def list_facts(record: Record) -> Iterator[tuple[str, str]]:
         yield "bad rows dropped", f"{record['n_dropped']:,}"
     yield "intervals", f"{record['level']:.0%}, {record['intervals']}"
     yield "estimators", ", ".join(record["estimators"])
+    if record.get("notes"):
+        yield "notes", "; ".join(record["notes"])
