@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from unskew.data.estimation import Strata
 from unskew.data.propensities import Propensities, PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings, require_log
 from unskew.data.universe import Universe, UniverseLike, resolve_universe
@@ -32,7 +33,7 @@ from unskew.evaluation.imputation import impute_deltas
 from unskew.evaluation.predictions import Predictions, PredictionsLike, read_predictions
 from unskew.evaluation.result import Evaluation
 from unskew.evaluation.weight_changes import EvaluationInputs
-from unskew.metrics.metric import Metric, MetricInput
+from unskew.metrics.metric import Metric, MetricInput, metric_bounds
 from unskew.ranking.positions import Ranker, find_ranker
 from unskew.settings import check_random_state
 
@@ -165,7 +166,7 @@ def evaluate(
     }
     weight_summary = _summarize_weights(cells, chosen_estimators)
     is_transformed = weight_summary is not None and weight_transform is not None
-    return Evaluation(
+    result = Evaluation(
         models=tuple(models),
         metrics={metric.name: metric.higher_is_better for metric in chosen_metrics},
         estimators=tuple(estimator.name for estimator in chosen_estimators),
@@ -184,6 +185,8 @@ def evaluate(
             log.rating,
         ),
     )
+    result.warn()
+    return result
 
 
 def name_models(predictions: Any) -> dict[str, Any]:
@@ -298,7 +301,15 @@ def _compute_deltas(
             where=where,
             remedy="Check that the predictions are on the scale of the ratings.",
         )
-    return Deltas(value, base, deltas[0].is_mean_of_users, None if base is not None else imputed)
+    slots = [delta.slots for delta in deltas if delta.slots is not None]
+    return Deltas(
+        value,
+        base,
+        deltas[0].is_mean_of_users,
+        None if base is not None else imputed,
+        np.stack(slots) if slots else None,
+        metric_bounds(metric),
+    )
 
 
 def _summarize_weights(
@@ -310,7 +321,8 @@ def _summarize_weights(
     n_cells = None
     if cells.universe is not None and cells.weight_transform is None:
         n_cells = cells.universe.n_cells
-    summary = WeightSummary.of(cells.weight, n_cells=n_cells)
+    is_balanced = isinstance(cells.estimation, Strata)
+    summary = WeightSummary.of(cells.weight, n_cells=n_cells, is_balanced=is_balanced)
     for warning in summary.warnings():
         warnings.warn(warning, stacklevel=3)
     return summary

@@ -147,6 +147,7 @@ def evaluate_frame(
             results[group] = query.evaluate(
                 totals[group], universes.of_group(group), level=level, backend=source.backend
             )
+            results[group].warn()
     return results[None] if by is None else GroupedEvaluation(by, results, source.backend)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from html import escape
@@ -13,6 +15,7 @@ from unskew.errors import UnknownNameError
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.weight_summary import WeightSummary
 from unskew.evaluation.distributions import describe_distributions
+from unskew.evaluation.reliability import LONG_LOG, Reliability, SlotCount
 from unskew.evaluation.weight_changes import EvaluationInputs
 from unskew.tables import count_noun, html_table, text_table
 
@@ -28,6 +31,8 @@ class Risk:
     std_error: float
     ci_low: float
     ci_high: float
+    degrees: float = math.inf
+    """Degrees of freedom of the standard error; infinite if the interval is a normal one."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -112,7 +117,7 @@ class Evaluation(Result):
             self._find_model(model), level=self.level
         )
         limits = interval.value, interval.std_error, interval.low, interval.high
-        return Risk(model, metric, estimator, *limits)
+        return Risk(model, metric, estimator, *limits, interval.degrees)
 
     def compare(self, first: str, second: str, *, metric: str, estimator: str) -> Comparison:
         """``first`` minus ``second``, paired.
@@ -147,18 +152,18 @@ class Evaluation(Result):
                         yield self.compare(best, model, metric=metric, estimator=estimator)
 
     def to_columns(self) -> dict[str, list[Any]]:
-        """Model, metric, estimator, estimate, std_error, ci_low, ci_high."""
+        """Model, metric, estimator, estimate, std_error, ci_low, ci_high, degrees."""
         rows = [asdict(risk) for risk in self]
         return {name: [row[name] for row in rows] for name in rows[0]}
 
     def to_record(self) -> dict[str, Any]:
         """The table, how it was computed, and the histograms of its page."""
-        universe, weights, warnings = None, None, []
+        universe, weights, texts = None, None, []
         if self.universe is not None:
             universe = [self.universe.n_users, self.universe.n_items]
         if self.weight_summary is not None:
             weights = asdict(self.weight_summary) | {"n_touched": self.n_transformed}
-            warnings = self.weight_summary.warning_texts()
+            texts = self.weight_summary.warning_texts()
         record = {
             "level": self.level,
             "intervals": self.intervals,
@@ -170,7 +175,13 @@ class Evaluation(Result):
             "metrics": dict(self.metrics),
             "estimators": list(self.estimators),
             "differences": [comparison.to_record() for comparison in self.differences()],
-            "warnings": [*warnings, *(f"{text}." for text in self._describe_left_out())],
+            "slots": [asdict(count) for count in self.reliability.count_slots()],
+            "unusable": [list(name) for name in self.reliability.find_unusable()],
+            "warnings": [
+                *texts,
+                *map(str, self.reliability.problems()),
+                *(f"{text}." for text in self._describe_left_out()),
+            ],
         } | describe_distributions(self.inputs, self.models, level=self.level)
         return record | ({"n_dropped": self.n_dropped} if self.n_dropped else {})
 
@@ -181,11 +192,25 @@ class Evaluation(Result):
         """
         return self._draw(ax)
 
+    @property
+    def reliability(self) -> Reliability:
+        """Which estimates cannot be trusted."""
+        return Reliability(self.models, self.estimates, self.level, self.n_observed)
+
+    def warn(self, stacklevel: int = 3) -> None:
+        """Warn about estimates that cannot be trusted, unless the log is short."""
+        if self.n_observed >= LONG_LOG:
+            for problem in self.reliability.problems():
+                warnings.warn(problem, stacklevel=stacklevel)
+
     def __repr__(self) -> str:
-        return f"{text_table(self.to_columns())}\n{self._footer()}"
+        problems = map(str, self.reliability.problems())
+        return "\n".join([text_table(self.to_columns()), *problems, self._footer()])
 
     def _repr_html_(self) -> str:
-        return f"{html_table(self.to_columns())}<p>{escape(self._footer())}</p>"
+        problems = (f"<p>{escape(str(each))}</p>" for each in self.reliability.problems())
+        footer = f"<p>{escape(self._footer())}</p>"
+        return "".join([html_table(self.to_columns()), *problems, footer])
 
     def _footer(self) -> str:
         of_universe = "" if self.universe is None else f" of {self.universe}"
@@ -200,7 +225,18 @@ class Evaluation(Result):
             notes.append(f"{count_noun(self.n_transformed, 'weight')} transformed")
         if self.n_dropped:
             notes.append(f"{count_noun(self.n_dropped, 'bad row')} dropped")
-        return "; ".join([*notes, *self._describe_left_out()])
+        return "; ".join([*notes, *self._describe_slots(), *self._describe_left_out()])
+
+    def _describe_slots(self) -> Iterator[str]:
+        """The observed slots behind each metric, of the model whose list was seen least."""
+        smallest: dict[str, SlotCount] = {}
+        for count in self.reliability.count_slots():
+            before = smallest.get(count.metric, count)
+            smallest[count.metric] = min(before, count, key=lambda each: each.effective)
+        for metric, count in smallest.items():
+            least = "at least " if len(self.models) > 1 else ""
+            slots = count_noun(count.n, "observed slot")
+            yield f"{metric} rests on {least}{slots} (effective {count.effective:,.0f})"
 
     def _describe_left_out(self) -> Iterator[str]:
         for (metric, estimator), estimate in self.estimates.items():
