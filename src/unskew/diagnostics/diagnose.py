@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from unskew.data.estimation import Strata
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings, require_log
 from unskew.data.universe import Universe, UniverseLike, resolve_universe
@@ -133,7 +134,11 @@ class DiagnosisInput:
         cells = self._predict(source)
         return DiagnosisRow(
             source.name,
-            WeightDistribution.of(weight, n_cells=n_cells),
+            WeightDistribution.of(
+                weight,
+                n_cells=n_cells,
+                is_balanced=isinstance(source.observed.estimation, Strata),
+            ),
             None if cells is None else PropensityFit.of(cells, floor=self.floor),
             None if cells is None else Calibration.of(cells),
             balance,

@@ -31,6 +31,7 @@ from unskew.report.comparison import (
     main_estimator,
     opening,
     split_estimators,
+    usable_estimators,
 )
 from unskew.report.figures import draw_charts
 from unskew.report.page import Headline, Page, PageTable, Record, Section, Tile, make_table
@@ -83,6 +84,7 @@ ESTIMATE_COLUMNS = {
     "std_error": "std. error",
     "ci_low": "low",
     "ci_high": "high",
+    "degrees": "degrees of freedom",
 }
 DIFFERENCE_COLUMNS = {
     "first": "model",
@@ -109,9 +111,10 @@ def draw_evaluation(record: Record, ax: Any) -> Figure:
 def build_evaluation_page(record: Record) -> Page:
     metric = next(iter(record["metrics"]))
     better = "higher" if record["metrics"][metric] else "lower"
+    shown = usable_estimators(record, metric) or record["estimators"]
     lead = (
         f"{describe_metric(metric)}, {better} is better, estimated by "
-        f"{estimator_label(main_estimator(record['estimators']))} from "
+        f"{estimator_label(main_estimator(shown))} from "
         f"{count_noun(record['n_observed'], 'logged rating')}. "
         f"Brackets are {record['level']:.0%} intervals."
     )
@@ -127,10 +130,13 @@ def build_evaluation_page(record: Record) -> Page:
 
 def write_headline(record: Record, metric: str) -> Headline:
     """The leading model against its closest rival, without and with correction for selection."""
-    plain, corrected = split_estimators(record["estimators"])
+    estimators = usable_estimators(record, metric)
+    if not estimators:
+        return ((f"No estimate of {metric_label(metric)} can be trusted; see the warnings.", True),)
+    plain, corrected = split_estimators(estimators)
     if len(record["models"]) == 1:
         return _headline_of_one_model(record, metric, plain, corrected)
-    best = _leading_model(record, metric, main_estimator(record["estimators"]))
+    best = _leading_model(record, metric, main_estimator(estimators))
     rival = _find_rival(record, metric, best)
     plain_row, corrected_row = (
         None if name is None else _find_difference(record, metric, name, best, rival)
@@ -149,7 +155,7 @@ def _headline_of_one_model(
     }
     subject = f"{record['models'][0]} has {metric_label(metric)}"
     if plain is None:
-        name = main_estimator(record["estimators"])
+        name = main_estimator(usable_estimators(record, metric))
         return ((f"{opening(name)} {subject} {intervals[name]}.", True),)
     if corrected is None:
         return (f"{opening(plain)} {subject} {intervals[plain]}", False), (NOT_CORRECTED, True)
@@ -178,10 +184,11 @@ def _leading_model(record: Record, metric: str, estimator: str) -> str:
 
 def _find_rival(record: Record, metric: str, best: str) -> str:
     """The leader without correction, if it is another model; else the second best model."""
-    plain, _ = split_estimators(record["estimators"])
+    estimators = usable_estimators(record, metric)
+    plain, _ = split_estimators(estimators)
     if plain is not None and (leader := _leading_model(record, metric, plain)) != best:
         return leader
-    rows = _select(record["differences"], metric, main_estimator(record["estimators"]))
+    rows = _select(record["differences"], metric, main_estimator(estimators))
     return str(min(rows, key=lambda row: abs(row["difference"]))["second"])
 
 
@@ -317,7 +324,9 @@ def _difference_rows(
         if {row["first"], row["second"]} == set(pair):
             sign = 1.0 if row["first"] == pair[0] else -1.0
             value = sign * row["difference"]
-            low, high = sorted((sign * row["ci_low"], sign * row["ci_high"]))
+            low, high = row["ci_low"], row["ci_high"]
+            if sign < 0 and low is not None and high is not None:
+                low, high = -high, -low
             text = format_interval(value, low, high, decimals, with_sign=True)
             label = estimator_label(row["estimator"])
             tip = f"{pair[0]} minus {pair[1]}, {label}: {text}"
@@ -381,11 +390,15 @@ def _make_table(caption: str, columns: Mapping[str, str], rows: Rows) -> PageTab
 
 
 def label_columns(columns: Mapping[str, str], rows: Rows) -> dict[str, list[Any]]:
-    """The named columns of the rows under their headings, with labels of metrics, estimators."""
+    """The named columns of the rows under their headings, with labels of metrics, estimators.
+
+    Columns that the rows of an older file lack are left out.
+    """
     labels = {"metric": metric_label, "estimator": estimator_label}
     return {
         heading: [labels[name](row[name]) if name in labels else row[name] for row in rows]
         for name, heading in columns.items()
+        if all(name in row for row in rows)
     }
 
 

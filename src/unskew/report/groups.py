@@ -15,7 +15,12 @@ from unskew.report.charts import (
     default_look,
     keep_first,
 )
-from unskew.report.comparison import estimator_looks, main_estimator, opening
+from unskew.report.comparison import (
+    estimator_looks,
+    main_estimator,
+    opening,
+    usable_estimators,
+)
 from unskew.report.evaluation import ESTIMATE_COLUMNS, estimate_row, label_columns, list_facts
 from unskew.report.page import Headline, Page, PageTable, Record, Section, Tile, make_table
 from unskew.report.text import (
@@ -80,7 +85,11 @@ def _find_row(group: Record, model: str, metric: str, estimator: str) -> Record:
 def _write_headline(record: Record, metric: str) -> Headline:
     """The groups in which each model leads; the range over groups if there is one model."""
     groups = record["groups"]
-    models, main = groups[0]["models"], main_estimator(groups[0]["estimators"])
+    usable = [set(usable_estimators(group, metric)) for group in groups]
+    estimators = [name for name in groups[0]["estimators"] if all(name in part for part in usable)]
+    if not estimators:
+        return ((f"No estimate of {metric_label(metric)} can be trusted; see the warnings.", True),)
+    models, main = groups[0]["models"], main_estimator(estimators)
     if len(models) == 1:
         rows = [(_find_row(group, models[0], metric, main), _group_name(group)) for group in groups]
         estimates = sorted((row["estimate"], name) for row, name in rows)
