@@ -25,9 +25,11 @@ ROUNDING = 1e-12
 """Differences and standard errors below this share of the largest risk are rounding errors."""
 SMALL_SAMPLE = 1000
 """Up to this many random ratings, limits are found by tests of the shares of the levels."""
-MAX_BIAS = 0.25
-"""There is no interval if the estimated bias of a mean of ratios exceeds this share of the
-standard error."""
+MAX_BIAS, MAX_GAP = 0.25, 1.0
+"""There is no interval for a mean of ratios if its bias exceeds this share of its standard error,
+or its distance from the pooled ratio exceeds the other."""
+WILSON_SLACK = 0.05
+"""A variance that exceeds the one by the size of a sample by less than this is the same."""
 SHARE = (0.0, 1.0)
 
 
@@ -81,6 +83,22 @@ class SlotSample:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class RatioBias:
+    """How far K means of ratios are from what they estimate, because each ratio has few cells."""
+
+    first_order: Vector
+    """The bias by the variance of the denominators; NaN if every ratio has a single cell."""
+    gap: Vector | None = None
+    """The distance from the pooled ratio of all cells, which includes bias of any order; None if
+    the pooled ratio estimates something else."""
+
+    def of(self, contrast: Vector, std_error: float) -> float:
+        """The bias of a contrast: the first-order one, unless the gap is too large for it."""
+        gap = 0.0 if self.gap is None else float(contrast @ self.gap)
+        return gap if abs(gap) > MAX_GAP * std_error else float(contrast @ self.first_order)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class OutsideError:
     """The part of the errors of K risks that comes from an outside sample."""
 
@@ -131,9 +149,8 @@ class Estimate:
     """The range of the metric; None if unknown."""
     slots: SlotSample | None = None
     """What was observed of the lists, if the values are normalised by their slots."""
-    ratio_bias: Vector | None = None
-    """The estimated bias of a mean of ratios with few cells each; it is not subtracted. NaN if it
-    cannot be estimated."""
+    ratio_bias: RatioBias | None = None
+    """The estimated bias of a mean of ratios with few cells each; it is not subtracted."""
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.value).all() and np.isfinite(self.covariance).all()):
@@ -160,6 +177,12 @@ class Estimate:
     def plain_std_error(self, model: int) -> float:
         """The standard error of one model, also if it is too small to be used in an interval."""
         return math.sqrt(max(float(self.covariance[model, model]), 0.0))
+
+    def find_ratio_bias(self, model: int) -> float:
+        """The bias of one model's mean of ratios; 0 for other estimates."""
+        if self.ratio_bias is None:
+            return 0.0
+        return self.ratio_bias.of(self._contrast(model, None), self.plain_std_error(model))
 
     def known_std_error(self, first: int, second: int | None = None) -> float | None:
         """The standard error if the propensities were known; None if they are."""
@@ -190,8 +213,8 @@ class Estimate:
         variance = max(float(contrast @ self.covariance @ contrast), 0.0)
         std_error = self._zero_if_rounding(math.sqrt(variance))
         if self.ratio_bias is not None:
-            bias = self._zero_if_rounding(float(contrast @ self.ratio_bias))
-            if not abs(bias) <= MAX_BIAS * std_error:
+            bias = self.ratio_bias.of(contrast, std_error)
+            if not abs(self._zero_if_rounding(bias)) <= MAX_BIAS * std_error:
                 return Interval.unknown(value)
         if self.replicates is not None:
             return _percentile_interval(self.replicates @ contrast, value, std_error, level)
@@ -241,7 +264,7 @@ class Estimate:
         if self.outside is not None:
             outside = float(self.outside.covariance[model, model])
         spread = value * (1 - value)
-        if 0 < spread < size * (of_log + outside):
+        if 0 < spread * (1 + WILSON_SLACK) < size * variance:
             size, degrees = spread / (of_log + outside), log_degrees
             if self.outside is not None:
                 of_sample = outside, self.outside.degrees

@@ -228,7 +228,7 @@ def _likeliest_shares(observed: Vector, distance: Vector) -> Vector:
     scale = 1 + multiplier * distance
     shares = np.divide(observed, scale, out=np.zeros_like(observed), where=seen & (scale > 1e-12))
     rest = 1.0 - float(shares.sum())
-    if rest > 1e-9 and multiplier in (low, high):
+    if rest > 0 and multiplier in (low, high):
         edge = int(distance.argmax() if multiplier == low else distance.argmin())
         shares[edge] += rest
     return shares

@@ -29,7 +29,7 @@ import numpy as np
 from unskew.data.estimation import Replicates
 from unskew.errors import UniverseError, UnknownNameError, UsageError
 from unskew.estimators import ESTIMATORS
-from unskew.estimators.estimate import Estimate, SlotSample
+from unskew.estimators.estimate import Estimate, RatioBias, SlotSample
 from unskew.estimators.odds import Bounds, largest_ratio, largest_sum
 from unskew.estimators.sums import (
     Deltas,
@@ -159,8 +159,11 @@ def self_normalized(sums: Sums) -> Estimate:
         replicates = sums.replicates[:, :-n_bases] / sums.replicates[:, -n_bases:] + sums.shift
     estimate = _with_covariance(sums.ratio, sums, influence, replicates)
     if sums.ratio_bias is not None:
-        mean_bias = sums.ratio_bias / (sums.n_biases or math.nan)
-        estimate = replace(estimate, ratio_bias=mean_bias)
+        gap = None
+        if sums.pooled is not None:
+            gap = shifted_risk - sums.pooled[:-1] / sums.pooled[-1]
+        bias = RatioBias(sums.ratio_bias / (sums.n_biases or math.nan), gap)
+        estimate = replace(estimate, ratio_bias=bias)
     return replace(estimate, slots=SlotSample.of(sums))
 
 

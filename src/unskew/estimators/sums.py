@@ -253,6 +253,9 @@ class Sums:
     ratio_bias: Vector | None = None
     """Of ``n_biases`` units: the sum over units of the bias of each unit's own ratio."""
     n_biases: int = 0
+    pooled: Vector | None = None
+    """Of ratios without a base of their own: sum h delta of each model, then sum h, over the cells
+    of all units. Their ratio has the same expectation, up to a bias of the order of 1/n."""
     shift: Vector | float = 0.0
     """What was subtracted from each model's deltas, and must be added to a ratio of the sums."""
 
@@ -323,7 +326,8 @@ class Sums:
         if propensities is None:
             return sums
         bias, n_biases = _add_up_biases(delta, weight, base, groups, propensities)
-        return replace(sums, ratio_bias=bias, n_biases=n_biases)
+        pooled = by_group.sum(axis=0) if base is None else None
+        return replace(sums, ratio_bias=bias, n_biases=n_biases, pooled=pooled)
 
     def __add__(self, other: Sums) -> Sums:
         if (self.n_clusters is None) != (other.n_clusters is None):
@@ -343,6 +347,7 @@ class Sums:
             slots=_add_optional(self.slots, other.slots),
             ratio_bias=_add_optional(self.ratio_bias, other.ratio_bias),
             n_biases=self.n_biases + other.n_biases,
+            pooled=_add_optional(self.pooled, other.pooled),
             shift=self.shift,
         )
 

@@ -12,8 +12,8 @@ from unskew.errors import PropensityWarning
 from unskew.types import Vector
 
 MIN_SAMPLE_SIZE, MIN_SAMPLE_SHARE = 100.0, 0.5
-"""Intervals are less reliable below this effective sample size. If it is a larger share of the
-rows than this, the log is short, and its weights are not to blame."""
+"""Intervals are less reliable below this effective sample size. If the log has fewer rows, or the
+size is a larger share of them than this, the weights are not to blame."""
 MAX_MASS_Z, MIN_MASS_ERROR = 3.0, 0.01
 """The sum of the weights is wrong if it is further from its expectation than this many standard
 errors, and by more than this share, below which it does not matter."""
@@ -73,7 +73,7 @@ class WeightSummary:
 
     def warnings(self) -> Iterator[PropensityWarning]:
         """One warning for each sign that the data can hardly answer."""
-        is_small = self.effective_sample_size < MIN_SAMPLE_SIZE
+        is_small = self.effective_sample_size < MIN_SAMPLE_SIZE <= self.n_observed
         if is_small and self.sample_share < MIN_SAMPLE_SHARE:
             yield PropensityWarning(
                 f"the effective sample size is {self.effective_sample_size:,.0f} of "

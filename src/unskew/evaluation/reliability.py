@@ -56,13 +56,22 @@ class Reliability:
                 yield name
 
     def problems(self) -> Iterator[UnskewWarning]:
-        """One warning for each kind of problem of each pair of metric and estimator."""
-        for name, estimate in self.estimates.items():
-            label = f"{name[0]} by {name[1]}"
+        """Everything that a reader of the result must know."""
+        yield from self.warnings()
+        yield from self.missing_intervals()
+
+    def warnings(self) -> Iterator[UnskewWarning]:
+        """Problems of estimates that look like any other."""
+        for (metric, estimator), estimate in self.estimates.items():
+            label = f"{metric} by {estimator}"
             yield from self._check_range(label, estimate)
             yield from self._check_slots(label, estimate)
-            yield from self._check_bias(label, estimate)
         yield from self._check_tails()
+
+    def missing_intervals(self) -> Iterator[UnskewWarning]:
+        """Why estimates have no interval."""
+        for (metric, estimator), estimate in self.estimates.items():
+            yield from self._check_bias(f"{metric} by {estimator}", estimate)
 
     def _check_range(self, label: str, estimate: Estimate) -> Iterator[UnskewWarning]:
         if estimate.bounds is None or not estimate.is_outside.any():
@@ -92,11 +101,11 @@ class Reliability:
             return
         for model, name in enumerate(self.models):
             if math.isnan(estimate.of(model, level=self.level).std_error):
-                bias, std_error = estimate.ratio_bias[model], estimate.plain_std_error(model)
+                bias, std_error = estimate.find_ratio_bias(model), estimate.plain_std_error(model)
                 size = "is unknown" if math.isnan(bias) else f"is about {bias:+.2g}"
                 yield UnskewWarning(
-                    f"{label} has no interval for {name!r}: a mean of ratios of few cells is "
-                    f"biased. Its bias {size}, its standard error {std_error:.2g}.",
+                    f"{label} has no interval for {name!r}: a mean of ratios of few cells "
+                    f"is biased. Its bias {size}, its standard error {std_error:.2g}.",
                     remedy="Use 'snips'.",
                 )
                 return

@@ -200,7 +200,7 @@ class Evaluation(Result):
     def warn(self, stacklevel: int = 3) -> None:
         """Warn about estimates that cannot be trusted, unless the log is short."""
         if self.n_observed >= LONG_LOG:
-            for problem in self.reliability.problems():
+            for problem in self.reliability.warnings():
                 warnings.warn(problem, stacklevel=stacklevel)
 
     def __repr__(self) -> str:

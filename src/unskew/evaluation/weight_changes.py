@@ -133,14 +133,15 @@ class VariedEstimate:
         """The smallest odds error at which ``margin`` of the extreme nearer to zero is zero.
 
         ``is_positive`` is the sign of the estimate. Infinite if the margin stays positive; 1 if it
-        is not positive, or unknown, at the assumed propensities.
+        is not positive at the assumed propensities. An unknown margin counts as negative.
         """
         from scipy.optimize import brentq
 
         def margin_at(log_factor: float) -> float:
-            return margin(self.extreme(math.exp(log_factor), is_largest=not is_positive))
+            distance = margin(self.extreme(math.exp(log_factor), is_largest=not is_positive))
+            return -1.0 if math.isnan(distance) else distance
 
-        if not margin_at(0.0) > 0:
+        if margin_at(0.0) <= 0:
             return 1.0
         limit = math.log(LARGEST_ODDS_ERROR)
         if margin_at(limit) > 0:

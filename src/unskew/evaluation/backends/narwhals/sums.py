@@ -199,7 +199,10 @@ class TotalsReader:
         if self.has_bias:
             bias = [totals[self.unit_term("bias", name)] for name in self.columns[:-1]]
             n_biases = round(totals[self.unit_term("n_biases")])
-            return replace(sums, ratio_bias=np.array(bias), n_biases=n_biases)
+            pooled = None
+            if self.columns[-1] == ONE:
+                pooled = np.array([totals[self.row_term(name)] for name in self.columns])
+            return replace(sums, ratio_bias=np.array(bias), n_biases=n_biases, pooled=pooled)
         return sums
 
 
