@@ -218,7 +218,7 @@ class Deltas:
     def combine(self, contrast: Vector) -> Deltas:
         """One row: the sum over models of ``contrast`` times their deltas.
 
-        Slots are kept for the contrast of a single model; those of several models differ.
+        Slots are kept if they are the same for all models of the contrast.
         """
         imputed = self.imputed and Imputed(
             _combine_rows(contrast, self.imputed.observed),
@@ -226,11 +226,14 @@ class Deltas:
         )
         (used,) = np.nonzero(contrast)
         is_single = used.size == 1
+        slots = None
+        if self.slots is not None and (self.slots[used] == self.slots[used[:1]]).all():
+            slots = self.slots[used[:1]]
         return replace(
             self,
             value=_combine_rows(contrast, self.value),
             imputed=imputed,
-            slots=self.slots[used] if self.slots is not None and is_single else None,
+            slots=slots,
             bounds=self.bounds if is_single and contrast[used[0]] == 1.0 else None,
         )
 

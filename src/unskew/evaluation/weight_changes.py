@@ -38,24 +38,27 @@ class EvaluationInputs:
         self, name: str, contrast: Vector, *, metric: str, estimator: str, level: float
     ) -> VariedEstimate:
         """A contrast of the models' risks: one model, or the difference of two."""
-        if np.count_nonzero(contrast) > 1:
+        combined = self.deltas[metric].combine(contrast)
+        if combined.slots is None:
             self._require_common_base(metric, estimator)
         return VariedEstimate(
             (name, metric, estimator),
-            self.deltas[metric].combine(contrast),
+            combined,
             self.cells,
             self.estimators[estimator],
             level,
         )
 
     def _require_common_base(self, metric: str, estimator: str) -> None:
-        deltas = self.deltas[metric]
-        spec = self.estimators[estimator].sums_needed(
+        deltas, chosen = self.deltas[metric], self.estimators[estimator]
+        if deltas.slots is None or not chosen.has_worst_case:
+            return
+        spec = chosen.sums_needed(
             is_ratio=deltas.base is not None,
             is_mean_of_users=deltas.is_mean_of_users,
             cluster=None,
         )
-        if deltas.slots is not None and deltas.base_of(spec) is deltas.slots:
+        if deltas.base_of(spec) is deltas.slots:
             raise UsageError(
                 f"the range of a difference of {metric} by {estimator!r} is unknown: the two "
                 "models recommend different items, so their estimates have different denominators.",
