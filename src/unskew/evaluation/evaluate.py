@@ -122,10 +122,10 @@ def evaluate(
     ...     metrics=["mae"],
     ...     estimators=["naive", "snips"],
     ... )
-    model     metric  estimator  estimate  std_error  ci_low  ci_high
-    always 5  mae     naive         1.333      0.795  -0.225    2.892
-    always 5  mae     snips         2.560      0.830   0.933    4.187
-    3 observed cells of 2 users x 3 items; 95% intervals, cells independent; effective sample size 2
+    model     metric  estimator  estimate  std_error  ci_low  ci_high  degrees
+    always 5  mae     naive         1.333      0.889   0.000   30.777    1.000
+    always 5  mae     snips         2.560      0.819   0.000   49.388    1.000
+    3 observed cells of 2 users x 3 items; 95% intervals, clustered by user; effective sample size 2
     """
     require_log(log)
     require_level(level)
