@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
@@ -40,9 +41,13 @@ def format_value(value: object) -> str:
 
     >>> format_value(0.5), format_value(1234.5), format_value(0.0002), format_value("a")
     ('0.500', '1,234.50', '2.00e-04', 'a')
+    >>> format_value(float("nan"))
+    '-'
     """
     if not isinstance(value, float):
         return str(value)
+    if math.isnan(value):
+        return "-"
     if value and abs(value) < 0.001:
         return f"{value:.2e}"
     return f"{value:.3f}" if abs(value) < 100 else f"{value:,.2f}"

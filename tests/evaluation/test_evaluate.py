@@ -151,7 +151,7 @@ def test_cuts_asked_for_together_are_what_each_is_alone() -> None:
             )
         ]
 
-    cut = ("dcg@2", "cg@9", "precision@30")
+    cut = ("dcg@6", "cg@9", "precision@30")
     alone = [values(metric)[0] for metric in (*cut, "atop", "dcg")]
     assert values(*cut) == alone[:3]
     assert values(*cut, "atop", "dcg") == alone
@@ -166,7 +166,8 @@ def test_constant_propensities_make_snips_the_naive_average() -> None:
             result.risk("a", metric=metric, estimator=name) for name in ("naive", "ips", "snips")
         )
         assert snips.estimate == pytest.approx(naive.estimate)
-        assert ips.estimate == pytest.approx(naive.estimate)
+        if metric == "mae":  # for dcg@5, naive and snips divide by the slots
+            assert ips.estimate == pytest.approx(naive.estimate)
 
 
 def test_a_cluster_of_users_is_the_unit_of_its_standard_error() -> None:
@@ -406,12 +407,12 @@ def test_a_small_effective_sample_and_a_heavy_top_are_told() -> None:
     assert not any("add up to" in text for text in texts)
 
 
-@pytest.mark.parametrize(("universe", "share"), [((1500, 1), "-33%"), ((700, 1), "+43%")])
+@pytest.mark.parametrize(("universe", "share"), [((1500, 1), "-33.3%"), ((700, 1), "+42.9%")])
 def test_weights_that_do_not_add_up_to_the_universe_are_told(
     universe: tuple[int, int], share: str
 ) -> None:
     message = (
-        f"the inverse propensities add up to 1,000, but there are {universe[0]:,} cells ({share})"
+        f"the inverse propensities add up to 1,000, but there are {universe[0]:,} cells ({share}, "
     )
     with pytest.warns(PropensityWarning, match=re.escape(message)) as caught:
         judge_weights(np.full(500, 0.5), universe)
@@ -420,8 +421,11 @@ def test_weights_that_do_not_add_up_to_the_universe_are_told(
     assert caught[0].filename == __file__
 
 
-def test_weights_within_a_fifth_of_the_universe_are_let_pass() -> None:
-    assert judge_weights(np.full(500, 0.5), (1200, 1)).weight_summary is not None
+def test_weights_within_three_standard_errors_of_the_universe_are_let_pass() -> None:
+    summary = judge_weights(np.full(500, 0.5), (1050, 1)).weight_summary
+
+    assert summary is not None
+    assert summary.mass_z == pytest.approx(-50 / np.sqrt(1000))
 
 
 def test_the_naive_average_alone_needs_no_propensities_and_warns_of_none() -> None:

@@ -192,6 +192,7 @@ def test_to_frame_answers_in_the_callers_library(make: Callable[..., Any]) -> No
         "std_error",
         "ci_low",
         "ci_high",
+        "degrees",
     ]
     assert columns["metric"] == ["mse", "mae"]
     assert columns["estimate"] == pytest.approx([1.0, 1.0])
@@ -201,7 +202,7 @@ def test_to_frame_answers_in_the_named_library(result: Evaluation) -> None:
     table = result.to_frame("pandas")
 
     assert isinstance(table, pd.DataFrame)
-    assert table.to_dict("list") == result.to_columns()
+    pd.testing.assert_frame_equal(table, pd.DataFrame(result.to_columns()))
 
 
 @pytest.mark.parametrize(

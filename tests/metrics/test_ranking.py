@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from unskew.errors import BadPredictionError, UniverseError, UsageError
-from unskew.metrics.metric import Delta, Metric, MetricInput
+from unskew.metrics.metric import Delta, Metric, MetricInput, metric_bounds
 from unskew.metrics.ranking import (
     AreaAboveTop,
     CumulativeGain,
@@ -359,3 +359,50 @@ def test_a_ranking_metric_without_positions_or_items_says_so(metric: Metric) -> 
         metric(without_items)
     with pytest.raises(BadPredictionError, match="needs positions among all items"):
         metric(without_positions)
+
+
+SLOT_METRICS = (
+    DiscountedGain(),
+    DiscountedGain(2),
+    CumulativeGain(2),
+    CumulativeGain(9),
+    Precision(2, relevance_threshold=4),
+)
+
+
+@pytest.mark.parametrize("metric", SLOT_METRICS, ids=lambda metric: metric.name)
+@given(rating=stars, scores=few_scores)
+def test_slots_have_mean_one_and_keep_the_ratio_within_the_range(
+    metric: Metric, rating: Matrix, scores: Matrix
+) -> None:
+    """Ties included. The delta of a cell is its slot times a gain within the range."""
+    delta = metric(judge(rating, places(scores)))
+
+    assert delta.slots is not None
+    assert delta.slots.mean() == pytest.approx(1.0)
+    assert (delta.slots >= 0).all()
+    if not isinstance(metric, DiscountedGain):
+        largest = 1.0 if isinstance(metric, Precision) else rating.max()
+        assert (delta.value <= largest * delta.slots + 1e-12).all()
+
+
+@pytest.mark.parametrize("metric", SLOT_METRICS, ids=lambda metric: metric.name)
+def test_a_constant_rating_is_estimated_exactly_from_any_cells(metric: Metric) -> None:
+    rating, scores = np.full((3, 5), 4.0), np.random.default_rng(0).random((3, 5))
+    delta = metric(judge(rating, places(scores)))
+    seen = np.random.default_rng(1).random(15) < 0.7
+
+    assert delta.slots is not None
+    assert delta.value[seen].sum() / delta.slots[seen].sum() == pytest.approx(delta.value.mean())
+
+
+@pytest.mark.parametrize("metric", EVERY_METRIC, ids=lambda metric: metric.name)
+@given(rating=stars, scores=few_scores)
+def test_a_metric_stays_within_its_declared_range(
+    metric: Metric, rating: Matrix, scores: Matrix
+) -> None:
+    bounds = metric_bounds(metric)
+    if bounds is not None:
+        delta = metric(judge(rating, places(scores)))
+        base = np.ones_like(delta.value) if delta.base is None else delta.base
+        assert bounds[0] <= delta.value.sum() / base.sum() <= bounds[1] + 1e-12

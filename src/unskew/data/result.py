@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,8 +39,12 @@ class Result(ABC):
         return make_frame(self.to_columns(), backend or getattr(self, "backend", None))
 
     def to_json(self) -> str:
-        """The result as a JSON object, from which ``unskew report`` makes its page."""
-        return json.dumps(describe_json(self.kind) | dict(self.to_record()), default=str)
+        """The result as a JSON object, from which ``unskew report`` makes its page.
+
+        JSON has no NaN and no infinity: they are null.
+        """
+        record = replace_non_finite(describe_json(self.kind) | dict(self.to_record()))
+        return json.dumps(record, default=str)
 
     def to_html(self, path: str | Path) -> Path:
         """Write the result as one self-contained HTML file; returns its path."""
@@ -55,6 +60,17 @@ class Result(ABC):
 
     def _repr_html_(self) -> str:
         return html_table(self.to_columns())
+
+
+def replace_non_finite(value: Any) -> Any:
+    """The same lists and mappings, with None in place of NaN and infinity."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: replace_non_finite(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [replace_non_finite(part) for part in value]
+    return value
 
 
 def describe_json(kind: str) -> dict[str, str]:

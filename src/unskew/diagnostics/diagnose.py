@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unskew.data.estimation import describe_assumption
+from unskew.data.estimation import Strata, describe_assumption
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings, require_log
 from unskew.data.universe import Universe, UniverseLike, resolve_universe
@@ -151,7 +151,11 @@ class DiagnosisInput:
         cells, estimation = self._predict(source), source.observed.estimation
         return DiagnosisRow(
             source.name,
-            WeightDistribution.of(weight, n_cells=n_cells),
+            WeightDistribution.of(
+                weight,
+                n_cells=n_cells,
+                is_balanced=isinstance(estimation, Strata),
+            ),
             None if cells is None else PropensityFit.of(cells, floor=self.floor),
             None if cells is None else Calibration.of(cells),
             balance,

@@ -46,13 +46,15 @@ class WeightDistribution:
     """The share of the sum of weights that belongs to these rows."""
 
     @classmethod
-    def of(cls, weight: Vector, *, n_cells: int | None) -> WeightDistribution:
+    def of(
+        cls, weight: Vector, *, n_cells: int | None, is_balanced: bool = False
+    ) -> WeightDistribution:
         """Quantiles, and the curve of cumulative shares at about 200 points."""
         quantiles = WeightQuantiles(*np.quantile(weight, QUANTILES).tolist())
         cumulative = np.cumsum(np.sort(weight)[::-1])
         n_rows = np.unique(np.geomspace(1, weight.size, CURVE_POINTS).round().astype(np.int64))
         return cls(
-            WeightSummary.of(weight, n_cells=n_cells),
+            WeightSummary.of(weight, n_cells=n_cells, is_balanced=is_balanced),
             quantiles,
             quantiles.largest / float(cumulative[-1]),
             n_rows / weight.size,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,13 +16,21 @@ from unskew.estimators.intervals import (
     t_p_value,
     wide_limits,
     wide_p_value,
+    wilson_limits,
 )
-from unskew.types import Matrix, Vector
+from unskew.estimators.sums import Sums
+from unskew.types import BoolVector, Matrix, Vector
 
 ROUNDING = 1e-12
 """Differences and standard errors below this share of the largest risk are rounding errors."""
 SMALL_SAMPLE = 1000
 """Up to this many random ratings, limits are found by tests of the shares of the levels."""
+MAX_BIAS, MAX_GAP = 0.25, 1.0
+"""There is no interval for a mean of ratios if its bias exceeds this share of its standard error,
+or its distance from the pooled ratio exceeds the other."""
+WILSON_SLACK = 0.05
+"""A variance that exceeds the one by the size of a sample by less than this is the same."""
+SHARE = (0.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +46,56 @@ class Interval:
     degrees: float = math.inf
     """Degrees of freedom of the standard error."""
     skewness: float = 0.0
+
+    @classmethod
+    def unknown(cls, value: float) -> Interval:
+        """A value whose error is not known well enough for an interval."""
+        return cls(value, math.nan, math.nan, math.nan, math.nan, math.nan, math.nan)
+
+    def cut(self, low: float, high: float) -> Interval:
+        """The limits within a range; no limits if the whole interval is outside of it."""
+        if self.high < low or self.low > high:
+            return replace(self, low=math.nan, high=math.nan)
+        return replace(self, low=max(self.low, low), high=min(self.high, high))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SlotSample:
+    """How much of each model's list of recommended items was observed."""
+
+    count: Vector
+    """Observed items on the lists."""
+    effective: Vector
+    """Their effective sample size, by their weights."""
+    binomial: Vector
+    """The size of a simple random sample in which a share has the same variance, if weights and
+    gains are not related."""
+
+    @classmethod
+    def of(cls, sums: Sums) -> SlotSample | None:
+        """From the sums of a metric with slots; None for other metrics."""
+        if sums.slots is None:
+            return None
+        count, squared, uncertain = sums.slots.T
+        total = np.square(sums.weighted_base)
+        binomial = np.divide(total, uncertain, out=np.full_like(total, np.inf), where=uncertain > 0)
+        return cls(count, total / squared, binomial)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RatioBias:
+    """How far K means of ratios are from what they estimate, because each ratio has few cells."""
+
+    first_order: Vector
+    """The bias by the variance of the denominators; NaN if every ratio has a single cell."""
+    gap: Vector | None = None
+    """The distance from the pooled ratio of all cells, which includes bias of any order; None if
+    the pooled ratio estimates something else."""
+
+    def of(self, contrast: Vector, std_error: float) -> float:
+        """The bias of a contrast: the first-order one, unless the gap is too large for it."""
+        gap = 0.0 if self.gap is None else float(contrast @ self.gap)
+        return gap if abs(gap) > MAX_GAP * std_error else float(contrast @ self.first_order)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,6 +145,12 @@ class Estimate:
     """The covariance if the propensities were known; None if they are, or without weights."""
     bias: Vector | None = None
     """The bias by a penalty that was subtracted from each value."""
+    bounds: tuple[float, float] | None = None
+    """The range of the metric; None if unknown."""
+    slots: SlotSample | None = None
+    """What was observed of the lists, if the values are normalised by their slots."""
+    ratio_bias: RatioBias | None = None
+    """The estimated bias of a mean of ratios with few cells each; it is not subtracted."""
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.value).all() and np.isfinite(self.covariance).all()):
@@ -103,6 +167,23 @@ class Estimate:
         """The risk of ``first`` minus the risk of ``second``, paired cell by cell."""
         return self._interval(first, second, level)
 
+    @property
+    def is_outside(self) -> BoolVector:
+        """Whether the value of each model is outside the range of the metric."""
+        low, high = self.bounds or (-math.inf, math.inf)
+        margin = ROUNDING * max(float(np.abs(self.value).max()), 1.0)
+        return (self.value < low - margin) | (self.value > high + margin)
+
+    def plain_std_error(self, model: int) -> float:
+        """The standard error of one model, also if it is too small to be used in an interval."""
+        return math.sqrt(max(float(self.covariance[model, model]), 0.0))
+
+    def find_ratio_bias(self, model: int) -> float:
+        """The bias of one model's mean of ratios; 0 for other estimates."""
+        if self.ratio_bias is None:
+            return 0.0
+        return self.ratio_bias.of(self._contrast(model, None), self.plain_std_error(model))
+
     def known_std_error(self, first: int, second: int | None = None) -> float | None:
         """The standard error if the propensities were known; None if they are."""
         if self.known_covariance is None:
@@ -118,12 +199,27 @@ class Estimate:
         return contrast
 
     def _interval(self, first: int, second: int | None, level: float) -> Interval:
+        if self.bounds is None:
+            return self._free_interval(first, second, level)
+        low, high = self.bounds
+        if second is not None:
+            low, high = low - high, high - low
+        return self._free_interval(first, second, level).cut(low, high)
+
+    def _free_interval(self, first: int, second: int | None, level: float) -> Interval:
+        """The interval before it is cut at the range of the metric."""
         contrast = self._contrast(first, second)
         value = self._zero_if_rounding(float(contrast @ self.value))
         variance = max(float(contrast @ self.covariance @ contrast), 0.0)
         std_error = self._zero_if_rounding(math.sqrt(variance))
+        if self.ratio_bias is not None:
+            bias = self.ratio_bias.of(contrast, std_error)
+            if not abs(self._zero_if_rounding(bias)) <= MAX_BIAS * std_error:
+                return Interval.unknown(value)
         if self.replicates is not None:
             return _percentile_interval(self.replicates @ contrast, value, std_error, level)
+        if self.slots is not None and self.bounds == SHARE and second is None:
+            return self._wilson_interval(first, variance, std_error, level)
         if std_error == 0.0:
             return Interval(value, 0.0, value, value, float(value == 0.0))
         outside = 0.0
@@ -151,6 +247,30 @@ class Estimate:
             return variance, most, 0.0
         variance, degrees, skewness = self.moments.of_contrast(first, second)
         return variance, max(min(degrees, most), 1.0), skewness
+
+    def _wilson_interval(
+        self, model: int, variance: float, std_error: float, level: float
+    ) -> Interval:
+        """Wilson's interval with the effective size of the observed slots.
+
+        The size is smaller if gains are related to weights, cells depend on one another, or the
+        propensities are uncertain: the one at which the variance of a share is the estimated one.
+        """
+        assert self.slots is not None
+        value = float(self.value[model])
+        size, degrees = float(self.slots.binomial[model]), math.inf
+        of_log, log_degrees, _ = self._of_log(model, None, variance)
+        outside = 0.0
+        if self.outside is not None:
+            outside = float(self.outside.covariance[model, model])
+        spread = value * (1 - value)
+        if 0 < spread * (1 + WILSON_SLACK) < size * variance:
+            size, degrees = spread / (of_log + outside), log_degrees
+            if self.outside is not None:
+                of_sample = outside, self.outside.degrees
+                degrees = combine_degrees((of_log, log_degrees), of_sample)
+        low, high = wilson_limits(value, size, level=level, degrees=degrees)
+        return Interval(value, std_error, low, high, float(value == 0.0), degrees)
 
     def _share_interval(
         self,

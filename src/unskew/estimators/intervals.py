@@ -146,6 +146,19 @@ def _invert_hall(x: float, skewness: float) -> float:
     return 3 / skewness * (math.cbrt(1 + skewness * (x - skewness / 6)) - 1)
 
 
+def wilson_limits(
+    share: float, size: float, *, level: float, degrees: float = math.inf
+) -> tuple[float, float]:
+    """Wilson's interval of a share in a sample of ``size`` independent draws."""
+    if math.isinf(size):
+        return share, share
+    squared = t_quantile(level, degrees) ** 2
+    middle = (share + squared / (2 * size)) / (1 + squared / size)
+    spread = share * (1 - share) / size + squared / (4 * size**2)
+    reach = math.sqrt(squared * spread) / (1 + squared / size)
+    return max(middle - reach, 0.0), min(middle + reach, 1.0)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ShareTest:
     """Tests a mean of level values whose shares come from a small random sample.
@@ -215,6 +228,6 @@ def _likeliest_shares(observed: Vector, distance: Vector) -> Vector:
     is_inside = (observed > 0) & (scale > 1e-12)
     shares = np.divide(observed, scale, out=np.zeros_like(observed), where=is_inside)
     rest = 1.0 - float(shares.sum())
-    if rest > 1e-9 and multiplier in (low, high):
+    if rest > 0 and multiplier in (low, high):
         shares[int(distance.argmax() if multiplier == low else distance.argmin())] += rest
     return shares

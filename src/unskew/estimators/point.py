@@ -12,12 +12,16 @@
     dr                1/P       U * I                      yes
     sndr              1/P       sum h for the errors       yes
 
-A weight transform replaces 1/P by another h in any of them. The denominator of a ratio metric is
-unknown and is estimated with the same weights, so for such a metric IPS equals SNIPS.
+For a metric of recommended items, such as precision@k, naive and snips divide by the weights of
+the slots: C = sum h over the observed items that a model recommends, scaled to mean U * I. They
+then stay within the range of the metric. A weight transform replaces 1/P by another h in any of
+them. The denominator of a ratio metric is unknown and is estimated with the same weights, so for
+such a metric IPS equals SNIPS.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import ClassVar
 
@@ -26,7 +30,7 @@ import numpy as np
 from unskew.data.estimation import Replicates, Unit
 from unskew.errors import UniverseError, UnknownNameError, UsageError
 from unskew.estimators import ESTIMATORS
-from unskew.estimators.estimate import Estimate
+from unskew.estimators.estimate import Estimate, RatioBias, SlotSample
 from unskew.estimators.odds import Bounds, largest_ratio, largest_sum
 from unskew.estimators.sums import (
     Deltas,
@@ -69,6 +73,7 @@ class Estimator:
                 remedy="Pass `imputation=...`: a model, a matrix or a callable.",
             )
         estimate = self.from_sums(spec, add_up(spec, deltas, cells), cells.scope)
+        estimate = replace(estimate, bounds=deltas.bounds)
         if estimate.replicates is not None:
             return estimate
         weight = cells.weight if spec.is_weighted else np.ones(cells.scope.n_observed)
@@ -134,13 +139,32 @@ def self_normalized(sums: Sums) -> Estimate:
 
     By the delta method its error is the sum over cells of h (delta - R) / sum h.
     """
-    _require_weight(sums)
-    shifted_risk = sums.weighted_delta / sums.weight
-    influence = np.column_stack([np.eye(shifted_risk.size), -shifted_risk]) / sums.weight
+    base, n_bases = sums.weighted_base, sums.n_bases
+    if (base == 0).all():
+        raise UsageError(
+            "all weights are zero: there is no cell, user or item to average over.",
+            remedy="Use a milder `weight_transform` or a lower `relevance_threshold`.",
+        )
+    if (base == 0).any():
+        raise UsageError(
+            f"no item that model {int((base == 0).argmax()) + 1} of {base.size} recommends was "
+            "rated by the user it is recommended to: the log says nothing about its list.",
+            remedy="Use more positions, such as dcg@50, or leave this model out.",
+        )
+    shifted_risk = sums.weighted_delta / base
+    by_base = -np.diag(shifted_risk) if n_bases > 1 else -shifted_risk
+    influence = np.column_stack([np.eye(base.size), by_base]) / base[:, None]
     replicates = None
     if sums.replicates is not None:
-        replicates = sums.replicates[:, :-1] / sums.replicates[:, -1:] + sums.shift
-    return _with_covariance(sums.ratio, sums, influence, replicates)
+        replicates = sums.replicates[:, :-n_bases] / sums.replicates[:, -n_bases:] + sums.shift
+    estimate = _with_covariance(sums.ratio, sums, influence, replicates)
+    if sums.ratio_bias is not None:
+        gap = None
+        if sums.pooled is not None:
+            gap = shifted_risk - sums.pooled[:-1] / sums.pooled[-1]
+        bias = RatioBias(sums.ratio_bias / (sums.n_biases or math.nan), gap)
+        estimate = replace(estimate, ratio_bias=bias)
+    return replace(estimate, slots=SlotSample.of(sums))
 
 
 def ips(sums: Sums, *, n_cells: int) -> Estimate:
@@ -217,7 +241,8 @@ class _WeightedMean(Estimator):
 
     def largest_weights(self, deltas: Deltas, cells: ObservedCells, bounds: Bounds) -> Vector:
         groups = cells.users if deltas.is_mean_of_users else None
-        return largest_ratio(deltas.value[0], *bounds, base=deltas.base, groups=groups)
+        base = deltas.base if deltas.slots is None else deltas.slots[0]
+        return largest_ratio(deltas.value[0], *bounds, base=base, groups=groups)
 
 
 @ESTIMATORS.declare(

@@ -2,6 +2,7 @@
 
 Every cell has ``x = (delta of model 1, ..., delta of model k, base)``. The base is 1 if the risk is
 a mean over all cells; a ratio metric such as recall has base 1 on relevant cells and 0 on others.
+A metric of recommended items can have a base for each model: the slots of its list.
 With weight ``h`` and propensity ``P``:
 
     total  = sum h x
@@ -34,6 +35,8 @@ cells of the same user and between cells of the same item."""
 CHUNK = 1 << 17
 STEP = 1e-6
 """Relative step of the numerical derivative of a weight transform."""
+SINGLE_CELL = 1e-9
+"""A group whose effective size exceeds 1 by less than about this share has a single cell."""
 NEARLY_EQUAL = 1e-3
 """Deltas whose range is at most this share of their size are nearly equal."""
 
@@ -209,21 +212,46 @@ class Deltas:
     is_mean_of_users: bool = False
     """Whether the risk is a mean over users of each user's own ratio."""
     imputed: Imputed | None = None
+    slots: Matrix | None = None
+    """Models x observed cells: the base of self-normalised estimators, in place of 1, for a metric
+    of recommended items."""
+    bounds: tuple[float, float] | None = None
+    """The range of the metric; None if unknown."""
+
+    def base_of(self, spec: SumSpec) -> Vector | Matrix | None:
+        """What ``spec`` divides by: one row, one row for each model, or None for 1 in all cells."""
+        is_plain_ratio = spec.is_ratio and not spec.adds_imputed
+        return self.slots if is_plain_ratio and self.slots is not None else self.base
 
     def take(self, rows: IntVector) -> Deltas:
         """The deltas of some of the cells; imputed deltas of all cells stay."""
         imputed = self.imputed and replace(self.imputed, observed=self.imputed.observed[:, rows])
         base = None if self.base is None else self.base[rows]
-        return replace(self, value=self.value[:, rows], base=base, imputed=imputed)
+        slots = None if self.slots is None else self.slots[:, rows]
+        return replace(self, value=self.value[:, rows], base=base, imputed=imputed, slots=slots)
 
     def combine(self, contrast: Vector) -> Deltas:
-        """One row: the sum over models of ``contrast`` times their deltas."""
+        """One row: the sum over models of ``contrast`` times their deltas.
+
+        Slots are kept if they are the same for all models of the contrast.
+        """
         imputed = self.imputed and Imputed(
             _combine_rows(contrast, self.imputed.observed),
             _combine_rows(contrast, self.imputed.by_user.T).T,
             _combine_rows(contrast, self.imputed.by_item.T).T,
         )
-        return replace(self, value=_combine_rows(contrast, self.value), imputed=imputed)
+        (used,) = np.nonzero(contrast)
+        is_single = used.size == 1
+        slots = None
+        if self.slots is not None and (self.slots[used] == self.slots[used[:1]]).all():
+            slots = self.slots[used[:1]]
+        return replace(
+            self,
+            value=_combine_rows(contrast, self.value),
+            imputed=imputed,
+            slots=slots,
+            bounds=self.bounds if is_single and contrast[used[0]] == 1.0 else None,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -238,6 +266,15 @@ class Sums:
     """Units with cells but without weight, which a mean over units leaves out."""
     replicates: Matrix | None = None
     """``total`` of each bootstrap resample."""
+    slots: Matrix | None = None
+    """Models x 3, if each model has its own base: the number of cells with weight and base, the
+    sum of (h base)^2, and the sum of (1 - P) (h base)^2."""
+    ratio_bias: Vector | None = None
+    """Of ``n_biases`` units: the sum over units of the bias of each unit's own ratio."""
+    n_biases: int = 0
+    pooled: Vector | None = None
+    """Of ratios without a base of their own: sum h delta of each model, then sum h, over the cells
+    of all units. Their ratio has the same expectation, up to a bias of the order of 1/n."""
     shift: Vector | float = 0.0
     """What was subtracted from each model's deltas, and must be added to a ratio of the sums."""
 
@@ -248,7 +285,7 @@ class Sums:
         propensities: Propensities | None = None,
         *,
         weight: Vector | None = None,
-        base: Vector | None = None,
+        base: Vector | Matrix | None = None,
         clusters: Clusters | None = None,
         is_ratio: bool = False,
         imputed_by_cluster: Matrix | None = None,
@@ -261,26 +298,40 @@ class Sums:
         deltas = np.atleast_2d(delta)
         if weight is None:
             weight = np.ones(deltas.shape[1]) if propensities is None else propensities.inverse
+        slots = None
+        if base is not None and base.ndim == 2:
+            slots = _summarize_slots(base * weight, propensities)
         if clusters is None:
-            return _sum_cells(deltas, propensities, weight, base, imputed_by_cluster)
+            sums = _sum_cells(deltas, propensities, weight, base, imputed_by_cluster)
+            return replace(sums, slots=slots)
         by_cluster = clusters.add_up(_stack(deltas, base) * weight)
         if imputed_by_cluster is not None:
             n_missing = len(imputed_by_cluster) - len(by_cluster)
             by_cluster = np.pad(by_cluster, ((0, n_missing), (0, 0)))
             by_cluster[:, :-1] += imputed_by_cluster
         if is_ratio:
-            by_cluster = by_cluster[by_cluster[:, -1] > 0]
+            is_used = by_cluster[:, -1] > 0
+            if slots is not None:
+                is_used = np.bincount(clusters.code, weights=weight) > 0
+            by_cluster = by_cluster[is_used]
             clusters = replace(clusters, n=len(by_cluster))
-        return _sum_clusters(by_cluster, clusters)
+        return replace(_sum_clusters(by_cluster, clusters), slots=slots)
 
     @classmethod
     def of_ratios(
-        cls, delta: Matrix, *, weight: Vector, base: Vector | None, groups: Clusters
+        cls,
+        delta: Matrix,
+        *,
+        weight: Vector,
+        base: Vector | None,
+        groups: Clusters,
+        propensities: Propensities | None = None,
     ) -> Sums:
         """Sums over groups of each group's ratio: total = (sum_g R_g, number of groups).
 
         The groups are the sample, so the spread between them includes the noise within them.
-        Groups whose base adds up to 0 are left out and counted.
+        Groups whose base adds up to 0 are left out and counted. ``propensities`` are those behind
+        the weights; with them the bias of the ratios is estimated.
         """
         by_group = groups.add_up(_stack(delta, base) * weight)
         with_base = by_group[by_group[:, -1] > 0]
@@ -290,7 +341,12 @@ class Sums:
             np.column_stack([ratios, np.ones(n_groups)]), replace(groups, n=n_groups)
         )
         n_with_cells = int((np.bincount(groups.code) > 0).sum())
-        return replace(sums, n_left_out=n_with_cells - n_groups)
+        sums = replace(sums, n_left_out=n_with_cells - n_groups)
+        if propensities is None:
+            return sums
+        bias, n_biases = _add_up_biases(delta, weight, base, groups, propensities)
+        pooled = by_group.sum(axis=0) if base is None else None
+        return replace(sums, ratio_bias=bias, n_biases=n_biases, pooled=pooled)
 
     def __add__(self, other: Sums) -> Sums:
         if (self.n_clusters is None) != (other.n_clusters is None):
@@ -307,23 +363,37 @@ class Sums:
             self.moment + other.moment,
             None if self.n_clusters is None else self.n_clusters + (other.n_clusters or 0),
             self.n_left_out + other.n_left_out,
+            slots=_add_optional(self.slots, other.slots),
+            ratio_bias=_add_optional(self.ratio_bias, other.ratio_bias),
+            n_biases=self.n_biases + other.n_biases,
+            pooled=_add_optional(self.pooled, other.pooled),
             shift=self.shift,
         )
 
     @property
+    def n_bases(self) -> int:
+        """The number of bases: one for all models, or one for each."""
+        return 1 if self.slots is None else len(self.slots)
+
+    @property
     def weighted_delta(self) -> Vector:
         """Sum of h * delta, for each model."""
-        return self.total[:-1]
+        return self.total[: -self.n_bases]
 
     @property
     def weight(self) -> float:
-        """Sum of h * base."""
+        """Sum of h * base, of the last model if each has its own base."""
         return float(self.total[-1])
+
+    @property
+    def weighted_base(self) -> Vector:
+        """Sum of h * base, for each model."""
+        return np.broadcast_to(self.total[-self.n_bases :], self.weighted_delta.shape)
 
     @property
     def ratio(self) -> Vector:
         """Sum of h * delta divided by the sum of h * base, for each model."""
-        return self.weighted_delta / self.weight + self.shift
+        return self.weighted_delta / self.weighted_base + self.shift
 
     def covariance(self, influence: Matrix) -> Matrix:
         """Covariance of estimates whose error is the sum of ``influence @ (h x)`` over cells."""
@@ -357,21 +427,66 @@ def add_up(spec: SumSpec, deltas: Deltas, cells: ObservedCells) -> Sums:
             imputed_by_cluster=imputed,
         )
     value, shift = deltas.value, np.zeros(len(deltas.value))
-    if spec.divides_by_base and deltas.base is None:
+    base = deltas.base_of(spec)
+    if spec.divides_by_base and base is None:
         shift = _common_part(deltas.value)
         value = value - shift[:, None] if shift.any() else value
     if spec.of_ratios and clusters is not None:
-        sums = Sums.of_ratios(value, weight=weight, base=deltas.base, groups=clusters)
+        sums = Sums.of_ratios(
+            value,
+            weight=weight,
+            base=deltas.base,
+            groups=clusters,
+            propensities=cells.propensities if spec.is_weighted else None,
+        )
     else:
         sums = Sums.of(
             value,
             cells.propensities,
             weight=weight,
-            base=deltas.base,
+            base=base,
             clusters=clusters,
             is_ratio=spec.is_ratio,
         )
     return replace(sums, shift=shift)
+
+
+def _summarize_slots(weighted: Matrix, propensities: Propensities | None) -> Matrix:
+    """Models x 3: see :attr:`Sums.slots`, from h * base of each model and cell."""
+    squared = np.square(weighted)
+    uncertain = squared if propensities is None else squared * (1.0 - propensities.values)
+    return np.column_stack([(weighted > 0).sum(axis=1), squared.sum(axis=1), uncertain.sum(axis=1)])
+
+
+def _add_up_biases(
+    delta: Matrix,
+    weight: Vector,
+    base: Vector | None,
+    groups: Clusters,
+    propensities: Propensities,
+) -> tuple[Vector, int]:
+    """The sum over groups of the bias of R_g = sum h delta / sum h base, and the number of groups.
+
+    To first order the bias is -Cov(sum h e, sum h base) / (sum h base)^2 with e = delta - R_g base,
+    which is estimated by -sum (1 - P) h^2 e base / (sum h base)^2. Residuals from a group's own
+    ratio are too small; the factor 1 / (1 - 1 / effective size of the group) makes up for it. A
+    group with a single cell shows no residual and is not counted.
+    """
+    of_base = weight if base is None else weight * base
+    uncertain = of_base * weight * (1.0 - propensities.values)
+    ones = np.ones_like(weight) if base is None else base
+    sums = groups.add_up(np.vstack([of_base, of_base**2, uncertain * ones, weight * delta]))
+    products = groups.add_up(uncertain * delta)
+    total, squared, spread = sums[:, 0], sums[:, 1], sums[:, 2]
+    room = total**2 - squared
+    is_used = room > SINGLE_CELL * total**2
+    ratio = sums[is_used, 3:] / total[is_used, None]
+    excess = products[is_used] - ratio * spread[is_used, None]
+    return -(excess / room[is_used, None]).sum(axis=0), int(is_used.sum())
+
+
+def _add_optional(first: Matrix | None, second: Matrix | None) -> Matrix | None:
+    return second if first is None else first if second is None else first + second
 
 
 def _sum_clusters(by_cluster: Matrix, clusters: Clusters) -> Sums:
@@ -388,7 +503,7 @@ def _sum_cells(
     deltas: Matrix,
     propensities: Propensities | None,
     weight: Vector,
-    base: Vector | None,
+    base: Vector | Matrix | None,
     imputed_by_cluster: Matrix | None,
 ) -> Sums:
     """Sums over independent cells, in chunks of bounded memory.
@@ -396,10 +511,12 @@ def _sum_cells(
     ``einsum`` instead of BLAS, whose order of addition depends on the number of threads.
     """
     n_models, n_observed = deltas.shape
-    total, moment = np.zeros(n_models + 1), np.zeros((n_models + 1, n_models + 1))
+    size = n_models + (1 if base is None else len(np.atleast_2d(base)))
+    total, moment = np.zeros(size), np.zeros((size, size))
     for start in range(0, n_observed, CHUNK):
         rows = slice(start, start + CHUNK)
-        weighted = _stack(deltas[:, rows], None if base is None else base[rows]) * weight[rows]
+        bases = None if base is None else base[..., rows]
+        weighted = _stack(deltas[:, rows], bases) * weight[rows]
         total += weighted.sum(axis=1)
         if propensities is not None:
             weighted *= np.sqrt(1.0 - propensities.values[rows])
@@ -409,7 +526,7 @@ def _sum_cells(
     return Sums(total, moment)
 
 
-def _stack(deltas: Matrix, base: Vector | None) -> Matrix:
+def _stack(deltas: Matrix, base: Vector | Matrix | None) -> Matrix:
     return np.vstack([deltas, np.ones(deltas.shape[1]) if base is None else base])
 
 

@@ -32,8 +32,9 @@ class Linearization:
     """e: models x observed cells."""
     normalizer: float
     """C."""
-    leverage: Vector | None = None
-    """Share of each cell in C, if C was computed from the same cells; else None."""
+    leverage: Vector | Matrix | None = None
+    """Share of each cell in C, if C was computed from the same cells; else None. One row for each
+    model if they have different bases."""
     imputed: Imputed | None = None
     """Imputed deltas, whose mean over all cells is a part of the risk."""
     n_cells: int = 1
@@ -50,7 +51,8 @@ def linearize(
     spec: SumSpec, deltas: Deltas, cells: ObservedCells, estimate: Estimate, weight: Vector
 ) -> Linearization:
     """The residuals and the normaliser of the risks that were computed from ``spec``."""
-    base = np.ones(weight.size) if deltas.base is None else deltas.base
+    bases = deltas.base_of(spec)
+    base = np.ones(weight.size) if bases is None else bases
     groups = cells.clusters_by(spec.unit)
     if spec.adds_imputed and deltas.imputed is not None:
         return _linearize_imputed(spec, deltas.value, deltas.imputed, cells, weight)
@@ -58,9 +60,10 @@ def linearize(
         return _linearize_mean_of_groups(deltas.value, base, weight, groups)
     if spec.divides_by_base:
         share = weight * base
-        total = float(share.sum())
+        totals = share.sum(axis=-1, keepdims=True)
+        total = float(totals.max())
         residual = deltas.value - estimate.value[:, None] * base
-        return Linearization(residual, total, share / total)
+        return Linearization(residual * (total / totals), total, share / totals)
     assert cells.universe is not None
     return Linearization(deltas.value, float(cells.universe.n_cells))
 
@@ -202,8 +205,9 @@ def _measure_clusters(
     factor = n / (n - 1)
     covariance = factor * np.einsum("ci,cj->ij", centred, centred)
     if correction is None and linearization.leverage is not None:
-        leverage = np.bincount(clusters.code, weights=linearization.leverage, minlength=n)
-        centred = centred / (1.0 - np.minimum(leverage, MAX_LEVERAGE))[:, None]
+        leverage = clusters.add_up(np.atleast_2d(linearization.leverage))
+        leverage = np.pad(leverage, ((0, n - len(leverage)), (0, 0)))
+        centred = centred / (1.0 - np.minimum(leverage, MAX_LEVERAGE))
     return covariance, Moments.of(np.sqrt(factor) * centred.T)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from unskew.data.estimation import TakenAsKnown
+from unskew.data.estimation import Strata, TakenAsKnown
 from unskew.data.propensities import Propensities, PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings, require_log
 from unskew.data.universe import Universe, UniverseLike, resolve_universe
@@ -39,7 +39,7 @@ from unskew.evaluation.rating_distributions import (
 )
 from unskew.evaluation.result import Evaluation
 from unskew.evaluation.weight_changes import EvaluationInputs
-from unskew.metrics.metric import Metric, MetricInput
+from unskew.metrics.metric import Metric, MetricInput, metric_bounds
 from unskew.ranking.positions import Ranker, find_ranker
 from unskew.settings import check_random_state
 
@@ -139,10 +139,10 @@ def evaluate(
     ...     metrics=["mae"],
     ...     estimators=["naive", "snips"],
     ... )
-    model     metric  estimator  estimate  std_error  ci_low  ci_high
-    always 5  mae     naive         1.333      0.795  -0.225    2.892
-    always 5  mae     snips         2.560      0.830   0.933    4.187
-    3 observed cells of 2 users x 3 items; 95% intervals, cells independent; effective sample size 2
+    model     metric  estimator  estimate  std_error  ci_low  ci_high  degrees
+    always 5  mae     naive         1.333      0.889   0.000   30.777    1.000
+    always 5  mae     snips         2.560      0.819   0.000   49.388    1.000
+    3 observed cells of 2 users x 3 items; 95% intervals, clustered by user; effective sample size 2
     """
     require_log(log)
     require_level(level)
@@ -183,7 +183,7 @@ def evaluate(
     }
     weight_summary = _summarize_weights(cells, chosen_estimators)
     is_transformed = weight_summary is not None and weight_transform is not None
-    return Evaluation(
+    result = Evaluation(
         models=tuple(models),
         metrics={metric.name: metric.higher_is_better for metric in chosen_metrics},
         estimators=tuple(estimator.name for estimator in chosen_estimators),
@@ -204,6 +204,8 @@ def evaluate(
         ),
         notes=tuple(_list_notes(imputing, imputation_folds)),
     )
+    result.warn()
+    return result
 
 
 def name_models(predictions: Any) -> dict[str, Any]:
@@ -332,7 +334,15 @@ def _compute_deltas(
             where=where,
             remedy="Check that the predictions are on the scale of the ratings.",
         )
-    return Deltas(value, base, deltas[0].is_mean_of_users, None if base is not None else imputed)
+    slots = [delta.slots for delta in deltas if delta.slots is not None]
+    return Deltas(
+        value,
+        base,
+        deltas[0].is_mean_of_users,
+        None if base is not None else imputed,
+        np.stack(slots) if slots else None,
+        metric_bounds(metric),
+    )
 
 
 def _summarize_weights(
@@ -344,7 +354,8 @@ def _summarize_weights(
     n_cells = None
     if cells.universe is not None and cells.weight_transform is None:
         n_cells = cells.universe.n_cells
-    summary = WeightSummary.of(cells.weight, n_cells=n_cells)
+    is_balanced = isinstance(cells.estimation, Strata)
+    summary = WeightSummary.of(cells.weight, n_cells=n_cells, is_balanced=is_balanced)
     for warning in summary.warnings():
         warnings.warn(warning, stacklevel=3)
     return summary

@@ -101,9 +101,9 @@ def evaluate_frame(
     ...     {"rating": [5, 1, 5], "always 5": [5.0, 5.0, 5.0], "propensity": [0.8, 0.25, 1.0]}
     ... )
     >>> evaluate_frame(log, prediction="always 5", metrics=["mae"], estimators=["naive", "snips"])
-    model     metric  estimator  estimate  std_error  ci_low  ci_high
-    always 5  mae     naive         1.333      0.795  -0.225    2.892
-    always 5  mae     snips         2.560      0.830   0.933    4.187
+    model     metric  estimator  estimate  std_error  ci_low  ci_high  degrees
+    always 5  mae     naive         1.333      0.795   0.000    2.892      inf
+    always 5  mae     snips         2.560      0.830   0.933    4.187      inf
     3 observed cells; 95% intervals, cells independent; effective sample size 2
     """
     require_level(level)
@@ -147,6 +147,7 @@ def evaluate_frame(
             results[group] = query.evaluate(
                 totals[group], universes.of_group(group), level=level, backend=source.backend
             )
+            results[group].warn()
     return results[None] if by is None else GroupedEvaluation(by, results, source.backend)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from html import escape
@@ -15,10 +17,20 @@ from unskew.errors import UnknownNameError
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.weight_summary import WeightSummary
 from unskew.evaluation.distributions import describe_distributions
+from unskew.evaluation.reliability import LONG_LOG, Reliability, SlotCount
 from unskew.evaluation.weight_changes import EvaluationInputs
 from unskew.tables import count_noun, html_table, text_table
 
-COLUMNS = ("model", "metric", "estimator", "estimate", "std_error", "ci_low", "ci_high")
+COLUMNS = (
+    "model",
+    "metric",
+    "estimator",
+    "estimate",
+    "std_error",
+    "ci_low",
+    "ci_high",
+    "degrees",
+)
 FOOTER_WIDTH = 110
 
 
@@ -35,6 +47,8 @@ class Risk:
     ci_high: float
     std_error_known: float | None = None
     """The standard error if the estimated propensities were known; None if they are."""
+    degrees: float = math.inf
+    """Degrees of freedom of the standard error; infinite if the interval is a normal one."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -122,7 +136,8 @@ class Evaluation(Result):
         estimate, index = self._find_estimate(metric, estimator), self._find_model(model)
         interval = estimate.of(index, level=self.level)
         limits = interval.value, interval.std_error, interval.low, interval.high
-        return Risk(model, metric, estimator, *limits, estimate.known_std_error(index))
+        std_error_known = estimate.known_std_error(index)
+        return Risk(model, metric, estimator, *limits, std_error_known, interval.degrees)
 
     def compare(self, first: str, second: str, *, metric: str, estimator: str) -> Comparison:
         """``first`` minus ``second``, paired.
@@ -157,18 +172,18 @@ class Evaluation(Result):
                         yield self.compare(best, model, metric=metric, estimator=estimator)
 
     def to_columns(self) -> dict[str, list[Any]]:
-        """Model, metric, estimator, estimate, std_error, ci_low, ci_high."""
+        """Model, metric, estimator, estimate, std_error, ci_low, ci_high, degrees."""
         rows = [asdict(risk) for risk in self]
         return {name: [row[name] for row in rows] for name in COLUMNS}
 
     def to_record(self) -> dict[str, Any]:
         """The table, how it was computed, and the histograms of its page."""
-        universe, weights, warnings = None, None, []
+        universe, weights, texts = None, None, []
         if self.universe is not None:
             universe = [self.universe.n_users, self.universe.n_items]
         if self.weight_summary is not None:
             weights = asdict(self.weight_summary) | {"n_touched": self.n_transformed}
-            warnings = self.weight_summary.warning_texts()
+            texts = self.weight_summary.warning_texts()
         record = {
             "level": self.level,
             "intervals": self.intervals,
@@ -183,7 +198,13 @@ class Evaluation(Result):
             "metrics": dict(self.metrics),
             "estimators": list(self.estimators),
             "differences": [comparison.to_record() for comparison in self.differences()],
-            "warnings": [*warnings, *(f"{text}." for text in self._describe_left_out())],
+            "slots": [asdict(count) for count in self.reliability.count_slots()],
+            "unusable": [list(name) for name in self.reliability.find_unusable()],
+            "warnings": [
+                *texts,
+                *map(str, self.reliability.problems()),
+                *(f"{text}." for text in self._describe_left_out()),
+            ],
         } | describe_distributions(self.inputs, self.models, level=self.level)
         record |= {"notes": list(self.notes)} if self.notes else {}
         return record | ({"n_dropped": self.n_dropped} if self.n_dropped else {})
@@ -195,12 +216,25 @@ class Evaluation(Result):
         """
         return self._draw(ax)
 
+    @property
+    def reliability(self) -> Reliability:
+        """Which estimates cannot be trusted."""
+        return Reliability(self.models, self.estimates, self.level, self.n_observed)
+
+    def warn(self, stacklevel: int = 3) -> None:
+        """Warn about estimates that cannot be trusted, unless the log is short."""
+        if self.n_observed >= LONG_LOG:
+            for problem in self.reliability.warnings():
+                warnings.warn(problem, stacklevel=stacklevel)
+
     def __repr__(self) -> str:
-        return f"{text_table(self.to_columns())}\n{self.describe()}"
+        problems = map(str, self.reliability.problems())
+        return "\n".join([text_table(self.to_columns()), *problems, self.describe()])
 
     def _repr_html_(self) -> str:
+        problems = (f"<p>{escape(str(each))}</p>" for each in self.reliability.problems())
         footer = escape(self.describe()).replace("\n", "<br>")
-        return f"{html_table(self.to_columns())}<p>{footer}</p>"
+        return "".join([html_table(self.to_columns()), *problems, f"<p>{footer}</p>"])
 
     def describe(self) -> str:
         """What the numbers were computed from, and what they rest on, in a few lines."""
@@ -215,7 +249,8 @@ class Evaluation(Result):
         if self.n_dropped:
             notes.append(f"{count_noun(self.n_dropped, 'bad row')} dropped")
         sentences = [*self.notes, self.describe_propensities(), self.assumption]
-        lines = ["; ".join([*notes, *self._describe_left_out()]), *filter(None, sentences)]
+        facts = [*notes, *self._describe_slots(), *self._describe_left_out()]
+        lines = ["; ".join(facts), *filter(None, sentences)]
         return "\n".join(fill(line, FOOTER_WIDTH, break_on_hyphens=False) for line in lines)
 
     @property
@@ -244,6 +279,17 @@ class Evaluation(Result):
             f"{self.estimation.source}; intervals include this{effect}, but not whether it is "
             "the right kind of model"
         )
+
+    def _describe_slots(self) -> Iterator[str]:
+        """The observed slots behind each metric, of the model whose list was seen least."""
+        smallest: dict[str, SlotCount] = {}
+        for count in self.reliability.count_slots():
+            before = smallest.get(count.metric, count)
+            smallest[count.metric] = min(before, count, key=lambda each: each.effective)
+        for metric, count in smallest.items():
+            least = "at least " if len(self.models) > 1 else ""
+            slots = count_noun(count.n, "observed slot")
+            yield f"{metric} rests on {least}{slots} (effective {count.effective:,.0f})"
 
     def _describe_left_out(self) -> Iterator[str]:
         for (metric, estimator), estimate in self.estimates.items():

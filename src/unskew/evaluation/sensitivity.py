@@ -62,10 +62,10 @@ def sensitivity(
     ... )
     >>> sensitivity(result, max_weight=[2], odds_error=[1.0, 1.5])
     model  metric  estimator  change      amount    low   high  ci_low  ci_high
-    fives  mae     ips        clip         2.000  1.333  1.333  -0.930    3.597
-    fives  mae     ips        odds_error   1.000  2.667  2.667  -1.860    7.193
-    fives  mae     ips        odds_error   1.500  2.000  3.667  -1.201   10.167
-    3 observed cells; 95% intervals, cells independent
+    fives  mae     ips        clip         2.000  1.333  1.333   0.000   18.275
+    fives  mae     ips        odds_error   1.000  2.667  2.667   0.000   36.550
+    fives  mae     ips        odds_error   1.500  2.000  3.667   0.000   50.256
+    3 observed cells; 95% intervals, clustered by user
     """
     inputs = _require_inputs(evaluation)
     weighted = [name for name, estimator in inputs.estimators.items() if estimator.is_weighted]

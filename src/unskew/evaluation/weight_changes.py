@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unskew.data.propensities import Propensities
+from unskew.errors import UsageError
 from unskew.estimators.estimate import Interval
 from unskew.estimators.odds import weight_range
 from unskew.estimators.point import Estimator
@@ -37,13 +38,34 @@ class EvaluationInputs:
         self, name: str, contrast: Vector, *, metric: str, estimator: str, level: float
     ) -> VariedEstimate:
         """A contrast of the models' risks: one model, or the difference of two."""
+        combined = self.deltas[metric].combine(contrast)
+        if combined.slots is None:
+            self._require_common_base(metric, estimator)
         return VariedEstimate(
             (name, metric, estimator),
-            self.deltas[metric].combine(contrast),
+            combined,
             self.cells,
             self.estimators[estimator],
             level,
         )
+
+    def _require_common_base(self, metric: str, estimator: str) -> None:
+        deltas, chosen = self.deltas[metric], self.estimators[estimator]
+        if deltas.slots is None or not chosen.has_worst_case:
+            return
+        spec = chosen.sums_needed(
+            is_ratio=deltas.base is not None,
+            is_mean_of_users=deltas.is_mean_of_users,
+            cluster=None,
+        )
+        if deltas.base_of(spec) is deltas.slots:
+            raise UsageError(
+                f"the range of a difference of {metric} by {estimator!r} is unknown: the two "
+                "models recommend different items, so their estimates have different denominators.",
+                parameter="estimator",
+                value=estimator,
+                remedy="Compare by 'ips', or look at the range of each model.",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +136,13 @@ class VariedEstimate:
         """The smallest odds error at which ``margin`` of the extreme nearer to zero is zero.
 
         ``is_positive`` is the sign of the estimate. Infinite if the margin stays positive; 1 if it
-        is not positive at the assumed propensities.
+        is not positive at the assumed propensities. An unknown margin counts as negative.
         """
         from scipy.optimize import brentq
 
         def margin_at(log_factor: float) -> float:
-            return margin(self.extreme(math.exp(log_factor), is_largest=not is_positive))
+            distance = margin(self.extreme(math.exp(log_factor), is_largest=not is_positive))
+            return -1.0 if math.isnan(distance) else distance
 
         if margin_at(0.0) <= 0:
             return 1.0

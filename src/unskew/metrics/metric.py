@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import signature
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from unskew.registry import Declaration
 from unskew.types import IntVector, Vector
 
 LARGEST_TOP = 2**31 - 1
+Bounds: TypeAlias = tuple[float, float]
+"""The least and the largest possible value of a metric; either may be infinite."""
 
 
 class CellPositions(Protocol):
@@ -143,6 +145,10 @@ class Delta:
     value: Vector
     base: Vector | None = None
     is_mean_of_users: bool = False
+    slots: Vector | None = None
+    """Of a metric of recommended items: how much each cell's place in the list counts, with mean 1
+    over all cells. SNIPS and the naive average divide by the weighted sum of the slots that were
+    observed, so that they stay within the range of the metric."""
 
 
 class Metric(Protocol):
@@ -168,7 +174,9 @@ class Metric(Protocol):
         """The last position that matters; None if all do."""
         ...
 
-    def __call__(self, cells: MetricInput, /) -> Delta: ...
+    def __call__(self, cells: MetricInput, /) -> Delta:
+        """The delta of each cell. A class may also declare its range as ``bounds``."""
+        ...
 
 
 def compares_logged_cells(metric: Metric) -> bool:
@@ -186,6 +194,12 @@ def rating_degree(metric: Metric) -> int | None:
     1), or their mean and variance (degree 2).
     """
     return getattr(metric, "rating_degree", None)
+
+
+def metric_bounds(metric: Metric) -> Bounds | None:
+    """The range of the metric; None if it declares no ``bounds``."""
+    bounds: Bounds | None = getattr(metric, "bounds", None)
+    return bounds
 
 
 def find_metric(metric: str | Metric, *, relevance_threshold: float | None = None) -> Metric:

@@ -14,12 +14,14 @@ import numpy as np
 
 from unskew.errors import UnknownNameError, UsageError
 from unskew.metrics import METRICS
-from unskew.metrics.metric import CellPositions, Delta, MetricInput
+from unskew.metrics.metric import Bounds, CellPositions, Delta, MetricInput
 from unskew.types import IntVector, Vector
 
 EmptyUsers: TypeAlias = Literal["drop", "one", "zero"]
 EMPTY_USER_VALUES: Mapping[str, float | None] = {"drop": None, "one": 1.0, "zero": 0.0}
 """The NDCG of a user without a relevant item; None drops such users."""
+SHARE: Bounds = (0.0, 1.0)
+"""The range of a share."""
 
 
 def discount(position: Vector) -> Vector:
@@ -74,7 +76,9 @@ class DiscountedGain:
         """Eq. (8): I * Y / log2(position + 1)."""
         positions, n_items = cells.require_positions()
         last = n_items if self.top is None else min(self.top, n_items)
-        return Delta(n_items * positions.mean(discount, last=last) * cells.rating)
+        discounted = n_items * positions.mean(discount, last=last)
+        full = float(discount(np.arange(1.0, last + 1.0)).sum())
+        return Delta(discounted * cells.rating, slots=discounted / full)
 
 
 @METRICS.declare(
@@ -99,8 +103,9 @@ class CumulativeGain:
     def __call__(self, cells: MetricInput, /) -> Delta:
         """Eq. (7): (I / k) * Y * 1{position <= k}."""
         positions, n_items = cells.require_positions()
-        in_top = share_in_top(positions, min(self.top, n_items))
-        return Delta(n_items / self.top * in_top * cells.rating)
+        last = min(self.top, n_items)
+        in_top = n_items * share_in_top(positions, last)
+        return Delta(in_top / self.top * cells.rating, slots=in_top / last)
 
 
 @METRICS.declare(
@@ -116,6 +121,7 @@ class Precision:
     top: int
     relevance_threshold: float | None = None
     higher_is_better: ClassVar[bool] = True
+    bounds: ClassVar[Bounds] = SHARE
     ranks: ClassVar[bool] = True
 
     @property
@@ -125,8 +131,10 @@ class Precision:
     def __call__(self, cells: MetricInput, /) -> Delta:
         """Eq. (9): (I / k) * Y * 1{position <= k} with Y in {0, 1}."""
         positions, n_items = cells.require_positions()
-        in_top = share_in_top(positions, min(self.top, n_items))
-        return Delta(n_items / self.top * in_top * relevance(cells, self.relevance_threshold))
+        last = min(self.top, n_items)
+        in_top = n_items * share_in_top(positions, last)
+        is_relevant = relevance(cells, self.relevance_threshold)
+        return Delta(in_top / self.top * is_relevant, slots=in_top / last)
 
 
 @METRICS.declare(
@@ -145,6 +153,7 @@ class Recall:
     top: int
     relevance_threshold: float | None = None
     higher_is_better: ClassVar[bool] = True
+    bounds: ClassVar[Bounds] = SHARE
     ranks: ClassVar[bool] = True
 
     @property
@@ -177,6 +186,7 @@ class StratifiedRecall:
     relevance_threshold: float | None = None
     beta: float = 0.5
     higher_is_better: ClassVar[bool] = True
+    bounds: ClassVar[Bounds] = SHARE
     ranks: ClassVar[bool] = True
 
     @property
@@ -207,6 +217,7 @@ class AreaAboveTop:
     relevance_threshold: float | None = None
     name: ClassVar[str] = "atop"
     higher_is_better: ClassVar[bool] = True
+    bounds: ClassVar[Bounds] = SHARE
     ranks: ClassVar[bool] = True
     top: ClassVar[int | None] = None
 
@@ -242,6 +253,7 @@ class NormalizedGain:
     relevance_threshold: float | None = None
     empty_users: EmptyUsers = "drop"
     higher_is_better: ClassVar[bool] = True
+    bounds: ClassVar[Bounds] = SHARE
     ranks: ClassVar[bool] = False
     compares_logged_cells: ClassVar[bool] = True
 
@@ -293,6 +305,7 @@ class UserAuc:
     relevance_threshold: float | None = None
     name: ClassVar[str] = "user_auc"
     higher_is_better: ClassVar[bool] = True
+    bounds: ClassVar[Bounds] = SHARE
     ranks: ClassVar[bool] = False
     top: ClassVar[int | None] = None
     compares_logged_cells: ClassVar[bool] = True
@@ -332,6 +345,7 @@ class Auc:
     relevance_threshold: float | None = None
     name: ClassVar[str] = "auc"
     higher_is_better: ClassVar[bool] = True
+    bounds: ClassVar[Bounds] = SHARE
     ranks: ClassVar[bool] = False
     top: ClassVar[int | None] = None
     compares_logged_cells: ClassVar[bool] = True

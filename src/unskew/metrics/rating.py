@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from unskew.metrics import METRICS
-from unskew.metrics.metric import Delta, MetricInput
+from unskew.metrics.metric import Bounds, Delta, MetricInput
 from unskew.types import Vector
 
 MAX_LEVELS = 101
@@ -62,6 +63,7 @@ class SquaredError:
 
     name: ClassVar[str] = "mse"
     higher_is_better: ClassVar[bool] = False
+    bounds: ClassVar[Bounds] = (0.0, math.inf)
     ranks: ClassVar[bool] = False
     top: ClassVar[int | None] = None
     rating_degree: ClassVar[int] = 2
@@ -82,6 +84,7 @@ class AbsoluteError:
 
     name: ClassVar[str] = "mae"
     higher_is_better: ClassVar[bool] = False
+    bounds: ClassVar[Bounds] = (0.0, math.inf)
     ranks: ClassVar[bool] = False
     top: ClassVar[int | None] = None
 
@@ -101,6 +104,7 @@ class Accuracy:
 
     name: ClassVar[str] = "accuracy"
     higher_is_better: ClassVar[bool] = True
+    bounds: ClassVar[Bounds] = (0.0, 1.0)
     ranks: ClassVar[bool] = False
     top: ClassVar[int | None] = None
 

@@ -61,6 +61,12 @@ def main_estimator(estimators: Sequence[str]) -> str:
     return split_estimators(estimators)[1] or estimators[0]
 
 
+def usable_estimators(record: Record, metric: str) -> list[str]:
+    """Estimators whose values lie within the range of the metric and have intervals."""
+    unusable = {tuple(name) for name in record.get("unusable", ())}
+    return [name for name in record["estimators"] if (metric, name) not in unusable]
+
+
 def estimator_looks(estimators: Sequence[str]) -> dict[str, Look]:
     """The declared look of each estimator, or a look by its position."""
     looks = {}
@@ -114,6 +120,9 @@ def contrast_estimators(
 def describe_comparison(row: Record, *, with_interval: bool = True) -> str:
     """Which model is better and by how much, such as ``a beats b by 0.31 [0.22, 0.40]``."""
     low, high = row["ci_low"], row["ci_high"]
+    if low is None or high is None:
+        difference = format_number(row["difference"], 3, with_sign=True)
+        return f"{row['first']} minus {row['second']} is {difference}, without an interval"
     decimals = choose_decimals((high - low) / 2) if with_interval else 2
     if row["better"] is None:
         difference = format_number(row["difference"], decimals, with_sign=True)
@@ -160,7 +169,9 @@ def build_comparison_page(record: Record) -> Page:
     headings = {name: name.replace("_", " ") for name in FIELDS}
     numbers = make_table("The difference", label_columns([record], headings))
     direction = describe_direction(higher_is_better=higher_is_better)
-    p_value = "< 0.0001" if record["p_value"] < 1e-4 else format_brief(record["p_value"])
+    p_value = format_brief(record["p_value"])
+    if record["p_value"] is not None and record["p_value"] < 1e-4:
+        p_value = "< 0.0001"
     return Page(
         ((f"{opening(estimator)} {describe_comparison(record)}.", True),),
         f"{describe_metric(metric)}, {direction}. {describe_estimators([estimator])}",

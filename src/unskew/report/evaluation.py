@@ -31,6 +31,7 @@ from unskew.report.comparison import (
     estimator_looks,
     main_estimator,
     split_estimators,
+    usable_estimators,
 )
 from unskew.report.figures import draw_charts
 from unskew.report.page import Headline, Page, Section, Tile, make_table
@@ -80,6 +81,7 @@ ESTIMATE_COLUMNS = {
     "std_error": "std. error",
     "ci_low": "low",
     "ci_high": "high",
+    "degrees": "degrees of freedom",
 }
 DIFFERENCE_COLUMNS = {
     "first": "model",
@@ -105,10 +107,11 @@ def draw_evaluation(record: Record, ax: Any) -> Figure:
 )
 def build_evaluation_page(record: Record) -> Page:
     metric = next(iter(record["metrics"]))
+    shown = usable_estimators(record, metric) or record["estimators"]
     lead = (
         f"{describe_metric(metric)}, "
         f"{describe_direction(higher_is_better=record['metrics'][metric])}, estimated by "
-        f"{estimator_label(main_estimator(record['estimators']))} from "
+        f"{estimator_label(main_estimator(shown))} from "
         f"{count_noun(record['n_observed'], 'logged rating')}. "
         f"Brackets are {record['level']:.0%} intervals."
     )
@@ -133,9 +136,12 @@ def list_assumptions(record: Record) -> Iterator[str]:
 
 def write_headline(record: Record, metric: str) -> Headline:
     """The leading model against its closest rival, without and with correction for selection."""
+    estimators = usable_estimators(record, metric)
+    if not estimators:
+        return ((f"No estimate of {metric_label(metric)} can be trusted; see the warnings.", True),)
     if len(record["models"]) == 1:
         return _headline_of_one_model(record, metric)
-    best = _leading_model(record, metric, main_estimator(record["estimators"]))
+    best = _leading_model(record, metric, main_estimator(estimators))
     pair = {best, _find_rival(record, metric, best)}
     rows = {
         row["estimator"]: row
@@ -151,7 +157,7 @@ def write_headline(record: Record, metric: str) -> Headline:
         return describe_comparison(rows[plain], with_interval=is_tie), describe(corrected)
 
     sees_ratings = record.get("sees_ratings", True)
-    return contrast_estimators(record["estimators"], describe, contrast, sees_ratings=sees_ratings)
+    return contrast_estimators(estimators, describe, contrast, sees_ratings=sees_ratings)
 
 
 def _headline_of_one_model(record: Record, metric: str) -> Headline:
@@ -166,8 +172,8 @@ def _headline_of_one_model(record: Record, metric: str) -> Headline:
         value = format_number(rows[plain]["estimate"], choose_decimals(spread))
         return f"{subject} {value}", describe(corrected, "it is")
 
-    sees_ratings = record.get("sees_ratings", True)
-    return contrast_estimators(record["estimators"], describe, contrast, sees_ratings=sees_ratings)
+    estimators, sees_ratings = usable_estimators(record, metric), record.get("sees_ratings", True)
+    return contrast_estimators(estimators, describe, contrast, sees_ratings=sees_ratings)
 
 
 def _leading_model(record: Record, metric: str, estimator: str) -> str:
@@ -178,11 +184,13 @@ def _leading_model(record: Record, metric: str, estimator: str) -> str:
 
 def _find_rival(record: Record, metric: str, best: str) -> str:
     """The leader without correction, if it is another model; else the second best model."""
-    plain, _ = split_estimators(record["estimators"])
+    estimators = usable_estimators(record, metric)
+    plain, _ = split_estimators(estimators)
     if plain is not None and (leader := _leading_model(record, metric, plain)) != best:
         return leader
-    main = main_estimator(record["estimators"])
-    rows = select(record["differences"], {"metric": metric, "estimator": main})
+    rows = select(
+        record["differences"], {"metric": metric, "estimator": main_estimator(estimators)}
+    )
     return str(min(rows, key=lambda row: abs(row["difference"]))["second"])
 
 
@@ -310,7 +318,9 @@ def _difference_rows(
     for row in rows:
         if {row["first"], row["second"]} == set(pair):
             sign = 1.0 if row["first"] == pair[0] else -1.0
-            low, high = sorted((sign * row["ci_low"], sign * row["ci_high"]))
+            low, high = row["ci_low"], row["ci_high"]
+            if sign < 0 and low is not None and high is not None:
+                low, high = -high, -low
             label = estimator_label(row["estimator"])
             forest_row = ForestRow.of_interval(
                 label,

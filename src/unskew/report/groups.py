@@ -16,7 +16,12 @@ from unskew.report.charts import (
     keep_first,
     make_legend,
 )
-from unskew.report.comparison import estimator_looks, main_estimator, opening
+from unskew.report.comparison import (
+    estimator_looks,
+    main_estimator,
+    opening,
+    usable_estimators,
+)
 from unskew.report.evaluation import ESTIMATE_COLUMNS, list_facts
 from unskew.report.page import Headline, Page, PageTable, Section, Tile, make_table
 from unskew.report.rows import Record, interval_of, label_columns, select
@@ -77,7 +82,11 @@ def _group_name(group: Record) -> str:
 def _write_headline(record: Record, metric: str) -> Headline:
     """The groups in which each model leads; the range over groups if there is one model."""
     groups = record["groups"]
-    models, main = groups[0]["models"], main_estimator(groups[0]["estimators"])
+    usable = [set(usable_estimators(group, metric)) for group in groups]
+    estimators = [name for name in groups[0]["estimators"] if all(name in part for part in usable)]
+    if not estimators:
+        return ((f"No estimate of {metric_label(metric)} can be trusted; see the warnings.", True),)
+    models, main = groups[0]["models"], main_estimator(estimators)
     if len(models) == 1:
         estimates = sorted(
             (row["estimate"], _group_name(group))

@@ -33,9 +33,13 @@ def interval_of(row: Record, name: str) -> Interval:
 
 
 def label_columns(rows: Rows, headings: Mapping[str, str]) -> dict[str, list[Any]]:
-    """The named fields of the rows under their headings, with labels of metrics, estimators."""
+    """The named fields of the rows under their headings, with labels of metrics, estimators.
+
+    Fields that the rows of an older file lack are left out.
+    """
     labels = {"metric": metric_label, "estimator": estimator_label}
     return {
         heading: [labels[name](row[name]) if name in labels else row[name] for row in rows]
         for name, heading in headings.items()
+        if all(name in row for row in rows)
     }

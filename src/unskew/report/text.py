@@ -49,7 +49,8 @@ def choose_decimals(spread: float) -> int:
 
 def common_decimals(rows: Iterable[Mapping[str, Any]]) -> int:
     """Decimals for all numbers of a chart: what its narrowest interval needs, at most 3."""
-    spreads = [(row["ci_high"] - row["ci_low"]) / 2 for row in rows]
+    limits = [(row["ci_low"], row["ci_high"]) for row in rows]
+    spreads = [(high - low) / 2 for low, high in limits if low is not None and high is not None]
     return min(max(map(choose_decimals, spreads), default=3), 3)
 
 
@@ -109,13 +110,21 @@ def format_count(value: float) -> str:
 
 
 def format_interval(
-    value: float, low: float, high: float, decimals: int | None = None, *, with_sign: bool = False
+    value: float,
+    low: float | None,
+    high: float | None,
+    decimals: int | None = None,
+    *,
+    with_sign: bool = False,
 ) -> str:
     """A value with its limits, by default to as many decimals as the limits need.
 
-    >>> format_interval(0.3141, 0.2229, 0.4)
-    '0.31 [0.22, 0.40]'
+    >>> format_interval(0.3141, 0.2229, 0.4), format_interval(0.3141, None, None)
+    ('0.31 [0.22, 0.40]', '0.314, no interval')
     """
+    if low is None or high is None:
+        number = format_number(value, 3 if decimals is None else decimals, with_sign=with_sign)
+        return f"{number}, no interval"
     if decimals is None:
         decimals = choose_decimals((high - low) / 2)
     texts = [format_number(end, decimals, with_sign=with_sign) for end in (value, low, high)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from unskew.data.estimation import Unit
@@ -39,7 +39,7 @@ from unskew.evaluation.backends.narwhals.sums import (
 )
 from unskew.evaluation.backends.narwhals.table import Totals
 from unskew.evaluation.result import Evaluation
-from unskew.metrics.metric import Delta, Metric
+from unskew.metrics.metric import Delta, Metric, metric_bounds
 
 FrameUniverse: TypeAlias = UniverseLike | Mapping[Any, UniverseLike]
 """One universe, or one for each group."""
@@ -244,10 +244,13 @@ class FrameQuery:
         plan, scope = self.plan, Scope(round(totals[KEPT]), universe)
         _require_room(scope, totals)
         estimates = {
-            (metric.name, estimator.name): estimator.from_sums(
-                plan.specs[metric.name, estimator.name],
-                self.readers[metric.name, estimator.name].read(totals, scope),
-                scope,
+            (metric.name, estimator.name): replace(
+                estimator.from_sums(
+                    plan.specs[metric.name, estimator.name],
+                    self.readers[metric.name, estimator.name].read(totals, scope),
+                    scope,
+                ),
+                bounds=metric_bounds(metric),
             )
             for metric in plan.metrics
             for estimator in plan.estimators
@@ -301,9 +304,15 @@ def _store_deltas(
         if deltas[0].base is not None:
             base_name = f"base_{number}"
             columns[base_name] = as_column(deltas[0].base)
+        slots = {
+            f"slots_{number}_{model}": as_column(delta.slots)
+            for model, delta in enumerate(deltas)
+            if delta.slots is not None
+        }
+        columns |= slots
         for estimator in plan.estimators:
             key = metric.name, estimator.name
-            readers[key] = requirements.terms.request(plan.specs[key], names, base_name)
+            readers[key] = requirements.terms.request(plan.specs[key], names, base_name, [*slots])
     log.table.store(columns)
     return readers
 

@@ -7,13 +7,13 @@ formulas of the sums over the rows of one unit, and are added up over units.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 
 import numpy as np
 
 from unskew.data.estimation import Unit
-from unskew.estimators.sums import Scope, Sums, SumSpec
+from unskew.estimators.sums import SINGLE_CELL, Scope, Sums, SumSpec
 from unskew.evaluation.backends.narwhals.columns import FrameColumn, choose, column
 from unskew.evaluation.backends.narwhals.table import Totals
 
@@ -48,15 +48,27 @@ class SumTerms:
         has_rows = choose(column(KEPT) > 0.0, 1.0, 0.0)
         self.units.setdefault(unit, {n_units(unit): has_rows}).setdefault(name, term)
 
-    def request(self, spec: SumSpec, deltas: Sequence[str], base: str | None) -> TotalsReader:
+    def request(
+        self, spec: SumSpec, deltas: Sequence[str], base: str | None, slots: Sequence[str] = ()
+    ) -> TotalsReader:
         """Add the terms of the sums, given columns of deltas, one for each model, and of the base.
 
-        Returns the reader that finds the sums in the result of the query.
+        ``slots`` are the bases of self-normalised estimators, one for each model. Returns the
+        reader that finds the sums in the result of the query.
         """
-        reader = TotalsReader(spec, (*deltas, base or ONE))
+        bases = tuple(slots) if spec.is_ratio else ()
+        reader = TotalsReader(spec, (*deltas, *(bases or [base or ONE])), bases)
         weight = column(reader.weight)
-        for name in reader.columns:
+        for name in (ONE, *reader.columns):
             self.add(reader.row_term(name), _times(weight, name))
+        for name in reader.slots:
+            weighted = weight * column(name)
+            self.count(reader.slot_term("n", name), weighted > 0.0)
+            self.add(reader.slot_term("squared", name), weighted * weighted)
+            uncertain = weighted * weighted * column(UNCERTAINTY)
+            self.add(reader.slot_term("uncertain", name), uncertain)
+        if reader.has_bias:
+            self._request_bias(reader, weight)
         if spec.unit is None:
             squared = weight * weight * column(UNCERTAINTY)
             for first, second in reader.pairs:
@@ -71,6 +83,29 @@ class SumTerms:
             self.add_unit_term(spec.unit, reader.unit_term(first, second), product)
         return reader
 
+    def _request_bias(self, reader: TotalsReader, weight: FrameColumn) -> None:
+        """The bias of each unit's own ratio: see :meth:`Sums.of_ratios`."""
+        *deltas, base = reader.columns
+        assert reader.spec.unit is not None
+        of_base = _times(weight, base)
+        uncertain = of_base * weight * column(UNCERTAINTY)
+        self.add(reader.row_term("squared", base), of_base * of_base)
+        for name in reader.columns:
+            self.add(reader.row_term("bias", base, name), _times(uncertain, name))
+        total, squared = (column(reader.row_term(*names)) for names in ((base,), ("squared", base)))
+        room = total * total - squared
+        is_used = room > SINGLE_CELL * total * total
+        self.add_unit_term(
+            reader.spec.unit, reader.unit_term("n_biases"), choose(is_used, 1.0, 0.0)
+        )
+        safe_room, safe_total = (choose(is_used, value, 1.0) for value in (room, total))
+        spread = column(reader.row_term("bias", base, base))
+        for name in deltas:
+            product = column(reader.row_term("bias", base, name))
+            excess = product - column(reader.row_term(name)) / safe_total * spread
+            bias = choose(is_used, excess / safe_room, 0.0) * -1.0
+            self.add_unit_term(reader.spec.unit, reader.unit_term("bias", name), bias)
+
 
 @dataclass(frozen=True, slots=True)
 class TotalsReader:
@@ -78,7 +113,18 @@ class TotalsReader:
 
     spec: SumSpec
     columns: tuple[str, ...]
-    """The deltas of the models, then the base."""
+    """The deltas of the models, then the base, or the base of each model."""
+    slots: tuple[str, ...] = ()
+    """The base of each model, if they have different ones."""
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether the bias of the ratios of units is estimated."""
+        return self.spec.of_ratios and self.spec.is_weighted
+
+    def slot_term(self, kind: str, name: str) -> str:
+        """The name of a total over the observed slots of a model."""
+        return f"{kind}_{self.row_term(name)}"
 
     @property
     def weight(self) -> str:
@@ -109,8 +155,9 @@ class TotalsReader:
 
     @property
     def has_base(self) -> FrameColumn:
-        """Whether the base of a unit is above 0."""
-        has_base: FrameColumn = column(self.row_term(self.columns[-1])) > 0.0
+        """Whether the base of a unit is above 0; with slots, whether it has weight at all."""
+        base = ONE if self.slots else self.columns[-1]
+        has_base: FrameColumn = column(self.row_term(base)) > 0.0
         return has_base
 
     def unit_value(self, name: str) -> FrameColumn:
@@ -145,7 +192,19 @@ class TotalsReader:
         for i, j in combinations_with_replacement(range(size), 2):
             moment[i, j] = moment[j, i] = totals[term(self.columns[i], self.columns[j])]
         total = np.array([totals[term(name)] for name in self.columns])
-        return Sums(total, moment, n_clusters, n_left_out)
+        sums = Sums(total, moment, n_clusters, n_left_out)
+        if self.slots:
+            kinds = ("n", "squared", "uncertain")
+            slots = [[totals[self.slot_term(kind, name)] for kind in kinds] for name in self.slots]
+            return replace(sums, slots=np.array(slots))
+        if self.has_bias:
+            bias = [totals[self.unit_term("bias", name)] for name in self.columns[:-1]]
+            n_biases = round(totals[self.unit_term("n_biases")])
+            pooled = None
+            if self.columns[-1] == ONE:
+                pooled = np.array([totals[self.row_term(name)] for name in self.columns])
+            return replace(sums, ratio_bias=np.array(bias), n_biases=n_biases, pooled=pooled)
+        return sums
 
 
 def n_units(unit: Unit) -> str:
