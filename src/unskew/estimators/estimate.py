@@ -17,6 +17,7 @@ from unskew.estimators.intervals import (
     wide_limits,
     wide_p_value,
 )
+from unskew.estimators.sequences import SequenceClock
 from unskew.types import Matrix, Vector
 
 ROUNDING = 1e-12
@@ -87,6 +88,8 @@ class Estimate:
     """The covariance if the propensities were known; None if they are, or without weights."""
     bias: Vector | None = None
     """The bias by a penalty that was subtracted from each value."""
+    clock: SequenceClock | None = None
+    """For limits that hold at every look at a growing log; None for limits of this look alone."""
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.value).all() and np.isfinite(self.covariance).all()):
@@ -122,6 +125,10 @@ class Estimate:
         value = self._zero_if_rounding(float(contrast @ self.value))
         variance = max(float(contrast @ self.covariance @ contrast), 0.0)
         std_error = self._zero_if_rounding(math.sqrt(variance))
+        if self.clock is not None:
+            limits = self.clock.limits(value, std_error, level=level)
+            p_value = self.clock.p_value(value, std_error, level=level)
+            return Interval(value, std_error, *limits, p_value)
         if self.replicates is not None:
             return _percentile_interval(self.replicates @ contrast, value, std_error, level)
         if std_error == 0.0:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from html import escape
+from pathlib import Path
 from typing import Any, ClassVar
 
 from unskew.data.result import Result
 from unskew.data.universe import Universe
-from unskew.errors import UnknownNameError
+from unskew.errors import UnknownNameError, UsageError
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.weight_summary import WeightSummary
 from unskew.evaluation.distributions import describe_distributions
@@ -165,14 +167,23 @@ class Evaluation(Result):
             "n_observed": self.n_observed,
             "universe": universe,
             "weights": weights,
-            "rows": [asdict(risk) for risk in self],
+            "rows": [_drop_infinite(asdict(risk)) for risk in self],
             "models": list(self.models),
             "metrics": dict(self.metrics),
             "estimators": list(self.estimators),
-            "differences": [comparison.to_record() for comparison in self.differences()],
+            "differences": [_drop_infinite(each.to_record()) for each in self.differences()],
             "warnings": [*warnings, *(f"{text}." for text in self._describe_left_out())],
         } | describe_distributions(self.inputs, self.models, level=self.level)
         return record | ({"n_dropped": self.n_dropped} if self.n_dropped else {})
+
+    def to_html(self, path: str | Path) -> Path:
+        """Write the result as one self-contained HTML file; returns its path."""
+        if any(each.clock is not None and each.clock.is_early for each in self.estimates.values()):
+            raise UsageError(
+                f"there is no page of an evaluation without limits: {self.intervals}.",
+                remedy="Evaluate again when the log is longer.",
+            )
+        return Result.to_html(self, path)
 
     def plot(self, ax: Any = None) -> Any:
         """Every estimate with its interval, one panel for each metric.
@@ -218,3 +229,11 @@ class Evaluation(Result):
         if name not in self.models:
             raise UnknownNameError("model of this evaluation", name, self.models)
         return self.models.index(name)
+
+
+def _drop_infinite(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with None for limits that do not exist yet."""
+    return {
+        name: None if isinstance(value, float) and math.isinf(value) else value
+        for name, value in row.items()
+    }
