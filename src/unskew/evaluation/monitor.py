@@ -92,7 +92,6 @@ class Monitor:
         look_every: int | None = None,
         has_unrated: bool = False,
         universe: UniverseLike = None,
-        relevance_threshold: float | None = None,
         max_weight: float | None = None,
         max_delta: float | None = None,
     ) -> None:
@@ -107,7 +106,6 @@ class Monitor:
                 look_every=look_every,
                 has_unrated=has_unrated,
                 universe=None if size is None else (size.n_users, size.n_items),
-                relevance_threshold=relevance_threshold,
                 max_weight=max_weight,
                 max_delta=max_delta,
             )

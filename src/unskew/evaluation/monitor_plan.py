@@ -28,7 +28,6 @@ class MonitorPlan:
     look_every: int | None = None
     has_unrated: bool = False
     universe: tuple[int, int] | None = None
-    relevance_threshold: float | None = None
     max_weight: float | None = None
     max_delta: float | None = None
 
@@ -84,7 +83,7 @@ class MonitorPlan:
 
     def find_metrics(self) -> list[Metric]:
         """The metrics; an error for one that cannot be computed row by row."""
-        metrics = find_metrics(list(self.metrics), relevance_threshold=self.relevance_threshold)
+        metrics = find_metrics(list(self.metrics), relevance_threshold=None)
         for metric in metrics:
             if not _is_computed_by_row(metric):
                 raise UsageError(

@@ -98,8 +98,11 @@ class Watch(Result):
 
 
 def mark_early(columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-    """Columns for people: "too early" in place of limits that do not exist yet."""
+    """Columns for people: "too early" in place of limits, and a dash for other missing numbers."""
     return {
-        name: [TOO_EARLY if value is None else value for value in values]
+        name: [
+            (TOO_EARLY if name.startswith("ci_") else "-") if value is None else value
+            for value in values
+        ]
         for name, values in columns.items()
     }
