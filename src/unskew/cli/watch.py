@@ -80,7 +80,7 @@ SHOWN_LOOKS = 12
     help="What is independent: each row, or the rows of each user together.",
 )
 @click.option(
-    "--has-unrated",
+    "--has-unobserved",
     is_flag=True,
     help="LOG also has the arrivals that were not rated, with an empty rating. Adds IPS.",
 )
@@ -148,10 +148,9 @@ def watch(
 
     \b
     Example:
-      unskew watch log.csv --state watch.json --prediction old --prediction new \\
-        --metric mae --planned-size 20000
-      unskew watch log.csv --state watch.json --prediction old --prediction new \\
-        --metric mae --fail-if 'compare.snips.mae.ci_high<0' -o watch.html
+      unskew watch log.csv --state s.json --prediction new --planned-size 20000
+      unskew watch log.csv --state s.json --prediction new -o page.html
+      unskew watch log.csv --state s.json --prediction a --prediction b --json
     """  # noqa: D301
     from unskew.workflows.gates import Gate, require_passed
     from unskew.workflows.watch import check_watch, require_proofs, watch_log

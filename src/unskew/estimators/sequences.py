@@ -80,7 +80,7 @@ class SequenceClock:
         return math.exp(min(exponent, 0.0))
 
     def _scaled_time(self, level: float) -> float:
-        """T rho^2."""
+        """Units so far, in units of 1 / rho^2: v in the formula."""
         log_alpha = math.log1p(-level)
         return self.n_units / self.planned_size * (-2 * log_alpha + math.log(1 - 2 * log_alpha))
 
@@ -99,7 +99,6 @@ class UnitMoments:
 
     @classmethod
     def empty(cls, n_models: int) -> UnitMoments:
-        """Of no units."""
         return cls(0, np.zeros(n_models + 1), np.zeros((n_models + 1, n_models + 1)))
 
     def update(self, units: Matrix) -> UnitMoments:

@@ -56,7 +56,7 @@ class Monitor:
         a user together; the state then keeps one line for each user.
     look_every
         The path has one look after so many rows; by default 50 until the planned size.
-    has_unrated
+    has_unobserved
         Whether the log also has the arrivals that were not rated; their rating is NaN. IPS needs
         them, SNIPS does not.
     universe
@@ -90,7 +90,7 @@ class Monitor:
         level: float = 0.95,
         unit: Literal["row", "user"] = "row",
         look_every: int | None = None,
-        has_unrated: bool = False,
+        has_unobserved: bool = False,
         universe: UniverseLike = None,
         max_weight: float | None = None,
         max_delta: float | None = None,
@@ -104,7 +104,7 @@ class Monitor:
                 level=level,
                 unit=unit,
                 look_every=look_every,
-                has_unrated=has_unrated,
+                has_unobserved=has_unobserved,
                 universe=None if size is None else (size.n_users, size.n_items),
                 max_weight=max_weight,
                 max_delta=max_delta,
@@ -160,7 +160,7 @@ class Monitor:
             {metric.name: metric.higher_is_better for metric in self._metrics},
             take_look(self.plan, state),
             state.path,
-            state.n_rated,
+            state.n_observed,
             state.mass,
         )
 
@@ -206,41 +206,41 @@ class Monitor:
         plan = self.plan
         _require_known(propensities)
         values = float_array(rating, "rating", BadRatingError)
-        is_rated = np.isfinite(values)
-        if not plan.has_unrated and not is_rated.all():
-            row = int((~is_rated).argmax())
+        is_observed = np.isfinite(values)
+        if not plan.has_unobserved and not is_observed.all():
+            row = int((~is_observed).argmax())
             raise BadRatingError(
-                f"{int((~is_rated).sum()):,} ratings are missing or infinite; the first is in row "
-                f"{row}.",
+                f"{int((~is_observed).sum()):,} ratings are missing or infinite; the first is in "
+                f"row {row}.",
                 parameter="rating",
                 where=f"row {row}",
-                remedy="If they are arrivals that were not rated, pass `has_unrated=True`.",
+                remedy="If they are arrivals that were not rated, pass `has_unobserved=True`.",
             )
         propensity = _read_column("propensities", propensities, values.size, BadPropensityError)
-        rated = Propensities(propensity[is_rated]).values
+        observed = Propensities(propensity[is_observed]).values
         weight = np.zeros(values.size)
-        weight[is_rated] = 1.0 / rated
+        weight[is_observed] = 1.0 / observed
         delta = np.zeros((len(self._metrics), len(plan.models), values.size))
         for position, name in enumerate(plan.models):
             if name not in predictions:
                 raise UnknownNameError("model of this batch", name, predictions)
             column = _read_column(name, predictions[name], values.size, BadPredictionError)
-            _require_finite(name, column, is_rated)
+            _require_finite(name, column, is_observed)
             cells = MetricInput(
-                values[is_rated],
-                np.zeros(len(rated), np.int32),
-                values[is_rated],
-                prediction=column[is_rated],
+                values[is_observed],
+                np.zeros(len(observed), np.int32),
+                values[is_observed],
+                prediction=column[is_observed],
             )
             for number, metric in enumerate(self._metrics):
-                delta[number, position, is_rated] = metric(cells).value
-        self._require_promised(weight, delta)
+                delta[number, position, is_observed] = metric(cells).value
+        self._require_limits(weight, delta)
         return Batch(weight, delta, self._read_users(users, values.size))
 
-    def _require_promised(self, weight: Vector, delta: npt.NDArray[np.float64]) -> None:
+    def _require_limits(self, weight: Vector, delta: npt.NDArray[np.float64]) -> None:
         for name, most, values in (
             ("max_weight", self.plan.max_weight, weight),
-            ("max_delta", self.plan.max_delta, delta.reshape(-1, weight.size).max(axis=0)),
+            ("max_delta", self.plan.max_delta, delta.max(axis=(0, 1))),
         ):
             if most is not None and weight.size and float(values.max()) > most * (1 + 1e-9):
                 row = int(values.argmax())
@@ -292,8 +292,8 @@ def _read_column(name: str, values: Any, n_rows: int, error: type[Any]) -> Vecto
     return column
 
 
-def _require_finite(name: str, column: Vector, is_rated: BoolVector) -> None:
-    is_bad = is_rated & ~np.isfinite(column)
+def _require_finite(name: str, column: Vector, is_observed: BoolVector) -> None:
+    is_bad = is_observed & ~np.isfinite(column)
     if is_bad.any():
         row = int(is_bad.argmax())
         raise BadPredictionError(

@@ -26,8 +26,8 @@ def take_look(plan: MonitorPlan, state: MonitorState) -> Look:
         n_units, effective_size = moments.n_units, moments.effective_size
         if effective_size > 0:
             for estimator in plan.estimators:
-                found = _estimate(plan, state, moments, estimator)
-                for table, numbers in zip((rows, differences), found, strict=True):
+                tables = _estimate(plan, state, moments, estimator)
+                for table, numbers in zip((rows, differences), tables, strict=True):
                     table += [{"metric": metric, "estimator": estimator} | row for row in numbers]
     return {
         "n_rows": state.n_rows,

@@ -26,7 +26,7 @@ class MonitorPlan:
     level: float = 0.95
     unit: Literal["row", "user"] = "row"
     look_every: int | None = None
-    has_unrated: bool = False
+    has_unobserved: bool = False
     universe: tuple[int, int] | None = None
     max_weight: float | None = None
     max_delta: float | None = None
@@ -55,9 +55,9 @@ class MonitorPlan:
         if self.max_weight is None or self.max_delta is None:
             problem = "need both the largest weight and the largest delta"
             remedy = "Pass `max_weight=...` and `max_delta=...`."
-        elif not self.has_unrated:
+        elif not self.has_unobserved:
             problem = "need the arrivals that were not rated too"
-            remedy = "Pass `has_unrated=True` and a row for each of them, with an empty rating."
+            remedy = "Pass `has_unobserved=True` and a row for each of them, with an empty rating."
         elif self.unit != "row":
             problem = "are for single rows, because the sum over a user has no known limit"
         elif len(self.metrics) > 1:
@@ -74,7 +74,7 @@ class MonitorPlan:
     @property
     def estimators(self) -> tuple[str, ...]:
         """SNIPS; IPS and its exact limits if arrivals that were not rated are counted."""
-        has_ips = self.has_unrated and (self.unit == "row" or self.universe is not None)
+        has_ips = self.has_unobserved and (self.unit == "row" or self.universe is not None)
         return ("snips",) + ("ips",) * has_ips + ("exact",) * (self.max_weight is not None)
 
     @property

@@ -46,7 +46,7 @@ class MonitorState:
     """Sums over all rows so far; the same, bit for bit, however rows were cut into batches."""
 
     n_rows: int
-    n_rated: int
+    n_observed: int
     mass: float
     """Sum of 1/P."""
     moments: tuple[UnitMoments, ...]
@@ -81,7 +81,7 @@ class MonitorState:
         state = replace(
             self,
             n_rows=self.n_rows + len(batch.weight),
-            n_rated=self.n_rated + int((batch.weight > 0).sum()),
+            n_observed=self.n_observed + int((batch.weight > 0).sum()),
             mass=mass,
         )
         if plan.unit == "user":
@@ -123,7 +123,7 @@ class MonitorState:
         """Numbers and lists of numbers, from which :meth:`from_record` restores the state."""
         return {
             "n_rows": self.n_rows,
-            "n_rated": self.n_rated,
+            "n_observed": self.n_observed,
             "mass": self.mass,
             "moments": [
                 [each.n_units, each.total.tolist(), each.moment.tolist()] for each in self.moments
@@ -158,7 +158,7 @@ class MonitorState:
             raise ValueError("the sums do not fit the plan")
         return cls(
             int(record["n_rows"]),
-            int(record["n_rated"]),
+            int(record["n_observed"]),
             float(record["mass"]),
             moments,
             users,

@@ -26,7 +26,7 @@ class Watch(Result):
     """By name: whether higher is better."""
     look: Look
     path: tuple[Look, ...]
-    n_rated: int
+    n_observed: int
     mass: float
 
     @property
@@ -69,7 +69,7 @@ class Watch(Result):
             **asdict(self.plan),
             "metrics": dict(self.metrics),
             "estimators": list(self.plan.estimators),
-            "n_rated": self.n_rated,
+            "n_observed": self.n_observed,
             "mass_share": self.mass_share,
             "is_early": self.is_early,
             "look": self.look,
@@ -81,8 +81,8 @@ class Watch(Result):
         """How far the log has come and what the limits mean, in one line."""
         units = f"{self.plan.unit}s"
         sizes = count_noun(self.look["n_rows"], "row")
-        if self.plan.has_unrated:
-            sizes += f" ({self.n_rated:,} rated)"
+        if self.plan.has_unobserved:
+            sizes += f" ({self.n_observed:,} rated)"
         if self.plan.unit == "user":
             sizes += f" of {count_noun(self.look['n_units'], 'user')}"
         text = (

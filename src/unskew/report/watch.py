@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from unskew.metrics import metric_label
 from unskew.report import PAGES
@@ -45,6 +47,8 @@ ASYMPTOTIC = (
     "weights can make them too narrow."
 )
 EXACT = "The exact limits need no large sample. They need the promised largest weight and delta."
+MAX_WIDTH = 8.0
+"""Wider limits, in widths of the last ones, are not drawn."""
 LIMIT_NAMES = {"ci_low": "lower limit", "ci_high": "upper limit", "p_value": "p-value"}
 RISK_FIELDS = ("model", "metric", "estimator", "estimate", "ci_low", "ci_high")
 DIFFERENCE_FIELDS = (
@@ -78,7 +82,7 @@ def build_watch_page(record: Record) -> Page:
             ("planned size", f"{record['planned_size']:,} {_units(record)}"),
             ("unit", record["unit"]),
             ("universe", format_universe(record["universe"])),
-            ("rated rows", f"{record['n_rated']:,}"),
+            ("rated rows", f"{record['n_observed']:,}"),
         ),
     )
 
@@ -97,7 +101,8 @@ def _write_headline(record: Record) -> Headline:
         row = look["differences"][0]
         text = format_interval(row["difference"], row["ci_low"], row["ci_high"], with_sign=True)
         verdict = _describe_difference(row, higher_is_better=record["metrics"][metric])
-        return ((f"{verdict} ", True), (f"(difference of {metric_label(metric)} {text}).", False))
+        subject = f"{metric_label(metric)} of {row['first']} − {row['second']}"
+        return ((f"{verdict} ", True), (f"({subject}: {text}).", False))
     row = look["rows"][0]
     text = format_interval(row["estimate"], row["ci_low"], row["ci_high"])
     return ((f"{metric_label(metric)} of {row['model']} is {text}.", True),)
@@ -148,6 +153,7 @@ def _draw_path(
             if (row["metric"], row["estimator"]) == (metric, estimator):
                 subject = row["model"] if table == "rows" else f"{row['first']} − {row['second']}"
                 paths.setdefault(subject, []).append(_make_point(look, row, subject, value))
+    paths = {subject: _hide_wide_limits(points) for subject, points in paths.items()}
     styles = {subject: default_look(number) for number, subject in enumerate(paths)}
     label = metric_label(metric)
     measure = label if table == "rows" else f"difference of {label}"
@@ -158,7 +164,10 @@ def _draw_path(
         reference=None if table == "rows" else 0.0,
     )
     legend = tuple(LegendEntry(subject, style, "line") for subject, style in styles.items())
-    caption = f"Shaded: {record['level']:.0%} limits that hold at all looks together."
+    caption = (
+        f"Shaded: {record['level']:.0%} limits that hold at all looks together, from where they "
+        f"are at most {MAX_WIDTH:.0f} times as wide as now."
+    )
     return Chart(f"{measure}, {LABELS[estimator]}", content, legend, caption)
 
 
@@ -169,3 +178,15 @@ def _make_point(look: Record, row: Record, subject: str, value: str) -> CurvePoi
         text = format_interval(row[value], row["ci_low"], row["ci_high"])
     tip = f"{subject}, {look['n_rows']:,} rows: {text}"
     return CurvePoint(look["n_rows"], row[value], tip, row["ci_low"], row["ci_high"])
+
+
+def _hide_wide_limits(points: Sequence[CurvePoint]) -> list[CurvePoint]:
+    """The points without the limits of early looks, which would hide the others."""
+    last = points[-1]
+    most = math.inf if last.low is None or last.high is None else MAX_WIDTH * (last.high - last.low)
+    return [
+        replace(point, low=None, high=None)
+        if point.low is not None and point.high is not None and point.high - point.low > most
+        else point
+        for point in points
+    ]

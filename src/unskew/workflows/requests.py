@@ -117,6 +117,6 @@ class WatchRequest(LogRequest):
     level: float = 0.95
     unit: Literal["row", "user"] = "row"
     look_every: int | None = None
-    has_unrated: bool = False
+    has_unobserved: bool = False
     max_weight: float | None = None
     max_delta: float | None = None

@@ -97,7 +97,7 @@ def _make_plan(request: WatchRequest) -> MonitorPlan:
         level=request.level,
         unit=request.unit,
         look_every=request.look_every,
-        has_unrated=request.has_unrated,
+        has_unobserved=request.has_unobserved,
         universe=None if size is None else (size.n_users, size.n_items),
         max_weight=request.max_weight,
         max_delta=request.max_delta,
@@ -127,16 +127,16 @@ def _count(monitor: Monitor, request: WatchRequest, new: NewRows, table: FileTab
         predictions=request.prediction,
     ).resolve(table)
     roles = columns.roles
-    is_unrated = np.zeros(len(table), dtype=bool)
-    if request.has_unrated:
-        is_unrated = missing_ids(table.columns[roles["rating"]].ids())
-    rows = _find_rows(table, columns, is_unrated, new.first, request.on_bad)
+    is_unobserved = np.zeros(len(table), dtype=bool)
+    if request.has_unobserved:
+        is_unobserved = missing_ids(table.columns[roles["rating"]].ids())
+    rows = _find_rows(table, columns, is_unobserved, new.first, request.on_bad)
     propensity, *predictions = (
         table.columns[name].numbers()[rows]
         for name in (str(columns.propensity), *columns.predictions)
     )
     monitor.update(
-        np.where(is_unrated[rows], np.nan, table.columns[roles["rating"]].numbers()[rows]),
+        np.where(is_unobserved[rows], np.nan, table.columns[roles["rating"]].numbers()[rows]),
         dict(zip(request.prediction, predictions, strict=True)),
         propensity,
         users=table.columns[roles["user"]].ids()[rows] if request.unit == "user" else None,
@@ -144,7 +144,7 @@ def _count(monitor: Monitor, request: WatchRequest, new: NewRows, table: FileTab
 
 
 def _find_rows(
-    table: FileTable, columns: ColumnNames, is_unrated: BoolVector, first: int, on_bad: str
+    table: FileTable, columns: ColumnNames, is_unobserved: BoolVector, first: int, on_bad: str
 ) -> Any:
     """The rows to count; an error or a warning about rows that cannot be used."""
     is_new = np.arange(len(table)) >= first
@@ -152,7 +152,7 @@ def _find_rows(
     problems = []
     for problem in find_problems(table, columns):
         # A row that was not rated needs no rating, propensity or prediction.
-        matters = is_new if problem.column in ids else is_new & ~is_unrated
+        matters = is_new if problem.column in ids else is_new & ~is_unobserved
         problems.append(FileProblem(problem.column, problem.expected, problem.is_bad & matters))
     problems = [problem for problem in problems if problem.count]
     if problems:
