@@ -101,7 +101,7 @@ def test_gates_fire_on_proof_alone(tmp_path: Path, lines: list[str]) -> None:
     gate = ("--fail-if", "compare.snips.mae.ci_low>0")
     early = run(tmp_path, "--planned-size", "500", *gate)
     assert early.exit_code == 0
-    assert "too early for limits, so no limit of --fail-if was tested" in early.stderr
+    assert "too early for limits, so 1 of 1 limits of --fail-if were not tested" in early.stderr
     write(tmp_path / "log.csv", lines)
 
     tripped = run(tmp_path, *gate)
@@ -129,6 +129,29 @@ def test_arrivals_without_a_rating_add_ips_and_exact_limits(
     assert result["estimators"] == ["snips", "ips", "exact"]
     assert result["look"]["n_rows"] == 2_000
     assert result["n_observed"] == sum(bool(line.split(",")[2]) for line in lines)
+
+
+def test_exact_limits_exist_from_the_first_row(tmp_path: Path, lines: list[str]) -> None:
+    options = ("--has-unobserved", "--max-weight", "10", "--max-delta", "9")
+    gates = ("--fail-if", "exact.mae.ci_high<90", "--fail-if", "snips.mae.ci_low>0")
+    write(
+        tmp_path / "log.csv",
+        [line for line in lines if not line.split(",")[2]][:3],
+        only_rated=False,
+    )
+    nothing = run(tmp_path, "--planned-size", "2000", *options, *gates)
+    assert nothing.exit_code == 0
+    assert "2 of 2 limits" in nothing.stderr
+
+    write(tmp_path / "log.csv", lines[:40], only_rated=False)
+    (tmp_path / "state.json").unlink()
+    page = str(tmp_path / "page.html")
+    early = run(tmp_path, "--planned-size", "2000", *options, *gates, "-o", page)
+    assert early.exit_code == 4
+    assert "gate tripped: exact.mae.ci_high<90" in early.stderr
+    assert "1 of 2 limits of --fail-if were not tested" in early.stderr
+    assert "too early" in early.stdout
+    assert "Too early" in Path(page).read_text()
 
 
 def test_the_page_and_its_json(tmp_path: Path, lines: list[str]) -> None:

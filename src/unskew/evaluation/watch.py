@@ -32,7 +32,8 @@ class Watch(Result):
     @property
     def is_early(self) -> bool:
         """Whether it is too early for the limits of SNIPS and IPS."""
-        return all(row["ci_low"] is None for row in self.look["rows"])
+        rows = self.look["rows"]
+        return not rows or any(row["ci_low"] is None for row in rows)
 
     @property
     def warnings(self) -> list[str]:
