@@ -18,6 +18,7 @@ from unskew import (
     sensitivity,
     simulate,
 )
+from unskew.evaluation import Monitor, Watch
 from unskew.model_selection.comparison import compare_learners
 from unskew.models import GlobalMean
 from unskew.paper.demo import run_demo
@@ -77,7 +78,27 @@ def results() -> dict[str, Any]:
             ),
             "reproduction": reproduce_toy(trials=3),
             "demo": run_demo(world),
+            "watch": watch_log(),
         }
+
+
+def watch_log() -> Watch:
+    """A growing log of 500 rows, with all estimators."""
+    rng = np.random.default_rng(0)
+    rating = rng.integers(1, 6, 500).astype(float)
+    monitor = Monitor(
+        ["a & b", SCRIPT],
+        planned_size=500,
+        metrics=["mae"],
+        has_unobserved=True,
+        universe=(40, 50),
+        max_weight=2.0,
+        max_delta=10.0,
+    )
+    predictions = {name: rating + rng.normal(size=500) for name in ("a & b", SCRIPT)}
+    observed = np.where(rng.random(500) < 0.5, rating, np.nan)
+    monitor.update(observed, predictions, np.full(500, 0.5))
+    return monitor.watch()
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ from unskew.estimators.intervals import (
     wide_p_value,
     wilson_limits,
 )
+from unskew.estimators.sequences import SequenceClock
 from unskew.estimators.sums import Sums
 from unskew.types import BoolVector, Matrix, Vector
 
@@ -151,6 +152,8 @@ class Estimate:
     """What was observed of the lists, if the values are normalised by their slots."""
     ratio_bias: RatioBias | None = None
     """The estimated bias of a mean of ratios with few cells each; it is not subtracted."""
+    clock: SequenceClock | None = None
+    """For limits that hold at every look at a growing log; None for limits of this look alone."""
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.value).all() and np.isfinite(self.covariance).all()):
@@ -212,6 +215,10 @@ class Estimate:
         value = self._zero_if_rounding(float(contrast @ self.value))
         variance = max(float(contrast @ self.covariance @ contrast), 0.0)
         std_error = self._zero_if_rounding(math.sqrt(variance))
+        if self.clock is not None:
+            limits = self.clock.limits(value, std_error, level=level)
+            p_value = self.clock.p_value(value, std_error, level=level)
+            return Interval(value, std_error, *limits, p_value)
         if self.ratio_bias is not None:
             bias = self.ratio_bias.of(contrast, std_error)
             if not abs(self._zero_if_rounding(bias)) <= MAX_BIAS * std_error:

@@ -1,9 +1,11 @@
 """Evaluation of models, and its results."""
 
 from unskew.evaluation.frame import GroupedEvaluation as GroupedEvaluation
+from unskew.evaluation.monitor import Monitor as Monitor
 from unskew.evaluation.random_test import ranking_on_test as ranking_on_test
 from unskew.evaluation.result import Comparison as Comparison
 from unskew.evaluation.result import Evaluation as Evaluation
 from unskew.evaluation.result import Risk as Risk
 from unskew.evaluation.sensitivity import Robustness as Robustness
 from unskew.evaluation.sensitivity import Sensitivity as Sensitivity
+from unskew.evaluation.watch import Watch as Watch

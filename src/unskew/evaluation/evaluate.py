@@ -38,6 +38,7 @@ from unskew.evaluation.rating_distributions import (
     read_imputation,
 )
 from unskew.evaluation.result import Evaluation
+from unskew.evaluation.sequence import describe_sequence, estimate_sequences, require_sequence
 from unskew.evaluation.weight_changes import EvaluationInputs
 from unskew.metrics.metric import Metric, MetricInput, metric_bounds
 from unskew.ranking.positions import Ranker, find_ranker
@@ -62,6 +63,8 @@ def evaluate(
     bootstrap: int | None = None,
     random_state: int | np.random.Generator | None = 0,
     engine: str | Ranker = "auto",
+    sequence: bool = False,
+    planned_size: int | None = None,
 ) -> Evaluation:
     """Estimate the risks of models from a log whose ratings were not observed at random.
 
@@ -127,6 +130,14 @@ def evaluate(
     engine
         Where factor models rank their items: ``"gpu"`` (needs the extra 'gpu'), a
         :class:`unskew.engines.GpuEngine`, or ``"local"``.
+    sequence
+        Whether the limits hold at every look at a growing log, so that one may look at any time
+        and stop. For ``snips``, ``ips`` and ``naive``, with propensities that do not change. Users
+        (or cells with ``cluster=None``) are taken as independent and complete when they arrive.
+        Below an effective sample size of 100 the limits are infinite: it is too early.
+    planned_size
+        With ``sequence``: the number of users (or ratings with ``cluster=None``) at which the
+        limits shall be narrowest. Fix it before the first look.
 
     Examples
     --------
@@ -156,10 +167,26 @@ def evaluate(
     require_compatible(chosen_metrics, chosen_estimators)
     warn_about_scales(models, chosen_metrics, log)
     _require_propensities(propensities, chosen_estimators)
+    chosen_propensities = _read_propensities(log, propensities, propensities_known, bootstrap)
+    if sequence:
+        planned_size = require_sequence(
+            chosen_estimators,
+            cluster=chosen_cluster,
+            bootstrap=bootstrap,
+            planned_size=planned_size,
+            propensities=chosen_propensities,
+        )
+    elif planned_size is not None:
+        raise UsageError(
+            "`planned_size` is for limits that hold at every look.",
+            parameter="planned_size",
+            value=planned_size,
+            remedy="Pass `sequence=True` too.",
+        )
     cells = _observe_cells(
         log,
         all_cells,
-        _read_propensities(log, propensities, propensities_known, bootstrap),
+        chosen_propensities,
         weight_transform,
         chosen_cluster,
         None if bootstrap is None else Resampling(bootstrap, _choose_seed(random_state)),
@@ -176,11 +203,16 @@ def evaluate(
         metric.name: _compute_deltas(metric, inputs, imputed.get(metric.name), log)
         for metric in chosen_metrics
     }
-    estimates = {
-        (metric, estimator.name): estimator.estimate(metric_deltas, cells)
-        for metric, metric_deltas in deltas.items()
-        for estimator in chosen_estimators
-    }
+    if planned_size is not None:
+        estimates = estimate_sequences(deltas, chosen_estimators, cells, planned_size)
+        intervals = describe_sequence(chosen_cluster, planned_size, estimates, chosen_propensities)
+    else:
+        estimates = {
+            (metric, estimator.name): estimator.estimate(metric_deltas, cells)
+            for metric, metric_deltas in deltas.items()
+            for estimator in chosen_estimators
+        }
+        intervals = describe_intervals(chosen_cluster, bootstrap)
     weight_summary = _summarize_weights(cells, chosen_estimators)
     is_transformed = weight_summary is not None and weight_transform is not None
     result = Evaluation(
@@ -190,13 +222,15 @@ def evaluate(
         estimates=estimates,
         level=level,
         n_observed=len(log),
-        intervals=describe_intervals(chosen_cluster, bootstrap),
+        intervals=intervals,
         universe=all_cells,
         weight_summary=weight_summary,
         n_transformed=cells.n_transformed if is_transformed else 0,
         backend=log.backend,
         estimation=cells.estimation,
-        inputs=EvaluationInputs(
+        inputs=None
+        if sequence
+        else EvaluationInputs(
             deltas,
             cells,
             {estimator.name: estimator for estimator in chosen_estimators},

@@ -7,13 +7,14 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from html import escape
+from pathlib import Path
 from textwrap import fill
 from typing import Any, ClassVar
 
 from unskew.data.estimation import Estimation, describe_assumption
 from unskew.data.result import Result
 from unskew.data.universe import Universe
-from unskew.errors import UnknownNameError
+from unskew.errors import UnknownNameError, UsageError
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.weight_summary import WeightSummary
 from unskew.evaluation.distributions import describe_distributions
@@ -193,11 +194,11 @@ class Evaluation(Result):
             "n_observed": self.n_observed,
             "universe": universe,
             "weights": weights,
-            "rows": [asdict(risk) for risk in self],
+            "rows": [_drop_infinite(asdict(risk)) for risk in self],
             "models": list(self.models),
             "metrics": dict(self.metrics),
             "estimators": list(self.estimators),
-            "differences": [comparison.to_record() for comparison in self.differences()],
+            "differences": [_drop_infinite(each.to_record()) for each in self.differences()],
             "slots": [asdict(count) for count in self.reliability.count_slots()],
             "unusable": [list(name) for name in self.reliability.find_unusable()],
             "warnings": [
@@ -208,6 +209,15 @@ class Evaluation(Result):
         } | describe_distributions(self.inputs, self.models, level=self.level)
         record |= {"notes": list(self.notes)} if self.notes else {}
         return record | ({"n_dropped": self.n_dropped} if self.n_dropped else {})
+
+    def to_html(self, path: str | Path) -> Path:
+        """Write the result as one self-contained HTML file; returns its path."""
+        if any(each.clock is not None and each.clock.is_early for each in self.estimates.values()):
+            raise UsageError(
+                f"there is no page of an evaluation without limits: {self.intervals}.",
+                remedy="Evaluate again when the log is longer.",
+            )
+        return Result.to_html(self, path)
 
     def plot(self, ax: Any = None) -> Any:
         """Every estimate with its interval, one panel for each metric.
@@ -307,3 +317,11 @@ class Evaluation(Result):
         if name not in self.models:
             raise UnknownNameError("model of this evaluation", name, self.models)
         return self.models.index(name)
+
+
+def _drop_infinite(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with None for limits that do not exist yet."""
+    return {
+        name: None if isinstance(value, float) and math.isinf(value) else value
+        for name, value in row.items()
+    }

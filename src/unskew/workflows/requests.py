@@ -105,3 +105,23 @@ class DiagnosisRequest(LogRequest):
     user_features: str | None = None
     item_features: str | None = None
     random_state: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchRequest(LogRequest):
+    """A growing log to watch, and the file that keeps what was counted."""
+
+    state: str
+    planned_size: int | None = None
+    """Needed unless the state exists."""
+    propensities: str | None = None
+    """A column of the log."""
+    prediction: tuple[str, ...] = ()
+    """Columns of the log that hold predictions."""
+    metrics: tuple[str, ...] = ("mse", "mae")
+    level: float = 0.95
+    unit: Literal["row", "user"] = "row"
+    look_every: int | None = None
+    has_unobserved: bool = False
+    max_weight: float | None = None
+    max_delta: float | None = None

@@ -1,0 +1,304 @@
+"""A growing log, watched: risks with limits that hold at every look, from a small state."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from unskew.data.checks import float_array
+from unskew.data.ids import as_ids
+from unskew.data.propensities import Propensities
+from unskew.data.result import describe_json
+from unskew.data.universe import UniverseLike, parse_universe
+from unskew.errors import (
+    BadFileError,
+    BadPredictionError,
+    BadPropensityError,
+    BadRatingError,
+    UnknownNameError,
+    UsageError,
+)
+from unskew.evaluation.monitor_look import take_look
+from unskew.evaluation.monitor_plan import MonitorPlan
+from unskew.evaluation.monitor_state import Batch, MonitorState
+from unskew.evaluation.watch import Watch
+from unskew.io.model_files import replace_file
+from unskew.metrics.metric import MetricInput
+from unskew.tables import count_noun
+from unskew.types import BoolVector, Vector
+
+KIND = "monitor"
+FORMAT = 1
+
+
+class Monitor:
+    """Watches a growing log: risks and differences with limits that hold at every look.
+
+    Parameters
+    ----------
+    models
+        Names of the models whose predictions come with each row.
+    planned_size
+        The number of rows (or users with ``unit="user"``) that the log is planned to have. The
+        limits are narrowest about there. Fix it before the first row; more rows are no problem.
+    metrics
+        Names of metrics that need one row at a time: ``mse``, ``mae``.
+    level
+        Confidence level: each limit holds at all looks with this probability.
+    unit
+        What is independent. ``"row"``: each row, such as one impression. ``"user"``: all rows of
+        a user together; the state then keeps one line for each user.
+    look_every
+        The path has one look after so many rows; by default 50 until the planned size.
+    has_unobserved
+        Whether the log also has the arrivals that were not rated; their rating is NaN. IPS needs
+        them, SNIPS does not.
+    universe
+        (n_users, n_items), to tell which share of all cells the log stands for so far, and for
+        IPS with ``unit="user"``.
+    max_weight, max_delta
+        Promised upper limits of 1/P and of the delta. With both, IPS has exact limits too, which
+        need no large sample. A row beyond them is an error.
+
+    The propensities must be fixed when a row arrives, not estimated again from the same log.
+
+    Examples
+    --------
+    >>> monitor = Monitor(["old", "new"], planned_size=10_000, metrics=["mae"])
+    >>> rng = np.random.default_rng(0)
+    >>> rating = rng.integers(1, 6, 500)
+    >>> monitor.update(rating, {"old": rating + 1.0, "new": rating + 0.5}, np.full(500, 0.1))
+    >>> monitor.watch()
+    model  metric  estimator  estimate  ci_low  ci_high
+    old    mae     snips         1.000   1.000    1.000
+    new    mae     snips         0.500   0.500    0.500
+    500 rows, effective sample size 500; limits of 95% at all looks, planned size 10,000 rows
+    """
+
+    def __init__(
+        self,
+        models: Sequence[str],
+        *,
+        planned_size: int,
+        metrics: Sequence[str] = ("mse", "mae"),
+        level: float = 0.95,
+        unit: Literal["row", "user"] = "row",
+        look_every: int | None = None,
+        has_unobserved: bool = False,
+        universe: UniverseLike = None,
+        max_weight: float | None = None,
+        max_delta: float | None = None,
+    ) -> None:
+        size = None if universe is None else parse_universe(universe)
+        self._start(
+            MonitorPlan(
+                models=tuple(models),
+                planned_size=planned_size,
+                metrics=tuple(metrics),
+                level=level,
+                unit=unit,
+                look_every=look_every,
+                has_unobserved=has_unobserved,
+                universe=None if size is None else (size.n_users, size.n_items),
+                max_weight=max_weight,
+                max_delta=max_delta,
+            )
+        )
+
+    @classmethod
+    def from_plan(cls, plan: MonitorPlan) -> Monitor:
+        """A monitor of a plan, without any rows."""
+        monitor = cls.__new__(cls)
+        monitor._start(plan)
+        return monitor
+
+    def _start(self, plan: MonitorPlan) -> None:
+        self.plan = plan
+        self._metrics = plan.find_metrics()
+        self._state = MonitorState.empty(plan)
+        self.position: dict[str, Any] = {}
+        """Where the caller stopped reading; saved with the state."""
+
+    @property
+    def n_rows(self) -> int:
+        """Rows so far, including those that were not rated."""
+        return self._state.n_rows
+
+    def update(
+        self,
+        rating: npt.ArrayLike,
+        predictions: Mapping[str, npt.ArrayLike],
+        propensities: npt.ArrayLike | Propensities,
+        *,
+        users: npt.ArrayLike | None = None,
+    ) -> None:
+        """Add rows, in the order in which they arrived; an error leaves everything as it was.
+
+        ``users`` has the user of each row, for ``unit="user"``.
+        """
+        batch = self._read_batch(rating, predictions, propensities, users)
+        state, start, n = self._state, 0, len(batch.weight)
+        while start < n:
+            stop = min(n, start + state.step - state.n_rows % state.step)
+            state = state.add(self.plan, batch.take(slice(start, stop)))
+            start = stop
+            if state.n_rows % state.step == 0:
+                state = state.keep_look(take_look(self.plan, state))
+        self._state = state
+
+    def watch(self) -> Watch:
+        """What the log shows now, and the path to it."""
+        state = self._state
+        return Watch(
+            self.plan,
+            {metric.name: metric.higher_is_better for metric in self._metrics},
+            take_look(self.plan, state),
+            state.path,
+            state.n_observed,
+            state.mass,
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write the state as JSON. An existing file is replaced in one step."""
+        record = describe_json(KIND) | {
+            "format": FORMAT,
+            "plan": asdict(self.plan),
+            "state": self._state.to_record(),
+            "position": self.position,
+        }
+        replace_file(Path(path), (json.dumps(record) + "\n").encode())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Monitor:
+        """The monitor that :meth:`save` wrote; it goes on to the same numbers."""
+        try:
+            record = json.loads(Path(path).read_text(encoding="utf-8"))
+            if record["kind"] != KIND or record["format"] != FORMAT:
+                raise ValueError(f"kind {record['kind']!r}, format {record['format']!r}")
+            settings: dict[str, Any] = {
+                name: tuple(value) if isinstance(value, list) else value
+                for name, value in record["plan"].items()
+            }
+            monitor = cls.from_plan(MonitorPlan(**settings))
+            monitor._state = MonitorState.from_record(monitor.plan, record["state"])
+            monitor.position = dict(record["position"])
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise BadFileError(
+                f"{path} is not the state of a monitor ({type(error).__name__}: {error}).",
+                where=str(path),
+                remedy="Name another file, or delete it and count the log from its start.",
+            ) from error
+        return monitor
+
+    def _read_batch(
+        self,
+        rating: npt.ArrayLike,
+        predictions: Mapping[str, npt.ArrayLike],
+        propensities: npt.ArrayLike | Propensities,
+        users: npt.ArrayLike | None,
+    ) -> Batch:
+        plan = self.plan
+        _require_known(propensities)
+        values = float_array(rating, "rating", BadRatingError)
+        is_observed = np.isfinite(values)
+        if not plan.has_unobserved and not is_observed.all():
+            row = int((~is_observed).argmax())
+            raise BadRatingError(
+                f"{int((~is_observed).sum()):,} ratings are missing or infinite; the first is in "
+                f"row {row}.",
+                parameter="rating",
+                where=f"row {row}",
+                remedy="If they are arrivals that were not rated, pass `has_unobserved=True`.",
+            )
+        propensity = _read_column("propensities", propensities, values.size, BadPropensityError)
+        observed = Propensities(propensity[is_observed]).values
+        weight = np.zeros(values.size)
+        weight[is_observed] = 1.0 / observed
+        delta = np.zeros((len(self._metrics), len(plan.models), values.size))
+        for position, name in enumerate(plan.models):
+            if name not in predictions:
+                raise UnknownNameError("model of this batch", name, predictions)
+            column = _read_column(name, predictions[name], values.size, BadPredictionError)
+            _require_finite(name, column, is_observed)
+            cells = MetricInput(
+                values[is_observed],
+                np.zeros(len(observed), np.int32),
+                values[is_observed],
+                prediction=column[is_observed],
+            )
+            for number, metric in enumerate(self._metrics):
+                delta[number, position, is_observed] = metric(cells).value
+        self._require_limits(weight, delta)
+        return Batch(weight, delta, self._read_users(users, values.size))
+
+    def _require_limits(self, weight: Vector, delta: npt.NDArray[np.float64]) -> None:
+        for name, most, values in (
+            ("max_weight", self.plan.max_weight, weight),
+            ("max_delta", self.plan.max_delta, delta.max(axis=(0, 1))),
+        ):
+            if most is not None and weight.size and float(values.max()) > most * (1 + 1e-9):
+                row = int(values.argmax())
+                raise BadPropensityError(
+                    f"row {row} has {values[row]:g}, above the promised `{name}={most:g}`: exact "
+                    "limits would be wrong.",
+                    parameter=name,
+                    value=float(values[row]),
+                    where=f"row {row}",
+                    remedy="Watch from the start with a larger limit.",
+                )
+
+    def _read_users(self, users: npt.ArrayLike | None, n_rows: int) -> list[str]:
+        if self.plan.unit == "row":
+            return []
+        if users is None:
+            raise UsageError(
+                "the users of the rows are missing, but users are the units.",
+                parameter="users",
+                remedy="Pass `users=...`, one for each row.",
+            )
+        ids = [str(each) for each in as_ids(users).tolist()]
+        if len(ids) != n_rows:
+            raise UsageError(
+                f"there are {len(ids):,} users for {count_noun(n_rows, 'row')}.", parameter="users"
+            )
+        return ids
+
+
+def _require_known(propensities: object) -> None:
+    if isinstance(propensities, Propensities) and propensities.estimation is not None:
+        raise UsageError(
+            f"these propensities were estimated by {propensities.estimation.model}; limits that "
+            "hold at every look need propensities that stay the same while the log grows.",
+            parameter="propensities",
+            remedy="Pass those that the logging system recorded. For a model of an earlier log "
+            "see evaluate(..., sequence=True), which adds its error.",
+        )
+
+
+def _read_column(name: str, values: Any, n_rows: int, error: type[Any]) -> Vector:
+    column = float_array(values, name, error)
+    if column.shape != (n_rows,):
+        raise error(
+            f"{name!r} has the shape {column.shape} for {count_noun(n_rows, 'row')}.",
+            parameter=name,
+            remedy="Pass one number for each row.",
+        )
+    return column
+
+
+def _require_finite(name: str, column: Vector, is_observed: BoolVector) -> None:
+    is_bad = is_observed & ~np.isfinite(column)
+    if is_bad.any():
+        row = int(is_bad.argmax())
+        raise BadPredictionError(
+            f"model {name!r}: {int(is_bad.sum()):,} predictions of rated rows are missing or "
+            f"infinite; the first is in row {row}.",
+            parameter="predictions",
+            where=f"row {row}",
+        )

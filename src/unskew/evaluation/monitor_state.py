@@ -1,0 +1,169 @@
+"""The state of a monitor: a few sums over all rows so far, and the looks that were kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from unskew.estimators.sequences import BernsteinSequence, UnitMoments
+from unskew.evaluation.monitor_plan import MonitorPlan
+from unskew.types import Matrix, Vector
+
+LOOKS_UNTIL_PLAN = 50
+"""Looks that are kept until the planned size, unless the caller says how often to look."""
+MAX_LOOKS = 400
+"""A longer path keeps every second look."""
+
+Look: TypeAlias = dict[str, Any]
+"""What one look found: n_rows, n_units, effective_size, rows and differences."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Rows that arrive together: their weights, deltas and users."""
+
+    weight: Vector
+    """1/P; 0 for a row that was not rated."""
+    delta: npt.NDArray[np.float64]
+    """Metrics x models x rows; 0 for a row that was not rated."""
+    users: list[str]
+    """Empty if rows are the units."""
+
+    def take(self, rows: slice) -> Batch:
+        return Batch(self.weight[rows], self.delta[:, :, rows], self.users[rows])
+
+    def weighted_sums(self, metric: int) -> Matrix:
+        """Rows x (models + 1): h delta of each model, and h."""
+        return np.column_stack([(self.delta[metric] * self.weight).T, self.weight])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MonitorState:
+    """Sums over all rows so far; the same, bit for bit, however rows were cut into batches."""
+
+    n_rows: int
+    n_observed: int
+    mass: float
+    """Sum of 1/P."""
+    moments: tuple[UnitMoments, ...]
+    """By metric, over rows; empty sums if users are the units."""
+    users: dict[str, int]
+    """By user: the line of ``by_user``."""
+    by_user: npt.NDArray[np.float64]
+    """Metrics x users x (models + 1)."""
+    exact: tuple[BernsteinSequence, ...]
+    """Of each model, then of each pair of models."""
+    step: int
+    """A look is kept after so many rows."""
+    path: tuple[Look, ...] = field(default=())
+
+    @classmethod
+    def empty(cls, plan: MonitorPlan) -> MonitorState:
+        """The state before the first row."""
+        n_models, exact = len(plan.models), []
+        if plan.max_weight is not None and plan.max_delta is not None:
+            high = plan.max_weight * plan.max_delta
+            lows = [0.0] * n_models + [-high] * len(plan.pairs)
+            exact = [BernsteinSequence(low=low, high=high, level=plan.level) for low in lows]
+        moments = tuple(UnitMoments.empty(n_models) for _ in plan.metrics)
+        by_user = np.zeros((len(plan.metrics), 0, n_models + 1))
+        step = plan.look_every or max(plan.planned_size // LOOKS_UNTIL_PLAN, 1)
+        return cls(0, 0, 0.0, moments, {}, by_user, tuple(exact), step)
+
+    def add(self, plan: MonitorPlan, batch: Batch) -> MonitorState:
+        """The state after more rows."""
+        sums = [batch.weighted_sums(metric) for metric in range(len(self.moments))]
+        mass = float(np.cumsum(np.append(self.mass, batch.weight))[-1])
+        state = replace(
+            self,
+            n_rows=self.n_rows + len(batch.weight),
+            n_observed=self.n_observed + int((batch.weight > 0).sum()),
+            mass=mass,
+        )
+        if plan.unit == "user":
+            state = state._add_to_users(batch.users, np.stack(sums))
+        else:
+            pairs = zip(self.moments, sums, strict=True)
+            state = replace(state, moments=tuple(old.update(new) for old, new in pairs))
+        if self.exact:
+            models = list(sums[0][:, :-1].T)
+            models += [models[first] - models[second] for first, second in plan.pairs]
+            exact = (old.update(new) for old, new in zip(self.exact, models, strict=True))
+            state = replace(state, exact=tuple(exact))
+        return state
+
+    def _add_to_users(self, ids: list[str], sums: npt.NDArray[np.float64]) -> MonitorState:
+        users = dict(self.users)
+        codes = np.array([users.setdefault(each, len(users)) for each in ids], dtype=np.intp)
+        n_new = len(users) - len(self.users)
+        by_user = np.pad(self.by_user, ((0, 0), (0, n_new), (0, 0)))
+        for metric, of_metric in zip(by_user, sums, strict=True):
+            np.add.at(metric, codes, of_metric)
+        return replace(self, users=users, by_user=by_user)
+
+    def find_moments(self, metric: int) -> UnitMoments:
+        """The moments of one metric over units."""
+        if not self.users:
+            return self.moments[metric]
+        return self.moments[metric].update(self.by_user[metric])
+
+    def keep_look(self, look: Look) -> MonitorState:
+        """With one more look; a long path keeps every second look, whatever the batches."""
+        path, step = (*self.path, look), self.step
+        if len(path) > MAX_LOOKS:
+            step *= 2
+            path = tuple(each for each in path if each["n_rows"] % step == 0)
+        return replace(self, path=path, step=step)
+
+    def to_record(self) -> dict[str, Any]:
+        """Numbers and lists of numbers, from which :meth:`from_record` restores the state."""
+        return {
+            "n_rows": self.n_rows,
+            "n_observed": self.n_observed,
+            "mass": self.mass,
+            "moments": [
+                [each.n_units, each.total.tolist(), each.moment.tolist()] for each in self.moments
+            ],
+            "users": list(self.users),
+            "by_user": self.by_user.tolist(),
+            "exact": [[each.n_units, list(each.sums)] for each in self.exact],
+            "step": self.step,
+            "path": list(self.path),
+        }
+
+    @classmethod
+    def from_record(cls, plan: MonitorPlan, record: Mapping[str, Any]) -> MonitorState:
+        """The state of a plan from its record; an error if the two do not fit."""
+        empty, n_models = cls.empty(plan), len(plan.models)
+        users = {str(user): code for code, user in enumerate(record["users"])}
+        size = n_models + 1
+        moments = tuple(
+            UnitMoments(
+                int(n),
+                np.array(total, np.float64).reshape(size),
+                np.array(moment, np.float64).reshape(size, size),
+            )
+            for n, total, moment in record["moments"]
+        )
+        by_user = np.array(record["by_user"], np.float64)
+        exact = tuple(
+            replace(start, n_units=int(n), sums=tuple(map(float, sums)))
+            for start, (n, sums) in zip(empty.exact, record["exact"], strict=True)
+        )
+        if len(moments) != len(plan.metrics) or any(len(each.sums) != 5 for each in exact):
+            raise ValueError("the sums do not fit the plan")
+        return cls(
+            int(record["n_rows"]),
+            int(record["n_observed"]),
+            float(record["mass"]),
+            moments,
+            users,
+            by_user.reshape(len(plan.metrics), len(users), size),
+            exact,
+            int(record["step"]),
+            tuple(record["path"]),
+        )
