@@ -145,14 +145,7 @@ class ObservedCells:
     @cached_property
     def elasticity(self) -> Vector:
         """-dh / d log P: h itself without a weight transform, 0 where P or h is clipped."""
-        if self.weight_transform is None:
-            elasticity = self.weight
-        else:
-            up, down = (
-                transform_weights(self.inverse * factor, self.weight_transform)
-                for factor in (1 + STEP, 1 - STEP)
-            )
-            elasticity = (up - down) / (2 * STEP)
+        elasticity = find_elasticity(self.inverse, self.weight_transform)
         fixed = None if self.estimation is None else self.estimation.fixed
         return elasticity if fixed is None else np.where(fixed, 0.0, elasticity)
 
@@ -172,6 +165,16 @@ class ObservedCells:
 
     def clusters_by(self, unit: Unit | None) -> Clusters | None:
         return {None: None, "user": self.users, "item": self.items}[unit]
+
+
+def find_elasticity(inverse: Vector, weight_transform: WeightTransform | None) -> Vector:
+    """-dh / d log P, given 1/P: h itself without a weight transform."""
+    if weight_transform is None:
+        return inverse
+    up, down = (
+        transform_weights(inverse * factor, weight_transform) for factor in (1 + STEP, 1 - STEP)
+    )
+    return (up - down) / (2 * STEP)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
