@@ -14,7 +14,7 @@ import numpy as np
 from unskew.data.estimation import RandomSample
 from unskew.errors import UniverseError
 from unskew.estimators.estimate import Estimate, OutsideError
-from unskew.estimators.sums import Scope, Sums, SumSpec
+from unskew.estimators.sums import Scope, Sums, SumSpec, few_clusters_error
 from unskew.types import BoolVector, Matrix, Vector
 
 
@@ -39,6 +39,8 @@ class UnitSums:
 
     def covariance(self, influence: Matrix) -> Matrix:
         """Covariance of the risks if the units are a sample of more units."""
+        if self.n < 2:
+            raise few_clusters_error(self.n)
         mean = influence @ self.total
         spread = influence @ self.moment @ influence.T
         covariance: Matrix = self.n / (self.n - 1) * (spread - np.outer(mean, mean) / self.n)

@@ -35,6 +35,7 @@ from unskew.estimators.sums import (
     SumSpec,
     Unit,
     add_up,
+    few_clusters_error,
 )
 from unskew.estimators.variance import add_uncertainty, half_sample_covariance, linearize
 from unskew.types import Matrix, Vector
@@ -162,11 +163,7 @@ def _with_covariance(
     risk: Vector, sums: Sums, influence: Matrix, replicates: Matrix | None
 ) -> Estimate:
     if sums.n_clusters is not None and sums.n_clusters < 2:
-        raise UsageError(
-            "a standard error by cluster needs at least 2 clusters (users or items) with data; got "
-            f"{sums.n_clusters}.",
-            remedy="Use `cluster=None`, no `bootstrap`, and no metric that is a mean over users.",
-        )
+        raise few_clusters_error(sums.n_clusters)
     if replicates is None:
         covariance = sums.covariance(influence)
     else:

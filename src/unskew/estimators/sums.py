@@ -406,3 +406,12 @@ def _combine_rows(contrast: Vector, rows: Matrix) -> Matrix:
     """``contrast @ rows`` as one row; ``einsum``, because BLAS adds in varying order."""
     row: Vector = np.einsum("k,kn->n", contrast, rows)
     return row[None]
+
+
+def few_clusters_error(n_clusters: int) -> UsageError:
+    """The error of a standard error by cluster that has too few clusters."""
+    return UsageError(
+        "a standard error by cluster needs at least 2 clusters (users or items) with data; got "
+        f"{n_clusters}.",
+        remedy="Use `cluster=None`, no `bootstrap`, and no metric that is a mean over users.",
+    )

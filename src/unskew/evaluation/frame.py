@@ -243,7 +243,10 @@ class FrameRequest:
         source = self.source.extend(
             lambda view, names: model.add_to_frame(view, names, columns, name), [name, *added]
         )
-        return source, replace(roles, propensity=name, fitted_count=count)
+        is_listed = strata is not None and strata.is_listed
+        return source, replace(
+            roles, propensity=name, fitted_count=count, has_listed_propensities=is_listed
+        )
 
 
 def _has_one_row_per_user(totals: GroupTotals) -> bool:

@@ -66,6 +66,8 @@ class ColumnRoles:
     ids: Mapping[str, str]
     """The columns of ``user`` and ``item`` that exist."""
     group: str | None
+    has_listed_propensities: bool = False
+    """Whether the propensities are a table by rating: valid, or null for a rating without one."""
     fitted_count: str | None = None
     """The column of n_g in the log of the fit, if propensities were counted by item or user."""
 
@@ -221,7 +223,16 @@ def row_problems(
         "ratings are missing or not finite",
         f"{DROP}: a cell without a rating is an unobserved cell.",
     )
-    if roles.propensity is not None:
+    if roles.has_listed_propensities:
+        yield RowProblem(
+            "no_propensity",
+            observed & table.is_null("propensity"),
+            "rating",
+            BadRatingError,
+            "ratings were not in the log that the propensities were fitted to",
+            f"{DROP}, or fit the model to a log that has them.",
+        )
+    elif roles.propensity is not None:
         yield from _propensity_problems()
     for model in range(len(roles.predictions)):
         is_bad = ~column(prediction_column(model)).is_finite

@@ -248,7 +248,9 @@ class FrameQuery:
     def _weighted_readers(self) -> list[TotalsReader]:
         """The readers of weighted estimates, one for each set of columns."""
         readers = [reader for reader in self.readers.values() if reader.spec.is_weighted]
-        distinct = {(reader.columns, reader.spec.of_ratios): reader for reader in readers}
+        distinct = {
+            (reader.columns, reader.spec.of_ratios, reader.spec.unit): reader for reader in readers
+        }
         return list(distinct.values())
 
     def run(self) -> dict[Any, GroupTotals]:
@@ -258,12 +260,12 @@ class FrameQuery:
             totals = table.add_up(self.terms.rows, self.terms.units, by_group=by_group)
             return {group: GroupTotals(all_rows, {}) for group, all_rows in totals.items()}
         if not self.terms.units:
-            levels = self.strata.run(table, self.terms.rows)
+            levels = self.strata.run_with(table, self.terms.rows, self.readers.values())
             return {
                 group: GroupTotals(_add_totals(of_group.values(), self.terms.names), of_group)
                 for group, of_group in levels.items()
             }
-        levels = self.strata.run(table, {})
+        levels = self.strata.run(table)
         if not by_group:
             self._centre(table, self.terms, levels[None])
         totals = table.add_up(self.terms.rows, self.terms.units, by_group=by_group)

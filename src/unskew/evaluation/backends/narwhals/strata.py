@@ -7,7 +7,7 @@ up, and computes their means as window functions if clusters need them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations_with_replacement
 from typing import Any, TypeAlias
 
@@ -25,6 +25,7 @@ from unskew.estimators.frame_variance import (
 )
 from unskew.estimators.sums import Unit, find_elasticity
 from unskew.evaluation.backends.narwhals.columns import FrameColumn, choose, column, constant
+from unskew.evaluation.backends.narwhals.log import SQUARED_WEIGHT
 from unskew.evaluation.backends.narwhals.sums import (
     ELASTICITY,
     FITTED_COUNT,
@@ -94,7 +95,7 @@ def unit_total(unit: Unit, *names: str) -> str:
 
 def plain(first: str, second: str) -> str:
     """The sum of products of two columns, without weights."""
-    return KEPT if first == second == ONE else f"plain__{first}__{second}"
+    return plain_total(first) if second == ONE else f"plain__{first}__{second}"
 
 
 def plain_total(name: str) -> str:
@@ -167,9 +168,57 @@ class ListedStrata(Strata):
             contribution = choose(total > 0.0, column(KEPT) * residual / divisor, 0.0)
             self.terms.add(gradient_term(reader, delta), contribution)
 
-    def run(self, table: FrameTable, more: Mapping[str, FrameColumn]) -> Mapping[Any, LevelTotals]:
-        """The totals of each stratum, by group, also of ``more`` terms."""
-        return table.add_up_by(self.terms.rows | dict(more), STRATUM, by_group=self.by_group)
+    def run(self, table: FrameTable) -> Mapping[Any, LevelTotals]:
+        """The totals of each stratum, by group."""
+        return table.add_up_by(self.terms.rows, STRATUM, by_group=self.by_group)
+
+    def run_with(
+        self, table: FrameTable, more: Mapping[str, FrameColumn], readers: Iterable[TotalsReader]
+    ) -> Mapping[Any, LevelTotals]:
+        """The same with more totals, of which those of weighted columns need no terms.
+
+        All cells of a stratum have the same weight, so it is multiplied afterwards.
+        """
+        derived = self._find_derived(readers)
+        others = {name: term for name, term in more.items() if name not in derived}
+        terms = self.terms.rows | others
+        fetched = table.add_up_by(terms, STRATUM, by_group=self.by_group)
+        return {
+            group: {level: self._derive(level, totals, derived) for level, totals in levels.items()}
+            for group, levels in fetched.items()
+        }
+
+    def _find_derived(self, readers: Iterable[TotalsReader]) -> dict[str, tuple[str, Vector]]:
+        """By name of a total: the total without weights, and its factor in each stratum."""
+        square, uncertainty = self.weight * self.weight, 1.0 - self.strata.propensity
+        derived = {WEIGHT: (KEPT, self.weight), SQUARED_WEIGHT: (KEPT, square)}
+        for reader in readers:
+            one, base = np.ones_like(square), reader.columns[-1]
+            h, h2 = (self.weight, square) if reader.spec.is_weighted else (one, one)
+            for name in reader.columns:
+                derived[reader.row_term(name)] = plain_total(name), h
+            for pair in reader.pairs:
+                derived[reader.row_term(*pair)] = plain(*pair), h2 * uncertainty
+            derived[reader.squared_base] = plain(base, base), h2
+        return {name: rule for name, rule in derived.items() if name not in self.terms.rows}
+
+    def _derive(
+        self, level: float, totals: Totals, derived: Mapping[str, tuple[str, Vector]]
+    ) -> Totals:
+        if not totals[KEPT]:
+            return {**totals, **dict.fromkeys(derived, 0.0)}
+        index = self._find_index(level)
+        factors = {name: (plain, float(factor[index])) for name, (plain, factor) in derived.items()}
+        return {
+            **totals,
+            **{name: totals[plain] * factor for name, (plain, factor) in factors.items()},
+        }
+
+    def _find_index(self, level: float) -> int:
+        index = int(np.searchsorted(self.strata.levels, level))
+        if index == self.strata.levels.size or self.strata.levels[index] != level:
+            raise BadRatingError(f"the rating {level:g} was not in the log of the fit.")
+        return index
 
     def is_part(self, levels: LevelTotals) -> bool:
         """Whether the rows are a part of the log of the fit."""
@@ -178,13 +227,9 @@ class ListedStrata(Strata):
     def _read(self, levels: LevelTotals, name: str) -> Vector:
         """One total of all strata, in the order of ``strata.levels``."""
         values = np.zeros(self.strata.levels.size)
-        position = {level: index for index, level in enumerate(self.strata.levels.tolist())}
         for level, totals in levels.items():
-            if not totals[KEPT]:
-                continue
-            if level not in position:
-                raise BadRatingError(f"the rating {level:g} was not in the log of the fit.")
-            values[position[level]] = totals[name]
+            if totals[KEPT]:
+                values[self._find_index(level)] = totals[name]
         return values
 
     def read_levels(self, levels: LevelTotals, reader: TotalsReader) -> LevelSums:
