@@ -8,6 +8,7 @@ import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import duckdb
@@ -34,12 +35,17 @@ from unskew.errors import (
     UnskewWarning,
     UsageError,
 )
-from unskew.estimators import Clip, Shrink, SubGaussian, Switch
+from unskew.estimators import Clip, Estimate, Shrink, SubGaussian, Switch
 from unskew.evaluation import Evaluation
 from unskew.evaluation.backends.narwhals.table import FrameTable
 from unskew.evaluation.frame import GroupedEvaluation
 from unskew.metrics.metric import Delta, MetricInput
-from unskew.propensity import PopularityPropensity
+from unskew.propensity import (
+    LogisticPropensity,
+    NaiveBayesPropensity,
+    PopularityPropensity,
+    UniformPropensity,
+)
 from unskew.types import Matrix, Vector
 
 WORLD = simulate(40, 50, density=0.2, alpha=0.6, random_state=0)
@@ -165,23 +171,31 @@ def assert_same(result: Evaluation, expected: Evaluation) -> None:
         expected.universe,
         expected.n_transformed,
     )
-    for ours, theirs in zip(result, expected, strict=True):
-        numbers = [ours.estimate, ours.std_error, ours.ci_low, ours.ci_high]
-        assert numbers == pytest.approx(
-            [theirs.estimate, theirs.std_error, theirs.ci_low, theirs.ci_high], rel=1e-9
-        ), ours
-    for (metric, estimator), estimate in expected.estimates.items():
-        assert result.estimates[metric, estimator].n_left_out == estimate.n_left_out
-        ours, theirs = (
-            each.compare("a", "b", metric=metric, estimator=estimator)
-            for each in (result, expected)
-        )
-        assert [ours.difference, ours.std_error, ours.p_value] == pytest.approx(
-            [theirs.difference, theirs.std_error, theirs.p_value], rel=1e-9
-        )
+    assert result.intervals == expected.intervals
+    assert result.describe_propensities() == expected.describe_propensities()
+    for key, theirs in expected.estimates.items():
+        ours = result.estimates[key]
+        assert ours.n_left_out == theirs.n_left_out
+        for model in range(theirs.value.size):
+            known = ours.known_std_error(model), theirs.known_std_error(model)
+            assert known == (None, None) or known[0] == pytest.approx(known[1], rel=1e-9)
+        by_t = replace(theirs, moments=None, degrees=ours.degrees)
+        for first, second in ((0, None), (1, None), (0, 1))[: 2 * theirs.value.size - 1]:
+            numbers, wanted = interval(ours, first, second), interval(by_t, first, second)
+            assert numbers == pytest.approx(wanted, rel=1e-9), (key, first, second)
 
 
-@pytest.mark.parametrize("cluster", [None, "user", "item"])
+def interval(estimate: Estimate, first: int, second: int | None) -> tuple[float, ...]:
+    """Value, standard error, limits, p-value and degrees of freedom."""
+    found = (
+        estimate.of(first, level=0.95)
+        if second is None
+        else estimate.difference(first, second, level=0.95)
+    )
+    return found.value, found.std_error, found.low, found.high, found.p_value, found.degrees
+
+
+@pytest.mark.parametrize("cluster", [None, "user", "item", "both"])
 def test_every_engine_says_what_numpy_says(make: Make, cluster: Any) -> None:
     options = {"metrics": [*MEANS, *RATIOS], "cluster": cluster}
 
@@ -216,7 +230,7 @@ def test_weight_transforms_are_the_same_formulas(make: Make, transform: Any) -> 
 
 def test_groups_are_judged_in_one_pass_as_each_alone(make: Make) -> None:
     options = {
-        "metrics": ["mse", "recall@5"],
+        "metrics": ["mse", "recall@5", "stratified_recall@5"],
         "cluster": "user",
         "estimators": ["naive", "snips", "ips"],
     }
@@ -227,7 +241,7 @@ def test_groups_are_judged_in_one_pass_as_each_alone(make: Make) -> None:
     assert sorted(result) == ["first", "second"]
     for half, size in sizes.items():
         assert_same(result[half], from_arrays(COLUMNS["half"] == half, universe=size, **options))
-    assert len(result.to_columns()["half"]) == 2 * 2 * 2 * 3
+    assert len(result.to_columns()["half"]) == 2 * 2 * 3 * 3
 
 
 def test_rankings_from_a_frame_of_all_cells_share_tied_places(
@@ -426,7 +440,9 @@ def test_the_log_can_be_its_own_universe(make: Make) -> None:
     "options",
     [
         {},
+        {"cluster": None},
         {"cluster": "user"},
+        {"cluster": "both"},
         {"cluster": "item", "by": "half", "universe": {"first": (15, 50), "second": (25, 50)}},
         {"estimators": ["naive", "user_normalized"]},
     ],
@@ -454,7 +470,10 @@ def test_the_log_is_read_once_and_nothing_but_sums_is_fetched(
 
 def test_ids_are_read_only_if_something_depends_on_them() -> None:
     columns = broken("user_id", None)
-    assert from_frame(pl.DataFrame(columns), metrics=["mse"]).n_observed == len(LOG)
+    result = from_frame(pl.DataFrame(columns), metrics=["mse"], cluster=None)
+    assert result.n_observed == len(LOG)
+    with pytest.raises(BadRatingError, match=r"1 of .* user ids are missing"):
+        from_frame(pl.DataFrame(columns), metrics=["mse"])
     without = {
         name: values for name, values in COLUMNS.items() if name not in ("user_id", "item_id")
     }
@@ -685,7 +704,7 @@ def small_frames(draw: st.DrawFn) -> pd.DataFrame | pl.DataFrame | pa.Table:
 @given(
     frame=small_frames(),
     on_bad=st.sampled_from(["raise", "drop"]),
-    cluster=st.sampled_from([None, "user", "item"]),
+    cluster=st.sampled_from([None, "user", "item", "both", "auto"]),
     estimators=st.sampled_from(
         [["naive", "ips", "snips"], ["user_normalized"], ["item_normalized", "naive"]]
     ),
@@ -723,10 +742,9 @@ def test_propensities_of_counts_are_a_column_that_can_be_weighted_by(make: Make)
     weighted = by_frame.predict_frame(make(columns))
     model = PopularityPropensity("both", smoothing=1.0).fit(LOG, universe=SPACE)
     options = {"metrics": ["mae"], "estimators": ["snips"]}
+    known = model.predict(LOG).as_known()
 
-    assert_same(
-        from_frame(weighted, **options), from_arrays(propensities=model.predict(LOG), **options)
-    )
+    assert_same(from_frame(weighted, **options), from_arrays(propensities=known, **options))
 
 
 # A cluster's troubles
@@ -763,3 +781,308 @@ def test_a_duplicate_cell_counts_twice_by_default() -> None:
     assert "count as often as they occur" in str(evaluate_frame.__doc__)
     with pytest.raises(DuplicateCellError):
         evaluate_frame(frame, metrics=["mae"], estimators=["naive"], check_duplicates=True)
+
+
+# Clusters by default
+
+
+@pytest.mark.filterwarnings("ignore::unskew.errors.UnskewWarning")
+def test_users_are_the_clusters_unless_each_has_one_row() -> None:
+    frame = pl.DataFrame(COLUMNS)
+    options: dict[str, Any] = {
+        "metrics": ["mse", "stratified_recall@5"],
+        "estimators": ["naive", "snips"],
+    }
+    assert_same(from_frame(frame, **options), from_arrays(**options))
+    assert "clustered by user" in repr(from_frame(frame, **options))
+
+    first = np.unique(LOG.user, return_index=True)[1]
+    rows = np.isin(np.arange(len(LOG)), first)
+    result = from_frame(frame.filter(rows), **options)
+    assert_same(result, from_arrays(rows, **options))
+    assert "cells independent" in repr(result)
+
+    mixed = np.where(COLUMNS["half"] == "first", rows, True)
+    grouped = from_frame(frame.filter(mixed), by="half", universe=SPACE, **options)
+    for half, words in {"first": "cells independent", "second": "clustered by user"}.items():
+        assert grouped[half].intervals == words
+        assert_same(grouped[half], from_arrays(mixed & (COLUMNS["half"] == half), **options))
+
+
+def test_frames_without_users_have_independent_cells() -> None:
+    without = pl.DataFrame(COLUMNS).drop("user_id")
+    assert_same(from_frame(without, metrics=["mse"]), from_arrays(metrics=["mse"], cluster=None))
+    with pytest.raises(ColumnError, match="there is no column 'who' for user="):
+        from_frame(without, metrics=["mse"], user="who")
+    two = pl.DataFrame(COLUMNS).rename({"user_id": "user"}).with_columns(uid=pl.col("user"))
+    with pytest.raises(ColumnError, match="several columns could be the user: 'user', 'uid'"):
+        from_frame(two, metrics=["mse"])
+
+
+def test_degrees_of_freedom() -> None:
+    """Clusters less 1; effective cells less 1, of those that the base of a ratio counts."""
+    frame, weight = pl.DataFrame(COLUMNS), 1 / P
+    is_relevant = LOG.rating >= 4
+    expected = {
+        ("mse", "naive"): len(LOG) - 1,
+        ("mse", "snips"): weight.sum() ** 2 / np.square(weight).sum() - 1,
+        ("cg@5", "ips"): weight.sum() ** 2 / np.square(weight).sum() - 1,
+    }
+    result = from_frame(frame, metrics=["mse", "cg@5", "stratified_recall@5"], cluster=None)
+    for key, degrees in expected.items():
+        assert result.estimates[key].of(0, level=0.9).degrees == pytest.approx(degrees)
+    ratio = result.estimates["stratified_recall@5", "snips"].of(0, level=0.9).degrees
+    assert ratio < is_relevant.sum()
+    both = from_frame(frame, metrics=["mse"], cluster="both")
+    assert both.estimates["mse", "ips"].of(0, level=0.9).degrees == min(SPACE) - 1
+
+
+@pytest.mark.parametrize("cluster", ["user", "item", "both"])
+def test_one_cluster_has_no_standard_error(cluster: Any) -> None:
+    frame = pl.DataFrame(COLUMNS).filter(LOG.user == 0)
+    options: dict[str, Any] = {"metrics": ["mse"], "estimators": ["snips"], "universe": None}
+    if cluster == "item":
+        frame = pl.DataFrame(COLUMNS).filter(LOG.item == LOG.item[0])
+    with pytest.raises(UsageError, match="needs at least 2 clusters"):
+        from_frame(frame, cluster=cluster, **options)
+
+
+# Estimated propensities
+
+SAMPLE = RNG.choice(np.arange(1.0, 6.0), 300, p=[0.3, 0.25, 0.2, 0.15, 0.1])
+BY_USER = Ratings.from_arrays(np.repeat(np.arange(30), 10), np.tile(np.arange(10), 30), SAMPLE)
+SHARES = {1.0: 0.3, 2.0: 0.25, 3.0: 0.2, 4.0: 0.15, 5.0: 0.1}
+UNWEIGHTED = {name: values for name, values in COLUMNS.items() if name != "propensity"}
+FITS: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
+    "naive Bayes": (NaiveBayesPropensity, {"mcar": SAMPLE}),
+    "naive Bayes, users": (NaiveBayesPropensity, {"mcar": BY_USER}),
+    "naive Bayes, shares": (NaiveBayesPropensity, {"mcar": SHARES}),
+    "items": (PopularityPropensity, {}),
+    "users": (lambda: PopularityPropensity("user"), {}),
+    "uniform": (UniformPropensity, {}),
+}
+
+
+def take(rows: Vector | None, columns: dict[str, Any] = UNWEIGHTED) -> dict[str, Any]:
+    return columns if rows is None else {name: values[rows] for name, values in columns.items()}
+
+
+def fit_both(fit: str, make: Make, rows: Vector | None = None) -> tuple[Any, Any]:
+    """The same model, fitted to arrays and to a frame."""
+    columns = take(rows)
+    new, options = FITS[fit]
+    log = Ratings.from_arrays(columns["user_id"], columns["item_id"], columns["rating"])
+    of_log = new().fit(log, universe=SPACE, **options)
+    if isinstance(of_log, UniformPropensity):
+        return of_log, of_log
+    return of_log, new().fit_frame(make(columns), universe=SPACE, **options)
+
+
+ESTIMATED: dict[str, Any] = {
+    "metrics": ["mse", "mae", "recall@5", "stratified_recall@5"],
+    "estimators": ["naive", "ips", "snips"],
+}
+
+
+@pytest.mark.parametrize("cluster", [None, "user", "item", "both"])
+@pytest.mark.parametrize("fit", FITS)
+def test_the_error_of_estimated_propensities_is_that_of_arrays(
+    make: Make, fit: str, cluster: Any, request: pytest.FixtureRequest
+) -> None:
+    if "pyspark" in request.node.callspec.id and (
+        fit not in ("naive Bayes", "items") or cluster in ("user", "item")
+    ):
+        pytest.skip("Spark is slow; the other cases test the same queries")
+    of_log, of_frame = fit_both(fit, make)
+    options = ESTIMATED | {"cluster": cluster}
+    result = from_frame(make(UNWEIGHTED), propensity=of_frame, **options)
+    expected = from_arrays(propensities=of_log, **options)
+
+    assert_same(result, expected)
+    risk = result.risk("a", metric="mse", estimator="ips")
+    assert risk.std_error_known is not None
+    assert risk.std_error != pytest.approx(risk.std_error_known, rel=1e-3) or cluster is not None
+    assert (result.estimates["mse", "ips"].outside is None) == (
+        fit not in ("naive Bayes", "naive Bayes, users")
+    )
+
+
+@pytest.mark.filterwarnings("ignore::unskew.errors.UnskewWarning")
+@pytest.mark.parametrize("cluster", [None, "user", "both"])
+@pytest.mark.parametrize("fit", ["naive Bayes", "items", "users", "uniform"])
+def test_groups_are_parts_of_the_log_of_the_fit(fit: str, cluster: Any) -> None:
+    """Also if one group is all of it, which was fitted alone."""
+    sizes = {"first": (15, 50), "second": (25, 50)}
+    options = ESTIMATED | {"cluster": cluster}
+    is_first = COLUMNS["half"] == "first"
+    is_known = np.isin(LOG.item, LOG.item[is_first])
+    is_known &= np.isin(LOG.user, LOG.user[is_first]) | (fit != "users")
+    for fitted, judged in ((None, np.ones(len(LOG), dtype=bool)), (is_first, is_known)):
+        of_log, of_frame = fit_both(fit, pl.DataFrame, fitted)
+        result = from_frame(
+            pl.DataFrame(take(judged)), propensity=of_frame, by="half", universe=sizes, **options
+        )
+        for half in result:
+            rows = judged & (COLUMNS["half"] == half)
+            columns = take(rows)
+            log = Ratings.from_arrays(columns["user_id"], columns["item_id"], columns["rating"])
+            wanted = from_arrays(
+                rows, propensities=of_log.predict(log), universe=sizes[half], **options
+            )
+            assert_same(result[half], wanted)
+
+
+@pytest.mark.parametrize("cluster", [None, "user", "item", "both"])
+@pytest.mark.parametrize("transform", [Clip(6), Shrink(30)], ids=["clip", "shrink"])
+@pytest.mark.parametrize("fit", ["naive Bayes", "items", "users"])
+def test_weights_that_move_less_than_propensities(fit: str, transform: Any, cluster: Any) -> None:
+    of_log, of_frame = fit_both(fit, pl.LazyFrame)
+    options = ESTIMATED | {"cluster": cluster, "weight_transform": transform}
+    result = from_frame(pl.LazyFrame(UNWEIGHTED), propensity=of_frame, **options)
+    assert_same(result, from_arrays(propensities=of_log, **options))
+
+
+@pytest.mark.filterwarnings("ignore::unskew.errors.UnskewWarning")
+@pytest.mark.parametrize("cluster", [None, "user", "item", "both"])
+@pytest.mark.parametrize("every", [7, 40])
+@pytest.mark.parametrize("fit", ["naive Bayes", "items", "users"])
+def test_strata_of_one_cell_have_the_variance_of_others(fit: str, every: int, cluster: Any) -> None:
+    rows = np.arange(len(LOG)) % every == 0
+    of_log, of_frame = fit_both(fit, pl.DataFrame, rows)
+    options = ESTIMATED | {"cluster": cluster, "metrics": ["mse"]}
+    result = from_frame(pl.DataFrame(take(rows)), propensity=of_frame, **options)
+    assert_same(result, from_arrays(rows, propensities=of_log, **options))
+
+
+@pytest.mark.filterwarnings("ignore::unskew.errors.UnskewWarning")
+@pytest.mark.parametrize("cluster", [None, "user", "item", "both"])
+def test_propensities_that_are_limited_to_one_do_not_move(cluster: Any) -> None:
+    """Naive Bayes with too few ratings of a level in the sample, and items that all users rate."""
+    sample = {1.0: 400, 2.0: 400, 3.0: 400, 4.0: 100, 5.0: 1}
+    options = ESTIMATED | {"cluster": cluster, "universe": (40, 50)}
+    log = Ratings.from_arrays(LOG.user, LOG.item, LOG.rating)
+    model = NaiveBayesPropensity(smoothing=0).fit(log, universe=SPACE, mcar=sample)
+    assert model.propensity_by_level_.max() == 1
+    result = from_frame(pl.DataFrame(UNWEIGHTED), propensity=model, **options)
+    assert_same(result, from_arrays(propensities=model, **options))
+
+    user, item = np.divmod(np.arange(200), 10)
+    rng = np.random.default_rng(0)
+    is_kept = (item < 3) | (rng.random(200) < 0.3)
+    columns = {
+        "user_id": user[is_kept],
+        "item_id": item[is_kept],
+        "rating": rng.integers(1, 6, is_kept.sum()).astype(float),
+        "a": rng.normal(3, 1, is_kept.sum()),
+    }
+    log = Ratings.from_arrays(*list(columns.values())[:3])
+    settings: dict[str, Any] = {"universe": (20, 10), "cluster": cluster}
+    counted = PopularityPropensity().fit_frame(pl.DataFrame(columns), universe=(20, 10))
+    result = evaluate_frame(pl.DataFrame(columns), prediction="a", propensity=counted, **settings)
+    model = PopularityPropensity().fit(log, universe=(20, 10))
+    expected = evaluate(log, {"a": columns["a"]}, propensities=model, **settings)
+    assert_same(result, expected)
+
+
+def test_means_over_users_and_over_items_with_estimated_propensities(make: Make) -> None:
+    of_log, of_frame = fit_both("naive Bayes, users", make)
+    options = {"metrics": ["mse"], "estimators": ["user_normalized", "item_normalized", "snips"]}
+    assert_same(
+        from_frame(make(UNWEIGHTED), propensity=of_frame, **options),
+        from_arrays(propensities=of_log, **options),
+    )
+
+
+def test_dropped_rows_make_the_log_a_part(make: Make) -> None:
+    of_log, of_frame = fit_both("naive Bayes", make)
+    columns = UNWEIGHTED | {"a": [None, *COLUMNS["a"].tolist()[1:]]}
+    options = ESTIMATED | {"cluster": None}
+    with pytest.warns(UnskewWarning, match=r"1 of .* rows are dropped"):
+        result = from_frame(make(columns), propensity=of_frame, on_bad="drop", **options)
+    rows = np.arange(len(LOG)) > 0
+    log = Ratings.from_arrays(LOG.user[rows], LOG.item[rows], LOG.rating[rows])
+    assert_same(result, from_arrays(rows, propensities=of_log.predict(log), **options))
+
+
+@pytest.mark.parametrize("fit", ["naive Bayes", "items", "uniform"])
+def test_estimated_propensities_can_be_taken_as_known(make: Make, fit: str) -> None:
+    of_log, of_frame = fit_both(fit, make)
+    options = {"metrics": ["mse"], "propensities_known": True}
+    result = from_frame(make(UNWEIGHTED), propensity=of_frame, **options)
+    assert_same(result, from_arrays(propensities=of_log, **options))
+    assert "propensities are taken as known" in repr(result)
+
+
+def test_the_result_says_how_propensities_were_estimated() -> None:
+    _, model = fit_both("naive Bayes, users", pl.DataFrame)
+    text = repr(from_frame(pl.DataFrame(UNWEIGHTED), propensity=model, metrics=["mse"]))
+    assert "estimated by NaiveBayesPropensity from the log and 300 random ratings of 30" in text
+    assert "taken as known" in repr(from_frame(pl.DataFrame(COLUMNS), metrics=["mse"]))
+
+
+def test_columns_of_the_caller_may_have_any_name(make: Make) -> None:
+    of_log, of_frame = fit_both("items", make)
+    odd = ("propensity_of_model", "propensity_of_model__item_count", "item_count", "stratum")
+    columns = UNWEIGHTED | dict.fromkeys(odd, np.full(len(LOG), 7.0))
+    result = from_frame(make(columns), propensity=of_frame, metrics=["mse"])
+    assert_same(result, from_arrays(propensities=of_log, metrics=["mse"]))
+
+
+def test_models_without_strata_are_refused_by_name() -> None:
+    frame = pl.DataFrame(UNWEIGHTED)
+    log = Ratings.from_arrays(LOG.user, LOG.item, LOG.rating)
+    both = PopularityPropensity("both").fit_frame(frame, universe=SPACE)
+    options: dict[str, Any] = {"metrics": ["mse"], "estimators": ["snips"]}
+    for model in (both, PopularityPropensity(power=0.5).fit_frame(frame, universe=SPACE)):
+        with pytest.raises(UsageError, match=r"the error of propensities by Popularity.*strata"):
+            from_frame(frame, propensity=model, **options)
+    known = from_frame(frame, propensity=both, propensities_known=True, **options)
+    model = PopularityPropensity("both").fit(log, universe=SPACE)
+    assert_same(known, from_arrays(propensities=model, propensities_known=True, **options))
+    with pytest.raises(UsageError, match="the error of propensities by LogisticPropensity"):
+        from_frame(frame, propensity=LogisticPropensity(), **options)
+    with pytest.raises(UsageError, match="LogisticPropensity cannot be computed in a data frame"):
+        from_frame(frame, propensity=LogisticPropensity(), propensities_known=True, **options)
+    binned = NaiveBayesPropensity(bins=[2.5]).fit(log, universe=SPACE, mcar=SAMPLE)
+    with pytest.raises(UsageError, match="bins are not supported for frames"):
+        from_frame(frame, propensity=binned, **options)
+    with pytest.raises(UsageError, match="the model was not fitted to a frame"):
+        from_frame(frame, propensity=PopularityPropensity().fit(log, universe=SPACE), **options)
+    with pytest.raises(UsageError, match="not fitted yet"):
+        from_frame(frame, propensity=UniformPropensity(), **options)
+
+
+def test_a_rating_that_the_fit_never_saw_has_no_propensity(make: Make) -> None:
+    _, model = fit_both("naive Bayes", make)
+    columns = UNWEIGHTED | {"rating": np.where(np.arange(len(LOG)) == 3, 2.5, LOG.rating)}
+    with pytest.raises(BadRatingError, match=r"1 of .* ratings were not in the log that.* 2.5 at"):
+        from_frame(make(columns), propensity=model, metrics=["mse"])
+
+
+@pytest.mark.parametrize(
+    ("fit", "cluster", "n_queries"),
+    [
+        ("naive Bayes", None, 1),
+        ("naive Bayes", "user", 2),
+        ("items", None, 1),
+        ("items", "user", 1),
+        ("items", "both", 1),
+    ],
+)
+def test_estimated_propensities_take_at_most_one_more_query(
+    monkeypatch: pytest.MonkeyPatch, fit: str, cluster: Any, n_queries: int
+) -> None:
+    _, model = fit_both(fit, pl.LazyFrame)
+    fetched: list[int] = []
+    fetch = FrameTable._fetch
+
+    def counting(table: FrameTable, frame: Any) -> dict[str, list[Any]]:
+        result = fetch(table, frame)
+        fetched.append(len(next(iter(result.values()))))
+        return result
+
+    monkeypatch.setattr(FrameTable, "_fetch", counting)
+    options: dict[str, Any] = {"metrics": ["mse", "mae"], "cluster": cluster}
+    from_frame(pl.LazyFrame(UNWEIGHTED), propensity=model, **options)
+    assert len(fetched) == n_queries
+    assert max(fetched) <= 5

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from unskew.cli import COMMANDS
-from unskew.cli.command import SafeCommand, collect_request
 from unskew.cli.options import (
     OUTPUT_FILE,
     json_option,
@@ -19,6 +18,7 @@ from unskew.cli.options import (
     verbosity_options,
 )
 from unskew.cli.printing import open_console, print_table, show_progress, write_columns
+from unskew.cli.program import SafeCommand, collect_request
 from unskew.workflows.requests import WatchRequest
 
 if TYPE_CHECKING:

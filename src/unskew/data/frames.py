@@ -255,6 +255,26 @@ def count_occurrences(
     return joined.with_columns(nw.col(name).fill_null(0.0))
 
 
+def constant_column(frame: LazyFrame, value: float, name: str) -> LazyFrame:
+    """Add the column ``name`` with the same number in each row."""
+    return frame.with_columns(nw.lit(float(value)).alias(name))
+
+
+def count_column(name: str, role: str) -> str:
+    """The name of the column of counts of users or items from which ``name`` is computed."""
+    return f"{name}_{role}_count"
+
+
+def free_name(name: str, names: Mapping[str, str]) -> str:
+    """``name`` with underscores added until no column of a view has it.
+
+    ``names`` maps the caller's column names to those of the view.
+    """
+    while name in names or name in names.values():
+        name += "_"
+    return name
+
+
 def capped_product(
     frame: LazyFrame, factors: Sequence[tuple[str, float, float, float]], scale: float, name: str
 ) -> LazyFrame:

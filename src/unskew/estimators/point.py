@@ -39,6 +39,8 @@ from unskew.estimators.sums import (
     Sums,
     SumSpec,
     add_up,
+    few_clusters_error,
+    ratio_influence,
 )
 from unskew.estimators.variance import add_uncertainty, half_sample_covariance, linearize
 from unskew.types import Matrix, Vector
@@ -152,8 +154,7 @@ def self_normalized(sums: Sums) -> Estimate:
             remedy="Use more positions, such as dcg@50, or leave this model out.",
         )
     shifted_risk = sums.weighted_delta / base
-    by_base = -np.diag(shifted_risk) if n_bases > 1 else -shifted_risk
-    influence = np.column_stack([np.eye(base.size), by_base]) / base[:, None]
+    influence = ratio_influence(sums, shifted_risk)
     replicates = None
     if sums.replicates is not None:
         replicates = sums.replicates[:, :-n_bases] / sums.replicates[:, -n_bases:] + sums.shift
@@ -211,11 +212,7 @@ def _with_covariance(
     risk: Vector, sums: Sums, influence: Matrix, replicates: Matrix | None
 ) -> Estimate:
     if sums.n_clusters is not None and sums.n_clusters < 2:
-        raise UsageError(
-            "a standard error by cluster needs at least 2 clusters (users or items) with data; got "
-            f"{sums.n_clusters}.",
-            remedy="Use `cluster=None`, no `bootstrap`, and no metric that is a mean over users.",
-        )
+        raise few_clusters_error(sums.n_clusters)
     if replicates is None:
         covariance = sums.covariance(influence)
     else:

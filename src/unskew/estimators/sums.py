@@ -148,14 +148,7 @@ class ObservedCells:
     @cached_property
     def elasticity(self) -> Vector:
         """-dh / d log P: h itself without a weight transform, 0 where P or h is clipped."""
-        if self.weight_transform is None:
-            elasticity = self.weight
-        else:
-            up, down = (
-                transform_weights(self.inverse * factor, self.weight_transform)
-                for factor in (1 + STEP, 1 - STEP)
-            )
-            elasticity = (up - down) / (2 * STEP)
+        elasticity = find_elasticity(self.inverse, self.weight_transform)
         fixed = None if self.estimation is None else self.estimation.fixed
         return elasticity if fixed is None else np.where(fixed, 0.0, elasticity)
 
@@ -175,6 +168,16 @@ class ObservedCells:
 
     def clusters_by(self, unit: Unit | None) -> Clusters | None:
         return {None: None, "user": self.users, "item": self.items}[unit]
+
+
+def find_elasticity(inverse: Vector, weight_transform: WeightTransform | None) -> Vector:
+    """-dh / d log P, given 1/P: h itself without a weight transform."""
+    if weight_transform is None:
+        return inverse
+    up, down = (
+        transform_weights(inverse * factor, weight_transform) for factor in (1 + STEP, 1 - STEP)
+    )
+    return (up - down) / (2 * STEP)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -405,6 +408,13 @@ class Sums:
         return factor * (spread - np.outer(mean, mean) / self.n_clusters)
 
 
+def ratio_influence(sums: Sums, ratio: Vector) -> Matrix:
+    """Models x columns: the derivative of each ratio by the sums of deltas and bases."""
+    base = sums.weighted_base
+    by_base = -np.diag(ratio) if sums.n_bases > 1 else -ratio
+    return np.column_stack([np.eye(ratio.size), by_base]) / base[:, None]
+
+
 def add_up(spec: SumSpec, deltas: Deltas, cells: ObservedCells) -> Sums:
     """The sums that ``spec`` asks for, from arrays.
 
@@ -541,3 +551,12 @@ def _combine_rows(contrast: Vector, rows: Matrix) -> Matrix:
     """``contrast @ rows`` as one row; ``einsum``, because BLAS adds in varying order."""
     row: Vector = np.einsum("k,kn->n", contrast, rows)
     return row[None]
+
+
+def few_clusters_error(n_clusters: int) -> UsageError:
+    """The error of a standard error by cluster that has too few clusters."""
+    return UsageError(
+        "a standard error by cluster needs at least 2 clusters (users or items) with data; got "
+        f"{n_clusters}.",
+        remedy="Use `cluster=None`, no `bootstrap`, and no metric that is a mean over users.",
+    )

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
+from unskew.data.columns import find_column
+from unskew.data.frame_strata import FrameStrata
+from unskew.data.frames import count_column, free_name
 from unskew.data.result import Result, describe_json
 from unskew.data.weights import WeightTransform
-from unskew.errors import UnknownNameError
+from unskew.errors import AmbiguousColumnError, ColumnError, UnknownNameError
 from unskew.estimators.point import Estimator
+from unskew.estimators.sums import Cluster
 from unskew.evaluation.arguments import (
     find_estimators,
     find_metrics,
@@ -21,13 +25,15 @@ from unskew.evaluation.backends.narwhals.log import ColumnRoles, FrameLog, OnBad
 from unskew.evaluation.backends.narwhals.plan import (
     FrameQuery,
     FrameUniverse,
+    GroupTotals,
     GroupUniverses,
     QueryPlan,
 )
-from unskew.evaluation.backends.narwhals.sums import KEPT
+from unskew.evaluation.backends.narwhals.sums import KEPT, n_units
 from unskew.evaluation.backends.narwhals.table import FrameSource
 from unskew.evaluation.result import Evaluation
 from unskew.metrics.metric import Metric
+from unskew.propensity.model import PropensityModel
 
 
 def evaluate_frame(
@@ -37,13 +43,14 @@ def evaluate_frame(
     user: str | None = None,
     item: str | None = None,
     rating: str | None = None,
-    propensity: str | None = None,
+    propensity: str | PropensityModel | None = None,
     position: str | Sequence[str] | None = None,
     metrics: Sequence[str | Metric] = ("mse", "mae"),
     estimators: Sequence[str | Estimator] = ("naive", "ips", "snips"),
     universe: FrameUniverse = None,
     level: float = 0.95,
-    cluster: Literal["user", "item"] | None = None,
+    cluster: Cluster | Literal["auto"] = "auto",
+    propensities_known: bool = False,
     relevance_threshold: float | None = None,
     weight_transform: WeightTransform | None = None,
     by: str | None = None,
@@ -111,44 +118,140 @@ def evaluate_frame(
     require_cluster(cluster)
     if on_bad not in ("raise", "drop"):
         raise UnknownNameError("on_bad", on_bad, ("raise", "drop"))
-    plan = QueryPlan.of(
-        find_metrics(metrics, relevance_threshold=relevance_threshold),
-        find_estimators(estimators),
-        cluster,
+    request = FrameRequest(
+        source=FrameSource(frame),
+        metrics=find_metrics(metrics, relevance_threshold=relevance_threshold),
+        estimators=find_estimators(estimators),
+        columns={"user": user, "item": item, "rating": rating, "by": by},
+        propensity=propensity,
+        is_known=propensities_known,
+        prediction=prediction,
+        position=position,
+        universe=universe,
+        weight_transform=weight_transform,
+        is_complete=is_complete,
     )
-    ids = set(plan.ids)
-    if check_duplicates or (isinstance(universe, str) and universe == "log"):
-        ids |= {"user", "item"}
-    if is_complete:
-        ids.add("user")
-    source = FrameSource(frame)
-    roles = ColumnRoles.find(
-        source.columns,
-        {"user": user, "item": item, "rating": rating, "propensity": propensity, "by": by},
-        prediction,
-        position,
-        reads_predictions=plan.reads_predictions or is_complete,
-        reads_positions=plan.reads_positions and not is_complete,
-        reads_propensity=plan.is_weighted,
-        ids=sorted(ids),
-    )
-    log = FrameLog(source, roles, ids=sorted(ids), is_complete=is_complete)
-    if check_duplicates:
-        log.require_distinct_cells()
-    universes = GroupUniverses.read(log, universe)
-    query = FrameQuery.of(log, plan, universes, weight_transform)
+    chosen_cluster = request.choose_cluster() if cluster == "auto" else cluster
+    query, universes = request.open(chosen_cluster, check_duplicates=check_duplicates)
     totals = query.run()
     all_rows = query.combine(totals)
-    log.check_rows(all_rows, on_bad)
+    query.log.check_rows(all_rows, on_bad)
     query.check(all_rows)
+    queries = dict.fromkeys(totals, query)
+    if cluster == "auto" and chosen_cluster is not None:
+        alone = [group for group in totals if _has_one_row_per_user(totals[group])]
+        if alone:
+            by_cells, _ = request.open(None)
+            totals_of_cells = by_cells.run()
+            totals |= {group: totals_of_cells[group] for group in alone}
+            queries |= dict.fromkeys(alone, by_cells)
+    backend = request.source.backend
     results = {}
     for group in sorted(totals, key=_sort_key):
-        if totals[group][KEPT]:
-            results[group] = query.evaluate(
-                totals[group], universes.of_group(group), level=level, backend=source.backend
+        if totals[group].all_rows[KEPT]:
+            results[group] = queries[group].evaluate(
+                totals[group], universes.of_group(group), level=level, backend=backend
             )
             results[group].warn()
-    return results[None] if by is None else GroupedEvaluation(by, results, source.backend)
+    return results[None] if by is None else GroupedEvaluation(by, results, backend)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FrameRequest:
+    """What the caller asked for, apart from the clusters."""
+
+    source: FrameSource
+    metrics: Sequence[Metric]
+    estimators: Sequence[Estimator]
+    columns: Mapping[str, str | None]
+    """The caller's names for user, item, rating and by."""
+    propensity: str | PropensityModel | None
+    is_known: bool
+    """Whether the propensities of a model are taken as known."""
+    prediction: str | Sequence[str] | None
+    position: str | Sequence[str] | None
+    universe: FrameUniverse
+    weight_transform: WeightTransform | None
+    is_complete: bool
+
+    def choose_cluster(self) -> Cluster:
+        """Users if the frame has a column of users, else cells."""
+        try:
+            find_column("user", self.columns["user"], self.source.columns)
+        except AmbiguousColumnError:
+            raise
+        except ColumnError:
+            if self.columns["user"] is not None:
+                raise
+            return None
+        return "user"
+
+    def open(
+        self, cluster: Cluster, *, check_duplicates: bool = False
+    ) -> tuple[FrameQuery, GroupUniverses]:
+        """The query with these clusters, and the universe of each group."""
+        plan = QueryPlan.of(self.metrics, self.estimators, cluster)
+        model = self.propensity if isinstance(self.propensity, PropensityModel) else None
+        strata = None
+        if model is not None and plan.is_weighted and not self.is_known:
+            strata = model.describe_frame()
+        ids = self._find_ids(plan, strata, check_duplicates)
+        source, roles = self.source, self._find_roles(plan, ids)
+        if model is not None and plan.is_weighted:
+            source, roles = self._add_propensity(model, roles, strata)
+        log = FrameLog(source, roles, ids=ids, is_complete=self.is_complete)
+        if check_duplicates:
+            log.require_distinct_cells()
+        universes = GroupUniverses.read(log, self.universe)
+        return FrameQuery.of(log, plan, universes, self.weight_transform, strata), universes
+
+    def _find_ids(
+        self, plan: QueryPlan, strata: FrameStrata | None, check_duplicates: bool
+    ) -> list[str]:
+        """The ids that something depends on."""
+        ids = set(plan.ids)
+        if check_duplicates or (isinstance(self.universe, str) and self.universe == "log"):
+            ids |= {"user", "item"}
+        if self.is_complete:
+            ids.add("user")
+        if strata is not None and not strata.is_listed:
+            ids.add(strata.kind)
+        return sorted(ids)
+
+    def _find_roles(self, plan: QueryPlan, ids: Sequence[str]) -> ColumnRoles:
+        name = self.propensity if isinstance(self.propensity, str) else None
+        return ColumnRoles.find(
+            self.source.columns,
+            {**self.columns, "propensity": name},
+            self.prediction,
+            self.position,
+            reads_predictions=plan.reads_predictions or self.is_complete,
+            reads_positions=plan.reads_positions and not self.is_complete,
+            reads_propensity=plan.is_weighted and not isinstance(self.propensity, PropensityModel),
+            ids=ids,
+        )
+
+    def _add_propensity(
+        self, model: PropensityModel, roles: ColumnRoles, strata: FrameStrata | None
+    ) -> tuple[FrameSource, ColumnRoles]:
+        """The source with a column of the model's propensities, and of the counts of its strata."""
+        names = self.source.names
+        name, count, added = free_name("propensity_of_model", names), None, []
+        if strata is not None and not strata.is_listed:
+            count = free_name(count_column(name, strata.kind), names)
+            added.append(count)
+        columns = {"rating": roles.rating, **roles.ids}
+        source = self.source.extend(
+            lambda view, names: model.add_to_frame(view, names, columns, name), [name, *added]
+        )
+        is_listed = strata is not None and strata.is_listed
+        return source, replace(
+            roles, propensity=name, fitted_count=count, has_listed_propensities=is_listed
+        )
+
+
+def _has_one_row_per_user(totals: GroupTotals) -> bool:
+    return round(totals.all_rows[n_units("user")]) == round(totals.all_rows[KEPT])
 
 
 def _sort_key(group: Any) -> tuple[bool, str, Any]:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from unskew.data.columns import find_column
 from unskew.data.estimation import Estimation, Replicates, TakenAsKnown
+from unskew.data.frame_strata import FrameStrata
 from unskew.data.frames import LazyFrame, count_sizes
 from unskew.data.ids import Ids, as_ids, describe_id_types, find_codes, format_id
 from unskew.data.propensities import SMALLEST, Propensities
@@ -145,6 +146,41 @@ class PropensityModel(Configurable):
     def _find_refit_obstacle(self) -> str | None:
         """Why the model cannot be fitted again to a part of the log; None if it can."""
         return None
+
+    def add_to_frame(
+        self,
+        frame: LazyFrame,
+        names: Mapping[str, str],
+        columns: Mapping[str, str | None],
+        name: str,
+    ) -> LazyFrame:
+        """``frame`` with the column ``name`` of propensities.
+
+        ``names`` maps the caller's column names to those of ``frame``; ``columns`` has the
+        caller's choice for ``"user"``, ``"item"`` and ``"rating"``. Names of other new columns
+        start with ``name``.
+        """
+        raise UsageError(
+            f"the propensities of {type(self).__name__} cannot be computed in a data frame.",
+            parameter="propensity",
+            value=type(self).__name__,
+            remedy="Add them to the frame and pass the name of the column, whose values are taken "
+            "as known; or build a log with Ratings.from_frame and call evaluate().",
+        )
+
+    def describe_frame(self) -> FrameStrata:
+        """How the propensities of rows of a data frame were estimated.
+
+        It is an error if sums over the frame cannot tell what the estimation adds to intervals.
+        """
+        raise UsageError(
+            f"the error of propensities by {self!r} cannot be computed from sums over a data "
+            "frame: its cells do not form strata of equal propensity with known counts.",
+            parameter="propensity",
+            value=type(self).__name__,
+            remedy="Pass `propensities_known=True` to leave this error out of the intervals, or "
+            "build a log with Ratings.from_frame and call evaluate().",
+        )
 
     def _require_fitted(self) -> None:
         require_fitted(self)

@@ -13,7 +13,9 @@ import numpy.typing as npt
 from unskew.data.checks import float_array
 from unskew.data.columns import find_column
 from unskew.data.estimation import Estimation, RandomSample, Strata
+from unskew.data.frame_strata import FrameStrata
 from unskew.data.frames import (
+    LazyFrame,
     add_column,
     count_values,
     is_frame,
@@ -189,17 +191,47 @@ class NaiveBayesPropensity(McarPropensityModel):
 
         The propensity is null for a rating that was not in the log of the fit.
         """
+        return add_column(
+            frame,
+            name,
+            lambda opened, names: self.add_to_frame(opened, names, {"rating": rating}, name),
+        )
+
+    def add_to_frame(
+        self,
+        frame: LazyFrame,
+        names: Mapping[str, str],
+        columns: Mapping[str, str | None],
+        name: str,
+    ) -> LazyFrame:
+        """``frame`` with a column of the propensity of each rating."""
         self._require_fitted()
         self._require_no_bins()
         is_observed = self.propensity_by_level_ > 0
         levels, propensities = self.levels_[is_observed], self.propensity_by_level_[is_observed]
         table = dict(zip(levels.tolist(), propensities.tolist(), strict=True))
-        return add_column(
-            frame,
-            name,
-            lambda opened, names: look_up(
-                opened, names[find_column("rating", rating, list(names))], table, name
+        column = find_column("rating", columns.get("rating"), list(names))
+        return look_up(frame, names[column], table, name)
+
+    def describe_frame(self) -> FrameStrata:
+        """The strata by rating, and the random sample."""
+        self._require_fitted()
+        self._require_no_bins()
+        sample, source = self._describe_sample()
+        return FrameStrata(
+            estimation=Estimation(
+                model=type(self).__name__,
+                source=source,
+                n_parameters=self.levels_.size,
+                sees_ratings=True,
             ),
+            kind="rating",
+            n_observed=self.n_observed_,
+            has_limit=True,
+            levels=self.levels_,
+            propensity=self.propensity_by_level_,
+            count=self.observed_by_level_,
+            sample=sample,
         )
 
     def predict_ratings(self, ratings: npt.ArrayLike) -> Vector:
@@ -257,11 +289,7 @@ class NaiveBayesPropensity(McarPropensityModel):
         level = _find_levels(log.rating, self.cuts_).astype(np.int32)
         count = np.bincount(level, minlength=self.levels_.size)
         values = self.propensity_by_level_[level]
-        sample, source = None, "the log and known shares of the ratings"
-        if self.sample_by_level_.size:
-            by_user = self.sample_by_user_ if len(self.sample_by_user_) > 1 else None
-            sample = RandomSample(self.marginal_, self.sample_by_level_, by_user, self.n_cells_)
-            source = f"the log and {sample.describe()}"
+        sample, source = self._describe_sample()
         return Strata(
             model=type(self).__name__,
             source=source,
@@ -274,6 +302,14 @@ class NaiveBayesPropensity(McarPropensityModel):
             sample=sample,
             is_part=not np.array_equal(count, self.observed_by_level_),
         )
+
+    def _describe_sample(self) -> tuple[RandomSample | None, str]:
+        """The random sample, None if the shares are known; and what the fit used, in words."""
+        if not self.sample_by_level_.size:
+            return None, "the log and known shares of the ratings"
+        by_user = self.sample_by_user_ if len(self.sample_by_user_) > 1 else None
+        sample = RandomSample(self.marginal_, self.sample_by_level_, by_user, self.n_cells_)
+        return sample, f"the log and {sample.describe()}"
 
     def _require_no_bins(self) -> None:
         if self.bins is not None:

@@ -10,13 +10,17 @@ import numpy as np
 
 from unskew.data.columns import find_column
 from unskew.data.estimation import Estimation, Strata
+from unskew.data.frame_strata import FrameStrata
 from unskew.data.frames import (
     LazyFrame,
     add_column,
     capped_product,
+    constant_column,
+    count_column,
     count_occurrences,
     count_sizes,
     count_values,
+    free_name,
     open_lazily,
 )
 from unskew.data.ids import Ids, as_ids, encode
@@ -62,6 +66,28 @@ class UniformPropensity(PropensityModel):
 
     def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
         return np.full(user.size, self.n_observed_ / self.n_cells_)
+
+    def add_to_frame(
+        self,
+        frame: LazyFrame,
+        names: Mapping[str, str],
+        columns: Mapping[str, str | None],
+        name: str,
+    ) -> LazyFrame:
+        """``frame`` with the same propensity in each row."""
+        self._require_fitted()
+        return constant_column(frame, self.n_observed_ / self.n_cells_, name)
+
+    def describe_frame(self) -> FrameStrata:
+        """One stratum of all cells."""
+        self._require_fitted()
+        return FrameStrata(
+            estimation=Estimation(model=type(self).__name__, n_parameters=1),
+            kind="all",
+            n_observed=self.n_observed_,
+            propensity=np.array([self.n_observed_ / self.n_cells_]),
+            count=np.array([float(self.n_observed_)]),
+        )
 
     def _describe_estimation(self, log: Ratings) -> Estimation:
         return Strata(
@@ -210,27 +236,50 @@ class PopularityPropensity(PropensityModel):
         The model must have been fitted with :meth:`fit_frame`, to a frame of the same library.
         Users and items that are not in that frame have a count of 0.
         """
+        return add_column(
+            frame,
+            name,
+            lambda opened, names: self.add_to_frame(
+                opened, names, {"user": user, "item": item}, name
+            ),
+        )
+
+    def add_to_frame(
+        self,
+        frame: LazyFrame,
+        names: Mapping[str, str],
+        columns: Mapping[str, str | None],
+        name: str,
+    ) -> LazyFrame:
+        """``frame`` with a column of propensities, and one of each count that they depend on."""
         log = self._counted_frame
         if log is None:
             raise UsageError(
                 "the model was not fitted to a frame, so the counts are not in one.",
                 remedy="Call fit_frame first, or use predict(log).",
             )
-        choice = {"user": user, "item": item}
+        factors = []
+        for role, fitted_column in log.columns.items():
+            default = fitted_column if fitted_column in names else None
+            column = find_column(role, columns.get(role) or default, list(names))
+            key, count = log.names[fitted_column], free_name(count_column(name, role), names)
+            frame = count_occurrences(frame, names[column], log.frame, key, count)
+            factors.append((count, self.smoothing, self.largest_[role], self.power))
+        return capped_product(frame, factors, self.scale_, name)
 
-        def add_propensity(opened: LazyFrame, names: Mapping[str, str]) -> LazyFrame:
-            for role, fitted_column in log.columns.items():
-                default = fitted_column if fitted_column in names else None
-                column = find_column(role, choice[role] or default, list(names))
-                key = log.names[fitted_column]
-                opened = count_occurrences(opened, names[column], log.frame, key, f"{role}_count")
-            factors = [
-                (f"{role}_count", self.smoothing, self.largest_[role], self.power)
-                for role in log.columns
-            ]
-            return capped_product(opened, factors, self.scale_, name)
-
-        return add_column(frame, name, add_propensity)
+    def describe_frame(self) -> FrameStrata:
+        """Strata by item or by user, whose counts are in the frame."""
+        if self.by == "both" or self.power != 1 or self.smoothing != 0:
+            return super().describe_frame()
+        return FrameStrata(
+            estimation=Estimation(
+                model=type(self).__name__,
+                n_parameters=self.n_users_ if self.by == "user" else self.n_items_,
+            ),
+            kind=self.by,
+            n_observed=self.n_observed_,
+            has_limit=self.n_capped_ > 0,
+        )
 
     def _find_scale(
         self, n_ratings: int, size: Universe, distinct: Mapping[str, tuple[Vector, Any]]

@@ -17,7 +17,8 @@ from unskew.report.charts import (
     LegendEntry,
     default_look,
 )
-from unskew.report.page import Headline, Page, Record, Section, Tile, make_table
+from unskew.report.page import Headline, Page, Section, Tile, make_table
+from unskew.report.rows import Record
 from unskew.report.text import (
     format_brief,
     format_count,

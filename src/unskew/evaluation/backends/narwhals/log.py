@@ -22,6 +22,7 @@ from unskew.errors import (
     UnskewWarning,
     UsageError,
 )
+from unskew.estimators.sums import STEP
 from unskew.evaluation.backends.narwhals.columns import (
     FrameColumn,
     as_column,
@@ -29,7 +30,14 @@ from unskew.evaluation.backends.narwhals.columns import (
     column,
     constant,
 )
-from unskew.evaluation.backends.narwhals.sums import KEPT, UNCERTAINTY, WEIGHT, SumTerms
+from unskew.evaluation.backends.narwhals.sums import (
+    ELASTICITY,
+    FITTED_COUNT,
+    KEPT,
+    UNCERTAINTY,
+    WEIGHT,
+    SumTerms,
+)
 from unskew.evaluation.backends.narwhals.table import GROUP, FrameSource, FrameTable, Totals
 
 OnBad: TypeAlias = Literal["raise", "drop"]
@@ -58,6 +66,10 @@ class ColumnRoles:
     ids: Mapping[str, str]
     """The columns of ``user`` and ``item`` that exist."""
     group: str | None
+    has_listed_propensities: bool = False
+    """Whether the propensities are a table by rating: valid, or null for a rating without one."""
+    fitted_count: str | None = None
+    """The column of n_g in the log of the fit, if propensities were counted by item or user."""
 
     @classmethod
     def find(
@@ -119,6 +131,8 @@ class ColumnRoles:
         names |= {position_column(model): name for model, name in enumerate(self.positions)}
         if self.propensity is not None:
             names["propensity"] = self.propensity
+        if self.fitted_count is not None:
+            names[FITTED_COUNT] = self.fitted_count
         return names if self.group is None else names | {GROUP: self.group}
 
     def numbers(self) -> dict[str, type[DataError]]:
@@ -209,7 +223,16 @@ def row_problems(
         "ratings are missing or not finite",
         f"{DROP}: a cell without a rating is an unobserved cell.",
     )
-    if roles.propensity is not None:
+    if roles.has_listed_propensities:
+        yield RowProblem(
+            "no_propensity",
+            observed & table.is_null("propensity"),
+            "rating",
+            BadRatingError,
+            "ratings were not in the log that the propensities were fitted to",
+            f"{DROP}, or fit the model to a log that has them.",
+        )
+    elif roles.propensity is not None:
         yield from _propensity_problems()
     for model in range(len(roles.predictions)):
         is_bad = ~column(prediction_column(model)).is_finite
@@ -330,9 +353,7 @@ class FrameLog:
         self.table.store({UNCERTAINTY: 1.0 - propensity, INVERSE: 1.0 / propensity})
         if not is_weighted:
             return
-        weight = column(INVERSE)
-        if weight_transform is not None:
-            weight = as_column(weight_transform(weight.as_vector))
+        weight = _transform(column(INVERSE), weight_transform)
         self.table.store({TRANSFORMED: weight})
         self.table.store({WEIGHT: column(KEPT) * column(TRANSFORMED)})
         terms.add(WEIGHT, column(WEIGHT))
@@ -341,6 +362,21 @@ class FrameLog:
             transformed, is_kept = column(TRANSFORMED), column(KEPT) > 0.0
             terms.count(N_TRANSFORMED, is_kept & (transformed != column(INVERSE)))
             terms.count(N_BAD_WEIGHTS, ~(transformed.is_finite & (transformed >= 0.0)))
+
+    def store_elasticity(
+        self, weight_transform: WeightTransform | None, *, has_limit: bool
+    ) -> None:
+        """Store -dh / d log P: the weight itself without a transform, 0 where P is limited."""
+        elasticity = column(WEIGHT)
+        if weight_transform is not None:
+            up, down = (
+                _transform(column(INVERSE) * factor, weight_transform)
+                for factor in (1 + STEP, 1 - STEP)
+            )
+            elasticity = column(KEPT) * (up - down) / (2 * STEP)
+        if has_limit:
+            elasticity = choose(column("propensity") >= 1.0, 0.0, elasticity)
+        self.table.store({ELASTICITY: elasticity})
 
     def check_rows(self, totals: Totals, on_bad: OnBad) -> None:
         """Raise an error about unusable rows, or warn that they were dropped.
@@ -403,6 +439,12 @@ class FrameLog:
                 where=where,
                 remedy="Aggregate them first.",
             )
+
+
+def _transform(inverse: FrameColumn, weight_transform: WeightTransform | None) -> FrameColumn:
+    if weight_transform is None:
+        return inverse
+    return as_column(weight_transform(inverse.as_vector))
 
 
 def describe_cell(row: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from unskew.errors import UsageError
 from unskew.evaluation.backends.narwhals.columns import FrameColumn, as_column, choose, column
 from unskew.evaluation.backends.narwhals.log import FrameLog, position_column, prediction_column
 from unskew.evaluation.backends.narwhals.sums import KEPT, SumTerms
-from unskew.evaluation.backends.narwhals.table import FrameTable, Totals
+from unskew.evaluation.backends.narwhals.table import GROUP, FrameTable, Totals
 from unskew.metrics.metric import MetricInput, nothing_relevant_error, unclear_relevance_error
 from unskew.metrics.rating import MAX_LEVELS
 from unskew.ranking.positions import Positions
@@ -137,8 +137,9 @@ class FrameMetricInput(MetricInput):
         return np.array(ratings or [0.0])
 
     def sum_by_item(self, value: Vector) -> Vector:
-        table = self.requirements.log.table
-        return table.sum_over(column(KEPT) * as_column(value), ["item"]).as_vector
+        log = self.requirements.log
+        keys = [GROUP, "item"] if log.has_groups else ["item"]
+        return log.table.sum_over(column(KEPT) * as_column(value), keys).as_vector
 
     def require_binary(self) -> None:
         self.requirements.require_binary()

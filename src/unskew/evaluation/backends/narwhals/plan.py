@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from unskew.data.estimation import Unit
+from unskew.data.frame_strata import FrameStrata
 from unskew.data.universe import Universe, UniverseLike, parse_universe
 from unskew.data.weights import WeightTransform
 from unskew.errors import BadPredictionError, UniverseError, UsageError
+from unskew.estimators.estimate import Estimate
+from unskew.estimators.frame_variance import SecondMoments, UnitSums, find_influence
 from unskew.estimators.point import Estimator, universe_error
-from unskew.estimators.sums import Scope, SumSpec
+from unskew.estimators.sums import Cluster, Scope, SumSpec
 from unskew.estimators.weight_summary import WeightSummary
 from unskew.evaluation.arguments import describe_intervals
 from unskew.evaluation.backends.narwhals.columns import FrameColumn, as_column, choose, column
@@ -30,14 +35,16 @@ from unskew.evaluation.backends.narwhals.metric_input import (
     MetricProbe,
     RatingRequirements,
 )
+from unskew.evaluation.backends.narwhals.strata import LevelTotals, ListedStrata, UnitStrata
 from unskew.evaluation.backends.narwhals.sums import (
     KEPT,
     WEIGHT,
     SumTerms,
     TotalsReader,
+    count_units,
     n_units,
 )
-from unskew.evaluation.backends.narwhals.table import Totals
+from unskew.evaluation.backends.narwhals.table import FrameTable, Totals
 from unskew.evaluation.result import Evaluation
 from unskew.metrics.metric import Delta, Metric, metric_bounds
 
@@ -54,7 +61,7 @@ class QueryPlan:
 
     metrics: Sequence[Metric]
     estimators: Sequence[Estimator]
-    cluster: Unit | None
+    cluster: Cluster
     specs: Mapping[tuple[str, str], SumSpec]
     """By (metric, estimator)."""
     ids: frozenset[str]
@@ -62,7 +69,7 @@ class QueryPlan:
 
     @classmethod
     def of(
-        cls, metrics: Sequence[Metric], estimators: Sequence[Estimator], cluster: Unit | None
+        cls, metrics: Sequence[Metric], estimators: Sequence[Estimator], cluster: Cluster
     ) -> QueryPlan:
         """Find out what each metric reads and returns, before the log is read."""
         specs: dict[tuple[str, str], SumSpec] = {}
@@ -74,7 +81,16 @@ class QueryPlan:
             for estimator in estimators:
                 specs[metric.name, estimator.name] = _find_spec(estimator, delta, cluster)
         ids |= {spec.unit for spec in specs.values() if spec.unit is not None}
+        if cluster == "both":
+            ids |= {"user", "item"}
         return cls(metrics, estimators, cluster, specs, frozenset(ids))
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """The kinds of clusters."""
+        if self.cluster is None:
+            return ()
+        return ("user", "item") if self.cluster == "both" else (self.cluster,)
 
     @property
     def is_weighted(self) -> bool:
@@ -92,7 +108,7 @@ class QueryPlan:
         return not all(metric.ranks for metric in self.metrics)
 
 
-def _find_spec(estimator: Estimator, delta: Delta, cluster: Unit | None) -> SumSpec:
+def _find_spec(estimator: Estimator, delta: Delta, cluster: Cluster) -> SumSpec:
     if estimator.imputes:
         raise UsageError(
             f"{estimator.name!r} needs imputed ratings of all cells, but a data frame has only "
@@ -102,7 +118,9 @@ def _find_spec(estimator: Estimator, delta: Delta, cluster: Unit | None) -> SumS
             remedy="Build a log with Ratings.from_frame and call evaluate().",
         )
     return estimator.sums_needed(
-        is_ratio=delta.base is not None, is_mean_of_users=delta.is_mean_of_users, cluster=cluster
+        is_ratio=delta.base is not None,
+        is_mean_of_users=delta.is_mean_of_users,
+        cluster=None if cluster == "both" else cluster,
     )
 
 
@@ -167,6 +185,14 @@ class GroupUniverses:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class GroupTotals:
+    """The totals of one group, and those of its listed strata."""
+
+    all_rows: Totals
+    levels: LevelTotals
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class FrameQuery:
     """The terms of the query, and how to read its totals."""
 
@@ -178,6 +204,8 @@ class FrameQuery:
     """By (metric, estimator)."""
     weight_transform: WeightTransform | None
     n_items: int | None
+    strata: ListedStrata | UnitStrata | None
+    """How the propensities were estimated; None if they are known."""
 
     @classmethod
     def of(
@@ -186,6 +214,7 @@ class FrameQuery:
         plan: QueryPlan,
         universes: GroupUniverses,
         weight_transform: WeightTransform | None,
+        strata: FrameStrata | None = None,
     ) -> FrameQuery:
         """Collect the terms that metrics, weights and estimators need. Nothing is read yet."""
         for (_, estimator), spec in plan.specs.items():
@@ -197,17 +226,77 @@ class FrameQuery:
         log.store_weights(weight_transform, terms, is_weighted=plan.is_weighted)
         readers = _store_deltas(plan, requirements, n_items)
         _count_bad_positions(log, terms, n_items)
-        return cls(log, plan, terms, requirements, readers, weight_transform, n_items)
-
-    def run(self) -> dict[Any, Totals]:
-        """The totals of each group; without groups, those of all rows under None."""
-        return self.log.table.add_up(
-            self.terms.rows, self.terms.units, by_group=self.log.has_groups
+        if plan.cluster == "both":
+            for reader in readers.values():
+                if not reader.spec.of_ratios:
+                    terms.request_two_way(reader)
+        query_strata = None
+        if strata is not None and plan.is_weighted:
+            query_strata = _open_strata(log, plan, strata, weight_transform)
+        query = cls(
+            log, plan, terms, requirements, readers, weight_transform, n_items, query_strata
         )
+        query._request_strata()
+        return query
 
-    def combine(self, totals: Mapping[Any, Totals]) -> Totals:
+    def _request_strata(self) -> None:
+        for reader in self._weighted_readers():
+            if isinstance(self.strata, ListedStrata):
+                self.strata.request(reader, self.log.table)
+            elif self.strata is not None:
+                self.strata.request(self.terms, reader, self.log.table)
+
+    def _weighted_readers(self) -> list[TotalsReader]:
+        """The readers of weighted estimates, one for each set of columns."""
+        readers = [reader for reader in self.readers.values() if reader.spec.is_weighted]
+        distinct = {
+            (reader.columns, reader.spec.of_ratios, reader.spec.unit): reader for reader in readers
+        }
+        return list(distinct.values())
+
+    def run(self) -> dict[Any, GroupTotals]:
+        """The totals of each group; without groups, those of all rows under None."""
+        table, by_group = self.log.table, self.log.has_groups
+        if not isinstance(self.strata, ListedStrata):
+            totals = table.add_up(self.terms.rows, self.terms.units, by_group=by_group)
+            return {group: GroupTotals(all_rows, {}) for group, all_rows in totals.items()}
+        if not self.terms.units:
+            levels = self.strata.run_with(table, self.terms.rows, self.readers.values())
+            return {
+                group: GroupTotals(_add_totals(of_group.values(), self.terms.names), of_group)
+                for group, of_group in levels.items()
+            }
+        levels = self.strata.run(table)
+        if not by_group:
+            self._centre(table, self.terms, levels[None])
+        totals = table.add_up(self.terms.rows, self.terms.units, by_group=by_group)
+        if by_group:
+            totals = {
+                group: {**all_rows, **self._centre_group(group, levels[group])}
+                for group, all_rows in totals.items()
+            }
+        return {group: GroupTotals(all_rows, levels[group]) for group, all_rows in totals.items()}
+
+    def _centre(self, table: FrameTable, terms: SumTerms, levels: LevelTotals) -> bool:
+        """Request sums by cluster of centred contributions, unless no estimate depends on them."""
+        assert isinstance(self.strata, ListedStrata)
+        if not self.plan.units or self.strata.is_part(levels):
+            return False
+        for reader in self._weighted_readers():
+            if not reader.spec.of_ratios:
+                self.strata.store_centred(table, terms, levels, reader)
+        return True
+
+    def _centre_group(self, group: Any, levels: LevelTotals) -> Totals:
+        """The same sums of one group, by a query of its own if it is the log of the fit."""
+        table, terms = self.log.table.filter_group(group), SumTerms()
+        if not self._centre(table, terms, levels):
+            return {}
+        return table.add_up(terms.rows, terms.units, by_group=False)[None]
+
+    def combine(self, totals: Mapping[Any, GroupTotals]) -> Totals:
         """The totals of all groups together."""
-        return {name: sum(group[name] for group in totals.values()) for name in self.terms.names}
+        return _add_totals((group.all_rows for group in totals.values()), self.terms.names)
 
     def check(self, totals: Totals) -> None:
         """Raise an error if the totals of all rows show that ratings or positions are wrong."""
@@ -238,20 +327,14 @@ class FrameQuery:
                 )
 
     def evaluate(
-        self, totals: Totals, universe: Universe | None, *, level: float, backend: str | None
+        self, totals: GroupTotals, universe: Universe | None, *, level: float, backend: str | None
     ) -> Evaluation:
         """The evaluation of one group, from its totals."""
-        plan, scope = self.plan, Scope(round(totals[KEPT]), universe)
-        _require_room(scope, totals)
+        plan, all_rows = self.plan, totals.all_rows
+        scope = Scope(round(all_rows[KEPT]), universe)
+        _require_room(scope, all_rows)
         estimates = {
-            (metric.name, estimator.name): replace(
-                estimator.from_sums(
-                    plan.specs[metric.name, estimator.name],
-                    self.readers[metric.name, estimator.name].read(totals, scope),
-                    scope,
-                ),
-                bounds=metric_bounds(metric),
-            )
+            (metric.name, estimator.name): self._estimate(metric.name, estimator, totals, scope)
             for metric in plan.metrics
             for estimator in plan.estimators
         }
@@ -264,11 +347,59 @@ class FrameQuery:
             n_observed=scope.n_observed,
             intervals=describe_intervals(plan.cluster),
             universe=universe,
-            weight_summary=self._summarize_weights(totals, scope),
-            n_transformed=round(totals.get(N_TRANSFORMED, 0.0)),
+            weight_summary=self._summarize_weights(all_rows, scope),
+            n_transformed=round(all_rows.get(N_TRANSFORMED, 0.0)),
             backend=backend,
-            n_dropped=round(totals[N_OBSERVED]) - scope.n_observed,
+            estimation=None if self.strata is None else self.strata.strata.estimation,
+            n_dropped=round(all_rows[N_OBSERVED]) - scope.n_observed,
         )
+
+    @property
+    def bounds(self) -> dict[str, tuple[float, float] | None]:
+        """The range of each metric; None if it declares none."""
+        return {metric.name: metric_bounds(metric) for metric in self.plan.metrics}
+
+    def _estimate(
+        self, metric: str, estimator: Estimator, totals: GroupTotals, scope: Scope
+    ) -> Estimate:
+        """One estimate, with clusters and the error of the propensities."""
+        spec, reader = self.plan.specs[metric, estimator.name], self.readers[metric, estimator.name]
+        all_rows = totals.all_rows
+        sums = reader.read(all_rows, scope)
+        estimate = replace(estimator.from_sums(spec, sums, scope), bounds=self.bounds[metric])
+        influence = find_influence(spec, sums, estimate, scope)
+        n_clusters = self._count_clusters(estimate, all_rows, scope)
+        known = SecondMoments(sums.moment)
+        if spec.unit is not None and not spec.of_ratios:
+            units = UnitSums(sums.total, sums.moment, n_clusters[spec.unit])
+            known = SecondMoments(np.zeros_like(sums.moment), (units,))
+        elif self.plan.cluster == "both" and not spec.of_ratios:
+            known = reader.read_two_way(all_rows, n_clusters)
+            estimate = replace(
+                estimate,
+                covariance=known.covariance(influence),
+                degrees=max(min(n_clusters.values()) - 1.0, 1.0),
+            )
+        elif estimate.n_clusters is None:
+            estimate = replace(estimate, degrees=reader.degrees(all_rows))
+        if self.strata is None or not spec.is_weighted:
+            return estimate
+        if isinstance(self.strata, ListedStrata):
+            strata = self.strata.read(totals.levels, all_rows, reader, known, n_clusters)
+        else:
+            strata = self.strata.read(all_rows, reader, known, n_clusters)
+        return strata.correct(estimate, influence, estimate.covariance, of_ratios=spec.of_ratios)
+
+    def _count_clusters(self, estimate: Estimate, totals: Totals, scope: Scope) -> dict[Unit, int]:
+        """The number of clusters of each kind; those without a row count if they are known."""
+        sizes = {}
+        for unit in self.plan.units:
+            n_with_rows = round(totals[n_units(unit)])
+            n_known = estimate.n_clusters
+            if self.plan.cluster == "both":
+                n_known = count_units(unit, scope)
+            sizes[unit] = max(n_known or 0, n_with_rows)
+        return sizes
 
     def _summarize_weights(self, totals: Totals, scope: Scope) -> WeightSummary | None:
         """The summary of the weights, with warnings if the data can hardly answer."""
@@ -283,6 +414,30 @@ class FrameQuery:
         for warning in summary.warnings():
             warnings.warn(warning, stacklevel=4)
         return summary
+
+
+def _add_totals(parts: Iterable[Totals], names: Sequence[str]) -> Totals:
+    totals = dict.fromkeys(names, 0.0)
+    for part in parts:
+        for name in names:
+            totals[name] += part[name]
+    return totals
+
+
+def _open_strata(
+    log: FrameLog,
+    plan: QueryPlan,
+    strata: FrameStrata,
+    weight_transform: WeightTransform | None,
+) -> ListedStrata | UnitStrata:
+    """Store the columns that depend on the strata."""
+    if strata.is_listed:
+        listed = ListedStrata(strata, plan.units, weight_transform, by_group=log.has_groups)
+        listed.store(log.table)
+        return listed
+    log.store_elasticity(weight_transform, has_limit=strata.has_limit)
+    is_fixed = strata.has_limit or weight_transform is not None
+    return UnitStrata(strata, plan.units, by_group=log.has_groups, is_fixed=is_fixed)
 
 
 def _store_deltas(

@@ -6,21 +6,26 @@ formulas of the sums over the rows of one unit, and are added up over units.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 
 import numpy as np
 
 from unskew.data.estimation import Unit
+from unskew.estimators.frame_variance import SecondMoments, UnitSums
 from unskew.estimators.sums import SINGLE_CELL, Scope, Sums, SumSpec
 from unskew.evaluation.backends.narwhals.columns import FrameColumn, choose, column
 from unskew.evaluation.backends.narwhals.table import Totals
+from unskew.types import Matrix
 
 ONE = "one"
 """Stands for the base of a metric that is a mean over all cells."""
 KEPT, WEIGHT, UNCERTAINTY = "kept", "weight", "uncertainty"
 """Columns of the table: 1 for a row that is used, else 0; the weight h; 1 - P."""
+STRATUM, ELASTICITY, FITTED_COUNT = "stratum", "elasticity", "fitted_count"
+"""Columns of the table if propensities were estimated: the stratum, if strata are listed;
+-dh / d log P; the number of cells of the stratum in the log of the fit."""
 
 
 class SumTerms:
@@ -48,19 +53,33 @@ class SumTerms:
         has_rows = choose(column(KEPT) > 0.0, 1.0, 0.0)
         self.units.setdefault(unit, {n_units(unit): has_rows}).setdefault(name, term)
 
+    def request_two_way(self, reader: TotalsReader) -> None:
+        """Add the terms of clusters by user and by item."""
+        for unit_reader in reader.by_unit().values():
+            self._add_terms(unit_reader)
+        weight = column(reader.weight)
+        for first, second in reader.pairs:
+            product = multiply(multiply(weight * weight, first), second)
+            self.add(reader.cell_term(first, second), product)
+
     def request(
         self, spec: SumSpec, deltas: Sequence[str], base: str | None, slots: Sequence[str] = ()
     ) -> TotalsReader:
         """Add the terms of the sums, given columns of deltas, one for each model, and of the base.
 
-        ``slots`` are the bases of self-normalised estimators, one for each model. Returns the
-        reader that finds the sums in the result of the query.
+        A base of None is 1 for each cell. ``slots`` are the bases of self-normalised estimators,
+        one for each model. Returns the reader that finds the sums in the result of the query.
         """
         bases = tuple(slots) if spec.is_ratio else ()
         reader = TotalsReader(spec, (*deltas, *(bases or [base or ONE])), bases)
-        weight = column(reader.weight)
+        self._add_terms(reader)
+        return reader
+
+    def _add_terms(self, reader: TotalsReader) -> None:
+        """Add all terms that the reader reads."""
+        spec, weight = reader.spec, column(reader.weight)
         for name in (ONE, *reader.columns):
-            self.add(reader.row_term(name), _times(weight, name))
+            self.add(reader.row_term(name), multiply(weight, name))
         for name in reader.slots:
             weighted = weight * column(name)
             self.count(reader.slot_term("n", name), weighted > 0.0)
@@ -72,8 +91,11 @@ class SumTerms:
         if spec.unit is None:
             squared = weight * weight * column(UNCERTAINTY)
             for first, second in reader.pairs:
-                self.add(reader.row_term(first, second), _times(_times(squared, first), second))
-            return reader
+                self.add(reader.row_term(first, second), multiply(multiply(squared, first), second))
+            base_name = reader.columns[-1]
+            squared_base = multiply(multiply(weight * weight, base_name), base_name)
+            self.add(reader.squared_base, squared_base)
+            return
         terms = {name: reader.unit_value(name) for name in reader.columns}
         self.add_unit_term(spec.unit, reader.n_with_base, choose(reader.has_base, 1.0, 0.0))
         for name, term in terms.items():
@@ -81,17 +103,16 @@ class SumTerms:
         for first, second in reader.pairs:
             product = terms[first] * terms[second]
             self.add_unit_term(spec.unit, reader.unit_term(first, second), product)
-        return reader
 
     def _request_bias(self, reader: TotalsReader, weight: FrameColumn) -> None:
         """The bias of each unit's own ratio: see :meth:`Sums.of_ratios`."""
         *deltas, base = reader.columns
         assert reader.spec.unit is not None
-        of_base = _times(weight, base)
+        of_base = multiply(weight, base)
         uncertain = of_base * weight * column(UNCERTAINTY)
         self.add(reader.row_term("squared", base), of_base * of_base)
         for name in reader.columns:
-            self.add(reader.row_term("bias", base, name), _times(uncertain, name))
+            self.add(reader.row_term("bias", base, name), multiply(uncertain, name))
         total, squared = (column(reader.row_term(*names)) for names in ((base,), ("squared", base)))
         room = total * total - squared
         is_used = room > SINGLE_CELL * total * total
@@ -140,6 +161,23 @@ class TotalsReader:
         """The name of the sum of h x, or of h^2 (1 - P) x x'."""
         return self.weight if columns == (ONE,) else "__".join([self.weight, *columns])
 
+    def cell_term(self, first: str, second: str) -> str:
+        """The name of the sum of h^2 x x'."""
+        return f"cells__{self.row_term(first, second)}"
+
+    @property
+    def squared_base(self) -> str:
+        """The name of the sum of (h base)^2."""
+        return f"{self.weight}_squared__{self.columns[-1]}"
+
+    def by_unit(self) -> dict[Unit, TotalsReader]:
+        """Readers of the same columns added up by user, and by item."""
+        units: tuple[Unit, ...] = ("user", "item")
+        return {
+            unit: replace(self, spec=replace(self.spec, unit=unit, is_ratio=False))
+            for unit in units
+        }
+
     def unit_term(self, *columns: str) -> str:
         """The same for sums over units, which differ by the units that they include."""
         included = "all"
@@ -177,8 +215,23 @@ class TotalsReader:
         if self.spec.of_ratios:
             n_left_out = round(totals[n_units(unit)]) - n_with_base
             return self._read(self.unit_term, totals, n_with_base, n_left_out)
-        n_clusters = n_with_base if self.spec.is_ratio else _count_all(unit, scope)
+        n_clusters = n_with_base if self.spec.is_ratio else count_units(unit, scope)
         return self._read(self.unit_term, totals, n_clusters)
+
+    def degrees(self, totals: Totals) -> float:
+        """Effective number of cells that the base counts, less 1."""
+        squared = totals[self.squared_base]
+        base = totals[self.row_term(self.columns[-1])]
+        return max(base * base / squared - 1.0, 1.0) if squared > 0 else 1.0
+
+    def read_two_way(self, totals: Totals, n: Mapping[Unit, int]) -> SecondMoments:
+        """Second moments by user, by item and by cell, given the numbers of users and items."""
+        units = []
+        for unit, reader in self.by_unit().items():
+            sums = reader._read(reader.unit_term, totals)
+            units.append(UnitSums(sums.total, sums.moment, n[unit]))
+        cells = self._read_matrix(self.cell_term, totals)
+        return SecondMoments(cells, tuple(units))
 
     def _read(
         self,
@@ -187,12 +240,8 @@ class TotalsReader:
         n_clusters: int | None = None,
         n_left_out: int = 0,
     ) -> Sums:
-        size = len(self.columns)
-        moment = np.empty((size, size))
-        for i, j in combinations_with_replacement(range(size), 2):
-            moment[i, j] = moment[j, i] = totals[term(self.columns[i], self.columns[j])]
         total = np.array([totals[term(name)] for name in self.columns])
-        sums = Sums(total, moment, n_clusters, n_left_out)
+        sums = Sums(total, self._read_matrix(term, totals), n_clusters, n_left_out)
         if self.slots:
             kinds = ("n", "squared", "uncertain")
             slots = [[totals[self.slot_term(kind, name)] for kind in kinds] for name in self.slots]
@@ -206,17 +255,25 @@ class TotalsReader:
             return replace(sums, ratio_bias=np.array(bias), n_biases=n_biases, pooled=pooled)
         return sums
 
+    def _read_matrix(self, term: Callable[..., str], totals: Totals) -> Matrix:
+        size = len(self.columns)
+        matrix = np.empty((size, size))
+        for i, j in combinations_with_replacement(range(size), 2):
+            matrix[i, j] = matrix[j, i] = totals[term(self.columns[i], self.columns[j])]
+        return matrix
+
 
 def n_units(unit: Unit) -> str:
     """The name of the number of units with a row."""
     return f"n_{unit}s"
 
 
-def _times(weight: FrameColumn, name: str) -> FrameColumn:
+def multiply(weight: FrameColumn, name: str) -> FrameColumn:
+    """The weight times a column of x, which may be 1."""
     return weight if name == ONE else weight * column(name)
 
 
-def _count_all(unit: Unit, scope: Scope) -> int:
+def count_units(unit: Unit, scope: Scope) -> int:
     """The number of all units, also of those without a row."""
     if scope.universe is None:
         return 0

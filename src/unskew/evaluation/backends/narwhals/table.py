@@ -6,8 +6,9 @@ Rows stay in their engine. Only sums, counts and one example row are fetched.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from typing import Any, TypeAlias, cast
 
 import narwhals.stable.v2 as nw
@@ -39,6 +40,22 @@ class FrameSource:
         """The library for results; None if the frame's library cannot make one from columns."""
         name = self._frame.implementation.value
         return name if name in BACKENDS else None
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """The name in the view of each column of the caller."""
+        return self._names
+
+    def extend(
+        self, build: Callable[[LazyFrame, Mapping[str, str]], LazyFrame], added: Sequence[str]
+    ) -> FrameSource:
+        """The source with more columns, which ``build(view, names)`` adds to the view."""
+        source = copy(self)
+        with translated_errors(self._frame):
+            source._frame = build(self._frame, self._names)
+            source._schema = source._frame.collect_schema()
+        source._names = self._names | {name: name for name in added}
+        return source
 
     def select(
         self, columns: Mapping[str, str], *, numbers: Mapping[str, type[DataError]]
@@ -83,6 +100,13 @@ class FrameTable:
         if self._frame.collect_schema()[name].is_float():
             is_null = is_null | expression.is_nan().fill_null(value=True)
         return FrameColumn(is_null)
+
+    def is_null(self, name: str) -> FrameColumn:
+        """True where a number is null, which libraries without null write as NaN."""
+        expression = nw.col(name)
+        if self._frame.implementation.is_pandas_like():
+            return FrameColumn(expression.is_null() | expression.is_nan())
+        return FrameColumn(expression.is_null())
 
     def store(self, columns: Mapping[str, FrameColumn]) -> None:
         """Add columns, or replace those of the same name."""
@@ -129,6 +153,13 @@ class FrameTable:
         """The rows that meet a condition."""
         with translated_errors(self._frame):
             return FrameTable(self._frame.filter(condition.expression))
+
+    def filter_group(self, group: Any) -> FrameTable:
+        """The rows of one group; None is the group of missing values."""
+        with translated_errors(self._frame):
+            is_missing = self.is_missing(GROUP).expression
+            condition = is_missing if group is None else nw.col(GROUP) == nw.lit(group)
+            return FrameTable(self._frame.filter(condition))
 
     def distinct_values(self, name: str, *, most: int) -> list[Any]:
         """Up to ``most`` distinct values of a column."""
@@ -200,6 +231,25 @@ class FrameTable:
                     parts.append(_total(units, [*shared, *terms], by_group))
             stacked = nw.concat([_pad(part, names, by_group) for part in parts], how="vertical")
             return self._fetch_totals(stacked, names, by_group=by_group)
+
+    def add_up_by(
+        self, row_terms: Mapping[str, FrameColumn], key: str, *, by_group: bool
+    ) -> dict[Any, dict[float, Totals]]:
+        """Sums of the terms for each number in the column ``key``, by group (None without)."""
+        with translated_errors(self._frame):
+            rows = self._frame.with_columns(
+                term.expression.alias(name) for name, term in row_terms.items()
+            )
+            sums = _group_by_unit(rows, list(row_terms), key, {}, by_group)
+            fetched = self._fetch(sums)
+        groups = [_as_plain(group) for group in fetched[GROUP]] if by_group else None
+        totals: dict[Any, dict[float, Totals]] = {} if by_group else {None: {}}
+        for row, value in enumerate(fetched[key]):
+            group = None if groups is None else groups[row]
+            totals.setdefault(group, {})[float(value)] = {
+                name: float(fetched[name][row] or 0.0) for name in row_terms
+            }
+        return totals
 
     def _fetch_totals(
         self, frame: LazyFrame, names: Sequence[str], *, by_group: bool

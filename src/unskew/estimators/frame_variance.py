@@ -1,0 +1,186 @@
+"""The uncertainty of risks from sums alone, where the contributions of cells are not at hand.
+
+It is that of :mod:`unskew.estimators.variance`, with residuals that are linear in the columns x of
+:class:`unskew.estimators.sums.Sums`: ``e = J x``. So sums of x and x x' suffice. Intervals are
+Student's t, without the correction for skewness, which needs higher moments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from unskew.data.estimation import RandomSample
+from unskew.errors import UniverseError
+from unskew.estimators.estimate import Estimate, OutsideError
+from unskew.estimators.sums import (
+    Scope,
+    Sums,
+    SumSpec,
+    few_clusters_error,
+    ratio_influence,
+)
+from unskew.types import BoolVector, Matrix, Vector
+
+
+def find_influence(spec: SumSpec, sums: Sums, estimate: Estimate, scope: Scope) -> Matrix:
+    """J / C: models x columns. The error of a risk is the sum over cells of h J x / C."""
+    n_models = estimate.value.size
+    if spec.divides_by_base:
+        return ratio_influence(sums, estimate.value)
+    if scope.universe is None:
+        raise UniverseError("the number of all cells is unknown.", parameter="universe")
+    return np.column_stack([np.eye(n_models), np.zeros(n_models)]) / scope.universe.n_cells
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnitSums:
+    """Sums over users or items of what their cells add up to."""
+
+    total: Vector
+    moment: Matrix
+    n: int
+    """The number of units, also of those without a cell."""
+
+    def covariance(self, influence: Matrix) -> Matrix:
+        """Covariance of the risks if the units are a sample of more units."""
+        if self.n < 2:
+            raise few_clusters_error(self.n)
+        mean = influence @ self.total
+        spread = influence @ self.moment @ influence.T
+        covariance: Matrix = self.n / (self.n - 1) * (spread - np.outer(mean, mean) / self.n)
+        return covariance
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SecondMoments:
+    """Second moments of the contributions of cells, or of one or two kinds of units."""
+
+    cells: Matrix
+    """Sum over cells; with independent cells each counts 1 - P times."""
+    units: tuple[UnitSums, ...] = ()
+    """Of users or items; of both for two-way clusters; none if cells are independent."""
+
+    def covariance(self, influence: Matrix) -> Matrix:
+        """By cells, by units, or by users plus items minus cells.
+
+        If the difference is not a covariance, the part of the cells is not subtracted.
+        """
+        by_cells: Matrix = influence @ self.cells @ influence.T
+        if not self.units:
+            return by_cells
+        covariance = sum(
+            (unit.covariance(influence) for unit in self.units), np.zeros_like(by_cells)
+        )
+        reduced: Matrix = covariance - by_cells
+        is_covariance = len(self.units) > 1 and np.linalg.eigvalsh(reduced)[0] > 0
+        return reduced if is_covariance else covariance
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StrataSums:
+    """What propensities that were counted by stratum change in the errors of risks."""
+
+    moments: SecondMoments
+    """Of h x minus its mean in the stratum."""
+    pooled: Matrix
+    """Variance of cells that are alone in their stratum, from the spread within larger strata."""
+    reduction: Matrix
+    """Subtracted if the log is a part of the log of the fit; else 0."""
+    gradient: Matrix
+    """Columns (or, for means of ratios, models) x strata: the sum of -dh/dlog P times x."""
+    sample: RandomSample | None = None
+
+    def correct(
+        self, estimate: Estimate, influence: Matrix, known_covariance: Matrix, *, of_ratios: bool
+    ) -> Estimate:
+        """The estimate with the error of the propensities."""
+        covariance, gradient = estimate.covariance, self.gradient
+        if not of_ratios:
+            covariance = self.moments.covariance(influence)
+            covariance = covariance + influence @ (self.pooled - self.reduction) @ influence.T
+            gradient = influence @ self.gradient
+        outside = None
+        if self.sample is not None:
+            outside = OutsideError(gradient, self.sample)
+            covariance = covariance + outside.covariance
+        return replace(
+            estimate, covariance=covariance, outside=outside, known_covariance=known_covariance
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LevelSums:
+    """Sums by stratum, for strata that are few."""
+
+    count: Vector
+    """Cells of each stratum."""
+    total: Matrix
+    """Strata x columns: sum of x."""
+    moment: Matrix
+    """Strata x columns x columns: sum of x x'."""
+    weight: Vector
+    """h of the cells of each stratum."""
+    elasticity: Vector
+    """-dh / d log P."""
+    uncertainty: Vector
+    """1 - P."""
+
+    @property
+    def is_alone(self) -> BoolVector:
+        is_alone: BoolVector = self.count == 1
+        return is_alone
+
+    @property
+    def inflation(self) -> Vector:
+        """n / (n - 1), the correction for the estimated mean; 1 for cells that are alone."""
+        factor: Vector = np.where(self.count > 1, self.count / np.maximum(self.count - 1, 1), 1.0)
+        return factor
+
+    @property
+    def square_of_total(self) -> Matrix:
+        """Strata x columns x columns: (sum of x) (sum of x)' / n."""
+        n = np.maximum(self.count, 1)[:, None, None]
+        return self.total[:, :, None] * self.total[:, None, :] / n
+
+    def within(self, uncertainty: Vector | float) -> Matrix:
+        """Sum over cells of (h x - B)(h x - B)', where B is the mean of -dh/dlog P x."""
+        h, eta = self.weight, self.elasticity
+        spread = (h * h)[:, None, None] * self.moment
+        spread = spread - (2 * h * eta - eta * eta)[:, None, None] * self.square_of_total
+        within: Matrix = np.einsum("g,gij->ij", self.inflation * uncertainty, spread)
+        return within
+
+    def pooled(self) -> Matrix:
+        """Squared weights of cells that are alone, times the spread within larger strata."""
+        return pool_variance(
+            (self.moment - self.square_of_total).sum(axis=0),
+            self.moment.sum(axis=0),
+            n_free=float(np.maximum(self.count - 1, 0).sum()),
+            n_cells=float(self.count.sum()),
+            squared_weight=float(np.square(self.weight[self.is_alone]).sum()),
+        )
+
+    def reduction(self, fitted_count: Vector) -> Matrix:
+        """Sum over strata of (sum of -dh/dlog P x)^2 / n_g of the log of the fit."""
+        gradient = self.gradient()
+        return (gradient / np.maximum(fitted_count, 1.0)) @ gradient.T
+
+    def gradient(self) -> Matrix:
+        """Columns x strata: sum of -dh/dlog P x."""
+        return (self.elasticity[:, None] * self.total).T
+
+
+def pool_variance(
+    within: Matrix, moment: Matrix, *, n_free: float, n_cells: float, squared_weight: float
+) -> Matrix:
+    """The variance of cells that are alone in their stratum.
+
+    ``within`` is the sum of squares within strata. If all cells are alone, their mean squares
+    (``moment``) are used.
+    """
+    if squared_weight == 0:
+        return np.zeros_like(within)
+    spread = within / n_free if n_free > 0 else moment / n_cells
+    return squared_weight * spread

@@ -1,0 +1,429 @@
+"""Estimated propensities in the query: sums by stratum, and contributions centred in strata.
+
+Strata by rating, or of all cells, are few: their sums are fetched, and a second query centres the
+contributions of users or items with them. Strata by item or by user are many: the engine adds them
+up, and computes their means as window functions if clusters need them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations_with_replacement
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from unskew.data.frame_strata import FrameStrata
+from unskew.data.weights import WeightTransform, transform_weights
+from unskew.errors import BadRatingError
+from unskew.estimators.frame_variance import (
+    LevelSums,
+    SecondMoments,
+    StrataSums,
+    UnitSums,
+    pool_variance,
+)
+from unskew.estimators.sums import Unit, find_elasticity
+from unskew.evaluation.backends.narwhals.columns import FrameColumn, choose, column, constant
+from unskew.evaluation.backends.narwhals.log import SQUARED_WEIGHT
+from unskew.evaluation.backends.narwhals.sums import (
+    ELASTICITY,
+    FITTED_COUNT,
+    KEPT,
+    ONE,
+    STRATUM,
+    UNCERTAINTY,
+    WEIGHT,
+    SumTerms,
+    TotalsReader,
+    multiply,
+)
+from unskew.evaluation.backends.narwhals.table import GROUP, FrameTable, Totals
+from unskew.types import Matrix, Vector
+
+LevelTotals: TypeAlias = Mapping[float, Totals]
+"""The totals of each stratum."""
+
+
+class Strata:
+    """The terms that estimated propensities add to a query, and how to read them."""
+
+    def __init__(
+        self, strata: FrameStrata, units: Sequence[Unit], *, by_group: bool, is_fixed: bool
+    ) -> None:
+        self.strata = strata
+        self.units = tuple(units)
+        self.by_group = by_group
+        self.is_fixed = is_fixed
+        """Whether -dh / d log P may differ from h."""
+
+    def columns_to_centre(self, reader: TotalsReader) -> list[str]:
+        """The columns that are not 0 after centring: 1 is its own mean in each stratum."""
+        return [name for name in reader.columns if name != ONE or self.is_fixed]
+
+    def request_centred(self, terms: SumTerms, reader: TotalsReader, unit: Unit) -> None:
+        """Add up, over units, their sums of centred columns and the products of these."""
+        names = self.columns_to_centre(reader)
+        for name in names:
+            terms.add(centred(name), column(centred(name)))
+            terms.add_unit_term(unit, unit_total(unit, name), column(centred(name)))
+        for first, second in combinations_with_replacement(names, 2):
+            product = column(centred(first)) * column(centred(second))
+            terms.add_unit_term(unit, unit_total(unit, first, second), product)
+
+    def read_units(self, totals: Totals, reader: TotalsReader, n: Mapping[Unit, int]) -> Any:
+        """The sums over units of their centred contributions."""
+        return tuple(
+            UnitSums(
+                np.array([totals.get(unit_total(unit, name), 0.0) for name in reader.columns]),
+                read_matrix(reader, totals, lambda *pair, unit=unit: unit_total(unit, *pair)),
+                n[unit],
+            )
+            for unit in self.units
+        )
+
+
+def centred(name: str) -> str:
+    """The column of h x minus the mean of -dh/dlog P x in the stratum."""
+    return f"centred__{name}"
+
+
+def unit_total(unit: Unit, *names: str) -> str:
+    """The sum over units of centred contributions, or of their products."""
+    return "__".join([f"{unit}_centred", *names])
+
+
+def plain(first: str, second: str) -> str:
+    """The sum of products of two columns, without weights."""
+    return plain_total(first) if second == ONE else f"plain__{first}__{second}"
+
+
+def plain_total(name: str) -> str:
+    """The sum of a column, without weights."""
+    return KEPT if name == ONE else f"{KEPT}__{name}"
+
+
+def read_matrix(reader: TotalsReader, totals: Totals, term: Any) -> Matrix:
+    """Columns x columns, from the totals with these names; a total that is not there is 0."""
+    size = len(reader.columns)
+    matrix = np.zeros((size, size))
+    for i, j in combinations_with_replacement(range(size), 2):
+        name = term(reader.columns[i], reader.columns[j])
+        matrix[i, j] = matrix[j, i] = totals.get(name, 0.0)
+    return matrix
+
+
+def request_plain(terms: SumTerms, reader: TotalsReader) -> None:
+    """Add up x and x x' without weights."""
+    for name in reader.columns:
+        terms.add(plain_total(name), multiply(column(KEPT), name))
+    for first, second in reader.pairs:
+        terms.add(plain(first, second), multiply(multiply(column(KEPT), first), second))
+
+
+class ListedStrata(Strata):
+    """Strata by rating, or of all cells."""
+
+    def __init__(
+        self,
+        strata: FrameStrata,
+        units: Sequence[Unit],
+        weight_transform: WeightTransform | None,
+        *,
+        by_group: bool,
+    ) -> None:
+        is_observed = strata.propensity > 0
+        inverse = 1.0 / np.where(is_observed, strata.propensity, 1.0)
+        self.weight = transform_weights(inverse, weight_transform)
+        self.elasticity = find_elasticity(inverse, weight_transform)
+        if strata.has_limit:
+            self.elasticity = np.where(strata.propensity >= 1, 0.0, self.elasticity)
+        is_fixed = not np.array_equal(self.weight, self.elasticity)
+        super().__init__(strata, units, by_group=by_group, is_fixed=is_fixed)
+        self.terms = SumTerms()
+
+    def store(self, table: FrameTable) -> None:
+        """Store the column to group by."""
+        key = column("rating") if self.strata.kind == "rating" else constant(0.0)
+        table.store({STRATUM: key})
+
+    def request(self, reader: TotalsReader, table: FrameTable) -> None:
+        """Add the terms that the sums of each stratum need."""
+        if not reader.spec.of_ratios:
+            request_plain(self.terms, reader)
+        elif self.strata.sample is not None:
+            self._request_gradient(reader, table)
+
+    def _request_gradient(self, reader: TotalsReader, table: FrameTable) -> None:
+        """(delta - R_u base) / sum_u h base of each cell, where R_u is the ratio of its unit."""
+        if gradient_term(reader, reader.columns[0]) in self.terms.rows:
+            return
+        keys = [*([GROUP] if self.by_group else []), str(reader.spec.unit)]
+        *deltas, base = reader.columns
+        total = table.sum_over(multiply(column(WEIGHT), base), keys)
+        divisor = choose(total > 0.0, total, 1.0)
+        for delta in deltas:
+            ratio = table.sum_over(multiply(column(WEIGHT), delta), keys) / divisor
+            residual = column(delta) - multiply(ratio, base)
+            contribution = choose(total > 0.0, column(KEPT) * residual / divisor, 0.0)
+            self.terms.add(gradient_term(reader, delta), contribution)
+
+    def run(self, table: FrameTable) -> Mapping[Any, LevelTotals]:
+        """The totals of each stratum, by group."""
+        return table.add_up_by(self.terms.rows, STRATUM, by_group=self.by_group)
+
+    def run_with(
+        self, table: FrameTable, more: Mapping[str, FrameColumn], readers: Iterable[TotalsReader]
+    ) -> Mapping[Any, LevelTotals]:
+        """The same with more totals, of which those of weighted columns need no terms.
+
+        All cells of a stratum have the same weight, so it is multiplied afterwards.
+        """
+        derived = self._find_derived(readers)
+        others = {name: term for name, term in more.items() if name not in derived}
+        terms = self.terms.rows | others
+        fetched = table.add_up_by(terms, STRATUM, by_group=self.by_group)
+        return {
+            group: {level: self._derive(level, totals, derived) for level, totals in levels.items()}
+            for group, levels in fetched.items()
+        }
+
+    def _find_derived(self, readers: Iterable[TotalsReader]) -> dict[str, tuple[str, Vector]]:
+        """By name of a total: the total without weights, and its factor in each stratum."""
+        square, uncertainty = self.weight * self.weight, 1.0 - self.strata.propensity
+        derived = {WEIGHT: (KEPT, self.weight), SQUARED_WEIGHT: (KEPT, square)}
+        for reader in readers:
+            one, base = np.ones_like(square), reader.columns[-1]
+            h, h2 = (self.weight, square) if reader.spec.is_weighted else (one, one)
+            for name in reader.columns:
+                derived[reader.row_term(name)] = plain_total(name), h
+            for pair in reader.pairs:
+                derived[reader.row_term(*pair)] = plain(*pair), h2 * uncertainty
+            derived[reader.squared_base] = plain(base, base), h2
+        return {name: rule for name, rule in derived.items() if name not in self.terms.rows}
+
+    def _derive(
+        self, level: float, totals: Totals, derived: Mapping[str, tuple[str, Vector]]
+    ) -> Totals:
+        if not totals[KEPT]:
+            return {**totals, **dict.fromkeys(derived, 0.0)}
+        index = self._find_index(level)
+        factors = {name: (plain, float(factor[index])) for name, (plain, factor) in derived.items()}
+        return {
+            **totals,
+            **{name: totals[plain] * factor for name, (plain, factor) in factors.items()},
+        }
+
+    def _find_index(self, level: float) -> int:
+        index = int(np.searchsorted(self.strata.levels, level))
+        if index == self.strata.levels.size or self.strata.levels[index] != level:
+            raise BadRatingError(f"the rating {level:g} was not in the log of the fit.")
+        return index
+
+    def is_part(self, levels: LevelTotals) -> bool:
+        """Whether the rows are a part of the log of the fit."""
+        return not np.array_equal(self._read(levels, KEPT), self.strata.count)
+
+    def _read(self, levels: LevelTotals, name: str) -> Vector:
+        """One total of all strata, in the order of ``strata.levels``."""
+        values = np.zeros(self.strata.levels.size)
+        for level, totals in levels.items():
+            if totals[KEPT]:
+                values[self._find_index(level)] = totals[name]
+        return values
+
+    def read_levels(self, levels: LevelTotals, reader: TotalsReader) -> LevelSums:
+        """Sums by stratum."""
+        size = len(reader.columns)
+        moment = np.empty((self.strata.levels.size, size, size))
+        for i, j in combinations_with_replacement(range(size), 2):
+            values = self._read(levels, plain(reader.columns[i], reader.columns[j]))
+            moment[:, i, j] = moment[:, j, i] = values
+        return LevelSums(
+            count=self._read(levels, KEPT),
+            total=np.stack([self._read(levels, plain_total(n)) for n in reader.columns], axis=1),
+            moment=moment,
+            weight=self.weight,
+            elasticity=self.elasticity,
+            uncertainty=1.0 - self.strata.propensity,
+        )
+
+    def store_centred(
+        self, table: FrameTable, terms: SumTerms, levels: LevelTotals, reader: TotalsReader
+    ) -> None:
+        """Centre the columns with the means of the strata, and add them up by unit."""
+        sums = self.read_levels(levels, reader)
+        leverage = np.sqrt(sums.inflation)
+        scale = self._look_up(leverage * sums.weight)
+        mean = sums.total * (leverage * sums.elasticity / np.maximum(sums.count, 1))[:, None]
+        table.store(
+            {
+                centred(name): column(KEPT)
+                * (multiply(scale, name) - self._look_up(mean[:, reader.columns.index(name)]))
+                for name in self.columns_to_centre(reader)
+            }
+        )
+        for unit in self.units:
+            self.request_centred(terms, reader, unit)
+
+    def _look_up(self, values: Vector) -> FrameColumn:
+        """The value of the stratum of each row."""
+        if values.size == 1:
+            return constant(float(values[0]))
+        found = constant(0.0)
+        for level, value in zip(self.strata.levels.tolist(), values.tolist(), strict=True):
+            found = choose(column(STRATUM) == level, value, found)
+        return found
+
+    def read(
+        self,
+        levels: LevelTotals,
+        totals: Totals,
+        reader: TotalsReader,
+        known: SecondMoments,
+        n: Mapping[Unit, int],
+    ) -> StrataSums:
+        """What the strata change for the estimate of one reader."""
+        if reader.spec.of_ratios:
+            return self._read_gradient(levels, totals, reader)
+        sums = self.read_levels(levels, reader)
+        zero = np.zeros_like(sums.moment[0])
+        if self.is_part(levels):
+            reduction = zero if self.units else sums.reduction(self.strata.count)
+            return StrataSums(known, zero, reduction, sums.gradient(), self.strata.sample)
+        cells = sums.within(sums.uncertainty if not self.units else 1.0)
+        moments = SecondMoments(cells, self.read_units(totals, reader, n))
+        return StrataSums(moments, sums.pooled(), zero, sums.gradient(), self.strata.sample)
+
+    def _read_gradient(
+        self, levels: LevelTotals, totals: Totals, reader: TotalsReader
+    ) -> StrataSums:
+        zero = np.zeros((len(reader.columns),) * 2)
+        gradient = np.zeros((len(reader.columns) - 1, self.strata.levels.size))
+        if self.strata.sample is not None:
+            rows = [self._read(levels, gradient_term(reader, name)) for name in reader.columns[:-1]]
+            gradient = self.elasticity * np.stack(rows) / totals[reader.n_with_base]
+        return StrataSums(SecondMoments(zero), zero, zero, gradient, self.strata.sample)
+
+
+def gradient_term(reader: TotalsReader, delta: str) -> str:
+    """The sum of the residuals of a mean of ratios."""
+    return f"gradient__{reader.spec.unit}__{reader.columns[-1]}__{delta}"
+
+
+class UnitStrata(Strata):
+    """Strata by item or by user, which the engine adds up."""
+
+    @property
+    def unit(self) -> Unit:
+        """Whose cells form a stratum."""
+        return "user" if self.strata.kind == "user" else "item"
+
+    @property
+    def n_different(self) -> str:
+        """The number of strata with another number of rows than in the log of the fit."""
+        return f"n_different_{self.unit}s"
+
+    def request(self, terms: SumTerms, reader: TotalsReader, table: FrameTable) -> None:
+        """Add the terms of one estimate."""
+        if reader.spec.of_ratios:
+            return
+        request_plain(terms, reader)
+        terms.add(ELASTICITY, column(ELASTICITY))
+        terms.add(FITTED_COUNT, column(KEPT) * column(FITTED_COUNT))
+        terms.add(UNCERTAINTY, column(KEPT) * column(UNCERTAINTY))
+        n = column(KEPT)
+        at_least_one = choose(n > 0.5, n, 1.0)
+        weight, elasticity, fitted, uncertainty = (
+            column(name) / at_least_one for name in (WEIGHT, ELASTICITY, FITTED_COUNT, UNCERTAINTY)
+        )
+        is_different = (n > 0.5) & ((fitted - n >= 0.5) | (n - fitted >= 0.5))
+        terms.add_unit_term(self.unit, self.n_different, choose(is_different, 1.0, 0.0))
+        terms.add_unit_term(self.unit, self._term("free"), choose(n > 1.5, n - 1.0, 0.0))
+        is_alone = (n > 0.5) & (n < 1.5)
+        terms.add_unit_term(self.unit, self._term("alone"), choose(is_alone, weight * weight, 0.0))
+        inflation = choose(n > 1.5, n / choose(n > 1.5, n - 1.0, 1.0), 1.0)
+        if not self.units:
+            inflation = inflation * uncertainty
+        of_squares = 2.0 * weight * elasticity - elasticity * elasticity
+        for first, second in reader.pairs:
+            square = column(plain_total(first)) * column(plain_total(second)) / at_least_one
+            moment = column(plain(first, second))
+            terms.add_unit_term(self.unit, self._term("square", first, second), square)
+            if len(self.units) != 1:
+                within = inflation * (weight * weight * moment - of_squares * square)
+                terms.add_unit_term(self.unit, self._term("within", first, second), within)
+            if not self.units:
+                reduction = elasticity * elasticity * square * at_least_one
+                reduction = reduction / choose(fitted > 0.5, fitted, 1.0)
+                terms.add_unit_term(self.unit, self._term("reduction", first, second), reduction)
+        for unit in self.units:
+            if unit == self.unit:
+                self._request_own(terms, reader, weight, elasticity)
+            else:
+                self._store_centred(table, reader)
+                self.request_centred(terms, reader, unit)
+
+    def _term(self, *names: str) -> str:
+        return "__".join([f"strata_{self.unit}", *names])
+
+    def _request_own(
+        self, terms: SumTerms, reader: TotalsReader, weight: FrameColumn, elasticity: FrameColumn
+    ) -> None:
+        """Clusters that are the strata: what their cells add, plus what is expected of them."""
+        n = column(KEPT)
+        leverage = np.sqrt(choose(n > 1.5, n / choose(n > 1.5, n - 1.0, 1.0), 1.0))
+        factor = leverage * (weight - elasticity) + elasticity
+        contributions = {name: factor * column(plain_total(name)) for name in reader.columns}
+        for name, contribution in contributions.items():
+            terms.add_unit_term(self.unit, unit_total(self.unit, name), contribution)
+        for first, second in reader.pairs:
+            product = contributions[first] * contributions[second]
+            terms.add_unit_term(self.unit, unit_total(self.unit, first, second), product)
+
+    def _store_centred(self, table: FrameTable, reader: TotalsReader) -> None:
+        """Centre the columns with their means over the rows of the same stratum."""
+        keys = [*([GROUP] if self.by_group else []), self.unit]
+        n = table.sum_over(column(KEPT), keys)
+        leverage = np.sqrt(choose(n > 1.5, n / choose(n > 1.5, n - 1.0, 1.0), 1.0))
+        at_least_one = choose(n > 0.5, n, 1.0)
+        columns = {}
+        for name in self.columns_to_centre(reader):
+            mean = n if name == ONE else table.sum_over(column(KEPT) * column(name), keys)
+            contribution = multiply(column(WEIGHT), name)
+            contribution = contribution - column(ELASTICITY) * mean / at_least_one
+            columns[centred(name)] = leverage * contribution
+        table.store(columns)
+
+    def is_part(self, totals: Totals) -> bool:
+        """Whether the rows are a part of the log of the fit."""
+        return totals[self.n_different] > 0 or round(totals[KEPT]) != self.strata.n_observed
+
+    def read(
+        self,
+        totals: Totals,
+        reader: TotalsReader,
+        known: SecondMoments,
+        n: Mapping[Unit, int],
+    ) -> StrataSums:
+        """What the strata change for the estimate of one reader."""
+        zero = np.zeros((len(reader.columns),) * 2)
+        gradient = np.zeros((len(reader.columns), 0))
+        if reader.spec.of_ratios:
+            return StrataSums(SecondMoments(zero), zero, zero, gradient)
+
+        def read(name: str) -> Matrix:
+            return read_matrix(reader, totals, lambda *pair: self._term(name, *pair))
+
+        if self.is_part(totals):
+            return StrataSums(known, zero, read("reduction"), gradient)
+        moment = read_matrix(reader, totals, plain)
+        pooled = pool_variance(
+            moment - read("square"),
+            moment,
+            n_free=totals[self._term("free")],
+            n_cells=totals[KEPT],
+            squared_weight=totals[self._term("alone")],
+        )
+        moments = SecondMoments(read("within"), self.read_units(totals, reader, n))
+        return StrataSums(moments, pooled, zero, gradient)
