@@ -91,7 +91,8 @@ class Estimator:
             spec = self._find_spec(half, half_cells)
             return self.from_sums(spec, add_up(spec, half, half_cells), half_cells.scope).value
 
-        covariance = half_sample_covariance(values_of, deltas, cells)
+        is_normalized = self._find_spec(deltas, cells).divides_by_base
+        covariance = half_sample_covariance(values_of, deltas, cells, is_normalized=is_normalized)
         return replace(
             estimate,
             covariance=covariance,

@@ -244,24 +244,36 @@ def _add_rows(first: Matrix, second: Matrix) -> Matrix:
 
 
 def half_sample_covariance(
-    values_of: Callable[[Deltas, ObservedCells], Vector], deltas: Deltas, cells: ObservedCells
+    values_of: Callable[[Deltas, ObservedCells], Vector],
+    deltas: Deltas,
+    cells: ObservedCells,
+    *,
+    is_normalized: bool,
 ) -> Matrix:
     """Mean over pairs of complementary half-samples of (R_a - R_b)^2 / 4.
 
-    The propensity model is fitted again to each half, so its estimation is included.
+    The propensity model is fitted again to each half, so its estimation is included. A half has
+    the universe of the whole log. A risk that is divided by all cells rather than by the sum of
+    weights (``is_normalized``) is then too small by the share of the cells that the weights of the
+    half represent: half of them if half of the users are left out and users have parameters, all
+    of them if propensities are halved. The differences are multiplied by the inverse share.
     """
     estimation = cells.estimation
     assert isinstance(estimation, Replicates)
     unit: Unit | None = "user" if cells.cluster == "both" else cells.cluster
     clusters = cells.clusters_by(unit)
     code = None if clusters is None else clusters.code
+    total = float(cells.weight.sum())
     differences = []
     for halves in estimation.fit_halves(code, cells.users.code.size):
-        first, second = (
-            values_of(_take_half(deltas, rows, cells, unit), cells.take(rows, Propensities(values)))
-            for rows, values in halves
-        )
-        differences.append(first - second)
+        parts = [
+            (_take_half(deltas, rows, cells, unit), cells.take(rows, Propensities(p)))
+            for rows, p in halves
+        ]
+        first, second = (values_of(*part) for part in parts)
+        represented = float(np.mean([part.weight.sum() for _, part in parts]))
+        factor = 1.0 if is_normalized or represented == 0 else total / represented
+        differences.append(factor * (first - second))
     spread = np.stack(differences)
     return spread.T @ spread / (4 * len(spread))
 

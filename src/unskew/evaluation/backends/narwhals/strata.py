@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from unskew.data.estimation import Unit
 from unskew.data.frame_strata import FrameStrata
 from unskew.data.weights import WeightTransform, transform_weights
 from unskew.errors import BadRatingError
@@ -23,7 +24,7 @@ from unskew.estimators.frame_variance import (
     UnitSums,
     pool_variance,
 )
-from unskew.estimators.sums import Unit, find_elasticity
+from unskew.estimators.sums import find_elasticity
 from unskew.evaluation.backends.narwhals.columns import FrameColumn, choose, column, constant
 from unskew.evaluation.backends.narwhals.log import SQUARED_WEIGHT
 from unskew.evaluation.backends.narwhals.sums import (
