@@ -210,7 +210,7 @@ def _likeliest_shares(observed: Vector, distance: Vector) -> Vector:
     """
     seen = observed > 0
     if not (distance > 0).any() or not (distance < 0).any():
-        is_zero = (distance == 0).astype(np.float64)
+        is_zero: Vector = (distance == 0).astype(np.float64)
         is_zero /= max(float(is_zero.sum()), 1.0)
         return is_zero
     low, high = -1.0 / float(distance.max()), -1.0 / float(distance.min())
