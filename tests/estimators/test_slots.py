@@ -71,6 +71,23 @@ def test_covariance_of_independent_cells_by_hand() -> None:
     np.testing.assert_allclose(estimate.covariance, expected)
 
 
+@pytest.mark.parametrize("cluster", [None, "user", "item", "both"])
+def test_the_interval_of_a_model_does_not_depend_on_the_others(cluster: Any) -> None:
+    """Also if their lists were observed to a different extent. Graded gains have no bounds."""
+    deltas, cells = cut(gain=GAIN + 0.3 * POSITION[0]), observe(cluster=cluster)
+    slots = deltas.slots
+    assert slots is not None
+    slots[1, ::2] = 0.0
+    value = deltas.value * (slots > 0)
+    together = snips(Deltas(value, slots=slots), cells)
+
+    for model in range(2):
+        alone = snips(Deltas(value[[model]], slots=slots[[model]]), cells).of(0, level=0.95)
+        found = together.of(model, level=0.95)
+        assert (found.value, found.std_error) == pytest.approx((alone.value, alone.std_error))
+        assert (found.low, found.high) == pytest.approx((alone.low, alone.high))
+
+
 def test_ips_keeps_its_definition() -> None:
     estimate = find_estimator("ips").estimate(cut(), observe())
 
