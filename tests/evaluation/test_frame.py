@@ -911,25 +911,20 @@ def test_the_error_of_estimated_propensities_is_that_of_arrays(
 @pytest.mark.parametrize("cluster", [None, "user", "both"])
 @pytest.mark.parametrize("fit", ["naive Bayes", "items", "users", "uniform"])
 def test_groups_are_parts_of_the_log_of_the_fit(fit: str, cluster: Any) -> None:
-    """Also if one group is all of it, which was fitted alone."""
-    sizes = {"first": (15, 50), "second": (25, 50)}
+    """Also if one group is all of it, because the model was fitted to that group alone."""
     options = ESTIMATED | {"cluster": cluster}
-    is_first = COLUMNS["half"] == "first"
-    is_known = np.isin(LOG.item, LOG.item[is_first])
-    is_known &= np.isin(LOG.user, LOG.user[is_first]) | (fit != "users")
-    for fitted, judged in ((None, np.ones(len(LOG), dtype=bool)), (is_first, is_known)):
+    is_even = np.arange(len(LOG)) % 2 == 0
+    columns = UNWEIGHTED | {"part": np.where(is_even, "even", "odd")}
+    is_listed = np.isin(LOG.item, LOG.item[is_even]) & np.isin(LOG.user, LOG.user[is_even])
+    for fitted, judged in ((None, np.ones(len(LOG), dtype=bool)), (is_even, is_listed)):
         of_log, of_frame = fit_both(fit, pl.DataFrame, fitted)
-        result = from_frame(
-            pl.DataFrame(take(judged)), propensity=of_frame, by="half", universe=sizes, **options
-        )
-        for half in result:
-            rows = judged & (COLUMNS["half"] == half)
-            columns = take(rows)
-            log = Ratings.from_arrays(columns["user_id"], columns["item_id"], columns["rating"])
-            wanted = from_arrays(
-                rows, propensities=of_log.predict(log), universe=sizes[half], **options
-            )
-            assert_same(result[half], wanted)
+        frame = pl.DataFrame(take(judged, columns))
+        result = from_frame(frame, propensity=of_frame, by="part", **options)
+        for part in ("even", "odd"):
+            rows = judged & (columns["part"] == part)
+            log = Ratings.from_arrays(LOG.user[rows], LOG.item[rows], LOG.rating[rows])
+            expected = from_arrays(rows, propensities=of_log.predict(log), **options)
+            assert_same(result[part], expected)
 
 
 @pytest.mark.parametrize("cluster", [None, "user", "item", "both"])

@@ -114,12 +114,18 @@ def read_matrix(reader: TotalsReader, totals: Totals, term: Any) -> Matrix:
     return matrix
 
 
-def request_plain(terms: SumTerms, reader: TotalsReader) -> None:
-    """Add up x and x x' without weights."""
-    for name in reader.columns:
-        terms.add(plain_total(name), multiply(column(KEPT), name))
+def request_plain(terms: SumTerms, reader: TotalsReader, kept: FrameColumn | None) -> None:
+    """Add up x and x x' without weights, times ``kept`` unless it is None."""
+    values = {
+        name: column(name) if kept is None else kept * column(name)
+        for name in reader.columns
+        if name != ONE
+    }
+    for name, value in values.items():
+        terms.add(plain_total(name), value)
     for first, second in reader.pairs:
-        terms.add(plain(first, second), multiply(multiply(column(KEPT), first), second))
+        if first != ONE:
+            terms.add(plain(first, second), multiply(values[first], second))
 
 
 class ListedStrata(Strata):
@@ -144,14 +150,15 @@ class ListedStrata(Strata):
         self.terms = SumTerms()
 
     def store(self, table: FrameTable) -> None:
-        """Store the column to group by."""
+        """Store the column to group by; rows that are not used form a stratum of their own."""
         key = column("rating") if self.strata.kind == "rating" else constant(0.0)
-        table.store({STRATUM: key})
+        unused = float(self.strata.levels[-1]) + 1.0
+        table.store({STRATUM: choose(column(KEPT) > 0.0, key, unused)})
 
     def request(self, reader: TotalsReader, table: FrameTable) -> None:
         """Add the terms that the sums of each stratum need."""
         if not reader.spec.of_ratios:
-            request_plain(self.terms, reader)
+            request_plain(self.terms, reader, None)
         elif self.strata.sample is not None:
             self._request_gradient(reader, table)
 
@@ -207,7 +214,7 @@ class ListedStrata(Strata):
         self, level: float, totals: Totals, derived: Mapping[str, tuple[str, Vector]]
     ) -> Totals:
         if not totals[KEPT]:
-            return {**totals, **dict.fromkeys(derived, 0.0)}
+            return {**totals, **dict.fromkeys([*self.terms.rows, *derived], 0.0)}
         index = self._find_index(level)
         factors = {name: (plain, float(factor[index])) for name, (plain, factor) in derived.items()}
         return {
@@ -329,7 +336,7 @@ class UnitStrata(Strata):
         """Add the terms of one estimate."""
         if reader.spec.of_ratios:
             return
-        request_plain(terms, reader)
+        request_plain(terms, reader, column(KEPT))
         terms.add(ELASTICITY, column(ELASTICITY))
         terms.add(FITTED_COUNT, column(KEPT) * column(FITTED_COUNT))
         terms.add(UNCERTAINTY, column(KEPT) * column(UNCERTAINTY))

@@ -180,11 +180,19 @@ class TotalsReader:
 
     def unit_term(self, *columns: str) -> str:
         """The same for sums over units, which differ by the units that they include."""
-        included = "all"
-        if self.spec.of_ratios or self.spec.is_ratio:
-            included = "ratio" if self.spec.of_ratios else "with_base"
+        included = "ratio" if self.spec.of_ratios else "all"
+        if self.leaves_out:
+            included = "with_base"
         prefix = f"{self.spec.unit}_{included}_{self.columns[-1]}"
         return "__".join([prefix, self.row_term(*columns)])
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether a unit without base may have other sums, which are then left out.
+
+        If the base is 1 in each cell, such a unit has no weight at all, and its sums are 0.
+        """
+        return self.spec.is_ratio and not self.spec.of_ratios and self.columns[-1] != ONE
 
     @property
     def n_with_base(self) -> str:
@@ -204,7 +212,7 @@ class TotalsReader:
         if self.spec.of_ratios:
             base = choose(self.has_base, column(self.row_term(self.columns[-1])), 1.0)
             return choose(self.has_base, total / base, 0.0)
-        return choose(self.has_base, total, 0.0) if self.spec.is_ratio else total
+        return choose(self.has_base, total, 0.0) if self.leaves_out else total
 
     def read(self, totals: Totals, scope: Scope) -> Sums:
         """The sums, from the totals of the query."""
