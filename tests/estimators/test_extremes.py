@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unskew import Ratings, evaluate, simulate
-from unskew.data.estimation import Estimation, RandomSample, Replicates, Strata
+from unskew.data.estimation import Estimation
 from unskew.data.propensities import Propensities
 from unskew.data.universe import Universe
 from unskew.estimators.extremes import move_to_extreme
@@ -15,7 +14,6 @@ from unskew.estimators.odds import KeptSums, WeightBox
 from unskew.estimators.point import Estimator, find_estimator
 from unskew.estimators.sums import Clusters, Deltas, Imputed, ObservedCells
 from unskew.estimators.variance import Linearization, linearize
-from unskew.evaluation.weight_changes import VariedEstimate
 from unskew.types import Vector
 
 N, FACTOR = 40, 2.5
@@ -67,7 +65,11 @@ def value_at_extreme(
     counted = WeightBox(box.low * count, box.assumed * count, box.high * count, box.sums)
     weight = estimator.largest_weights(deltas, make_cells(WEIGHT), counted).weight
     if estimator.name == "snips":
-        return float(weight @ deltas.value[0] / (weight @ (count * 0 + 1 if deltas.base is None else deltas.base)))
+        return float(
+            weight
+            @ deltas.value[0]
+            / (weight @ (count * 0 + 1 if deltas.base is None else deltas.base))
+        )
     residual = deltas.value[0] - (0 if deltas.imputed is None else deltas.imputed.observed[0])
     imputed = 0 if deltas.imputed is None else deltas.imputed.by_user.sum()
     return float((weight @ residual + imputed) / N_CELLS)
@@ -78,9 +80,17 @@ def linearize_extreme(
 ) -> tuple[float, Linearization, ObservedCells]:
     extreme = estimator.largest_weights(deltas, cells, box)
     moved, moved_cells = move_to_extreme(deltas, cells, box, extreme)
-    estimate = estimator.estimate(moved, replace(moved_cells, propensities=Propensities(1 / extreme.weight)))
-    spec = estimator.sums_needed(is_ratio=deltas.base is not None, is_mean_of_users=False, cluster=None)
-    return float(estimate.value[0]), linearize(spec, moved, moved_cells, estimate, moved_cells.weight), moved_cells
+    estimate = estimator.estimate(
+        moved, replace(moved_cells, propensities=Propensities(1 / extreme.weight))
+    )
+    spec = estimator.sums_needed(
+        is_ratio=deltas.base is not None, is_mean_of_users=False, cluster=None
+    )
+    return (
+        float(estimate.value[0]),
+        linearize(spec, moved, moved_cells, estimate, moved_cells.weight),
+        moved_cells,
+    )
 
 
 @each_constraint
@@ -124,8 +134,8 @@ def test_the_correction_gets_the_derivatives_by_the_propensity_of_each_cell(
     box = WeightBox.around(WEIGHT, FACTOR, sums)
     cells = make_cells(WEIGHT, recorder)
     _, linearization, moved = linearize_extreme(estimator, deltas, cells, box)
+    assert moved.estimation is not None
     with pytest.raises(InterruptedError):
-        assert moved.estimation is not None
         moved.estimation.correct(linearization.residual, moved.weight, moved.elasticity)
 
     step = 1e-6

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from scipy.optimize import linprog
 
 from unskew.estimators.odds import KeptSums, WeightBox, largest_ratio, largest_sum

@@ -65,7 +65,10 @@ class KeptSums:
 
     def add_up(self, column: Vector) -> Vector:
         """The sum of each group."""
-        return np.array([column.sum()]) if self.is_mass else np.bincount(self.code, weights=column)
+        if self.is_mass:
+            return np.array([column.sum()])
+        sums: Vector = np.bincount(self.code, weights=column)
+        return sums
 
     def of_cells(self, by_group: Vector) -> Vector:
         """The value of each cell's group; one value if there is one group."""

@@ -1,6 +1,7 @@
 """Evaluation of models, and its results."""
 
 from unskew.evaluation.frame import GroupedEvaluation as GroupedEvaluation
+from unskew.evaluation.odds_benchmark import odds_error_between as odds_error_between
 from unskew.evaluation.planning import SamplePlan as SamplePlan
 from unskew.evaluation.random_test import ranking_on_test as ranking_on_test
 from unskew.evaluation.result import Comparison as Comparison

@@ -52,10 +52,11 @@ def sensitivity(
     True weights also add up to the number of all cells, apart from random variation.
     ``constraint="mass"`` uses this: the weights keep the sum of the assumed weights. For ``ips``
     and ``dr`` of a mean over all cells the sum may also be the number of all cells, or between the
-    two. The range is narrower than with free weights, and the better so the larger the error.
+    two. The range is narrower than with free weights.
     ``"item"`` keeps the sum of each item's weights, and is right if the propensities are right on
-    average over each item's cells, as those of an item popularity are; ``"user"`` likewise. Means
-    over users or items of their own ratios always have free weights.
+    average over each item's cells, as those of an item popularity are; ``"user"`` likewise. Its
+    limits are widened for small groups, and groups of one cell are taken together. Means over users
+    or items of their own ratios always have free weights.
 
     Parameters
     ----------
@@ -265,14 +266,9 @@ class Robustness(Result):
         return (
             f"{self.better} is ahead of {worse} on {self.metric} by {self.estimator} {order}; "
             f"the {self.level:.0%} interval of the difference {interval}; "
-            f"assumed: {CONSTRAINTS[self.constraint]}{self._describe_benchmark()}"
+            f"assumed: {CONSTRAINTS[self.constraint]}"
+            + "".join(f"\n{line}" for line in _describe_benchmark(self.benchmark))
         )
-
-    def _describe_benchmark(self) -> str:
-        if not self.benchmark:
-            return ""
-        known = ", ".join(f"{name} {amount:.3g}" for name, amount in self.benchmark.items())
-        return f"\nodds errors for comparison: {known}"
 
     def to_columns(self) -> dict[str, list[Any]]:
         """The shifts of the difference."""
@@ -416,11 +412,18 @@ class Sensitivity(Result):
 
     def _footer(self) -> list[str]:
         cells = count_noun(self.n_observed, "observed cell")
-        return [f"{cells}; {self.level:.0%} intervals, {self.intervals}", *self.notes]
+        intervals = f"{cells}; {self.level:.0%} intervals, {self.intervals}"
+        return [intervals, *self.notes, *_describe_benchmark(self.benchmark)]
 
     def _require(self, kind: str, name: str, valid: Sequence[str] | Mapping[str, bool]) -> None:
         if name not in valid:
             raise UnknownNameError(f"{kind} of this sensitivity", name, valid)
+
+
+def _describe_benchmark(benchmark: Mapping[str, float]) -> Iterator[str]:
+    if benchmark:
+        known = ", ".join(f"{name} {amount:.3g}" for name, amount in benchmark.items())
+        yield f"odds errors for comparison: {known}"
 
 
 def _shift_columns(shifts: Sequence[Shift]) -> dict[str, list[Any]]:

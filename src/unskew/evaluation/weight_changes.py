@@ -22,10 +22,12 @@ CLIP = "clip"
 ODDS_ERROR = "odds_error"
 LARGEST_ODDS_ERROR = 1e6
 """An order of two models that holds up to this odds error is reported to hold at any."""
-LARGEST_STEP = 0.05
-"""Step of the grid in log odds error on which a sign change is searched."""
-MOST_STEPS = 60
-"""A wide range has at most this many steps."""
+GRID_STEP = 0.02
+"""Step in log odds error of the search for the first sign change of a confidence limit."""
+WIDE_FROM = 3.0
+"""From this log odds error on, steps are five times as wide."""
+SMOOTH_FROM = 10_000
+"""Cells from which the limit is so smooth in the odds error that twice the step is enough."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -170,8 +172,9 @@ class VariedEstimate:
         its first sign change is searched on a grid.
         """
         last = math.log(min(flips_at, LARGEST_ODDS_ERROR))
-        n_steps = max(min(math.ceil(last / LARGEST_STEP), MOST_STEPS), 1)
-        grid = [last * step / n_steps for step in range(n_steps + 1)]
+        step = GRID_STEP * (2 if self.cells.scope.n_observed >= SMOOTH_FROM else 1)
+        steps = [np.arange(0, WIDE_FROM, step), np.arange(WIDE_FROM, last, 5 * step)]
+        grid = [*(float(point) for point in np.concatenate(steps) if point < last), last]
         unsure_at = self._find_crossing(
             lambda end: end.low if is_positive else -end.high, grid, is_positive=is_positive
         )
