@@ -206,6 +206,39 @@ def test_the_raised_cells_hold_a_known_share_of_the_weight() -> None:
     ).sum() == pytest.approx(499)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_the_optimism_is_what_multipliers_of_the_other_cells_would_add(seed: int) -> None:
+    """By the dual program, theta w + max over w' of w' (e - theta) of each cell is an upper bound.
+
+    It holds for any theta that was found from other cells.
+    """
+    rng = np.random.default_rng(seed)
+    residual, weight = rng.normal(size=30), 1.01 + rng.pareto(1.2, 30)
+    kept = keep_sums(WeightBox.around(weight, 2.0), rng.integers(0, 4, 30).astype(float))
+    assert kept.sums is not None
+    extreme = largest_sum(residual, kept)
+
+    def bound(cell: int, multiplier: float) -> float:
+        excess = residual[cell] - multiplier
+        return float(
+            multiplier * weight[cell] + max(excess * kept.low[cell], excess * kept.high[cell])
+        )
+
+    expected = 0.0
+    multiplier = np.broadcast_to(extreme.multiplier, 30)
+    for cell in range(30):
+        others = (kept.sums.code == kept.sums.code[cell]) & (np.arange(30) != cell)
+        if others.any():
+            box = keep_sums(WeightBox.around(weight[others], 2.0))
+            left_out = np.broadcast_to(largest_sum(residual[others], box).multiplier, 1)[0]
+            expected += bound(cell, left_out) - bound(cell, multiplier[cell])
+
+    assert extreme.optimism == pytest.approx(expected)
+    assert extreme.weight @ residual == pytest.approx(
+        sum(bound(cell, multiplier[cell]) for cell in range(30))
+    )
+
+
 def test_orders_are_remembered_and_checked() -> None:
     rng = np.random.default_rng(1)
     sums = KeptSums.of_clusters(Clusters(rng.integers(0, 5, 50).astype(np.int32), 5))

@@ -277,6 +277,21 @@ def test_turning_a_comparison_around_changes_signs_only(found: Sensitivity) -> N
     ]
 
 
+@pytest.mark.parametrize("estimator", ["ips", "snips", "dr"])
+@pytest.mark.parametrize("constraint", CONSTRAINTS)
+def test_limits_of_the_opposite_difference_are_the_opposite_limits(
+    result: Evaluation, estimator: str, constraint: Any
+) -> None:
+    found = sensitivity(result, max_weight=[], odds_error=[1.3, 3], constraint=constraint)
+    one, other = (
+        found.compare(*pair, metric="mae", estimator=estimator) for pair in (("a", "b"), ("b", "a"))
+    )
+
+    for shift, opposite in zip(one.shifts, other.shifts, strict=True):
+        limits, expected = (shift.ci_low, shift.ci_high), (-opposite.ci_high, -opposite.ci_low)
+        assert limits == pytest.approx(expected)
+
+
 def test_who_is_better_in_every_cell_is_better_at_any_odds_error() -> None:
     evaluation = evaluate(
         LOG, {"a": LOG.rating + 1.0, "b": LOG.rating + 2.0}, propensities=P, metrics=["mae"]
