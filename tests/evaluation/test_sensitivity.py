@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from types import SimpleNamespace
@@ -12,14 +13,18 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.optimize import linprog
 
 from unskew import Ratings, evaluate, sensitivity, simulate
-from unskew.errors import UnknownNameError, UsageError
+from unskew.data.estimation import Replicates
+from unskew.data.propensities import Propensities
+from unskew.errors import PropensityWarning, UnknownNameError, UsageError
 from unskew.estimators import Clip, Shrink
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.point import Estimator
 from unskew.estimators.sums import Deltas, ObservedCells
-from unskew.evaluation import Evaluation, Sensitivity
+from unskew.evaluation import Evaluation, Sensitivity, odds_error_between
+from unskew.propensity import NaiveBayesPropensity
 from unskew.types import Vector
 
 WORLD = simulate(40, 50, density=0.2, alpha=0.6, random_state=1)
@@ -27,6 +32,8 @@ LOG, P = WORLD.log, WORLD.propensities
 RNG = np.random.default_rng(7)
 A, B = (WORLD.truth + RNG.normal(0, spread, WORLD.truth.shape) for spread in (1.0, 0.9))
 WEIGHTED = ("ips", "snips", "user_normalized", "item_normalized", "dr", "sndr")
+CONSTRAINTS: tuple[Any, ...] = (None, "mass", "item", "user")
+CLOSE_AND_FAR = {"a": (0, 0.3), "b": (1.5, 1.2)}
 each_estimator = pytest.mark.parametrize("estimator", WEIGHTED)
 
 
@@ -158,9 +165,8 @@ def test_the_range_is_that_of_every_corner_of_the_box(metric: str, estimator: st
         "relevance_threshold": 3,
         "imputation": imputed,
     }
-    (shift,) = sensitivity(
-        evaluate(SMALL, scores, propensities=p, **options), max_weight=[], odds_error=[1.6]
-    ).shifts
+    evaluation = evaluate(SMALL, scores, propensities=p, **options)
+    (shift,) = sensitivity(evaluation, max_weight=[], odds_error=[1.6], constraint=None).shifts
     values = [
         next(iter(evaluate(SMALL, scores, propensities=corner, **options))).estimate
         for corner in every_corner(p, 1.6)
@@ -203,9 +209,8 @@ def test_the_range_of_a_difference_is_that_of_every_corner(
     def compared(propensities: Vector) -> float:
         return judged(propensities).compare("a", "b", metric=metric, estimator=estimator).difference
 
-    robust = sensitivity(judged(p), max_weight=[], odds_error=[1.6]).compare(
-        "a", "b", metric=metric, estimator=estimator
-    )
+    found = sensitivity(judged(p), max_weight=[], odds_error=[1.6], constraint=None)
+    robust = found.compare("a", "b", metric=metric, estimator=estimator)
     values = [compared(corner) for corner in every_corner(p, 1.6)]
     (shift,) = robust.shifts
 
@@ -223,9 +228,8 @@ def test_any_propensities_within_the_odds_give_an_estimate_within_the_range(
     options: dict[str, Any] = {"metrics": ["mse"], "estimators": ["ips", "snips"]}
     odds = np.array(p) / (1 - np.array(p)) * factor ** rng.uniform(-1, 1, len(p))
     within = evaluate(SMALL, scores, propensities=odds / (1 + odds), **options)
-    shifts = sensitivity(
-        evaluate(SMALL, scores, propensities=p, **options), max_weight=[], odds_error=[factor]
-    ).shifts
+    evaluation = evaluate(SMALL, scores, propensities=p, **options)
+    shifts = sensitivity(evaluation, max_weight=[], odds_error=[factor], constraint=None).shifts
 
     for risk, shift in zip(within, shifts, strict=True):
         assert shift.low - 1e-9 <= risk.estimate <= shift.high + 1e-9
@@ -243,7 +247,8 @@ def test_the_order_turns_where_the_closed_form_says(result: Evaluation) -> None:
     expected = max(np.roots([up, lost.sum(), down]).real)
 
     for estimator in ("ips", "snips"):
-        robust = sensitivity(result).compare("a", "b", metric="mae", estimator=estimator)
+        free = sensitivity(result, constraint=None)
+        robust = free.compare("a", "b", metric="mae", estimator=estimator)
         assert robust.flips_at == pytest.approx(expected)
         assert 1 <= robust.unsure_at <= robust.flips_at
 
@@ -276,6 +281,21 @@ def test_turning_a_comparison_around_changes_signs_only(found: Sensitivity) -> N
     ]
 
 
+@pytest.mark.parametrize("estimator", ["ips", "snips", "dr"])
+@pytest.mark.parametrize("constraint", CONSTRAINTS)
+def test_limits_of_the_opposite_difference_are_the_opposite_limits(
+    result: Evaluation, estimator: str, constraint: Any
+) -> None:
+    found = sensitivity(result, max_weight=[], odds_error=[1.3, 3], constraint=constraint)
+    one, other = (
+        found.compare(*pair, metric="mae", estimator=estimator) for pair in (("a", "b"), ("b", "a"))
+    )
+
+    for shift, opposite in zip(one.shifts, other.shifts, strict=True):
+        limits, expected = (shift.ci_low, shift.ci_high), (-opposite.ci_high, -opposite.ci_low)
+        assert limits == pytest.approx(expected)
+
+
 def test_who_is_better_in_every_cell_is_better_at_any_odds_error() -> None:
     evaluation = evaluate(
         LOG, {"a": LOG.rating + 1.0, "b": LOG.rating + 2.0}, propensities=P, metrics=["mae"]
@@ -285,7 +305,8 @@ def test_who_is_better_in_every_cell_is_better_at_any_odds_error() -> None:
     assert math.isinf(robust.flips_at)
     assert str(robust) == (
         "a is ahead of b on mae by snips at any odds error; "
-        "the 95% interval of the difference never includes zero"
+        "the 95% interval of the difference never includes zero; "
+        "assumed: the weights of all cells keep their sum"
     )
     assert json.loads(robust.to_json())["flips_at"] is None
 
@@ -337,8 +358,8 @@ def test_an_interval_that_holds_zero_is_unsure_from_the_start() -> None:
 
     assert evaluation.compare("a", "b", metric="mae", estimator="snips").better is None
     assert robust.unsure_at == 1 < robust.flips_at
-    assert str(robust).endswith(
-        "the 95% interval of the difference includes zero even with right propensities"
+    assert "the 95% interval of the difference includes zero even with right propensities" in str(
+        robust
     )
 
 
@@ -364,6 +385,197 @@ def test_at_the_last_sure_odds_error_the_interval_touches_zero(estimator: str) -
     assert min(abs(shift.ci_low), abs(shift.ci_high)) == pytest.approx(0, abs=1e-6)
 
 
+@pytest.mark.parametrize("constraint", ["mass", None])
+@pytest.mark.parametrize("seed", [12, 46, 48])
+def test_the_first_unsure_odds_error_is_found_where_the_limit_goes_up_and_down(
+    seed: int, constraint: Any
+) -> None:
+    """Heavy weights in a small log, against the first zero on a fine grid."""
+    rng = np.random.default_rng(seed)
+    p = np.clip(rng.beta(0.5, 1.5, (8, 8)), 0.003, 1)
+    seen = rng.random((8, 8)) < p
+    ratings = rng.integers(1, 6, (8, 8)).astype(float)
+    log = Ratings.from_codes(*np.nonzero(seen), ratings[seen], shape=(8, 8))
+    models = {name: ratings + rng.normal(*noise, (8, 8)) for name, noise in CLOSE_AND_FAR.items()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PropensityWarning)
+        evaluation = evaluate(
+            log, models, propensities=p[seen], metrics=["mae"], estimators=["snips"], cluster=None
+        )
+    grid = np.exp(np.linspace(0, np.log(20), 1000))
+    found = sensitivity(evaluation, max_weight=[], odds_error=list(grid), constraint=constraint)
+    robust = found.compare("a", "b", metric="mae", estimator="snips")
+    limit = np.array([shift.ci_high for shift in robust.shifts])
+    first = grid[np.argmax(limit >= 0)]
+
+    assert robust.difference < 0 < limit.max()
+    assert (np.diff(limit) < 0).any()  # not monotone
+    assert robust.unsure_at == pytest.approx(first, rel=0.01)
+
+
+# Sums of weights that are kept
+
+
+@pytest.mark.parametrize("estimator", ["ips", "snips", "dr"])
+def test_more_constraints_give_narrower_ranges(result: Evaluation, estimator: str) -> None:
+    ranges = {
+        constraint: [
+            (shift.low, shift.high)
+            for shift in sensitivity(
+                result, max_weight=[], odds_error=[1, 1.2, 2], constraint=constraint
+            ).shifts
+            if shift.estimator == estimator
+        ]
+        for constraint in CONSTRAINTS
+    }
+    for wide, narrow in ((None, "mass"), ("mass", "item"), ("mass", "user")):
+        for (low, high), (inner_low, inner_high) in zip(ranges[wide], ranges[narrow], strict=True):
+            assert low - 1e-9 <= inner_low <= inner_high <= high + 1e-9
+    assert ranges["item"][2][1] < ranges["mass"][2][1] <= ranges[None][2][1]
+
+
+@pytest.mark.parametrize("estimator", ["ips", "snips"])
+@pytest.mark.parametrize("constraint", ["mass", "item", "user"])
+def test_ranges_with_kept_sums_are_those_of_a_linear_program(
+    estimator: str, constraint: Any
+) -> None:
+    result = judge(estimators=[estimator])
+    found = sensitivity(result, max_weight=[], odds_error=[1.7], constraint=constraint)
+    delta = np.abs(LOG.rating - A[LOG.user, LOG.item])
+    weight = 1 / P.values
+    code = {"mass": np.zeros(len(LOG), int), "item": LOG.item, "user": LOG.user}[constraint]
+    alone = np.bincount(code)[code] == 1
+    groups = np.where(alone, -1, code) == np.unique(np.where(alone, -1, code))[:, None]
+    # IPS of all cells may also add up to the number of all cells
+    total = np.array([weight.sum(), LOG.n_users * LOG.n_items])
+    is_interval = estimator == "ips" and constraint == "mass"
+    limits: dict[str, Any] = {"A_eq": groups.astype(float), "b_eq": groups @ weight}
+    if is_interval:
+        one = np.ones((1, len(LOG)))
+        limits = {"A_ub": np.vstack([one, -one]), "b_ub": [total.max(), -total.min()]}
+    bounds = np.column_stack([1 + (weight - 1) / 1.7, 1 + (weight - 1) * 1.7])
+    low, high = (
+        sign * linprog(sign * delta, bounds=bounds, **limits).fun / total[int(estimator == "ips")]
+        for sign in (1, -1)
+    )
+    (shift,) = (each for each in found.shifts if each.model == "a")
+
+    assert (shift.low, shift.high) == pytest.approx((low, high), rel=1e-9)
+
+
+def test_means_over_groups_leave_weights_free_and_say_so(result: Evaluation) -> None:
+    found = sensitivity(result, max_weight=[], odds_error=[2])
+    free = sensitivity(result, max_weight=[], odds_error=[2], constraint=None)
+
+    def rows(each: Sensitivity) -> list[Any]:
+        return [shift for shift in each.shifts if shift.estimator == "user_normalized"]
+
+    assert rows(found) == rows(free)
+    assert "not so for mae by user_normalized: the weights may add up to anything" in found.notes
+    robust = found.compare("a", "b", metric="mae", estimator="user_normalized")
+    assert robust.constraint is None
+    assert str(robust).endswith("assumed: the weights may add up to anything")
+
+
+def test_an_unknown_constraint_is_refused(result: Evaluation) -> None:
+    with pytest.raises(UnknownNameError, match="unknown constraint 'level'; valid names are: mass"):
+        sensitivity(result, constraint="level")  # type: ignore[arg-type]
+
+
+# Estimated propensities
+
+
+@pytest.mark.parametrize("cluster", [None, "user"])
+@pytest.mark.parametrize("estimator", ["ips", "snips", "dr"])
+@pytest.mark.parametrize("constraint", CONSTRAINTS)
+def test_limits_include_the_random_sample_of_naive_bayes(
+    cluster: Any, estimator: str, constraint: Any
+) -> None:
+    sample = np.random.default_rng(1).choice(WORLD.truth.ravel(), 60)
+    options: dict[str, Any] = {
+        "metrics": ["mae"],
+        "estimators": [estimator],
+        "cluster": cluster,
+        "imputation": np.full_like(A, 4.0),
+    }
+    small, large = (
+        evaluate(
+            LOG,
+            {"a": np.full_like(A, 5.0)},
+            propensities=NaiveBayesPropensity().fit(LOG, mcar=np.tile(sample, n)),
+            **options,
+        )
+        for n in (1, 100)
+    )
+    amounts = [1.0, 1 + 1e-7, 2.0]
+    shifts, shifts_of_large = (
+        sensitivity(each, max_weight=[], odds_error=amounts, constraint=constraint).shifts[:3]
+        for each in (small, large)
+    )
+    risk = small.risk("a", metric="mae", estimator=estimator)
+
+    for shift in shifts[:2]:
+        limits = (shift.ci_low, shift.low, shift.high, shift.ci_high)
+        expected = (risk.ci_low, risk.estimate, risk.estimate, risk.ci_high)
+        assert limits == pytest.approx(expected, abs=1e-5)
+    for shift, other in zip(shifts, shifts_of_large, strict=True):
+        assert (shift.low, shift.high) == pytest.approx((other.low, other.high), rel=0.02)
+        assert shift.ci_high - shift.high > 1.1 * (other.ci_high - other.high)
+        assert shift.low - shift.ci_low > 1.1 * (other.low - other.ci_low)
+    assert "limits include the error of propensities by NaiveBayesPropensity" in found_notes(small)
+
+
+def found_notes(evaluation: Evaluation) -> tuple[str, ...]:
+    return sensitivity(evaluation, max_weight=[], odds_error=[2]).notes
+
+
+def test_refitted_halves_are_fitted_once_for_all_odds_errors() -> None:
+    calls: list[int] = []
+
+    def refit(rows: Any) -> Vector:
+        calls.append(rows.size)
+        return 0.5 * P.values[rows] * (1 + 0.01 * rows.size / len(LOG))
+
+    halves = Replicates(model="refit", refit=refit, n_pairs=3)
+    evaluation = judge(propensities=Propensities(P.values, halves), estimators=["ips", "snips"])
+    n_fits = len(calls)
+    found = sensitivity(evaluation, odds_error=[1, 1 + 1e-7, 2], max_weight=[])
+    found.compare("a", "b", metric="mae", estimator="snips")
+    first, second, third = (s for s in found.shifts if (s.model, s.estimator) == ("a", "snips"))
+
+    assert len(calls) == n_fits == 6
+    assert (first.ci_low, first.ci_high) == pytest.approx((second.ci_low, second.ci_high), abs=1e-5)
+    assert third.ci_low < third.low
+    assert third.high < third.ci_high
+
+
+# Benchmarks
+
+
+def test_the_odds_error_between_two_propensities() -> None:
+    odds = P.values / (1 - P.values)
+    factor = np.where(np.arange(len(LOG)) < 0.9 * len(LOG), 1.5, 1 / 4)
+    other = odds * factor / (1 + odds * factor)
+
+    assert odds_error_between(P, P, LOG) == 1
+    assert odds_error_between(P, other, LOG, quantile=0.5) == pytest.approx(1.5)
+    assert odds_error_between(other, P, LOG) == pytest.approx(4)
+    assert odds_error_between([1.0, 1.0], [1.0, 0.5], LOG.take(np.arange(2))) == math.inf
+    with pytest.raises(UsageError, match="quantile must be a number from 0 to 1"):
+        odds_error_between(P, P, LOG, quantile=95)
+
+
+def test_a_benchmark_is_shown_beside_the_verdict(result: Evaluation) -> None:
+    found = sensitivity(result, benchmark={"leaving out genre": 1.37})
+    robust = found.compare("a", "b", metric="mae", estimator="snips")
+
+    assert str(robust).endswith("\nodds errors for comparison: leaving out genre 1.37")
+    assert json.loads(robust.to_json())["benchmark"] == {"leaving out genre": 1.37}
+    assert "odds errors for comparison: leaving out genre 1.37" in repr(found)
+    with pytest.raises(UsageError, match="benchmark must be a list of finite numbers"):
+        sensitivity(result, benchmark={"none": 0.5})
+
+
 # The table in its forms
 
 
@@ -383,7 +595,9 @@ def test_repr_fits_a_page_and_html_escapes() -> None:
 
     assert max(map(len, repr(shown).splitlines())) <= 80
     assert repr(shown).endswith(
-        "95% intervals, clustered by user\nnaive uses no weights and does not change"
+        "95% intervals, clustered by user\n"
+        "under an odds error the weights of all cells keep their sum\n"
+        "naive uses no weights and does not change"
     )
     assert "&lt;b&gt;" in shown._repr_html_()
     assert "<b>" not in shown._repr_html_()

@@ -6,55 +6,207 @@ The true odds of each observed cell, P / (1 - P), lie within [odds / Gamma, odds
     [1 + (w - 1) / Gamma, 1 + (w - 1) * Gamma]
 
 An estimate is linear in the weights or a ratio of two linear functions, so it is largest at a
-corner of this box.
+corner of this box. True weights also add up to the number of cells. With a given sum of weights,
+the largest sum of ``w e`` is a fractional knapsack: start with the least weights, and raise those
+of the largest ``e`` first until the sum is reached. The ``e`` of the last raised cell is the
+multiplier: what one more unit of weight would add.
 """
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from unskew.estimators.sums import Clusters
 from unskew.types import BoolVector, Vector
 
-Bounds: TypeAlias = tuple[Vector, Vector]
-"""The least and the largest weight of each cell."""
+Positions: TypeAlias = npt.NDArray[np.integer]
+
+Constraint: TypeAlias = Literal["mass", "item", "user"]
+"""Which sums of weights are kept: of all cells, of each item's or of each user's cells."""
+MAX_STEPS = 100
+"""Newton's method for a ratio takes a handful of steps; rounding errors must not prolong it."""
 
 
-def weight_range(weight: Vector, odds_error: float) -> Bounds:
-    """The least and the largest weight of each cell if odds are off by ``odds_error`` >= 1."""
-    return 1.0 + (weight - 1.0) / odds_error, 1.0 + (weight - 1.0) * odds_error
+@dataclass(frozen=True, slots=True, eq=False)
+class KeptSums:
+    """Groups of cells whose weights keep their sum."""
+
+    code: Positions
+    """The group of each cell; every group has one."""
+    size: Positions
+    """The number of cells of each group."""
+    orders: list[Positions] = field(default_factory=list)
+    """The last two orders of the cells, which are the same for every odds error."""
+
+    @classmethod
+    def of_all(cls, n_observed: int) -> KeptSums:
+        """All cells are one group."""
+        return cls(np.zeros(n_observed, dtype=np.intp), np.array([n_observed]))
+
+    @classmethod
+    def of_clusters(cls, clusters: Clusters) -> KeptSums:
+        """Each cluster with several cells is a group; clusters of one cell form one group.
+
+        The weight of a single cell says too little about the sum of its cluster.
+        """
+        is_alone = np.bincount(clusters.code)[clusters.code] == 1
+        merged = np.where(is_alone, clusters.n, clusters.code)
+        _, code, size = np.unique(merged, return_inverse=True, return_counts=True)
+        return cls(code, size)
+
+    @property
+    def is_mass(self) -> bool:
+        """Whether all cells are one group, whose true weights add up to the number of all cells."""
+        return self.size.size == 1
+
+    def add_up(self, column: Vector) -> Vector:
+        """The sum of each group."""
+        if self.is_mass:
+            return np.array([column.sum()])
+        sums: Vector = np.bincount(self.code, weights=column).astype(np.float64)
+        return sums
+
+    def of_cells(self, by_group: Vector) -> Vector:
+        """The value of each cell's group; one value if there is one group."""
+        return by_group if self.is_mass else by_group[self.code]
+
+    def sort(self, residual: Vector) -> Positions:
+        """The cells group by group, each from the largest residual to the smallest."""
+        for order in self.orders:
+            is_sorted = np.diff(residual[order]) <= 0
+            if not self.is_mass:
+                is_sorted[np.cumsum(self.size)[:-1] - 1] = True
+            if is_sorted.all():
+                return order
+        order = np.argsort(-residual) if self.is_mass else np.lexsort((-residual, self.code))
+        self.orders[:] = [order, *self.orders[:1]]
+        return order
 
 
-def largest_sum(delta: Vector, low: Vector, high: Vector) -> Vector:
-    """The weights within [low, high] at which sum w delta is largest."""
-    return np.where(delta > 0, high, low)
+@dataclass(frozen=True, slots=True, eq=False)
+class WeightBox:
+    """The weights that are possible: each within its range, and with given sums if any."""
+
+    low: Vector
+    assumed: Vector
+    high: Vector
+    sums: KeptSums | None = None
+    """None: any weights within their ranges."""
+
+    @classmethod
+    def around(cls, weight: Vector, odds_error: float, sums: KeptSums | None = None) -> WeightBox:
+        """The box if odds are off by up to ``odds_error`` >= 1."""
+        low, high = 1.0 + (weight - 1.0) / odds_error, 1.0 + (weight - 1.0) * odds_error
+        return cls(low, weight, high, sums)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExtremeWeights:
+    """The weights at which an estimate is largest."""
+
+    weight: Vector
+    multiplier: Vector | float = 0.0
+    """Of the sum to which each cell belongs; 0 where no sum limits the weights."""
+    optimism: float = 0.0
+    """How much too small the largest value is on average, because the multipliers of small groups
+    were found from the same cells; at least this is added to a confidence limit."""
+
+
+def largest_sum(residual: Vector, box: WeightBox, *, n_cells: int | None = None) -> ExtremeWeights:
+    """The weights in the box at which sum w e is largest.
+
+    With ``n_cells`` the value is the sum over ``n_cells``, the number of all cells, to which the
+    true weights add up on average. The sum of all weights may then lie anywhere
+    between the sum of the assumed weights and ``n_cells``.
+    """
+    if box.sums is None:
+        return ExtremeWeights(np.where(residual > 0, box.high, box.low))
+    target = box.sums.add_up(box.assumed)
+    if n_cells is not None and box.sums.is_mass:
+        free = np.where(residual > 0, box.high, box.low)
+        ends = np.array([min(target[0], n_cells), max(target[0], n_cells)])
+        target = np.clip(free.sum(keepdims=True), *ends)
+        if target[0] == free.sum():
+            return ExtremeWeights(free)
+    extreme = _fill_knapsack(residual, box, box.sums, target)
+    return replace(extreme, optimism=extreme.optimism / (1 if n_cells is None else n_cells))
+
+
+def _fill_knapsack(
+    residual: Vector, box: WeightBox, sums: KeptSums, target: Vector
+) -> ExtremeWeights:
+    """The weights at which sum w e is largest if the weights of each group add up to ``target``."""
+    order = sums.sort(residual)
+    start = np.cumsum(sums.size) - sums.size
+    span = (box.high - box.low)[order]
+    before = np.cumsum(span) - span
+    room = np.repeat(before[start] + target - sums.add_up(box.low), sums.size)
+    weight = box.low.copy()
+    weight[order] += np.clip(room - before, 0.0, span)
+    n_raised = np.add.reduceat(before < room, start, dtype=np.intp)
+    last = np.maximum(start + n_raised - 1, 0)
+    multiplier = sums.of_cells(np.where(n_raised > 0, residual[order[last]], 0.0))
+    optimism = 0.0
+    if not sums.is_mass:
+        is_up = weight > box.assumed
+        without = np.empty_like(residual)
+        without[order] = _leave_out(residual, box, sums, order, room, is_up[order])
+        reach = np.where(is_up, box.high - box.assumed, box.assumed - box.low)
+        optimism = float(np.abs(without - multiplier) @ reach)
+    return ExtremeWeights(weight, multiplier, optimism)
+
+
+def _leave_out(
+    residual: Vector,
+    box: WeightBox,
+    sums: KeptSums,
+    order: Positions,
+    room: Vector,
+    is_up: BoolVector,
+) -> Vector:
+    """For each cell in sorted order, the multiplier of its group if the cell was not there.
+
+    Without a cell whose weight was raised above the assumed one, the others have more to add, and
+    the last raised cell comes later; without another cell it comes earlier.
+    """
+    span = (box.high - box.low)[order]
+    moved_room = room - (box.assumed - box.low)[order] + np.where(is_up, span, 0.0)
+    end = np.cumsum(sums.size)
+    first, last = np.repeat(end - sums.size, sums.size), np.repeat(end - 1, sums.size)
+    last_raised = np.clip(np.searchsorted(np.cumsum(span), moved_room), first, last)
+    return residual[order[last_raised]]
 
 
 def largest_ratio(
-    delta: Vector,
-    low: Vector,
-    high: Vector,
-    *,
-    base: Vector | None = None,
-    groups: Clusters | None = None,
-) -> Vector:
-    """The weights within [low, high] at which sum w delta / sum w base is largest.
+    delta: Vector, box: WeightBox, *, base: Vector | None = None, groups: Clusters | None = None
+) -> ExtremeWeights:
+    """The weights in the box at which sum w delta / sum w base is largest.
 
-    With ``groups``, the ratio of each group is. At the largest ratio R the weights are ``high`` for
-    cells with delta > R * base, and ``low`` for others. R is the root of the convex function
-    g(R) = max over w of sum w (delta - R base). Newton's method for g sets R to the ratio at the
-    weights of the last R. It increases, and reaches R exactly after finitely many steps.
+    With ``groups``, the ratio of each group is, and the box has no sums. A common factor of all
+    weights cancels, so a kept sum is that of the assumed weights, not the number of all cells.
+
+    The largest ratio R is the root of the convex function g(R) = max over w of
+    sum w (delta - R base). Newton's method for g sets R to the ratio at the weights of the last R.
+    It increases, and reaches R exactly after finitely many steps.
     """
-    weight = low
-    ratio = _ratios(delta, weight, base, groups)
-    while True:
-        weight = np.where(delta > ratio * (1.0 if base is None else base), high, low)
-        larger = _ratios(delta, weight, base, groups)
+    if base is None and box.sums is not None:  # the denominator is given
+        extreme = largest_sum(delta, box)
+        ratio = _ratios(delta, extreme.weight, None, None)
+        optimism = extreme.optimism / float(extreme.weight.sum())
+        return ExtremeWeights(extreme.weight, extreme.multiplier - ratio, optimism)
+    ratio = _ratios(delta, box.assumed, base, groups)
+    for _ in range(MAX_STEPS):
+        extreme = largest_sum(delta - ratio * (1.0 if base is None else base), box)
+        larger = _ratios(delta, extreme.weight, base, groups)
         if not (larger > ratio).any():
-            return weight
+            break
         ratio = np.maximum(ratio, larger)
+    total = float((extreme.weight if base is None else extreme.weight * base).sum())
+    return replace(extreme, optimism=extreme.optimism / total if total > 0 else 0.0)
 
 
 def _ratios(delta: Vector, weight: Vector, base: Vector | None, groups: Clusters | None) -> Vector:

@@ -31,7 +31,7 @@ from unskew.data.estimation import Replicates, Unit
 from unskew.errors import UniverseError, UnknownNameError, UsageError
 from unskew.estimators import ESTIMATORS
 from unskew.estimators.estimate import Estimate, RatioBias, SlotSample
-from unskew.estimators.odds import Bounds, largest_ratio, largest_sum
+from unskew.estimators.odds import ExtremeWeights, WeightBox, largest_ratio, largest_sum
 from unskew.estimators.sums import (
     Deltas,
     ObservedCells,
@@ -123,8 +123,14 @@ class Estimator:
         """The risk of each model, from the sums that ``spec`` describes."""
         raise NotImplementedError
 
-    def largest_weights(self, deltas: Deltas, cells: ObservedCells, bounds: Bounds) -> Vector:
-        """The weights within the bounds at which the risk of the first model is largest."""
+    def can_keep_sums(self, deltas: Deltas) -> bool:
+        """Whether :meth:`largest_weights` is defined for boxes with given sums of weights."""
+        return not deltas.is_mean_of_users
+
+    def largest_weights(
+        self, deltas: Deltas, cells: ObservedCells, box: WeightBox
+    ) -> ExtremeWeights:
+        """The weights in the box at which the risk of the first model is largest."""
         raise NotImplementedError
 
 
@@ -237,10 +243,12 @@ class _WeightedMean(Estimator):
         _require_two_cells(self.name, sums, scope)
         return self_normalized(sums)
 
-    def largest_weights(self, deltas: Deltas, cells: ObservedCells, bounds: Bounds) -> Vector:
+    def largest_weights(
+        self, deltas: Deltas, cells: ObservedCells, box: WeightBox
+    ) -> ExtremeWeights:
         groups = cells.users if deltas.is_mean_of_users else None
         base = deltas.base if deltas.slots is None else deltas.slots[0]
-        return largest_ratio(deltas.value[0], *bounds, base=base, groups=groups)
+        return largest_ratio(deltas.value[0], box, base=base, groups=groups)
 
 
 @ESTIMATORS.declare(
@@ -293,10 +301,13 @@ class IPS(_WeightedMean):
             )
         return ips(sums, n_cells=_count_cells(scope, self.name))
 
-    def largest_weights(self, deltas: Deltas, cells: ObservedCells, bounds: Bounds) -> Vector:
+    def largest_weights(
+        self, deltas: Deltas, cells: ObservedCells, box: WeightBox
+    ) -> ExtremeWeights:
         if deltas.base is None:
-            return largest_sum(deltas.value[0], *bounds)
-        return super().largest_weights(deltas, cells, bounds)
+            n_cells = _count_cells(cells.scope, self.name)
+            return largest_sum(deltas.value[0], box, n_cells=n_cells)
+        return super().largest_weights(deltas, cells, box)
 
 
 @ESTIMATORS.declare(
@@ -329,8 +340,14 @@ class _MeanOfGroups(Estimator):
     def from_sums(self, spec: SumSpec, sums: Sums, scope: Scope) -> Estimate:
         return self_normalized(sums)
 
-    def largest_weights(self, deltas: Deltas, cells: ObservedCells, bounds: Bounds) -> Vector:
-        return largest_ratio(deltas.value[0], *bounds, groups=cells.clusters_by(self.unit))
+    def can_keep_sums(self, deltas: Deltas) -> bool:
+        return False
+
+    def largest_weights(
+        self, deltas: Deltas, cells: ObservedCells, box: WeightBox
+    ) -> ExtremeWeights:
+        groups = cells.clusters_by(self.unit)
+        return largest_ratio(deltas.value[0], box, groups=groups)
 
 
 @ESTIMATORS.declare(
@@ -387,8 +404,11 @@ class ErrorImputation(Estimator):
     def from_sums(self, spec: SumSpec, sums: Sums, scope: Scope) -> Estimate:
         return ips(sums, n_cells=_count_cells(scope, self.name))
 
-    def largest_weights(self, deltas: Deltas, cells: ObservedCells, bounds: Bounds) -> Vector:
-        return largest_sum(_imputation_error(deltas), *bounds)
+    def largest_weights(
+        self, deltas: Deltas, cells: ObservedCells, box: WeightBox
+    ) -> ExtremeWeights:
+        n_cells = _count_cells(cells.scope, self.name)
+        return largest_sum(_imputation_error(deltas), box, n_cells=n_cells)
 
 
 @ESTIMATORS.declare(
@@ -440,8 +460,10 @@ class SelfNormalizedDoublyRobust(DoublyRobust):
         _require_two_cells(self.name, sums, scope)
         return self_normalized_dr(sums, n_cells=_count_cells(scope, self.name))
 
-    def largest_weights(self, deltas: Deltas, cells: ObservedCells, bounds: Bounds) -> Vector:
-        return largest_ratio(_imputation_error(deltas), *bounds)
+    def largest_weights(
+        self, deltas: Deltas, cells: ObservedCells, box: WeightBox
+    ) -> ExtremeWeights:
+        return largest_ratio(_imputation_error(deltas), box)
 
 
 def _imputation_error(deltas: Deltas) -> Vector:

@@ -2,6 +2,7 @@
 
 from unskew.evaluation.frame import GroupedEvaluation as GroupedEvaluation
 from unskew.evaluation.monitor import Monitor as Monitor
+from unskew.evaluation.odds_benchmark import odds_error_between as odds_error_between
 from unskew.evaluation.random_test import ranking_on_test as ranking_on_test
 from unskew.evaluation.result import Comparison as Comparison
 from unskew.evaluation.result import Evaluation as Evaluation

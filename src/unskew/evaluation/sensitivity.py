@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import Any, ClassVar
 
@@ -13,11 +13,19 @@ import numpy as np
 from unskew.data.checks import is_finite_number
 from unskew.data.result import Result
 from unskew.errors import UnknownNameError, UsageError
+from unskew.estimators.odds import Constraint
 from unskew.evaluation.result import Evaluation
 from unskew.evaluation.weight_changes import CLIP, EvaluationInputs, Shift, VariedEstimate
 from unskew.tables import count_noun, html_table, text_table
 
 CLIP_QUANTILES = (0.9, 0.95, 0.99, 1.0)
+CONSTRAINTS: Mapping[Constraint | None, str] = {
+    "mass": "the weights of all cells keep their sum",
+    "item": "the weights of each item keep their sum",
+    "user": "the weights of each user keep their sum",
+    None: "the weights may add up to anything",
+}
+"""What is assumed about the true weights besides the odds error."""
 
 
 def sensitivity(
@@ -25,6 +33,8 @@ def sensitivity(
     *,
     max_weight: Sequence[float] | None = None,
     odds_error: Sequence[float] = (1.0, 1.1, 1.25, 1.5, 2.0),
+    constraint: Constraint | None = "mass",
+    benchmark: Mapping[str, float] | None = None,
 ) -> Sensitivity:
     """How estimates change if large weights are clipped, or if the propensities are wrong.
 
@@ -36,7 +46,18 @@ def sensitivity(
     [1 + (w - 1) / Gamma, 1 + (w - 1) * Gamma]. ``low`` and ``high`` are the exact least and largest
     estimate for such propensities. ``ci_low`` is the lower confidence limit at the propensities
     that give ``low``, and ``ci_high`` the upper one at those that give ``high``; each takes its
-    propensities as the true ones. Imputed deltas stay as they are.
+    propensities as the true ones. If the assumed propensities were estimated, the limits include
+    the error of the estimation, under which the extreme propensities move with the assumed ones.
+    Imputed deltas stay as they are.
+
+    True weights also add up to the number of all cells, apart from random variation.
+    ``constraint="mass"`` uses this: the weights keep the sum of the assumed weights. For ``ips``
+    and ``dr`` of a mean over all cells the sum may also be the number of all cells, or between the
+    two. The range is narrower than with free weights.
+    ``"item"`` keeps the sum of each item's weights, and is right if the propensities are right on
+    average over each item's cells, as those of an item popularity are; ``"user"`` likewise. Its
+    limits are widened for small groups, and groups of one cell are taken together. Means over users
+    or items of their own ratios always have free weights.
 
     Parameters
     ----------
@@ -47,6 +68,12 @@ def sensitivity(
         of the weights.
     odds_error
         Factors Gamma, each at least 1; 1 gives the estimate itself.
+    constraint
+        Which sums of weights are kept under an odds error: "mass" (all cells), "item", "user", or
+        None for free weights.
+    benchmark
+        Odds errors by name that the result shows for comparison, such as
+        ``{"leaving out genre": odds_error_between(with_genre, without_genre, log)}``.
 
     Examples
     --------
@@ -78,6 +105,9 @@ def sensitivity(
     if max_weight is not None:
         limits = _check_amounts("max_weight", max_weight)
     odds_errors = _check_amounts("odds_error", odds_error)
+    _check_constraint(constraint)
+    benchmarks = dict(benchmark or {})
+    _check_amounts("benchmark", list(benchmarks.values()))
     if not limits and not odds_errors:
         raise UsageError("there is nothing to vary: `max_weight` and `odds_error` are empty.")
     return Sensitivity(
@@ -87,8 +117,10 @@ def sensitivity(
         level=evaluation.level,
         n_observed=evaluation.n_observed,
         intervals=evaluation.intervals,
-        shifts=tuple(_shift_all(evaluation, inputs, weighted, limits, odds_errors)),
-        notes=tuple(_describe_limits(inputs)),
+        shifts=tuple(_shift_all(evaluation, inputs, weighted, limits, odds_errors, constraint)),
+        constraint=constraint,
+        benchmark=benchmarks,
+        notes=tuple(_describe_limits(inputs, constraint, has_odds_errors=bool(odds_errors))),
         backend=evaluation.backend,
         inputs=inputs,
     )
@@ -128,6 +160,11 @@ def _check_amounts(parameter: str, amounts: Sequence[float]) -> list[float]:
     return sorted({float(value) for value in values})
 
 
+def _check_constraint(constraint: object) -> None:
+    if constraint not in CONSTRAINTS:
+        raise UnknownNameError("constraint", constraint, [name for name in CONSTRAINTS if name])
+
+
 def _default_limits(inputs: EvaluationInputs) -> list[float]:
     return sorted({float(limit) for limit in np.quantile(inputs.cells.weight, CLIP_QUANTILES)})
 
@@ -138,25 +175,51 @@ def _shift_all(
     estimators: Sequence[str],
     limits: Sequence[float],
     odds_errors: Sequence[float],
+    constraint: Constraint | None,
 ) -> Iterator[Shift]:
     units = np.eye(len(evaluation.models))
     for metric in evaluation.metrics:
         for model, unit in zip(evaluation.models, units, strict=True):
             for name in estimators:
                 varied = inputs.contrast(
-                    model, unit, metric=metric, estimator=name, level=evaluation.level
+                    model,
+                    unit,
+                    metric=metric,
+                    estimator=name,
+                    level=evaluation.level,
+                    constraint=constraint,
                 )
                 yield from map(varied.clip, limits)
                 if varied.has_worst_case:
                     yield from map(varied.distort_odds, odds_errors)
 
 
-def _describe_limits(inputs: EvaluationInputs) -> Iterator[str]:
+def _describe_limits(
+    inputs: EvaluationInputs, constraint: Constraint | None, *, has_odds_errors: bool
+) -> Iterator[str]:
+    if has_odds_errors:
+        yield f"under an odds error {CONSTRAINTS[constraint]}"
+        yield from _describe_free_weights(inputs, constraint)
+        if inputs.cells.estimation is not None:
+            yield f"limits include the error of propensities by {inputs.cells.estimation.model}"
     for name, estimator in inputs.estimators.items():
         if not estimator.is_weighted:
             yield f"{name} uses no weights and does not change"
         elif not estimator.has_worst_case:
             yield f"the worst case of {name} under an odds error is unknown: clipping only"
+
+
+def _describe_free_weights(
+    inputs: EvaluationInputs, constraint: Constraint | None
+) -> Iterator[str]:
+    """Which ranges do not use the constraint."""
+    if constraint is None:
+        return
+    for name, estimator in inputs.estimators.items():
+        if estimator.is_weighted and estimator.has_worst_case:
+            free = [metric for metric in inputs.deltas if not inputs.can_keep_sums(metric, name)]
+            if free:
+                yield f"not so for {', '.join(free)} by {name}: {CONSTRAINTS[None]}"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -177,6 +240,10 @@ class Robustness(Result):
     """The smallest odds error at which the interval can include zero, or infinity."""
     shifts: tuple[Shift, ...]
     """The difference under the weight limits and odds errors of the sensitivity."""
+    constraint: Constraint | None = None
+    """Which sums of weights are kept under an odds error."""
+    benchmark: Mapping[str, float] = field(default_factory=dict)
+    """Odds errors by name, for comparison."""
 
     @property
     def better(self) -> str | None:
@@ -199,7 +266,9 @@ class Robustness(Result):
             interval = "includes zero even with right propensities"
         return (
             f"{self.better} is ahead of {worse} on {self.metric} by {self.estimator} {order}; "
-            f"the {self.level:.0%} interval of the difference {interval}"
+            f"the {self.level:.0%} interval of the difference {interval}; "
+            f"assumed: {CONSTRAINTS[self.constraint]}"
+            + "".join(f"\n{line}" for line in _describe_benchmark(self.benchmark))
         )
 
     def to_columns(self) -> dict[str, list[Any]]:
@@ -234,6 +303,10 @@ class Sensitivity(Result):
     n_observed: int
     intervals: str
     shifts: tuple[Shift, ...]
+    constraint: Constraint | None = None
+    """Which sums of weights are kept under an odds error, where the estimator allows it."""
+    benchmark: Mapping[str, float] = field(default_factory=dict)
+    """Odds errors by name, for comparison."""
     notes: tuple[str, ...] = ()
     """What does not apply to which estimator."""
     backend: str | None = None
@@ -251,7 +324,8 @@ class Sensitivity(Result):
         self._require("estimator", estimator, self.estimators)
         varied = self._vary_difference(first, second, metric, estimator)
         difference = varied.extreme(1.0, is_largest=True).value
-        is_positive, sign = difference > 0, math.copysign(1.0, difference)
+        is_positive = difference > 0
+        flips_at = varied.find_flip(is_positive=is_positive)
         changes = dict.fromkeys(
             (shift.change, shift.amount) for shift in self.shifts if shift.estimator == estimator
         )
@@ -263,14 +337,14 @@ class Sensitivity(Result):
             difference,
             self.metrics[metric],
             self.level,
-            flips_at=varied.find_odds_error(lambda end: sign * end.value, is_positive=is_positive),
-            unsure_at=varied.find_odds_error(
-                lambda end: end.low if is_positive else -end.high, is_positive=is_positive
-            ),
+            flips_at=flips_at,
+            unsure_at=varied.find_unsure(is_positive=is_positive, flips_at=flips_at),
             shifts=tuple(
                 varied.clip(amount) if change == CLIP else varied.distort_odds(amount)
                 for change, amount in changes
             ),
+            constraint=varied.constraint,
+            benchmark=self.benchmark,
         )
 
     def _vary_difference(
@@ -284,7 +358,12 @@ class Sensitivity(Result):
         unit = np.eye(len(self.models))
         contrast = unit[self.models.index(first)] - unit[self.models.index(second)]
         varied = self.inputs.contrast(
-            f"{first} - {second}", contrast, metric=metric, estimator=estimator, level=self.level
+            f"{first} - {second}",
+            contrast,
+            metric=metric,
+            estimator=estimator,
+            level=self.level,
+            constraint=self.constraint,
         )
         if not varied.has_worst_case:
             raise UsageError(
@@ -303,6 +382,8 @@ class Sensitivity(Result):
             "level": self.level,
             "intervals": self.intervals,
             "n_observed": self.n_observed,
+            "constraint": self.constraint,
+            "benchmark": dict(self.benchmark),
             "notes": list(self.notes),
             "rows": [asdict(shift) for shift in self.shifts],
             "models": list(self.models),
@@ -332,11 +413,18 @@ class Sensitivity(Result):
 
     def _footer(self) -> list[str]:
         cells = count_noun(self.n_observed, "observed cell")
-        return [f"{cells}; {self.level:.0%} intervals, {self.intervals}", *self.notes]
+        intervals = f"{cells}; {self.level:.0%} intervals, {self.intervals}"
+        return [intervals, *self.notes, *_describe_benchmark(self.benchmark)]
 
     def _require(self, kind: str, name: str, valid: Sequence[str] | Mapping[str, bool]) -> None:
         if name not in valid:
             raise UnknownNameError(f"{kind} of this sensitivity", name, valid)
+
+
+def _describe_benchmark(benchmark: Mapping[str, float]) -> Iterator[str]:
+    if benchmark:
+        known = ", ".join(f"{name} {amount:.3g}" for name, amount in benchmark.items())
+        yield f"odds errors for comparison: {known}"
 
 
 def _shift_columns(shifts: Sequence[Shift]) -> dict[str, list[Any]]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
-from unskew.data.propensities import Propensities
 from unskew.errors import UsageError
 from unskew.estimators.estimate import Interval
-from unskew.estimators.odds import weight_range
+from unskew.estimators.extremes import move_to_extreme
+from unskew.estimators.odds import Constraint, KeptSums, WeightBox
 from unskew.estimators.point import Estimator
 from unskew.estimators.sums import Deltas, ObservedCells
 from unskew.estimators.transforms import Clip
@@ -21,6 +23,12 @@ CLIP = "clip"
 ODDS_ERROR = "odds_error"
 LARGEST_ODDS_ERROR = 1e6
 """An order of two models that holds up to this odds error is reported to hold at any."""
+GRID_STEP = 0.02
+"""Step in log odds error of the search for the first sign change of a confidence limit."""
+WIDE_FROM = 3.0
+"""From this log odds error on, steps are five times as wide."""
+SMOOTH_FROM = 10_000
+"""Cells from which the limit is so smooth in the odds error that twice the step is enough."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -35,9 +43,20 @@ class EvaluationInputs:
     rating: Vector | None = None
 
     def contrast(
-        self, name: str, contrast: Vector, *, metric: str, estimator: str, level: float
+        self,
+        name: str,
+        contrast: Vector,
+        *,
+        metric: str,
+        estimator: str,
+        level: float,
+        constraint: Constraint | None,
     ) -> VariedEstimate:
-        """A contrast of the models' risks: one model, or the difference of two."""
+        """A contrast of the models' risks: one model, or the difference of two.
+
+        Under an odds error the weights keep the sums that ``constraint`` names, if the estimator
+        can do that.
+        """
         combined = self.deltas[metric].combine(contrast)
         if combined.slots is None:
             self._require_common_base(metric, estimator)
@@ -47,7 +66,12 @@ class EvaluationInputs:
             self.cells,
             self.estimators[estimator],
             level,
+            constraint if self.can_keep_sums(metric, estimator) else None,
         )
+
+    def can_keep_sums(self, metric: str, estimator: str) -> bool:
+        """Whether the extremes are known for weights whose sums are given."""
+        return self.estimators[estimator].can_keep_sums(self.deltas[metric])
 
     def _require_common_base(self, metric: str, estimator: str) -> None:
         deltas, chosen = self.deltas[metric], self.estimators[estimator]
@@ -88,7 +112,7 @@ class Shift:
     """Share of rows whose weight was clipped."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class VariedEstimate:
     """One number (a risk, or a difference of two) as a function of the weights."""
 
@@ -99,16 +123,28 @@ class VariedEstimate:
     cells: ObservedCells
     estimator: Estimator
     level: float
+    constraint: Constraint | None = None
+    """Which sums of weights are kept under an odds error."""
 
     @property
     def has_worst_case(self) -> bool:
         """Whether the extremes under an odds error are known."""
         return self.estimator.is_weighted and self.estimator.has_worst_case
 
+    @cached_property
+    def sums(self) -> KeptSums | None:
+        """Groups of cells whose weights keep their sum; they remember how cells are sorted."""
+        if self.constraint is None:
+            return None
+        if self.constraint == "mass":
+            return KeptSums.of_all(self.cells.scope.n_observed)
+        clusters = self.cells.users if self.constraint == "user" else self.cells.items
+        return KeptSums.of_clusters(clusters)
+
     def clip(self, max_weight: float) -> Shift:
         """The estimate with weights min(w, max_weight)."""
         cells = replace(self.cells, weight_transform=Clip(max_weight))
-        interval = self.estimator.estimate(self.deltas, cells).of(0, level=self.level)
+        interval = self._judge(self.deltas, cells)
         limits = interval.value, interval.value, interval.low, interval.high
         share_clipped = float((self.cells.weight > max_weight).mean())
         return Shift(*self.name, CLIP, max_weight, *limits, share_clipped)
@@ -124,19 +160,55 @@ class VariedEstimate:
     def extreme(self, odds_error: float, *, is_largest: bool) -> Interval:
         """The least or the largest estimate within the odds error, with its interval there.
 
-        The interval takes the extreme propensities as the true ones.
+        The interval takes the extreme propensities as the true ones. If the assumed ones were
+        estimated, their error is included: the extreme ones move with them.
         """
-        sign = np.array([1.0 if is_largest else -1.0])
-        bounds = weight_range(self.cells.weight, odds_error)
-        weight = self.estimator.largest_weights(self.deltas.combine(sign), self.cells, bounds)
-        cells = replace(self.cells, propensities=Propensities(1.0 / weight))
-        return self.estimator.estimate(self.deltas, cells).of(0, level=self.level)
+        if odds_error == 1:
+            return self._judge(self.deltas, self.cells)
+        box = WeightBox.around(self.cells.weight, odds_error, self.sums)
+        sign = 1.0 if is_largest else -1.0
+        signed = self.deltas.combine(np.array([sign]))
+        extreme = self.estimator.largest_weights(signed, self.cells, box)
+        extreme = replace(extreme, multiplier=sign * extreme.multiplier)
+        interval = self._judge(*move_to_extreme(self.deltas, self.cells, box, extreme))
+        low, high = interval.low - extreme.optimism, interval.high + extreme.optimism
+        return replace(interval, low=low, high=high)
 
-    def find_odds_error(self, margin: Callable[[Interval], float], *, is_positive: bool) -> float:
-        """The smallest odds error at which ``margin`` of the extreme nearer to zero is zero.
+    def _judge(self, deltas: Deltas, cells: ObservedCells) -> Interval:
+        return self.estimator.estimate(deltas, cells).of(0, level=self.level)
 
-        ``is_positive`` is the sign of the estimate. Infinite if the margin stays positive; 1 if it
-        is not positive at the assumed propensities. An unknown margin counts as negative.
+    def find_flip(self, *, is_positive: bool) -> float:
+        """The smallest odds error at which the estimate can be zero, or infinity.
+
+        ``is_positive`` is the sign of the estimate. Ranges of a larger odds error contain those of
+        a smaller one, so there is one sign change.
+        """
+        sign = 1.0 if is_positive else -1.0
+        grid = [0.0, math.log(LARGEST_ODDS_ERROR)]
+        return self._find_crossing(lambda end: sign * end.value, grid, is_positive=is_positive)
+
+    def find_unsure(self, *, is_positive: bool, flips_at: float) -> float:
+        """The smallest odds error at which the interval can include zero, at most ``flips_at``.
+
+        The limit need not fall steadily, because the standard error changes with the weights. So
+        its first sign change is searched on a grid.
+        """
+        last = math.log(min(flips_at, LARGEST_ODDS_ERROR))
+        step = GRID_STEP * (2 if self.cells.scope.n_observed >= SMOOTH_FROM else 1)
+        steps = [np.arange(0, WIDE_FROM, step), np.arange(WIDE_FROM, last, 5 * step)]
+        grid = [*(float(point) for point in np.concatenate(steps) if point < last), last]
+        unsure_at = self._find_crossing(
+            lambda end: end.low if is_positive else -end.high, grid, is_positive=is_positive
+        )
+        return min(unsure_at, flips_at)
+
+    def _find_crossing(
+        self, margin: Callable[[Interval], float], grid: Sequence[float], *, is_positive: bool
+    ) -> float:
+        """The first odds error at which ``margin`` of the extreme nearer to zero is not positive.
+
+        ``grid`` has logarithms of odds errors and starts with 0. An unknown margin counts as
+        negative.
         """
         from scipy.optimize import brentq
 
@@ -146,7 +218,7 @@ class VariedEstimate:
 
         if margin_at(0.0) <= 0:
             return 1.0
-        limit = math.log(LARGEST_ODDS_ERROR)
-        if margin_at(limit) > 0:
-            return math.inf
-        return math.exp(brentq(margin_at, 0.0, limit, xtol=1e-9))
+        for before, after in pairwise(grid):
+            if margin_at(after) <= 0:
+                return math.exp(brentq(margin_at, before, after, xtol=1e-9))
+        return math.inf

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from unskew.metrics import metric_label
@@ -48,6 +48,12 @@ ODDS = (
     "An odds error of 2 means that the odds of being logged could be half or twice the assumed "
     "odds, for every rating."
 )
+CONSTRAINTS = {
+    "mass": "The true weights of all ratings are assumed to add up as the assumed ones do.",
+    "item": "The true weights of each item are assumed to add up as the assumed ones do.",
+    "user": "The true weights of each user are assumed to add up as the assumed ones do.",
+    None: "The true weights may add up to anything.",
+}
 CHANGES = {"clip": "weights clipped", "odds_error": "odds wrong"}
 RISK = ("model", "metric", "estimator")
 COLUMNS = {"low": "least", "high": "largest", "ci_low": "lower limit", "ci_high": "upper limit"}
@@ -230,7 +236,8 @@ def build_robustness_page(record: Record) -> Page:
     difference = format_number(record["difference"], 3, with_sign=True)
     return Page(
         _robustness_headline(record),
-        f"{describe_metric(record['metric'])} by {estimator_label(record['estimator'])}. {ODDS}",
+        f"{describe_metric(record['metric'])} by {estimator_label(record['estimator'])}. {ODDS} "
+        f"{CONSTRAINTS[record['constraint']]}{_describe_benchmark(record['benchmark'])}",
         (
             Tile(difference, "difference", f"{record['first']} minus {record['second']}"),
             Tile(_format_odds(record["flips_at"]), "odds error that could reverse the order"),
@@ -242,6 +249,13 @@ def build_robustness_page(record: Record) -> Page:
         ),
         facts=(("intervals", f"{record['level']:.0%}"),),
     )
+
+
+def _describe_benchmark(benchmark: Mapping[str, float]) -> str:
+    if not benchmark:
+        return ""
+    known = ", ".join(f"{name} {format_brief(amount)}" for name, amount in benchmark.items())
+    return f" Odds errors for comparison: {known}."
 
 
 def _format_odds(value: float | None) -> str:
