@@ -124,7 +124,7 @@ class Configurable:
         for key, value in params.items():
             name, is_nested, inner = key.partition("__")
             if name not in valid:
-                raise UnknownNameError("parameter", key, valid)
+                raise UnknownNameError("parameter", key, valid, parameter=key)
             if is_nested:
                 getattr(self, name).set_params(**{inner: value})
             else:

@@ -182,8 +182,8 @@ def _join_json(results: list[Reproduction], random_state: int) -> str:
 
 
 def _print_result(console: Console, result: Reproduction) -> None:
-    if result.setting:
-        print_table(console, result.setting, title="The movie lovers of Figure 1")
+    if result.input_table:
+        print_table(console, result.input_table, title="The movie lovers of Figure 1")
     title = f"{result.name}, {count_noun(result.trials, result.unit)}, seed {result.random_state}"
     print_table(console, result.table, title=title, caption=result.caption)
     print_paragraph(console, result.summary)

@@ -162,7 +162,7 @@ def make_frame(columns: Mapping[str, Any], backend: str | None = None) -> Any:
     if library is None:
         raise MissingExtraError("a data frame library", extra="io", purpose="to_frame()")
     if library not in LIBRARIES:
-        raise UnknownNameError("data frame library", library, LIBRARIES)
+        raise UnknownNameError("data frame library", library, LIBRARIES, parameter="backend")
     if find_spec(library) is None:
         raise UsageError(
             f"{library} is not installed.",

@@ -429,7 +429,9 @@ def _matrix_ids(size: int, listed: npt.ArrayLike | None, *, kind: str) -> Ids:
 def _resolve_duplicates(log: Ratings, rule: Duplicates) -> Ratings:
     """The log with each cell once; see :meth:`Ratings.from_frame` for the rules."""
     if rule not in ("raise", "mean", "last"):
-        raise UnknownNameError("duplicates rule", rule, ("raise", "mean", "last"))
+        raise UnknownNameError(
+            "duplicates rule", rule, ("raise", "mean", "last"), parameter="duplicates"
+        )
     cells = cell_numbers(log.user, log.item, log.n_items)
     n_duplicates, row, earlier_row = find_duplicates(cells)
     if n_duplicates == 0:

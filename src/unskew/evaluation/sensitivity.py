@@ -336,7 +336,7 @@ class Sensitivity(Result):
 
     def _require(self, kind: str, name: str, valid: Sequence[str] | Mapping[str, bool]) -> None:
         if name not in valid:
-            raise UnknownNameError(f"{kind} of this sensitivity", name, valid)
+            raise UnknownNameError(f"{kind} of this sensitivity", name, valid, parameter=kind)
 
 
 def _shift_columns(shifts: Sequence[Shift]) -> dict[str, list[Any]]:

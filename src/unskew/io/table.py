@@ -119,7 +119,7 @@ class FileTable:
 def require_column_names(source: FileSource, names: Sequence[str]) -> None:
     """Raise an error unless there are names, each is unique, and one is not a number."""
     if not names:
-        raise BadFileError(f"{source.label} is empty.", remedy="Check where it came from.")
+        raise BadFileError(f"{source.label} is empty.", remedy="Check the program that wrote it.")
     duplicate = next((name for name in names if names.count(name) > 1), None)
     if duplicate is not None and duplicate.strip():
         raise ColumnError(

@@ -38,4 +38,4 @@ def find_recommender(name: str) -> Declaration[Any]:
         if name in registry:
             declaration: Declaration[Any] = registry[name]
             return declaration
-    raise UnknownNameError("recommender", name, [*RECOMMENDERS, *PRESETS])
+    raise UnknownNameError("recommender", name, [*RECOMMENDERS, *PRESETS], parameter="learner")
