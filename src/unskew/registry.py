@@ -1,4 +1,4 @@
-"""One declaration for each metric, estimator, model, data set, command, ..., beside its code.
+"""One declaration for each metric, estimator, model, data set, command, ..., next to its code.
 
 Every package that holds such a kind has one :class:`Registry`. A declaration has a name, aliases,
 a label for reports and a one-line summary. Names on the command line, labels, documentation

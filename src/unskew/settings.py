@@ -187,7 +187,7 @@ def require_fitted(model: Configurable) -> None:
 
 
 def unfitted_copy(model: Any) -> Any:
-    """A new model with the same settings but not fitted; models inside are copied too."""
+    """A new model with the same settings but not fitted; models inside are also copied."""
     settings = {
         name: unfitted_copy(value) if _is_model(value) else value
         for name, value in model.get_params(deep=False).items()

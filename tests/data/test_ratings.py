@@ -664,7 +664,9 @@ def test_a_matrix_without_ratings_is_an_empty_log() -> None:
 
 
 def test_the_ids_of_a_matrix_must_be_as_many_as_its_rows() -> None:
-    with pytest.raises(BadRatingError, match=r"the matrix has 2 users, but users=\.\.\. lists 1"):
+    with pytest.raises(
+        BadRatingError, match=r"the matrix has 2 users, but users=\.\.\. lists 1\. List"
+    ):
         Ratings.from_dense(np.ones((2, 2)), users=["ann"])
 
 

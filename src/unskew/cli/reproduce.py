@@ -74,7 +74,7 @@ def reproduce(
     output: Path | None,
     quiet: bool,
 ) -> None:
-    """Compute a table or figure of Schnabel et al. 2016 again, beside the printed numbers.
+    """Reproduce a table or figure of Schnabel et al. 2016, next to the printed numbers.
 
     \b
     Example:

@@ -140,7 +140,7 @@ def number_column(frame: EagerFrame, name: str) -> Vector:
         raise BadRatingError(
             f"column {name!r} holds {column.dtype}, not numbers.",
             parameter=name,
-            remedy="Convert it first.",
+            remedy="Convert the column to numbers first.",
         )
     numbers = np.full(len(column), np.nan)
     numbers[~column.is_null().to_numpy()] = (

@@ -30,7 +30,7 @@ class Checkpoint:
     """Identifies the log and the settings; a file with another fingerprint is refused."""
 
     def part(self, name: str) -> Checkpoint:
-        """The checkpoint of a part of the fit, in a file beside this one."""
+        """The checkpoint of a part of the fit, in a file next to this one."""
         return Checkpoint(
             self.path.with_name(f"{self.path.name}.{name}"),
             self.every,

@@ -288,7 +288,7 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
                 "`engine='spark'` fits squared loss with the solver 'auto' or 'reduced' and "
                 "without `weight_transform`.",
                 parameter="engine",
-                remedy="Transform the column of propensities instead, or drop `engine`.",
+                remedy="Transform the column of propensities instead, or leave `engine` out.",
             )
         with self._show_steps() as report:
             result = engine.fit_frame(

@@ -125,11 +125,11 @@ def reproduce_figure3(
     sample_sizes: Sequence[int] = SAMPLE_SIZES,
     track: Track = no_progress,
 ) -> Reproduction:
-    """MSE over all cells of MF-IPS and MF-Naive, with 20 factors and free offsets.
+    """Compare the MSE of MF-IPS and MF-Naive over all cells, with 20 factors and free offsets.
 
-    The ``"left"`` panel is over the strength of selection. The ``"right"`` panel is at
-    alpha = 0.25 over the number of random ratings that naive Bayes has; it adds MF-IPS-NB, with
-    the propensities of naive Bayes.
+    The ``"left"`` panel varies the strength of selection. The ``"right"`` panel, at alpha = 0.25,
+    varies the number of random ratings from which naive Bayes estimates propensities; it adds
+    MF-IPS-NB, with these propensities.
 
     Each trial draws a log of 5 % of all ratings, chooses ``l2`` for each model by four-fold
     cross-validation (IPS with the propensities of the folds; a plain average for MF-Naive), and

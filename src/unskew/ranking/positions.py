@@ -75,7 +75,12 @@ class Ranker(Protocol):
         ...
 
     def best(
-        self, factors: Factors, n_best: int, starts: RowStarts, excluded: IntVector, /
+        self,
+        factors: Factors,
+        n_best: int,
+        excluded_starts: RowStarts,
+        excluded_items: IntVector,
+        /,
     ) -> tuple[npt.NDArray[np.integer], Scores]:
         """The best items and their scores, as :func:`unskew.ranking.top.best_items` has them."""
         ...

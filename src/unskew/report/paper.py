@@ -1,4 +1,4 @@
-"""Pages and figures of the paper's experiments, computed again, and the page of the demo."""
+"""Pages and figures of the reproduced experiments of the paper, and the page of the demo."""
 
 from __future__ import annotations
 

@@ -99,8 +99,9 @@ def read_log(
 ) -> FileLog:
     """The log of a request, with a warning about rows that were dropped.
 
-    ``table`` saves reading the file again. ``columns`` names columns beside user, item and rating.
-    Users and items that only ``features`` lists are users and items of the log without ratings.
+    ``table`` saves reading the file again. ``columns`` names columns in addition to user,
+    item and rating. Users and items that only ``features`` lists are users and items of the log
+    without ratings.
     """
     listed = features or FeatureTables()
     log = extract_log(
