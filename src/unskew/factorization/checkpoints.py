@@ -1,4 +1,7 @@
-"""The state of a running fit as a file, so that a killed fit can continue to the same bits."""
+"""The state of a running fit as a file.
+
+If a fit is interrupted, run it again with the same checkpoint; the result is identical bit for bit.
+"""
 
 from __future__ import annotations
 
