@@ -1,4 +1,4 @@
-"""Weighted matrix factorisation beside other libraries: time, objective, error and memory.
+"""Weighted matrix factorisation compared with other libraries: time, objective, error and memory.
 
     python benchmarks/mf.py                         all sizes and numbers of factors (an hour, 6 GB)
     python benchmarks/mf.py --sizes 1M --factors 20

@@ -1,4 +1,4 @@
-"""Positions of logged cells among all items, beside the bare matrix product of the scores.
+"""Positions of logged cells among all items, compared with the bare matrix product of the scores.
 
     python benchmarks/ranking.py            both sizes
     python benchmarks/ranking.py --size small --repeats 9

@@ -1,6 +1,6 @@
 """Configuration of Sphinx.
 
-`make docs` builds a copy of this folder, so generated pages never lie beside the sources.
+`make docs` builds a copy of this folder, so generated pages never lie next to the sources.
 The reference is derived from the public names, and the tables of names from the registries.
 """
 

@@ -1,6 +1,6 @@
 """Imports point down only, and packages on one level never import one another.
 
-Third-party packages are imported in a few places only. Imports inside functions count too.
+Third-party packages are imported in a few places only. Imports inside functions also count.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 
 def imports(path: Path) -> Iterator[str]:
-    """Every module imported anywhere in a file, inside functions and type-checking blocks too."""
+    """Every module imported anywhere in a file, also inside functions and type-checking blocks."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

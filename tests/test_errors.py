@@ -82,6 +82,14 @@ def test_an_unknown_name_suggests_the_nearest() -> None:
     assert text == "unknown metric 'mes'; valid names are: mse, mae. Did you mean 'mse'?"
 
 
+def test_the_parameter_of_an_unknown_name_is_an_argument() -> None:
+    assert UnknownNameError("metric", "mes", ["mse"]).parameter == "metric"
+    assert UnknownNameError("metric of this evaluation", "mes", ["mse"]).parameter is None
+    assert UnknownNameError("solver for log loss", "cg", ["als"], parameter="solver").parameter == (
+        "solver"
+    )
+
+
 def test_the_tree_in_the_documentation_lists_every_class() -> None:
     classes = {
         name

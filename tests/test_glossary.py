@@ -36,6 +36,12 @@ BANNED_PHRASES = (
     "each is one",
     "it never does",
     "so many of",
+    "computed again",
+    "same bits",
+    "no few",
+    "is no prior",
+    "fresh copy",
+    "where it came from",
 )
 """Phrases that once stood in docstrings and messages."""
 

@@ -177,13 +177,16 @@ class UsageError(UnskewError, ValueError):
 class UnknownNameError(UsageError):
     """No metric, estimator, model or other thing has this name."""
 
-    def __init__(self, kind: str, name: object, valid: Iterable[str]) -> None:
+    def __init__(
+        self, kind: str, name: object, valid: Iterable[str], *, parameter: str | None = None
+    ) -> None:
+        """``parameter`` is the argument that has the name; by default ``kind`` if it is a word."""
         names = list(valid)
         near = get_close_matches(str(name).lower(), names, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         super().__init__(
             f"unknown {kind} {name!r}; valid names are: {', '.join(names)}.{hint}",
-            parameter=kind,
+            parameter=parameter or (kind if kind.isidentifier() else None),
             value=name,
         )
 

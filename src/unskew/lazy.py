@@ -1,6 +1,6 @@
 """Public names of a package that are imported when they are first used.
 
-The names are listed once, in the ``__init__.pyi`` beside the package's ``__init__.py``: type
+The names are listed once, in the ``__init__.pyi`` next to the package's ``__init__.py``: type
 checkers read the list, and the package itself loads from it.
 """
 

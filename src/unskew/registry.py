@@ -1,4 +1,4 @@
-"""One declaration for each metric, estimator, model, data set, command, ..., beside its code.
+"""One declaration for each metric, estimator, model, data set, command, ..., next to its code.
 
 Every package that holds such a kind has one :class:`Registry`. A declaration has a name, aliases,
 a label for reports and a one-line summary. Names on the command line, labels, documentation
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pkgutil import iter_modules
+from threading import RLock
 from typing import Any, Generic, TypeVar
 
 from unskew.errors import UnknownNameError, UsageError
@@ -55,7 +56,7 @@ class Registry(Mapping[str, Declaration[T]]):
         self.package = package
         self._declarations: dict[str, Declaration[T]] = {}
         self._by_alias: dict[str, str] = {}
-        self._is_complete = False
+        self._is_complete = self._is_importing = False
 
     def add(
         self,
@@ -128,14 +129,23 @@ class Registry(Mapping[str, Declaration[T]]):
         return len(self._declarations)
 
     def _complete(self) -> None:
+        """Import everything that may declare; other threads wait until that is done."""
         if self._is_complete:
             return
-        self._is_complete = True
-        package = import_module(self.package)
-        for module in iter_modules(getattr(package, "__path__", ())):
-            if not module.name.startswith("_"):
-                import_module(f"{self.package}.{module.name}")
-        load_plugins()
+        with _COMPLETING:
+            if self._is_importing or self._is_complete:
+                return
+            self._is_importing = True
+            package = import_module(self.package)
+            for module in iter_modules(getattr(package, "__path__", ())):
+                if not module.name.startswith("_"):
+                    import_module(f"{self.package}.{module.name}")
+            load_plugins()
+            self._is_importing, self._is_complete = False, True
+
+
+_COMPLETING = RLock()
+"""Held while a registry imports its modules, which may look up names of any registry."""
 
 
 def _is_redefinition(earlier: object, target: object) -> bool:

@@ -124,7 +124,7 @@ class Configurable:
         for key, value in params.items():
             name, is_nested, inner = key.partition("__")
             if name not in valid:
-                raise UnknownNameError("parameter", key, valid)
+                raise UnknownNameError("parameter", key, valid, parameter=key)
             if is_nested:
                 getattr(self, name).set_params(**{inner: value})
             else:
@@ -187,7 +187,7 @@ def require_fitted(model: Configurable) -> None:
 
 
 def unfitted_copy(model: Any) -> Any:
-    """A new model with the same settings but not fitted; models inside are copied too."""
+    """A new model with the same settings but not fitted; models inside are also copied."""
     settings = {
         name: unfitted_copy(value) if _is_model(value) else value
         for name, value in model.get_params(deep=False).items()

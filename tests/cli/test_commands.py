@@ -466,7 +466,7 @@ def test_a_gate_that_holds_and_one_that_is_not_known() -> None:
         (
             ("recommend", "log.parquet"),
             3,
-            "log.parquet is not a model file. Pass a file that",
+            "log.parquet is not a model file. Pass a file written by",
         ),
         (
             ("data", "fetch", "zork"),
@@ -905,7 +905,7 @@ def test_a_propensity_model_recommends_nothing_and_the_other_way_round() -> None
     assert "has a MatrixFactorization, not a PropensityModel" in refused(
         2, "propensity", "apply", trained(), "log.csv", "-o", "x.csv"
     )
-    assert "not a Recommender. Use a file that train wrote." in refused(
+    assert "not a Recommender. Use a file that `unskew train` wrote." in refused(
         2, "evaluate", "log.csv", "--predictions", "p.unskew", "--universe", "log"
     )
 

@@ -124,7 +124,7 @@ def test_a_search_has_a_page_and_one_fit_has_none() -> None:
 def test_reproduce_writes_a_page_of_one_experiment() -> None:
     fine("reproduce", "toy", "--trials", "2", "-q", "-o", "toy.html")
 
-    assert "Figure 1 of the paper, computed again" in Path("toy.html").read_text()
+    assert "Figure 1 of the paper, reproduced" in Path("toy.html").read_text()
     fine("reproduce", "toy", "--trials", "2", "-q", "-o", "toy.html")
     assert "a page shows one table or figure" in run("reproduce", "all", "-o", "all.html").stderr
     assert "is a file. Choose a folder" in run("reproduce", "toy", "-o", "log.csv").stderr

@@ -61,7 +61,7 @@ def test_mixed_precision_is_the_wider_one() -> None:
 
 def test_different_numbers_of_factors_are_refused() -> None:
     with pytest.raises(
-        UsageError, match=r"users have 2 factors, but items have 3\. v_u \. w_i needs as many"
+        UsageError, match=r"users have 2 factors, but items have 3\. User and item factors must"
     ):
         Factors(np.ones((2, 2)), np.ones((4, 3)))
 

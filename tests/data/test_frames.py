@@ -133,7 +133,7 @@ def test_a_column_of_nulls_alone_is_missing_throughout(make: Make) -> None:
 @each_engine
 def test_text_is_no_number(make: Make) -> None:
     with pytest.raises(
-        BadRatingError, match=r"column 'rating' holds String, not numbers\. Convert it first"
+        BadRatingError, match=r"column 'rating' holds String, not numbers\. Convert the column to"
     ):
         number_column(open_frame(make({"rating": ["5", "3"]})), "rating")
 

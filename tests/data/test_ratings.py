@@ -388,7 +388,7 @@ def test_columns_must_have_one_length() -> None:
 @pytest.mark.parametrize(
     ("ratings", "message"),
     [
-        (["good"], r"ratings must be numbers; got text\. Convert them first"),
+        (["good"], r"ratings must be numbers; got text\. Convert them to numbers"),
         (["5"], "ratings must be numbers; got text"),
         (pd.Series(["5"]), "ratings must be numbers; got text"),
         (np.array([1j]), "ratings must be numbers; got complex128"),
@@ -631,7 +631,7 @@ def test_a_code_outside_the_matrix_is_named_with_its_row(codes: list[float], nam
 def test_codes_are_one_column_of_whole_numbers(codes: Any) -> None:
     with pytest.raises(
         BadRatingError,
-        match=r"item codes must be one column of whole numbers; got .* go to Ratings\.from_arrays",
+        match=r"item codes must be one column of whole numbers; got .* use Ratings\.from_arrays",
     ):
         Ratings.from_codes([0, 1], codes, [5, 3], shape=(2, 2))
 
@@ -664,7 +664,9 @@ def test_a_matrix_without_ratings_is_an_empty_log() -> None:
 
 
 def test_the_ids_of_a_matrix_must_be_as_many_as_its_rows() -> None:
-    with pytest.raises(BadRatingError, match=r"the matrix has 2 users, but users=\.\.\. lists 1"):
+    with pytest.raises(
+        BadRatingError, match=r"the matrix has 2 users, but users=\.\.\. lists 1\. List"
+    ):
         Ratings.from_dense(np.ones((2, 2)), users=["ann"])
 
 

@@ -81,7 +81,7 @@ def test_a_table_of_one_line_keeps_two_dimensions(write: Write) -> None:
 
 @pytest.mark.parametrize("text", ["", "\n", " \n\n"])
 def test_an_empty_file_is_named(write: Write, text: str) -> None:
-    with pytest.raises(DatasetFormatError, match=r"f\.txt is empty\. Take a fresh copy"):
+    with pytest.raises(DatasetFormatError, match=r"f\.txt is empty\. Download the file again"):
         table(write, text)
 
 
@@ -98,7 +98,7 @@ def test_an_empty_file_is_named(write: Write, text: str) -> None:
     ],
 )
 def test_the_place_of_a_bad_number_is_named(write: Write, text: str, message: str) -> None:
-    with pytest.raises(DatasetFormatError, match=f"{message}.* Take a fresh copy of the file"):
+    with pytest.raises(DatasetFormatError, match=f"{message}.* Download the file again"):
         table(write, text).matrix()
 
 

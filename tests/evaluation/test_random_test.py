@@ -203,7 +203,7 @@ def test_refusals() -> None:
         rank(score, empty_users="none")
     with pytest.raises(UsageError, match="needs relevant cells and others"):
         estimate(Auc(0), score)
-    with pytest.raises(UsageError, match="no user of the test has a relevant item beside others"):
+    with pytest.raises(UsageError, match="no test user has both relevant and other items"):
         estimate(UserAuc(0), score)
     with pytest.raises(UsageError, match=r"no user of the test has a relevant item\."):
         estimate(NormalizedGain(2, 6), score)

@@ -187,7 +187,7 @@ def test_the_fast_reader_equals_the_exact_one(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "is empty"),
+        (b"", "is empty\\. Check the program that wrote it"),
         (b"\n\n", "is empty"),
         (b"a,b,c\n1,2,3\n4,5\n", "line 3: found 2 fields in '4,5', expected 3: a, b, c"),
         (b"a,b,c\n1,2,3\n4,5,6,7\n", "line 3: found 4 fields"),
@@ -239,7 +239,8 @@ def test_names_for_a_file_without_any(tmp_path: Path) -> None:
         (b'{"a": 1}\n{"a": 1', "line 2"),
         (b"[" * 100_000, "line 1: JSON that cannot be read"),
         (b'{"a": ' + b"1" * 5000 + b"}", "line 1: JSON that cannot be read"),
-        (b"", "is empty"),
+        (b"", "is empty\\. Check the program that wrote it"),
+        (b"{}\n{}\n", "log.jsonl has no columns"),
     ],
 )
 def test_a_malformed_line_of_json_is_refused_with_its_place(

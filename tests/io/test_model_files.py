@@ -181,7 +181,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
 def test_a_file_that_is_no_zip(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model").write_bytes(content)
 
-    with pytest.raises(ModelFileError, match=r"is not a model file\. Pass a file that"):
+    with pytest.raises(ModelFileError, match=r"is not a model file\. Pass a file written by"):
         unskew.load(tmp_path / "model")
 
 

@@ -214,7 +214,7 @@ def test_how_it_shows_itself(comparison: Any) -> None:
     assert made["n_seen"]["all"] == len(
         observed & set(zip(TEST.user.tolist(), TEST.item.tolist(), strict=True))
     )
-    assert f"{made['n_seen']['all']:,} cells of 'all' are in the training log, too" in text
+    assert f"{made['n_seen']['all']:,} cells of 'all' are also in the training log" in text
     assert len(made["rows"]) == len(comparison.rows) == 2 * 2 * 6
     assert comparison.to_frame("pandas").shape[0] == 24
     assert comparison.to_columns()["learner"][0] == "ips"
@@ -229,7 +229,7 @@ def test_how_it_shows_itself(comparison: Any) -> None:
         ({"reference": "other"}, UnknownNameError, "unknown reference 'other'"),
         ({"n_repeats": 0}, UsageError, "n_repeats must be a whole number"),
         ({"metrics": []}, UsageError, "metrics"),
-        ({"test": {}}, UsageError, "test is empty. Pass at least one test"),
+        ({"test": {}}, UsageError, "test contains no test sets. Pass a Ratings object"),
         ({"level": 95}, UsageError, "level"),
         ({"learners": {BEST_CONSTANT: MF}}, UsageError, "'best constant' is a row of every table"),
     ],

@@ -319,7 +319,7 @@ def test_a_grid_of_numpy_numbers() -> None:
             "MatrixFactorization has no setting 'rank'; it has n_factors, l2, ",
         ),
         ({"grid": {}}, "grid must name at least one setting"),
-        ({"grid": {"l2": []}}, "each with at least one value"),
+        ({"grid": {"l2": []}}, "grid has no values for the setting 'l2'. List at least one"),
         (
             {"grid": {"weight_transform": [0.5]}},
             "weight_transform in the grid must be a weight transform or None; got 0.5",

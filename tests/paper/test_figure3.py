@@ -299,7 +299,7 @@ def test_both_panels_are_the_two_of_them(
     assert both.table["alpha"] == [*result.table["alpha"], "0.25", "0.25"]
     assert both.table["sample"] == [""] * 6 + ["20", "2,000"]
     assert both.table["difference"] == [*result.table["difference"], *right.table["difference"]]
-    assert "At alpha = 1 all weights are alike" in both.summary
+    assert "At alpha = 1 all weights are equal" in both.summary
     assert "(MF-IPS minus MF-Naive; MF-IPS-NB minus MF-Naive)" in both.caption
 
 

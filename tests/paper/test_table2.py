@@ -334,7 +334,8 @@ def test_the_table_has_systems_and_constants_beside_the_paper(result: Reproducti
     ]
     assert result.table["paper"] == ["1.093", "1.202", *[""] * 5, "0.860", "0.920", *[""] * 3]
     assert result.table["chosen"][2].endswith("none")
-    assert "The best of the others is" in result.summary
+    assert "Of all systems except MF-IPS," in result.summary
+    assert "In the first trial, the difference, paired by user, is " in result.summary
     assert "All 8 trainings took" in result.summary
     assert json.loads(result.to_json())["name"] == "table2"
 

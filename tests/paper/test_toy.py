@@ -103,9 +103,16 @@ def test_naive_prefers_y2_and_the_others_y1(result: Reproduction) -> None:
 
 
 def test_the_setting_shows_every_matrix(result: Reproduction) -> None:
-    assert [title.split(":")[0] for title in result.grids] == ["Y", "P", "O", "Y1", "Y2", "Y3"]
-    assert all(grid.shape == (20, 30) for grid in result.grids.values())
-    assert {"Y", "P", "O", "Y1", "Y2", "Y3"} <= result.setting.keys()
+    assert [title.split(":")[0] for title in result.input_matrices] == [
+        "Y",
+        "P",
+        "O",
+        "Y1",
+        "Y2",
+        "Y3",
+    ]
+    assert all(matrix.shape == (20, 30) for matrix in result.input_matrices.values())
+    assert {"Y", "P", "O", "Y1", "Y2", "Y3"} <= result.input_table.keys()
 
 
 def test_the_same_seed_gives_the_same_rows() -> None:

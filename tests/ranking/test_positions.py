@@ -193,7 +193,7 @@ def test_positions_of_a_column() -> None:
 @pytest.mark.parametrize("bad", [0.0, -1.0, 1.5, np.nan, np.inf])
 def test_a_column_with_a_bad_position_is_named(bad: float) -> None:
     message = (
-        f"positions are not whole numbers from 1 on; the first is {bad:g} at row 1. Position 1"
+        f"positions are not whole numbers from 1 on; the first is {bad:g} at row 1. Number each"
     )
     with pytest.raises(BadPredictionError, match=re.escape(message)):
         Positions.from_column([1.0, bad, 2.0])

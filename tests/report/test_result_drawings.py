@@ -133,9 +133,11 @@ def test_a_result_draws_into_the_callers_axes(kind: str, request: pytest.Fixture
     assert all(panel.has_data() for panel in axes)
     with pytest.raises(
         UsageError,
-        match=r"this figure has \d panels, but ax has 1 objects. Pass \d matplotlib axes as ax.",
+        match=r"this figure has \d panels, but ax has 1 axes. Pass \d matplotlib axes as ax.",
     ):
         result.plot(axes[0])
+    with pytest.raises(UsageError, match=r"ax must be matplotlib axes; got int\. Pass \d"):
+        result.plot([3] * len(axes))
 
 
 def test_what_was_not_measured_cannot_be_drawn(moved: Sensitivity) -> None:

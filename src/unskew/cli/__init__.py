@@ -1,6 +1,6 @@
 """The command line: parse arguments, call a workflow, print its result.
 
-Each command is declared once, beside its code::
+Each command is declared once, next to its code::
 
     @COMMANDS.declare("greet", label="Greet", summary="Print a greeting.", traits={"order": 99})
     @click.command()

@@ -98,7 +98,7 @@ def print_written(path: str, *, quiet: bool) -> None:
 
 
 def print_note(text: str) -> None:
-    """Print a line to standard error, beside the result."""
+    """Print a line to standard error, where it does not mix with the result."""
     click.echo(text, err=True)
 
 

@@ -232,7 +232,7 @@ def _shell_values(value: str, parameter: click.Parameter, context: click.Context
 
 
 def find_parameter(command: click.Command, name: str) -> click.Parameter | None:
-    """The parameter of a command with this destination, or with this long option.
+    """The parameter of a command with this Python name or this long option.
 
     ``factors`` and ``n_factors`` both find ``--factors``.
     """

@@ -159,7 +159,8 @@ def diagnose(
 ) -> None:
     """Check propensities: their weights, fit, balance of features, and coverage.
 
-    Propensities are columns of LOG, files that propensity fit wrote, or names of models to fit.
+    Propensities are columns of LOG, files that `unskew propensity fit` wrote, or names of
+    models to fit.
 
     \b
     Example:

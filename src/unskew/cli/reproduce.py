@@ -74,7 +74,7 @@ def reproduce(
     output: Path | None,
     quiet: bool,
 ) -> None:
-    """Compute a table or figure of Schnabel et al. 2016 again, beside the printed numbers.
+    """Reproduce a table or figure of Schnabel et al. 2016, next to the printed numbers.
 
     \b
     Example:
@@ -182,8 +182,8 @@ def _join_json(results: list[Reproduction], random_state: int) -> str:
 
 
 def _print_result(console: Console, result: Reproduction) -> None:
-    if result.setting:
-        print_table(console, result.setting, title="The movie lovers of Figure 1")
+    if result.input_table:
+        print_table(console, result.input_table, title="The movie lovers of Figure 1")
     title = f"{result.name}, {count_noun(result.trials, result.unit)}, seed {result.random_state}"
     print_table(console, result.table, title=title, caption=result.caption)
     print_paragraph(console, result.summary)

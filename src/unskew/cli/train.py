@@ -291,7 +291,7 @@ def recommend(
 ) -> None:
     """List the K best items of each user, best first, without items that the user has rated.
 
-    MODEL is a file that train wrote.
+    MODEL is a file that `unskew train` wrote.
 
     \b
     Example:

@@ -29,7 +29,7 @@ def float_array(
     raise error(
         f"{what} must be numbers; got {'text' if array.dtype.kind in 'OUST' else array.dtype}.",
         parameter=what,
-        remedy="Convert them first.",
+        remedy="Convert them to numbers first.",
     )
 
 

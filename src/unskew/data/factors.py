@@ -63,7 +63,7 @@ class Factors:
             raise UsageError(
                 f"users have {self.user_factors.shape[1]} factors, but items have "
                 f"{self.item_factors.shape[1]}.",
-                remedy="v_u . w_i needs as many factors on both sides.",
+                remedy="User and item factors must have the same number of columns.",
             )
         for name, size in (("user_offset", self.n_users), ("item_offset", self.n_items)):
             offset = getattr(self, name)

@@ -140,7 +140,7 @@ def number_column(frame: EagerFrame, name: str) -> Vector:
         raise BadRatingError(
             f"column {name!r} holds {column.dtype}, not numbers.",
             parameter=name,
-            remedy="Convert it first.",
+            remedy="Convert the column to numbers first.",
         )
     numbers = np.full(len(column), np.nan)
     numbers[~column.is_null().to_numpy()] = (
@@ -162,7 +162,7 @@ def make_frame(columns: Mapping[str, Any], backend: str | None = None) -> Any:
     if library is None:
         raise MissingExtraError("a data frame library", extra="io", purpose="to_frame()")
     if library not in LIBRARIES:
-        raise UnknownNameError("data frame library", library, LIBRARIES)
+        raise UnknownNameError("data frame library", library, LIBRARIES, parameter="backend")
     if find_spec(library) is None:
         raise UsageError(
             f"{library} is not installed.",

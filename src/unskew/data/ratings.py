@@ -186,7 +186,7 @@ class Ratings:
         _require_matrix(dense.shape)
         if not isinstance(missing, Real):
             raise UsageError(
-                "missing must be the number that marks unobserved cells, such as 0 or np.nan; "
+                "`missing` must be the number that marks unobserved cells, such as 0 or np.nan; "
                 f"got {missing!r}.",
                 parameter="missing",
                 value=missing,
@@ -398,7 +398,7 @@ def _check_codes(codes: npt.ArrayLike, size: int, *, kind: str) -> IntVector:
             f"{kind} codes must be one column of whole numbers; "
             f"got {values.dtype} of shape {values.shape}.",
             parameter=kind,
-            remedy="Ids of other kinds go to Ratings.from_arrays.",
+            remedy="For other ids, use Ratings.from_arrays.",
         )
     is_valid = (values >= 0) & (values < size) & (values == np.floor(values))
     if not is_valid.all():
@@ -422,6 +422,8 @@ def _matrix_ids(size: int, listed: npt.ArrayLike | None, *, kind: str) -> Ids:
         raise BadRatingError(
             f"the matrix has {size} {kind}s, but `{kind}s=...` lists {len(ids)}.",
             parameter=f"{kind}s",
+            remedy=f"List one id for each {'row' if kind == 'user' else 'column'} of the matrix, "
+            f"or leave `{kind}s` out to number them 0, 1, 2, ...",
         )
     return ids
 
@@ -429,7 +431,9 @@ def _matrix_ids(size: int, listed: npt.ArrayLike | None, *, kind: str) -> Ids:
 def _resolve_duplicates(log: Ratings, rule: Duplicates) -> Ratings:
     """The log with each cell once; see :meth:`Ratings.from_frame` for the rules."""
     if rule not in ("raise", "mean", "last"):
-        raise UnknownNameError("duplicates rule", rule, ("raise", "mean", "last"))
+        raise UnknownNameError(
+            "duplicates rule", rule, ("raise", "mean", "last"), parameter="duplicates"
+        )
     cells = cell_numbers(log.user, log.item, log.n_items)
     n_duplicates, row, earlier_row = find_duplicates(cells)
     if n_duplicates == 0:

@@ -78,7 +78,7 @@ def training_weights(
             "propensities were passed.",
             parameter="weight_transform",
             value=weight_transform,
-            remedy="Pass `propensities`, or drop `weight_transform`.",
+            remedy="Pass `propensities`, or leave `weight_transform` out.",
         )
     if propensities is None:
         weight = np.full(len(log), log.n_cells / len(log))
@@ -89,7 +89,7 @@ def training_weights(
             f"`weight_transform={weight_transform!r}` sets every weight to 0.",
             parameter="weight_transform",
             value=weight_transform,
-            remedy="Use a weaker transform.",
+            remedy="Use a `weight_transform` that leaves some weights above 0, such as Clip(50).",
         )
     return NORMALIZATIONS[normalize](log, weight)
 

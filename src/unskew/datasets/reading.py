@@ -23,7 +23,7 @@ Integers: TypeAlias = npt.NDArray[np.int64]
 TextVector: TypeAlias = npt.NDArray[np.str_]
 
 LARGEST_EXACT_INTEGER = 2**53
-FRESH_COPY = "Take a fresh copy of the file."
+DOWNLOAD_AGAIN = "Download the file again."
 
 
 def read_dataset_table(
@@ -40,12 +40,12 @@ def read_dataset_table(
     try:
         table = read_plain(FileSource(file, columns=tuple(columns)), delimiter)
     except BadFileError as error:
-        raise DatasetFormatError(error.problem, where=error.where, remedy=FRESH_COPY) from error
+        raise DatasetFormatError(error.problem, where=error.where, remedy=DOWNLOAD_AGAIN) from error
     if n_rows is not None and len(table) != n_rows:
         raise DatasetFormatError(
             f"{file}: found {len(table)} lines, expected {n_rows}.",
             value=len(table),
-            remedy=FRESH_COPY,
+            remedy=DOWNLOAD_AGAIN,
         )
     return DatasetTable(table)
 
@@ -120,7 +120,7 @@ class DatasetTable:
             parameter=column,
             value=self.table.columns[column].value(row),
             where=self.table.locate(row),
-            remedy=FRESH_COPY,
+            remedy=DOWNLOAD_AGAIN,
         )
 
 

@@ -124,7 +124,7 @@ def _require_finite(
             f"outside the log; the first is user {user}, item {item}.",
             parameter="imputation",
             where=f"user {user}, item {item}",
-            remedy="Doubly robust estimation reads every cell: predict those too.",
+            remedy="Doubly robust estimation reads every cell: also predict those.",
         )
 
 

@@ -418,7 +418,7 @@ class Sensitivity(Result):
 
     def _require(self, kind: str, name: str, valid: Sequence[str] | Mapping[str, bool]) -> None:
         if name not in valid:
-            raise UnknownNameError(f"{kind} of this sensitivity", name, valid)
+            raise UnknownNameError(f"{kind} of this sensitivity", name, valid, parameter=kind)
 
 
 def _describe_benchmark(benchmark: Mapping[str, float]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Estimates under other weights, computed again from what an evaluation has kept."""
+"""Estimates under other weights, recomputed from what an evaluation has kept."""
 
 from __future__ import annotations
 

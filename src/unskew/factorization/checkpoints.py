@@ -1,4 +1,7 @@
-"""The state of a running fit as a file, so that a killed fit can continue to the same bits."""
+"""The state of a running fit as a file.
+
+If a fit is interrupted, run it again with the same checkpoint; the result is identical bit for bit.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ class Checkpoint:
     """Identifies the log and the settings; a file with another fingerprint is refused."""
 
     def part(self, name: str) -> Checkpoint:
-        """The checkpoint of a part of the fit, in a file beside this one."""
+        """The checkpoint of a part of the fit, in a file next to this one."""
         return Checkpoint(
             self.path.with_name(f"{self.path.name}.{name}"),
             self.every,

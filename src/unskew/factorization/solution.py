@@ -29,7 +29,7 @@ Dtype: TypeAlias = Literal["float64", "float32"]
 Report: TypeAlias = Callable[[int, float], None]
 """Is called with the number of a step and the objective after it."""
 WINDOW = 3
-"""Steps over which convergence is judged: a single step may be short by accident, as the step
+"""Steps over which convergence is checked: a single step may be short by accident, as the step
 after a restart of the momentum is."""
 
 
@@ -46,7 +46,7 @@ class Solution(Generic[P]):
 
     @property
     def has_converged(self) -> bool:
-        """Whether the solver stopped by itself."""
+        """Whether the solver stopped by itself: also True if it stalled, see ``stop_reason``."""
         return self.stop_reason != "max_iter"
 
 
@@ -144,8 +144,9 @@ class IterativeModel(Configurable):
         users and items solves the users first, so its start has no objective: there
         ``history_[0]`` is inf.
     objective_, n_iter_ : the last objective, and the number of steps.
-    converged_, stop_reason_ : whether the fit converged, and why it stopped: ``"converged"``,
-        ``"stalled"`` (no better point was found) or ``"max_iter"``.
+    converged_, stop_reason_ : whether the fit stopped before ``max_iter`` steps, and why it
+        stopped: ``"converged"``, ``"stalled"`` (no better point was found; ``converged_`` is True)
+        or ``"max_iter"``.
     """
 
     max_iter: int

@@ -33,7 +33,7 @@ def choose_reader(reader: Reader, source: FileSource, *, memory: int | None = No
 
 
 def open_relation(source: FileSource, number_columns: Sequence[str]) -> Any:
-    """A relation of the file's rows; text in ``number_columns`` that is no number becomes null."""
+    """A relation of the file's rows; text in ``number_columns`` that is not a number is null."""
     if find_spec("duckdb") is None:
         raise MissingExtraError(
             "duckdb",
@@ -50,7 +50,7 @@ def open_relation(source: FileSource, number_columns: Sequence[str]) -> Any:
     import duckdb
 
     try:
-        relation = _open(duckdb.connect(), source)
+        relation = _read_relation(duckdb.connect(), source)
         if source.format in DELIMITERS:
             relation = relation.project(
                 ", ".join(_select(name, name in number_columns) for name in relation.columns)
@@ -69,20 +69,22 @@ def _can_read(source: FileSource) -> bool:
     return source.is_plain_file and source.format in DUCKDB_FORMATS
 
 
-def _open(connection: Any, source: FileSource) -> Any:
+def _read_relation(connection: Any, source: FileSource) -> Any:
     pattern = _escape_pattern(str(source.path))
     if source.format == "parquet":
         return connection.read_parquet(pattern)
     if source.format == "jsonl":
         return connection.read_json(pattern, format="newline_delimited")
-    names = {"names": list(source.columns), "header": False} if source.columns else {"header": True}
+    header_options = (
+        {"names": list(source.columns), "header": False} if source.columns else {"header": True}
+    )
     return connection.read_csv(
         pattern,
         delimiter=DELIMITERS[source.format],
         all_varchar=True,
         quotechar='"',
         escapechar='"',
-        **names,
+        **header_options,
     )
 
 

@@ -164,7 +164,7 @@ def _read_typed(source: FileSource) -> FileTable:
         reason = " ".join(str(error).split()).rstrip(".")[:200]
         raise BadFileError(
             f"{source.label} is not a complete {source.format} file: {reason}.",
-            remedy="Take a fresh copy.",
+            remedy="Copy the file again; this copy is incomplete.",
         ) from error
     require_column_names(source, names)
     columns = {

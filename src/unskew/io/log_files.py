@@ -157,7 +157,7 @@ def extract_log(
     if rows.size == 0:
         usable = " that can be used" if n_dropped else ""
         raise EmptyLogError(
-            f"{table.name} has no rating{usable}.", remedy="Check where it came from."
+            f"{table.name} has no rating{usable}.", remedy="Check the program that wrote it."
         )
     user, item = (table.columns[resolved.roles[role]].ids()[rows] for role in ("user", "item"))
     kept = _drop_duplicates(table, user, item, rows, duplicates)

@@ -79,7 +79,8 @@ def read_model(path: str | Path, kinds: Kinds) -> Configurable:
         raise ModelFileError(
             f"{path} is not a model file.",
             value=path,
-            remedy="Pass a file that a model's save method or unskew train has written.",
+            remedy="Pass a file written by model.save(), `unskew train` or "
+            "`unskew propensity fit`.",
         ) from error
     except READ_ERRORS as error:
         raise _damaged_error(Path(path), str(error)) from error

@@ -118,7 +118,7 @@ class FileSource:
         """The error for a damaged gzip file."""
         return BadFileError(
             f"{self.label} is not a complete gzip file: {error}.",
-            remedy="Take a fresh copy of the file.",
+            remedy="Copy the file again; this copy is incomplete.",
         )
 
     def _open_raw(self) -> BinaryIO:

@@ -32,7 +32,9 @@ class TableColumn(Protocol):
     def ids(self) -> Ids:
         """The values as ids; None where one is missing.
 
-        Text becomes whole numbers if every value is one.
+        Texts become int64 if all are whole numbers such as '12' (not '012' or '+12'), or Python
+        ints, with None for missing ids, if some are missing or too large for int64. Otherwise
+        they stay texts.
         """
         ...
 
@@ -119,7 +121,7 @@ class FileTable:
 def require_column_names(source: FileSource, names: Sequence[str]) -> None:
     """Raise an error unless there are names, each is unique, and one is not a number."""
     if not names:
-        raise BadFileError(f"{source.label} is empty.", remedy="Check where it came from.")
+        raise BadFileError(f"{source.label} is empty.", remedy="Check the program that wrote it.")
     duplicate = next((name for name in names if names.count(name) > 1), None)
     if duplicate is not None and duplicate.strip():
         raise ColumnError(
@@ -162,7 +164,11 @@ def shorten(text: str) -> str:
 
 
 def _parse_ids(texts: Sequence[str | None]) -> Ids:
-    """Whole numbers if all texts are whole numbers in their usual form, else the texts."""
+    """int64 if all texts are whole numbers such as '12' (not '012' or '+12').
+
+    Python ints, with None for missing ids, if some are missing or too large for int64. Otherwise
+    the texts.
+    """
     integers = _parse_integers(texts)
     if integers is not None:
         return np.array(integers, dtype=np.int64)

@@ -51,13 +51,13 @@ def read_plain(source: FileSource, delimiter: str | None) -> FileTable:
     rows = _split_plain(source, delimiter)
     first = next(rows, None)
     if first is None:
-        raise BadFileError(f"{source.label} is empty.", remedy="Check where it came from.")
+        raise BadFileError(f"{source.label} is empty.", remedy="Check the program that wrote it.")
     names = source.columns or tuple(str(number + 1) for number in range(len(first[1])))
     return _read_rows(source, names, _check_widths(source, names, chain([first], rows)))
 
 
 def read_json_lines(source: FileSource) -> FileTable:
-    """A table from one JSON object a line; keys that an object lacks are missing values."""
+    """A table from one JSON object per line; keys that an object lacks are missing values."""
     columns: dict[str, list[Any]] = {}
     line_numbers = array("Q")
     for line_number, line in enumerate(_read_lines(source, "utf-8"), start=1):
@@ -69,6 +69,10 @@ def read_json_lines(source: FileSource) -> FileTable:
         for values in columns.values():
             if len(values) < len(line_numbers):
                 values.append(None)
+    if line_numbers and not columns:
+        raise BadFileError(
+            f"{source.label} has no columns.", remedy="Check the program that wrote it."
+        )
     require_column_names(source, tuple(columns))
     return _make_table(source, columns, line_numbers, is_text=False)
 
@@ -85,7 +89,7 @@ def encode_delimited(
 
 
 def encode_json_lines(names: Iterable[str], rows: Iterable[tuple[Any, ...]]) -> bytes:
-    """One object a line; NaN and infinity, which JSON does not have, become null."""
+    """One object per line; NaN and infinity, which JSON does not have, become null."""
     return "".join(
         json.dumps(dict(zip(names, map(_finite_or_none, row), strict=True)), default=str) + "\n"
         for row in rows
@@ -151,7 +155,7 @@ def _split_quoted(source: FileSource) -> NumberedRows:
             raise BadFileError(
                 f"{source.label}, line {line_number}: {error}.",
                 where=f"line {line_number}",
-                remedy="Is a quotation mark missing?",
+                remedy="Check this line for a missing quotation mark.",
             ) from error
         if fields is None:
             return

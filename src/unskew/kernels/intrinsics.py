@@ -28,16 +28,18 @@ def _count_lanes(typing_context: Any, values: Any, index: Any, score: Any) -> An
     vectorises the loop around it, which rarely runs more than once.
     """
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit_llvm(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
         vector = ir.VectorType(context.get_value_type(score), LANES)
         lanes = builder.load(
             builder.bitcast(builder.gep(array.data, [arguments[1]]), vector.as_pointer())
         )
         lanes.align = score.bitwidth // 8
-        lane = builder.insert_element(ir.Constant(vector, ir.Undefined), arguments[2], I32(0))
+        score_vector = builder.insert_element(
+            ir.Constant(vector, ir.Undefined), arguments[2], I32(0)
+        )
         broadcast = builder.shuffle_vector(
-            lane, lane, ir.Constant(ir.VectorType(I32, LANES), [0] * LANES)
+            score_vector, score_vector, ir.Constant(ir.VectorType(I32, LANES), [0] * LANES)
         )
         masks = (builder.fcmp_ordered(comparison, lanes, broadcast) for comparison in (">", "=="))
         counts = [
@@ -47,13 +49,13 @@ def _count_lanes(typing_context: Any, values: Any, index: Any, score: Any) -> An
         return context.make_tuple(builder, signature.return_type, counts)
 
     counts = types.UniTuple(types.int32, 2)  # type: ignore[no-untyped-call]
-    return counts(values, types.uint64, score), generate
+    return counts(values, types.uint64, score), emit_llvm
 
 
 def _prefetch_for_write(typing_context: Any, rows: Any, index: Any) -> Any:
     """Load ``rows[index]`` of a C-contiguous matrix into the cache before it is written."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit_llvm(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
         width = cgutils.unpack_tuple(builder, array.shape, 2)[1]  # type: ignore[no-untyped-call]
         prefetch(
@@ -61,7 +63,7 @@ def _prefetch_for_write(typing_context: Any, rows: Any, index: Any) -> Any:
         )
         return context.get_dummy_value()
 
-    return types.void(rows, types.int64), generate
+    return types.void(rows, types.int64), emit_llvm
 
 
 def prefetch(builder: Any, address: Any, *, to_write: bool) -> None:

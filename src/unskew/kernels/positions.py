@@ -130,8 +130,8 @@ def top_positions(
 ) -> int:
     """``above`` and ``equal`` of every logged cell with ``above < top``.
 
-    Other cells keep their values or become exact too. If at least ``top`` scores reach a bound L, a
-    cell below L has ``above >= top``, and a cell that reaches L is compared with the few scores
+    Other cells keep their values or also become exact. If at least ``top`` scores reach a bound L,
+    a cell below L has ``above >= top``, and a cell that reaches L is compared with the few scores
     that do. Maxima of a few scores, and maxima of those, give L; only scores under maxima that
     reach L are read again. Returns the first row with a NaN, or -1.
     """

@@ -109,7 +109,7 @@ def gram_tile(n_rows: int, *vectors: int) -> Callable[..., None]:
 
     @intrinsic
     def tile(typing_context: Any, panel: Any, n: Any, top: Any, left: Any, gram: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def emit_llvm(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             sources = [
                 ArrayRows(context, builder, signature.args[0], arguments[0], bits)
                 for bits in vectors
@@ -154,7 +154,7 @@ def gram_tile(n_rows: int, *vectors: int) -> Callable[..., None]:
                     )
             return context.get_dummy_value()
 
-        return types.void(panel, types.int64, types.int64, types.int64, gram), generate
+        return types.void(panel, types.int64, types.int64, types.int64, gram), emit_llvm
 
     return tile  # type: ignore[no-any-return]
 
@@ -163,7 +163,7 @@ def gram_tile(n_rows: int, *vectors: int) -> Callable[..., None]:
 def copy_scaled(typing_context: Any, source: Any, i: Any, factor: Any, target: Any, k: Any) -> Any:
     """``target[k] = factor * source[i]``, in as many columns as both have."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit_llvm(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         one = ArrayRows(context, builder, signature.args[0], arguments[0])
         other = ArrayRows(context, builder, signature.args[3], arguments[3])
         row, target_row = one.row(arguments[1]), other.row(arguments[4])
@@ -178,14 +178,14 @@ def copy_scaled(typing_context: Any, source: Any, i: Any, factor: Any, target: A
                 other.store(value, target_row, column)
         return context.get_dummy_value()
 
-    return types.void(source, types.int64, source.dtype, target, types.int64), generate
+    return types.void(source, types.int64, source.dtype, target, types.int64), emit_llvm
 
 
 @intrinsic
 def prefetch_for_read(typing_context: Any, source: Any, i: Any, n: Any) -> Any:
     """Load ``source[i, :n]`` into the cache before it is read."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit_llvm(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         rows = ArrayRows(context, builder, signature.args[0], arguments[0])
         row, line_numbers = rows.row(arguments[1]), I64(CACHE_LINE // rows.align)
         with cgutils.for_range_slice(builder, I64(0), arguments[2], line_numbers, intp=I64) as (
@@ -195,7 +195,7 @@ def prefetch_for_read(typing_context: Any, source: Any, i: Any, n: Any) -> Any:
             prefetch(builder, builder.gep(row, [column]), to_write=False)
         return context.get_dummy_value()
 
-    return types.void(source, types.int64, types.int64), generate
+    return types.void(source, types.int64, types.int64), emit_llvm
 
 
 @intrinsic
@@ -204,7 +204,7 @@ def add_scaled(
 ) -> Any:
     """``target[k, left:] += factor * source[i, left:]``; ``left`` is a multiple of 8."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit_llvm(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         one = ArrayRows(context, builder, signature.args[0], arguments[0])
         other = ArrayRows(context, builder, signature.args[3], arguments[3])
         row, target_row = one.row(arguments[1]), other.row(arguments[4])
@@ -218,14 +218,16 @@ def add_scaled(
                 other.store(value, target_row, column)
         return context.get_dummy_value()
 
-    return types.void(source, types.int64, source.dtype, target, types.int64, types.int64), generate
+    return types.void(
+        source, types.int64, source.dtype, target, types.int64, types.int64
+    ), emit_llvm
 
 
 @intrinsic
 def dot(typing_context: Any, source: Any, i: Any, target: Any, k: Any) -> Any:
     """The sum over all columns of source[i] * target[k]; lanes are added last."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit_llvm(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         one = ArrayRows(context, builder, signature.args[0], arguments[0])
         other = ArrayRows(context, builder, signature.args[2], arguments[2])
         row, target_row = one.row(arguments[1]), other.row(arguments[3])
@@ -240,7 +242,7 @@ def dot(typing_context: Any, source: Any, i: Any, target: Any, k: Any) -> Any:
             builder.store(total, slot)
         return _add_lanes(builder, builder.load(slot))
 
-    return source.dtype(source, types.int64, target, types.int64), generate
+    return source.dtype(source, types.int64, target, types.int64), emit_llvm
 
 
 @intrinsic
@@ -255,7 +257,7 @@ def subtract_projection(
     vectors wide.
     """
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit_llvm(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         rows, columns = (
             ArrayRows(context, builder, signature.args[index], arguments[index], MAX_VECTOR_BITS)
             for index in (0, 4)
@@ -299,7 +301,7 @@ def subtract_projection(
 
     return panel.dtype(
         panel, types.int64, types.int64, target, vectors, types.int64, types.int64
-    ), generate
+    ), emit_llvm
 
 
 def _add_lanes(builder: Any, vector: Any) -> Any:
@@ -348,7 +350,7 @@ def interleave(
 ) -> Any:
     """``packed[target_row + c, lane] = sources[first + lane * stride, column + c]`` for c < 8."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit_llvm(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         source, target = (
             ArrayRows(context, builder, signature.args[index], arguments[index]) for index in (0, 4)
         )
@@ -369,7 +371,9 @@ def interleave(
                     )
         return context.get_dummy_value()
 
-    return types.void(sources, types.int64, types.int64, types.int64, packed, types.int64), generate
+    return types.void(
+        sources, types.int64, types.int64, types.int64, packed, types.int64
+    ), emit_llvm
 
 
 def _transpose(builder: Any, vectors: list[Any]) -> list[Any]:
@@ -395,7 +399,7 @@ def _transpose(builder: Any, vectors: list[Any]) -> list[Any]:
 def invert_lanes(typing_context: Any, packed: Any, a: Any, inverses: Any, i: Any) -> Any:
     """``inverses[i] = 1 / packed[a]``, lane by lane."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit_llvm(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         source, target = (
             ArrayRows(context, builder, signature.args[index], arguments[index]) for index in (0, 2)
         )
@@ -405,7 +409,7 @@ def invert_lanes(typing_context: Any, packed: Any, a: Any, inverses: Any, i: Any
             target.store(inverse, target.row(arguments[3]), column)
         return context.get_dummy_value()
 
-    return types.void(packed, types.int64, inverses, types.int64), generate
+    return types.void(packed, types.int64, inverses, types.int64), emit_llvm
 
 
 def eliminate_lanes(n_pivots: int, n_targets: int) -> Callable[..., None]:
@@ -429,7 +433,7 @@ def eliminate_lanes(n_pivots: int, n_targets: int) -> Callable[..., None]:
         inverses: Any,
         i: Any,
     ) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def emit_llvm(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             rows, scales = (
                 ArrayRows(context, builder, signature.args[index], arguments[index])
                 for index in (0, 4)
@@ -481,7 +485,7 @@ def eliminate_lanes(n_pivots: int, n_targets: int) -> Callable[..., None]:
             return context.get_dummy_value()
 
         tuples = types.UniTuple(types.int64, n_targets), types.UniTuple(types.int64, n_pivots)
-        return types.void(packed, *tuples, types.int64, inverses, types.int64), generate
+        return types.void(packed, *tuples, types.int64, inverses, types.int64), emit_llvm
 
     return eliminate  # type: ignore[no-any-return]
 
@@ -504,7 +508,7 @@ def solve_lanes(
     )
     """
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit_llvm(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         rows, scales, solved = (
             ArrayRows(context, builder, signature.args[index], arguments[index])
             for index in (0, 4, 5)
@@ -532,7 +536,7 @@ def solve_lanes(
 
     return types.void(
         packed, types.int64, types.int64, types.int64, inverses, solution, types.int64
-    ), generate
+    ), emit_llvm
 
 
 def _runs(builder: Any, rows: ArrayRows, left: Any, width: Any) -> Iterator[list[Any]]:

@@ -174,7 +174,7 @@ def _look_up(levels: Vector, table: Mapping[float, float]) -> Vector:
         raise BadPropensityError(
             f"`value_propensities` has no entry for rating {_join(missing)}, which the log has.",
             parameter="value_propensities",
-            remedy="Add what is missing.",
+            remedy="Add an entry for each of these ratings.",
         )
     by_rating = dict(zip(ratings.tolist(), values.tolist(), strict=True))
     return np.array([by_rating[level] for level in levels.tolist()])
@@ -241,7 +241,7 @@ class MissingnessMechanism(Protocol):
     ) -> SelectionEffects:
         """Effects with a log posterior at least as high, given the numbers of cells.
 
-        ``observed`` and ``unobserved`` are (expected) numbers of cells, items x levels.
+        ``observed`` and ``unobserved`` are expected numbers of cells, items x levels.
         """
         ...
 
@@ -308,7 +308,10 @@ class DependsOnRatingAndItem:
     def update(
         self, effects: SelectionEffects, observed: Matrix, unobserved: Matrix, /
     ) -> SelectionEffects:
-        """One Newton step, halved until the log posterior does not decrease."""
+        """One Newton step, halved until the log posterior does not decrease.
+
+        ``observed`` and ``unobserved`` are expected numbers of cells, items x levels.
+        """
         step = self._newton_step(effects, observed, unobserved)
         before = self._log_posterior(effects, observed, unobserved)
         for halving in range(MAX_HALVINGS):

@@ -31,7 +31,7 @@ from unskew.threads import Workers
 from unskew.types import IntVector, Matrix, RowStarts, Vector
 
 WINDOW = 3
-"""Sweeps over which convergence is judged."""
+"""Sweeps over which convergence is checked."""
 PIECES_PER_THREAD = 4
 
 

@@ -220,7 +220,7 @@ class OrdinalLikelihood(LbfgsSolver[OrdinalParameters]):
     center: OrdinalParameters
     """The means of the priors; parts without a precision are fixed there."""
     precision: Mapping[str, float]
-    """By fitted part: the precision of its prior; 0 is no prior."""
+    """By fitted part: the precision of its prior; 0 means no prior."""
     workers: Workers
     tasks: tuple[tuple[int, int], ...]
     memory: ClassVar[int] = 20

@@ -37,7 +37,7 @@ class MetricInput:
     """Observed cells and the predictions of one model for them. A metric reads what it needs.
 
     A metric that uses only the methods below and elementwise NumPy functions works on columns of
-    data frames too: :func:`unskew.evaluate_frame` passes expressions instead of arrays.
+    data frames: :func:`unskew.evaluate_frame` passes expressions instead of arrays.
     """
 
     rating: Vector

@@ -323,7 +323,7 @@ class UserAuc:
         has_both = (n_relevant > 0) & (n_other > 0)
         if not has_both.any():
             raise UsageError(
-                "no user of the test has a relevant item beside others.",
+                "no test user has both relevant and other items.",
                 parameter="relevance_threshold",
                 remedy="Choose another `relevance_threshold`.",
             )

@@ -80,7 +80,7 @@ class LearnerComparison(Result):
     n_repeats: int
     level: float
     n_seen: Mapping[str, int] = field(default_factory=dict)
-    """By test: how many of its cells are in the training log, too."""
+    """By test: how many of its cells are also in the training log."""
     models: Mapping[str, Any] = field(default_factory=dict)
     """By learner: the model of the first repetition, fitted to the whole log."""
     backend: str | None = None
@@ -93,7 +93,7 @@ class LearnerComparison(Result):
         valid = dict.fromkeys(
             f"{row['learner']}, {row['metric']}, {row['test']}" for row in self.rows
         )
-        raise UnknownNameError("row", f"{learner}, {metric}, {test}", valid)
+        raise UnknownNameError("row", f"{learner}, {metric}, {test}", valid, parameter="learner")
 
     def to_columns(self) -> dict[str, list[Any]]:
         """The rows by columns; the chosen settings are text."""
@@ -128,7 +128,7 @@ class LearnerComparison(Result):
 
     def _footer(self) -> str:
         seen = "".join(
-            f"; {n:,} cells of {name!r} are in the training log, too"
+            f"; {n:,} cells of {name!r} are also in the training log"
             for name, n in self.n_seen.items()
             if n
         )
@@ -213,7 +213,11 @@ def compare_learners(
     chosen = _find_test_metrics(metrics, relevance_threshold, empty_users)
     tests = {"test": test} if isinstance(test, Ratings) else dict(test)
     if not tests:
-        raise UsageError("`test` is empty.", parameter="test", remedy="Pass at least one test.")
+        raise UsageError(
+            "`test` contains no test sets.",
+            parameter="test",
+            remedy="Pass a Ratings object, or a dict {name: Ratings} with at least one entry.",
+        )
     constants = _constant_deltas(log, tests, chosen)
     contenders = _contenders(learners)
     first = next(iter(contenders)) if reference is None else reference

@@ -143,7 +143,7 @@ def split(
     random_state: RandomState,
     relevance_threshold: float | None = None,
 ) -> Iterator[Fold]:
-    """Split a log into ``n_folds`` random parts of n // k ratings; the last has the remainder too.
+    """Split a log into ``n_folds`` random parts of n // k ratings; the last also has the remainder.
 
     Without propensities, all validation cells have the same weight.
     """

@@ -178,7 +178,7 @@ def cross_validate(
             f"{type(fold_engine).__name__} cannot split a log into folds.",
             parameter="engine",
             value=engine,
-            remedy="Use `engine='spark'`, or drop `engine`.",
+            remedy="Use `engine='spark'`, or leave `engine` out.",
         )
     jobs = [(path, fold) for path in _paths(combinations) for fold in folds]
     track: Track = progress_bar if verbose else no_progress
@@ -235,7 +235,7 @@ def repeat_warnings(
     for (category, filename, line), warning in others.items():
         if issubclass(category, UnskewWarning):
             warnings.warn(warning.message, stacklevel=3)
-        else:  # of another package: the caller's filters see where it came from
+        else:  # of another package: the caller's filters see its origin
             warnings.warn_explicit(warning.message, category, filename, line)
     if n_unconverged:
         warnings.warn(
@@ -258,12 +258,16 @@ def _combine(model: TunableModel, grid: Mapping[str, Sequence[Any]]) -> list[Set
                 parameter="grid",
                 value=name,
             )
-    if not grid or not all(len(values) for values in grid.values()):
-        raise UsageError(
-            "`grid` must name at least one setting, each with at least one value.",
-            parameter="grid",
-            value=grid,
-        )
+    if not grid:
+        raise UsageError("`grid` must name at least one setting.", parameter="grid", value=grid)
+    for name, values in grid.items():
+        if not len(values):
+            raise UsageError(
+                f"`grid` has no values for the setting {name!r}.",
+                parameter="grid",
+                value=name,
+                remedy="List at least one value, or leave the setting out.",
+            )
     plain = [
         [value.item() if isinstance(value, np.generic) else value for value in values]
         for values in grid.values()

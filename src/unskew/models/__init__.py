@@ -1,6 +1,6 @@
 """Recommenders. They take propensities or weights, never propensity models.
 
-Every recommender is declared in ``RECOMMENDERS``, beside its code. A preset in ``PRESETS`` is a
+Every recommender is declared in ``RECOMMENDERS``, next to its code. A preset in ``PRESETS`` is a
 recommender with some settings fixed, such as ``OffsetsOnly``.
 """
 
@@ -38,4 +38,4 @@ def find_recommender(name: str) -> Declaration[Any]:
         if name in registry:
             declaration: Declaration[Any] = registry[name]
             return declaration
-    raise UnknownNameError("recommender", name, [*RECOMMENDERS, *PRESETS])
+    raise UnknownNameError("recommender", name, [*RECOMMENDERS, *PRESETS], parameter="learner")

@@ -101,7 +101,7 @@ class DistributionRecommender(Recommender):
         user, item = find_codes(as_ids(users), self.users_), find_codes(as_ids(items), self.items_)
         return _MeanScorer(self._distribution, self.levels_, user, item, self.n_threads)
 
-    def _array_shapes(self) -> ArrayShapes:
+    def _arrays_with_expected_shapes(self) -> ArrayShapes:
         return {"levels": (self.levels_, (self.levels_.size,))}
 
 

@@ -162,7 +162,7 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender, _Doubly
         initial_factors
             Start the predictions at the ``factors_`` of another fit on the same users and items.
         checkpoint, checkpoint_every
-            Write each finished round to this file, and the state of a prediction to a file beside
+            Write each finished round to this file, and the state of a prediction to a file next to
             it every so many steps. A fit with the same settings that finds its own files continues
             from them, to the same result bit for bit.
         """
@@ -242,7 +242,7 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender, _Doubly
     def _make_round_checkpoint(
         self, training: _TrainingData, path: str | Path | None, every: int
     ) -> Checkpoint | None:
-        """The weights identify the fit too: ``targeted`` computes them from all cells."""
+        """The weights also identify the fit: ``targeted`` computes them from all cells."""
         if path is None:
             return None
         log, weight = training.log, self._weight(training, training.propensity)
@@ -394,7 +394,8 @@ def _warn_if_far(log: Ratings, outcome: Vector) -> None:
         warnings.warn(
             PropensityWarning(
                 f"pseudo-outcomes reach {largest:.3g}, more than {MAX_RANGES} times the range of "
-                f"the ratings ({rating_range:g}): some large weights meet a poor imputation.",
+                f"the ratings ({rating_range:g}): some cells have both a large weight and "
+                "a poorly imputed rating.",
                 parameter="weight_transform",
                 remedy="Limit the weights with `weight_transform=Clip(...)`, or choose another "
                 "`imputer`.",

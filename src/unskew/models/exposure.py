@@ -121,5 +121,8 @@ class ExposureFactorization(AllCellsRecommender, _ExposureAttributes):
         super()._record_parameters(log, parameters.factors)
         self.exposure_ = parameters.exposure
 
-    def _array_shapes(self) -> ArrayShapes:
-        return {**super()._array_shapes(), "exposure": (self.exposure_, (len(self.items_),))}
+    def _arrays_with_expected_shapes(self) -> ArrayShapes:
+        return {
+            **super()._arrays_with_expected_shapes(),
+            "exposure": (self.exposure_, (len(self.items_),)),
+        }

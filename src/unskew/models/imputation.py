@@ -18,7 +18,8 @@ Weighting: TypeAlias = Literal["eib", "dr-jl", "mrdr", "dr-bias", "dr-mse"]
 BIAS_SHARE = 0.5
 """The share of squared bias in DR-MSE; the rest is variance."""
 CLIP_QUANTILE = 0.99
-"""Larger weights of an imputation are lowered to this quantile, so that no few ratings decide."""
+"""Larger weights of an imputation are lowered to this quantile, so that a few ratings do not
+dominate."""
 
 
 def _variance(propensity: Vector) -> Vector:

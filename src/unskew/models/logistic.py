@@ -50,7 +50,7 @@ class LogisticFactorization(MatrixFactorization):
         Ratings of at least this are clicks, others are not. By default ratings must be 0 and 1.
     """
 
-    def fit(  # type: ignore[override]  # engines have no log loss
+    def fit(  # type: ignore[override]  # no engine fits log loss, so there is no `engine`
         self,
         log: Ratings,
         propensities: PropensitiesLike | None = None,

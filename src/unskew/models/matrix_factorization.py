@@ -288,7 +288,7 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
                 "`engine='spark'` fits squared loss with the solver 'auto' or 'reduced' and "
                 "without `weight_transform`.",
                 parameter="engine",
-                remedy="Transform the column of propensities instead, or drop `engine`.",
+                remedy="Transform the column of propensities instead, or leave `engine` out.",
             )
         with self._show_steps() as report:
             result = engine.fit_frame(
@@ -362,7 +362,9 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
         super()._check_settings()
         if (self.loss, self.solver) not in SOLVERS:
             names = [solver for loss, solver in SOLVERS if loss == self.loss]
-            raise UnknownNameError(f"solver for {self.loss} loss", self.solver, names)
+            raise UnknownNameError(
+                f"solver for {self.loss} loss", self.solver, names, parameter="solver"
+            )
 
     def _make_objective(self, log: Ratings, weight: Vector, workers: Workers) -> Objective:
         by_user, by_item = sort_both_ways(

@@ -293,11 +293,11 @@ class MultinomialMixture(IterationOptions, DistributionRecommender):
             for start in range(self.n_restarts)
         )
 
-    def _array_shapes(self) -> ArrayShapes:
+    def _arrays_with_expected_shapes(self) -> ArrayShapes:
         n_clusters, n_levels = self.cluster_weights_.size, self.levels_.size
         n_users, n_items = len(self.users_), len(self.items_)
         return {
-            **super()._array_shapes(),
+            **super()._arrays_with_expected_shapes(),
             "responsibilities": (self.responsibilities_, (n_users, n_clusters)),
             "rating_probabilities": (self.rating_probabilities_, (n_clusters, n_items, n_levels)),
             "value_propensities": (self.value_propensities_, (n_items, n_levels)),

@@ -69,9 +69,9 @@ class OrdinalPredictions(DistributionRecommender):
 
         return predict_pairs
 
-    def _array_shapes(self) -> ArrayShapes:
+    def _arrays_with_expected_shapes(self) -> ArrayShapes:
         sizes = len(self.users_), len(self.items_), self.levels_.size
-        return super()._array_shapes() | self.parameters_.array_shapes(*sizes)
+        return super()._arrays_with_expected_shapes() | self.parameters_.array_shapes(*sizes)
 
 
 @RECOMMENDERS.declare(
@@ -281,7 +281,7 @@ class OrdinalFactorization(IterationOptions, OrdinalPredictions):
         return replace(zeros, value_effect=log_odds(p_observed))
 
     def _precisions(self, log: Ratings) -> Precisions:
-        """The precision of the prior of each fitted part; 0 is no prior."""
+        """The precision of the prior of each fitted part; 0 means no prior."""
         precisions = {
             **dict.fromkeys(("user_factors", "item_factors"), self.prior_precision),
             **dict.fromkeys(("user_offset", "item_offset"), self.offset_precision),

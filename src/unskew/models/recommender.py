@@ -237,7 +237,7 @@ class Recommender(Configurable, ABC):
         shapes = {
             "seen_starts": (self.seen_starts_, (len(self.users_) + 1,)),
             "seen_items": (self.seen_items_, (int(self.seen_starts_[-1]),)),
-            **self._array_shapes(),
+            **self._arrays_with_expected_shapes(),
         }
         for name, (array, expected) in shapes.items():
             if np.shape(array) != expected:
@@ -245,7 +245,7 @@ class Recommender(Configurable, ABC):
         return None
 
     @abstractmethod
-    def _array_shapes(self) -> ArrayShapes:
+    def _arrays_with_expected_shapes(self) -> ArrayShapes:
         """The fitted arrays of a subclass, each with the shape that the ids need."""
 
 
@@ -284,7 +284,7 @@ class FactorRecommender(Recommender):
         self.factors_, self.fallback_ = factors, fallback
         self._record_log(log, seen)
 
-    def _array_shapes(self) -> ArrayShapes:
+    def _arrays_with_expected_shapes(self) -> ArrayShapes:
         factors, n_users, n_items = self.factors_, len(self.users_), len(self.items_)
         return {
             "user_factors": (factors.user_factors, (n_users, factors.n_factors)),

@@ -1,4 +1,4 @@
-"""The tables and figures of Schnabel et al. 2016, computed again, and the demo.
+"""The tables and figures of Schnabel et al. 2016, reproduced, and the demo.
 
 Unlike the rest of the library, this package holds complete users x items matrices in memory.
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from unskew.paper.reproduction import Reproduction
 
 EXPERIMENTS: Registry[Callable[..., Reproduction]] = Registry("experiment", "unskew.paper")
-"""Functions that compute a table or figure of the paper again.
+"""Functions that reproduce a table or figure of the paper.
 
 All of them take ``trials``, ``random_state`` and ``track``. Traits: ``order`` (in the paper),
 ``trials`` (their default number), ``data`` (the data set that the experiment can use or needs;

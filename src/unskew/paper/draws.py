@@ -203,7 +203,7 @@ class FivePredictions:
 
     @classmethod
     def prepare(cls, data: PathLike, metrics: Sequence[str], random_state: int) -> FivePredictions:
-        """Find the complete ratings, and judge the predictions by each of the metrics."""
+        """Find the complete ratings, and evaluate the predictions by each of the metrics."""
         ground_truth = find_ground_truth(data, random_state=random_state)
         prediction_rng, draw_rng = spawn_generators(random_state)
         predictions = prediction_matrices(ground_truth.ratings, prediction_rng)

@@ -29,7 +29,7 @@ from unskew.paper.completion import (
     predict_all_cells,
 )
 from unskew.paper.draws import RatingMatrix, check_sample_sizes, sample_ratings
-from unskew.paper.reproduction import Reproduction, Row, check_trials, format_interval
+from unskew.paper.reproduction import Reproduction, Row, check_trials, format_difference
 from unskew.progress import Track, no_progress
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
 from unskew.settings import OneOf
@@ -125,11 +125,11 @@ def reproduce_figure3(
     sample_sizes: Sequence[int] = SAMPLE_SIZES,
     track: Track = no_progress,
 ) -> Reproduction:
-    """MSE over all cells of MF-IPS and MF-Naive, with 20 factors and free offsets.
+    """Compare the MSE of MF-IPS and MF-Naive over all cells, with 20 factors and free offsets.
 
-    The ``"left"`` panel is over the strength of selection. The ``"right"`` panel is at
-    alpha = 0.25 over the number of random ratings that naive Bayes has; it adds MF-IPS-NB, with
-    the propensities of naive Bayes.
+    The ``"left"`` panel varies the strength of selection. The ``"right"`` panel, at alpha = 0.25,
+    varies the number of random ratings from which naive Bayes estimates propensities; it adds
+    MF-IPS-NB, with these propensities.
 
     Each trial draws a log of 5 % of all ratings, chooses ``l2`` for each model by four-fold
     cross-validation (IPS with the propensities of the folds; a plain average for MF-Naive), and
@@ -335,17 +335,19 @@ def _summarize_left(rows: Sequence[Row]) -> str:
     biased = [row for row in differences if row["alpha"] < 1]
     return (
         f"At alpha = 0.25, which mimics MovieLens, MF-IPS has {ips['ours']:.3f} and MF-Naive "
-        f"{naive['ours']:.3f}; paired by trial that is {format_interval(difference)}. "
+        f"{naive['ours']:.3f}; the difference, paired by trial, is "
+        f"{format_difference(difference['ours'], difference)}. "
         f"MF-IPS has the smaller mean at {sum(row['ours'] < 0 for row in biased)} of the "
         f"{len(biased)} values of alpha below 1, with an interval below 0 at "
         f"{sum(row['ci_high'] < 0 for row in biased)}. "
-        "At alpha = 1 all weights are alike up to a constant."
+        "At alpha = 1 all weights are equal up to a constant."
     )
 
 
 def _summarize_right(rows: Sequence[Row]) -> str:
     estimated = _select_curve(rows, "right", IPS_NB)
     differences = _select_curve(rows, "right", f"{IPS_NB} minus {NAIVE}", PAIRED)
+    smallest = differences[0]
     ips, naive = (_select_curve(rows, "right", model)[0]["ours"] for model in (IPS, NAIVE))
     fewest, most = estimated[0], estimated[-1]
     return (
@@ -353,9 +355,9 @@ def _summarize_right(rows: Sequence[Row]) -> str:
         f"{fewest['sample_size']:,} random ratings and {most['ours']:.3f} from "
         f"{most['sample_size']:,}, where MF-IPS with known ones has {ips:.3f} and MF-Naive "
         f"{naive:.3f}. MF-IPS-NB minus MF-Naive, paired by trial, is "
-        f"{format_interval(differences[0])} with the smallest sample; the mean is below 0 at "
-        f"{sum(row['ours'] < 0 for row in differences)} of the {len(differences)} sizes, the "
-        f"interval at {sum(row['ci_high'] < 0 for row in differences)}. "
+        f"{format_difference(smallest['ours'], smallest)} with the smallest sample; the mean is "
+        f"below 0 at {sum(row['ours'] < 0 for row in differences)} of the {len(differences)} "
+        f"sizes, the interval at {sum(row['ci_high'] < 0 for row in differences)}. "
         "The paper does not say which sizes it took."
     )
 

@@ -119,7 +119,7 @@ def _summarize(rmse: Mapping[tuple[str, int, str], float], sizes: Sequence[int])
     not_worse = sum(
         all(rmse[*point, name] <= rmse[*point, "naive"] for name in ESTIMATED) for point in points
     )
-    better = [
+    sizes_not_worse = [
         f"{size:,}"
         for size in sizes
         if rmse["mse", size, "ips-nb"] <= rmse["mse", size, "ips-known"]
@@ -131,8 +131,8 @@ def _summarize(rmse: Mapping[tuple[str, int, str], float], sizes: Sequence[int])
         f"{rmse['mse', most, 'ips-known']:.3f}, SNIPS by {rmse['mse', most, 'snips-known']:.3f}, "
         f"and the naive average by {rmse['mse', most, 'naive']:.2f}. "
         f"IPS-NB and SNIPS-NB are no worse than naive at {not_worse} of {len(points)} points. "
-        "IPS-NB is no worse than IPS with known propensities, which do not stratify, at "
-        f"{', '.join(better) or 'no size'} (MSE). "
+        "IPS-NB is no worse than IPS with known propensities at "
+        f"{', '.join(sizes_not_worse) or 'no size'} (MSE). "
         "The paper prints neither numbers nor sample sizes for this figure."
     )
 

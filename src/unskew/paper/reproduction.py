@@ -1,4 +1,4 @@
-"""The result of an experiment: our numbers beside those of the paper."""
+"""The result of an experiment: our numbers next to those of the paper."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def check_trials(trials: int, experiment: str, reason: str) -> None:
         )
 
 
-def format_interval(row: Row) -> str:
-    """A difference with its limits."""
-    return f"{row['ours']:+.3f} [{row['ci_low']:+.3f}, {row['ci_high']:+.3f}]"
+def format_difference(difference: float, row: Row) -> str:
+    """A difference with the limits of its interval, ``ci_low`` and ``ci_high`` of the row."""
+    return f"{difference:+.3f} [{row['ci_low']:+.3f}, {row['ci_high']:+.3f}]"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Reproduction(Result):
-    """One table or figure of the paper, computed again."""
+    """One table or figure of the paper, reproduced."""
 
     kind: ClassVar[str] = "reproduction"
 
@@ -49,9 +49,9 @@ class Reproduction(Result):
     """One paragraph about what the numbers show."""
     caption: str = ""
     """What the numbers of the table are."""
-    setting: Mapping[str, Sequence[object]] = field(default_factory=dict)
+    input_table: Mapping[str, Sequence[object]] = field(default_factory=dict)
     """The input of the experiment as a table, if it is small enough to show."""
-    grids: Mapping[str, npt.NDArray[np.generic]] = field(default_factory=dict)
+    input_matrices: Mapping[str, npt.NDArray[np.generic]] = field(default_factory=dict)
     """The input of the experiment as matrices, for a drawing."""
     unit: str = "draw"
     """What ``trials`` counts."""
@@ -69,8 +69,10 @@ class Reproduction(Result):
             "summary": self.summary,
             "caption": self.caption,
             "table": {name: list(values) for name, values in self.table.items()},
-            "setting": {name: list(values) for name, values in self.setting.items()},
-            "grids": {name: grid.tolist() for name, grid in self.grids.items()},
+            "input_table": {name: list(values) for name, values in self.input_table.items()},
+            "input_matrices": {
+                name: matrix.tolist() for name, matrix in self.input_matrices.items()
+            },
         }
 
     def __repr__(self) -> str:

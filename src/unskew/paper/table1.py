@@ -1,4 +1,4 @@
-"""Table 1: naive, IPS and SNIPS estimates of five predictions' MAE and DCG@50 beside the truth."""
+"""Table 1: naive, IPS and SNIPS estimates of five predictions' MAE and DCG@50 next to the truth."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PAPER: dict[tuple[str, str], Row] = {
 @EXPERIMENTS.declare(
     "table1",
     label="Table 1",
-    summary="Naive, IPS and SNIPS estimates for five predictions, beside the truth.",
+    summary="Naive, IPS and SNIPS estimates for five predictions, next to the truth.",
     traits={"order": 2, "trials": 50, "data": "movielens-100k", "needs_data": False},
 )
 def reproduce_table1(

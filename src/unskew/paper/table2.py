@@ -1,4 +1,4 @@
-"""Table 2: systems trained on self-selected ratings, judged on uniformly random cells."""
+"""Table 2: systems trained on self-selected ratings, evaluated on uniformly random cells."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from unskew.errors import DatasetNotFoundError
 from unskew.evaluation.evaluate import evaluate
 from unskew.evaluation.result import Evaluation
 from unskew.paper import EXPERIMENTS
-from unskew.paper.reproduction import Reproduction, Row, format_interval
+from unskew.paper.reproduction import Reproduction, Row, format_difference
 from unskew.paper.table2_systems import (
     CLEAN,
     CLEAN_REST,
@@ -63,7 +63,7 @@ TRAIN_MEAN = "train mean"
 CONSTANTS = (TRAIN_MEAN, "best constant for mse", "best constant for mae")
 CAPTION = (
     "Mean error on the uniformly random test, with a 95 % interval by resampling users, and on "
-    "the test without the cells that are in the training log too (clean). Factorisations are "
+    "the test without the cells that are also in the training log (clean). Factorisations are "
     "trained for their metric, with the l2, rank (d) and offsets that cross-validation chose. "
     "*: on the 95 % of the test that the system had not been given. "
     "The best constant knows the test."
@@ -81,7 +81,7 @@ N_RESAMPLES = 1000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Table2Trial:
-    """All systems, trained and judged with one seed."""
+    """All systems, trained and evaluated with one seed."""
 
     random_state: int
     trained: Mapping[str, Mapping[Table2Metric, TrainedSystem]]
@@ -100,11 +100,11 @@ class DataResults:
 
     @property
     def tests(self) -> tuple[str, ...]:
-        """The paper judges on all of Coat's test, and on 95 % of Yahoo!'s."""
+        """The paper evaluates on all of Coat's test, and on 95 % of Yahoo!'s."""
         return (FULL, CLEAN, REST, CLEAN_REST) if self.data.name == "coat" else (REST, CLEAN_REST)
 
     def tests_for(self, system: System) -> tuple[str, ...]:
-        """The tests on which a system may be judged, the main one first."""
+        """The tests on which a system may be evaluated, the main one first."""
         return (REST, CLEAN_REST) if system.uses_sample else self.tests
 
     def metrics_of(self, system: System) -> list[Table2Metric]:
@@ -152,7 +152,7 @@ def _model_name(title: str, metric: str) -> str:
 @EXPERIMENTS.declare(
     "table2",
     label="Table 2",
-    summary="Systems trained on self-selected ratings, judged on uniformly random cells.",
+    summary="Systems trained on self-selected ratings, evaluated on uniformly random cells.",
     traits={"order": 6, "trials": 1, "data": "coat", "needs_data": True},
 )
 def reproduce_table2(
@@ -168,7 +168,7 @@ def reproduce_table2(
 
     Yahoo! R3 is used if ``data`` or ``$UNSKEW_DATA`` has a licensed copy. Factorizations are
     chosen by four-fold IPS cross-validation of the metric that they are trained for. Systems that
-    need random ratings get 5 % of the test and are judged on the rest. Trial t has the seed
+    need random ratings get 5 % of the test and are evaluated on the rest. Trial t has the seed
     ``random_state + t``, which determines the folds, the initial factors and the 5 %; the data
     are the same in all trials.
     """
@@ -191,8 +191,10 @@ def reproduce_table2(
             seed: {system.title: trained[data_set.name, system.title, seed] for system in compared}
             for seed in seeds
         }
-        judged = tuple(_judge(data_set, seed, by_system) for seed, by_system in by_seed.items())
-        results.append(DataResults(data_set, compared, judged))
+        evaluated = tuple(
+            _evaluate_trial(data_set, seed, by_system) for seed, by_system in by_seed.items()
+        )
+        results.append(DataResults(data_set, compared, evaluated))
     return Reproduction(
         "table2",
         trials,
@@ -212,7 +214,7 @@ def _load_data(data: PathLike) -> list[BiasedData]:
     return data_sets
 
 
-def _judge(
+def _evaluate_trial(
     data: BiasedData,
     random_state: int,
     trained: Mapping[str, Mapping[Table2Metric, TrainedSystem]],
@@ -224,13 +226,13 @@ def _judge(
         for metric, system in by_metric.items()
     }
     errors = {
-        name: _evaluate(models, data, data.test.take(cells), random_state)
+        name: _evaluate_test(models, data, data.test.take(cells), random_state)
         for name, cells in data.test_cells(random_state).items()
     }
     return Table2Trial(random_state, trained, errors)
 
 
-def _evaluate(
+def _evaluate_test(
     models: Mapping[str, Any], data: BiasedData, test: Ratings, random_state: int
 ) -> tuple[Evaluation, Evaluation]:
     """Plain averages over a uniformly drawn test: clustered by user, and resampling users."""
@@ -239,10 +241,10 @@ def _evaluate(
     predictions = {name: model.predict(users, items) for name, model in models.items()} | {
         name: np.full(len(test), value) for name, value in zip(CONSTANTS, constants, strict=True)
     }
-    judge = partial(
+    evaluate_models = partial(
         evaluate, test, predictions, metrics=METRICS, estimators=["naive"], cluster="user"
     )
-    return judge(), judge(bootstrap=N_RESAMPLES, random_state=random_state)
+    return evaluate_models(), evaluate_models(bootstrap=N_RESAMPLES, random_state=random_state)
 
 
 # Rows of the JSON
@@ -334,17 +336,27 @@ def _difference_rows(result: DataResults) -> Iterator[Row]:
             for test in shared_tests:
                 variant = f"trained for {metric}, {test}"
                 by_user = _compare_by_user(result, metric, test, pair)
-                yield _make_row(result, name, metric, f"{variant}, paired by user", by_user)
+                yield _difference_row(result, name, metric, f"{variant}, paired by user", by_user)
                 if len(result.trials) > 1:
                     by_seed = _compare_by_seed(result, metric, test, pair)
-                    yield _make_row(result, name, metric, f"{variant}, paired by seed", by_seed)
+                    yield _difference_row(
+                        result, name, metric, f"{variant}, paired by seed", by_seed
+                    )
+
+
+def _difference_row(
+    result: DataResults, name: str, metric: str, variant: str, comparison: Row
+) -> Row:
+    """A row in which "ours", as in all rows our value, is the difference."""
+    values = {key: value for key, value in comparison.items() if key != "difference"}
+    return _make_row(result, name, metric, variant, {"ours": comparison["difference"], **values})
 
 
 def _compare_by_user(result: DataResults, metric: str, test: str, pair: tuple[str, str]) -> Row:
     trial = result.trials[0]
     comparison = trial.errors[test][0].compare(*pair, metric=metric, estimator="naive")
     return {
-        "ours": comparison.difference,
+        "difference": comparison.difference,
         "seed": trial.random_state,
         "std_error": comparison.std_error,
         "ci_low": comparison.ci_low,
@@ -363,7 +375,7 @@ def _compare_by_seed(result: DataResults, metric: str, test: str, pair: tuple[st
     mean, std = float(np.mean(differences)), float(np.std(differences, ddof=1))
     t = mean / std * n**0.5 if std > 0 else None
     p_value = None if t is None else float(2 * stats.t.sf(abs(t), n - 1))
-    return {"ours": mean, "std": std, "t": t, "p_value": p_value}
+    return {"difference": mean, "std": std, "t": t, "p_value": p_value}
 
 
 # The table and the summary
@@ -451,10 +463,10 @@ def _summarize_data(result: DataResults) -> str:
     return (
         f"On {result.data.name.capitalize()}, trained for MSE, {first.title} has "
         f"{ours[first.title]:.3f} where the paper has {paper[0]:.3f}, and {second.title} "
-        f"{ours[second.title]:.3f} where it has {paper[1]:.3f}. Paired by user the difference is "
-        f"{format_interval(by_user)}, "
+        f"{ours[second.title]:.3f} where it has {paper[1]:.3f}. In the first trial, the "
+        f"difference, paired by user, is {format_difference(by_user['difference'], by_user)}, "
         f"{_format_p(by_user['p_value'])}.{by_seed} "
-        f"The best of the others is {best} with {ours[best]:.3f}."
+        f"Of all systems except {first.title}, {best} has the lowest MSE, {ours[best]:.3f}."
     )
 
 

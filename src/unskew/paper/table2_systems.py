@@ -45,7 +45,7 @@ class BiasedData:
     train: Ratings
     test: Ratings
     overlap: BoolVector
-    """Test cells that are in the training log too."""
+    """Test cells that are also in the training log."""
     published: Vector | None = None
     """Propensities that are part of the data set."""
     user_features: object = None
@@ -54,7 +54,7 @@ class BiasedData:
     def is_sampled(self, random_state: int) -> BoolVector:
         """The 5 % of the test that some systems are given.
 
-        Neither these systems nor those compared with them are judged on these cells.
+        Neither these systems nor those compared with them are evaluated on these cells.
         """
         is_chosen = np.zeros(len(self.test), dtype=np.bool_)
         size = round(SAMPLE_SHARE * len(self.test))

@@ -1,6 +1,6 @@
 """Models of the probability that a cell is observed, and wrappers around such models.
 
-Each model is declared in :data:`PROPENSITY_MODELS` beside its code. The traits of a declaration
+Each model is declared in :data:`PROPENSITY_MODELS` next to its code. The traits of a declaration
 are ``sees_ratings``, ``needs_mcar``, ``takes_features``, ``needs_features``, ``learns_users``,
 ``is_wrapper`` and ``has_code`` (it cannot be saved). Each is True or left out.
 """

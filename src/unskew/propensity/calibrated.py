@@ -122,7 +122,8 @@ class CalibratedPropensity(PropensityWrapper):
                     f"in {sum(is_falling)} of {len(is_falling)} folds, cells with a larger "
                     f"propensity according to {self.model!r} are not observed more often.",
                     parameter="model",
-                    remedy="Use another model: this one does not rank cells.",
+                    remedy="Use another model: this one does not separate likely from unlikely "
+                    "cells.",
                 ),
                 stacklevel=3,
             )

@@ -45,7 +45,7 @@ MIN_ROWS_LIKE_IDS = 20
 MAX_LEVELS = 1000
 """A text column with more distinct values is a name, not a category."""
 SHARE_LIKE_IDS = 0.9
-"""A text column with this many distinct values a row, or more, looks like names, too."""
+"""A text column with at least this many distinct values per row also looks like names."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -370,7 +370,7 @@ def minimize_loss(
 
 
 def _match_total(loss: PenalizedLoss, logits: LowRankLogits) -> LowRankLogits:
-    """Change the intercept such that propensities add up to the number of observed cells."""
+    """Change the intercept so that propensities add up to the number of observed cells."""
 
     def sum_propensities(intercept: float) -> tuple[float, float]:
         sums = sum_cells(loss.cells, replace(logits, intercept=intercept), loss.workers)

@@ -49,7 +49,7 @@ class Positions:
                 parameter="position",
                 value=column[row],
                 where=f"row {row}",
-                remedy="Position 1 is the user's best item among all items.",
+                remedy="Number each user's items 1, 2, 3, ...; 1 is the best.",
             )
         above = column.astype(np.int32) - np.int32(1)
         return cls(above=above, equal=np.ones(column.size, np.int32))
@@ -75,7 +75,12 @@ class Ranker(Protocol):
         ...
 
     def best(
-        self, factors: Factors, n_best: int, starts: RowStarts, excluded: IntVector, /
+        self,
+        factors: Factors,
+        n_best: int,
+        excluded_starts: RowStarts,
+        excluded_items: IntVector,
+        /,
     ) -> tuple[npt.NDArray[np.integer], Scores]:
         """The best items and their scores, as :func:`unskew.ranking.top.best_items` has them."""
         ...

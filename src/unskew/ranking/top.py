@@ -17,13 +17,13 @@ def best_items(
     n_best: int,
     n_users: int,
     n_items: int,
-    starts: RowStarts,
-    excluded: IntVector,
+    excluded_starts: RowStarts,
+    excluded_items: IntVector,
 ) -> tuple[npt.NDArray[np.intp], Vector]:
     """The ``n_best`` items of each user and their scores, best first: two users x n_best arrays.
 
-    The items ``excluded[starts[u]:starts[u + 1]]`` of user u get the score -inf, and so come last.
-    Equal scores are in the order of the items. Users are scored in blocks.
+    The items ``excluded_items[excluded_starts[u]:excluded_starts[u + 1]]`` of user u get the score
+    -inf, and so come last. Equal scores are in the order of the items. Users are scored in blocks.
     """
     items, scores = np.empty((n_users, n_best), np.intp), np.empty((n_users, n_best))
     size = max(1, BLOCK_CELLS // n_items)
@@ -36,9 +36,9 @@ def best_items(
                 f"the score of user {first + user} for item {item} is NaN, so it cannot be ranked.",
                 remedy="Fit the model again with a stronger penalty.",
             )
-        block_starts = starts[first : first + users.size + 1]
+        block_starts = excluded_starts[first : first + users.size + 1]
         row = np.repeat(np.arange(users.size), np.diff(block_starts))
-        block[row, excluded[block_starts[0] : block_starts[-1]]] = -np.inf
+        block[row, excluded_items[block_starts[0] : block_starts[-1]]] = -np.inf
         items[users] = best_columns(block, n_best)
         scores[users] = np.take_along_axis(block, items[users], axis=1)
     return items, scores

@@ -1,4 +1,4 @@
-"""Pages and figures of results, each declared beside the code that builds it.
+"""Pages and figures of results, each declared next to the code that builds it.
 
 A page is built from the JSON of a result, so a result and its file give the same page. Lower
 packages reach this one through the entry points of the group ``unskew.report``. Other packages

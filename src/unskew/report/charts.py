@@ -57,7 +57,7 @@ def default_looks(names: Iterable[str]) -> dict[str, Look]:
 
 @dataclass(frozen=True, slots=True)
 class LegendEntry:
-    """A label beside a sample of its series."""
+    """A label next to a sample of its series."""
 
     label: str
     look: Look
@@ -95,7 +95,7 @@ class ForestRow:
     low: float | None = None
     high: float | None = None
     text: str = ""
-    """The number beside the row."""
+    """The number next to the row."""
     others: tuple[tuple[float, Look, str], ...] = ()
     """More points on the same row: value, look and tip."""
 

@@ -30,7 +30,8 @@ from unskew.report.text import (
 )
 
 PAIRED = (
-    "Both models are judged on the same ratings, and the difference is computed rating by rating."
+    "Both models are evaluated on the same ratings, and the difference is computed rating by "
+    "rating."
 )
 NOT_CORRECTED = "; this is not corrected for selection."
 FIELDS = ("difference", "std_error", "ci_low", "ci_high", "p_value")

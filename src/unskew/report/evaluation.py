@@ -211,7 +211,7 @@ def _make_tiles(record: Record) -> Iterator[Tile]:
 
 
 def make_sections(record: Record, truth: Truth | None = None) -> Iterator[Section]:
-    """All sections of the page; ``truth`` is drawn beside the estimates."""
+    """All sections of the page; ``truth`` is drawn next to the estimates."""
     if record["differences"]:
         charts = tuple(difference_charts(record))
         columns = label_columns(record["differences"], DIFFERENCE_COLUMNS)

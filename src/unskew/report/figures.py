@@ -30,6 +30,7 @@ from unskew.report.charts import (
 from unskew.report.page import read_template
 from unskew.report.scales import ChartScale
 from unskew.report.text import shorten
+from unskew.tables import count_noun
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -46,7 +47,7 @@ MARKERS = {
     "hexagon": "h",
 }
 MAX_LABEL, MAX_LEGEND, MAX_TITLE = 24, 44, 44
-"""Letters of a label beside an axis, of an entry of a legend, and of one line of a title."""
+"""Letters of a label next to an axis, of an entry of a legend, and of one line of a title."""
 MAX_TICKS = 8
 GROUP_GAP = 0.6
 """Space between two groups of a forest, in rows."""
@@ -101,9 +102,17 @@ def _panel_height(content: ChartContent) -> float:
 
 def _check_panels(charts: Sequence[Chart], ax: Any) -> tuple[Figure, list[Axes]]:
     panels = list(np.atleast_1d(np.asarray(ax, dtype=object)).ravel())
-    if len(panels) != len(charts) or not all(hasattr(axes, "plot") for axes in panels):
+    wrong_type = next((type(axes) for axes in panels if not hasattr(axes, "plot")), None)
+    if wrong_type is not None:
         raise UsageError(
-            f"this figure has {len(charts)} panels, but `ax` has {len(panels)} objects.",
+            f"`ax` must be matplotlib axes; got {wrong_type.__name__}.",
+            parameter="ax",
+            value=ax,
+            remedy=f"Pass {len(charts)} matplotlib axes as `ax`.",
+        )
+    if len(panels) != len(charts):
+        raise UsageError(
+            f"this figure has {count_noun(len(charts), 'panel')}, but `ax` has {len(panels)} axes.",
             parameter="ax",
             value=ax,
             remedy=f"Pass {len(charts)} matplotlib axes as `ax`.",
@@ -112,7 +121,7 @@ def _check_panels(charts: Sequence[Chart], ax: Any) -> tuple[Figure, list[Axes]]
 
 
 def _draw_legends(charts: Sequence[Chart], panels: Sequence[Axes], figure: Figure | None) -> None:
-    """A legend in each panel, or one for all panels: beside them, or in the last of ``ax``."""
+    """A legend in each panel, or one for all panels: next to them, or in the last of ``ax``."""
     handles = [
         [_add_sample(entry, axes) for entry in chart.legend]
         for chart, axes in zip(charts, panels, strict=True)

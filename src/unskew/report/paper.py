@@ -1,4 +1,4 @@
-"""Pages and figures of the paper's experiments, computed again, and the page of the demo."""
+"""Pages and figures of the reproduced experiments of the paper, and the page of the demo."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SENTENCES = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 SPREAD = (
     "The true value of each prediction and its estimates: mean and standard deviation over draws."
 )
-GRIDS = "Users are rows, films are columns (horror, romance, drama). Stronger colors are larger."
+MATRICES = "Users are rows, films are columns (horror, romance, drama). Stronger colors are larger."
 GENRES = ("horror", "romance", "drama")
 TRUTH_TEXT = (
     "This log is simulated, so the truth is known: the upright line in each chart of estimates."
@@ -55,8 +55,8 @@ TRUTH_TEXT = (
 def draw_reproduction(record: Record, ax: Any) -> Figure:
     """The figure of an experiment, or the matrices that it is made of."""
     experiment = EXPERIMENTS[record["name"]]
-    if record["grids"]:
-        return draw_charts(list(_matrix_charts(record["grids"])), ax)
+    if record["input_matrices"]:
+        return draw_charts(list(_matrix_charts(record["input_matrices"])), ax)
     return draw_charts(
         list(experiment.make_charts(_printed_rows(record))), ax, title=experiment.text
     )
@@ -65,7 +65,7 @@ def draw_reproduction(record: Record, ax: Any) -> Figure:
 @PAGES.declare(
     "reproduction",
     label="Experiment of the paper",
-    summary="A table or figure of the paper, computed again, beside the paper's numbers.",
+    summary="A table or figure of the paper, reproduced, next to the paper's numbers.",
     traits={"draw": draw_reproduction},
 )
 def build_reproduction_page(record: Record) -> Page:
@@ -73,7 +73,7 @@ def build_reproduction_page(record: Record) -> Page:
     first, *others = SENTENCES.split(record["summary"])
     unit = f"{record['unit']}{'' if record['trials'] == 1 else 's'}"
     return Page(
-        ((first or f"{experiment.label}, computed again.", True),),
+        ((first or f"{experiment.label}, reproduced.", True),),
         " ".join(others),
         (Tile(f"{record['trials']:,}", unit), Tile(str(record["seed"]), "seed")),
         sections=tuple(_reproduction_sections(record, experiment)),
@@ -83,26 +83,26 @@ def build_reproduction_page(record: Record) -> Page:
             ("seed", str(record["seed"])),
             ("paper", PAPER),
         ),
-        topic=f"{experiment.label} of the paper, computed again",
+        topic=f"{experiment.label} of the paper, reproduced",
     )
 
 
 def _reproduction_sections(record: Record, experiment: PaperExperiment) -> Iterator[Section]:
     if rows := _printed_rows(record):
         yield Section("Results", experiment.text, tuple(experiment.make_charts(rows)))
-    if record["grids"]:
-        charts = tuple(_matrix_charts(record["grids"]))
-        yield Section("The matrices", GRIDS, charts, has_small_charts=True)
-    if record["setting"]:
-        table = make_table("The setting, block by block", record["setting"])
-        yield Section("The setting", tables=(table,))
+    if record["input_matrices"]:
+        charts = tuple(_matrix_charts(record["input_matrices"]))
+        yield Section("The matrices", MATRICES, charts, has_small_charts=True)
+    if record["input_table"]:
+        table = make_table("The input of the experiment, block by block", record["input_table"])
+        yield Section("The input", tables=(table,))
     if record["table"]:
         table = make_table(record["caption"], _repeat_names(record["table"]))
         yield Section("The table", tables=(table,))
 
 
 def _printed_rows(record: Record) -> list[Record]:
-    """The rows that the paper prints too, without variants of our own."""
+    """The rows that the paper also prints, without variants of our own."""
     return [row for row in record["rows"] if "variant" not in row]
 
 
@@ -115,8 +115,8 @@ def _repeat_names(columns: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
     return filled
 
 
-def _matrix_charts(grids: Mapping[str, Sequence[Sequence[float]]]) -> Iterator[Chart]:
-    for title, values in grids.items():
+def _matrix_charts(matrices: Mapping[str, Sequence[Sequence[float]]]) -> Iterator[Chart]:
+    for title, values in matrices.items():
         if title.startswith(("Y:", "Y1", "Y2")):
             ticks = [1.0, 2.0, 3.0, 4.0, 5.0]
             low = 1.0
@@ -213,7 +213,7 @@ def _curve_point(row: Record, name: str, x_name: str) -> CurvePoint:
 
 
 def _test_error_charts(rows: Rows) -> Iterator[Chart]:
-    """Our test errors beside the paper's: a chart for each data set and metric."""
+    """Our test errors next to the paper's: a chart for each data set and metric."""
     legend = make_legend({"ours": CORRECTED, "paper": OBSERVED})
     for (data, metric), selected in group_rows(rows, "data", "metric").items():
         title = f"{metric_label(metric)} on {str(data).capitalize()}"
@@ -267,7 +267,7 @@ EXPERIMENTS: Mapping[str, PaperExperiment] = {
 @PAGES.declare(
     "demo",
     label="Demonstration on a simulated log",
-    summary="An evaluation beside the known truth, and the diagnosis of its propensities.",
+    summary="An evaluation next to the known truth, and the diagnosis of its propensities.",
 )
 def build_demo_page(record: Record) -> Page:
     page = build_evaluation_page(record)

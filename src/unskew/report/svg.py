@@ -183,7 +183,7 @@ def _draw_svg(chart: Chart, width: float) -> Svg:
 
 
 def draw_sample(entry: LegendEntry) -> Svg:
-    """The sample beside a label of the legend."""
+    """The sample next to a label of the legend."""
     line = draw_path(entry.look, [(1.0, 8.0), (27.0, 8.0)])
     samples = {
         "point": (draw_point(entry.look, 8.0, 8.0),),

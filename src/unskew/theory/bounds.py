@@ -153,10 +153,11 @@ def bias_bound(
     max_delta: float = 1.0,
     weight: npt.ArrayLike | None = None,
 ) -> float:
-    """Second term of Eq. (16), Thm 5.2: Delta/(U I) * sum of |1 - P / P-hat|.
+    """An upper bound on the bias of IPS with wrong propensities (second term of Eq. 16, Thm 5.2).
 
-    The bias of IPS, Eq. (15), is at most this large for all losses in [0, ``max_delta``]. If the
-    values belong to a sample of all cells, ``weight`` is the number of cells that each stands for.
+    It is ``max_delta`` * mean |1 - true / assumed|. The bias, Eq. (15), is at most this large for
+    all losses in [0, ``max_delta``]. If the values belong to a sample of all cells, ``weight`` is
+    the number of cells that each stands for.
 
     >>> bias_bound(true=[0.5, 0.5], assumed=[0.5, 1.0])
     0.25

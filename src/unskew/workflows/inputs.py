@@ -99,8 +99,9 @@ def read_log(
 ) -> FileLog:
     """The log of a request, with a warning about rows that were dropped.
 
-    ``table`` saves reading the file again. ``columns`` names columns beside user, item and rating.
-    Users and items that only ``features`` lists are users and items of the log without ratings.
+    ``table`` saves reading the file again. ``columns`` names columns in addition to user,
+    item and rating. Users and items that only ``features`` lists are users and items of the log
+    without ratings.
     """
     listed = features or FeatureTables()
     log = extract_log(
@@ -155,7 +156,7 @@ def load_model(path: str, kind: type[Model], command: str) -> Model:
         raise UsageError(
             f"{path} has a {type(model).__name__}, not a {kind.__name__}.",
             value=path,
-            remedy=f"Use a file that {command} wrote.",
+            remedy=f"Use a file that `unskew {command}` wrote.",
         )
     return model
 
@@ -274,7 +275,7 @@ def fit_named_model(
     """Fit the requested model to a log that was read already."""
     name = request.model
     if name not in list_named_models():
-        raise UnknownNameError("propensity model", name, list_named_models())
+        raise UnknownNameError("propensity model", name, list_named_models(), parameter="model")
     tables, traits = features or FeatureTables(), PROPENSITY_MODELS[name].traits
     frames = {
         "user_features": tables.frame("user", log.users),

@@ -11,26 +11,27 @@ import torch
 from unskew.errors import UsageError
 
 
-def find_device(name: str | None) -> torch.device:
+def find_device(device_name: str | None) -> torch.device:
     """The device with this name; by default the current CUDA device."""
     try:
-        device = torch.device("cuda" if name is None else name)
+        device = torch.device("cuda" if device_name is None else device_name)
     except RuntimeError as error:
         raise UsageError(
-            f"torch has no device {name!r}.",
+            f"torch has no device {device_name!r}.",
             parameter="device",
-            value=name,
+            value=device_name,
             remedy="Use 'cpu', 'cuda' or 'cuda:1', for example.",
         ) from error
     if device.type == "cuda" and not (
         torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count()
     ):
         raise UsageError(
-            f"`engine='gpu'` found no CUDA device{'' if name is None else f' {name!r}'}.",
+            f"`engine='gpu'` found no CUDA device"
+            f"{'' if device_name is None else f' {device_name!r}'}.",
             parameter="engine",
-            value=name,
-            remedy="Drop `engine`, or pass `engine=GpuEngine(device='cpu')` for the same code on "
-            "the processors.",
+            value=device_name,
+            remedy="Leave `engine` out, or pass `engine=GpuEngine(device='cpu')` for the same code "
+            "on the processors.",
         )
     return device
 

@@ -46,16 +46,22 @@ class GpuEngine:
         return compute_positions_on_device(self.device, factors, user, item)
 
     def best(
-        self, factors: Factors, n_best: int, starts: RowStarts, excluded: IntVector, /
+        self,
+        factors: Factors,
+        n_best: int,
+        excluded_starts: RowStarts,
+        excluded_items: IntVector,
+        /,
     ) -> tuple[npt.NDArray[np.integer], Scores]:
         """The best items of each user and their scores, best first.
 
-        The items ``excluded[starts[u]:starts[u + 1]]`` of user u have the score -inf.
+        The items ``excluded_items[excluded_starts[u]:excluded_starts[u + 1]]`` of user u have the
+        score -inf.
         """
         _require_torch()
         from unskew.engines.gpu.ranking import best_items_on_device
 
-        return best_items_on_device(self.device, factors, n_best, starts, excluded)
+        return best_items_on_device(self.device, factors, n_best, excluded_starts, excluded_items)
 
 
 def _require_torch() -> None:

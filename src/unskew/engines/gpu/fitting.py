@@ -32,16 +32,16 @@ HOST_MEMORY = 1 << 33
 SHARE_OF_FREE_MEMORY = 0.8
 
 
-def fit_on_device(name: str | None, memory: int | None, request: FitRequest) -> FitResult:
+def fit_on_device(device_name: str | None, memory: int | None, request: FitRequest) -> FitResult:
     """Fit by the same sweeps as the local engine, from the same start to the same optimum."""
     if request.loss != "squared":
         raise UsageError(
             f"`engine='gpu'` fits squared loss, not {request.loss} loss.",
             parameter="loss",
             value=request.loss,
-            remedy="Drop `engine`, or use `loss='squared'`.",
+            remedy="Leave `engine` out, or use `loss='squared'`.",
         )
-    device = find_device(name)
+    device = find_device(device_name)
     like = torch.empty(0, dtype=getattr(torch, request.dtype), device=device)
     memory = _memory_for_log(device, request) if memory is None else memory
     by_user, by_item = sort_both_ways(request.log, request.weight, like=like, memory=memory)
@@ -72,7 +72,7 @@ def fit_on_device(name: str | None, memory: int | None, request: FitRequest) -> 
 
 
 def _memory_for_log(device: torch.device, request: FitRequest) -> int:
-    """Bytes that the log may use beside the factors; an error if the factors do not fit."""
+    """Bytes that the log may use in addition to the factors; an error if the factors do not fit."""
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else HOST_MEMORY
     n_rows = request.log.n_users + request.log.n_items
     needed = 6 * n_rows * (request.n_factors + 1) * np.dtype(request.dtype).itemsize
@@ -82,7 +82,7 @@ def _memory_for_log(device: torch.device, request: FitRequest) -> int:
             "free.",
             parameter="n_factors",
             value=request.n_factors,
-            remedy="Use fewer factors or `dtype='float32'`, or drop `engine`.",
+            remedy="Use fewer factors or `dtype='float32'`, or leave `engine` out.",
         )
     return int(SHARE_OF_FREE_MEMORY * (free - needed))
 

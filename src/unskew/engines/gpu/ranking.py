@@ -19,13 +19,13 @@ SCORES_ON_DEVICE, SCORES_ON_HOST = 1 << 27, 1 << 22
 
 
 def compute_positions_on_device(
-    name: str | None, factors: Factors, user: IntVector, item: IntVector
+    device_name: str | None, factors: Factors, user: IntVector, item: IntVector
 ) -> Positions:
     """Exact positions of logged cells.
 
     The scores of each user are sorted once, and each cell is found among them by bisection.
     """
-    device = find_device(name)
+    device = find_device(device_name)
     user_rows, item_columns = _copy_factors(factors, device)
     codes, columns = to_device(user, device), to_device(item, device)
     order = torch.argsort(codes, stable=True)
@@ -48,19 +48,26 @@ def compute_positions_on_device(
 
 
 def best_items_on_device(
-    name: str | None, factors: Factors, n_best: int, starts: RowStarts, excluded: IntVector
+    device_name: str | None,
+    factors: Factors,
+    n_best: int,
+    excluded_starts: RowStarts,
+    excluded_items: IntVector,
 ) -> tuple[npt.NDArray[np.integer], Scores]:
-    """The best items of every user and their scores; see :func:`unskew.ranking.top.best_items`."""
-    device = find_device(name)
+    """The best items of every user and their scores; see :func:`unskew.ranking.top.best_items`.
+
+    ``excluded_items[excluded_starts[u]:excluded_starts[u + 1]]`` of user u come last.
+    """
+    device = find_device(device_name)
     user_rows, item_columns = _copy_factors(factors, device)
     items = np.empty((factors.n_users, n_best), np.int64)
     scores = np.empty((factors.n_users, n_best))
     for rows in _blocks(factors.n_users, factors.n_items, device):
         block = user_rows[rows] @ item_columns
         _refuse_nan(block.isnan().any(1), torch.arange(rows.start, rows.stop))
-        block_starts = starts[rows.start : rows.stop + 1]
+        block_starts = excluded_starts[rows.start : rows.stop + 1]
         row = np.repeat(np.arange(block_starts.size - 1), np.diff(block_starts))
-        column = excluded[block_starts[0] : block_starts[-1]].astype(np.int64)
+        column = excluded_items[block_starts[0] : block_starts[-1]].astype(np.int64)
         block[to_device(row, device), to_device(column, device)] = -torch.inf
         best = _best_columns(block, n_best)
         items[rows], scores[rows] = to_host(best), to_host(block.gather(1, best))

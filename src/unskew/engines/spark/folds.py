@@ -61,7 +61,7 @@ class SparkTraining:
             raise UsageError(
                 f"{type(model).__name__} cannot be fitted on Spark.",
                 parameter="engine",
-                remedy="Use MatrixFactorization, or drop `engine`.",
+                remedy="Use MatrixFactorization, or leave `engine` out.",
             )
         transform = weight_transform or model.weight_transform
         log = _transform_weights(self.log, transform)
@@ -163,7 +163,7 @@ def check_criterion(metric: str, estimator: str) -> None:
             f"the metric {metric!r} is not available on Spark: it compares cells with one another.",
             parameter="metric",
             value=metric,
-            remedy="Use a rating metric such as 'mse', or drop `engine`.",
+            remedy="Use a rating metric such as 'mse', or leave `engine` out.",
         )
     if chosen.imputes:
         raise UsageError(
@@ -237,7 +237,7 @@ def split(
 ) -> tuple[SparkTraining, list[SparkFold]]:
     """The whole log, and its folds.
 
-    The hash of a cell's ids decides its fold, so a partition that is computed again is the same.
+    The hash of a cell's ids decides its fold, so a partition that is recomputed is the same.
     Weights are divided by the probability that a cell is drawn: (k - 1) / k for training and 1 / k
     for validation.
     """

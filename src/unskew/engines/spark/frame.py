@@ -164,8 +164,8 @@ def _find_frame(engine: SparkEngine, source: object) -> DataFrame:
         "`engine='spark'` fits a Spark data frame or a path of Parquet files; got "
         f"{type(source).__module__}.{type(source).__name__}.",
         parameter="log",
-        remedy="Make a data frame with session.createDataFrame(...), or drop `engine` and pass "
-        "Ratings.",
+        remedy="Make a data frame with session.createDataFrame(...), or leave `engine` out and "
+        "pass Ratings.",
     )
 
 
@@ -196,5 +196,5 @@ def _require_type(role: str, name: str, data_type: DataType) -> None:
             f"{'text or integers' if is_id else 'numbers'}.",
             parameter=role,
             value=name,
-            remedy="Cast it first.",
+            remedy="Cast it to one of these types.",
         )
