@@ -422,8 +422,8 @@ class Sensitivity(Result):
 
 def _describe_benchmark(benchmark: Mapping[str, float]) -> Iterator[str]:
     if benchmark:
-        known = ", ".join(f"{name} {amount:.3g}" for name, amount in benchmark.items())
-        yield f"odds errors for comparison: {known}"
+        listed = ", ".join(f"{name} {amount:.3g}" for name, amount in benchmark.items())
+        yield f"odds errors for comparison: {listed}"
 
 
 def _shift_columns(shifts: Sequence[Shift]) -> dict[str, list[Any]]:
