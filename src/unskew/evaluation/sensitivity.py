@@ -85,13 +85,15 @@ def sensitivity(
     ...     propensities=[0.8, 0.25, 1.0],
     ...     metrics=["mae"],
     ...     estimators=["ips"],
+    ...     cluster=None,
     ... )
     >>> sensitivity(result, max_weight=[2], odds_error=[1.0, 1.5])
     model  metric  estimator  change      amount    low   high  ci_low  ci_high
-    fives  mae     ips        clip         2.000  1.333  1.333  -0.930    3.597
-    fives  mae     ips        odds_error   1.000  2.667  2.667  -1.860    7.193
-    fives  mae     ips        odds_error   1.500  2.000  3.667  -1.201   10.167
+    fives  mae     ips        clip         2.000  1.333  1.333  -3.635   14.262
+    fives  mae     ips        odds_error   1.000  2.667  2.667  -7.270   28.523
+    fives  mae     ips        odds_error   1.500  2.417  2.722  -6.946   28.365
     3 observed cells; 95% intervals, cells independent
+    under an odds error the weights of all cells keep their sum
     """
     inputs = _require_inputs(evaluation)
     weighted = [name for name, estimator in inputs.estimators.items() if estimator.is_weighted]
