@@ -402,7 +402,7 @@ def test_the_first_unsure_odds_error_is_found_where_the_limit_goes_up_and_down(
         evaluation = evaluate(
             log, models, propensities=p[seen], metrics=["mae"], estimators=["snips"], cluster=None
         )
-    grid = np.exp(np.linspace(0, np.log(20), 1000))
+    grid = np.exp(np.linspace(0, np.log(20), 300))
     found = sensitivity(evaluation, max_weight=[], odds_error=list(grid), constraint=constraint)
     robust = found.compare("a", "b", metric="mae", estimator="snips")
     limit = np.array([shift.ci_high for shift in robust.shifts])
@@ -410,7 +410,7 @@ def test_the_first_unsure_odds_error_is_found_where_the_limit_goes_up_and_down(
 
     assert robust.difference < 0 < limit.max()
     assert (np.diff(limit) < 0).any()  # not monotone
-    assert robust.unsure_at == pytest.approx(first, rel=0.01)
+    assert robust.unsure_at == pytest.approx(first, rel=0.02)
 
 
 # Sums of weights that are kept

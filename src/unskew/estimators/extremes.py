@@ -61,7 +61,7 @@ def _distort(
         assumed=estimation,
         weight=cells.weight,
         elasticity=cells.elasticity,
-        slope=cells.weight * factor,
+        derivative=cells.weight * factor,
         kept_term=kept_term * (1.0 - cells.weight * factor / weight),
     )
 
@@ -77,14 +77,14 @@ class _DistortedEstimation(Estimation):
     weight: Vector
     """1/P of the estimated propensities."""
     elasticity: Vector
-    slope: Vector
+    derivative: Vector
     """-dw / d log P of the distorted weight w by the estimated propensity P."""
     kept_term: Vector
     """What the sum of the estimated weights adds to -d(w e) / d log P."""
 
     def correct(self, residual: Matrix, weight: Vector, elasticity: Vector) -> Correction:
-        derivative = residual * self.slope + self.kept_term
-        return self.assumed.correct(derivative / self.weight, self.weight, self.elasticity)
+        total = residual * self.derivative + self.kept_term
+        return self.assumed.correct(total / self.weight, self.weight, self.elasticity)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

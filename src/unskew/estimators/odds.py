@@ -67,8 +67,7 @@ class KeptSums:
         """The sum of each group."""
         if self.is_mass:
             return np.array([column.sum()])
-        sums: Vector = np.bincount(self.code, weights=column).astype(np.float64)
-        return sums
+        return np.bincount(self.code, weights=column).astype(np.float64, copy=False)
 
     def of_cells(self, by_group: Vector) -> Vector:
         """The value of each cell's group; one value if there is one group."""
@@ -154,13 +153,13 @@ def _fill_knapsack(
     if not sums.is_mass:
         is_up = weight > box.assumed
         without = np.empty_like(residual)
-        without[order] = _leave_out(residual, box, sums, order, room, is_up[order])
+        without[order] = _multipliers_without(residual, box, sums, order, room, is_up[order])
         reach = np.where(is_up, box.high - box.assumed, box.assumed - box.low)
         optimism = float(np.abs(without - multiplier) @ reach)
     return ExtremeWeights(weight, multiplier, optimism)
 
 
-def _leave_out(
+def _multipliers_without(
     residual: Vector,
     box: WeightBox,
     sums: KeptSums,

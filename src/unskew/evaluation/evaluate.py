@@ -153,7 +153,8 @@ def evaluate(
     model     metric  estimator  estimate  std_error  ci_low  ci_high  degrees
     always 5  mae     naive         1.333      0.889   0.000   30.777    1.000
     always 5  mae     snips         2.560      0.819   0.000   49.388    1.000
-    3 observed cells of 2 users x 3 items; 95% intervals, clustered by user; effective sample size 2
+    3 observed cells of 2 users x 3 items; effective sample size 2; 95% intervals, clustered by user
+    these propensities are taken as known, and nothing here can confirm them
     """
     require_log(log)
     require_level(level)

@@ -109,9 +109,10 @@ def evaluate_frame(
     ... )
     >>> evaluate_frame(log, prediction="always 5", metrics=["mae"], estimators=["naive", "snips"])
     model     metric  estimator  estimate  std_error  ci_low  ci_high  degrees
-    always 5  mae     naive         1.333      0.795   0.000    2.892      inf
-    always 5  mae     snips         2.560      0.830   0.933    4.187      inf
-    3 observed cells; 95% intervals, cells independent; effective sample size 2
+    always 5  mae     naive         1.333      0.795   0.000    4.754    2.000
+    always 5  mae     snips         2.560      0.830   0.000   11.023    1.104
+    3 observed cells; effective sample size 2; 95% intervals, cells independent
+    these propensities are taken as known, and nothing here can confirm them
     """
     require_level(level)
     require_weight_transform(weight_transform)

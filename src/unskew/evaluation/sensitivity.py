@@ -86,13 +86,15 @@ def sensitivity(
     ...     propensities=[0.8, 0.25, 1.0],
     ...     metrics=["mae"],
     ...     estimators=["ips"],
+    ...     cluster=None,
     ... )
     >>> sensitivity(result, max_weight=[2], odds_error=[1.0, 1.5])
     model  metric  estimator  change      amount    low   high  ci_low  ci_high
-    fives  mae     ips        clip         2.000  1.333  1.333   0.000   18.275
-    fives  mae     ips        odds_error   1.000  2.667  2.667   0.000   36.550
-    fives  mae     ips        odds_error   1.500  2.000  3.667   0.000   50.256
-    3 observed cells; 95% intervals, clustered by user
+    fives  mae     ips        clip         2.000  1.333  1.333   0.000   14.262
+    fives  mae     ips        odds_error   1.000  2.667  2.667   0.000   28.523
+    fives  mae     ips        odds_error   1.500  2.417  2.722   0.000   28.365
+    3 observed cells; 95% intervals, cells independent
+    under an odds error the weights of all cells keep their sum
     """
     inputs = _require_inputs(evaluation)
     weighted = [name for name, estimator in inputs.estimators.items() if estimator.is_weighted]
@@ -423,8 +425,8 @@ class Sensitivity(Result):
 
 def _describe_benchmark(benchmark: Mapping[str, float]) -> Iterator[str]:
     if benchmark:
-        known = ", ".join(f"{name} {amount:.3g}" for name, amount in benchmark.items())
-        yield f"odds errors for comparison: {known}"
+        listed = ", ".join(f"{name} {amount:.3g}" for name, amount in benchmark.items())
+        yield f"odds errors for comparison: {listed}"
 
 
 def _shift_columns(shifts: Sequence[Shift]) -> dict[str, list[Any]]:

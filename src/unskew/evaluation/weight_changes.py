@@ -143,11 +143,13 @@ class VariedEstimate:
 
     def clip(self, max_weight: float) -> Shift:
         """The estimate with weights min(w, max_weight)."""
-        cells = replace(self.cells, weight_transform=Clip(max_weight))
+        is_clipped = self.cells.weight > max_weight
+        cells = self.cells
+        if is_clipped.any():
+            cells = replace(cells, weight_transform=Clip(max_weight))
         interval = self._judge(self.deltas, cells)
         limits = interval.value, interval.value, interval.low, interval.high
-        share_clipped = float((self.cells.weight > max_weight).mean())
-        return Shift(*self.name, CLIP, max_weight, *limits, share_clipped)
+        return Shift(*self.name, CLIP, max_weight, *limits, float(is_clipped.mean()))
 
     def distort_odds(self, odds_error: float) -> Shift:
         """The range of the estimate if odds are wrong by up to a factor."""
@@ -167,8 +169,8 @@ class VariedEstimate:
             return self._judge(self.deltas, self.cells)
         box = WeightBox.around(self.cells.weight, odds_error, self.sums)
         sign = 1.0 if is_largest else -1.0
-        signed = self.deltas.combine(np.array([sign]))
-        extreme = self.estimator.largest_weights(signed, self.cells, box)
+        oriented = self.deltas.combine(np.array([sign]))
+        extreme = self.estimator.largest_weights(oriented, self.cells, box)
         extreme = replace(extreme, multiplier=sign * extreme.multiplier)
         interval = self._judge(*move_to_extreme(self.deltas, self.cells, box, extreme))
         low, high = interval.low - extreme.optimism, interval.high + extreme.optimism

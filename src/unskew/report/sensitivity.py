@@ -254,8 +254,8 @@ def build_robustness_page(record: Record) -> Page:
 def _describe_benchmark(benchmark: Mapping[str, float]) -> str:
     if not benchmark:
         return ""
-    known = ", ".join(f"{name} {format_brief(amount)}" for name, amount in benchmark.items())
-    return f" Odds errors for comparison: {known}."
+    listed = ", ".join(f"{name} {format_brief(amount)}" for name, amount in benchmark.items())
+    return f" Odds errors for comparison: {listed}."
 
 
 def _format_odds(value: float | None) -> str:
