@@ -13,6 +13,7 @@ from unskew.data.universe import Universe
 from unskew.errors import UniverseError, UnknownNameError, UsageError
 from unskew.estimators import ESTIMATORS
 from unskew.estimators.estimate import Estimate
+from unskew.estimators.odds import WeightBox
 from unskew.estimators.point import SNIPS, Estimator, find_estimator
 from unskew.estimators.sums import (
     Cluster,
@@ -177,8 +178,8 @@ def test_sndr_is_largest_at_its_largest_weights() -> None:
         cells = ObservedCells(users, items, Propensities(1 / weight), universe=Universe(2, 3))
         return float(find_estimator("sndr").estimate(deltas, cells).value[0])
 
-    bounds = np.ones(6), np.full(6, 9.0)
-    largest = find_estimator("sndr").largest_weights(deltas, observe(), bounds)
+    box = WeightBox(np.ones(6), np.full(6, 3.0), np.full(6, 9.0))
+    largest = find_estimator("sndr").largest_weights(deltas, observe(), box).weight
 
     corners = (np.array(corner) for corner in product([1.0, 9.0], repeat=6))
     assert value_at(largest) == pytest.approx(max(map(value_at, corners)), rel=1e-12)

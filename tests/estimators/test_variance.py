@@ -20,6 +20,7 @@ from unskew.estimators.sums import Clusters, Deltas, ObservedCells
 from unskew.propensity import PopularityPropensity, UniformPropensity
 from unskew.types import Vector
 
+pytestmark = pytest.mark.filterwarnings("ignore:few cells decide")
 RNG = np.random.default_rng(3)
 TRUTH = RNG.integers(1, 6, (30, 20)).astype(float)
 SCORES = np.clip(TRUTH + RNG.normal(size=TRUTH.shape), 1, 5)

@@ -160,14 +160,17 @@ class Strata(Estimation):
                 sample=self.sample,
             )
         count = np.bincount(self.group, minlength=self.n_observed.size)
-        is_alone = count[self.group] == 1
+        leverage = np.where(count > 1, 1.0 / np.maximum(count, 1), 0.0)
         expected = (coefficient * count).T
+        pooled = None
+        if (count == 1).any():
+            pooled = self._pool_variance(residual, weight, count[self.group] == 1)
         return Correction(
-            coefficient[:, self.group],
-            np.where(is_alone, 0.0, 1.0 / count[self.group]),
+            np.stack([row[self.group] for row in coefficient]),
+            leverage[self.group],
             expected_by_user=expected if self.kind == "user" else None,
             expected_by_item=expected if self.kind == "item" else None,
-            pooled=self._pool_variance(residual, weight, is_alone) if is_alone.any() else None,
+            pooled=pooled,
             outside=outside,
             sample=self.sample,
         )

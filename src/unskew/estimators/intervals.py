@@ -12,7 +12,8 @@ from scipy.optimize import brentq
 
 from unskew.types import Matrix, Vector
 
-CHUNK = 1 << 17
+CHUNK = 1 << 14
+"""Contributions that are processed at once, few enough for the cache."""
 SMALL_SKEWNESS = 1e-6
 """Below this Hall's correction is smaller than rounding errors."""
 
@@ -47,10 +48,10 @@ class Moments:
             for i, j in combinations_with_replacement(range(n_models), 2):
                 z = block[i] if i == j else block[i] - block[j]
                 square = z * z
-                cube = square * z if third is None else square * z * third[rows]
+                cubed = _dot(square, z if third is None else z * third[rows])
                 if variance is not None:
-                    square = square * variance[rows]
-                moments[:, i, j] += square.sum(), cube.sum(), np.square(square).sum()
+                    square *= variance[rows]
+                moments[:, i, j] += square.sum(), cubed, _dot(square, square)
         return cls(*moments)
 
     @property
@@ -79,6 +80,11 @@ class Moments:
         skewness = float(self.third[i, j]) / variance**1.5
         degrees = 2 * variance**2 / fourth
         return variance, degrees, -skewness if second is not None and first > second else skewness
+
+
+def _dot(first: Vector, second: Vector) -> float:
+    """The inner product, added in an order that does not depend on the number of threads."""
+    return float(np.einsum("n,n->", first, second))
 
 
 def covariance_of_contrasts(covariance: Matrix) -> Matrix:

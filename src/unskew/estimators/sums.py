@@ -100,6 +100,15 @@ class Clusters:
         """
         return np.stack([np.bincount(self.code, weights=column) for column in columns], axis=1)
 
+    def add_up_weighted(
+        self, deltas: Matrix, base: Vector | Matrix | None, weight: Vector
+    ) -> Matrix:
+        """Sums of h delta of each model and of h base by cluster: (clusters, k + bases)."""
+        bases = [weight] if base is None else [row * weight for row in np.atleast_2d(base)]
+        columns = [np.bincount(self.code, weights=row * weight) for row in deltas]
+        columns += [np.bincount(self.code, weights=row) for row in bases]
+        return np.stack(columns, axis=1)
+
     def resample(self, by_cluster: Matrix) -> Matrix | None:
         """Totals over clusters drawn with replacement: one row for each resample.
 
@@ -307,7 +316,7 @@ class Sums:
         if clusters is None:
             sums = _sum_cells(deltas, propensities, weight, base, imputed_by_cluster)
             return replace(sums, slots=slots)
-        by_cluster = clusters.add_up(_stack(deltas, base) * weight)
+        by_cluster = clusters.add_up_weighted(deltas, base, weight)
         if imputed_by_cluster is not None:
             n_missing = len(imputed_by_cluster) - len(by_cluster)
             by_cluster = np.pad(by_cluster, ((0, n_missing), (0, 0)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -52,18 +53,20 @@ def linearize(
 ) -> Linearization:
     """The residuals and the normaliser of the risks that were computed from ``spec``."""
     bases = deltas.base_of(spec)
-    base = np.ones(weight.size) if bases is None else bases
+    base: Any = 1.0 if bases is None else bases
     groups = cells.clusters_by(spec.unit)
     if spec.adds_imputed and deltas.imputed is not None:
         return _linearize_imputed(spec, deltas.value, deltas.imputed, cells, weight)
     if spec.of_ratios and groups is not None:
         return _linearize_mean_of_groups(deltas.value, base, weight, groups)
     if spec.divides_by_base:
-        share = weight * base
+        share = weight if bases is None else weight * bases
         totals = share.sum(axis=-1, keepdims=True)
         total = float(totals.max())
         residual = deltas.value - estimate.value[:, None] * base
-        return Linearization(residual * (total / totals), total, share / totals)
+        if totals.size > 1:
+            residual *= total / totals
+        return Linearization(residual, total, share / totals)
     assert cells.universe is not None
     return Linearization(deltas.value, float(cells.universe.n_cells))
 
@@ -83,10 +86,11 @@ def _linearize_imputed(
 
 
 def _linearize_mean_of_groups(
-    delta: Matrix, base: Vector, weight: Vector, groups: Clusters
+    delta: Matrix, base: Vector | float, weight: Vector, groups: Clusters
 ) -> Linearization:
     """(1/U) sum over users of sum h delta / sum h base: e = (delta - R_u base) / sum_u h base."""
-    sums = groups.add_up(np.vstack([delta, base]) * weight)
+    bases = np.broadcast_to(base, weight.shape)
+    sums = groups.add_up(np.vstack([delta, bases]) * weight)
     is_used = sums[:, -1] > 0
     total = np.where(is_used, sums[:, -1], 1.0)
     ratio = sums[:, :-1] / total[:, None]
@@ -102,16 +106,17 @@ def add_uncertainty(
     weight = cells.weight if spec.is_weighted else np.ones(cells.users.code.size)
     contributions = linearization.residual * weight
     covariance, moments = estimate.covariance, None
-    if not spec.of_ratios:
+    estimation = cells.estimation if spec.is_weighted else None
+    is_known = estimation is None or isinstance(estimation, TakenAsKnown)
+    if not spec.of_ratios and (is_known or cells.cluster == "both"):
         measured, moments = _measure(contributions, linearization, None, cells, estimate)
         covariance = measured if cells.cluster == "both" else estimate.covariance
     estimate = replace(estimate, covariance=covariance, moments=moments)
-    estimation = cells.estimation if spec.is_weighted else None
-    if estimation is None or isinstance(estimation, TakenAsKnown):
+    if estimation is None or is_known:
         return estimate
     correction = estimation.correct(linearization.residual, weight, cells.elasticity)
     if not spec.of_ratios:
-        contributions = contributions - correction.score
+        contributions -= correction.score
         covariance, moments = _measure(contributions, linearization, correction, cells, estimate)
     outside = None
     if correction.outside is not None and correction.sample is not None:
@@ -139,10 +144,8 @@ def _measure(
     """Covariance and moments of the risks, given K x observed cells of ``h e - B's``."""
     scale = 1.0 / linearization.normalizer
     if correction is not None:
-        by_leverage = (1.0 - np.minimum(correction.leverage, MAX_LEVERAGE)) ** (
-            -0.5 * correction.leverage_power
-        )
-        contributions = contributions * by_leverage
+        room = 1.0 - np.minimum(correction.leverage, MAX_LEVERAGE)
+        contributions /= np.sqrt(room) if correction.leverage_power == 1 else room
     if cells.cluster is None:
         covariance, moments = _measure_cells(
             contributions * scale, linearization, correction, cells
@@ -174,7 +177,7 @@ def _measure_cells(
     propensity = None if cells.propensities is None else cells.propensities.values
     uncertainty = np.ones(contributions.shape[1]) if propensity is None else 1.0 - propensity
     third = None if propensity is None else uncertainty * (1.0 - 2.0 * propensity)
-    covariance = np.einsum("in,jn,n->ij", contributions, contributions, uncertainty)
+    covariance = np.einsum("in,jn->ij", contributions * uncertainty, contributions)
     if correction is None and linearization.leverage is not None:
         contributions = contributions / (1.0 - np.minimum(linearization.leverage, MAX_LEVERAGE))
     return covariance, Moments.of(contributions, uncertainty, third)
