@@ -32,7 +32,7 @@ COLUMNS = (
     "ci_high",
     "degrees",
 )
-FOOTER_WIDTH = 110
+FOOTER_WIDTH = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,8 +260,8 @@ class Evaluation(Result):
             notes.append(f"{count_noun(self.n_dropped, 'bad row')} dropped")
         sentences = [*self.notes, self.describe_propensities(), self.assumption]
         facts = [*notes, *self._describe_slots(), *self._describe_left_out()]
-        lines = ["; ".join(facts), *filter(None, sentences)]
-        return "\n".join(fill(line, FOOTER_WIDTH, break_on_hyphens=False) for line in lines)
+        wrapped = (fill(each, FOOTER_WIDTH, break_on_hyphens=False) for each in sentences if each)
+        return "\n".join(["; ".join(facts), *wrapped])
 
     @property
     def assumption(self) -> str:
