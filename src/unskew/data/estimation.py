@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Literal, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 
@@ -93,6 +93,24 @@ class Correction:
     outside: Matrix | None = None
     """G: K x levels of the outside sample, the derivative by their log shares."""
     sample: RandomSample | None = None
+
+    def combine(self, contrast: Matrix) -> Correction:
+        """The correction of linear combinations of the risks; scores of cells are not combined."""
+
+        def combine_rows(rows: Any) -> Any:
+            return None if rows is None else contrast @ rows
+
+        def combine_both(square: Matrix | None) -> Matrix | None:
+            return None if square is None else contrast @ square @ contrast.T
+
+        return replace(
+            self,
+            pooled=combine_both(self.pooled),
+            reduction=combine_both(self.reduction),
+            addition=combine_both(self.addition),
+            bias=combine_rows(self.bias),
+            outside=combine_rows(self.outside),
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -42,7 +42,7 @@ from unskew.estimators.sums import (
     few_clusters_error,
     ratio_influence,
 )
-from unskew.estimators.variance import add_uncertainty, half_sample_covariance, linearize
+from unskew.estimators.variance import add_uncertainty, half_sample_covariance
 from unskew.types import Matrix, Vector
 
 
@@ -78,11 +78,9 @@ class Estimator:
         estimate = replace(estimate, bounds=deltas.bounds)
         if estimate.replicates is not None:
             return estimate
-        weight = cells.weight if spec.is_weighted else np.ones(cells.scope.n_observed)
         if self.is_weighted and isinstance(cells.estimation, Replicates):
             return self._refit_halves(estimate, deltas, cells)
-        linearization = linearize(spec, deltas, cells, estimate, weight)
-        return add_uncertainty(estimate, linearization, spec, cells)
+        return add_uncertainty(estimate, spec, deltas, cells)
 
     def _refit_halves(self, estimate: Estimate, deltas: Deltas, cells: ObservedCells) -> Estimate:
         """The estimate with the covariance of refits to halves of the log."""

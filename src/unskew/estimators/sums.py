@@ -15,9 +15,10 @@ data frame or an SQL engine fills the same record with one query.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from unskew.errors import UsageError
 from unskew.settings import WholeNumber
 from unskew.types import IntVector, Matrix, Vector
 
+T = TypeVar("T")
 Cluster: TypeAlias = Unit | Literal["both"] | None
 """What is independent: users, items, or (None) single cells; "both" allows any dependence between
 cells of the same user and between cells of the same item."""
@@ -170,6 +172,43 @@ class ObservedCells:
             propensities=propensities,
         )
 
+    @cached_property
+    def _remembered(self) -> dict[tuple[object, ...], tuple[object, Any]]:
+        return {}
+
+    def remember(self, name: str, deltas: Deltas, spec: SumSpec, compute: Callable[[], T]) -> T:
+        """What ``compute`` returns, computed once for all estimators with these deltas and weights.
+
+        The deltas are kept, so that no other object can get their identity.
+        """
+        base = deltas.base_of(spec)
+        key = (name, id(deltas), id(base), spec.is_weighted, spec.unit)
+        if key not in self._remembered:
+            self._remembered[key] = deltas, compute()
+        result: T = self._remembered[key][1]
+        return result
+
+    def sum_by_cluster(self, deltas: Deltas, spec: SumSpec) -> Matrix:
+        """Sums of h delta of each model and of h base by cluster: (clusters, k + bases)."""
+        clusters = self.clusters_by(spec.unit)
+        assert clusters is not None
+        return self.remember(
+            "sums",
+            deltas,
+            spec,
+            lambda: clusters.add_up_weighted(
+                deltas.value, deltas.base_of(spec), self.weight_of(spec)
+            ),
+        )
+
+    def weight_of(self, spec: SumSpec) -> Vector:
+        """The weight h of each cell: 1 if the estimator uses no weights."""
+        return self.weight if spec.is_weighted else self._ones
+
+    @cached_property
+    def _ones(self) -> Vector:
+        return np.ones(self.users.code.size)
+
     @property
     def n_transformed(self) -> int:
         """The number of weights that the weight transform changed."""
@@ -301,11 +340,13 @@ class Sums:
         clusters: Clusters | None = None,
         is_ratio: bool = False,
         imputed_by_cluster: Matrix | None = None,
+        by_cluster: Matrix | None = None,
     ) -> Sums:
         """Sums of ``delta``, one row for each model, weighted by 1/P or by ``weight``.
 
         With ``is_ratio``, clusters whose base adds up to 0 are not counted.
         ``imputed_by_cluster`` (clusters x models) is added to the sums of each cluster.
+        ``by_cluster`` are the sums of each cluster, if they are known already.
         """
         deltas = np.atleast_2d(delta)
         if weight is None:
@@ -316,7 +357,8 @@ class Sums:
         if clusters is None:
             sums = _sum_cells(deltas, propensities, weight, base, imputed_by_cluster)
             return replace(sums, slots=slots)
-        by_cluster = clusters.add_up_weighted(deltas, base, weight)
+        if by_cluster is None:
+            by_cluster = clusters.add_up_weighted(deltas, base, weight)
         if imputed_by_cluster is not None:
             n_missing = len(imputed_by_cluster) - len(by_cluster)
             by_cluster = np.pad(by_cluster, ((0, n_missing), (0, 0)))
@@ -430,7 +472,7 @@ def add_up(spec: SumSpec, deltas: Deltas, cells: ObservedCells) -> Sums:
     If they will be divided by their base, the part that is common to all cells is subtracted first,
     which keeps the digits of a small standard error.
     """
-    weight = cells.weight if spec.is_weighted else np.ones(cells.users.code.size)
+    weight = cells.weight_of(spec)
     clusters = cells.clusters_by(spec.unit)
     if spec.adds_imputed and deltas.imputed is not None:
         error = deltas.value - deltas.imputed.observed
@@ -466,6 +508,9 @@ def add_up(spec: SumSpec, deltas: Deltas, cells: ObservedCells) -> Sums:
             base=base,
             clusters=clusters,
             is_ratio=spec.is_ratio,
+            by_cluster=None
+            if clusters is None or shift.any()
+            else cells.sum_by_cluster(deltas, spec),
         )
     return replace(sums, shift=shift)
 
