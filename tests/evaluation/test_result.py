@@ -243,6 +243,7 @@ def test_repr_is_a_table_with_a_footer() -> None:
         "std_error",
         "ci_low",
         "ci_high",
+        "degrees",
     ]
     assert [line.split()[0] + " " + line.split()[2] for line in shown[1:5]] == [
         "a naive",

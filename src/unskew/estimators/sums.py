@@ -173,26 +173,26 @@ class ObservedCells:
         )
 
     @cached_property
-    def _remembered(self) -> dict[tuple[object, ...], tuple[object, Any]]:
+    def _computed(self) -> dict[tuple[object, ...], tuple[object, Any]]:
         return {}
 
-    def remember(self, name: str, deltas: Deltas, spec: SumSpec, compute: Callable[[], T]) -> T:
+    def compute_once(self, name: str, deltas: Deltas, spec: SumSpec, compute: Callable[[], T]) -> T:
         """What ``compute`` returns, computed once for all estimators with these deltas and weights.
 
         The deltas are kept, so that no other object can get their identity.
         """
         base = deltas.base_of(spec)
         key = (name, id(deltas), id(base), spec.is_weighted, spec.unit)
-        if key not in self._remembered:
-            self._remembered[key] = deltas, compute()
-        result: T = self._remembered[key][1]
+        if key not in self._computed:
+            self._computed[key] = deltas, compute()
+        result: T = self._computed[key][1]
         return result
 
     def sum_by_cluster(self, deltas: Deltas, spec: SumSpec) -> Matrix:
         """Sums of h delta of each model and of h base by cluster: (clusters, k + bases)."""
         clusters = self.clusters_by(spec.unit)
         assert clusters is not None
-        return self.remember(
+        return self.compute_once(
             "sums",
             deltas,
             spec,

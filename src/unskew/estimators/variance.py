@@ -178,7 +178,7 @@ def _add_from_columns(
     def correct() -> tuple[Correction, Matrix]:
         return _correct_columns(estimation, spec, deltas, cells, unit)
 
-    correction, corrected = cells.remember("correction", deltas, spec, correct)
+    correction, corrected = cells.compute_once("correction", deltas, spec, correct)
     covariance, moments = _measure_sums(corrected @ influence.T, max(n, len(corrected)), None)
     correction = correction.combine(influence)
     for part in (correction.pooled, correction.addition):

@@ -16,6 +16,8 @@ MAX_RATING_BINS = 20
 """More distinct ratings than this are put into as many bins."""
 MAX_DISTINCT_WEIGHTS, WEIGHT_BINS = 8, 16
 N_CLIPS = 8
+MAX_ROBUSTNESS_CELLS = 1_000_000
+"""For longer logs the odds error that reverses a verdict is not computed for a page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,48 @@ def describe_distributions(
         weight_shares = asdict(WeightShares.of(weight))
         clipping = [asdict(shift) for shift in _clip_estimates(inputs, models, level)]
     return {"ratings": ratings, "weight_shares": weight_shares, "clipping": clipping}
+
+
+def describe_robustness(
+    inputs: EvaluationInputs | None, models: Sequence[str], best: str, *, level: float
+) -> str | None:
+    """By how much the odds of the propensities may be wrong until the best model can lose its lead.
+
+    It is about the first metric by SNIPS or else IPS, against the closest other model. None if
+    there are no weights, no other model, a weight transform, or more than a million cells.
+    """
+    if inputs is None or len(models) < 2 or inputs.cells.scope.n_observed > MAX_ROBUSTNESS_CELLS:
+        return None
+    metric, cells = next(iter(inputs.deltas)), inputs.cells
+    name = next((each for each in ("snips", "ips") if each in inputs.estimators), None)
+    is_plain = cells.weight_transform is None and cells.users.resampling is None
+    if name is None or not is_plain or inputs.deltas[metric].slots is not None:
+        return None
+    unit, first = np.eye(len(models)), models.index(best)
+    varied = [
+        inputs.contrast(
+            model,
+            unit[first] - unit[second],
+            metric=metric,
+            estimator=name,
+            level=level,
+            constraint="mass",
+        )
+        for second, model in enumerate(models)
+        if second != first
+    ]
+    differences = [each.extreme(1.0, is_largest=True).value for each in varied]
+    closest = int(np.abs(differences).argmin())
+    if not varied[closest].has_worst_case or differences[closest] == 0:
+        return None
+    flips_at = varied[closest].find_flip(is_positive=differences[closest] > 0)
+    rival = varied[closest].name[0]
+    factor = "any factor" if np.isinf(flips_at) else f"a factor of {flips_at:.3g}"
+    return (
+        f"by {name}, {best} stays ahead of {rival} on {metric} if the odds of all "
+        f"propensities are wrong by less than {factor} (and the weights keep their sum); where it "
+        "could be measured, self-selection was a factor of about 5"
+    )
 
 
 def _clip_estimates(inputs: EvaluationInputs, models: Sequence[str], level: float) -> list[Shift]:

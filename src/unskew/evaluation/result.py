@@ -17,7 +17,7 @@ from unskew.data.universe import Universe
 from unskew.errors import UnknownNameError, UsageError
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.weight_summary import WeightSummary
-from unskew.evaluation.distributions import describe_distributions
+from unskew.evaluation.distributions import describe_distributions, describe_robustness
 from unskew.evaluation.reliability import LONG_LOG, Reliability, SlotCount
 from unskew.evaluation.weight_changes import EvaluationInputs
 from unskew.tables import count_noun, html_table, text_table
@@ -207,6 +207,7 @@ class Evaluation(Result):
                 *(f"{text}." for text in self._describe_left_out()),
             ],
         } | describe_distributions(self.inputs, self.models, level=self.level)
+        record |= {"robustness": self._describe_robustness()}
         record |= {"notes": list(self.notes)} if self.notes else {}
         return record | ({"n_dropped": self.n_dropped} if self.n_dropped else {})
 
@@ -262,6 +263,16 @@ class Evaluation(Result):
         facts = [*notes, *self._describe_slots(), *self._describe_left_out()]
         wrapped = (fill(each, FOOTER_WIDTH, break_on_hyphens=False) for each in sentences if each)
         return "\n".join(["; ".join(facts), *wrapped])
+
+    def _describe_robustness(self) -> str | None:
+        """How wrong the propensities may be until the verdict on the first metric changes."""
+        weighted = [name for name in ("snips", "ips") if name in self.estimators]
+        if self.weight_summary is None or not weighted:
+            return None
+        metric, higher_is_better = next(iter(self.metrics.items()))
+        values = self.estimates[metric, weighted[0]].value
+        best = self.models[int(values.argmax() if higher_is_better else values.argmin())]
+        return describe_robustness(self.inputs, self.models, best, level=self.level)
 
     @property
     def assumption(self) -> str:

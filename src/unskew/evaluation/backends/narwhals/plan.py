@@ -87,7 +87,7 @@ class QueryPlan:
 
     @property
     def units(self) -> tuple[Unit, ...]:
-        """The kinds of clusters."""
+        """The kinds of clusters: users, items or both."""
         if self.cluster is None:
             return ()
         return ("user", "item") if self.cluster == "both" else (self.cluster,)
@@ -369,15 +369,15 @@ class FrameQuery:
         estimate = replace(estimator.from_sums(spec, sums, scope), bounds=self.bounds[metric])
         influence = find_influence(spec, sums, estimate, scope)
         n_clusters = self._count_clusters(estimate, all_rows, scope)
-        known = SecondMoments(sums.moment)
+        second_moments = SecondMoments(sums.moment)
         if spec.unit is not None and not spec.of_ratios:
             units = UnitSums(sums.total, sums.moment, n_clusters[spec.unit])
-            known = SecondMoments(np.zeros_like(sums.moment), (units,))
+            second_moments = SecondMoments(np.zeros_like(sums.moment), (units,))
         elif self.plan.cluster == "both" and not spec.of_ratios:
-            known = reader.read_two_way(all_rows, n_clusters)
+            second_moments = reader.read_two_way(all_rows, n_clusters)
             estimate = replace(
                 estimate,
-                covariance=known.covariance(influence),
+                covariance=second_moments.covariance(influence),
                 degrees=max(min(n_clusters.values()) - 1.0, 1.0),
             )
         elif estimate.n_clusters is None:
@@ -385,9 +385,9 @@ class FrameQuery:
         if self.strata is None or not spec.is_weighted:
             return estimate
         if isinstance(self.strata, ListedStrata):
-            strata = self.strata.read(totals.levels, all_rows, reader, known, n_clusters)
+            strata = self.strata.read(totals.levels, all_rows, reader, second_moments, n_clusters)
         else:
-            strata = self.strata.read(all_rows, reader, known, n_clusters)
+            strata = self.strata.read(all_rows, reader, second_moments, n_clusters)
         return strata.correct(estimate, influence, estimate.covariance, of_ratios=spec.of_ratios)
 
     def _count_clusters(self, estimate: Estimate, totals: Totals, scope: Scope) -> dict[Unit, int]:

@@ -46,7 +46,7 @@ LevelTotals: TypeAlias = Mapping[float, Totals]
 """The totals of each stratum."""
 
 
-class Strata:
+class StrataTerms:
     """The terms that estimated propensities add to a query, and how to read them."""
 
     def __init__(
@@ -128,7 +128,7 @@ def request_plain(terms: SumTerms, reader: TotalsReader, kept: FrameColumn | Non
             terms.add(plain(first, second), multiply(values[first], second))
 
 
-class ListedStrata(Strata):
+class ListedStrata(StrataTerms):
     """Strata by rating, or of all cells."""
 
     def __init__(
@@ -241,7 +241,7 @@ class ListedStrata(Strata):
         return values
 
     def read_levels(self, levels: LevelTotals, reader: TotalsReader) -> LevelSums:
-        """Sums by stratum."""
+        """Sums over the rows of each stratum."""
         size = len(reader.columns)
         moment = np.empty((self.strata.levels.size, size, size))
         for i, j in combinations_with_replacement(range(size), 2):
@@ -278,17 +278,17 @@ class ListedStrata(Strata):
         """The value of the stratum of each row."""
         if values.size == 1:
             return constant(float(values[0]))
-        found = constant(0.0)
+        looked_up = constant(0.0)
         for level, value in zip(self.strata.levels.tolist(), values.tolist(), strict=True):
-            found = choose(column(STRATUM) == level, value, found)
-        return found
+            looked_up = choose(column(STRATUM) == level, value, looked_up)
+        return looked_up
 
     def read(
         self,
         levels: LevelTotals,
         totals: Totals,
         reader: TotalsReader,
-        known: SecondMoments,
+        second_moments: SecondMoments,
         n: Mapping[Unit, int],
     ) -> StrataSums:
         """What the strata change for the estimate of one reader."""
@@ -298,7 +298,7 @@ class ListedStrata(Strata):
         zero = np.zeros_like(sums.moment[0])
         if self.is_part(levels):
             reduction = zero if self.units else sums.reduction(self.strata.count)
-            return StrataSums(known, zero, reduction, sums.gradient(), self.strata.sample)
+            return StrataSums(second_moments, zero, reduction, sums.gradient(), self.strata.sample)
         cells = sums.within(sums.uncertainty if not self.units else 1.0)
         moments = SecondMoments(cells, self.read_units(totals, reader, n))
         return StrataSums(moments, sums.pooled(), zero, sums.gradient(), self.strata.sample)
@@ -319,7 +319,7 @@ def gradient_term(reader: TotalsReader, delta: str) -> str:
     return f"gradient__{reader.spec.unit}__{reader.columns[-1]}__{delta}"
 
 
-class UnitStrata(Strata):
+class UnitStrata(StrataTerms):
     """Strata by item or by user, which the engine adds up."""
 
     @property
@@ -411,7 +411,7 @@ class UnitStrata(Strata):
         self,
         totals: Totals,
         reader: TotalsReader,
-        known: SecondMoments,
+        second_moments: SecondMoments,
         n: Mapping[Unit, int],
     ) -> StrataSums:
         """What the strata change for the estimate of one reader."""
@@ -424,7 +424,7 @@ class UnitStrata(Strata):
             return read_matrix(reader, totals, lambda *pair: self._term(name, *pair))
 
         if self.is_part(totals):
-            return StrataSums(known, zero, read("reduction"), gradient)
+            return StrataSums(second_moments, zero, read("reduction"), gradient)
         moment = read_matrix(reader, totals, plain)
         pooled = pool_variance(
             moment - read("square"),
