@@ -128,7 +128,8 @@ def describe_robustness(
     ]
     differences = [each.extreme(1.0, is_largest=True).value for each in varied]
     closest = int(np.abs(differences).argmin())
-    if not varied[closest].has_worst_case or differences[closest] == 0:
+    lead = varied[closest].extreme(1.0, is_largest=True) if varied[closest].has_worst_case else None
+    if lead is None or lead.low <= 0 <= lead.high:
         return None
     flips_at = varied[closest].find_flip(is_positive=differences[closest] > 0)
     rival = varied[closest].name[0]
