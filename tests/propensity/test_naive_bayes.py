@@ -333,3 +333,13 @@ def test_ratings_alone_must_be_known_numbers_of_a_fitted_model() -> None:
         model.predict_ratings(["five"])
     with pytest.raises(NotFittedError, match="Call fit first"):
         NaiveBayesPropensity().predict_ratings([1])
+
+
+def test_a_sample_with_the_ratings_of_the_log_causes_a_warning() -> None:
+    rng = np.random.default_rng(0)
+    log = Ratings.from_arrays(np.arange(2000) // 20, np.arange(2000) % 20, rng.integers(1, 6, 2000))
+    with pytest.warns(PropensityWarning, match="have the same distribution as the log"):
+        NaiveBayesPropensity().fit(log, universe=(1000, 20), mcar=rng.choice(log.rating, 500))
+    NaiveBayesPropensity().fit(
+        log, universe=(1000, 20), mcar=rng.choice([1.0, 1, 1, 2, 3, 4, 5], 500)
+    )

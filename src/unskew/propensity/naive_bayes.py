@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import chdtrc
 
 from unskew.data.checks import float_array
 from unskew.data.columns import find_column
@@ -41,6 +42,10 @@ from unskew.types import IntVector, Matrix, Vector
 
 MAX_LEVELS = 50
 """More distinct ratings than this are assumed to be a continuous scale, which needs bins."""
+MIN_COMPARED = 200
+"""Smaller samples are not compared with the log."""
+EQUAL_SHARES = 0.2
+"""Above this p-value the ratings of sample and log are said to have the same distribution."""
 
 
 def _check_bins(name: str, value: Any) -> None:
@@ -256,6 +261,7 @@ class NaiveBayesPropensity(McarPropensityModel):
         self.propensity_by_level_ = np.minimum(ratio, 1.0)
         self.observed_by_level_ = observed
         self.sample_by_level_, self.sample_by_user_ = sample.counts(cuts)
+        _warn_of_equal_shares(observed, self.sample_by_level_)
 
     def _find_inconsistency(self) -> str | None:
         n_levels, n_propensities = self.levels_.size, self.propensity_by_level_.size
@@ -539,6 +545,27 @@ def _warn_of_capped_and_missing(
                 f"ratings {_join_levels(levels[is_missing])} are {share[is_missing].sum():.3g} "
                 "of all cells, but the log has none of them: no weights can represent those cells.",
                 remedy="Estimates describe the other cells only.",
+            ),
+            stacklevel=4,
+        )
+
+
+def _warn_of_equal_shares(observed: Vector, sample: Vector) -> None:
+    """Warn if the sample has the ratings of the log: then the weights correct nothing."""
+    if sample.sum() < MIN_COMPARED:
+        return
+    counts = np.stack([observed, sample])[:, observed + sample > 0]
+    expected = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / counts.sum()
+    statistic = float((np.square(counts - expected) / expected).sum())
+    p_value = float(chdtrc(max(counts.shape[1] - 1, 1), statistic))
+    if p_value > EQUAL_SHARES:
+        warnings.warn(
+            PropensityWarning(
+                f"the {int(sample.sum()):,} random ratings have the same distribution as the log "
+                f"(p = {p_value:.2g}): either people do not rate what they like, or the sample was "
+                "drawn from the log and the correction does nothing.",
+                parameter="mcar",
+                remedy="Check that the sample was drawn from all cells, rated or not.",
             ),
             stacklevel=4,
         )
