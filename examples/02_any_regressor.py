@@ -28,7 +28,7 @@ print(log)
 
 # %%
 # The activity of users and the popularity of items are estimated from the log.
-propensity = unskew.propensity.PopularityPropensity("both", smoothing=1).fit(log)
+propensity = unskew.propensity.PopularityPropensity("both").fit(log)
 weight = unskew.data.inverse_weights(log, propensity)
 print(f"Weights from {weight.min():.3g} to {weight.max():.3g}.")
 

@@ -7,6 +7,8 @@ they like. Two models estimate them: naive Bayes, which uses ratings and needs s
 random cells, and popularity, which uses only the number of ratings.
 """
 
+import warnings
+
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -17,16 +19,19 @@ print(world.log)
 
 # %%
 # The random sample: 500 ratings of random cells. Here they are taken from the truth.
-sample = np.random.default_rng(0).choice(world.truth.ravel(), 500)
+user, item = np.divmod(np.random.default_rng(0).choice(world.truth.size, 500, replace=False), 600)
+sample = unskew.Ratings.from_arrays(user, item, world.truth[user, item])
 propensities = {
-    "naive Bayes": unskew.NaiveBayesPropensity().fit(world.log, mcar=sample),
-    "popularity": unskew.propensity.PopularityPropensity("item", smoothing=1).fit(world.log),
+    "naive Bayes": unskew.NaiveBayesPropensity().fit(world.log, mcar=sample.rating),
+    "popularity": unskew.propensity.PopularityPropensity("item").fit(world.log),
 }
 
 # %%
-# Popularity is calibrated, and its weights nearly add up to the universe. Nothing in the log shows
-# that it ignores the rating. Only the comparison with the truth does (the last two lines).
-diagnosis = unskew.diagnose(world.log, propensities, true=world.propensities)
+# Popularity is calibrated, and its weights add up to the universe. Only the random sample shows
+# that it ignores the rating: it fails the test of the mean rating. The result lists the warnings.
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    diagnosis = unskew.diagnose(world.log, propensities, true=world.propensities, mcar=sample)
 print(diagnosis)
 
 # %%

@@ -61,9 +61,9 @@ def test_a_table_fits_the_terminal(files: Path) -> None:
     )
     lines = lines_of(shown)
 
-    assert "model  metric  estimator  estimate  std_error  ci_low  ci_high" in lines
+    assert "model  metric  estimator  estimate  std_error  ci_low  ci_high  degrees" in lines
     assert any(
-        re.fullmatch(r"new    mae     snips +0\.\d{3} +0\.\d{3} +0\.\d{3} +0\.\d{3}", line)
+        re.fullmatch(r"new    mae     snips +0\.\d{3} +0\.\d{3} +0\.\d{3} +\d\.\d{3} +[\d.]+", line)
         for line in lines
     )
     assert max(map(len, lines)) <= 80

@@ -662,8 +662,9 @@ def test_groups_show_themselves() -> None:
         "std_error",
         "ci_low",
         "ci_high",
+        "degrees",
     ]
-    assert result.to_frame().shape == (4, 8)
+    assert result.to_frame().shape == (4, 9)
     assert {each["group"] for each in json.loads(result.to_json())["groups"]} == {"first", "second"}
     assert "<table>" in result._repr_html_()
     with pytest.raises(UnknownNameError, match="unknown half 'third'"):

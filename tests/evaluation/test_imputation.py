@@ -253,7 +253,7 @@ def test_the_result_says_what_it_takes_for_granted() -> None:
     folded = judge("eib", metrics=["mse"], imputation_folds=np.arange(len(LOG)) % 3)
 
     assert alone.notes == ("imputation taken as fitted elsewhere",)
-    assert repr(alone).endswith("; imputation taken as fitted elsewhere")
+    assert "\nimputation taken as fitted elsewhere\n" in repr(alone)
     assert folded.notes == (
         "imputation taken as cross-fitted in 3 folds",
         "intervals of eib leave out the error of the imputation",

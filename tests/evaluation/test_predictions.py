@@ -376,9 +376,10 @@ def test_a_frame_of_positions_can(log: Ratings) -> None:
     frame = pd.DataFrame(as_columns()).assign(position=lambda cells: cells["position"] + 3)
     result = judge(log, frame, ("dcg",), universe=(N_USERS, 12), estimators=["naive"])
 
-    gain = 12 * TRUTH / np.log2(POSITIONS + 4)
+    discount = (1 / np.log2(POSITIONS + 4))[log.user, log.item]
+    per_slot = (discount * TRUTH[log.user, log.item]).sum() / discount.sum()
     assert result.risk("a", metric="dcg", estimator="naive").estimate == pytest.approx(
-        gain[log.user, log.item].mean()
+        per_slot * (1 / np.log2(np.arange(12) + 2)).sum()
     )
 
 

@@ -39,7 +39,8 @@ def print_lines(console: Console, lines: Iterable[str]) -> None:
 
 
 def print_paragraph(console: Console, text: str) -> None:
-    print_lines(console, textwrap.wrap(text, console.width))
+    lines = (textwrap.wrap(line, console.width) for line in text.splitlines())
+    print_lines(console, [part for wrapped in lines for part in wrapped])
 
 
 def print_table(

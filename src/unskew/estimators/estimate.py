@@ -156,7 +156,10 @@ class Estimate:
     """For limits that hold at every look at a growing log; None for limits of this look alone."""
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.value).all() and np.isfinite(self.covariance).all()):
+        parts = [self.value, self.covariance]
+        if self.moments is not None:
+            parts += [self.moments.second, self.moments.third, self.moments.fourth]
+        if not all(np.isfinite(part).all() for part in parts):
             raise UsageError(
                 "an estimate overflowed: weights or deltas are too large for double precision.",
                 remedy="Rescale the ratings and predictions, or clip the weights.",

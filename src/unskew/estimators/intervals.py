@@ -77,8 +77,8 @@ class Moments:
         variance, fourth = float(self.second[i, j]), float(self.fourth[i, j])
         if variance <= 0 or fourth <= 0:
             return max(variance, 0.0), math.inf, 0.0
-        skewness = float(self.third[i, j]) / variance**1.5
-        degrees = 2 * variance**2 / fourth
+        skewness = float(self.third[i, j]) / variance / math.sqrt(variance)
+        degrees = 2 * variance / (fourth / variance)
         return variance, degrees, -skewness if second is not None and first > second else skewness
 
 
@@ -100,8 +100,8 @@ def combine_degrees(log: tuple[float, float], outside: tuple[float, float]) -> f
     Each argument is a variance with its degrees of freedom.
     """
     total = log[0] + outside[0]
-    spread = sum(variance**2 / degrees for variance, degrees in (log, outside))
-    return math.inf if spread == 0 else total**2 / spread
+    spread = sum(variance / total * variance / degrees for variance, degrees in (log, outside))
+    return math.inf if spread == 0 else total / spread
 
 
 def t_quantile(level: float, degrees: float) -> float:
