@@ -252,8 +252,8 @@ def test_the_result_says_what_it_takes_for_granted() -> None:
     alone = judge("dr", metrics=["mse"])
     folded = judge("eib", metrics=["mse"], imputation_folds=np.arange(len(LOG)) % 3)
 
-    assert alone.notes == ("imputation taken as fitted elsewhere",)
-    assert "\nimputation taken as fitted elsewhere\n" in repr(alone)
+    assert alone.notes[0].startswith("imputation taken as fitted elsewhere; if it was fitted to")
+    assert "\nimputation taken as fitted elsewhere; " in repr(alone)
     assert folded.notes == (
         "imputation taken as cross-fitted in 3 folds",
         "intervals of eib leave out the error of the imputation",

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -105,6 +105,7 @@ def test_inverses_add_up_to_all_cells(rating: Vector, counts: tuple[int, ...]) -
 )
 @pytest.mark.filterwarnings("ignore::unskew.errors.PropensityWarning")
 def test_it_is_equation_18_cell_by_cell(rating: Vector, sample: Vector) -> None:
+    assume(np.isin(sample, rating).any())
     log = column(rating)
     levels = set(rating) | set(sample)
 
@@ -343,3 +344,9 @@ def test_a_sample_with_the_ratings_of_the_log_causes_a_warning() -> None:
     NaiveBayesPropensity().fit(
         log, universe=(1000, 20), mcar=rng.choice([1.0, 1, 1, 2, 3, 4, 5], 500)
     )
+
+
+def test_a_sample_on_another_scale_is_refused() -> None:
+    log = Ratings.from_dense([[1, 2, 3], [4, 5, 0]])
+    with pytest.raises(UsageError, match="have no value in common. Put both on the same scale"):
+        NaiveBayesPropensity().fit(log, mcar=[1.5, 2.5, 3.5])

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unskew.data.estimation import Strata, describe_assumption
+from unskew.data.frames import is_frame
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings, require_log
 from unskew.data.universe import Universe, UniverseLike, resolve_universe
@@ -36,7 +37,7 @@ def diagnose(
     user_features: object = None,
     item_features: object = None,
     true: PropensitiesLike | None = None,
-    mcar: Ratings | None = None,
+    mcar: object = None,
     floor: float | None = None,
     max_cells: int = 4_000_000,
     random_state: RandomState = 0,
@@ -65,8 +66,9 @@ def diagnose(
     true
         The true propensities as values or as a matrix, if they are known.
     mcar
-        Ratings of cells that were chosen at random. The weighted mean rating of the log must be
-        theirs; no other check can show that people rate what they like.
+        Ratings of cells that were chosen at random, with their users and items: a log or a frame.
+        The weighted mean rating of the log must be theirs; no other check can show that people
+        rate what they like.
     floor
         The share of cells with a propensity below ``floor`` is reported. The default is 1/n for a
         log of n ratings: one observed cell with that propensity outweighs the rest of the log.
@@ -101,8 +103,7 @@ def diagnose(
     Number(above=0, below=1, allow_none=True)("floor", floor)
     WholeNumber(least=1)("max_cells", max_cells)
     check_random_state("random_state", random_state)
-    if mcar is not None:
-        require_log(mcar)
+    sample = _read_sample(mcar)
     size = resolve_universe(log, universe)
     unobserved = None
     if size is not None:
@@ -114,8 +115,8 @@ def diagnose(
         _read_covariates(log, user_features, item_features),
         None if true is None else PropensitySource.read("true", true, log),
         1.0 / len(log) if floor is None else float(floor),
-        mcar,
-        np.random.default_rng(random_state),
+        sample,
+        int(np.random.default_rng(random_state).integers(2**31)),
     )
     sources = [PropensitySource.read(str(name), values, log) for name, values in named.items()]
     rows = tuple(inputs.measure(source) for source in sources)
@@ -124,7 +125,7 @@ def diagnose(
     if signs:
         texts = [f"{sign.problem} {sign.remedy}".rstrip() for sign in signs]
         warnings.warn(PropensityWarning("\n".join(texts)), stacklevel=2)
-    notes = (*inputs.notes(), *_limitations(rows), *_next_step(log, rows, mcar))
+    notes = (*inputs.notes(), *_limitations(rows), *_next_step(log, rows, sample))
     return Diagnosis(rows, coverage, size, notes, tuple(map(str, signs)), log.backend)
 
 
@@ -139,7 +140,8 @@ class DiagnosisInput:
     true: PropensitySource | None
     floor: float
     mcar: Ratings | None
-    rng: np.random.Generator
+    seed: int
+    """Of the halves into which tests divide the log: the same for every model."""
 
     def measure(self, source: PropensitySource) -> DiagnosisRow:
         """Everything that can be computed with the propensities of this source."""
@@ -160,7 +162,13 @@ class DiagnosisInput:
             None if cells is None else Calibration.of(cells),
             balance,
             self._compare_with_true(source, cells),
-            run_tests(self.log, source.observed, self.universe, self.mcar, self.rng),
+            run_tests(
+                self.log,
+                source.observed,
+                self.universe,
+                self.mcar,
+                np.random.default_rng(self.seed),
+            ),
             describe_assumption(estimation),
             None if estimation is None else estimation.sees_ratings,
             source.limitation,
@@ -217,6 +225,19 @@ def _model_warnings(rows: Sequence[DiagnosisRow]) -> Iterator[PropensityWarning]
     for row in rows:
         for sign in row.warnings():
             yield PropensityWarning(f"{row.name}: {sign.problem}", remedy=sign.remedy)
+
+
+def _read_sample(mcar: object) -> Ratings | None:
+    if mcar is None or isinstance(mcar, Ratings):
+        return mcar
+    if not is_frame(mcar):
+        raise UsageError(
+            "`mcar` must name the user and item of each random rating: a log or a data frame; got "
+            f"{type(mcar).__name__}.",
+            parameter="mcar",
+            remedy="Pass Ratings.from_arrays(users, items, ratings).",
+        )
+    return Ratings.from_frame(mcar)
 
 
 def _next_step(log: Ratings, rows: Sequence[DiagnosisRow], mcar: Ratings | None) -> Iterator[str]:

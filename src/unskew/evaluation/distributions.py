@@ -153,6 +153,7 @@ def _clip_estimates(inputs: EvaluationInputs, models: Sequence[str], level: floa
     weighted = {name: est for name, est in inputs.estimators.items() if est.is_weighted}
     name = "snips" if "snips" in weighted else next(iter(weighted))
     limits = np.geomspace(max(np.median(weight), 1.0), weight.max(), N_CLIPS)
+    limits[-1] = weight.max()
     shifts = []
     for limit in sorted(set(limits.tolist())):
         clipped = replace(cells, weight_transform=Clip(limit))

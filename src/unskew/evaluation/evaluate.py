@@ -43,6 +43,10 @@ from unskew.evaluation.weight_changes import EvaluationInputs
 from unskew.metrics.metric import Metric, MetricInput, metric_bounds
 from unskew.ranking.positions import Ranker, find_ranker
 from unskew.settings import check_random_state
+from unskew.types import Vector
+
+MASS_TOLERANCE = 0.01
+"""Weights that miss the number of cells by more than this share do not add up to it by design."""
 
 
 def evaluate(
@@ -380,6 +384,11 @@ def _compute_deltas(
     )
 
 
+def _has_mass(weight: Vector, n_cells: int | None) -> bool:
+    """Whether the weights add up to the number of all cells, as those of strata do by design."""
+    return n_cells is None or abs(float(weight.sum()) / n_cells - 1) < MASS_TOLERANCE
+
+
 def _summarize_weights(
     cells: ObservedCells, estimators: Sequence[Estimator]
 ) -> WeightSummary | None:
@@ -389,7 +398,7 @@ def _summarize_weights(
     n_cells = None
     if cells.universe is not None and cells.weight_transform is None:
         n_cells = cells.universe.n_cells
-    is_balanced = isinstance(cells.estimation, Strata)
+    is_balanced = isinstance(cells.estimation, Strata) and _has_mass(cells.weight, n_cells)
     summary = WeightSummary.of(cells.weight, n_cells=n_cells, is_balanced=is_balanced)
     for warning in summary.warnings():
         warnings.warn(warning, stacklevel=3)

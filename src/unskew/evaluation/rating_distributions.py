@@ -292,7 +292,10 @@ def read_imputation(
 def describe_imputation(folds: Folds | None) -> str:
     """What the intervals take for granted about the imputation, in words."""
     if folds is None:
-        return "imputation taken as fitted elsewhere"
+        return (
+            "imputation taken as fitted elsewhere; if it was fitted to these ratings, intervals "
+            "are too narrow and may hardly ever contain the truth"
+        )
     return f"imputation taken as cross-fitted in {np.unique(np.asarray(folds)).size} folds"
 
 

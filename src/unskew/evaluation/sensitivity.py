@@ -163,7 +163,7 @@ def _check_amounts(parameter: str, amounts: Sequence[float]) -> list[float]:
 
 
 def _check_constraint(constraint: object) -> None:
-    if constraint not in CONSTRAINTS:
+    if not isinstance(constraint, str | None) or constraint not in CONSTRAINTS:
         raise UnknownNameError("constraint", constraint, [name for name in CONSTRAINTS if name])
 
 

@@ -476,6 +476,13 @@ def _sort_counts(count_by_rating: Mapping[Any, int]) -> tuple[Vector, Vector]:
 
 def _distinct_ratings(log_levels: Vector, sample: RatingFrequencies) -> Vector:
     levels = np.union1d(log_levels, sample.rating)
+    if not np.isin(sample.rating, log_levels).any():
+        raise UsageError(
+            f"the random ratings ({_join_levels(sample.rating[:5])}, ...) and those of the log "
+            f"({_join_levels(log_levels[:5])}, ...) have no value in common.",
+            parameter="mcar",
+            remedy="Put both on the same scale.",
+        )
     if levels.size > MAX_LEVELS:
         raise UsageError(
             f"log and sample have {levels.size} or more distinct ratings, more than "

@@ -186,6 +186,17 @@ def build_model(
 # Propensities
 
 
+def read_sample(path: str) -> Ratings | Vector:
+    """Ratings of random cells: with users and items if the file names them, else the ratings."""
+    table = read_table(path)
+    rating = read_numbers(table, "rating")
+    try:
+        users, items = (read_ids(table, role) for role in ("user", "item"))
+    except ColumnError:
+        return rating
+    return Ratings.from_arrays(users, items, rating)
+
+
 def find_propensities(request: WeightedLogRequest, log: FileLog) -> PropensitiesLike | None:
     """The propensities of the log's rows; None if the request has none and there is no column."""
     text = request.propensities or log.columns.propensity
@@ -300,7 +311,7 @@ def fit_named_model(
         verbose=verbose,
     )
     if traits.get("needs_mcar"):
-        sample = None if request.mcar is None else read_numbers(read_table(request.mcar), "rating")
+        sample = None if request.mcar is None else read_sample(request.mcar)
         return model.fit(log, mcar=sample)  # type: ignore[call-arg]
     if request.mcar is not None:
         raise UsageError(

@@ -11,6 +11,7 @@ import numpy as np
 
 from unskew.data.ids import missing_ids
 from unskew.data.propensities import PropensitiesLike
+from unskew.data.ratings import Ratings
 from unskew.diagnostics.diagnose import diagnose
 from unskew.diagnostics.result import Diagnosis
 from unskew.errors import ColumnError, UnskewWarning, UsageError
@@ -29,6 +30,7 @@ from unskew.workflows.inputs import (
     match_log_ids,
     predict_propensities,
     read_log,
+    read_sample,
 )
 from unskew.workflows.requests import DiagnosisRequest, LogRequest, PropensityRequest
 
@@ -86,9 +88,11 @@ def diagnose_log(request: DiagnosisRequest) -> Diagnosis:
         if isinstance(source, PropensityModel):
             matched = match_log_ids(log.ratings, source)
             sources[name] = source if matched is log.ratings else source.predict(matched)
+    sample = None if request.mcar is None else read_sample(request.mcar)
     return diagnose(
         log.ratings,
         sources,
+        mcar=sample if isinstance(sample, Ratings) else None,
         user_features=features.frame("user", log.ratings.users),
         item_features=features.frame("item", log.ratings.items),
         random_state=request.random_state,

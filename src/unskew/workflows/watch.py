@@ -110,7 +110,7 @@ def _require_same_plan(saved: MonitorPlan, plan: MonitorPlan, path: str) -> None
         if before != now:
             name = {"models": "prediction"}.get(each.name, each.name)
             raise UsageError(
-                f"{path} was started with `{name}={before!r}`, not with {now!r}. A plan that "
+                f"{path} was started with `{name}` {before!r}, not with {now!r}. A plan that "
                 "changes after a look at the data makes the limits wrong.",
                 parameter=name,
                 value=now,
