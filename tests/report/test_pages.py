@@ -220,6 +220,7 @@ def test_without_weights_it_is_said_that_selection_stays() -> None:
 
 
 NOISE = np.random.default_rng(5).normal(size=WORLD.truth.shape)
+WORLD_APART = {"m": WORLD.truth + 1.0, "n": WORLD.truth + 2.0}
 PAIR = {"m": WORLD.truth + 1.0, "n": WORLD.truth + 1.2 * NOISE}
 
 
@@ -267,8 +268,7 @@ def test_the_ratings_of_propensities_without_ratings_are_not_those_of_all_cells(
 @pytest.mark.filterwarnings("ignore::unskew.errors.PropensityWarning")
 def test_weights_that_do_not_add_up_to_the_cells_give_no_verdict() -> None:
     propensities = np.minimum(2 * np.asarray(WORLD.propensities), 1.0)
-    models = {"m": WORLD.truth + 1.0, "n": WORLD.truth + 2.0}
-    record = record_of(evaluate(WORLD.log, models, propensities=propensities, metrics=["mae"]))
+    record = record_of(evaluate(WORLD.log, WORLD_APART, propensities=propensities, metrics=["mae"]))
     share = record["weights"]["mass"] / record["weights"]["n_cells"]
 
     assert build_page(record).headline == (
@@ -283,15 +283,14 @@ def test_weights_that_do_not_add_up_to_the_cells_give_no_verdict() -> None:
             False,
         ),
     )
-    naive = evaluate(WORLD.log, models, propensities=propensities, estimators=["naive"])
+    naive = evaluate(WORLD.log, WORLD_APART, propensities=propensities, estimators=["naive"])
     assert "Not reliable" not in headline(record_of(naive))
 
 
 def test_with_a_random_sample_the_verdict_depends_on_its_drawing() -> None:
     sample = np.random.default_rng(1).choice(WORLD.truth.ravel(), 1000)
     propensities = NaiveBayesPropensity().fit(WORLD.log, mcar=sample)
-    models = {"m": WORLD.truth + 1.0, "n": WORLD.truth + 2.0}
-    record = record_of(evaluate(WORLD.log, models, propensities=propensities, metrics=["mae"]))
+    record = record_of(evaluate(WORLD.log, WORLD_APART, propensities=propensities, metrics=["mae"]))
 
     assert headline(record) == (
         "If the 1,000 ratings were really drawn at random, m beats n by 1.000 MAE "
@@ -309,7 +308,7 @@ def test_metrics_with_another_winner_are_named() -> None:
     assert "]. But by MSE, even is ahead. (" in headline(record_of(found))
     record = record_of(found)
     record["differences"][-1]["better"] = None
-    assert "]. But by MSE, even and rare cannot be told apart. (" in headline(record)
+    assert "]. But by MSE, rare and even cannot be told apart. (" in headline(record)
     titles = [chart.title for chart in build_page(record).sections[0].charts]
     assert titles == ["MAE: rare minus even", "MSE: rare minus even"]
 
@@ -330,10 +329,68 @@ def test_an_unusable_estimate_is_not_drawn() -> None:
     assert headline(everything) == "No estimate of MAE can be trusted; see the warnings."
 
 
+def test_the_odds_error_is_compared_with_public_logs_unless_ratings_were_used() -> None:
+    models = {"m": WORLD.truth + 1.0, "n": WORLD.truth + 2.0 * abs(NOISE)}
+    sample = np.random.default_rng(1).choice(WORLD.truth.ravel(), 1000)
+    fitted = NaiveBayesPropensity().fit(WORLD.log, mcar=sample)
+    with_sample = evaluate(WORLD.log, models, propensities=fitted, metrics=["mae"])
+    known, blind, sampled = (
+        record["robustness"]
+        for record in (
+            record_of(judged(models)),
+            judged_blindly(models, metrics=["mae"]),
+            record_of(with_sample),
+        )
+    )
+
+    start = r"If the odds of being logged are wrong by more than a factor of [\d.]+ in the worst "
+    start += r"way, the order of m and n can change\."
+    ending = r" In public logs with a random counterpart, self-selection was a factor of about 5\."
+    ending += r" So this result is not safe\."
+    assert re.fullmatch(start + ending, known)
+    assert re.fullmatch(start + ending, blind)
+    assert re.fullmatch(start, sampled)
+    assert record_of(judged(WORLD_APART))["robustness"] == (
+        "However wrong the odds of being logged are, the order of m and n stays."
+    )
+
+
+def test_how_the_intervals_were_computed_stands_at_the_end() -> None:
+    page = build_page(judged_blindly(WORLD_APART, metrics=["mae"]))
+    facts, uneven = dict(page.facts), build_page(judged_blindly(PAIR, metrics=["mae"]))
+
+    assert re.fullmatch(
+        r"makes standard errors .* times those of known propensities",
+        dict(uneven.facts)["error of the propensities"],
+    )
+    assert "the weights keep their sum" in facts["wrong odds"]
+    assert facts["estimators"] == "Naive, IPS, SNIPS"
+    assert not any("times those of" in text or "sum" in text for text in page.assumptions)
+    assert page.lead.endswith("The propensity is the probability that a rating was logged.")
+
+
+def test_weights_that_add_up_are_not_taken_for_right_ones() -> None:
+    def notes_of(record: dict[str, Any]) -> str:
+        return " ".join(note for each in build_page(record).sections for note in each.notes)
+
+    said = "100% does not show that they are right."
+    made_so = "These propensities are made so that it is 100%, whether they are right or not."
+    known, blind = notes_of(record_of(judged(PAIR))), notes_of(judged_blindly(PAIR))
+    assert said in known
+    assert said in blind
+    assert made_so not in known
+    assert made_so in blind
+
+
 def test_all_charts_subtract_from_the_leader_of_the_headline() -> None:
     page = build_page(record_of(run_demo().evaluation))
+    ahead, *_, numbers = page.sections
 
-    assert page.sections[0].charts[0].title == "MAE: realist minus optimist"
+    assert ahead.charts[0].title == "MAE: realist minus optimist"
+    rows = [[cell.text for cell in cells] for cells in numbers.tables[1].rows]
+    assert {(first, second) for first, second, *_ in rows} == {("realist", "optimist")}
+    assert {row[3]: row[4][0] for row in rows} == {"Naive": "0", "IPS": "−", "SNIPS": "−"}
+    assert all(float(row[5].replace("−", "-")) < float(row[6].replace("−", "-")) for row in rows)
 
 
 def test_warnings_stand_directly_below_the_headline() -> None:

@@ -182,7 +182,7 @@ def make_sections(record: Record, truth: Truth | None = None) -> Iterator[Sectio
     yield from clip_sections(clipped, record["level"], LOWER_LIMITS)
     tables = [make_table("All estimates", label_columns(record["rows"], ESTIMATE_COLUMNS))]
     if record["differences"]:
-        columns = label_columns(record["differences"], DIFFERENCE_COLUMNS)
+        columns = label_columns(orient_differences(record), DIFFERENCE_COLUMNS)
         tables.append(make_table("All differences", columns))
     yield Section("All numbers", tables=tuple(tables))
 
@@ -254,25 +254,16 @@ def _estimate_row(row: Record, looks: Mapping[str, Look], decimals: int) -> Fore
 
 
 def difference_charts(record: Record) -> Iterator[Chart]:
-    """One forest for each metric: a group for each pair of models, a row for each estimator.
-
-    Two models have the same order in all forests: the leader of the headline comes first.
-    """
-    looks = estimator_looks(record["estimators"])
-    first_pair: tuple[str, str] | None = None
+    """One forest for each metric: a group for each pair of models, a row for each estimator."""
+    looks, differences = estimator_looks(record["estimators"]), orient_differences(record)
     for metric, higher_is_better in record["metrics"].items():
         usable, label = usable_estimators(record, metric), metric_label(metric)
         if not usable:
             continue
         main = main_estimator(usable)
-        rows = [
-            row
-            for row in select(record["differences"], {"metric": metric})
-            if _is_usable(record, row)
-        ]
-        pairs = _list_pairs(sorted(rows, key=lambda row: row["estimator"] != main))
-        if len(pairs) == 1:
-            pairs = [first_pair := first_pair or pairs[0]]
+        rows = [row for row in select(differences, {"metric": metric}) if _is_usable(record, row)]
+        by_main = sorted(rows, key=lambda row: row["estimator"] != main)
+        pairs = list(dict.fromkeys((row["first"], row["second"]) for row in by_main))
         title, names = f"{label}: the leader minus each other", [f"{a} minus {b}" for a, b in pairs]
         if len(pairs) == 1:
             title, names = f"{label}: {names[0]}", [""]
@@ -297,37 +288,55 @@ def _distance(group: ForestGroup, label: str) -> float:
     return next((abs(row.value) for row in group.rows if row.label == label), math.inf)
 
 
-def _list_pairs(rows: Rows) -> list[tuple[str, str]]:
-    """Every pair of models once, in the order and with the leader of its first row."""
-    pairs: dict[frozenset[str], tuple[str, str]] = {}
-    for row in rows:
-        pairs.setdefault(frozenset((row["first"], row["second"])), (row["first"], row["second"]))
-    return list(pairs.values())
+def orient_differences(record: Record) -> list[Record]:
+    """The differences with one order of names: the leader by the main estimator comes first.
+
+    Two models have the order of the first metric in all metrics.
+    """
+    oriented: list[Record] = []
+    pairs: dict[frozenset[str], str] = {}
+    for metric in record["metrics"]:
+        main = main_estimator(usable_estimators(record, metric) or record["estimators"])
+        rows = select(record["differences"], {"metric": metric})
+        if len(record["models"]) > 2:
+            pairs = {}
+        for row in sorted(rows, key=lambda row: bool(row["estimator"] != main)):
+            pairs.setdefault(frozenset((row["first"], row["second"])), row["first"])
+        oriented += [
+            row if pairs[frozenset((row["first"], row["second"]))] == row["first"] else _swap(row)
+            for row in rows
+        ]
+    return oriented
+
+
+def _swap(row: Record) -> Record:
+    """The same difference, seen from the second model."""
+    low, high = (None if end is None else 0.0 - end for end in (row["ci_high"], row["ci_low"]))
+    return {
+        **row,
+        "first": row["second"],
+        "second": row["first"],
+        "difference": 0.0 - row["difference"],
+        "ci_low": low,
+        "ci_high": high,
+    }
 
 
 def _difference_rows(
     rows: Rows, pair: tuple[str, str], looks: Mapping[str, Look]
 ) -> tuple[ForestRow, ...]:
-    """The first model of the pair minus the second, also where the second one leads."""
     decimals = common_decimals(rows)
-    forest_rows = []
-    for row in rows:
-        if {row["first"], row["second"]} == set(pair):
-            sign = 1.0 if row["first"] == pair[0] else -1.0
-            low, high = row["ci_low"], row["ci_high"]
-            if sign < 0 and low is not None and high is not None:
-                low, high = -high, -low
-            label = estimator_label(row["estimator"])
-            forest_row = ForestRow.of_interval(
-                label,
-                looks[row["estimator"]],
-                (sign * row["difference"], low, high),
-                subject=f"{pair[0]} minus {pair[1]}, {label}",
-                decimals=decimals,
-                with_sign=True,
-            )
-            forest_rows.append(forest_row)
-    return tuple(forest_rows)
+    return tuple(
+        ForestRow.of_interval(
+            estimator_label(row["estimator"]),
+            looks[row["estimator"]],
+            interval_of(row, "difference"),
+            subject=f"{pair[0]} minus {pair[1]}, {estimator_label(row['estimator'])}",
+            decimals=decimals,
+            with_sign=True,
+        )
+        for row in select(rows, {"first": pair[0], "second": pair[1]})
+    )
 
 
 def ratings_chart(ratings: Record, weighted: str) -> Chart:

@@ -67,16 +67,17 @@ def write_headline(record: Record, metric: str) -> Headline:
             "Not reliable: the propensities do not fit this log (the weights add up to "
             f"{share} of the cells)."
         )
-        second = f" With them, {finding.doubtful}; {finding.doubt}."
+        second = f" With them, {finding.doubtful}; {finding.doubt}.{finding.others}"
     elif uses_weights(main) and record.get("sees_ratings") is False:
         first = f"This log cannot say {finding.question} over all users and items."
         second = (
             f" {start} {finding.cautious}; if people rate what they like, this {finding.reversal}."
+            f"{finding.others}"
         )
     else:
         first = f"{start} {finding.verdict}."
-        second = f" ({finding.plain}.)" if finding.plain else ""
-    return (first, True), (finding.others + second, False)
+        second = finding.others + (f" ({finding.plain}.)" if finding.plain else "")
+    return (first, True), (second, False)
 
 
 def fits_universe(record: Record) -> bool:
@@ -153,17 +154,18 @@ def _name_plain(estimator: str) -> str:
 def _list_other_verdicts(record: Record, metric: str, headline: Record) -> Iterator[str]:
     """The other metrics that give another verdict with the same estimator."""
     metrics: dict[str, list[str]] = {}
-    pair = {headline["first"], headline["second"]}
+    best, pair = headline["first"], {headline["first"], headline["second"]}
     for other in record["metrics"]:
         if other == metric or headline["estimator"] not in usable_estimators(record, other):
             continue
         rows = select(record["differences"], {"metric": other, "estimator": headline["estimator"]})
         row = next(
-            (row for row in rows if headline["first"] == row["second"]),
+            (row for row in rows if row["second"] == best),
             next((row for row in rows if {row["first"], row["second"]} == pair), None),
         )
         if row is not None and row["better"] != headline["better"]:
-            verdict = f"{row['first']} and {row['second']} cannot be told apart"
+            rival = next(name for name in (row["first"], row["second"]) if name != best)
+            verdict = f"{best} and {rival} cannot be told apart"
             if row["better"] is not None:
                 verdict = f"{row['better']} is ahead"
             metrics.setdefault(verdict, []).append(metric_label(other))
