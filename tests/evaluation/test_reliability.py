@@ -127,7 +127,7 @@ def test_a_value_outside_the_range_is_reported_with_a_warning_and_never_in_a_hea
     assert ips.estimate > 1
     assert ips.ci_high == 1.0 or math.isnan(ips.ci_high)
     texts = [str(each.message) for each in caught]
-    assert any("precision@5 by ips is 2 for 'a', outside its range of 0 to 1" in t for t in texts)
+    assert any("precision@5 by IPS is 2 for 'a', outside its range of 0 to 1" in t for t in texts)
     assert any("the list of 'a' was hardly seen" in t and "6 observed slots" in t for t in texts)
     assert "outside its range" in repr(result)
     record = json.loads(result.to_json())
@@ -165,7 +165,7 @@ def test_an_estimate_without_an_interval_is_a_dash_and_null_and_says_why() -> No
     assert record["rows"][0]["ci_low"] is None
     assert record["rows"][0]["estimate"] == risk.estimate
     text = repr(result)
-    assert "mse by user_normalized has no interval for 'ones'" in text
+    assert "MSE by SNIPS by user has no interval for 'ones'" in text
     assert "Use 'snips'." in text
     assert text.splitlines()[1].split()[-4:] == ["-"] * 4
     assert any("has no interval" in warning for warning in record["warnings"])

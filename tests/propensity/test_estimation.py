@@ -130,6 +130,11 @@ def test_a_model_that_cannot_be_fitted_again_says_why(
     assert isinstance(propensities.estimation, TakenAsKnown)
     assert reason in propensities.estimation.reason
     assert isinstance(propensities.take(np.arange(5)).estimation, TakenAsKnown)
+    said = results[0].describe_propensities()
+    assert (
+        f"intervals leave out the error of this, because {propensities.estimation.reason}" in said
+    )
+    assert "intervals include" not in said
     for key, estimate in results[0].estimates.items():
         known = results[1].estimates[key]
         assert estimate.covariance.tolist() == known.covariance.tolist()

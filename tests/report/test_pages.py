@@ -18,10 +18,13 @@ from unskew import Ratings, diagnose, evaluate, evaluate_frame, simulate
 from unskew.errors import BadFileError, MissingExtraError, UsageError
 from unskew.estimators import ESTIMATORS, Estimator
 from unskew.evaluation import Evaluation
+from unskew.paper.demo import run_demo
+from unskew.propensity import NaiveBayesPropensity, PopularityPropensity
 from unskew.report import PAGES, build_page, draw, render_file, write_page
 from unskew.report import page as page_module
 from unskew.report.charts import Chart, default_look
 from unskew.report.comparison import describe_comparison, estimator_looks, main_estimator
+from unskew.report.evaluation import draw_evaluation
 from unskew.report.page import Page, make_table, render
 from unskew.report.svg import draw_chart
 
@@ -162,15 +165,16 @@ def row(
 
 
 def test_a_comparison_is_told_as_who_beats_whom_by_how_much() -> None:
-    assert describe_comparison(row("a", "b", 0.31, 0.09, "a")) == "a beats b by 0.31 [0.22, 0.40]"
-    assert describe_comparison(row("a", "b", -0.31, 0.09, "a")) == "a beats b by 0.31 [0.22, 0.40]"
+    won = "a beats b by 0.31 MAE [0.22, 0.40]"
+    assert describe_comparison(row("a", "b", 0.31, 0.09, "a")) == won
+    assert describe_comparison(row("a", "b", -0.31, 0.09, "a")) == won
     assert (
-        describe_comparison(row("a", "b", 0.31, 0.09, "b"), with_interval=False)
-        == "b beats a by 0.31"
+        describe_comparison(row("a", "b", 0.31, 0.09, "b"), verb="is ahead of", with_interval=False)
+        == "b is ahead of a by 0.31 MAE"
     )
     assert (
         describe_comparison(row("a", "b", 0.01, 0.09, None))
-        == "a and b cannot be told apart (+0.01 [−0.08, 0.10])"
+        == "a and b cannot be told apart on MAE: difference +0.01 [−0.08, 0.10]"
     )
 
 
@@ -178,13 +182,11 @@ def headline(record: dict[str, Any]) -> str:
     return build_page(record).title
 
 
-def test_the_naive_favourite_is_set_against_the_corrected_one() -> None:
-    from unskew.paper.demo import run_demo
-
+def test_the_naive_favourite_follows_the_corrected_one() -> None:
     story = run_demo()
     assert headline(record_of(story.evaluation)) == (
-        "Naive says optimist beats realist by 0.13; corrected for selection, "
-        "realist beats optimist by 0.90 [0.88, 0.92]."
+        "If the supplied propensities are right, realist beats optimist by 0.90 MAE "
+        "[0.88, 0.92]. (The plain average says optimist, by 0.13.)"
     )
 
 
@@ -201,7 +203,8 @@ def test_one_model_alone_has_its_value_describe_comparison() -> None:
     found = judged({"m": WORLD.truth + 1.0})
 
     assert headline(record_of(found)) == (
-        "Naive says m has MAE 1.000; corrected for selection, it is 1.000 [1.000, 1.000]."
+        "If the supplied propensities are right, m has MAE 1.000 [1.000, 1.000]. "
+        "(The plain average is 1.000.)"
     )
 
 
@@ -212,8 +215,189 @@ def test_without_weights_it_is_said_that_selection_stays() -> None:
         "; this is not corrected for selection."
     )
     assert headline(record_of(judged(models, estimators=["ips"]))).startswith(
-        "Corrected for selection, m beats n by 1.0"
+        "If the supplied propensities are right, m beats n by 1.0"
     )
+
+
+NOISE = np.random.default_rng(5).normal(size=WORLD.truth.shape)
+WORLD_APART = {"m": WORLD.truth + 1.0, "n": WORLD.truth + 2.0}
+PAIR = {"m": WORLD.truth + 1.0, "n": WORLD.truth + 1.2 * NOISE}
+
+
+def judged_blindly(models: dict[str, Any], **settings: Any) -> dict[str, Any]:
+    propensities = PopularityPropensity("item").fit(WORLD.log)
+    return record_of(evaluate(WORLD.log, models, propensities=propensities, **settings))
+
+
+def test_propensities_without_ratings_give_no_verdict() -> None:
+    far = WORLD.truth + 3.0
+    (said, is_emphasized), (rest, _) = build_page(
+        judged_blindly({"m": WORLD.truth + 1.0, "far": far}, metrics=["mae"])
+    ).headline
+
+    assert is_emphasized
+    assert said == "This log cannot say which model is better over all users and items."
+    assert rest.startswith(
+        " Adjusted only for activity and popularity, m is ahead of far by 2.000 MAE ["
+    )
+    assert rest.endswith("; if people rate what they like, this can reverse.")
+    tied = {"m": WORLD.truth + 1.0, "n": WORLD.truth - 1.0}
+    assert headline(judged_blindly(tied, metrics=["mae"])).endswith(
+        "m and n cannot be told apart on MAE: difference 0.000 [0.000, 0.000]; "
+        "if people rate what they like, this can change."
+    )
+    assert headline(judged_blindly({"m": far}, metrics=["mae"])) == (
+        "This log cannot say what MAE m has over all users and items. Adjusted only for activity "
+        "and popularity, m has MAE 3.000 [3.000, 3.000]; if people rate what they like, this can "
+        "be wrong."
+    )
+
+
+def test_the_ratings_of_propensities_without_ratings_are_not_those_of_all_cells() -> None:
+    page = build_page(judged_blindly(PAIR, metrics=["mae"]))
+    (section,) = [each for each in page.sections if "before and after weighting" in each.title]
+
+    assert "not the ratings of all users and items if people rate" in section.text
+    assert [entry.label for entry in section.charts[0].legend] == [
+        "in the log",
+        "adjusted for activity and popularity only",
+    ]
+    assert "corrected" not in render(page)
+
+
+@pytest.mark.filterwarnings("ignore::unskew.errors.PropensityWarning")
+def test_weights_that_do_not_add_up_to_the_cells_give_no_verdict() -> None:
+    propensities = np.minimum(2 * np.asarray(WORLD.propensities), 1.0)
+    record = record_of(evaluate(WORLD.log, WORLD_APART, propensities=propensities, metrics=["mae"]))
+    share = record["weights"]["mass"] / record["weights"]["n_cells"]
+
+    assert build_page(record).headline == (
+        (
+            "Not reliable: the propensities do not fit this log "
+            f"(the weights add up to {share:.0%} of the cells).",
+            True,
+        ),
+        (
+            " With them, m is ahead of n by 1.000 MAE; neither the size nor the interval can be "
+            "trusted.",
+            False,
+        ),
+    )
+    naive = evaluate(WORLD.log, WORLD_APART, propensities=propensities, estimators=["naive"])
+    assert "Not reliable" not in headline(record_of(naive))
+
+
+def test_with_a_random_sample_the_verdict_depends_on_its_drawing() -> None:
+    sample = np.random.default_rng(1).choice(WORLD.truth.ravel(), 1000)
+    propensities = NaiveBayesPropensity().fit(WORLD.log, mcar=sample)
+    record = record_of(evaluate(WORLD.log, WORLD_APART, propensities=propensities, metrics=["mae"]))
+
+    assert headline(record) == (
+        "If the 1,000 ratings were really drawn at random, m beats n by 1.000 MAE "
+        "[1.000, 1.000]. (The plain average says the same, by 1.000.)"
+    )
+    assert "a factor of about 5" not in str(record["robustness"])
+
+
+def test_metrics_with_another_winner_are_named() -> None:
+    models = {"even": WORLD.truth + 1.0, "rare": WORLD.truth + 4.0 * (abs(NOISE) > 1.5)}
+    found = judged(models, metrics=["mae", "mse"], estimators=["naive", "snips"])
+    rows = {row["metric"]: row["better"] for row in record_of(found)["differences"]}
+
+    assert rows == {"mae": "rare", "mse": "even"}
+    assert "]. But by MSE, even is ahead. (" in headline(record_of(found))
+    record = record_of(found)
+    record["differences"][-1]["better"] = None
+    assert "]. But by MSE, rare and even cannot be told apart. (" in headline(record)
+    titles = [chart.title for chart in build_page(record).sections[0].charts]
+    assert titles == ["MAE: rare minus even", "MSE: rare minus even"]
+
+
+def test_an_unusable_estimate_is_not_drawn() -> None:
+    record = record_of(judged(PAIR)) | {"unusable": [["mae", "ips"]]}
+    ahead, estimates, *_, numbers = build_page(record).sections
+
+    for section in (ahead, estimates):
+        (chart,) = section.charts
+        assert chart.caption == "Not drawn, see the warnings: IPS."
+        assert ", IPS" not in draw_chart(chart)[0][1]
+    assert len(numbers.tables[0].rows) == 2 * 3
+    everything = record | {"unusable": [["mae", name] for name in record["estimators"]]}
+    assert not any(section.charts for section in build_page(everything).sections[:2])
+    with pytest.raises(UsageError, match="nothing to draw: no estimate of this evaluation can be"):
+        draw_evaluation(everything, None)
+    assert headline(everything) == "No estimate of MAE can be trusted; see the warnings."
+
+
+def test_the_odds_error_is_compared_with_public_logs_unless_ratings_were_used() -> None:
+    models = {"m": WORLD.truth + 1.0, "n": WORLD.truth + 2.0 * abs(NOISE)}
+    sample = np.random.default_rng(1).choice(WORLD.truth.ravel(), 1000)
+    fitted = NaiveBayesPropensity().fit(WORLD.log, mcar=sample)
+    with_sample = evaluate(WORLD.log, models, propensities=fitted, metrics=["mae"])
+    known, blind, sampled = (
+        record["robustness"]
+        for record in (
+            record_of(judged(models)),
+            judged_blindly(models, metrics=["mae"]),
+            record_of(with_sample),
+        )
+    )
+
+    start = r"If the odds of being logged are wrong by more than a factor of [\d.]+ in the worst "
+    start += r"way, the order of m and n can change\."
+    ending = r" In public logs with a random counterpart, self-selection was a factor of about 5\."
+    ending += r" So this result is not safe\."
+    assert re.fullmatch(start + ending, known)
+    assert re.fullmatch(start + ending, blind)
+    assert re.fullmatch(start, sampled)
+    assert record_of(judged(WORLD_APART))["robustness"] == (
+        "However wrong the odds of being logged are, the order of m and n stays."
+    )
+
+
+def test_how_the_intervals_were_computed_stands_at_the_end() -> None:
+    page = build_page(judged_blindly(WORLD_APART, metrics=["mae"]))
+    facts, uneven = dict(page.facts), build_page(judged_blindly(PAIR, metrics=["mae"]))
+
+    assert re.fullmatch(
+        r"makes standard errors .* times those of known propensities",
+        dict(uneven.facts)["error of the propensities"],
+    )
+    assert "the weights keep their sum" in facts["wrong odds"]
+    assert facts["estimators"] == "Naive, IPS, SNIPS"
+    assert not any("times those of" in text or "sum" in text for text in page.assumptions)
+    assert page.lead.endswith("The propensity is the probability that a rating was logged.")
+
+
+def test_weights_that_add_up_are_not_taken_for_right_ones() -> None:
+    def notes_of(record: dict[str, Any]) -> str:
+        return " ".join(note for each in build_page(record).sections for note in each.notes)
+
+    said = "100% does not show that they are right."
+    made_so = "These propensities are made so that it is 100%, whether they are right or not."
+    known, blind = notes_of(record_of(judged(PAIR))), notes_of(judged_blindly(PAIR))
+    assert said in known
+    assert said in blind
+    assert made_so not in known
+    assert made_so in blind
+
+
+def test_all_charts_subtract_from_the_leader_of_the_headline() -> None:
+    page = build_page(record_of(run_demo().evaluation))
+    ahead, *_, numbers = page.sections
+
+    assert ahead.charts[0].title == "MAE: realist minus optimist"
+    rows = [[cell.text for cell in cells] for cells in numbers.tables[1].rows]
+    assert {(first, second) for first, second, *_ in rows} == {("realist", "optimist")}
+    assert {row[3]: row[4][0] for row in rows} == {"Naive": "0", "IPS": "−", "SNIPS": "−"}
+    assert all(float(row[5].replace("−", "-")) < float(row[6].replace("−", "-")) for row in rows)
+
+
+def test_warnings_stand_directly_below_the_headline() -> None:
+    record = record_of(judged(PAIR)) | {"warnings": ["mind the gap"]}
+    text = render(build_page(record))
+
+    assert text.index("</h1>") < text.index("Mind the gap.") < text.index('<p class="lead">')
 
 
 def test_of_several_models_the_leader_meets_the_runner_up() -> None:
@@ -243,8 +427,8 @@ def test_an_evaluation_shows_all_that_it_rests_on(made: dict[str, Any]) -> None:
         "Which model is ahead",
         "Estimates",
         "Ratings in the log and in all cells",
-        "Weights",
-        "If large weights are clipped",
+        "Is the estimate stable? The weights",
+        "Is the estimate stable? Clipped weights",
         "All numbers",
     ]
     assert len(charts_of(page)) == 2 + 2 + 3
@@ -440,8 +624,7 @@ def test_a_forest_shows_the_best_models_and_says_how_many_it_left_out() -> None:
         ahead.charts[0].caption
         == "The chart shows the 16 closest models of 39. The table also has the other 23."
     )
-    assert len(ahead.tables[0].rows) == 39 * 3
-    assert len(numbers.tables[0].rows) == 40 * 3
+    assert [len(table.rows) for table in numbers.tables] == [40 * 3, 39 * 3]
 
 
 def test_a_forest_with_room_for_all_leaves_none_out() -> None:

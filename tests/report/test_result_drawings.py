@@ -74,7 +74,7 @@ def test_legends_name_the_models(found: Diagnosis) -> None:
         f"true (ESS {found['true'].weights.summary.sample_share:.0%})",
         names[0][2],
     ]
-    assert names[1][0] == "right"
+    assert names[1][0] == "as predicted"
     assert names[1][1].startswith("true (slope ")
     assert names[2] == ["in the log", "weighted by true", "weighted by values"]
 

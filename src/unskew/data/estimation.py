@@ -291,3 +291,12 @@ def describe_assumption(estimation: Estimation | None) -> str:
         "these propensities are right if the random ratings were drawn at random from all cells, "
         "and if selection depends on the rating alone"
     )
+
+
+def describe_condition(estimation: Estimation | None) -> str:
+    """On what a verdict with these propensities depends: the beginning of its sentence."""
+    if estimation is None:
+        return "if the supplied propensities are right"
+    if isinstance(estimation, Strata) and estimation.sample is not None:
+        return f"if the {estimation.sample.size:,} ratings were really drawn at random"
+    return "if the propensities are right"

@@ -71,6 +71,12 @@ class WeightSummary:
             return 0.0 if abs(gap) < 0.5 else math.copysign(math.inf, gap)
         return gap / math.sqrt(variance)
 
+    @property
+    def fits_universe(self) -> bool:
+        """Whether the sum of w can be U * I, by its standard error; True if it is not tested."""
+        z, error = self.mass_z or 0.0, (self.mass_ratio or 1.0) - 1.0
+        return abs(z) <= MAX_MASS_Z or abs(error) <= MIN_MASS_ERROR
+
     def warnings(self) -> Iterator[PropensityWarning]:
         """One warning for each sign that the data can hardly answer."""
         is_small = self.effective_sample_size < MIN_SAMPLE_SIZE <= self.n_observed
@@ -83,8 +89,8 @@ class WeightSummary:
                 remedy="Clip them with `weight_transform=Clip(...)`, or find out what the rows "
                 "with the smallest propensities have in common.",
             )
-        z, error = self.mass_z or 0.0, (self.mass_ratio or 1.0) - 1.0
-        if abs(z) > MAX_MASS_Z and abs(error) > MIN_MASS_ERROR:
+        if not self.fits_universe:
+            z, error = self.mass_z or 0.0, (self.mass_ratio or 1.0) - 1.0
             yield PropensityWarning(
                 f"the inverse propensities add up to {self.mass:,.0f}, but there are "
                 f"{self.n_cells:,} cells ({error:+.1%}, {abs(z):,.1f} standard errors): "

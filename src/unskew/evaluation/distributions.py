@@ -18,6 +18,8 @@ MAX_DISTINCT_WEIGHTS, WEIGHT_BINS = 8, 16
 N_CLIPS = 8
 MAX_ROBUSTNESS_CELLS = 1_000_000
 """For longer logs the odds error that reverses a verdict is not computed for a page."""
+USUAL_SELECTION = 5.0
+"""The odds error of propensities that ignore ratings, in logs with a random counterpart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +101,21 @@ def describe_distributions(
 
 
 def describe_robustness(
-    inputs: EvaluationInputs | None, models: Sequence[str], best: str, *, level: float
+    inputs: EvaluationInputs | None,
+    models: Sequence[str],
+    best: str,
+    *,
+    level: float,
+    with_benchmark: bool,
 ) -> str | None:
-    """By how much the odds of the propensities may be wrong until the best model can lose its lead.
+    """How wrong the odds of being logged must be so that the best model can lose its lead.
 
-    It is about the first metric by SNIPS or else IPS, against the closest other model. None if
-    there are no weights, no other model, a weight transform, or more than a million cells.
+    ``with_benchmark`` compares this odds error with the self-selection of public logs, which is
+    for propensities that were not estimated with ratings.
+
+    It is about the first metric by SNIPS or else IPS, against the closest other model; the weights
+    keep their sum. None if there are no weights, no other model, a weight transform, or more than a
+    million cells.
     """
     if inputs is None or len(models) < 2 or inputs.cells.scope.n_observed > MAX_ROBUSTNESS_CELLS:
         return None
@@ -133,12 +144,20 @@ def describe_robustness(
         return None
     flips_at = varied[closest].find_flip(is_positive=differences[closest] > 0)
     rival = varied[closest].name[0]
-    factor = "any factor" if np.isinf(flips_at) else f"a factor of {flips_at:.3g}"
-    return (
-        f"by {name}, {best} stays ahead of {rival} on {metric} if the odds of all "
-        f"propensities are wrong by less than {factor} (and the weights keep their sum); where it "
-        "could be measured, self-selection was a factor of about 5"
+    pair = f"the order of {best} and {rival}"
+    if np.isinf(flips_at):
+        return f"However wrong the odds of being logged are, {pair} stays."
+    text = (
+        f"If the odds of being logged are wrong by more than a factor of {flips_at:.3g} in the "
+        f"worst way, {pair} can change."
     )
+    if not with_benchmark:
+        return text
+    text += (
+        " In public logs with a random counterpart, self-selection was a factor of about "
+        f"{USUAL_SELECTION:g}."
+    )
+    return text + (" So this result is not safe." if flips_at < USUAL_SELECTION else "")
 
 
 def _clip_estimates(inputs: EvaluationInputs, models: Sequence[str], level: float) -> list[Shift]:

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from unskew.errors import PropensityWarning, UnskewWarning
+from unskew.estimators import ESTIMATORS
 from unskew.estimators.estimate import SHARE, Estimate
+from unskew.metrics import metric_label
 from unskew.tables import count_noun
 
 MIN_SLOTS = 10.0
@@ -63,7 +65,7 @@ class Reliability:
     def warnings(self) -> Iterator[UnskewWarning]:
         """Problems of estimates that look like any other."""
         for (metric, estimator), estimate in self.estimates.items():
-            label = f"{metric} by {estimator}"
+            label = _name_estimate(metric, estimator)
             yield from self._check_range(label, estimate)
             yield from self._check_slots(label, estimate)
         yield from self._check_tails()
@@ -71,7 +73,7 @@ class Reliability:
     def missing_intervals(self) -> Iterator[UnskewWarning]:
         """Why estimates have no interval."""
         for (metric, estimator), estimate in self.estimates.items():
-            yield from self._check_bias(f"{metric} by {estimator}", estimate)
+            yield from self._check_bias(_name_estimate(metric, estimator), estimate)
 
     def _check_range(self, label: str, estimate: Estimate) -> Iterator[UnskewWarning]:
         if estimate.bounds is None or not estimate.is_outside.any():
@@ -121,7 +123,8 @@ class Reliability:
             for model, name in enumerate(self.models):
                 _, degrees, skewness = estimate.moments.of_contrast(model, None)
                 if degrees < MIN_DEGREES or abs(skewness) > MAX_SKEWNESS:
-                    doubtful.append((degrees, abs(skewness), f"{metric} by {estimator}", name))
+                    label = _name_estimate(metric, estimator)
+                    doubtful.append((degrees, abs(skewness), label, name))
         if not doubtful:
             return
         degrees, skewness, label, name = min(doubtful)
@@ -132,3 +135,8 @@ class Reliability:
             "interval may be too narrow.",
             remedy="Collect more ratings where propensities are small, or clip the weights.",
         )
+
+
+def _name_estimate(metric: str, estimator: str) -> str:
+    label = ESTIMATORS[estimator].label if estimator in ESTIMATORS else estimator
+    return f"{metric_label(metric)} by {label}"

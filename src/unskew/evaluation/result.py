@@ -11,7 +11,12 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any, ClassVar
 
-from unskew.data.estimation import Estimation, describe_assumption
+from unskew.data.estimation import (
+    Estimation,
+    TakenAsKnown,
+    describe_assumption,
+    describe_condition,
+)
 from unskew.data.result import Result
 from unskew.data.universe import Universe
 from unskew.errors import UnknownNameError, UsageError
@@ -183,13 +188,18 @@ class Evaluation(Result):
         if self.universe is not None:
             universe = [self.universe.n_users, self.universe.n_items]
         if self.weight_summary is not None:
-            weights = asdict(self.weight_summary) | {"n_touched": self.n_transformed}
+            weights = asdict(self.weight_summary) | {
+                "n_touched": self.n_transformed,
+                "fits_universe": self.weight_summary.fits_universe,
+            }
             texts = self.weight_summary.warning_texts()
         record = {
             "level": self.level,
             "intervals": self.intervals,
-            "propensities": self.describe_propensities(),
+            "propensities": self.describe_propensities(with_effect=False),
+            "propensity_effect": self._describe_effect(),
             "assumption": self.assumption,
+            "condition": "" if self.weight_summary is None else describe_condition(self.estimation),
             "sees_ratings": self.estimation is None or self.estimation.sees_ratings,
             "n_observed": self.n_observed,
             "universe": universe,
@@ -221,9 +231,9 @@ class Evaluation(Result):
         return Result.to_html(self, path)
 
     def plot(self, ax: Any = None) -> Any:
-        """Every estimate with its interval, one panel for each metric.
+        """Every usable estimate with its interval, one panel for each metric that has some.
 
-        Returns the matplotlib figure. ``ax`` may be one axes for each metric.
+        Returns the matplotlib figure. ``ax`` may be one axes for each panel.
         """
         return self._draw(ax)
 
@@ -272,34 +282,48 @@ class Evaluation(Result):
         metric, higher_is_better = next(iter(self.metrics.items()))
         values = self.estimates[metric, weighted[0]].value
         best = self.models[int(values.argmax() if higher_is_better else values.argmin())]
-        return describe_robustness(self.inputs, self.models, best, level=self.level)
+        return describe_robustness(
+            self.inputs,
+            self.models,
+            best,
+            level=self.level,
+            with_benchmark=self.estimation is None or not self.estimation.sees_ratings,
+        )
 
     @property
     def assumption(self) -> str:
         """What must be true for the weights to be right; empty if no estimator uses weights."""
         return "" if self.weight_summary is None else describe_assumption(self.estimation)
 
-    def describe_propensities(self) -> str:
+    def describe_propensities(self, *, with_effect: bool = True) -> str:
         """Where the propensities come from, and what that means for the intervals."""
-        if self.weight_summary is None:
+        if self.weight_summary is None or self.estimation is None:
             return ""
-        if self.estimation is None:
-            return ""
+        text = (
+            f"propensities were estimated by {self.estimation.model} from {self.estimation.source}"
+        )
+        if isinstance(self.estimation, TakenAsKnown):
+            return (
+                f"{text}; intervals leave out the error of this, because {self.estimation.reason}"
+            )
+        effect = self._describe_effect() if with_effect else ""
+        effect = f", which makes {effect}" if effect else ""
+        return (
+            f"{text}; intervals include this{effect}, but not whether it is the right kind of model"
+        )
+
+    def _describe_effect(self) -> str:
+        """How much estimating the propensities changes the standard errors; empty if known."""
         ratios = [
             risk.std_error / risk.std_error_known
             for risk in self
             if risk.std_error_known and risk.std_error > 0
         ]
-        effect = ""
-        if ratios:
-            low, high = f"{min(ratios):.2g}", f"{max(ratios):.2g}"
-            times = low if low == high else f"{low} to {high}"
-            effect = f", which makes standard errors {times} times those of known propensities"
-        return (
-            f"propensities were estimated by {self.estimation.model} from "
-            f"{self.estimation.source}; intervals include this{effect}, but not whether it is "
-            "the right kind of model"
-        )
+        if not ratios:
+            return ""
+        low, high = f"{min(ratios):.2g}", f"{max(ratios):.2g}"
+        times = low if low == high else f"{low} to {high}"
+        return f"standard errors {times} times those of known propensities"
 
     def _describe_slots(self) -> Iterator[str]:
         """The observed slots behind each metric, of the model whose list was seen least."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from unskew.estimators import ESTIMATORS
 from unskew.metrics import metric_label
@@ -17,7 +17,7 @@ from unskew.report.charts import (
     Look,
     default_look,
 )
-from unskew.report.page import Headline, Page, Section, Tile, make_table
+from unskew.report.page import Page, Section, Tile, make_table
 from unskew.report.rows import Record, interval_of, label_columns
 from unskew.report.text import (
     choose_decimals,
@@ -33,7 +33,6 @@ PAIRED = (
     "Both models are evaluated on the same ratings, and the difference is computed rating by "
     "rating."
 )
-NOT_CORRECTED = "; this is not corrected for selection."
 FIELDS = ("difference", "std_error", "ci_low", "ci_high", "p_value")
 
 
@@ -81,59 +80,48 @@ def estimator_looks(estimators: Sequence[str]) -> dict[str, Look]:
     return looks
 
 
-def opening(estimator: str, *, starts_sentence: bool = True, sees_ratings: bool = True) -> str:
-    """How a sentence on the estimates of this estimator begins.
+def uses_weights(estimator: str) -> bool:
+    """Whether an estimator uses propensities. Estimators of the caller are assumed to do so."""
+    return estimator not in ESTIMATORS or ESTIMATORS[estimator].target.is_weighted
+
+
+def opening(estimator: str, record: Record) -> str:
+    """How a sentence on the estimates of this estimator begins: with what they depend on.
 
     Propensities that never saw a rating correct less, and the sentence says so.
     """
     if not corrects_selection(estimator):
         return f"{estimator_label(estimator)} says"
-    start = "C" if starts_sentence else "c"
-    if sees_ratings:
-        return f"{start}orrected for selection,"
-    return f"{start}orrected for who rates what, but not for what they like,"
+    imputes = estimator in ESTIMATORS and ESTIMATORS[estimator].target.imputes
+    if not uses_weights(estimator):
+        return "If the imputed ratings are right,"
+    if record.get("sees_ratings") is False:
+        others = ", popularity and imputed ratings" if imputes else " and popularity"
+        return f"Adjusted only for activity{others},"
+    if imputes:
+        return "If the propensities or the imputed ratings are right,"
+    condition = record.get("condition") or "if the propensities are right"
+    return f"{condition[:1].upper()}{condition[1:]},"
 
 
-def contrast_estimators(
-    estimators: Sequence[str],
-    describe: Callable[[str], str],
-    contrast: Callable[[str, str], tuple[str, str]],
-    *,
-    sees_ratings: bool = True,
-) -> Headline:
-    """What the estimates say without and with correction for selection.
-
-    ``contrast`` describes what both kinds of estimator say; ``describe`` what one of them says,
-    where there are none of the other kind.
-    """
-    plain, corrected = split_estimators(estimators)
-    if plain is None:
-        name = main_estimator(estimators)
-        start = opening(name, sees_ratings=sees_ratings)
-        return ((f"{start} {describe(name)}.", True),)
-    if corrected is None:
-        return (f"{opening(plain)} {describe(plain)}", False), (NOT_CORRECTED, True)
-    first, second = contrast(plain, corrected)
-    start = opening(corrected, starts_sentence=False, sees_ratings=sees_ratings)
-    return (f"{opening(plain)} {first}; ", False), (f"{start} {second}.", True)
-
-
-def describe_comparison(row: Record, *, with_interval: bool = True) -> str:
-    """Which model is better and by how much, such as ``a beats b by 0.31 [0.22, 0.40]``."""
-    low, high = row["ci_low"], row["ci_high"]
+def describe_comparison(row: Record, *, verb: str = "beats", with_interval: bool = True) -> str:
+    """Which model is better and by how much, such as ``a beats b by 0.31 MAE [0.22, 0.40]``."""
+    low, high, metric = row["ci_low"], row["ci_high"], metric_label(row["metric"])
     if low is None or high is None:
         difference = format_number(row["difference"], 3, with_sign=True)
-        return f"{row['first']} minus {row['second']} is {difference}, without an interval"
-    decimals = choose_decimals((high - low) / 2) if with_interval else 2
+        pair = f"{row['first']} minus {row['second']}"
+        return f"{pair} is {difference} {metric}, without an interval"
+    decimals = choose_decimals((high - low) / 2)
     if row["better"] is None:
         difference = format_number(row["difference"], decimals, with_sign=True)
         limits = f"{format_number(low, decimals)}, {format_number(high, decimals)}"
-        return f"{row['first']} and {row['second']} cannot be told apart ({difference} [{limits}])"
+        text = f"{row['first']} and {row['second']} cannot be told apart on {metric}"
+        return f"{text}: difference {difference} [{limits}]" if with_interval else text
     worse = row["second"] if row["better"] == row["first"] else row["first"]
     near, far = (format_number(end, decimals) for end in sorted((abs(low), abs(high))))
     distance = format_number(abs(row["difference"]), decimals)
     limits = f" [{near}, {far}]" if with_interval else ""
-    return f"{row['better']} beats {worse} by {distance}{limits}"
+    return f"{row['better']} {verb} {worse} by {distance} {metric}{limits}"
 
 
 def difference_forest(
@@ -174,7 +162,7 @@ def build_comparison_page(record: Record) -> Page:
     if record["p_value"] is not None and record["p_value"] < 1e-4:
         p_value = "< 0.0001"
     return Page(
-        ((f"{opening(estimator)} {describe_comparison(record)}.", True),),
+        ((f"{opening(estimator, record)} {describe_comparison(record)}.", True),),
         f"{describe_metric(metric)}, {direction}. {describe_estimators([estimator])}",
         (
             Tile(format_number(record["difference"], 3, with_sign=True), "difference", title),

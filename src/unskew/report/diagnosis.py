@@ -48,7 +48,8 @@ WEIGHTS = (
 )
 CALIBRATION = (
     "Cells with similar propensities together: the share that was predicted to be logged, and the "
-    "share that was. Points on the gray line are right. Above it, more was logged than predicted."
+    "share that was. Points on the gray line fit the log, which does not show that they are right "
+    "for ratings that people like. Above it, more was logged than predicted."
 )
 BALANCE = (
     "The distance between the average user or item of the log and that of all cells, in standard "
@@ -205,7 +206,7 @@ def weight_chart(record: Record) -> Chart:
 def calibration_chart(record: Record) -> Chart:
     """The share of logged cells against the mean propensity of each bin."""
     looks = _model_looks(record)
-    legend = [LegendEntry("right", OBSERVED, "thin line")]
+    legend = [LegendEntry("as predicted", OBSERVED, "thin line")]
     curves = []
     for model in record["models"]:
         if model["calibration"]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from unskew.errors import UsageError
 from unskew.metrics import metric_label
 from unskew.report import PAGES
 from unskew.report.charts import (
@@ -25,20 +26,16 @@ from unskew.report.charts import (
     make_legend,
 )
 from unskew.report.comparison import (
-    contrast_estimators,
-    describe_comparison,
     difference_forest,
     estimator_looks,
     main_estimator,
-    split_estimators,
     usable_estimators,
 )
 from unskew.report.figures import draw_charts
-from unskew.report.page import Headline, Page, Section, Tile, make_table
+from unskew.report.page import Page, Section, Tile, make_table
 from unskew.report.rows import Record, Rows, interval_of, label_columns, select
 from unskew.report.sensitivity import clip_sections
 from unskew.report.text import (
-    choose_decimals,
     common_decimals,
     describe_direction,
     describe_estimators,
@@ -46,12 +43,12 @@ from unskew.report.text import (
     estimator_label,
     format_brief,
     format_count,
-    format_interval,
-    format_number,
     format_share,
     format_tick,
     format_universe,
+    join_words,
 )
+from unskew.report.verdict import write_headline
 from unskew.tables import count_noun
 
 if TYPE_CHECKING:
@@ -61,18 +58,30 @@ Truth = Mapping[tuple[str, str], float]
 """The true value of each model and metric, where it is known."""
 DIFFERENCES = (
     "The leading model minus each other model, rating by rating. This is far more precise than "
-    "comparing two intervals. An interval that excludes zero tells the two models apart."
+    "comparing two intervals. An interval that excludes zero tells the two models apart, "
+    "if the propensities are right."
 )
 RATINGS = (
     "Gray bars show the share of each rating in the log. Blue bars count every rating 1/P times. "
     "They show the ratings of all users and items, if the propensities are right."
 )
+WEIGHTED_RATINGS = (
+    "Gray bars show the share of each rating in the log. Blue bars count every rating 1/P times. "
+    "They are not the ratings of all users and items if people rate what they like."
+)
 WEIGHTS = (
-    "Each rating counts 1/P times. Gray bars show how many ratings have a weight of that size, "
+    "This does not show that the estimate is right. Each rating counts 1/P times. "
+    "Gray bars show how many ratings have a weight of that size, "
     "and blue bars show their share of all weight. Where the blue bars are far to the right of the "
     "gray bars, a few ratings decide the estimates."
 )
 LOWER_LIMITS = " Lower limits give steadier estimates that correct less."
+ADJUSTED = "adjusted for activity and popularity only"
+PROPENSITY = " The propensity is the probability that a rating was logged."
+WORST_CASE = (
+    "the worst case over all cells; the weights keep their sum, unless the metric is a mean "
+    "over users"
+)
 ESTIMATE_COLUMNS = {
     "model": "model",
     "metric": "metric",
@@ -95,8 +104,14 @@ DIFFERENCE_COLUMNS = {
 
 
 def draw_evaluation(record: Record, ax: Any) -> Figure:
-    """One panel for each metric, with all estimates and their intervals."""
-    return draw_charts(list(estimate_charts(record)), ax)
+    """One panel for each metric that has usable estimates, with their intervals."""
+    charts = list(estimate_charts(record))
+    if not charts:
+        raise UsageError(
+            "there is nothing to draw: no estimate of this evaluation can be trusted.",
+            remedy="Print the result: its warnings say why.",
+        )
+    return draw_charts(charts, ax)
 
 
 @PAGES.declare(
@@ -114,6 +129,7 @@ def build_evaluation_page(record: Record) -> Page:
         f"{estimator_label(main_estimator(shown))} from "
         f"{count_noun(record['n_observed'], 'logged rating')}. "
         f"Brackets are {record['level']:.0%} intervals."
+        f"{PROPENSITY if record['weights'] is not None else ''}"
     )
     return Page(
         write_headline(record, metric),
@@ -132,66 +148,6 @@ def list_assumptions(record: Record) -> Iterator[str]:
     robustness = record.get("robustness")
     if robustness:
         yield robustness
-
-
-def write_headline(record: Record, metric: str) -> Headline:
-    """The leading model against its closest rival, without and with correction for selection."""
-    estimators = usable_estimators(record, metric)
-    if not estimators:
-        return ((f"No estimate of {metric_label(metric)} can be trusted; see the warnings.", True),)
-    if len(record["models"]) == 1:
-        return _headline_of_one_model(record, metric)
-    best = _leading_model(record, metric, main_estimator(estimators))
-    pair = {best, _find_rival(record, metric, best)}
-    rows = {
-        row["estimator"]: row
-        for row in select(record["differences"], {"metric": metric})
-        if {row["first"], row["second"]} == pair
-    }
-
-    def describe(estimator: str) -> str:
-        return describe_comparison(rows[estimator])
-
-    def contrast(plain: str, corrected: str) -> tuple[str, str]:
-        is_tie = rows[plain]["better"] is None
-        return describe_comparison(rows[plain], with_interval=is_tie), describe(corrected)
-
-    sees_ratings = record.get("sees_ratings", True)
-    return contrast_estimators(estimators, describe, contrast, sees_ratings=sees_ratings)
-
-
-def _headline_of_one_model(record: Record, metric: str) -> Headline:
-    rows = {row["estimator"]: row for row in select(record["rows"], {"metric": metric})}
-    subject = f"{record['models'][0]} has {metric_label(metric)}"
-
-    def describe(estimator: str, start: str = subject) -> str:
-        return f"{start} {format_interval(*interval_of(rows[estimator], 'estimate'))}"
-
-    def contrast(plain: str, corrected: str) -> tuple[str, str]:
-        spread = (rows[corrected]["ci_high"] - rows[corrected]["ci_low"]) / 2
-        value = format_number(rows[plain]["estimate"], choose_decimals(spread))
-        return f"{subject} {value}", describe(corrected, "it is")
-
-    estimators, sees_ratings = usable_estimators(record, metric), record.get("sees_ratings", True)
-    return contrast_estimators(estimators, describe, contrast, sees_ratings=sees_ratings)
-
-
-def _leading_model(record: Record, metric: str, estimator: str) -> str:
-    return str(
-        select(record["differences"], {"metric": metric, "estimator": estimator})[0]["first"]
-    )
-
-
-def _find_rival(record: Record, metric: str, best: str) -> str:
-    """The leader without correction, if it is another model; else the second best model."""
-    estimators = usable_estimators(record, metric)
-    plain, _ = split_estimators(estimators)
-    if plain is not None and (leader := _leading_model(record, metric, plain)) != best:
-        return leader
-    rows = select(
-        record["differences"], {"metric": metric, "estimator": main_estimator(estimators)}
-    )
-    return str(min(rows, key=lambda row: abs(row["difference"]))["second"])
 
 
 def _make_tiles(record: Record) -> Iterator[Tile]:
@@ -213,32 +169,57 @@ def _make_tiles(record: Record) -> Iterator[Tile]:
 def make_sections(record: Record, truth: Truth | None = None) -> Iterator[Section]:
     """All sections of the page; ``truth`` is drawn next to the estimates."""
     if record["differences"]:
-        charts = tuple(difference_charts(record))
-        columns = label_columns(record["differences"], DIFFERENCE_COLUMNS)
-        is_cut = any(chart.caption for chart in charts)
-        tables = (make_table("All differences", columns),) if is_cut else ()
-        yield Section("Which model is ahead", DIFFERENCES, charts, tables)
+        yield Section("Which model is ahead", DIFFERENCES, tuple(difference_charts(record)))
     text = describe_estimators(record["estimators"])
     yield Section("Estimates", text, tuple(estimate_charts(record, truth)))
     if record["ratings"] is not None:
-        is_corrected = record["ratings"]["corrected"] is not None
-        title = "Ratings in the log and in all cells" if is_corrected else "Ratings in the log"
-        yield Section(title, RATINGS if is_corrected else "", (ratings_chart(record["ratings"]),))
+        yield _ratings_section(record)
     if record["weight_shares"] is not None:
         charts = (weights_chart(record["weight_shares"]),)
-        yield Section("Weights", WEIGHTS, charts, notes=tuple(_weight_notes(record["weights"])))
-    yield from clip_sections(record["clipping"] or (), record["level"], LOWER_LIMITS)
-    table = make_table("All estimates", label_columns(record["rows"], ESTIMATE_COLUMNS))
-    yield Section("All numbers", tables=(table,))
+        notes = tuple(_weight_notes(record["weights"]))
+        yield Section("Is the estimate stable? The weights", WEIGHTS, charts, notes=notes)
+    clipped = [row for row in record["clipping"] or () if _is_usable(record, row)]
+    yield from clip_sections(clipped, record["level"], LOWER_LIMITS)
+    tables = [make_table("All estimates", label_columns(record["rows"], ESTIMATE_COLUMNS))]
+    if record["differences"]:
+        columns = label_columns(orient_differences(record), DIFFERENCE_COLUMNS)
+        tables.append(make_table("All differences", columns))
+    yield Section("All numbers", tables=tuple(tables))
+
+
+def _ratings_section(record: Record) -> Section:
+    ratings, is_blind = record["ratings"], record.get("sees_ratings") is False
+    charts = (ratings_chart(ratings, ADJUSTED if is_blind else "corrected"),)
+    if ratings["corrected"] is None:
+        return Section("Ratings in the log", charts=charts)
+    if is_blind:
+        return Section("Ratings in the log, before and after weighting", WEIGHTED_RATINGS, charts)
+    return Section("Ratings in the log and in all cells", RATINGS, charts)
+
+
+def _is_usable(record: Record, row: Record) -> bool:
+    return row["estimator"] in usable_estimators(record, row["metric"])
+
+
+def _describe_undrawn(record: Record, metric: str) -> str:
+    """Which estimators a chart of this metric leaves out, because they are not usable."""
+    usable = usable_estimators(record, metric)
+    undrawn = [estimator_label(name) for name in record["estimators"] if name not in usable]
+    return f"Not drawn, see the warnings: {join_words(undrawn)}." if undrawn else ""
 
 
 def estimate_charts(record: Record, truth: Truth | None = None) -> Iterator[Chart]:
     """One forest for each metric: a group for each model, a row for each estimator."""
-    looks = estimator_looks(record["estimators"])
-    legend = make_legend({estimator_label(name): look for name, look in looks.items()})
-    models, main = record["models"], main_estimator(record["estimators"])
+    looks, models = estimator_looks(record["estimators"]), record["models"]
     for metric, higher_is_better in record["metrics"].items():
-        rows = select(record["rows"], {"metric": metric})
+        usable = usable_estimators(record, metric)
+        if not usable:
+            continue
+        main = main_estimator(usable)
+        legend = make_legend({estimator_label(name): looks[name] for name in usable})
+        rows = [
+            row for row in select(record["rows"], {"metric": metric}) if _is_usable(record, row)
+        ]
         decimals = common_decimals(rows)
         groups = [
             ForestGroup(
@@ -254,7 +235,8 @@ def estimate_charts(record: Record, truth: Truth | None = None) -> Iterator[Char
         order = sorted(
             range(len(models)), key=lambda model: value[models[model]], reverse=higher_is_better
         )
-        groups, caption = keep_first(groups, order, rows_each=len(looks), noun="best models")
+        groups, caption = keep_first(groups, order, rows_each=len(usable), noun="best models")
+        caption = f"{caption} {_describe_undrawn(record, metric)}".strip()
         has_truth = any(group.truth is not None for group in groups)
         truth_entry = (LegendEntry("Truth", TRUTH, "rule"),) if has_truth else ()
         direction = describe_direction(higher_is_better=higher_is_better)
@@ -273,11 +255,15 @@ def _estimate_row(row: Record, looks: Mapping[str, Look], decimals: int) -> Fore
 
 def difference_charts(record: Record) -> Iterator[Chart]:
     """One forest for each metric: a group for each pair of models, a row for each estimator."""
-    looks, main = estimator_looks(record["estimators"]), main_estimator(record["estimators"])
+    looks, differences = estimator_looks(record["estimators"]), orient_differences(record)
     for metric, higher_is_better in record["metrics"].items():
-        label = metric_label(metric)
-        rows = select(record["differences"], {"metric": metric})
-        pairs = _list_pairs(rows)
+        usable, label = usable_estimators(record, metric), metric_label(metric)
+        if not usable:
+            continue
+        main = main_estimator(usable)
+        rows = [row for row in select(differences, {"metric": metric}) if _is_usable(record, row)]
+        by_main = sorted(rows, key=lambda row: row["estimator"] != main)
+        pairs = list(dict.fromkeys((row["first"], row["second"]) for row in by_main))
         title, names = f"{label}: the leader minus each other", [f"{a} minus {b}" for a, b in pairs]
         if len(pairs) == 1:
             title, names = f"{label}: {names[0]}", [""]
@@ -290,7 +276,8 @@ def difference_charts(record: Record) -> Iterator[Chart]:
         ]
         distances = [_distance(group, estimator_label(main)) for group in groups]
         order = sorted(range(len(groups)), key=distances.__getitem__)
-        groups, caption = keep_first(groups, order, rows_each=len(looks), noun="closest models")
+        groups, caption = keep_first(groups, order, rows_each=len(usable), noun="closest models")
+        caption = f"{caption} {_describe_undrawn(record, metric)}".strip()
         pair = pairs[0] if len(pairs) == 1 else None
         forest = difference_forest(groups, metric, pair=pair, higher_is_better=higher_is_better)
         yield Chart(title, forest, caption=caption)
@@ -301,41 +288,62 @@ def _distance(group: ForestGroup, label: str) -> float:
     return next((abs(row.value) for row in group.rows if row.label == label), math.inf)
 
 
-def _list_pairs(rows: Rows) -> list[tuple[str, str]]:
-    """Every pair of models once, in the order of its first row."""
-    pairs: dict[frozenset[str], tuple[str, str]] = {}
-    for row in rows:
-        pairs.setdefault(frozenset((row["first"], row["second"])), (row["first"], row["second"]))
-    return list(pairs.values())
+def orient_differences(record: Record) -> list[Record]:
+    """The differences with one order of names: the leader by the main estimator comes first.
+
+    Two models have the order of the first metric in all metrics.
+    """
+    oriented: list[Record] = []
+    pairs: dict[frozenset[str], str] = {}
+    for metric in record["metrics"]:
+        main = main_estimator(usable_estimators(record, metric) or record["estimators"])
+        rows = select(record["differences"], {"metric": metric})
+        if len(record["models"]) > 2:
+            pairs = {}
+        for row in sorted(rows, key=lambda row: bool(row["estimator"] != main)):
+            pairs.setdefault(frozenset((row["first"], row["second"])), row["first"])
+        oriented += [
+            row if pairs[frozenset((row["first"], row["second"]))] == row["first"] else _swap(row)
+            for row in rows
+        ]
+    return oriented
+
+
+def _swap(row: Record) -> Record:
+    """The same difference, seen from the second model."""
+    low, high = (None if end is None else 0.0 - end for end in (row["ci_high"], row["ci_low"]))
+    return {
+        **row,
+        "first": row["second"],
+        "second": row["first"],
+        "difference": 0.0 - row["difference"],
+        "ci_low": low,
+        "ci_high": high,
+    }
 
 
 def _difference_rows(
     rows: Rows, pair: tuple[str, str], looks: Mapping[str, Look]
 ) -> tuple[ForestRow, ...]:
-    """The first model of the pair minus the second, also where the second one leads."""
     decimals = common_decimals(rows)
-    forest_rows = []
-    for row in rows:
-        if {row["first"], row["second"]} == set(pair):
-            sign = 1.0 if row["first"] == pair[0] else -1.0
-            low, high = row["ci_low"], row["ci_high"]
-            if sign < 0 and low is not None and high is not None:
-                low, high = -high, -low
-            label = estimator_label(row["estimator"])
-            forest_row = ForestRow.of_interval(
-                label,
-                looks[row["estimator"]],
-                (sign * row["difference"], low, high),
-                subject=f"{pair[0]} minus {pair[1]}, {label}",
-                decimals=decimals,
-                with_sign=True,
-            )
-            forest_rows.append(forest_row)
-    return tuple(forest_rows)
+    return tuple(
+        ForestRow.of_interval(
+            estimator_label(row["estimator"]),
+            looks[row["estimator"]],
+            interval_of(row, "difference"),
+            subject=f"{pair[0]} minus {pair[1]}, {estimator_label(row['estimator'])}",
+            decimals=decimals,
+            with_sign=True,
+        )
+        for row in select(rows, {"first": pair[0], "second": pair[1]})
+    )
 
 
-def ratings_chart(ratings: Record) -> Chart:
-    """The distribution of ratings in the log and, where there are weights, corrected."""
+def ratings_chart(ratings: Record, weighted: str) -> Chart:
+    """The distribution of ratings in the log and, where there are weights, the weighted one.
+
+    ``weighted`` is what the weighted one is called.
+    """
     shares = [ratings["seen"]] + ([ratings["corrected"]] if ratings["corrected"] else [])
     groups = []
     for low, high, *values in zip(ratings["low"], ratings["high"], *shares, strict=True):
@@ -343,11 +351,12 @@ def ratings_chart(ratings: Record) -> Chart:
         label = f"{low:g}" if is_single else format_tick(low)
         subject = f"rating {low:g}" if is_single else f"rating {low:.3g} to {high:.3g}"
         tip = f"{subject}: {format_share(values[0])} of the log"
-        tip += f", {format_share(values[1])} corrected" if len(values) > 1 else ""
+        tip += f", {format_share(values[1])} {weighted}" if len(values) > 1 else ""
         groups.append(BarGroup(label, tuple(values), tip))
-    legend = make_legend({"in the log": OBSERVED, "corrected": CORRECTED}, "bar")[: len(shares)]
+    legend = make_legend({"in the log": OBSERVED, weighted: CORRECTED}, "bar")[: len(shares)]
     bars = Bars(groups, tuple(entry.look.color for entry in legend), "rating", "share of ratings")
-    return Chart("Ratings in the log and corrected for selection", bars, legend)
+    title = "Ratings in the log" + (f" and {weighted}" if len(shares) > 1 else "")
+    return Chart(title, bars, legend)
 
 
 def weights_chart(shares: Record) -> Chart:
@@ -371,8 +380,11 @@ def _weight_notes(weights: Record) -> Iterator[str]:
         ratio = format_share(weights["mass"] / weights["n_cells"])
         yield (
             f"The sum of the weights is {ratio} of the number of cells. "
-            "With right propensities it is about 100%."
+            "Far from 100% shows that the propensities are wrong; 100% does not show that they "
+            "are right."
         )
+        if weights.get("is_balanced"):
+            yield "These propensities are made so that it is 100%, whether they are right or not."
     if weights["n_touched"]:
         yield f"The weight transform changed {count_noun(weights['n_touched'], 'weight')}."
 
@@ -384,6 +396,10 @@ def list_facts(record: Record) -> Iterator[tuple[str, str]]:
     if record.get("n_dropped"):
         yield "bad rows dropped", f"{record['n_dropped']:,}"
     yield "intervals", f"{record['level']:.0%}, {record['intervals']}"
-    yield "estimators", ", ".join(record["estimators"])
+    if record.get("propensity_effect"):
+        yield "error of the propensities", f"makes {record['propensity_effect']}"
+    if record.get("robustness"):
+        yield "wrong odds", WORST_CASE
+    yield "estimators", ", ".join(map(estimator_label, record["estimators"]))
     if record.get("notes"):
         yield "notes", "; ".join(record["notes"])

@@ -97,7 +97,7 @@ def _write_headline(record: Record, metric: str) -> Headline:
         text = f"{metric_label(metric)} of {models[0]} ranges from {low} to {high}"
     else:
         text = _count_winners([_find_winner(group, metric, main) for group in groups])
-    return ((f"{opening(main)} {text}.", True),)
+    return ((f"{opening(main, groups[0])} {text}.", True),)
 
 
 def _find_winner(group: Record, metric: str, estimator: str) -> str | None:

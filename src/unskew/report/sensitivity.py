@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 CLIPPED = (
     "The same estimates, with every weight limited to a maximum. A flat line means that a few "
-    "heavy ratings do not decide the estimates."
+    "heavy ratings do not decide the estimates, not that they are right. A line that moves can "
+    "also mean that clipping removes the correction."
 )
 WRONG = (
     "How far the estimates could move if the true odds of being logged differ from the assumed "
@@ -114,7 +115,7 @@ def clip_sections(rows: Rows, level: float, more: str = "") -> Iterator[Section]
     """The section on clipped weights, if there are several limits; ``more`` ends its text."""
     if _has_several_amounts(rows):
         charts = _chart_each(clip_chart, rows, level)
-        yield Section("If large weights are clipped", CLIPPED + more, charts)
+        yield Section("Is the estimate stable? Clipped weights", CLIPPED + more, charts)
 
 
 def _chart_each(

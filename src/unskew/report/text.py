@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from unskew.estimators import ESTIMATORS
@@ -152,6 +152,16 @@ def format_settings(settings: Mapping[str, Any]) -> str:
     'l2 = 5, offsets = free'
     """
     return ", ".join(f"{name} = {format_setting(value)}" for name, value in settings.items())
+
+
+def join_words(words: Sequence[str]) -> str:
+    """A list in a sentence.
+
+    >>> join_words(["MAE"]), join_words(["MAE", "MSE", "DCG"])
+    ('MAE', 'MAE, MSE and DCG')
+    """
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def to_sentence(text: str) -> str:
