@@ -135,13 +135,8 @@ def test_the_demo_writes_a_page() -> None:
 
     assert result.stderr == "wrote report.html\n"
     text = Path("report.html").read_text()
-<<<<<<< HEAD
-    assert "Naive says optimist beats realist by 0.13; " in text
-    assert "<em>corrected for selection, realist beats optimist by 0.90 [0.88, 0.92].</em>" in text
-=======
     assert "realist beats optimist by 0.90 MAE [0.88, 0.92].</em>" in text
     assert " (The plain average says optimist, by 0.13.)</h1>" in text
->>>>>>> u-pages
     assert "unskew demo --html report.html" in text
     assert len(text) < 1_500_000
 
