@@ -111,7 +111,7 @@ def describe_robustness(
     """How wrong the odds of being logged must be so that the best model can lose its lead.
 
     ``with_benchmark`` compares this odds error with the self-selection of public logs, which is
-    for propensities that were not estimated with ratings.
+    for propensities that never saw a rating.
 
     It is about the first metric by SNIPS or else IPS, against the closest other model; the weights
     keep their sum. None if there are no weights, no other model, a weight transform, or more than a
@@ -154,8 +154,8 @@ def describe_robustness(
     if not with_benchmark:
         return text
     text += (
-        " In public logs with a random counterpart, self-selection was a factor of about "
-        f"{USUAL_SELECTION:g}."
+        " In public logs with a random counterpart, self-selection that nothing corrected was a "
+        f"factor of about {USUAL_SELECTION:g}."
     )
     return text + (" So this result is not safe." if flips_at < USUAL_SELECTION else "")
 

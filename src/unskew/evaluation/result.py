@@ -287,7 +287,7 @@ class Evaluation(Result):
             self.models,
             best,
             level=self.level,
-            with_benchmark=self.estimation is None or not self.estimation.sees_ratings,
+            with_benchmark=self.estimation is not None and not self.estimation.sees_ratings,
         )
 
     @property
