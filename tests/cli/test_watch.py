@@ -206,6 +206,9 @@ def test_a_plan_must_not_change(tmp_path: Path, lines: list[str]) -> None:
     other = run(tmp_path, models=("--prediction", "old", "--metric", "mae"))
     assert other.exit_code == 2
     assert "A plan that changes" in other.stderr
+    column = run(tmp_path, "--rating", "rating")
+    assert column.exit_code == 2
+    assert "A plan that changes" in column.stderr
     log = run(tmp_path, "--universe", "log")
     assert "does not have all of its users and items yet" in log.stderr
 

@@ -30,6 +30,9 @@ class MonitorPlan:
     universe: tuple[int, int] | None = None
     max_weight: float | None = None
     max_delta: float | None = None
+    rating: str | None = None
+    propensity: str | None = None
+    """Columns of the file that is watched, if the caller named them."""
 
     def __post_init__(self) -> None:
         WholeNumber(least=1)("planned_size", self.planned_size)

@@ -101,6 +101,8 @@ def _make_plan(request: WatchRequest) -> MonitorPlan:
         universe=None if size is None else (size.n_users, size.n_items),
         max_weight=request.max_weight,
         max_delta=request.max_delta,
+        rating=request.rating,
+        propensity=request.propensities,
     )
 
 
@@ -108,7 +110,8 @@ def _require_same_plan(saved: MonitorPlan, plan: MonitorPlan, path: str) -> None
     for each in fields(MonitorPlan):
         before, now = getattr(saved, each.name), getattr(plan, each.name)
         if before != now:
-            name = {"models": "prediction"}.get(each.name, each.name)
+            names = {"models": "prediction", "propensity": "propensities"}
+            name = names.get(each.name, each.name)
             raise UsageError(
                 f"{path} was started with `{name}` {before!r}, not with {now!r}. A plan that "
                 "changes after a look at the data makes the limits wrong.",
