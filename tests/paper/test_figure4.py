@@ -227,6 +227,7 @@ def test_a_trial_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @settings(max_examples=30)
+@pytest.mark.filterwarnings("ignore::unskew.errors.PropensityWarning")
 @given(seed=st.integers(0, 10**6), size=st.integers(30, 500))
 def test_naive_bayes_is_post_stratification_by_the_sample(seed: int, size: int) -> None:
     truth = simulate(40, 50, density=0.05, random_state=seed % 7).truth
