@@ -329,7 +329,7 @@ def test_an_unusable_estimate_is_not_drawn() -> None:
     assert headline(everything) == "No estimate of MAE can be trusted; see the warnings."
 
 
-def test_the_odds_error_is_compared_with_public_logs_if_no_rating_was_seen() -> None:
+def test_the_odds_error_is_compared_with_a_real_log_if_no_rating_was_seen() -> None:
     models = {"m": WORLD.truth + 1.0, "n": WORLD.truth + 2.0 * abs(NOISE)}
     sample = np.random.default_rng(1).choice(WORLD.truth.ravel(), 1000)
     fitted = NaiveBayesPropensity().fit(WORLD.log, mcar=sample)
@@ -345,7 +345,7 @@ def test_the_odds_error_is_compared_with_public_logs_if_no_rating_was_seen() -> 
 
     start = r"If the odds of being logged are wrong by more than a factor of [\d.]+ in the worst "
     start += r"way, the order of m and n can change\."
-    ending = r" In public logs with a random counterpart, self-selection that nothing corrected "
+    ending = r" In one real log with a random counterpart, self-selection that nothing corrected "
     ending += r"was a factor of about 5\. So this result is not safe\."
     assert re.fullmatch(start, known)
     assert re.fullmatch(start + ending, blind)

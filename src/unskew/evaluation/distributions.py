@@ -18,8 +18,8 @@ MAX_DISTINCT_WEIGHTS, WEIGHT_BINS = 8, 16
 N_CLIPS = 8
 MAX_ROBUSTNESS_CELLS = 1_000_000
 """For longer logs the odds error that reverses a verdict is not computed for a page."""
-USUAL_SELECTION = 5.0
-"""The odds error of propensities that ignore ratings, in logs with a random counterpart."""
+MEASURED_SELECTION = 5.0
+"""The odds error of propensities that ignore ratings, in one log with a random counterpart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def describe_robustness(
 ) -> str | None:
     """How wrong the odds of being logged must be so that the best model can lose its lead.
 
-    ``with_benchmark`` compares this odds error with the self-selection of public logs, which is
+    ``with_benchmark`` compares this odds error with the self-selection of a real log, which is
     for propensities that never saw a rating.
 
     It is about the first metric by SNIPS or else IPS, against the closest other model; the weights
@@ -154,10 +154,10 @@ def describe_robustness(
     if not with_benchmark:
         return text
     text += (
-        " In public logs with a random counterpart, self-selection that nothing corrected was a "
-        f"factor of about {USUAL_SELECTION:g}."
+        " In one real log with a random counterpart, self-selection that nothing corrected was a "
+        f"factor of about {MEASURED_SELECTION:g}."
     )
-    return text + (" So this result is not safe." if flips_at < USUAL_SELECTION else "")
+    return text + (" So this result is not safe." if flips_at < MEASURED_SELECTION else "")
 
 
 def _clip_estimates(inputs: EvaluationInputs, models: Sequence[str], level: float) -> list[Shift]:
