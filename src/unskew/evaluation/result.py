@@ -19,9 +19,10 @@ from unskew.data.estimation import (
 )
 from unskew.data.result import Result
 from unskew.data.universe import Universe
-from unskew.errors import UnknownNameError, UsageError
+from unskew.errors import UnknownNameError, UnskewWarning, UsageError
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.weight_summary import WeightSummary
+from unskew.evaluation.clusters import ClusterChoice
 from unskew.evaluation.distributions import describe_distributions, describe_robustness
 from unskew.evaluation.reliability import LONG_LOG, Reliability, SlotCount
 from unskew.evaluation.weight_changes import EvaluationInputs
@@ -128,6 +129,10 @@ class Evaluation(Result):
     """What the estimates were computed from, for :func:`unskew.sensitivity`; None if not kept."""
     n_dropped: int = 0
     """Rows that were dropped because of a bad value, if the caller allowed it."""
+    clusters: ClusterChoice | None = None
+    """Which clusters the intervals use, and why."""
+    cluster_warning: UnskewWarning | None = None
+    """What is wrong with these clusters; None if nothing is."""
     notes: tuple[str, ...] = ()
     """What the estimates take for granted, in words."""
 
@@ -196,6 +201,7 @@ class Evaluation(Result):
         record = {
             "level": self.level,
             "intervals": self.intervals,
+            "clusters": None if self.clusters is None else self.clusters.sentence,
             "propensities": self.describe_propensities(with_effect=False),
             "propensity_effect": self._describe_effect(),
             "assumption": self.assumption,
@@ -213,7 +219,7 @@ class Evaluation(Result):
             "unusable": [list(name) for name in self.reliability.find_unusable()],
             "warnings": [
                 *texts,
-                *map(str, self.reliability.problems()),
+                *map(str, self.problems()),
                 *(f"{text}." for text in self._describe_left_out()),
             ],
         } | describe_distributions(self.inputs, self.models, level=self.level)
@@ -245,15 +251,24 @@ class Evaluation(Result):
     def warn(self, stacklevel: int = 3) -> None:
         """Warn about estimates that cannot be trusted, unless the log is short."""
         if self.n_observed >= LONG_LOG:
-            for problem in self.reliability.warnings():
+            for problem in (*self.reliability.warnings(), *self._list_cluster_warnings()):
                 warnings.warn(problem, stacklevel=stacklevel)
 
+    def problems(self) -> Iterator[UnskewWarning]:
+        """Everything that a reader of the estimates must know."""
+        yield from self.reliability.problems()
+        yield from self._list_cluster_warnings()
+
+    def _list_cluster_warnings(self) -> Iterator[UnskewWarning]:
+        if self.cluster_warning is not None and self.n_observed >= LONG_LOG:
+            yield self.cluster_warning
+
     def __repr__(self) -> str:
-        problems = map(str, self.reliability.problems())
+        problems = map(str, self.problems())
         return "\n".join([text_table(self.to_columns()), *problems, self.describe()])
 
     def _repr_html_(self) -> str:
-        problems = (f"<p>{escape(str(each))}</p>" for each in self.reliability.problems())
+        problems = (f"<p>{escape(str(each))}</p>" for each in self.problems())
         footer = escape(self.describe()).replace("\n", "<br>")
         return "".join([html_table(self.to_columns()), *problems, f"<p>{footer}</p>"])
 
@@ -269,7 +284,10 @@ class Evaluation(Result):
             notes.append(f"{count_noun(self.n_transformed, 'weight')} transformed")
         if self.n_dropped:
             notes.append(f"{count_noun(self.n_dropped, 'bad row')} dropped")
-        sentences = [*self.notes, self.describe_propensities(), self.assumption]
+        sentences, clusters = [], self.clusters
+        if clusters is not None and not clusters.is_expected:
+            sentences = [clusters.sentence]
+        sentences += [*self.notes, self.describe_propensities(), self.assumption]
         facts = [*notes, *self._describe_slots(), *self._describe_left_out()]
         wrapped = (fill(each, FOOTER_WIDTH, break_on_hyphens=False) for each in sentences if each)
         return "\n".join(["; ".join(facts), *wrapped])
