@@ -7,10 +7,16 @@ without bias by S = sum (1 - P) / P^2 over the same cells. So for n items
     d = (M - mean of M)^2 - (1 - 1/n) S
 
 adds up to 0 in expectation, whatever the propensities are. If the cells of an item share a shock,
-such as a trend, or if the popularity of items is not in the propensities, it adds up to more.
-``sum d / sqrt(sum d^2)`` is the test statistic. It uses the spread between items itself, because
-formulas for the variance of d fail for items with few cells and large weights. As d is skewed to
-the right, false alarms are rarer than for a normal statistic, not more frequent.
+such as a trend, or if the popularity of items is not in the propensities, it adds up to more. To
+first order d is a sum over pairs of cells of one item, whose variance is estimated without bias by
+
+    v = 2 (S^2 - sum ((1 - P) / P^2)^2) + S
+
+The sum of d is compared with a chi-squared distribution of the same mean, variance and skewness as
+a sum of independent squares with variances v. The spread of d itself would be no measure of its
+error: a few very popular items dominate it, and hide what they show. Items without a cell are
+left out, because the log does not say how rare they are. If there are such items, d adds up to
+less than 0 in expectation, and false alarms become rarer.
 """
 
 from __future__ import annotations
@@ -19,13 +25,14 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import special
 
 from unskew.data.estimation import Unit
 from unskew.estimators.sums import Cluster, Clusters, ObservedCells
 from unskew.types import Vector
 
-MIN_STATISTIC = 2.33
-"""The 99 % quantile of the normal distribution: at most 1 % false alarms."""
+FALSE_ALARMS = 0.001
+"""Nominal rate at which independent cells are taken for dependent ones."""
 MIN_EXCESS = 0.1
 """Dependence that adds less than this share to the variance of a risk does not matter: a 95 %
 interval that leaves it out covers 93.8 % or more."""
@@ -39,20 +46,24 @@ class Dispersion:
     """Sum of (M - mean of M)^2."""
     explained: float
     """What independent cells with these propensities would give: (1 - 1/n) sum of S."""
-    statistic: float
-    """Sum of d, divided by the root of the sum of its squares."""
+    p_value: float
+    """The probability of at least this excess if cells are independent."""
 
     @classmethod
     def of(cls, clusters: Clusters, inverse: Vector) -> Dispersion:
-        """From 1/P of each cell; clusters without a cell count if ``clusters.n`` counts them."""
-        total = np.bincount(clusters.code, weights=inverse, minlength=clusters.n)
-        spread = np.bincount(clusters.code, weights=inverse * (inverse - 1.0), minlength=clusters.n)
-        explained = (1.0 - 1.0 / total.size) * spread
-        squared = np.square(total - total.mean())
-        excess = squared - explained
-        size = math.sqrt(float(np.einsum("c,c->", excess, excess)))
-        statistic = float(excess.sum()) / size if size > 0 else 0.0
-        return cls(float(squared.sum()), float(explained.sum()), statistic)
+        """From 1/P of each cell of the clusters."""
+        spread = inverse * (inverse - 1.0)
+        total, variance, squares = (
+            np.bincount(clusters.code, weights=column)
+            for column in (inverse, spread, np.square(spread))
+        )
+        has_cells = total > 0
+        total, variance, squares = total[has_cells], variance[has_cells], squares[has_cells]
+        n = total.size
+        observed = float(np.square(total - total.mean()).sum())
+        explained = (1.0 - 1.0 / n) * float(variance.sum())
+        error = 2.0 * np.maximum(np.square(variance) - squares, 0.0) + variance
+        return cls(observed, explained, _find_p_value(observed - explained, error))
 
     @property
     def excess(self) -> float:
@@ -66,7 +77,17 @@ class Dispersion:
 
     @property
     def is_significant(self) -> bool:
-        return self.statistic > MIN_STATISTIC
+        return self.p_value < FALSE_ALARMS
+
+
+def _find_p_value(excess: float, variance: Vector) -> float:
+    """P(sum > excess) for a sum of centred squares with these variances, by Satterthwaite."""
+    total = float(variance.sum())
+    if total == 0:
+        return float(excess <= 0)
+    degrees = total**2 / float(np.einsum("c,c->", variance, variance))
+    quantile = degrees + excess * math.sqrt(2.0 * degrees / total)
+    return float(special.chdtrc(degrees, max(quantile, 0.0)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,9 +107,9 @@ class Estimator:
         Halves of the log are split by user. An item part that is not positive is left out.
         """
         assert cells.propensities is not None
-        known = replace(cells, propensities=cells.propensities.as_known())
+        fixed = replace(cells, propensities=cells.propensities.as_known())
         by_both, by_user = (
-            self.estimate(deltas, replace(known, cluster=cluster)).covariance
+            self.estimate(deltas, replace(fixed, cluster=cluster)).covariance
             for cluster in ("both", "user")
         )
         size, vectors = np.linalg.eigh(by_both - by_user)
