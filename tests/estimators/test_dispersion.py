@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 import unskew
+from unskew.data.estimation import Unit
 from unskew.data.propensities import Propensities
-from unskew.estimators.dispersion import Dispersion, SelectionDependence
+from unskew.estimators.dispersion import Dispersion, find_missing_dependence
 from unskew.estimators.sums import Clusters, ObservedCells
 from unskew.types import Matrix
 
 SHAPE = (200, 60)
+UNITS: tuple[Unit, ...] = ("user", "item")
 
 
 def observe(seen: Matrix, propensity: Matrix) -> ObservedCells:
@@ -35,13 +37,14 @@ def test_the_excess_is_zero_in_expectation_if_cells_are_independent() -> None:
         probability = float(np.where(seen, propensity, 1 - propensity).prod())
         if probability == 0:
             continue
-        dependence = SelectionDependence.of(observe(seen, propensity))
-        expected["user"] += probability * dependence.user.excess
-        expected["item"] += probability * dependence.item.excess
-        variance += probability * dependence.item.variance
+        cells = observe(seen, propensity)
+        by_item = Dispersion.of("item", cells)
+        expected["user"] += probability * Dispersion.of("user", cells).excess
+        expected["item"] += probability * by_item.excess
+        variance += probability * by_item.variance
     assert expected == pytest.approx({"user": 0.0, "item": 0.0}, abs=1e-12)
-    by_item = ((1 - propensity) / propensity).sum(axis=0)
-    assert variance == pytest.approx((1 - 1 / 3) * by_item.sum())
+    odds = (1 - propensity) / propensity
+    assert variance == pytest.approx((1 - 1 / 3) * odds.sum())
 
 
 def test_items_that_can_be_unseen_make_false_alarms_rarer() -> None:
@@ -51,18 +54,18 @@ def test_items_that_can_be_unseen_make_false_alarms_rarer() -> None:
         seen = np.reshape(bits, (2, 2))
         if seen.any():
             probability = float(np.where(seen, propensity, 1 - propensity).prod())
-            expected += probability * SelectionDependence.of(observe(seen, propensity)).item.excess
+            expected += probability * Dispersion.of("item", observe(seen, propensity)).excess
     assert expected < 0
 
 
 def draw(
     rng: np.random.Generator, propensity: Matrix, user_shock: float = 0.0, item_shock: float = 0.0
-) -> SelectionDependence:
+) -> ObservedCells:
     n_users, n_items = propensity.shape
     user = 1 + user_shock * rng.choice([-1, 1], size=(n_users, 1))
     item = 1 + item_shock * rng.choice([-1, 1], size=(1, n_items))
     seen = rng.random(propensity.shape) < propensity * user * item
-    return SelectionDependence.of(observe(seen, propensity))
+    return observe(seen, propensity)
 
 
 @pytest.mark.parametrize("spread", [0.0, 1.0, 2.0])
@@ -71,20 +74,30 @@ def test_false_alarms_are_rarer_than_one_percent(spread: float) -> None:
     rng = np.random.default_rng(1)
     propensity = 1 / (1 + np.exp(2 + spread * rng.normal(size=SHAPE)))
     logs = [draw(rng, propensity) for _ in range(400)]
-    assert sum(log.item.is_significant for log in logs) < 4
-    assert sum(log.user.is_significant for log in logs) < 4
+    for unit in UNITS:
+        assert sum(Dispersion.of(unit, log).is_significant for log in logs) < 4
 
 
 def test_shocks_of_items_are_found_and_belong_to_items() -> None:
     rng = np.random.default_rng(2)
     propensity = np.full(SHAPE, 0.1)
     logs = [draw(rng, propensity, item_shock=0.4) for _ in range(50)]
-    assert all(log.is_missing("item", "user") for log in logs)
-    assert not any(log.is_missing("item", "both") for log in logs)
-    assert sum(log.user.is_significant for log in logs) <= 3
+    assert all(find_missing_dependence(log, "user") for log in logs)
+    assert not any(find_missing_dependence(log, "item") for log in logs)
     logs = [draw(rng, propensity, user_shock=0.4) for _ in range(50)]
-    assert all(log.is_missing("user", "item") for log in logs)
-    assert sum(log.is_missing("item", "user") for log in logs) <= 3
+    assert all(find_missing_dependence(log, "item") for log in logs)
+    assert not any(find_missing_dependence(log, "user") for log in logs)
+
+
+def test_shocks_that_add_little_to_those_of_users_do_not_matter() -> None:
+    """A tenth of the shock in a hundredth of the units: significant, but not material."""
+    rng = np.random.default_rng(6)
+    cells = draw(rng, np.full((50, 4000), 0.2), user_shock=0.5, item_shock=0.25)
+    dispersion = Dispersion.of("item", cells)
+    assert dispersion.is_significant
+    assert dispersion.ratio > 1.5
+    assert find_missing_dependence(cells, None) == dispersion
+    assert find_missing_dependence(cells, "user") is None
 
 
 def test_totals_that_the_propensities_explain_do_not_count() -> None:
@@ -92,9 +105,9 @@ def test_totals_that_the_propensities_explain_do_not_count() -> None:
     share = np.exp(0.8 * rng.normal(size=(1, SHAPE[1])))
     propensity = np.broadcast_to(np.clip(0.1 * share, 0.01, 0.9), SHAPE)
     seen = rng.random(SHAPE) < propensity
-    assert not SelectionDependence.of(observe(seen, propensity)).item.is_significant
+    assert not Dispersion.of("item", observe(seen, propensity)).is_significant
     flat = np.full(SHAPE, seen.mean())
-    ignored = SelectionDependence.of(observe(seen, flat)).item
+    ignored = Dispersion.of("item", observe(seen, flat))
     assert ignored.is_significant
     total = seen.sum(axis=0) / flat[0, 0]
     explained = (1 - 1 / SHAPE[1]) * (total * (1 / flat[0, 0] - 1)).sum()
@@ -102,12 +115,9 @@ def test_totals_that_the_propensities_explain_do_not_count() -> None:
 
 
 def test_certain_cells_explain_nothing() -> None:
-    users = Clusters(np.array([0, 0, 1], dtype=np.int32), 2)
-    dispersion = Dispersion.of(users, np.ones(3))
+    dispersion = Dispersion.of("user", observe(np.array([[1, 1], [0, 1]], bool), np.ones((2, 2))))
     assert dispersion.ratio == np.inf
-    items = Clusters(np.array([0, 1, 1], dtype=np.int32), 2)
-    cells = ObservedCells(users, items, Propensities(np.ones(3)))
-    assert "explain none of it" in SelectionDependence.of(cells).describe("user")
+    assert "explain none of it" in dispersion.describe()
 
 
 # In evaluate

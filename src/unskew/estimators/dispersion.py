@@ -28,7 +28,7 @@ import numpy as np
 from scipy import special
 
 from unskew.data.estimation import Unit
-from unskew.estimators.sums import Cluster, Clusters, ObservedCells
+from unskew.estimators.sums import ObservedCells
 from unskew.types import Vector
 
 FALSE_ALARMS = 0.001
@@ -42,6 +42,7 @@ interval that leaves it out covers 93.8 % or more."""
 class Dispersion:
     """How much the total weights of users (or items) vary, and how much of it is explained."""
 
+    unit: Unit
     variance: float
     """Sum of (M - mean of M)^2."""
     explained: float
@@ -50,20 +51,18 @@ class Dispersion:
     """The probability of at least this excess if cells are independent."""
 
     @classmethod
-    def of(cls, clusters: Clusters, inverse: Vector) -> Dispersion:
-        """From 1/P of each cell of the clusters."""
+    def of(cls, unit: Unit, cells: ObservedCells) -> Dispersion:
+        """One pass over the cells; users (or items) without a cell are left out."""
+        code, inverse = cells.clusters_of(unit).code, cells.inverse
         spread = inverse * (inverse - 1.0)
-        total, variance, squares = (
-            np.bincount(clusters.code, weights=column)
-            for column in (inverse, spread, np.square(spread))
+        has_cells = cells.count_cells(unit) > 0
+        variance, squares = (
+            np.bincount(code, weights=column)[has_cells] for column in (spread, np.square(spread))
         )
-        has_cells = total > 0
-        total, variance, squares = total[has_cells], variance[has_cells], squares[has_cells]
-        n = total.size
-        observed = float(np.square(total - total.mean()).sum())
-        explained = (1.0 - 1.0 / n) * float(variance.sum())
+        observed = find_variance_of_totals(unit, cells)
+        explained = (1.0 - 1.0 / variance.size) * float(variance.sum())
         error = 2.0 * np.maximum(np.square(variance) - squares, 0.0) + variance
-        return cls(observed, explained, _find_p_value(observed - explained, error))
+        return cls(unit, observed, explained, _find_p_value(observed - explained, error))
 
     @property
     def excess(self) -> float:
@@ -79,6 +78,37 @@ class Dispersion:
     def is_significant(self) -> bool:
         return self.p_value < FALSE_ALARMS
 
+    def describe(self) -> str:
+        """How much more the totals vary than the propensities explain."""
+        if math.isinf(self.ratio):
+            return f"{self.unit} totals vary, and the propensities explain none of it"
+        return (
+            f"the variance of {self.unit} totals is {self.ratio:.2g} times what the propensities "
+            "explain"
+        )
+
+
+def find_missing_dependence(cells: ObservedCells, cluster: Unit | None) -> Dispersion | None:
+    """The dependence that these clusters leave out; None if it is not significant or not material.
+
+    Clusters of items leave out users; others leave out items. It matters if it would add
+    :data:`MIN_EXCESS` to the variance of IPS of a constant delta.
+    """
+    dispersion = Dispersion.of("user" if cluster == "item" else "item", cells)
+    if not dispersion.is_significant:
+        return None
+    measured = dispersion.explained
+    if cluster is not None:
+        measured = find_variance_of_totals(cluster, cells)
+    return dispersion if dispersion.excess > MIN_EXCESS * measured else None
+
+
+def find_variance_of_totals(unit: Unit, cells: ObservedCells) -> float:
+    """Sum of (M - mean of M)^2 over users (or items) with cells."""
+    total = np.bincount(cells.clusters_of(unit).code, weights=cells.inverse)
+    total = total[cells.count_cells(unit) > 0]
+    return float(np.square(total - total.mean()).sum())
+
 
 def _find_p_value(excess: float, variance: Vector) -> float:
     """P(sum > excess) for a sum of centred squares with these variances, by Satterthwaite."""
@@ -88,41 +118,3 @@ def _find_p_value(excess: float, variance: Vector) -> float:
     degrees = total**2 / float(np.einsum("c,c->", variance, variance))
     quantile = degrees + excess * math.sqrt(2.0 * degrees / total)
     return float(special.chdtrc(degrees, max(quantile, 0.0)))
-
-
-@dataclass(frozen=True, slots=True)
-class SelectionDependence:
-    """Whether the selection of cells depends on users and items beyond the propensities."""
-
-    user: Dispersion
-    item: Dispersion
-
-    @classmethod
-    def of(cls, cells: ObservedCells) -> SelectionDependence:
-        """Two passes over the cells, one by user and one by item."""
-        return cls(*(Dispersion.of(each, cells.inverse) for each in (cells.users, cells.items)))
-
-    def is_missing(self, unit: Unit, cluster: Cluster) -> bool:
-        """Whether these clusters leave out a dependence within units that is real and matters.
-
-        It matters if it would add :data:`MIN_EXCESS` to the variance of IPS of a constant delta.
-        """
-        if cluster in (unit, "both"):
-            return False
-        dispersion = self._of_unit(unit)
-        other = self._of_unit("user" if unit == "item" else "item")
-        base = dispersion.explained if cluster is None else other.variance
-        return dispersion.is_significant and dispersion.excess > MIN_EXCESS * base
-
-    def _of_unit(self, unit: Unit) -> Dispersion:
-        return self.item if unit == "item" else self.user
-
-    def describe(self, unit: Unit) -> str:
-        """How much more the totals of a unit vary than the propensities explain."""
-        dispersion = self._of_unit(unit)
-        if math.isinf(dispersion.ratio):
-            return f"{unit} totals vary, and the propensities explain none of it"
-        return (
-            f"the variance of {unit} totals is {dispersion.ratio:.2g} times what the propensities "
-            "explain"
-        )

@@ -120,7 +120,7 @@ class Estimator:
         return self.sums_needed(
             is_ratio=deltas.base is not None,
             is_mean_of_users=deltas.is_mean_of_users,
-            cluster=None if cells.cluster == "both" else cells.cluster,
+            cluster="user" if cells.cluster == "both" else cells.cluster,
         )
 
     def sums_needed(

@@ -116,15 +116,18 @@ def add_uncertainty(
     weight = cells.weight_of(spec)
     linearization = linearize(spec, deltas, cells, estimate, weight)
     contributions = linearization.residual * weight
-    covariance, moments = estimate.covariance, None
+    moments = None
     estimation = _find_estimation(spec, cells)
     if not spec.of_ratios and (estimation is None or cells.cluster == "both"):
         measured, moments = _measure(contributions, linearization, None, cells, estimate)
-        covariance = measured if cells.cluster == "both" else estimate.covariance
-    estimate = replace(estimate, covariance=covariance, moments=moments)
+        if cells.cluster == "both":
+            n_clusters = min(_count_clusters(estimate, cells))
+            estimate = replace(estimate, covariance=measured, n_clusters=n_clusters)
+    estimate = replace(estimate, moments=moments)
     if estimation is None:
         return estimate
     correction = estimation.correct(linearization.residual, weight, cells.elasticity)
+    covariance = estimate.covariance
     if not spec.of_ratios:
         contributions -= correction.score
         covariance, moments = _measure(contributions, linearization, correction, cells, estimate)
@@ -188,7 +191,7 @@ def _add_from_columns(
         )
     covariance, moments = measure(sums, moment, has_leverage=spec.divides_by_base)
     if cells.cluster == "both":
-        estimate = replace(estimate, covariance=covariance)
+        estimate = replace(estimate, covariance=covariance, n_clusters=min(sizes))
     estimation = _find_estimation(spec, cells)
     if estimation is None:
         return replace(estimate, moments=moments)
@@ -205,7 +208,7 @@ def _add_from_columns(
 
 def _count_clusters(estimate: Estimate, cells: ObservedCells) -> list[int]:
     """The number of clusters of each unit. One-way ratios count only those that have cells."""
-    if estimate.n_clusters is None:
+    if estimate.n_clusters is None or cells.cluster == "both":
         return [cells.clusters_of(unit).n for unit in cells.units]
     return [
         max(estimate.n_clusters, int((cells.count_cells(unit) > 0).sum())) for unit in cells.units

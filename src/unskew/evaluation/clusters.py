@@ -10,12 +10,11 @@ import numpy as np
 
 from unskew.data.estimation import Unit
 from unskew.errors import PropensityWarning
-from unskew.estimators.dispersion import MIN_EXCESS, SelectionDependence
+from unskew.estimators.dispersion import MIN_EXCESS, Dispersion, find_missing_dependence
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.point import Estimator
 from unskew.estimators.sums import Cluster, Deltas, ObservedCells
 
-UNITS: tuple[Unit, ...] = ("user", "item")
 NAMES: Mapping[Cluster, str] = {
     None: "none",
     "user": "users",
@@ -33,21 +32,13 @@ class ClusterChoice:
     """What follows "because", or "as requested"."""
     is_expected: bool = True
     """Whether a reader takes these clusters for granted."""
-    missing: tuple[Unit, ...] = ()
-    """Units whose dependence the clusters leave out, although the log shows it."""
-    evidence: str = ""
-    """What shows the missing dependence, in words."""
+    missing: Dispersion | None = None
+    """A dependence that the clusters leave out, although the log shows it."""
 
     @property
     def sentence(self) -> str:
         """The clusters and the reason, in one sentence."""
         return f"Clusters: {NAMES[self.cluster]}, {self.reason}."
-
-    @property
-    def advised(self) -> Cluster:
-        """The clusters that would leave nothing out."""
-        units = [unit for unit in UNITS if unit in (self.cluster, *self.missing)]
-        return "both" if len(units) == 2 or self.cluster == "both" else next(iter(units), None)
 
 
 def choose_clusters(
@@ -63,29 +54,19 @@ def choose_clusters(
     """
     by_user = _has_several(cells, "user")
     chosen: Cluster = ("user" if by_user else None) if cluster == "auto" else cluster
-    is_checked = checks and cells.propensities is not None and cells.users.code.size > 0
-    dependence = None
-    if is_checked and (cluster == "auto" or cluster is not None):
-        dependence = SelectionDependence.of(cells)
-    missing = tuple(
-        unit
-        for unit in UNITS
-        if dependence is not None
-        and _has_several(cells, unit)
-        and dependence.is_missing(unit, chosen)
-    )
-    evidence = ""
-    if dependence is not None:
-        evidence = " and ".join(map(dependence.describe, missing))
+    is_checked = checks and cells.propensities is not None and cluster not in (None, "both")
+    missing = None
+    if is_checked and chosen != "both" and _has_several(cells, "item"):
+        missing = find_missing_dependence(cells, chosen)
     if cluster != "auto":
-        return ClusterChoice(cluster, "as requested", missing=missing, evidence=evidence)
+        return ClusterChoice(cluster, "as requested", missing=missing)
     users = "users have several cells" if by_user else "each user has one cell"
-    if missing and adds_items:
+    if missing is not None and adds_items:
         added: Cluster = "both" if by_user else "item"
-        return ClusterChoice(added, f"because {users} and {evidence}", is_expected=False)
-    if not missing and dependence is not None and by_user:
+        return ClusterChoice(added, f"because {users} and {missing.describe()}", is_expected=False)
+    if missing is None and is_checked and by_user:
         users += " and item totals vary hardly more than the propensities explain"
-    return ClusterChoice(chosen, f"because {users}", missing=missing, evidence=evidence)
+    return ClusterChoice(chosen, f"because {users}", missing=missing)
 
 
 def _has_several(cells: ObservedCells, unit: Unit) -> bool:
@@ -109,9 +90,9 @@ def warn_about_clusters(
     all of them would be about the same. ``can_change`` is whether the kind of interval allows
     other clusters.
     """
-    if not choice.missing:
+    if choice.missing is None:
         return None
-    text = f"{choice.evidence}, which clusters of {NAMES[choice.cluster]} leave out."
+    text = f"{choice.missing.describe()}, which clusters of {NAMES[choice.cluster]} leave out."
     if not can_change:
         return PropensityWarning(
             f"{text} The limits of 'ips' are too narrow.",
@@ -121,7 +102,7 @@ def warn_about_clusters(
     ratios = {}
     for name, estimator in estimators.items():
         if estimator.is_weighted:
-            wider = estimator.estimate(deltas, replace(cells, cluster=choice.advised))
+            wider = estimator.estimate(deltas, replace(cells, cluster="both"))
             ratios[name] = _largest_ratio(wider, estimates[metric, name])
     if max(ratios.values()) ** 2 < 1 + MIN_EXCESS:
         return None
@@ -130,8 +111,8 @@ def warn_about_clusters(
         text,
         parameter="cluster",
         value=choice.cluster,
-        remedy=f"Use `cluster={choice.advised!r}`, which multiplies standard errors of {metric} "
-        f"by up to: {effect}.",
+        remedy=f"Use `cluster='both'`, which multiplies standard errors of {metric} by up to: "
+        f"{effect}.",
     )
 
 
