@@ -23,6 +23,7 @@ from unskew.estimators.sums import (
     Deltas,
     Imputed,
     ObservedCells,
+    Sums,
     SumSpec,
     few_clusters_error,
 )
@@ -186,9 +187,7 @@ def _add_from_columns(
 
     moment = None
     if cells.cluster == "both":
-        moment = cells.compute_once(
-            "moment", deltas, spec, lambda: _sum_squares(_weighted_columns(spec, deltas, cells))
-        )
+        moment = cells.compute_once("moment", deltas, spec, lambda: _square(spec, deltas, cells))
     covariance, moments = measure(sums, moment, has_leverage=spec.divides_by_base)
     if cells.cluster == "both":
         estimate = replace(estimate, covariance=covariance, n_clusters=min(sizes))
@@ -215,10 +214,10 @@ def _count_clusters(estimate: Estimate, cells: ObservedCells) -> list[int]:
     ]
 
 
-def _weighted_columns(spec: SumSpec, deltas: Deltas, cells: ObservedCells) -> Matrix:
-    """h x of each cell: (deltas, base) x observed cells."""
-    weight = cells.weight_of(spec)
-    return _stack_columns(spec, deltas, weight) * weight
+def _square(spec: SumSpec, deltas: Deltas, cells: ObservedCells) -> Matrix:
+    """Sum over cells of (h x)(h x)' with x = (deltas, base)."""
+    weight, base = cells.weight_of(spec), deltas.base_of(spec)
+    return Sums.of(deltas.value, weight=weight, base=base).moment
 
 
 def _stack_columns(spec: SumSpec, deltas: Deltas, weight: Vector) -> Matrix:
