@@ -201,8 +201,13 @@ def test_a_score_with_group_indicators_is_a_stratum_for_each_group() -> None:
     )
     propensities = model.fit(LOG, universe="log").predict(LOG)
     of_cell = group[LOG.item].astype(np.int32)
+    count = np.bincount(of_cell).astype(float)
     strata = Strata(
-        model="groups", group=of_cell, n_observed=np.bincount(of_cell).astype(float), kind="item"
+        model="groups",
+        group=of_cell,
+        n_observed=count,
+        propensity=count / (N_USERS * np.bincount(group)),
+        kind="item",
     )
     residual, weight = DELTA, propensities.inverse
     by_score, by_strata = correct(propensities, residual), strata.correct(residual, weight, weight)
@@ -210,6 +215,12 @@ def test_a_score_with_group_indicators_is_a_stratum_for_each_group() -> None:
     assert isinstance(propensities.estimation, Score)
     assert by_score.score == pytest.approx(by_strata.score, rel=1e-6)
     assert by_score.bias == pytest.approx(np.zeros(2), abs=1e-4)
+    rows = np.arange(0, len(LOG), 2, dtype=np.int32)
+    parts = (
+        correct(propensities.take(rows), residual[:, rows]),
+        strata.take(rows).correct(residual[:, rows], weight[rows], weight[rows]),
+    )
+    assert parts[0].reduction == pytest.approx(parts[1].reduction, rel=1e-6)
 
 
 @pytest.mark.parametrize("name", ["item offsets", "offsets", "offsets alone"])
