@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 import unskew
-from unskew.data.estimation import Strata
+from unskew.data.estimation import RandomSample, Strata
 from unskew.data.propensities import Propensities
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
@@ -84,6 +84,46 @@ def test_known_shares_leave_only_the_spread_within_levels() -> None:
     )
     assert std_error(result, "ips") == pytest.approx(np.sqrt(variance), rel=1e-9)
     assert std_error(shifted, "snips") == pytest.approx(np.sqrt(variance), rel=1e-9)
+
+
+@pytest.mark.parametrize("estimator", ["ips", "snips"])
+def test_a_huge_random_sample_leaves_only_the_spread_within_levels(estimator: str) -> None:
+    model = unskew.NaiveBayesPropensity().fit(LOG, mcar=SAMPLE)
+    propensities = model.predict(LOG)
+    assert isinstance(propensities.estimation, Strata)
+    estimation = propensities.estimation
+    assert estimation.sample is not None
+    huge = RandomSample(estimation.sample.share, estimation.sample.share * 1e15)
+    errors = [
+        std_error(
+            unskew.evaluate(
+                LOG,
+                SCORES,
+                propensities=Propensities(propensities.values, replace(estimation, sample=sample)),
+                metrics=["mse"],
+                cluster=None,
+            ),
+            estimator,
+        )
+        for sample in (huge, None, estimation.sample)
+    ]
+
+    assert errors[0] == pytest.approx(errors[1], rel=1e-9)
+    assert errors[0] < errors[2]
+
+
+@pytest.mark.filterwarnings("ignore:the inverse propensities add up")
+def test_a_constant_factor_of_the_propensities_changes_nothing_in_snips() -> None:
+    values = np.array([0, 0.1, 0.15, 0.3, 0.5, 0.8])[LOG.rating.astype(int)]
+    risks = [
+        unskew.evaluate(
+            LOG, SCORES, propensities=factor * values, metrics=["mse"], cluster="user"
+        ).risk("model", metric="mse", estimator="snips")
+        for factor in (1.0, 0.5)
+    ]
+
+    assert risks[0].estimate == pytest.approx(risks[1].estimate, rel=1e-12)
+    assert risks[0].std_error == pytest.approx(risks[1].std_error, rel=1e-12)
 
 
 def test_a_sample_that_names_users_is_clustered_by_them() -> None:
@@ -158,12 +198,18 @@ def _choose(n: int, k: int) -> int:
 
 
 @pytest.mark.parametrize("estimator", ["ips", "snips"])
-def test_item_popularity_has_the_exact_variance_given_the_counts(estimator: str) -> None:
-    """All logs of 4 users x 2 items with 2 and 3 ratings: mean(std_error^2) is the variance."""
+@pytest.mark.parametrize("counts", list(product((2, 3, 4), repeat=2)), ids=lambda each: f"{each}")
+def test_item_popularity_has_the_exact_variance_given_the_counts(
+    counts: tuple[int, int], estimator: str
+) -> None:
+    """All logs of 4 users x 2 items with at least two ratings each, by their counts.
+
+    The mean of std_error^2 is the variance of the estimates.
+    """
     rating = np.array([[1.0, 5], [2, 4], [4, 1], [5, 3]])
     scores = np.array([[2.0, 2], [2, 3], [3, 3], [5, 5]])
     values, variances = [], []
-    for first, second in product(combinations(range(4), 2), combinations(range(4), 3)):
+    for first, second in product(*(combinations(range(4), n) for n in counts)):
         seen = np.zeros((4, 2), dtype=bool)
         seen[list(first), 0] = seen[list(second), 1] = True
         log = Ratings.from_dense(np.where(seen, rating, 0))
@@ -175,7 +221,7 @@ def test_item_popularity_has_the_exact_variance_given_the_counts(estimator: str)
         variances.append(risk.std_error**2)
 
     assert np.mean(values) == pytest.approx(np.square(scores - rating).mean())
-    assert np.mean(variances) == pytest.approx(np.var(values))
+    assert np.mean(variances) == pytest.approx(np.var(values), abs=1e-15)
 
 
 def test_a_random_part_of_the_log_of_the_fit_has_its_variance_by_enumeration() -> None:
@@ -229,12 +275,17 @@ def replace_part(propensities: Propensities, share: float) -> Propensities:
 
 
 @pytest.mark.parametrize("estimator", [IPS(), SNIPS()])
-@pytest.mark.parametrize("kind", ["rating", "item", "user"])
+@pytest.mark.parametrize("kind", ["rating", "item", "user", "all"])
 def test_contributions_are_the_derivative_of_the_refitted_estimate(
     estimator: IPS, kind: str
 ) -> None:
     delta = np.square(SCORES - TRUTH)[LOG.user, LOG.item]
-    group = {"rating": LOG.rating.astype(np.int32) - 1, "item": LOG.item, "user": LOG.user}[kind]
+    group = {
+        "rating": LOG.rating.astype(np.int32) - 1,
+        "item": LOG.item,
+        "user": LOG.user,
+        "all": np.zeros(len(LOG), dtype=np.int32),
+    }[kind]
     n_groups = int(group.max()) + 1
     size = RNG.integers(100, 200, n_groups).astype(float)
 
