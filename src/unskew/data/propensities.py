@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from unskew.data.checks import float_array, is_finite_number, row_numbers
 from unskew.data.estimation import Estimation
-from unskew.data.frames import is_frame, open_frame
+from unskew.data.frames import check_row_order, is_frame, open_frame
 from unskew.errors import BadPropensityError, UsageError
 from unskew.types import BoolVector, Vector
 
@@ -135,6 +135,13 @@ def as_propensities(log: Ratings, propensities: PropensitiesLike) -> Propensitie
             remedy="Give one for each row of the log, in its order, or a matrix of shape "
             f"{(log.n_users, log.n_items)}.",
         )
+    check_row_order(
+        propensities,
+        log.row_labels,
+        what="the propensities",
+        parameter="propensities",
+        error=BadPropensityError,
+    )
     _require_valid(values, log.name_cell)
     return Propensities._from_valid(values.copy())
 

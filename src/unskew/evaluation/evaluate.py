@@ -77,13 +77,14 @@ def evaluate(
     log
         The observed ratings.
     predictions
-        By model name (or one model alone): predicted ratings in the order of the log (of a Series,
-        the order counts, not the index); a matrix with rows in the order of ``log.users`` and
+        By model name (or one model alone): predicted ratings in the order of the log (the index of
+        a pandas Series must agree with that); a matrix with rows in the order of ``log.users`` and
         columns in the order of ``log.items``; a frame of user, item, prediction and perhaps
         position; a fitted model with ``predict(users, items)``, which gets ids; or a callable that
         gets user codes (indices of ``log.users``) and returns their scores of all ``log.items``.
-        Ranking metrics need the position among all items: a matrix, a model, a callable, or a
-        frame with a position column (1 is the user's best item).
+        Ranking metrics need the position among all items: a matrix, a model, a callable, a frame
+        of the predictions of all items for each logged user, or a frame with a position column
+        (1 is the user's best item).
     propensities
         The probability with which each logged cell was observed: values in the order of the log, a
         matrix as for predictions, or a fitted propensity model. If the log is a random part of a

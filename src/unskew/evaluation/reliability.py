@@ -10,6 +10,7 @@ from unskew.errors import PropensityWarning, UnskewWarning
 from unskew.estimators import ESTIMATORS
 from unskew.estimators.estimate import SHARE, Estimate
 from unskew.metrics import metric_label
+from unskew.metrics.metric import find_list_length
 from unskew.tables import count_noun
 
 MIN_SLOTS = 10.0
@@ -41,6 +42,8 @@ class Reliability:
     """By (metric, estimator)."""
     level: float
     n_observed: int
+    n_items: int | None = None
+    """Items that could be recommended; None if unknown."""
 
     def count_slots(self) -> Iterator[SlotCount]:
         """The observed slots behind each estimate that is normalised by slots."""
@@ -68,6 +71,7 @@ class Reliability:
             label = _name_estimate(metric, estimator)
             yield from self._check_range(label, estimate)
             yield from self._check_slots(label, estimate)
+        yield from self._check_lists()
         yield from self._check_tails()
 
     def missing_intervals(self) -> Iterator[UnskewWarning]:
@@ -97,6 +101,31 @@ class Reliability:
             f"sample size of {estimate.slots.effective[model]:.1f}.",
             remedy="Use more positions, or collect ratings of what this model recommends.",
         )
+
+    def _check_lists(self) -> Iterator[UnskewWarning]:
+        """Metrics of lists that hold every item, or no relevant one."""
+        for metric in dict.fromkeys(metric for metric, _ in self.estimates):
+            label, top = metric_label(metric), find_list_length(metric)
+            if top is not None and self.n_items is not None and top > self.n_items:
+                yield UnskewWarning(
+                    f"{label} is about the first {top:,} items, but there are only "
+                    f"{self.n_items:,}: every item is recommended.",
+                    parameter="metrics",
+                    value=metric,
+                    remedy="Use a smaller k.",
+                )
+            parts = [part for (name, _), part in self.estimates.items() if name == metric]
+            if (
+                top is not None
+                and all(part.bounds == SHARE for part in parts)
+                and not any(part.value.any() for part in parts)
+            ):
+                yield UnskewWarning(
+                    f"{label} is 0 for every model: no recommended item has a relevant rating in "
+                    "this log.",
+                    parameter="relevance_threshold",
+                    remedy="Check that `relevance_threshold` is within the range of the ratings.",
+                )
 
     def _check_bias(self, label: str, estimate: Estimate) -> Iterator[UnskewWarning]:
         if estimate.ratio_bias is None:

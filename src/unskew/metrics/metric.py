@@ -242,6 +242,20 @@ def parse_metric_name(name: str) -> tuple[Declaration[type[Metric]], int | None]
     return declaration, int(top) if has_top else None
 
 
+def find_list_length(name: str) -> int | None:
+    """The k of a declared metric of lists of k items among all items; None of other metrics.
+
+    DCG@k is left out: it is defined for any k.
+
+    >>> find_list_length("precision@5"), find_list_length("dcg@5"), find_list_length("my metric")
+    (5, None, None)
+    """
+    stem, has_top, top = name.partition("@")
+    if not has_top or stem not in METRICS or METRICS[stem].traits.get("top") != "always":
+        return None
+    return int(top) if METRICS[stem].target.ranks else None
+
+
 def metric_names() -> tuple[str, ...]:
     """All names that :func:`find_metric` accepts; ``@k`` stands for any number."""
     names = []
