@@ -14,7 +14,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from narwhals.exceptions import DuplicateError
 
-from unskew.data.ids import Ids, as_ids
+from unskew.data.ids import Ids, as_ids, format_id
 from unskew.errors import (
     BadRatingError,
     ColumnError,
@@ -168,7 +168,7 @@ def check_row_order(
         row = int((own != expected).argmax())
         raise error(
             f"the index of {what} has the labels of the log's rows in another order; the first "
-            f"difference is at row {row}: {own[row]!r} and {expected[row]!r}.",
+            f"difference is at row {row}: {format_id(own[row])}, not {format_id(expected[row])}.",
             parameter=parameter,
             where=f"row {row}",
             remedy=remedy,

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from unskew.data.estimation import Strata, TakenAsKnown
+from unskew.data.estimation import Estimation, Strata, TakenAsKnown
 from unskew.data.propensities import Propensities, PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings, require_log
 from unskew.data.universe import Universe, UniverseLike, resolve_universe
@@ -109,7 +109,9 @@ def evaluate(
         users have several cells, which is right for most real logs.
     propensities_known
         Whether to take estimated propensities as known. The intervals then leave out the error
-        of their estimation, and can be far too narrow or too wide.
+        of their estimation, and can be far too narrow or too wide. Estimates with a penalised
+        ``LogisticPropensity`` change too: the bias of its penalty is not subtracted, because known
+        propensities have none.
     relevance_threshold
         Ratings of at least this value are relevant, for precision, recall and atop.
     weight_transform
@@ -173,7 +175,9 @@ def evaluate(
     require_compatible(chosen_metrics, chosen_estimators)
     warn_about_scales(models, chosen_metrics, log)
     _require_propensities(propensities, chosen_estimators)
-    chosen_propensities = _read_propensities(log, propensities, propensities_known, bootstrap)
+    chosen_propensities, estimation = _read_propensities(
+        log, propensities, propensities_known, bootstrap
+    )
     if sequence:
         planned_size = require_sequence(
             chosen_estimators,
@@ -233,7 +237,7 @@ def evaluate(
         weight_summary=weight_summary,
         n_transformed=cells.n_transformed if is_transformed else 0,
         backend=log.backend,
-        estimation=cells.estimation,
+        estimation=estimation,
         inputs=None
         if sequence
         else EvaluationInputs(
@@ -287,15 +291,17 @@ def _read_propensities(
     propensities: PropensitiesLike | None,
     propensities_known: bool,
     bootstrap: int | None,
-) -> Propensities | None:
+) -> tuple[Propensities | None, Estimation | None]:
+    """The propensities, and how they were estimated."""
     if propensities is None:
-        return None
+        return None, None
     values = as_propensities(log, propensities)
-    if propensities_known:
-        return values.as_known()
     estimation = values.estimation
+    if propensities_known:
+        reason = "the caller takes them as known"
+        return values.as_known(), estimation and estimation.as_known(reason)
     if isinstance(estimation, TakenAsKnown):
-        return values
+        return values, estimation
     if bootstrap is not None and estimation is not None:
         raise UsageError(
             f"a bootstrap that does not fit {estimation.model} again leaves out the error "
@@ -305,7 +311,7 @@ def _read_propensities(
             remedy="Leave `bootstrap` out: the standard intervals include this error. Or pass "
             "`propensities_known=True`.",
         )
-    return values
+    return values, estimation
 
 
 def _choose_seed(random_state: int | np.random.Generator | None) -> int:

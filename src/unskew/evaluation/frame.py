@@ -144,7 +144,7 @@ def evaluate_frame(
     if cluster == "auto" and chosen_cluster is not None:
         alone = [group for group in totals if _has_one_row_per_user(totals[group])]
         if alone:
-            by_cells, _ = request.open(None, required_ids=query.log.ids)
+            by_cells, _ = request.open(None, required_ids=tuple(query.log.roles.ids))
             totals_of_cells = by_cells.run()
             totals |= {group: totals_of_cells[group] for group in alone}
             queries |= dict.fromkeys(alone, by_cells)

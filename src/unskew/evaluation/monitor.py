@@ -223,7 +223,9 @@ class Monitor:
         delta = np.zeros((len(self._metrics), len(plan.models), values.size))
         for position, name in enumerate(plan.models):
             if name not in predictions:
-                raise UnknownNameError("model of this batch", name, predictions)
+                raise UnknownNameError(
+                    "model of this batch", name, predictions, parameter="predictions"
+                )
             column = _read_column(name, predictions[name], values.size, BadPredictionError)
             _require_finite(name, column, is_observed)
             cells = MetricInput(

@@ -63,7 +63,7 @@ class Reliability:
     def problems(self) -> Iterator[UnskewWarning]:
         """Everything that a reader of the result must know."""
         yield from self.warnings()
-        yield from self.missing_intervals()
+        yield from self.doubtful_intervals()
 
     def warnings(self) -> Iterator[UnskewWarning]:
         """Problems of estimates that look like any other."""
@@ -74,10 +74,11 @@ class Reliability:
         yield from self._check_lists()
         yield from self._check_tails()
 
-    def missing_intervals(self) -> Iterator[UnskewWarning]:
-        """Why estimates have no interval."""
+    def doubtful_intervals(self) -> Iterator[UnskewWarning]:
+        """Why estimates have no interval, or one that may miss the truth."""
         for (metric, estimator), estimate in self.estimates.items():
             yield from self._check_bias(_name_estimate(metric, estimator), estimate)
+        yield from self._check_penalty()
 
     def _check_range(self, label: str, estimate: Estimate) -> Iterator[UnskewWarning]:
         if estimate.bounds is None or not estimate.is_outside.any():
@@ -100,6 +101,27 @@ class Reliability:
             f"{count_noun(float(estimate.slots.count[model]), 'observed slot')}, with an effective "
             f"sample size of {estimate.slots.effective[model]:.1f}.",
             remedy="Use more positions, or collect ratings of what this model recommends.",
+        )
+
+    def _check_penalty(self) -> Iterator[UnskewWarning]:
+        """The largest bias of a penalty, if it is too large to be removed to first order."""
+        found = []
+        for (metric, estimator), estimate in self.estimates.items():
+            for model, name in enumerate(self.models if estimate.bias is not None else ()):
+                bias = float(estimate.bias[model])  # type: ignore[index]
+                std_error = estimate.of(model, level=self.level).std_error
+                if abs(bias) > std_error > 0:
+                    label = f"{_name_estimate(metric, estimator)} of {name!r}"
+                    found.append((abs(bias) / std_error, bias, label))
+        if not found:
+            return
+        ratio, bias, label = max(found)
+        others = f", and {len(found) - 1} more like it" if len(found) > 1 else ""
+        yield PropensityWarning(
+            f"the penalty of the propensity model changes {label} by {bias:+.2g}, {ratio:.1f} "
+            f"standard errors{others}. This is subtracted, but only to first order: the interval "
+            "may miss the truth.",
+            remedy="Fit the propensities with a smaller `ridge`.",
         )
 
     def _check_lists(self) -> Iterator[UnskewWarning]:

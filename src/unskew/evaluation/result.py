@@ -293,7 +293,7 @@ class Evaluation(Result):
         """Problems that the text of the result has, and :meth:`warn` has not."""
         if self.n_observed < LONG_LOG:
             return self.reliability.problems()
-        return self.reliability.missing_intervals()
+        return self.reliability.doubtful_intervals()
 
     def _describe_robustness(self) -> str | None:
         """How wrong the propensities may be until the verdict on the first metric changes."""
@@ -329,8 +329,16 @@ class Evaluation(Result):
             )
         effect = self._describe_effect() if with_effect else ""
         effect = f", which makes {effect}" if effect else ""
+        biases = [abs(each.bias).max() for each in self.estimates.values() if each.bias is not None]
+        bias = ""
+        if biases and max(biases) > 0:
+            bias = (
+                f"; the bias of its penalty, up to {max(biases):.2g}, is subtracted from the "
+                "estimates to first order"
+            )
         return (
-            f"{text}; intervals include this{effect}, but not whether it is the right kind of model"
+            f"{text}; intervals include this{effect}, but not whether it is the right kind of "
+            f"model{bias}"
         )
 
     def _describe_effect(self) -> str:
@@ -364,14 +372,18 @@ class Evaluation(Result):
 
     def _find_estimate(self, metric: str, estimator: str) -> Estimate:
         if metric not in self.metrics:
-            raise UnknownNameError("metric of this evaluation", metric, self.metrics)
+            raise UnknownNameError(
+                "metric of this evaluation", metric, self.metrics, parameter="metric"
+            )
         if estimator not in self.estimators:
-            raise UnknownNameError("estimator of this evaluation", estimator, self.estimators)
+            raise UnknownNameError(
+                "estimator of this evaluation", estimator, self.estimators, parameter="estimator"
+            )
         return self.estimates[metric, estimator]
 
     def _find_model(self, name: str) -> int:
         if name not in self.models:
-            raise UnknownNameError("model of this evaluation", name, self.models)
+            raise UnknownNameError("model of this evaluation", name, self.models, parameter="model")
         return self.models.index(name)
 
 

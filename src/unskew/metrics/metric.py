@@ -216,7 +216,7 @@ def find_metric(metric: str | Metric, *, relevance_threshold: float | None = Non
         )
     if not isinstance(metric, str):
         if isinstance(metric, type) or not (callable(metric) and hasattr(metric, "name")):
-            raise UnknownNameError("metric", metric, metric_names())
+            raise UnknownNameError("metric", metric, metric_names(), parameter="metrics")
         return metric
     declaration, top = parse_metric_name(metric)
     settings: dict[str, Any] = {"top": top, "relevance_threshold": relevance_threshold}
@@ -228,11 +228,11 @@ def parse_metric_name(name: str) -> tuple[Declaration[type[Metric]], int | None]
     """The declaration of ``dcg`` and 50 from ``dcg@50``; None in place of 50 from ``dcg``."""
     stem, has_top, top = name.partition("@")
     if stem not in METRICS or not re.fullmatch(r"[1-9]\d*" if has_top else "", top):
-        raise UnknownNameError("metric", name, metric_names())
+        raise UnknownNameError("metric", name, metric_names(), parameter="metrics")
     declaration = METRICS.find(stem)
     rule = declaration.traits.get("top", "never")
     if rule == ("never" if has_top else "always"):
-        raise UnknownNameError("metric", name, metric_names())
+        raise UnknownNameError("metric", name, metric_names(), parameter="metrics")
     if len(top) > 10 or (has_top and int(top) > LARGEST_TOP):
         raise UsageError(
             f"the metric {name[:40]!r} has too large a number of positions.",
