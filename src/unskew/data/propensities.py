@@ -123,16 +123,14 @@ def as_propensities(log: Ratings, propensities: PropensitiesLike) -> Propensitie
             parameter="propensities",
             remedy="Pass that column alone, such as frame['propensity'], in the order of the log.",
         )
-    if isinstance(propensities, str):
-        raise BadPropensityError(
-            f"`propensities` must be numbers or a fitted model; got the text {propensities!r}.",
-            parameter="propensities",
-            value=propensities,
-            remedy="Fit a model first and pass it, for instance "
-            "NaiveBayesPropensity().fit(log, mcar=random_ratings), or pass a column: "
-            "frame['propensity'].",
+    try:
+        values = float_array(propensities, "propensities", BadPropensityError)
+    except BadPropensityError as error:
+        error.remedy = (
+            "Pass one number for each row of the log, or a fitted model, such as "
+            "NaiveBayesPropensity().fit(log, mcar=random_ratings)."
         )
-    values = float_array(propensities, "propensities", BadPropensityError)
+        raise
     if values.ndim == 2 and values.shape == (log.n_users, log.n_items):
         values = values[log.user, log.item]
     if values.shape != (len(log),):

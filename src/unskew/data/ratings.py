@@ -71,7 +71,7 @@ class Ratings:
     backend: str | None = None
     """The data frame library that :meth:`to_frame` uses."""
     row_labels: Ids | None = None
-    """The index of the caller's pandas frame or, of a part, the row numbers; None: 0, 1, 2, ..."""
+    """The index of the caller's pandas frame; None if it is 0, 1, 2, ..., or if there is none."""
 
     def __post_init__(self) -> None:
         if self.rating.size == 0:
@@ -365,8 +365,14 @@ class Ratings:
             user=self.user[rows],
             item=self.item[rows],
             rating=self.rating[rows],
-            row_labels=rows if self.row_labels is None else self.row_labels[rows],
+            row_labels=self._take_labels(rows),
         )
+
+    def _take_labels(self, rows: npt.NDArray[np.intp]) -> Ids | None:
+        """The index that rows of the caller's frame have; None if there was no pandas frame."""
+        if self.row_labels is not None:
+            return self.row_labels[rows]
+        return rows if self.backend == "pandas" else None
 
     def _replace_valid(self, **changes: Any) -> Ratings:
         """A copy with other values that are known to be valid: the ratings are not checked again.

@@ -145,10 +145,15 @@ class FramedValues:
         blocks = scores.reshape(users.size, n_items)
         logged_item = find_codes(log.items, items)[log.item]
         return compute_positions(
-            row_of_cell, logged_item, users.size, n_items, blocks.__getitem__, top=top
+            row_of_cell.astype(np.int32),
+            logged_item,
+            users.size,
+            n_items,
+            blocks.__getitem__,
+            top=top,
         )
 
-    def _require_all_items(self, users: Ids, counts: IntVector, n_items: int) -> None:
+    def _require_all_items(self, users: Ids, counts: npt.NDArray[np.integer], n_items: int) -> None:
         """Raise an error unless each user has a prediction of each item."""
         is_wrong = counts != n_items
         if is_wrong.any():

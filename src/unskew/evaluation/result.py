@@ -38,6 +38,8 @@ COLUMNS = (
     "degrees",
 )
 FOOTER_WIDTH = 100
+SMALL_BIAS = 0.01
+"""A bias below this share of the standard error is not mentioned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,11 +331,19 @@ class Evaluation(Result):
             )
         effect = self._describe_effect() if with_effect else ""
         effect = f", which makes {effect}" if effect else ""
-        biases = [abs(each.bias).max() for each in self.estimates.values() if each.bias is not None]
+        largest = max(
+            (
+                float(abs(each.bias).max())
+                for each in self.estimates.values()
+                if each.bias is not None
+                and (abs(each.bias) > SMALL_BIAS * each.covariance.diagonal() ** 0.5).any()
+            ),
+            default=0.0,
+        )
         bias = ""
-        if biases and max(biases) > 0:
+        if largest:
             bias = (
-                f"; the bias of its penalty, up to {max(biases):.2g}, is subtracted from the "
+                f"; the bias of its penalty, up to {largest:.2g}, is subtracted from the "
                 "estimates to first order"
             )
         return (

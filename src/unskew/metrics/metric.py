@@ -253,7 +253,7 @@ def find_list_length(name: str) -> int | None:
     stem, has_top, top = name.partition("@")
     if not has_top or stem not in METRICS or METRICS[stem].traits.get("top") != "always":
         return None
-    return int(top) if METRICS[stem].target.ranks else None
+    return None if getattr(METRICS[stem].target, "compares_logged_cells", False) else int(top)
 
 
 def metric_names() -> tuple[str, ...]:

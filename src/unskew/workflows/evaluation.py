@@ -332,7 +332,7 @@ def _read_all_predictions(table: FileTable, log: Ratings) -> Any:
 
 def _read_matching_ids(table: FileTable, role: str, ids: Ids) -> list[Any]:
     """The ids in a file in the type of those of the log; an error if some are of another type."""
-    matched = match_id_types(read_ids(table, role), ids).tolist()
+    matched: list[Any] = match_id_types(read_ids(table, role), ids).tolist()
     row = next((row for row, value in enumerate(matched) if type(value) is not type(matched[0])), 0)
     if row:
         where = table.locate(row)
