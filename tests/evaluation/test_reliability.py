@@ -128,7 +128,9 @@ def test_a_value_outside_the_range_is_reported_with_a_warning_and_never_in_a_hea
     assert ips.ci_high == 1.0 or math.isnan(ips.ci_high)
     texts = [str(each.message) for each in caught]
     assert any("precision@5 by IPS is 2 for 'a', outside its range of 0 to 1" in t for t in texts)
-    assert any("the list of 'a' was hardly seen" in t and "6 observed slots" in t for t in texts)
+    assert any(
+        "few items that 'a' recommends were rated" in t and "6 observed slots" in t for t in texts
+    )
     assert "outside its range" in repr(result)
     record = json.loads(result.to_json())
     assert ["precision@5", "ips"] in record["unusable"]

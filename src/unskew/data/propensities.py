@@ -41,6 +41,7 @@ class Propensities:
                 "propensities must form one column, in the order of the log; "
                 f"got shape {values.shape}.",
                 parameter="propensities",
+                remedy="Pass one number for each row of the log.",
             )
         _require_valid(values, lambda row: f"row {row}")
         object.__setattr__(self, "values", _read_only(values.copy()))

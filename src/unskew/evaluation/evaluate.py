@@ -282,7 +282,9 @@ def _require_propensities(propensities: object, estimators: Sequence[Estimator])
         raise UsageError(
             f"`propensities` is missing; {' and '.join(weighted)} cannot weight without it.",
             parameter="propensities",
-            remedy="For the plain average over the log alone, pass `estimators=['naive']`.",
+            remedy="Pass the probability with which each rating was observed, or a fitted model "
+            "such as NaiveBayesPropensity. For the plain average over the log alone, pass "
+            "`estimators=['naive']`.",
         )
 
 

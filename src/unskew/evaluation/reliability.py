@@ -14,7 +14,7 @@ from unskew.metrics.metric import find_list_length
 from unskew.tables import count_noun
 
 MIN_SLOTS = 10.0
-"""A list was hardly seen if the effective number of its observed slots is below this."""
+"""Too few items of a list were rated if the effective number of observed slots is below this."""
 MIN_DEGREES, MAX_SKEWNESS = 10.0, 0.3
 """Beyond these, intervals of adverse samples covered less than their level in simulations."""
 LONG_LOG = 100
@@ -97,7 +97,7 @@ class Reliability:
             return
         model = int(estimate.slots.effective.argmin())
         yield PropensityWarning(
-            f"the list of {self.models[model]!r} was hardly seen: {label} rests on "
+            f"few items that {self.models[model]!r} recommends were rated: {label} rests on "
             f"{count_noun(float(estimate.slots.count[model]), 'observed slot')}, with an effective "
             f"sample size of {estimate.slots.effective[model]:.1f}.",
             remedy="Use more positions, or collect ratings of what this model recommends.",

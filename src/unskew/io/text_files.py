@@ -216,6 +216,7 @@ def _parse_json_object(source: FileSource, line_number: int, line: str) -> dict[
         raise BadFileError(
             f"{source.label}, {where}, character {error.pos + 1}: not valid JSON: {error.msg}.",
             where=where,
+            remedy="Write one JSON object on each line.",
         ) from error
     except (ValueError, RecursionError) as error:
         raise BadFileError(
@@ -225,5 +226,6 @@ def _parse_json_object(source: FileSource, line_number: int, line: str) -> dict[
         raise BadFileError(
             f"{source.label}, {where}: found {shorten(repr(parsed))}, expected a JSON object.",
             where=where,
+            remedy="Write one JSON object on each line, with the columns as keys.",
         )
     return parsed

@@ -55,7 +55,9 @@ class MetricInput:
         """The predictions; an error if there are none."""
         if self.prediction is None:
             raise BadPredictionError(
-                "a rating metric needs predicted ratings, but only positions were passed."
+                "a rating metric needs predicted ratings, but only positions were passed.",
+                parameter="predictions",
+                remedy="Pass predictions too, or use ranking metrics such as dcg@10 only.",
             )
         return self.prediction
 
@@ -71,7 +73,10 @@ class MetricInput:
         if self.positions is None:
             raise BadPredictionError(
                 "a ranking metric needs positions among all items, but only predicted ratings "
-                "were passed."
+                "were passed.",
+                parameter="position",
+                remedy="Pass `position=...`: a column with the position of each row's item among "
+                "all items of its user, 1 for the best.",
             )
         return self.positions, self.n_items
 
