@@ -155,25 +155,26 @@ def check_row_order(
     index = nw.maybe_get_index(view) if isinstance(view, nw.Series) else None
     if index is None:
         return
-    own = as_ids(index.to_numpy())
-    rows = np.arange(len(own))
+    index_labels = as_ids(index.to_numpy())
+    rows = np.arange(len(index_labels))
     expected = rows if labels is None else labels
-    if np.array_equal(own, expected):
+    if np.array_equal(index_labels, expected):
         return
     remedy = (
         "If they are in the order of the log, pass them with .to_numpy(); if not, bring them into "
         "that order with .reindex(index of the frame of the log) first."
     )
-    if _have_same_values(own, expected):
-        row = int((own != expected).argmax())
+    if _have_same_values(index_labels, expected):
+        row = int((index_labels != expected).argmax())
         raise error(
             f"the index of {what} has the labels of the log's rows in another order; the first "
-            f"difference is at row {row}: {format_id(own[row])}, not {format_id(expected[row])}.",
+            f"difference is at row {row}: {format_id(index_labels[row])}, not "
+            f"{format_id(expected[row])}.",
             parameter=parameter,
             where=f"row {row}",
             remedy=remedy,
         )
-    if not np.array_equal(own, rows):
+    if not np.array_equal(index_labels, rows):
         warnings.warn(
             UnskewWarning(
                 f"the index of {what} is not that of the log's rows; they are taken in their "

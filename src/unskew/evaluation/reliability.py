@@ -105,18 +105,18 @@ class Reliability:
 
     def _check_penalty(self) -> Iterator[UnskewWarning]:
         """The largest bias of a penalty, if it is too large to be removed to first order."""
-        found = []
+        biases = []
         for (metric, estimator), estimate in self.estimates.items():
             for model, name in enumerate(self.models if estimate.bias is not None else ()):
                 bias = float(estimate.bias[model])  # type: ignore[index]
                 std_error = estimate.of(model, level=self.level).std_error
                 if abs(bias) > std_error > 0:
                     label = f"{_name_estimate(metric, estimator)} of {name!r}"
-                    found.append((abs(bias) / std_error, bias, label))
-        if not found:
+                    biases.append((abs(bias) / std_error, bias, label))
+        if not biases:
             return
-        ratio, bias, label = max(found)
-        others = f", and {len(found) - 1} more like it" if len(found) > 1 else ""
+        ratio, bias, label = max(biases)
+        others = f", and {len(biases) - 1} more like it" if len(biases) > 1 else ""
         yield PropensityWarning(
             f"the penalty of the propensity model changes {label} by {bias:+.2g}, {ratio:.1f} "
             f"standard errors{others}. This is subtracted, but only to first order: the interval "
