@@ -159,6 +159,8 @@ class Strata(Estimation):
     """The stratum of each observed cell."""
     n_observed: Vector
     """n_g of each stratum, in the log of the fit."""
+    propensity: Vector
+    """P of each stratum, in the log of the fit."""
     kind: StratumKind
     sample: RandomSample | None = None
     """Where the sizes N_g come from, if they are estimated from an outside sample."""
@@ -175,7 +177,8 @@ class Strata(Estimation):
         coefficient = by_group / np.maximum(self.n_observed, 1.0)
         outside = None if self.sample is None else by_group
         if self.is_part:
-            reduction = (coefficient * self.n_observed) @ coefficient.T
+            variance = self.n_observed * (1.0 - self.propensity)
+            reduction = (coefficient * variance) @ coefficient.T
             return Correction(
                 np.zeros_like(residual),
                 np.zeros(self.group.size),

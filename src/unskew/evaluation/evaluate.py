@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import Any, Literal
 
@@ -29,12 +29,12 @@ from unskew.evaluation.arguments import (
     require_weight_transform,
     warn_about_scales,
 )
+from unskew.evaluation.cross_fitting import find_source
 from unskew.evaluation.imputation import impute_deltas
 from unskew.evaluation.predictions import Predictions, PredictionsLike, read_predictions
 from unskew.evaluation.rating_distributions import (
     FoldedPredictions,
     Folds,
-    describe_imputation,
     read_imputation,
 )
 from unskew.evaluation.result import Evaluation
@@ -63,7 +63,8 @@ def evaluate(
     relevance_threshold: float | None = None,
     weight_transform: WeightTransform | None = None,
     imputation: PredictionsLike | FoldedPredictions | None = None,
-    imputation_folds: Folds | None = None,
+    imputation_folds: Folds | int | None = None,
+    imputation_independent: bool = False,
     bootstrap: int | None = None,
     random_state: int | np.random.Generator | None = 0,
     engine: str | Ranker = "auto",
@@ -118,22 +119,28 @@ def evaluate(
         ``Clip``, ``Switch``, ``Shrink``, ``SubGaussian`` or ``Dynamic``: what to use as weights in
         place of 1/P. The intervals do not include its bias.
     imputation
-        For ``dr``, ``sndr`` and ``eib``: a model of the ratings of all cells. The imputed delta of
-        a cell is E[delta] over the distribution of its rating. A model with
-        ``predict_distribution`` gives this distribution. Of other models (a matrix, a model or a
-        callable, as for predictions) it is the predicted mean plus the residuals of the logged
-        cells, weighted by 1/P, which are taken to have the same spread in all cells. If all
-        ratings are 0 and 1, predict the probability of a 1. With ``imputation_folds`` it may be a
-        dict from each fold to a model that was fitted without it.
+        For ``dr``, ``sndr`` and ``eib``: a model of the ratings of all cells. Pass a model that is
+        not fitted, such as ``MatrixFactorization(5)``: it is cross-fitted, which means that each
+        logged cell is imputed by a model that was fitted without it. A fitted model, a matrix or a
+        callable (as for predictions) must not have seen these ratings. If it has, or if that is
+        unknown, ``dr`` and ``sndr`` have no interval.
+
+        The imputed delta of a cell is E[delta] over the distribution of its rating. A model with
+        ``predict_distribution`` gives this distribution. Of other models it is the predicted mean
+        plus the residuals of the logged cells, weighted by 1/P, which are taken to have the same
+        spread in all cells. If all ratings are 0 and 1, predict the probability of a 1. With
+        ``imputation_folds`` it may be a dict from each fold to a model that was fitted without it.
     imputation_folds
-        A whole number for each logged cell: the fold without which its imputed rating was fitted.
-        Without it, the imputation is taken as fitted to other ratings than those of the log; the
-        intervals are too narrow if it was not, and the estimates can be biased.
+        For an unfitted model, the number of folds, by default 5. Or a whole number for each logged
+        cell: the fold without which its imputed rating was, or shall be, fitted.
+    imputation_independent
+        Whether the imputation was fitted to other ratings than those of the log. Recommenders of
+        this library know this themselves.
     bootstrap
         Number of resamples of users (or items) for percentile intervals. None computes analytic
         intervals.
     random_state
-        Seed or generator of the bootstrap.
+        Seed or generator of the bootstrap and of the folds of the imputation.
     engine
         Where factor models rank their items: ``"gpu"`` (needs the extra 'gpu'), a
         :class:`unskew.engines.GpuEngine`, or ``"local"``.
@@ -193,22 +200,41 @@ def evaluate(
             value=planned_size,
             remedy="Pass `sequence=True` too.",
         )
+    seed = _choose_seed(random_state)
     cells = _observe_cells(
         log,
         all_cells,
         chosen_propensities,
         weight_transform,
         chosen_cluster,
-        None if bootstrap is None else Resampling(bootstrap, _choose_seed(random_state)),
+        None if bootstrap is None else Resampling(bootstrap, seed),
     )
     ranker = find_ranker(engine)
     readers = [read_predictions(*model, log, ranker=ranker) for model in models.items()]
     inputs = [_read_input(reader, log, all_cells, chosen_metrics) for reader in readers]
     imputed: dict[str, Imputed] = {}
     imputing = [estimator for estimator in chosen_estimators if estimator.imputes]
+    notes: tuple[str, ...] = ()
     if imputing and imputation is not None:
-        imputed_ratings = read_imputation(imputation, imputation_folds, log, cells.inverse)
-        imputed = impute_deltas(chosen_metrics, readers, inputs, imputed_ratings, log, all_cells)
+        source = find_source(
+            imputation,
+            imputation_folds,
+            log,
+            chosen_propensities,
+            is_independent=imputation_independent,
+            seed=seed,
+        )
+        imputed_ratings = read_imputation(source.imputation, source.folds, log, cells.inverse)
+        imputed = impute_deltas(
+            chosen_metrics,
+            readers,
+            inputs,
+            imputed_ratings,
+            log,
+            all_cells,
+            source.no_interval,
+        )
+        notes = (source.note,)
     deltas = {
         metric.name: _compute_deltas(metric, inputs, imputed.get(metric.name), log)
         for metric in chosen_metrics
@@ -246,7 +272,7 @@ def evaluate(
             {estimator.name: estimator for estimator in chosen_estimators},
             log.rating,
         ),
-        notes=tuple(_list_notes(imputing, imputation_folds)),
+        notes=notes,
     )
     result.warn()
     return result
@@ -266,14 +292,6 @@ def name_models(predictions: Any) -> dict[str, Any]:
     if not models:
         raise UsageError("`predictions` is empty: there is no model.", parameter="predictions")
     return models
-
-
-def _list_notes(imputing: Sequence[Estimator], imputation_folds: Folds | None) -> Iterator[str]:
-    if imputing:
-        yield describe_imputation(imputation_folds)
-    for estimator in imputing:
-        if not estimator.is_weighted:
-            yield f"intervals of {estimator.name} leave out the error of the imputation"
 
 
 def _require_propensities(propensities: object, estimators: Sequence[Estimator]) -> None:

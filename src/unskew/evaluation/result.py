@@ -75,6 +75,8 @@ class Comparison(Result):
     p_value: float
     level: float
     higher_is_better: bool
+    warnings: tuple[str, ...] = ()
+    """Why the two estimates cannot be used, such as values outside the range of the metric."""
 
     @property
     def better(self) -> str | None:
@@ -84,6 +86,11 @@ class Comparison(Result):
         return self.first if (self.difference > 0) == self.higher_is_better else self.second
 
     def __str__(self) -> str:
+        if math.isnan(self.ci_low) or math.isnan(self.ci_high):
+            return (
+                f"{self.first} minus {self.second} on {self.metric} by {self.estimator}: "
+                f"difference {self.difference:+.4g}, without an interval{self._list_warnings()}"
+            )
         verdict = "cannot be told apart from"
         if self.better is not None:
             verdict = "beats" if self.better == self.first else "loses to"
@@ -91,19 +98,29 @@ class Comparison(Result):
         return (
             f"{self.first} {verdict} {self.second} on {self.metric} by {self.estimator}: "
             f"difference {self.difference:+.4g} [{self.ci_low:+.4g}, {self.ci_high:+.4g}] "
-            f"at {self.level:.0%}, {p_value}"
+            f"at {self.level:.0%}, {p_value}{self._list_warnings()}"
         )
 
     def __repr__(self) -> str:
-        return text_table(self.to_columns() | {"better": [self.better or UNDECIDED]})
+        table = text_table(self.to_columns() | {"better": [self.better or UNDECIDED]})
+        return f"{table}{self._list_warnings()}"
 
     def to_columns(self) -> dict[str, list[Any]]:
-        """All fields and the better model, as a table of one row."""
-        return {name: [value] for name, value in self.to_record().items()}
+        """All fields but the warnings, and the better model, as a table of one row."""
+        record = self.to_record()
+        del record["warnings"]
+        return {name: [value] for name, value in record.items()}
 
     def to_record(self) -> dict[str, Any]:
         """All fields and the better model."""
         return asdict(self) | {"better": self.better}
+
+    def _repr_html_(self) -> str:
+        texts = "".join(f"<p>{escape(text)}</p>" for text in self.warnings)
+        return f"{html_table(self.to_columns())}{texts}"
+
+    def _list_warnings(self) -> str:
+        return "".join(f"\n{text}" for text in self.warnings)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -155,8 +172,11 @@ class Evaluation(Result):
 
         Its interval is usually narrower than the separate intervals of the two models suggest.
         """
-        interval = self._find_estimate(metric, estimator).difference(
-            self._find_model(first), self._find_model(second), level=self.level
+        estimate = self._find_estimate(metric, estimator)
+        pair = self._find_model(first), self._find_model(second)
+        interval = estimate.difference(*pair, level=self.level)
+        reliability = Reliability(
+            self.models, {(metric, estimator): estimate}, self.level, self.n_observed
         )
         return Comparison(
             first,
@@ -170,6 +190,7 @@ class Evaluation(Result):
             interval.p_value,
             self.level,
             self.metrics[metric],
+            tuple(map(str, reliability.explain_unusable(pair))),
         )
 
     def differences(self) -> Iterator[Comparison]:

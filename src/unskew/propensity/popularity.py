@@ -95,6 +95,7 @@ class UniformPropensity(PropensityModel):
             n_parameters=1,
             group=np.zeros(len(log), dtype=np.int32),
             n_observed=np.array([float(self.n_observed_)]),
+            propensity=np.array([self.n_observed_ / self.n_cells_]),
             kind="all",
             is_part=len(log) != self.n_observed_,
         )
@@ -358,6 +359,7 @@ class PopularityPropensity(PropensityModel):
             fixed=self.scale_ * scores[group] >= 1 if self.n_capped_ else None,
             group=group,
             n_observed=n_observed,
+            propensity=np.minimum(1.0, self.scale_ * scores),
             kind=self.by,
             is_part=not is_same,
         )

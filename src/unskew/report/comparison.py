@@ -161,14 +161,20 @@ def build_comparison_page(record: Record) -> Page:
     p_value = format_brief(record["p_value"])
     if record["p_value"] is not None and record["p_value"] < 1e-4:
         p_value = "< 0.0001"
+    texts = tuple(record.get("warnings", ()))
+    verdict = f"{opening(estimator, record)} {describe_comparison(record)}."
+    if texts:
+        verdict = f"No verdict on {first} and {second}: {metric_label(metric)} by "
+        verdict += f"{estimator_label(estimator)} cannot be used here."
     return Page(
-        ((f"{opening(estimator, record)} {describe_comparison(record)}.", True),),
+        ((verdict, True),),
         f"{describe_metric(metric)}, {direction}. {describe_estimators([estimator])}",
         (
             Tile(format_number(record["difference"], 3, with_sign=True), "difference", title),
             Tile(format_brief(record["std_error"]), "standard error"),
             Tile(p_value, "p-value", "for no difference"),
         ),
+        warnings=texts,
         sections=(Section("The difference", PAIRED, (Chart(title, forest),), (numbers,)),),
         facts=(
             ("metric", metric),

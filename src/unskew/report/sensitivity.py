@@ -270,7 +270,9 @@ def _robustness_headline(record: Record) -> Headline:
     ahead = f"{better} stays ahead of {second if better == first else first}"
     if record["flips_at"] is None:
         return ((f"{ahead}, however wrong the propensities are.", True),)
-    if record["unsure_at"] == 1:
+    if record["unsure_at"] is None:
+        certainty = "but the difference has no interval, so chance alone may explain it."
+    elif record["unsure_at"] == 1:
         certainty = "but the data cannot tell them apart, even with right propensities."
     else:
         certainty = f"and clearly so up to a factor of {_format_odds(record['unsure_at'])}."
