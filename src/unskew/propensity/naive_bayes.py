@@ -306,7 +306,7 @@ class NaiveBayesPropensity(McarPropensityModel):
             n_observed=self.observed_by_level_,
             kind="rating",
             sample=sample,
-            is_part=not np.array_equal(count, self.observed_by_level_),
+            relation=self._relate(log, np.array_equal(count, self.observed_by_level_)),
         )
 
     def _describe_sample(self) -> tuple[RandomSample | None, str]:

@@ -96,7 +96,7 @@ class UniformPropensity(PropensityModel):
             group=np.zeros(len(log), dtype=np.int32),
             n_observed=np.array([float(self.n_observed_)]),
             kind="all",
-            is_part=len(log) != self.n_observed_,
+            relation=self._relate(log, len(log) == self.n_observed_),
         )
 
 
@@ -359,7 +359,7 @@ class PopularityPropensity(PropensityModel):
             group=group,
             n_observed=n_observed,
             kind=self.by,
-            is_part=not is_same,
+            relation=self._relate(log, is_same),
         )
 
     def _describe_margins(self, log: Ratings) -> Margins:
@@ -386,7 +386,7 @@ class PopularityPropensity(PropensityModel):
             items=items,
             uncertainty=1.0 - values,
             n_fitted=self.n_observed_,
-            relation="same" if is_same else "other",
+            relation=self._relate(log, is_same),
             user_total=user_total,
             item_total=item_total,
             scale=self.scale_ / (self.largest_["user"] * self.largest_["item"]),
