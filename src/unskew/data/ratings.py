@@ -13,10 +13,10 @@ import numpy.typing as npt
 from unskew.data.cells import cell_numbers, find_duplicates, last_rows
 from unskew.data.checks import float_array, row_numbers
 from unskew.data.columns import DEFAULTS, find_column
-from unskew.data.frames import id_column, make_frame, number_column, open_frame
+from unskew.data.frames import id_column, make_frame, number_column, open_frame, timestamp_column
 from unskew.data.ids import Ids, as_ids, check_id_list, encode, encode_with, format_id, missing_ids
 from unskew.data.parts import Part
-from unskew.data.timestamps import Timestamps, read_timestamps, timestamp_column
+from unskew.data.timestamps import Timestamps, read_timestamps
 from unskew.data.universe import Universe, UniverseLike, resolve_universe
 from unskew.errors import (
     BadRatingError,
@@ -139,18 +139,18 @@ class Ratings:
         table = open_frame(frame)
         names = {"user": user, "item": item, "rating": rating}
         columns = {role: find_column(role, name, table.columns) for role, name in names.items()}
+        if timestamp is not None:
+            columns["timestamp"] = find_column("timestamp", timestamp, table.columns)
         log = cls.from_arrays(
             id_column(table, columns["user"]),
             id_column(table, columns["item"]),
             number_column(table, columns["rating"]),
-            timestamp=None if timestamp is None else timestamp_column(table, timestamp),
+            timestamp=None if timestamp is None else timestamp_column(table, columns["timestamp"]),
             users=users,
             items=items,
             universe=universe,
             duplicates=duplicates,
         )
-        if timestamp is not None:
-            columns["timestamp"] = timestamp
         return log._replace_valid(columns=columns, backend=table.implementation.value)
 
     @classmethod

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.columns import find_column
 from unskew.errors import DataError
 
 Timestamps: TypeAlias = npt.NDArray[Any]
@@ -45,28 +43,9 @@ def read_timestamps(values: npt.ArrayLike, size: int) -> Timestamps:
     return times
 
 
-def timestamp_column(frame: nw.DataFrame[Any], name: str) -> Timestamps:
-    """The times of a data frame; dates with a time zone are converted to UTC."""
-    column = frame.get_column(find_column("timestamp", name, frame.columns))
-    if column.dtype == nw.Date:
-        column = column.cast(nw.Datetime("us"))
-    elif isinstance(column.dtype, nw.Datetime):
-        if column.dtype.time_zone is not None:
-            column = column.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
-    elif column.is_null().any():
-        row = int(column.is_null().to_numpy().argmax())
-        raise DataError(
-            f"column {name!r} has missing times; the first is at row {row}.",
-            parameter="timestamp",
-            where=f"row {row}",
-            remedy="Drop those rows, or leave `timestamp` out.",
-        )
-    return read_timestamps(column.to_numpy(), len(column))
-
-
-def _not_times_error(found: object) -> DataError:
+def _not_times_error(kind: object) -> DataError:
     return DataError(
-        f"`timestamp` must hold numbers or dates; got {found}.",
+        f"`timestamp` must hold numbers or dates; got {kind}.",
         parameter="timestamp",
         remedy="Convert the column first, for example with pandas.to_datetime.",
     )

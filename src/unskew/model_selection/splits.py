@@ -185,7 +185,7 @@ def _later_ratings(log: Ratings, share: float) -> BoolVector:
 def _take_part(log: Ratings, is_in: BoolVector, share: float, by: SplitUnit) -> Ratings:
     """A part of the log; of a part of a part, the share multiplies."""
     rows = np.flatnonzero(is_in)
-    place = Part(rows, len(log), share, by)
+    part = Part(rows, len(log), share, by)
     if log.part is not None:
-        place = Part(log.part.rows[rows], log.part.n_whole, share * log.share, by)
-    return log.take(rows)._replace_valid(part=place)
+        part = Part(log.part.rows[rows], log.part.n_whole, share * log.share, by)
+    return log.take(rows)._replace_valid(part=part)
