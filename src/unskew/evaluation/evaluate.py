@@ -12,7 +12,7 @@ import numpy as np
 from unskew.data.estimation import Strata, TakenAsKnown
 from unskew.data.propensities import Propensities, PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings, require_log
-from unskew.data.universe import Universe, UniverseLike, resolve_universe
+from unskew.data.universe import Universe, UniverseLike, parse_universe, resolve_universe
 from unskew.data.weights import WeightTransform
 from unskew.errors import BadPredictionError, UsageError
 from unskew.estimators.point import Estimator
@@ -266,10 +266,10 @@ def evaluate(
 def _find_universe(log: Ratings, universe: UniverseLike, propensities: object) -> Universe | None:
     """The universe that is stated, else that of the log, else that of a fitted model."""
     resolved = resolve_universe(log, universe)
-    n_users: Any = getattr(propensities, "n_users_", None)
-    if resolved is not None or n_users is None:
+    sizes = [getattr(propensities, name, None) for name in ("n_users_", "n_items_")]
+    if resolved is not None or None in sizes:
         return resolved
-    return resolve_universe(log, (n_users, propensities.n_items_))
+    return resolve_universe(log, parse_universe(sizes))
 
 
 def name_models(predictions: Any) -> dict[str, Any]:
