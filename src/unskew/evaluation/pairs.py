@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from unskew.data.result import Result
 from unskew.estimators.intervals import adjust_p_values
-from unskew.tables import html_table, text_table
+from unskew.tables import UNDECIDED, html_table, text_table
 
 if TYPE_CHECKING:
     from unskew.evaluation.result import Comparison
-
-NOT_TOLD_APART = "not told apart"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ class PairwiseComparison(Result):
         """One row for each pair."""
         rows = [asdict(pair) for pair in self.pairs]
         columns = {name: [row[name] for row in rows] for name in rows[0]}
-        columns["better"] = [better or NOT_TOLD_APART for better in columns["better"]]
+        columns["better"] = [better or UNDECIDED for better in columns["better"]]
         return columns
 
     def to_record(self) -> dict[str, Any]:
@@ -86,7 +84,7 @@ class PairwiseComparison(Result):
         leader, *ties = self.best
         verdict = f"best on {self.metric} by {self.estimator}: {leader}"
         if ties:
-            verdict += f"; {NOT_TOLD_APART} from it: {', '.join(ties)}"
+            verdict += f"; {UNDECIDED} from it: {', '.join(ties)}"
         count = len(self.pairs)
         return (
             f"{verdict}\np-values are adjusted for {count} pairs by Holm's method; "
