@@ -12,7 +12,7 @@ import numpy as np
 from unskew.data.estimation import Estimation, Strata, TakenAsKnown
 from unskew.data.propensities import Propensities, PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings, require_log
-from unskew.data.universe import Universe, UniverseLike, resolve_universe
+from unskew.data.universe import Universe, UniverseLike, parse_universe, resolve_universe
 from unskew.data.weights import WeightTransform
 from unskew.errors import BadPredictionError, UsageError
 from unskew.estimators.point import Estimator
@@ -20,6 +20,7 @@ from unskew.estimators.sums import Cluster, Clusters, Deltas, Imputed, ObservedC
 from unskew.estimators.weight_summary import WeightSummary
 from unskew.evaluation.arguments import (
     choose_cluster,
+    choose_default_estimators,
     describe_intervals,
     find_estimators,
     find_metrics,
@@ -45,6 +46,14 @@ from unskew.ranking.positions import Ranker, find_ranker
 from unskew.settings import check_random_state
 from unskew.types import Vector
 
+NO_UNIVERSE = (
+    "ips is left out, because nothing says how many users and items there are: pass "
+    "universe=(n_users, n_items), or universe='log' if the log has all of them"
+)
+TIME_SPLIT = (
+    "the log is the later part of a split by time, not a random part: that the propensities of the "
+    "whole log times its share are those of this part is an assumption"
+)
 MASS_TOLERANCE = 0.01
 """Weights that miss the number of cells by more than this share do not add up to it by design."""
 
@@ -55,7 +64,7 @@ def evaluate(
     *,
     propensities: PropensitiesLike | None = None,
     metrics: Sequence[str | Metric] = ("mse", "mae"),
-    estimators: Sequence[str | Estimator] = ("naive", "ips", "snips"),
+    estimators: Sequence[str | Estimator] | None = None,
     universe: UniverseLike = None,
     level: float = 0.95,
     cluster: Cluster | Literal["auto"] = "auto",
@@ -88,19 +97,20 @@ def evaluate(
         (1 is the user's best item).
     propensities
         The probability with which each logged cell was observed: values in the order of the log, a
-        matrix as for predictions, or a fitted propensity model. If the log is a random part of a
-        larger one, multiply the propensities by its share.
+        matrix as for predictions, or a fitted propensity model. If the log is a part made by
+        :func:`unskew.split`, they are the propensities of the whole log, and follow the part.
     metrics
         Names such as ``mse`` or ``dcg@10`` (``unskew.metrics.METRICS`` lists them), or your own
         metric objects.
     estimators
         Names such as ``snips`` (``unskew.estimators.ESTIMATORS`` lists them), or your own
-        estimator objects.
+        estimator objects. None is naive, ips and snips; ips is left out, with a note, if the
+        universe is unknown.
     universe
         (n_users, n_items): all users and items that could have been logged. Ranking metrics and
         the estimators ``ips``, ``dr``, ``sndr`` and ``eib`` need it. ``"log"`` means that the
-        users and items of the log are all there are. A log that was built from a matrix has its
-        universe.
+        users and items of the log are all there are. None is the universe of the log, if it was
+        stated there or the log was built from a matrix, else that of a fitted propensity model.
     level
         Confidence level of the intervals.
     cluster
@@ -176,9 +186,11 @@ def evaluate(
     require_cluster(cluster)
     chosen_cluster = choose_cluster(cluster, log)
     models = name_models(predictions)
-    all_cells = resolve_universe(log, universe)
+    all_cells = _find_universe(log, universe, propensities)
     chosen_metrics = find_metrics(metrics, relevance_threshold=relevance_threshold)
-    chosen_estimators = find_estimators(estimators)
+    chosen_estimators = find_estimators(
+        choose_default_estimators(all_cells) if estimators is None else estimators
+    )
     require_compatible(chosen_metrics, chosen_estimators)
     warn_about_scales(models, chosen_metrics, log)
     _require_propensities(propensities, chosen_estimators)
@@ -272,10 +284,23 @@ def evaluate(
             {estimator.name: estimator for estimator in chosen_estimators},
             log.rating,
         ),
-        notes=notes,
+        notes=(
+            *notes,
+            *([NO_UNIVERSE] if estimators is None and all_cells is None else []),
+            *([TIME_SPLIT] if log.part is not None and log.part.by == "time" else []),
+        ),
     )
     result.warn()
     return result
+
+
+def _find_universe(log: Ratings, universe: UniverseLike, propensities: object) -> Universe | None:
+    """The universe that is stated, else that of the log, else that of a fitted model."""
+    resolved = resolve_universe(log, universe)
+    sizes = [getattr(propensities, name, None) for name in ("n_users_", "n_items_")]
+    if resolved is not None or None in sizes:
+        return resolved
+    return resolve_universe(log, parse_universe(sizes))
 
 
 def name_models(predictions: Any) -> dict[str, Any]:

@@ -7,9 +7,12 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from html import escape
+from itertools import combinations
 from pathlib import Path
 from textwrap import fill
 from typing import Any, ClassVar
+
+import numpy as np
 
 from unskew.data.estimation import (
     Estimation,
@@ -20,9 +23,11 @@ from unskew.data.estimation import (
 from unskew.data.result import Result
 from unskew.data.universe import Universe
 from unskew.errors import UnknownNameError, UnskewWarning, UsageError
+from unskew.estimators.choice import main_estimator
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.weight_summary import WeightSummary
 from unskew.evaluation.distributions import describe_distributions, describe_robustness
+from unskew.evaluation.pairs import PairwiseComparison, adjust_pairs
 from unskew.evaluation.reliability import LONG_LOG, Reliability, SlotCount
 from unskew.evaluation.weight_changes import EvaluationInputs
 from unskew.tables import UNDECIDED, count_noun, html_table, text_table
@@ -167,11 +172,15 @@ class Evaluation(Result):
         std_error_known = estimate.known_std_error(index)
         return Risk(model, metric, estimator, *limits, std_error_known, interval.degrees)
 
-    def compare(self, first: str, second: str, *, metric: str, estimator: str) -> Comparison:
+    def compare(
+        self, first: str, second: str, *, metric: str | None = None, estimator: str | None = None
+    ) -> Comparison:
         """``first`` minus ``second``, paired.
 
-        Its interval is usually narrower than the separate intervals of the two models suggest.
+        By default on the first metric and by the estimator of the headline, such as SNIPS. The
+        interval is usually narrower than the separate intervals of the two models suggest.
         """
+        metric, estimator = self._choose(metric, estimator)
         estimate = self._find_estimate(metric, estimator)
         pair = self._find_model(first), self._find_model(second)
         interval = estimate.difference(*pair, level=self.level)
@@ -192,6 +201,32 @@ class Evaluation(Result):
             self.metrics[metric],
             tuple(map(str, reliability.explain_unusable(pair))),
         )
+
+    def compare_all(
+        self, *, metric: str | None = None, estimator: str | None = None
+    ) -> PairwiseComparison:
+        """All pairs of models, with p-values adjusted for their number by Holm's method."""
+        metric, estimator = self._choose(metric, estimator)
+        if len(self.models) < 2:
+            raise UsageError(
+                "there is only one model, and nothing to compare it with.",
+                parameter="predictions",
+                remedy="Evaluate several models at once.",
+            )
+        values = self._find_estimate(metric, estimator).value
+        ranked = np.argsort(-values if self.metrics[metric] else values, kind="stable")
+        models = [self.models[index] for index in ranked]
+        comparisons = [
+            self.compare(*pair, metric=metric, estimator=estimator)
+            for pair in combinations(models, 2)
+        ]
+        return adjust_pairs(comparisons, models, self.backend)
+
+    def _choose(self, metric: str | None, estimator: str | None) -> tuple[str, str]:
+        """The metric and estimator asked for, else the first metric and the main estimator."""
+        if metric is None:
+            metric = next(iter(self.metrics))
+        return metric, main_estimator(self.estimators) if estimator is None else estimator
 
     def differences(self) -> Iterator[Comparison]:
         """By metric and estimator: the model with the best estimate against each other model."""

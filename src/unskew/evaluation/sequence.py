@@ -67,7 +67,7 @@ def require_sequence(
 def _require_fixed(propensities: Propensities | None) -> None:
     """Raise an error if the propensities were estimated from the log that grows."""
     estimation = None if propensities is None else propensities.estimation
-    if estimation is None or (isinstance(estimation, Strata) and estimation.is_part):
+    if estimation is None or (isinstance(estimation, Strata) and estimation.relation != "same"):
         return
     if isinstance(estimation, Strata):
         reason = "was fitted to this log, so its propensities change with every look"

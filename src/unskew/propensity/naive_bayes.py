@@ -307,7 +307,7 @@ class NaiveBayesPropensity(McarPropensityModel):
             propensity=self.propensity_by_level_,
             kind="rating",
             sample=sample,
-            is_part=not np.array_equal(count, self.observed_by_level_),
+            relation=self._relate(log, np.array_equal(count, self.observed_by_level_)),
         )
 
     def _describe_sample(self) -> tuple[RandomSample | None, str]:

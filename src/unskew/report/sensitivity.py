@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from unskew.estimators.choice import main_estimator
 from unskew.metrics import metric_label
 from unskew.report import PAGES
 from unskew.report.charts import (
@@ -16,7 +17,6 @@ from unskew.report.charts import (
     default_looks,
     make_legend,
 )
-from unskew.report.comparison import main_estimator
 from unskew.report.figures import draw_charts
 from unskew.report.page import Headline, Page, Section, Tile, make_table
 from unskew.report.rows import Record, Rows, group_rows, interval_of, label_columns, select
