@@ -270,7 +270,7 @@ def test_a_random_part_of_the_log_of_the_fit_has_its_variance_by_enumeration() -
 def replace_part(propensities: Propensities, share: float) -> Propensities:
     """The propensities of a part that happens to have all ratings."""
     assert isinstance(propensities.estimation, Strata)
-    estimation = replace(propensities.estimation, is_part=True)
+    estimation = replace(propensities.estimation, relation="part")
     return Propensities(share * propensities.values, estimation)
 
 
