@@ -221,7 +221,7 @@ Impute = Callable[[Draw], dict[str, Any]]
 
 def impute_given(draw: Draw) -> dict[str, Any]:
     noise = np.random.default_rng(5).normal(size=draw.world.truth.shape)
-    return {"imputation": draw.world.truth + 0.8 * noise}
+    return {"imputation": draw.world.truth + 0.8 * noise, "imputation_independent": True}
 
 
 def impute_by_folds(draw: Draw) -> dict[str, Any]:
