@@ -35,7 +35,7 @@ from unskew.propensity.model import (
     require_frame_universe,
     require_universe,
 )
-from unskew.propensity.scaled import CappedSum, scale_to_total
+from unskew.propensity.wrapper import CappedSum, scale_to_total
 from unskew.settings import Number, OneOf, setting
 from unskew.types import IntVector, Vector
 
