@@ -229,51 +229,34 @@ class BetaPrior:
         return float(self.observed @ _log_sigmoid(value) + self.unobserved @ _log_sigmoid(-value))
 
 
-class MissingnessMechanism(Protocol):
-    """A model of P(O = 1 | Y = r), and how its parameters are updated in EM."""
-
-    def log_probabilities(self, effects: SelectionEffects, /) -> tuple[Matrix, Matrix]:
-        """Logarithms of P(O = 1 | Y = r) and P(O = 0 | Y = r), items x levels."""
-        ...
-
-    def update(
-        self, effects: SelectionEffects, observed: Matrix, unobserved: Matrix, /
-    ) -> SelectionEffects:
-        """Effects with a log posterior at least as high, given the numbers of cells.
-
-        ``observed`` and ``unobserved`` are expected numbers of cells, items x levels.
-        """
-        ...
-
-    def log_prior(self, effects: SelectionEffects, /) -> float:
-        """The log density of the effects' prior, up to a constant."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class MissingAtRandom:
     """Selection does not depend on ratings: the likelihood is that of the observed ratings."""
 
     def log_probabilities(self, effects: SelectionEffects, /) -> tuple[Matrix, Matrix]:
-        """Zeros: selection does not contribute to the likelihood."""
+        """Logarithms of P(O = 1 | Y = r) and P(O = 0 | Y = r), items x levels.
+
+        Here they are zeros: selection does not contribute to the likelihood.
+        """
         zeros = np.zeros((effects.item.size, effects.value.size))
         return zeros, zeros
 
     def update(
-        self,
-        effects: SelectionEffects,
-        observed: Matrix,
-        unobserved: Matrix,
-        /,
+        self, effects: SelectionEffects, observed: Matrix, unobserved: Matrix, /
     ) -> SelectionEffects:
+        """Effects with a log posterior at least as high.
+
+        ``observed`` and ``unobserved`` are expected numbers of cells, items x levels.
+        """
         return effects
 
     def log_prior(self, effects: SelectionEffects, /) -> float:
+        """The log density of the effects' prior, up to a constant."""
         return 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DependsOnRating:
+class DependsOnRating(MissingAtRandom):
     """CPT-v: sigma(s_r), the same for all items. Without a prior, s is fixed."""
 
     prior: BetaPrior | None
@@ -297,21 +280,13 @@ class DependsOnRating:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DependsOnRatingAndItem:
+class DependsOnRatingAndItem(DependsOnRating):
     """Logit-vd: sigma(s_r + t_i), t_i ~ N(0, 10). Without a prior, s is fixed."""
-
-    prior: BetaPrior | None
-
-    def log_probabilities(self, effects: SelectionEffects, /) -> tuple[Matrix, Matrix]:
-        return _log_sigmoid(effects.log_odds), _log_sigmoid(-effects.log_odds)
 
     def update(
         self, effects: SelectionEffects, observed: Matrix, unobserved: Matrix, /
     ) -> SelectionEffects:
-        """One Newton step, halved until the log posterior does not decrease.
-
-        ``observed`` and ``unobserved`` are expected numbers of cells, items x levels.
-        """
+        """One Newton step, halved until the log posterior does not decrease."""
         step = self._newton_step(effects, observed, unobserved)
         before = self._log_posterior(effects, observed, unobserved)
         for halving in range(MAX_HALVINGS):

@@ -16,10 +16,10 @@ from unskew.data.ratings import Ratings, require_log
 from unskew.errors import UsageError
 from unskew.factorization.initialization import check_initial_factors, small_random
 from unskew.factorization.objective import Objective, SortedCells, sort_both_ways
-from unskew.factorization.solution import Dtype, FitOptions, Solver, minimize
+from unskew.factorization.solution import Dtype, FitOptions, Solver
 from unskew.models.recommender import FactorRecommender
 from unskew.settings import WholeNumber, setting
-from unskew.threads import Workers, single_blas_thread
+from unskew.threads import Workers
 from unskew.types import Vector
 
 MIN_EXTRA_SHARE = 1e-6
@@ -71,19 +71,11 @@ class AllCellsRecommender(FitOptions, FactorRecommender):
             shape=(log.n_users, log.n_items),
             start=initial_factors,
         )
-        with (
-            Workers(self.n_threads) as workers,
-            single_blas_thread(),
-            self._show_steps() as report,
-        ):
-            solution = minimize(
-                self._make_solver(log, propensity, workers),
-                self._make_start(log, initial_factors),
-                max_iter=self.max_iter,
-                tol=self.tol,
-                checkpoint=saved,
-                report=report,
-            )
+        solution = self._minimize(
+            lambda workers: self._make_solver(log, propensity, workers),
+            self._make_start(log, initial_factors),
+            saved,
+        )
         self._record_parameters(log, solution.parameters)
         self._record_solution(solution)
         return self

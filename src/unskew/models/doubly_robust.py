@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -43,13 +43,6 @@ MAX_RANGES = 10
 """Pseudo-outcomes of more than this many rating ranges cause a warning."""
 
 
-class _DoublyRobustAttributes:
-    """The attributes that a fit of :class:`DoublyRobustFactorization` adds."""
-
-    imputed_: Factors
-    risk_: float
-
-
 @RECOMMENDERS.declare(
     "doubly-robust",
     label="DR",
@@ -57,7 +50,7 @@ class _DoublyRobustAttributes:
     traits={"reads_propensities": True, "needs_propensities": True},
 )
 @dataclass(eq=False, repr=False)
-class DoublyRobustFactorization(FactorizationOptions, FactorRecommender, _DoublyRobustAttributes):
+class DoublyRobustFactorization(FactorizationOptions, FactorRecommender):
     """F_ui = v_u . w_i + a_u + b_i + c that minimises the doubly robust estimate of its risk.
 
         min  sum over all cells of  loss(G, F)
@@ -141,6 +134,8 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender, _Doubly
     relevance_threshold: float | None = setting(None)
     loss: Literal["squared", "absolute"] = setting("squared", OneOf(("squared", "absolute")))
     n_rounds: int = setting(3, WholeNumber(least=1))
+    imputed_: Factors = field(init=False)
+    risk_: float = field(init=False)
 
     def fit(
         self,

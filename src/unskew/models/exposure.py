@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar, TypeAlias
 
 import numpy as np
@@ -44,12 +44,6 @@ def _check_prior(name: str, value: object) -> None:
         Number(least=1)(name, number)
 
 
-class _ExposureAttributes:
-    """The attributes that a fit of :class:`ExposureFactorization` adds."""
-
-    exposure_: Vector
-
-
 @RECOMMENDERS.declare(
     "expomf",
     label="ExpoMF",
@@ -57,7 +51,7 @@ class _ExposureAttributes:
     traits={"reads_propensities": False, "needs_propensities": False},
 )
 @dataclass(eq=False, repr=False)
-class ExposureFactorization(AllCellsRecommender, _ExposureAttributes):
+class ExposureFactorization(AllCellsRecommender):
     """F_ui = v_u . w_i, fitted to clicks and to the cells that were probably seen but not clicked.
 
         A ~ Bernoulli(mu_i);   y ~ N(F, 1 / precision) if A = 1, and y = 0 if A = 0
@@ -110,6 +104,7 @@ class ExposureFactorization(AllCellsRecommender, _ExposureAttributes):
     prior: tuple[float, float] = setting((1.0, 1.0), _check_prior)
     max_iter: int = setting(100, WholeNumber(least=1))
     tol: float = setting(1e-5, Number(least=0))
+    exposure_: Vector = field(init=False)
 
     def _make_solver(
         self, log: Ratings, propensity: Vector | None, workers: Workers

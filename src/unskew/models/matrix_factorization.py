@@ -34,6 +34,7 @@ from unskew.factorization.engine import (
 )
 from unskew.factorization.initialization import check_initial_factors, filled_svd, small_random
 from unskew.factorization.lbfgs import JointLbfgs
+from unskew.factorization.majorize import ReweightedLeastSquares
 from unskew.factorization.objective import (
     Objective,
     Offsets,
@@ -41,7 +42,7 @@ from unskew.factorization.objective import (
     scaled_ridge,
     sort_both_ways,
 )
-from unskew.factorization.reduced import ReducedObjective, ReweightedLeastSquares
+from unskew.factorization.reduced import ReducedObjective
 from unskew.factorization.solution import FitOptions, Solution, Solver, minimize
 from unskew.models import RECOMMENDERS
 from unskew.models.recommender import FactorRecommender
@@ -64,20 +65,7 @@ SOLVERS: Mapping[tuple[str, str], Callable[[Objective], Solver[Any, Factors]]] =
 
 @dataclass(eq=False, repr=False)
 class FactorizationOptions(FitOptions):
-    """Settings of every model F_ui = v_u . w_i + a_u + b_i + c that is fitted to ratings.
-
-    Parameters
-    ----------
-    n_factors
-        The number of columns of V and W.
-    l2
-        Strength of the penalty, on the scale of the authors' code:
-        ``ridge = l2 * U I / (U + I) / (d + 1)`` with penalised offsets, ``/ d`` otherwise. Weights
-        add up to about U I, so the same ``l2`` has the same effect on any log.
-    offsets
-        ``"regularized"`` penalises a, b and c like the factors, ``"free"`` does not penalise them,
-        ``"none"`` leaves them out.
-    """
+    """Settings of every model F_ui = v_u . w_i + a_u + b_i + c that is fitted to ratings."""
 
     n_factors: int = setting(20, WholeNumber(least=0))
     l2: float = setting(1.0, Number(least=0))

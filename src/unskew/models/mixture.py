@@ -15,14 +15,13 @@ from unskew.data.ids import Ids, as_ids, find_codes
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings, require_log
 from unskew.errors import PropensityWarning, UsageError
-from unskew.factorization.solution import IterationOptions, minimize
+from unskew.factorization.solution import IterativeModel, minimize
 from unskew.latent.missingness import (
     BetaPrior,
     DependsOnRating,
     DependsOnRatingAndItem,
     LevelCodes,
     MissingAtRandom,
-    MissingnessMechanism,
     SelectionEffects,
     ValuePropensities,
     encode_levels,
@@ -44,7 +43,7 @@ from unskew.settings import Number, OneOf, WholeNumber, require_fitted, setting
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import ArrayShapes, IntVector, Matrix, Scorer, Scores, Vector
 
-MECHANISMS: Mapping[str, Callable[[BetaPrior | None], MissingnessMechanism]] = {
+MECHANISMS: Mapping[str, Callable[[BetaPrior | None], MissingAtRandom]] = {
     "mar": lambda _: MissingAtRandom(),
     "cpt-v": DependsOnRating,
     "logit-vd": DependsOnRatingAndItem,
@@ -66,7 +65,7 @@ PRIORS: Mapping[str, Callable[[Vector, float], BetaPrior | None]] = {
     traits={"reads_propensities": True, "needs_propensities": False},
 )
 @dataclass(eq=False, repr=False)
-class MultinomialMixture(IterationOptions, DistributionRecommender):
+class MultinomialMixture(IterativeModel, DistributionRecommender):
     """Each user belongs to one of K clusters, which has rating probabilities for every item.
 
         z_u ~ theta,    P(Y_ui = r | z_u = k) = B_kir,    P(O_ui = 1 | Y_ui = r) = mu_ir

@@ -7,7 +7,7 @@ non-random missing data*, ICML 2014.
 from __future__ import annotations
 
 import warnings
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Self, TypeAlias
 
@@ -16,7 +16,7 @@ import numpy as np
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings, require_log
 from unskew.errors import PropensityWarning, UsageError
-from unskew.factorization.solution import IterationOptions, minimize
+from unskew.factorization.solution import IterativeModel
 from unskew.kernels.ordinal_rows import RowExponentials
 from unskew.latent.missingness import (
     ValuePropensities,
@@ -35,43 +35,13 @@ from unskew.models.distribution import (
 )
 from unskew.models.recommender import Preset
 from unskew.settings import Number, OneOf, WholeNumber, setting
-from unskew.threads import Workers, single_blas_thread
+from unskew.threads import Workers
 from unskew.types import ArrayShapes, IntVector, Matrix, Vector
 
 Precisions: TypeAlias = dict[str, float]
 VALUE_PARTS = ("value_effect", "user_effect", "item_effect")
 START = 0.1
 """Standard deviation of the products of factors at the start. All zero is a saddle point."""
-
-
-class OrdinalPredictions(DistributionRecommender):
-    """Predicts rating distributions from fitted parameters."""
-
-    mechanism: Literal["mar", "mnar"]
-    parameters_: OrdinalParameters
-
-    @property
-    def _has_selection(self) -> bool:
-        """Whether the model includes which cells are observed."""
-        return self.mechanism == "mnar"
-
-    def _distribution(self, user: IntVector, item: IntVector) -> Distribution:
-        from unskew.kernels.ordinal import fill_distribution
-
-        parameters = self.parameters_.take(user, item)
-        rows = parameters.user_rows(), parameters.item_rows()
-        exponentials = RowExponentials.of(*rows)
-
-        def predict_pairs(row: IntVector, column: IntVector) -> Matrix:
-            probabilities = np.empty((row.size, self.levels_.size))
-            fill_distribution(row, column, *rows, exponentials, self._has_selection, probabilities)
-            return probabilities
-
-        return predict_pairs
-
-    def _arrays_with_expected_shapes(self) -> ArrayShapes:
-        sizes = len(self.users_), len(self.items_), self.levels_.size
-        return super()._arrays_with_expected_shapes() | self.parameters_.array_shapes(*sizes)
 
 
 @RECOMMENDERS.declare(
@@ -81,7 +51,7 @@ class OrdinalPredictions(DistributionRecommender):
     traits={"reads_propensities": True, "needs_propensities": False},
 )
 @dataclass(eq=False, repr=False)
-class OrdinalFactorization(IterationOptions, OrdinalPredictions):
+class OrdinalFactorization(IterativeModel, DistributionRecommender):
     """A noisy score between cut points gives the rating, and the rating affects observation.
 
         P(Y <= r) = sigma((k_ir - s_ui) / (noise_u noise_i)),    s_ui = v_u . w_i + a_u + b_i
@@ -166,6 +136,12 @@ class OrdinalFactorization(IterationOptions, OrdinalPredictions):
     n_unobserved: int | None = setting(None, WholeNumber(least=1, allow_none=True))
     max_iter: int = setting(200, WholeNumber(least=1))
     statistic: Statistic = setting("mean", OneOf(STATISTICS))
+    parameters_: OrdinalParameters = field(init=False)
+
+    @property
+    def _has_selection(self) -> bool:
+        """Whether the model includes which cells are observed."""
+        return self.mechanism == "mnar"
 
     def fit(
         self,
@@ -216,12 +192,9 @@ class OrdinalFactorization(IterationOptions, OrdinalPredictions):
             *(log.user, log.item, log.rating, center.value_effect),
             shape=(log.n_users, log.n_items),
         )
-        with (
-            Workers(self.n_threads) as workers,
-            single_blas_thread(),
-            self._show_steps() as report,
-        ):
-            solver = OrdinalLikelihood.of(
+
+        def make_solver(workers: Workers) -> OrdinalLikelihood:
+            return OrdinalLikelihood.of(
                 log,
                 codes.astype(np.int32),
                 center=center,
@@ -230,18 +203,31 @@ class OrdinalFactorization(IterationOptions, OrdinalPredictions):
                 random_state=self.random_state,
                 workers=workers,
             )
-            solution = minimize(
-                solver,
-                self._make_start(center, np.bincount(codes).astype(np.float64)),
-                max_iter=self.max_iter,
-                tol=self.tol,
-                checkpoint=saved,
-                report=report,
-            )
-        self._record_log(log, (solver.log.starts, solver.log.item))
+
+        start = self._make_start(center, np.bincount(codes).astype(np.float64))
+        solution = self._minimize(make_solver, start, saved)
+        self._record_log(log)
         self.parameters_, self.levels_ = solution.parameters, levels
         self._record_solution(solution)
         return self
+
+    def _distribution(self, user: IntVector, item: IntVector) -> Distribution:
+        from unskew.kernels.ordinal import fill_distribution
+
+        parameters = self.parameters_.take(user, item)
+        rows = parameters.user_rows(), parameters.item_rows()
+        exponentials = RowExponentials.of(*rows)
+
+        def predict_pairs(row: IntVector, column: IntVector) -> Matrix:
+            probabilities = np.empty((row.size, self.levels_.size))
+            fill_distribution(row, column, *rows, exponentials, self._has_selection, probabilities)
+            return probabilities
+
+        return predict_pairs
+
+    def _arrays_with_expected_shapes(self) -> ArrayShapes:
+        sizes = len(self.users_), len(self.items_), self.levels_.size
+        return super()._arrays_with_expected_shapes() | self.parameters_.array_shapes(*sizes)
 
     def _warn_if_free(self) -> None:
         if self.value_effect == "free":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from numbers import Integral
 from typing import Self
 
@@ -24,12 +24,6 @@ from unskew.threads import Workers, single_blas_thread
 from unskew.types import RandomState
 
 
-class _TriTrainingAttributes:
-    """The attributes that a fit of :class:`TriTraining` adds."""
-
-    agreed_: tuple[float, ...]
-
-
 @RECOMMENDERS.declare(
     "tri-training",
     label="Tri-training",
@@ -37,7 +31,7 @@ class _TriTrainingAttributes:
     traits={"reads_propensities": True, "needs_propensities": False},
 )
 @dataclass(eq=False, repr=False)
-class TriTraining(FactorRecommender, _TriTrainingAttributes):
+class TriTraining(FactorRecommender):
     """A model fitted to the cells on which two others agree.
 
     A1 and A2 are weighted factorisations from different starts, A0 is the result. All are first
@@ -84,6 +78,7 @@ class TriTraining(FactorRecommender, _TriTrainingAttributes):
     n_threads: int | None = setting(None, WholeNumber(least=1, allow_none=True))
     random_state: RandomState = setting(0, check_random_state)
     verbose: bool = setting(False)
+    agreed_: tuple[float, ...] = field(init=False)
 
     def fit(self, log: Ratings, propensities: PropensitiesLike | None = None) -> Self:
         """Fit to a log, weighted by inverse propensities if they are passed."""

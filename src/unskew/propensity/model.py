@@ -14,7 +14,7 @@ import numpy.typing as npt
 from unskew.data.columns import find_column
 from unskew.data.estimation import Estimation, Replicates, TakenAsKnown
 from unskew.data.frame_strata import FrameStrata
-from unskew.data.frames import LazyFrame, count_sizes
+from unskew.data.frames import LazyFrame, add_column, count_sizes
 from unskew.data.ids import Ids, as_ids, describe_id_types, find_codes, format_id
 from unskew.data.propensities import SMALLEST, Propensities
 from unskew.data.ratings import Ratings
@@ -146,6 +146,27 @@ class PropensityModel(Configurable):
     def _find_refit_obstacle(self) -> str | None:
         """Why the model cannot be fitted again to a part of the log; None if it can."""
         return None
+
+    def predict_frame(
+        self,
+        frame: object,
+        *,
+        user: str | None = None,
+        item: str | None = None,
+        rating: str | None = None,
+        name: str = "propensity",
+    ) -> Any:
+        """``frame`` with a column of propensities, computed by the library of the frame.
+
+        ``user``, ``item`` and ``rating`` name columns; common names are found by default. A rating
+        that was not in the log of the fit has no propensity (null). A model that counts users or
+        items must have been fitted with ``fit_frame``, to a frame of the same library; users and
+        items that are not in that frame have a count of 0.
+        """
+        columns = {"user": user, "item": item, "rating": rating}
+        return add_column(
+            frame, name, lambda opened, names: self.add_to_frame(opened, names, columns, name)
+        )
 
     def add_to_frame(
         self,
