@@ -21,6 +21,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import expit, log_expit
 
 from unskew.data.checks import float_array
 from unskew.data.propensities import PropensitiesLike, PropensityPredictor, as_propensities
@@ -184,18 +185,6 @@ def _join(levels: Vector) -> str:
     return ", ".join(f"{level:g}" for level in levels)
 
 
-def log_odds(probability: Vector) -> Vector:
-    """log(p / (1 - p)) of each probability p."""
-    odds: Vector = np.log(probability) - np.log1p(-probability)
-    return odds
-
-
-def _log_sigmoid(x: Matrix) -> Matrix:
-    """log(1 / (1 + exp(-x))), without overflow."""
-    values: Matrix = -np.logaddexp(0.0, -x)
-    return values
-
-
 # Mechanisms
 
 
@@ -214,7 +203,7 @@ class SelectionEffects:
     @property
     def p_observed(self) -> Matrix:
         """P(O = 1 | Y = r), items x levels."""
-        return np.exp(_log_sigmoid(self.log_odds))
+        return expit(self.log_odds)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -226,7 +215,7 @@ class BetaPrior:
 
     def log_density(self, value: Vector) -> float:
         """The log density at s = ``value``, up to a constant."""
-        return float(self.observed @ _log_sigmoid(value) + self.unobserved @ _log_sigmoid(-value))
+        return float(self.observed @ log_expit(value) + self.unobserved @ log_expit(-value))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -262,7 +251,7 @@ class DependsOnRating(MissingAtRandom):
     prior: BetaPrior | None
 
     def log_probabilities(self, effects: SelectionEffects, /) -> tuple[Matrix, Matrix]:
-        return _log_sigmoid(effects.log_odds), _log_sigmoid(-effects.log_odds)
+        return log_expit(effects.log_odds), log_expit(-effects.log_odds)
 
     def update(
         self, effects: SelectionEffects, observed: Matrix, unobserved: Matrix, /
@@ -321,7 +310,7 @@ class DependsOnRatingAndItem(DependsOnRating):
         item_hessian = hessian.sum(axis=1) + 1 / ITEM_VARIANCE
         if self.prior is None:
             return SelectionEffects(np.zeros_like(effects.value), item_gradient / item_hessian)
-        p_value = np.exp(_log_sigmoid(effects.value))
+        p_value = expit(effects.value)
         n_cells = self.prior.observed + self.prior.unobserved
         value_gradient = gradient.sum(axis=0) + self.prior.observed - n_cells * p_value
         value_hessian = np.diag(hessian.sum(axis=0) + n_cells * p_value * (1 - p_value))

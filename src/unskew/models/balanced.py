@@ -125,10 +125,8 @@ class BalancedFactorization(FactorizationOptions, FactorRecommender):
                 solution = model._solve(log, 1 / propensity, workers, initial_factors=factors)
         self.propensities_ = propensity
         factors = solution.parameters
-        fallback = factors.global_offset
-        if self.offsets == "none":
-            fallback = weighted_mean(log.rating, 1 / propensity)
-        self._record_factors(log, factors, fallback)
+        mean = weighted_mean(log.rating, 1 / propensity)
+        self._record_factors(log, factors, self._fallback(factors, mean))
         self._record_solution(solution)
         return self
 

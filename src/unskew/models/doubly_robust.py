@@ -183,10 +183,7 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender):
         )
         self.imputed_ = last.imputed
         self.risk_ = (history[-1] - penalty) / target.n_cells
-        fallback = factors.global_offset
-        if self.offsets == "none":
-            fallback = last.mean_outcome(target)
-        self._record_factors(log, factors, fallback)
+        self._record_factors(log, factors, self._fallback(factors, last.mean_outcome(target)))
         self._record_solution(Solution(factors, history, last.stop_reason))
         return self
 

@@ -90,6 +90,10 @@ class FactorizationOptions(FitOptions):
             penalizes_offsets=self.offsets == "regularized",
         )
 
+    def _fallback(self, factors: Factors, mean: float) -> float:
+        """The prediction for unknown users and items, but for their offsets."""
+        return mean if self.offsets == "none" else factors.global_offset
+
     def _random_start(self, log: Ratings, mean: float, *, with_users: bool = False) -> Factors:
         """Small random factors; a solver that solves the users first needs none of them."""
         return small_random(
@@ -253,7 +257,7 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
                 fit = other_engine.run if other_engine else self._fit_locally
                 result = fit(requests.pop())
         factors = result.solution.parameters
-        fallback = result.mean if self.offsets == "none" else factors.global_offset
+        fallback = self._fallback(factors, result.mean)
         seen = result.seen if len(target) == len(log) else None
         self._record_factors(log, factors, fallback, seen)
         self._record_solution(result.solution)
@@ -301,7 +305,7 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
             )
         factors = result.solution.parameters
         self.factors_ = factors
-        self.fallback_ = result.mean if self.offsets == "none" else factors.global_offset
+        self.fallback_ = self._fallback(factors, result.mean)
         self.users_, self.items_ = result.users, result.items
         self.seen_starts_, self.seen_items_ = result.seen
         self.user_factors_frame = result.user_factors

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 import numpy as np
+from scipy.special import logit
 
 from unskew.data.ids import Ids, as_ids, find_codes
 from unskew.data.propensities import PropensitiesLike
@@ -25,7 +26,6 @@ from unskew.latent.missingness import (
     SelectionEffects,
     ValuePropensities,
     encode_levels,
-    log_odds,
     require_full_vocabulary,
     resolve_value_propensities,
 )
@@ -277,7 +277,7 @@ class MultinomialMixture(IterativeModel, DistributionRecommender):
         return uniform if resolved is None else resolved
 
     def _draw_starts(self, cells: CellsBySlot, p_observed: Vector) -> tuple[MixtureParameters, ...]:
-        effects = SelectionEffects(log_odds(p_observed), np.zeros(cells.n_items))
+        effects = SelectionEffects(logit(p_observed), np.zeros(cells.n_items))
         seed = self.random_state
         if not isinstance(seed, Integral):
             seed = int(np.random.default_rng(seed).integers(2**63))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal, Self, TypeAlias
 
 import numpy as np
+from scipy.special import logit
 
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings, require_log
@@ -21,7 +22,6 @@ from unskew.kernels.ordinal_rows import RowExponentials
 from unskew.latent.missingness import (
     ValuePropensities,
     encode_levels,
-    log_odds,
     require_full_vocabulary,
     resolve_value_propensities,
 )
@@ -264,7 +264,7 @@ class OrdinalFactorization(IterativeModel, DistributionRecommender):
         if p_observed is None:
             density = min(len(log) / log.n_cells, 1 - 0.5 / log.n_cells)
             p_observed = np.full(n_levels, density)
-        return replace(zeros, value_effect=log_odds(p_observed))
+        return replace(zeros, value_effect=logit(p_observed))
 
     def _precisions(self, log: Ratings) -> Precisions:
         """The precision of the prior of each fitted part; 0 means no prior."""
@@ -303,7 +303,7 @@ class OrdinalFactorization(IterativeModel, DistributionRecommender):
     def _make_start(self, center: OrdinalParameters, counts: Vector) -> OrdinalParameters:
         """Cut points from the rating frequencies, and small random factors."""
         rng = np.random.default_rng(self.random_state)
-        cuts = log_odds(np.cumsum(counts)[:-1] / counts.sum())
+        cuts = logit(np.cumsum(counts)[:-1] / counts.sum())
 
         def draw_like(factors: Matrix) -> Matrix:
             return rng.normal(0.0, START / np.sqrt(max(factors.shape[1], 1)), factors.shape)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, replace
-from numbers import Integral
 from typing import Self
 
 import numpy as np
@@ -19,7 +18,7 @@ from unskew.models import RECOMMENDERS
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.recommender import FactorRecommender
 from unskew.progress import progress_line
-from unskew.settings import Number, WholeNumber, check_random_state, setting
+from unskew.settings import Number, WholeNumber, check_random_state, draw_seeds, setting
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import RandomState
 
@@ -84,7 +83,8 @@ class TriTraining(FactorRecommender):
         """Fit to a log, weighted by inverse propensities if they are passed."""
         require_log(log)
         self._check_settings()
-        model, rng = self.model or MatrixFactorization(), np.random.default_rng(self.random_state)
+        model, seeds = self.model or MatrixFactorization(), draw_seeds(self.random_state, 3)
+        rng = np.random.default_rng(self.random_state)
         weight = training_weights(
             log,
             propensities,
@@ -96,7 +96,7 @@ class TriTraining(FactorRecommender):
             single_blas_thread(),
             progress_line(self.verbose) as show,
         ):
-            starts = (copy(model).set_params(random_state=seed) for seed in self._seeds(rng))
+            starts = (copy(model).set_params(random_state=seed) for seed in seeds)
             final, first, second = (
                 start._solve(log, weight, workers).parameters for start in starts
             )
@@ -111,17 +111,10 @@ class TriTraining(FactorRecommender):
                 second = stepping._solve(both, half, workers, initial_factors=second).parameters
                 agreed.append(share)
         self.agreed_ = tuple(agreed)
-        fallback = final.global_offset
-        if model.offsets == "none":
-            fallback = weighted_mean(log.rating, weight)
+        has_offsets = model.offsets != "none"
+        fallback = final.global_offset if has_offsets else weighted_mean(log.rating, weight)
         self._record_factors(log, final, fallback)
         return self
-
-    def _seeds(self, rng: np.random.Generator) -> list[int]:
-        """One seed for each of the three models."""
-        if isinstance(self.random_state, Integral):
-            return [self.random_state + number for number in range(3)]
-        return [int(seed) for seed in rng.integers(2**31, size=3)]
 
     def _label_cells(
         self, log: Ratings, first: Factors, second: Factors, rng: np.random.Generator

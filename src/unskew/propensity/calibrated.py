@@ -9,16 +9,16 @@ from typing import Literal, Self, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit
+from scipy.special import expit, logit
 
 from unskew.data.cells import is_among, iterate_cells, observed_cells, user_and_item
 from unskew.data.ratings import Ratings
 from unskew.data.universe import UniverseLike
 from unskew.errors import PropensityWarning, UsageError
 from unskew.propensity import PROPENSITY_MODELS
-from unskew.propensity.model import PropensityModel, SampleLike, draw_seed, require_listed_universe
+from unskew.propensity.model import PropensityModel, SampleLike, require_listed_universe
 from unskew.propensity.wrapper import PropensityWrapper, assign_user_folds
-from unskew.settings import OneOf, WholeNumber, check_random_state, setting
+from unskew.settings import OneOf, WholeNumber, check_random_state, draw_seeds, setting
 from unskew.types import IntVector, Matrix, RandomState, Vector
 
 Method: TypeAlias = Literal["platt", "isotonic"]
@@ -87,7 +87,7 @@ class CalibratedPropensity(PropensityWrapper):
     ) -> Self:
         """Fit the inner model if it is not fitted, then f."""
         self._check_settings()
-        size, seed = require_listed_universe(log, universe), draw_seed(self.random_state)
+        size, seed = require_listed_universe(log, universe), draw_seeds(self.random_state)[0]
         self._require_all_cells()
         folds = assign_user_folds(log.n_users, n_folds=self.n_folds, seed=seed)
         inner = self._fit_inner(log, mcar=mcar, universe=size)
@@ -212,9 +212,7 @@ class LogitBinCounts:
 
 def limited_logit(propensity: Vector) -> Vector:
     """log(P / (1 - P)), limited to [-MAX_LOGIT, MAX_LOGIT]."""
-    with np.errstate(divide="ignore"):
-        logit: Vector = np.log(propensity) - np.log1p(-propensity)
-    return np.clip(logit, -MAX_LOGIT, MAX_LOGIT)
+    return np.clip(logit(propensity), -MAX_LOGIT, MAX_LOGIT)
 
 
 def find_bins(x: Vector) -> npt.NDArray[np.int64]:

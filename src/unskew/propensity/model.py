@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from numbers import Integral
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
@@ -30,7 +29,7 @@ from unskew.errors import (
 from unskew.io.model_files import write_model
 from unskew.settings import Configurable, require_fitted, unfitted_copy
 from unskew.tables import count_noun
-from unskew.types import IntVector, RandomState, Vector
+from unskew.types import IntVector, Vector
 
 BLOCK_PAIRS = 1 << 20
 SampleLike: TypeAlias = Ratings | Mapping[float, float] | npt.ArrayLike
@@ -340,13 +339,6 @@ def empty_frame_error() -> EmptyLogError:
     return EmptyLogError(
         "the frame has no ratings.", remedy="Check the filter or the file that it came from."
     )
-
-
-def draw_seed(random_state: RandomState) -> int:
-    """``random_state`` itself if it is a whole number, else a whole number drawn from it."""
-    if isinstance(random_state, Integral):
-        return int(random_state)
-    return int(np.random.default_rng(random_state).integers(1 << 31))
 
 
 def warn_if_not_converged(model: Any, *, remedy: str = "Raise `max_iter` or `tol`.") -> None:

@@ -18,11 +18,17 @@ from unskew.propensity.model import (
     McarPropensityModel,
     PropensityModel,
     SampleLike,
-    draw_seed,
     require_listed_universe,
     require_universe,
 )
-from unskew.settings import Number, WholeNumber, check_random_state, fitted_state, setting
+from unskew.settings import (
+    Number,
+    WholeNumber,
+    check_random_state,
+    draw_seeds,
+    fitted_state,
+    setting,
+)
 from unskew.types import IntVector, RandomState, Vector
 
 
@@ -228,7 +234,7 @@ class ScaledPropensity(PropensityWrapper):
     ) -> Self:
         """Fit the inner model if it is not fitted, and find the scale k."""
         self._check_settings()
-        size, seed = require_listed_universe(log, universe), draw_seed(self.random_state)
+        size, seed = require_listed_universe(log, universe), draw_seeds(self.random_state)[0]
         self._require_all_cells()
         inner = self._fit_inner(log, mcar=mcar, universe=size)
 

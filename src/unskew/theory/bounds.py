@@ -187,35 +187,42 @@ def _hoeffding_bound(ranges: Matrix, *, n_hypotheses: int, failure_probability: 
 def as_finite_cells(name: str, values: npt.ArrayLike) -> Matrix:
     """``values`` as float64; an empty array, NaN and infinity are refused."""
     cells = float_array(values, name)
-    is_valid = np.isfinite(cells)
-    if not (cells.size and is_valid.all()):
-        raise UsageError(
-            _describe_invalid_cells(name, cells, is_valid, "not finite"),
-            parameter=name,
-            remedy="Give a number for every cell, observed or not.",
-        )
+    remedy = "Give a number for every cell, observed or not."
+    _require_valid(name, cells, np.isfinite(cells), "not finite", UsageError, remedy)
     return cells
 
 
 def as_propensity_cells(name: str, values: npt.ArrayLike) -> Matrix:
     """``values`` as float64; an empty array and values outside [1e-100, 1] are refused."""
     cells = float_array(values, name, BadPropensityError)
-    is_tiny = (cells > 0) & (cells < SMALLEST)
+    is_tiny, fault = (cells > 0) & (cells < SMALLEST), f"too small to invert (below {SMALLEST:g})"
+    remedy = "Give every cell the probability with which it is observed."
     if is_tiny.any():
-        fault = f"too small to invert (below {SMALLEST:g})"
-        raise BadPropensityError(
-            _describe_invalid_cells(name, cells, ~is_tiny, fault),
-            parameter=name,
-            remedy="Give every cell the probability with which it is observed.",
-        )
+        _require_valid(name, cells, ~is_tiny, fault, BadPropensityError, remedy)
+    remedy = "Give one for every cell, and leave out cells that can never be observed."
     is_valid = (cells > 0) & (cells <= 1)
-    if not (cells.size and is_valid.all()):
-        raise BadPropensityError(
-            _describe_invalid_cells(name, cells, is_valid, "outside (0, 1]"),
-            parameter=name,
-            remedy="Give one for every cell, and leave out cells that can never be observed.",
-        )
+    _require_valid(name, cells, is_valid, "outside (0, 1]", BadPropensityError, remedy)
     return cells
+
+
+def _require_valid(
+    name: str,
+    cells: Matrix,
+    is_valid: BoolVector,
+    fault: str,
+    error: type[UsageError] | type[BadPropensityError],
+    remedy: str,
+) -> None:
+    if cells.size and is_valid.all():
+        return
+    problem = f"`{name}` is empty."
+    if cells.size:
+        cell = tuple(int(index) for index in np.unravel_index(int(is_valid.argmin()), cells.shape))
+        problem = (
+            f"{int((~is_valid).sum())} of {cells.size} values of `{name}` are {fault}; "
+            f"the first is {cells[cell]} at cell {cell}."
+        )
+    raise error(problem, parameter=name, remedy=remedy)
 
 
 def _check_same_shape(first: str, one: Matrix, second: str, other: Matrix) -> None:
@@ -226,13 +233,3 @@ def _check_same_shape(first: str, one: Matrix, second: str, other: Matrix) -> No
             parameter=second,
             value=other.shape,
         )
-
-
-def _describe_invalid_cells(name: str, cells: Matrix, is_valid: BoolVector, fault: str) -> str:
-    if cells.size == 0:
-        return f"`{name}` is empty."
-    cell = tuple(int(index) for index in np.unravel_index(int(is_valid.argmin()), cells.shape))
-    return (
-        f"{int((~is_valid).sum())} of {cells.size} values of `{name}` are {fault}; "
-        f"the first is {cells[cell]} at cell {cell}."
-    )
