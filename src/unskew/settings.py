@@ -105,11 +105,11 @@ def check_random_state(name: str, value: object) -> None:
         WholeNumber(least=0)(name, value)
 
 
-def draw_seeds(random_state: RandomState, n_seeds: int = 1) -> list[int]:
+def draw_seeds(random_state: RandomState, n: int = 1) -> list[int]:
     """The whole numbers from ``random_state`` on if it is one, else numbers drawn from it."""
     if isinstance(random_state, Integral):
-        return [int(random_state) + k for k in range(n_seeds)]
-    seeds: list[int] = np.random.default_rng(random_state).integers(1 << 31, size=n_seeds).tolist()
+        return [int(random_state) + k for k in range(n)]
+    seeds: list[int] = np.random.default_rng(random_state).integers(1 << 31, size=n).tolist()
     return seeds
 
 

@@ -21,7 +21,6 @@ from unskew.types import Vector
     "allrank",
     label="AllRank",
     summary="Unobserved cells count as low ratings with a small weight (Steck 2010).",
-    traits={"reads_propensities": True, "needs_propensities": False},
 )
 @dataclass(eq=False, repr=False)
 class AllRank(AllCellsRecommender):

@@ -21,7 +21,7 @@ from unskew.settings import OneOf, WholeNumber, setting
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import Vector
 
-_TRAITS = {"reads_propensities": True, "needs_propensities": True}
+_TRAITS = {"needs_propensities": True}
 
 
 @RECOMMENDERS.declare(

@@ -47,7 +47,7 @@ MAX_RANGES = 10
     "doubly-robust",
     label="DR",
     summary="Doubly robust learning: an imputation of all cells, corrected by the log.",
-    traits={"reads_propensities": True, "needs_propensities": True},
+    traits={"needs_propensities": True},
 )
 @dataclass(eq=False, repr=False)
 class DoublyRobustFactorization(FactorizationOptions, FactorRecommender):
@@ -396,7 +396,7 @@ def _warn_if_far(log: Ratings, outcome: Vector) -> None:
         )
 
 
-_TRAITS = {"reads_propensities": True, "needs_propensities": True}
+_TRAITS = {"needs_propensities": True}
 for _weighting, _summary in (
     ("dr-jl", "Doubly robust joint learning (Wang et al. 2019)."),
     ("mrdr", "More robust doubly robust learning: least variance (Guo et al. 2021)."),
@@ -421,7 +421,7 @@ EIB = PRESETS.add(
     ),
     label="EIB",
     summary="Error imputation: imputed losses in unobserved cells (Steck 2010).",
-    traits={"reads_propensities": False, "needs_propensities": False},
+    traits={"reads_propensities": False},
 )
 TDR = PRESETS.add(
     "tdr",

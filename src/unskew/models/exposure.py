@@ -48,7 +48,7 @@ def _check_prior(name: str, value: object) -> None:
     "expomf",
     label="ExpoMF",
     summary="Clicks that require exposure, which the model estimates (Liang et al. 2016).",
-    traits={"reads_propensities": False, "needs_propensities": False},
+    traits={"reads_propensities": False},
 )
 @dataclass(eq=False, repr=False)
 class ExposureFactorization(AllCellsRecommender):

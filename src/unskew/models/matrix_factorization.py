@@ -111,7 +111,6 @@ class FactorizationOptions(FitOptions):
     "mf",
     label="MF",
     summary="Matrix factorisation weighted by inverse propensities, Eq. (14).",
-    traits={"reads_propensities": True, "needs_propensities": False},
 )
 @dataclass(eq=False, repr=False)
 class MatrixFactorization(FactorizationOptions, FactorRecommender):

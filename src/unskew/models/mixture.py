@@ -62,7 +62,6 @@ PRIORS: Mapping[str, Callable[[Vector, float], BetaPrior | None]] = {
     "multinomial-mixture",
     label="Mixture",
     summary="Clusters of users, with a model of which ratings are observed.",
-    traits={"reads_propensities": True, "needs_propensities": False},
 )
 @dataclass(eq=False, repr=False)
 class MultinomialMixture(IterativeModel, DistributionRecommender):
@@ -342,19 +341,17 @@ MixtureMAR = PRESETS.add(
     Preset("MixtureMAR", MultinomialMixture, fixed={"mechanism": "mar"}),
     label="Mixture (MAR)",
     summary="Clusters of users, from the observed ratings alone.",
-    traits={"reads_propensities": False, "needs_propensities": False},
+    traits={"reads_propensities": False},
 )
 CPTv = PRESETS.add(
     "cpt-v",
     Preset("CPTv", MultinomialMixture, fixed={"mechanism": "cpt-v"}),
     label="CPT-v",
     summary="Clusters of users; observation depends on the rating.",
-    traits={"reads_propensities": True, "needs_propensities": False},
 )
 LogitVd = PRESETS.add(
     "logit-vd",
     Preset("LogitVd", MultinomialMixture, fixed={"mechanism": "logit-vd"}),
     label="Logit-vd",
     summary="Clusters of users; observation depends on rating and item.",
-    traits={"reads_propensities": True, "needs_propensities": False},
 )

@@ -48,7 +48,6 @@ START = 0.1
     "ordinal",
     label="Ordinal MF",
     summary="Ordinal ratings, with a model of which ratings are observed.",
-    traits={"reads_propensities": True, "needs_propensities": False},
 )
 @dataclass(eq=False, repr=False)
 class OrdinalFactorization(IterativeModel, DistributionRecommender):
@@ -323,12 +322,11 @@ OrdinalMAR = PRESETS.add(
     Preset("OrdinalMAR", OrdinalFactorization, fixed={"mechanism": "mar"}),
     label="HL-MAR",
     summary="Ordinal factorisation of the observed ratings alone.",
-    traits={"reads_propensities": False, "needs_propensities": False},
+    traits={"reads_propensities": False},
 )
 OrdinalMNAR = PRESETS.add(
     "hl-mnar",
     Preset("OrdinalMNAR", OrdinalFactorization, fixed={"mechanism": "mnar"}),
     label="HL-MNAR",
     summary="Ordinal factorisation with a model of the selection.",
-    traits={"reads_propensities": True, "needs_propensities": False},
 )

@@ -27,7 +27,6 @@ from unskew.types import RandomState
     "tri-training",
     label="Tri-training",
     summary="Two factorisations label the cells that a third one learns from (Saito 2020).",
-    traits={"reads_propensities": True, "needs_propensities": False},
 )
 @dataclass(eq=False, repr=False)
 class TriTraining(FactorRecommender):

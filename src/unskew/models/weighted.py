@@ -27,7 +27,6 @@ CONFIDENCES: Mapping[str, Callable[[Vector], Vector]] = {
     "wmf",
     label="WMF",
     summary="Weighted factorisation of clicks or counts (Hu et al. 2008).",
-    traits={"reads_propensities": True, "needs_propensities": False},
 )
 @dataclass(eq=False, repr=False)
 class WeightedFactorization(AllCellsRecommender):
