@@ -135,8 +135,9 @@ def test_the_convex_solver_agrees_with_a_general_one() -> None:
         constraints={"type": "ineq", "fun": lambda x: 1.5**2 - x[1:] @ x[1:]},
         tol=1e-12,
     )
+    deviation = found.logits.user @ found.logits.item.T
     np.testing.assert_allclose(
-        found.intercept + found.deviation[0], other.x[0] + other.x[1:], atol=1e-4
+        found.logits.intercept + deviation[0], other.x[0] + other.x[1:], atol=1e-4
     )
     assert found.history[-1] == pytest.approx(other.fun, rel=1e-8)
 

@@ -76,13 +76,6 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender):
 
     Parameters
     ----------
-    n_factors
-        The number of columns of V and W.
-    l2
-        Strength of the penalty, on the scale of :class:`MatrixFactorization`.
-    offsets
-        ``"regularized"`` penalises a, b and c like the factors, ``"free"`` does not penalise them,
-        ``"none"`` leaves them out.
     imputation
         ``"label"`` fits G to the ratings. ``"error"`` fits it to the errors of F, with the
         objective a(P) ((Y - F)^2 - (G - F)^2)^2, as published.
@@ -101,12 +94,6 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender):
     is_balanced
         Adjust propensities so that the sum of F / P over the log equals the sum of F over all
         cells, with the F of the previous round (as DR-V2, Li et al. 2023).
-    weight_transform
-        Replaces the weights h = 1 / P: ``unskew.estimators.Clip(30)``, ...
-    relevance_threshold
-        Fit 1 to ratings of at least this (clicks) and 0 to others. By default ratings are fitted.
-    loss
-        ``"squared"`` for MSE, ``"absolute"`` for MAE.
     n_rounds
         Rounds of imputation and prediction. With ``imputation="label"`` and without
         ``is_balanced`` one round is enough, and no more are made.

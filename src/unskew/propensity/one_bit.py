@@ -233,8 +233,7 @@ class OneBitPropensity(PropensityModel):
             tol=self.tol,
             report=lambda step, value: report(f"step {step}, loss {value:.6g}"),
         )
-        logits = LowRankLogits(fitted.intercept, *factorize(fitted.deviation))
-        return PenaltyChoice(None), LowRankFit(logits, fitted.history, fitted.has_converged)
+        return PenaltyChoice(None), fitted
 
     def _check_settings(self) -> None:
         super()._check_settings()
@@ -265,17 +264,6 @@ class OneBitPropensity(PropensityModel):
         return None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ConvexFit:
-    """logit P = intercept + deviation."""
-
-    intercept: float
-    deviation: Matrix
-    history: tuple[float, ...]
-    """The loss at the start and after each step."""
-    has_converged: bool
-
-
 def solve_in_nuclear_ball(
     observed: Matrix,
     *,
@@ -284,7 +272,7 @@ def solve_in_nuclear_ball(
     max_iter: int,
     tol: float,
     report: Callable[[int, float], None],
-) -> ConvexFit:
+) -> LowRankFit:
     """Minimise sum_D [log(1 + e^(c + A)) - O (c + A)] over c and A
     subject to ||A||_* <= radius and max abs(A) <= max_logit.
 
@@ -293,7 +281,7 @@ def solve_in_nuclear_ball(
     """
     current, ahead, momentum = np.zeros_like(observed), np.zeros_like(observed), 1.0
     intercept, value = best_intercept(observed, current, float(logit(observed.mean())))
-    history = [value]
+    history, has_converged = [value], False
     while len(history) <= max_iter:
         intercept, _ = best_intercept(observed, ahead, intercept)
         gradient = expit(intercept + ahead) - observed
@@ -307,9 +295,11 @@ def solve_in_nuclear_ball(
         current, momentum = stepped, next_momentum
         history.append(value)
         report(len(history) - 1, value)
-        if history[-2] - value <= tol * abs(value):
-            return ConvexFit(intercept, current, tuple(history), True)
-    return ConvexFit(intercept, current, tuple(history), False)
+        has_converged = history[-2] - value <= tol * abs(value)
+        if has_converged:
+            break
+    logits = LowRankLogits(intercept, *factorize(current))
+    return LowRankFit(logits, tuple(history), has_converged)
 
 
 def project(matrix: Matrix, radius: float, max_abs: float | None) -> Matrix:
