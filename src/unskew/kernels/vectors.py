@@ -98,10 +98,10 @@ class ArrayRows:
 
 
 def array_arguments(
-    context: Any, builder: Any, signature: Any, values: Any, *places: int, bits: int = VECTOR_BITS
+    context: Any, builder: Any, signature: Any, values: Any, *indices: int, bits: int = VECTOR_BITS
 ) -> list[ArrayRows]:
-    """The arrays among the arguments of an intrinsic, by their places."""
-    return [ArrayRows(context, builder, signature.args[k], values[k], bits) for k in places]
+    """The arrays among the arguments of an intrinsic, by their indices."""
+    return [ArrayRows(context, builder, signature.args[k], values[k], bits) for k in indices]
 
 
 def allocate_zeros(builder: Any, vector_type: Any) -> Any:

@@ -92,7 +92,7 @@ class CalibratedPropensity(PropensityWrapper):
         folds = assign_user_folds(log.n_users, n_folds=self.n_folds, seed=seed)
         inner = self._fit_inner(log, mcar=mcar, universe=size)
         totals = count_cells(inner, log, folds, self.n_folds, self.max_cells, seed)
-        bins = [leave_out_fold(totals, fold) for fold in range(self.n_folds)]
+        bins = [exclude_fold(totals, fold) for fold in range(self.n_folds)]
         curves = [METHODS[self.method](fold_bins) for fold_bins in bins]
         self._record_log(log, size)
         self.model_, self.fold_of_user_ = inner, folds
@@ -185,7 +185,7 @@ def count_cells(
     return totals.reshape(3, n_folds, N_BINS)
 
 
-def leave_out_fold(totals: npt.NDArray[np.float64], fold: int) -> LogitBins:
+def exclude_fold(totals: npt.NDArray[np.float64], fold: int) -> LogitBins:
     """The bins of all other folds."""
     observed, unobserved, logits = totals.sum(axis=1) - totals[:, fold]
     if observed.sum() <= 0 or unobserved.sum() <= 0:

@@ -469,8 +469,8 @@ def _find_cuts(sample: RatingFrequencies, bins: int | npt.ArrayLike) -> Vector:
     if np.ndim(bins) > 0:
         return float_array(bins, "bins")
     n_bins = int(bins)  # type: ignore[arg-type]
-    rating, place = np.unique(sample.rating, return_inverse=True)
-    below = np.concatenate([[0.0], np.cumsum(np.bincount(place, sample.weight))])
+    rating, index = np.unique(sample.rating, return_inverse=True)
+    below = np.concatenate([[0.0], np.cumsum(np.bincount(index, sample.weight))])
     targets = np.arange(1, n_bins) * (below[-1] / n_bins)
     nearest = np.abs(below[:, None] - targets).argmin(axis=0)
     return np.unique(rating[nearest[(nearest > 0) & (nearest < rating.size)]])
