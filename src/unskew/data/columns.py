@@ -13,6 +13,7 @@ DEFAULTS: Mapping[str, str] = {
     "prediction": "prediction",
     "propensity": "propensity",
     "position": "position",
+    "timestamp": "timestamp",
 }
 
 COMMON_NAMES: Mapping[str, frozenset[str]] = {
@@ -29,6 +30,7 @@ COMMON_NAMES: Mapping[str, frozenset[str]] = {
     "prediction": frozenset("prediction predictions predicted pred yhat est estimate".split()),
     "propensity": frozenset("propensity propensities".split()),
     "position": frozenset("position positions rank".split()),
+    "timestamp": frozenset("timestamp time date datetime ts unixtime ratedat".split()),
 }
 """Names that are common in public data sets; capitals, spaces and underscores do not count."""
 
@@ -63,6 +65,15 @@ def find_column(role: str, name: str | None, columns: Sequence[str]) -> str:
             remedy=f"Pass `{role}=...` to name one of them.",
         )
     return candidates[0]
+
+
+def has_column(role: str, columns: Sequence[str]) -> bool:
+    """Whether at least one column has a common name for the role."""
+    try:
+        find_column(role, None, columns)
+    except ColumnError as error:
+        return isinstance(error, AmbiguousColumnError)
+    return True
 
 
 def _simplify(name: str) -> str:

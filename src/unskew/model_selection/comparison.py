@@ -17,6 +17,7 @@ from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings
 from unskew.data.result import Result
 from unskew.errors import BadPredictionError, UnknownNameError, UsageError
+from unskew.estimators.intervals import adjust_p_values
 from unskew.evaluation.arguments import find_metrics, require_level
 from unskew.evaluation.random_test import compute_test_delta, estimate_on_test
 from unskew.metrics.metric import Delta, Metric
@@ -416,7 +417,7 @@ def _rows(
         if name != reference
     }
     others = [name for name in differences if name != BEST_CONSTANT]
-    adjusted = _holm([differences[name].p_value for name in others])
+    adjusted = adjust_p_values([differences[name].p_value for name in others])
     p_holm = dict(zip(others, adjusted, strict=True))
     for number, name in enumerate(names):
         interval, difference = estimate.of(number, level=level), differences.get(name)
@@ -470,13 +471,3 @@ def _describe_fits(fits: Sequence[_LearnerFit]) -> Row:
         "seconds": float(np.mean([fit.seconds for fit in fits])),
         "chosen": text if count == len(fits) else f"{text} ({count} of {len(fits)} repetitions)",
     }
-
-
-def _holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's adjustment: the i-th smallest of n p-values times n - i + 1, monotone, at most 1."""
-    order = np.argsort(p_values, kind="stable")
-    steps = np.maximum.accumulate(np.asarray(p_values)[order] * np.arange(len(p_values), 0, -1))
-    adjusted = np.empty(len(p_values))
-    adjusted[order] = np.minimum(steps, 1.0)
-    values: list[float] = adjusted.tolist()
-    return values

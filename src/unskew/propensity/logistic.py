@@ -370,7 +370,7 @@ class LogisticPropensity(CovariatePropensityModel):
             "items": items,
             "uncertainty": 1.0 - self._predict_in_blocks(user, item, None),
             "n_fitted": self.n_observed_,
-            "relation": "same" if is_same else "other",
+            "relation": self._relate(log, is_same),
             "grid": grid,
         }
         if not (self.user_excess_.size or self.item_excess_.size):

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.columns import find_column
-from unskew.data.estimation import Estimation, Replicates, TakenAsKnown
+from unskew.data.estimation import Estimation, LogRelation, Replicates, TakenAsKnown
 from unskew.data.frame_strata import FrameStrata
 from unskew.data.frames import LazyFrame, add_column, count_sizes
 from unskew.data.ids import Ids, as_ids, describe_id_types, find_codes, format_id
@@ -50,6 +50,8 @@ class PropensityModel(Configurable):
     """The universe of the log."""
     n_observed_: int
     """Ratings in the log. The propensities of all cells should add up to this number."""
+    share_: float
+    """The share of the log, if it is a part of a larger one; else 1."""
 
     @property
     def sees_ratings(self) -> bool:
@@ -79,11 +81,14 @@ class PropensityModel(Configurable):
         return self.n_users_ * self.n_items_
 
     def predict(self, log: Ratings) -> Propensities:
-        """P(O_ui = 1) of every cell of ``log``, in its order, and how they were estimated."""
+        """P(O_ui = 1) of every cell of ``log``, in its order, and how they were estimated.
+
+        If ``log`` is a part of a split, these are the propensities of being in that part.
+        """
         self._require_fitted()
         values = self._predict_log(log)
         _require_valid(values, log)
-        return Propensities(values, self._describe_estimation(log))
+        return Propensities(values, self._describe_estimation(log), self.share_).follow(log)
 
     def predict_pairs(self, users: npt.ArrayLike, items: npt.ArrayLike) -> Vector:
         """P(O_ui = 1) of any pairs of ids, observed or not: values in [0, 1]."""
@@ -122,6 +127,8 @@ class PropensityModel(Configurable):
     def _describe_estimation(self, log: Ratings) -> Estimation:
         """How the propensities of ``log`` were estimated; by default, halves of it are refitted."""
         name, reason = type(self).__name__, self._find_refit_obstacle()
+        if self.share_ < 1 and log.share < 1 and len(log) != self.n_observed_:
+            reason = f"{name} was fitted to another part of the log, which it does not keep"
         if reason is not None:
             return TakenAsKnown(model=name, reason=reason, sees_ratings=self.sees_ratings)
 
@@ -141,6 +148,12 @@ class PropensityModel(Configurable):
             learned=frozenset(["user", "item"]),
             refit=refit,
         )
+
+    def _relate(self, log: Ratings, is_same: bool) -> LogRelation:
+        """How ``log`` is related to the log of the fit, given whether it has the same ratings."""
+        if is_same:
+            return "same"
+        return "part" if log.share < self.share_ == 1 else "other"
 
     def _find_refit_obstacle(self) -> str | None:
         """Why the model cannot be fitted again to a part of the log; None if it can."""
@@ -209,13 +222,13 @@ class PropensityModel(Configurable):
         """Store what predictions need of the log."""
         self.users_, self.items_ = log.users, log.items
         self.n_users_, self.n_items_ = universe.n_users, universe.n_items
-        self.n_observed_ = len(log)
+        self.n_observed_, self.share_ = len(log), log.share
 
     def _record_frame(self, n_ratings: int, universe: Universe) -> None:
         """The same for a log in a frame, whose ids are not kept."""
         self.users_, self.items_ = np.empty(0, np.int64), np.empty(0, np.int64)
         self.n_users_, self.n_items_ = universe.n_users, universe.n_items
-        self.n_observed_ = n_ratings
+        self.n_observed_, self.share_ = n_ratings, 1.0
 
     def _predict_log(self, log: Ratings) -> Vector:
         user = self._find_codes(log.users, self.users_, "user")[log.user]

@@ -282,9 +282,10 @@ class NaiveBayesPropensity(McarPropensityModel):
             fixed=values >= 1 if (values >= 1).any() else None,
             group=level,
             n_observed=self.observed_by_level_,
+            propensity=self.propensity_by_level_,
             kind="rating",
             sample=sample,
-            is_part=not np.array_equal(count, self.observed_by_level_),
+            relation=self._relate(log, np.array_equal(count, self.observed_by_level_)),
         )
 
     def _describe_sample(self) -> tuple[RandomSample | None, str]:

@@ -94,8 +94,9 @@ class UniformPropensity(PropensityModel):
             n_parameters=1,
             group=np.zeros(len(log), dtype=np.int32),
             n_observed=np.array([float(self.n_observed_)]),
+            propensity=np.array([self.n_observed_ / self.n_cells_]),
             kind="all",
-            is_part=len(log) != self.n_observed_,
+            relation=self._relate(log, len(log) == self.n_observed_),
         )
 
 
@@ -336,8 +337,9 @@ class PopularityPropensity(PropensityModel):
             fixed=self.scale_ * scores[group] >= 1 if self.n_capped_ else None,
             group=group,
             n_observed=n_observed,
+            propensity=np.minimum(1.0, self.scale_ * scores),
             kind=self.by,
-            is_part=not is_same,
+            relation=self._relate(log, is_same),
         )
 
     def _describe_margins(self, log: Ratings) -> Margins:
@@ -364,7 +366,7 @@ class PopularityPropensity(PropensityModel):
             items=items,
             uncertainty=1.0 - values,
             n_fitted=self.n_observed_,
-            relation="same" if is_same else "other",
+            relation=self._relate(log, is_same),
             user_total=user_total,
             item_total=item_total,
             scale=self.scale_ / (self.largest_["user"] * self.largest_["item"]),

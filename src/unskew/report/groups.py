@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from unskew.estimators.choice import main_estimator
 from unskew.metrics import metric_label
 from unskew.report import PAGES
 from unskew.report.charts import (
@@ -18,7 +19,6 @@ from unskew.report.charts import (
 )
 from unskew.report.comparison import (
     estimator_looks,
-    main_estimator,
     opening,
     usable_estimators,
 )

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from unskew.estimators.choice import main_estimator, split_estimators
 from unskew.metrics import metric_label
 from unskew.report.comparison import (
     describe_comparison,
-    main_estimator,
     opening,
-    split_estimators,
     usable_estimators,
     uses_weights,
 )
