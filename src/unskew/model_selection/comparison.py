@@ -31,7 +31,7 @@ from unskew.model_selection.search import (
 )
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.progress import Track, no_progress, progress_bar
-from unskew.settings import WholeNumber, check_random_state, unfitted_copy
+from unskew.settings import WholeNumber, check_random_state, draw_seeds, unfitted_copy
 from unskew.tables import count_noun, html_table, text_table
 from unskew.types import RandomState, Vector
 
@@ -231,7 +231,7 @@ def compare_learners(
         metric=chosen[0].name if chosen[0].name in SEARCH_METRICS else "mse",
         n_threads=n_threads,
     )
-    seeds = _seeds(random_state, n_repeats)
+    seeds = draw_seeds(random_state, n_repeats)
     jobs = [(name, seed) for name in contenders for seed in seeds]
     track: Track = progress_bar if verbose else no_progress
     fits: dict[str, list[_LearnerFit]] = {name: [] for name in contenders}
@@ -259,14 +259,6 @@ def compare_learners(
     models = {name: of_learner[0].model for name, of_learner in fits.items()}
     n_seen = {name: models[NO_OFFSETS].count_seen(ratings) for name, ratings in tests.items()}
     return LearnerComparison(rows, first, n_repeats, level, n_seen, models, log.backend)
-
-
-def _seeds(random_state: RandomState, n_repeats: int) -> list[int]:
-    """A seed for each repetition."""
-    if isinstance(random_state, int):
-        return [random_state + number for number in range(n_repeats)]
-    seeds: list[int] = np.random.default_rng(random_state).integers(2**31, size=n_repeats).tolist()
-    return seeds
 
 
 def _find_test_metrics(

@@ -13,7 +13,6 @@ from unskew.data.estimation import Estimation, Strata
 from unskew.data.frame_strata import FrameStrata
 from unskew.data.frames import (
     LazyFrame,
-    add_column,
     capped_product,
     constant_column,
     count_column,
@@ -35,7 +34,7 @@ from unskew.propensity.model import (
     require_frame_universe,
     require_universe,
 )
-from unskew.propensity.scaled import CappedSum, scale_to_total
+from unskew.propensity.wrapper import CappedSum, scale_to_total
 from unskew.settings import Number, OneOf, setting
 from unskew.types import IntVector, Vector
 
@@ -223,27 +222,6 @@ class PopularityPropensity(PropensityModel):
         self._record_frame(n_rows, size)
         self._counted_frame = CountedFrame(opened, names, columns)
         return self
-
-    def predict_frame(
-        self,
-        frame: object,
-        *,
-        user: str | None = None,
-        item: str | None = None,
-        name: str = "propensity",
-    ) -> Any:
-        """``frame`` with a column of propensities, computed by the library of the frame.
-
-        The model must have been fitted with :meth:`fit_frame`, to a frame of the same library.
-        Users and items that are not in that frame have a count of 0.
-        """
-        return add_column(
-            frame,
-            name,
-            lambda opened, names: self.add_to_frame(
-                opened, names, {"user": user, "item": item}, name
-            ),
-        )
 
     def add_to_frame(
         self,
