@@ -96,6 +96,10 @@ class Correction:
     """G: K x levels of the outside sample, the derivative by their log shares."""
     sample: RandomSample | None = None
 
+    def expected_by(self, unit: Unit) -> Matrix | None:
+        """Users or items x K: the sum of ``P B's``."""
+        return self.expected_by_item if unit == "item" else self.expected_by_user
+
     def combine(self, contrast: Matrix) -> Correction:
         """The correction of linear combinations of the risks; scores of cells are not combined."""
 

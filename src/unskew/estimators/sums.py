@@ -21,6 +21,7 @@ from functools import cached_property
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from unskew.data.estimation import Estimation, Unit
 from unskew.data.propensities import Propensities
@@ -215,7 +216,31 @@ class ObservedCells:
         return int((self.weight != self.inverse).sum())
 
     def clusters_by(self, unit: Unit | None) -> Clusters | None:
-        return {None: None, "user": self.users, "item": self.items}[unit]
+        return None if unit is None else self.clusters_of(unit)
+
+    def clusters_of(self, unit: Unit) -> Clusters:
+        return self.items if unit == "item" else self.users
+
+    @cached_property
+    def n_by_user(self) -> npt.NDArray[np.intp]:
+        """The number of cells of each user."""
+        return np.bincount(self.users.code)
+
+    @cached_property
+    def n_by_item(self) -> npt.NDArray[np.intp]:
+        """The number of cells of each item."""
+        return np.bincount(self.items.code)
+
+    def count_cells(self, unit: Unit) -> npt.NDArray[np.intp]:
+        """The number of cells of each user or item."""
+        return self.n_by_item if unit == "item" else self.n_by_user
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """Whose cells may depend on one another: users, items, both, or nobody's."""
+        if self.cluster is None:
+            return ()
+        return ("user", "item") if self.cluster == "both" else (self.cluster,)
 
 
 def find_elasticity(inverse: Vector, weight_transform: WeightTransform | None) -> Vector:

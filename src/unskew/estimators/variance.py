@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -18,7 +18,15 @@ from unskew.data.estimation import Correction, Estimation, Replicates, TakenAsKn
 from unskew.data.propensities import Propensities
 from unskew.estimators.estimate import Estimate, OutsideError
 from unskew.estimators.intervals import Moments
-from unskew.estimators.sums import Clusters, Deltas, Imputed, ObservedCells, SumSpec
+from unskew.estimators.sums import (
+    Clusters,
+    Deltas,
+    Imputed,
+    ObservedCells,
+    Sums,
+    SumSpec,
+    few_clusters_error,
+)
 from unskew.types import IntVector, Matrix, Vector
 
 MAX_LEVERAGE = 0.9
@@ -104,20 +112,23 @@ def add_uncertainty(
 ) -> Estimate:
     """The estimate with moments for its intervals, and with the error of the propensities."""
     is_sum = not spec.of_ratios and not spec.adds_imputed
-    if is_sum and cells.cluster is not None and cells.cluster != "both":
-        return _add_from_columns(estimate, spec, deltas, cells, cells.cluster)
+    if is_sum and cells.cluster is not None:
+        return _add_from_columns(estimate, spec, deltas, cells)
     weight = cells.weight_of(spec)
     linearization = linearize(spec, deltas, cells, estimate, weight)
     contributions = linearization.residual * weight
-    covariance, moments = estimate.covariance, None
+    moments = None
     estimation = _find_estimation(spec, cells)
     if not spec.of_ratios and (estimation is None or cells.cluster == "both"):
         measured, moments = _measure(contributions, linearization, None, cells, estimate)
-        covariance = measured if cells.cluster == "both" else estimate.covariance
-    estimate = replace(estimate, covariance=covariance, moments=moments)
+        if cells.cluster == "both":
+            n_clusters = min(_count_clusters(estimate, cells))
+            estimate = replace(estimate, covariance=measured, n_clusters=n_clusters)
+    estimate = replace(estimate, moments=moments)
     if estimation is None:
         return estimate
     correction = estimation.correct(linearization.residual, weight, cells.elasticity)
+    covariance = estimate.covariance
     if not spec.of_ratios:
         contributions -= correction.score
         covariance, moments = _measure(contributions, linearization, correction, cells, estimate)
@@ -154,37 +165,71 @@ def _add_estimation(
 
 
 def _add_from_columns(
-    estimate: Estimate, spec: SumSpec, deltas: Deltas, cells: ObservedCells, unit: Unit
+    estimate: Estimate, spec: SumSpec, deltas: Deltas, cells: ObservedCells
 ) -> Estimate:
     """The uncertainty with clusters, from sums of the columns x = (deltas, base) by cluster.
 
     Residuals are linear in these columns, e = J x. So the sums are computed once for all estimators
     that use the same weights, and no estimator passes over the cells again.
     """
-    sums = cells.sum_by_cluster(deltas, spec)
-    influence = _column_influence(spec, sums.sum(axis=0), estimate.value, cells)
-    n_bases = sums.shape[1] - estimate.value.size
-    leverage = None
-    if spec.divides_by_base:
-        leverage = sums[:, -n_bases:] / sums[:, -n_bases:].sum(axis=0)
-    clusters = cells.clusters_by(unit)
-    assert clusters is not None
-    n = max(estimate.n_clusters or clusters.n, len(sums))
+    sums = [cells.sum_by_cluster(deltas, replace(spec, unit=unit)) for unit in cells.units]
+    influence = _column_influence(spec, sums[0].sum(axis=0), estimate.value, cells)
+    n_bases = sums[0].shape[1] - estimate.value.size
+    sizes = _count_clusters(estimate, cells)
+
+    def measure(sums: list[Matrix], moment: Matrix | None, *, has_leverage: bool) -> Measured:
+        parts = []
+        for by_cluster, n in zip(sums, sizes, strict=True):
+            bases = by_cluster[:, -n_bases:]
+            leverage = bases / bases.sum(axis=0) if has_leverage else None
+            parts.append(_measure_sums(by_cluster @ influence.T, n, leverage))
+        return _combine_units(parts, None if moment is None else influence @ moment @ influence.T)
+
+    moment = None
+    if cells.cluster == "both":
+        moment = cells.compute_once("moment", deltas, spec, lambda: _square(spec, deltas, cells))
+    covariance, moments = measure(sums, moment, has_leverage=spec.divides_by_base)
+    if cells.cluster == "both":
+        estimate = replace(estimate, covariance=covariance, n_clusters=min(sizes))
     estimation = _find_estimation(spec, cells)
     if estimation is None:
-        _, moments = _measure_sums(sums @ influence.T, n, leverage)
         return replace(estimate, moments=moments)
-
-    def correct() -> tuple[Correction, Matrix]:
-        return _correct_columns(estimation, spec, deltas, cells, unit)
-
-    correction, corrected = cells.compute_once("correction", deltas, spec, correct)
-    covariance, moments = _measure_sums(corrected @ influence.T, max(n, len(corrected)), None)
-    correction = correction.combine(influence)
+    corrected = cells.compute_once(
+        "correction", deltas, spec, lambda: _correct_columns(estimation, spec, deltas, cells)
+    )
+    covariance, moments = measure(corrected.sums, corrected.moment, has_leverage=False)
+    correction = corrected.correction.combine(influence)
     for part in (correction.pooled, correction.addition):
         covariance = covariance if part is None else covariance + part
     moments = moments.with_variance(covariance)
     return _add_estimation(estimate, correction, covariance, moments, 1.0)
+
+
+def _count_clusters(estimate: Estimate, cells: ObservedCells) -> list[int]:
+    """The number of clusters of each unit. One-way ratios count only those that have cells."""
+    if estimate.n_clusters is None or cells.cluster == "both":
+        return [cells.clusters_of(unit).n for unit in cells.units]
+    return [
+        max(estimate.n_clusters, int((cells.count_cells(unit) > 0).sum())) for unit in cells.units
+    ]
+
+
+def _square(spec: SumSpec, deltas: Deltas, cells: ObservedCells) -> Matrix:
+    """Sum over cells of (h x)(h x)' with x = (deltas, base)."""
+    weight, base = cells.weight_of(spec), deltas.base_of(spec)
+    return Sums.of(deltas.value, weight=weight, base=base).moment
+
+
+def _stack_columns(spec: SumSpec, deltas: Deltas, weight: Vector) -> Matrix:
+    base = deltas.base_of(spec)
+    bases = np.ones((1, weight.size)) if base is None else np.atleast_2d(base)
+    return np.vstack([deltas.value, bases])
+
+
+def _sum_squares(columns: Matrix) -> Matrix:
+    """Sum over cells of x x'; ``einsum``, because BLAS adds in varying order."""
+    moment: Matrix = np.einsum("in,jn->ij", columns, columns)
+    return moment
 
 
 def _column_influence(spec: SumSpec, total: Vector, value: Vector, cells: ObservedCells) -> Matrix:
@@ -199,24 +244,37 @@ def _column_influence(spec: SumSpec, total: Vector, value: Vector, cells: Observ
     return np.hstack([np.eye(n_models), by_base]) / np.broadcast_to(base, value.shape)[:, None]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class CorrectedColumns:
+    """Sums of ``h x - B's`` by cluster, and what else the estimation of propensities changes."""
+
+    correction: Correction
+    """Without the scores of single cells."""
+    sums: list[Matrix]
+    """For each unit: clusters x columns."""
+    moment: Matrix | None
+    """Columns x columns, over cells; None unless there are two units."""
+
+
 def _correct_columns(
-    estimation: Estimation, spec: SumSpec, deltas: Deltas, cells: ObservedCells, unit: Unit
-) -> tuple[Correction, Matrix]:
-    """The correction of the columns x, and the sums by cluster of ``h x - B's``."""
-    base, weight = deltas.base_of(spec), cells.weight_of(spec)
-    bases = np.ones((1, weight.size)) if base is None else np.atleast_2d(base)
-    columns = np.vstack([deltas.value, bases])
+    estimation: Estimation, spec: SumSpec, deltas: Deltas, cells: ObservedCells
+) -> CorrectedColumns:
+    weight = cells.weight_of(spec)
+    columns = _stack_columns(spec, deltas, weight)
     correction = estimation.correct(columns, weight, cells.elasticity)
     columns *= weight
     columns -= correction.score
     columns /= _leverage_scale(correction)
-    clusters = cells.clusters_by(unit)
-    assert clusters is not None
-    by_cluster = clusters.add_up(columns)
-    expected = correction.expected_by_user if unit == "user" else correction.expected_by_item
-    if expected is not None:
-        by_cluster = _add_rows(by_cluster, expected)
-    return replace(correction, score=columns[:, :0], leverage=weight[:0]), by_cluster
+    sums = []
+    for unit in cells.units:
+        by_cluster = cells.clusters_of(unit).add_up(columns)
+        expected = correction.expected_by(unit)
+        sums.append(by_cluster if expected is None else _add_rows(by_cluster, expected))
+    return CorrectedColumns(
+        replace(correction, score=columns[:, :0], leverage=weight[:0]),
+        sums,
+        _sum_squares(columns) if len(sums) > 1 else None,
+    )
 
 
 def _leverage_scale(correction: Correction) -> Vector:
@@ -225,20 +283,46 @@ def _leverage_scale(correction: Correction) -> Vector:
     return np.sqrt(room) if correction.leverage_power == 1 else room
 
 
-def _measure_sums(by_cluster: Matrix, n: int, leverage: Matrix | None) -> tuple[Matrix, Moments]:
+Measured: TypeAlias = tuple[Matrix, Moments]
+"""The covariance of the risks, and the moments of what it was measured from."""
+
+
+def _measure_sums(by_cluster: Matrix, n: int, leverage: Matrix | None) -> Measured:
     """Covariance and moments of n clusters, which are a sample of more clusters.
 
-    ``by_cluster`` (clusters x models) has what each cluster adds to the risks; clusters after its
-    last row add 0. ``leverage`` is the share of each cluster in the normaliser.
+    ``by_cluster`` (clusters x models) has what each cluster adds to the risks. If there are more
+    than ``n`` clusters that add something, all of them count; all further ones add 0. ``leverage``
+    is the share of each cluster in the normaliser.
     """
-    by_cluster = np.pad(by_cluster, ((0, n - len(by_cluster)), (0, 0)))
-    centred = by_cluster - by_cluster.mean(axis=0)
+    is_used = by_cluster.any(axis=1)
+    by_cluster = by_cluster[is_used]
+    n = max(n, len(by_cluster))
+    if n < 2:
+        raise few_clusters_error(n)
+    n_empty = n - len(by_cluster)
+    mean = by_cluster.sum(axis=0) / n
+    centred = np.pad(by_cluster, ((0, n_empty), (0, 0))) - mean
     factor = n / (n - 1)
     covariance = factor * np.einsum("ci,cj->ij", centred, centred)
     if leverage is not None:
-        leverage = np.pad(leverage, ((0, n - len(leverage)), (0, 0)))
+        leverage = np.pad(leverage[is_used], ((0, n_empty), (0, 0)))
         centred = centred / (1.0 - np.minimum(leverage, MAX_LEVERAGE))
     return covariance, Moments.of(np.sqrt(factor) * centred.T)
+
+
+def _combine_units(parts: list[Measured], by_cell: Matrix | None) -> Measured:
+    """One-way clusters as they are; two-way ones: by users, plus by items, minus by cells.
+
+    If the difference is not a covariance, the variance by cells is not subtracted.
+    """
+    if by_cell is None:
+        return parts[0]
+    covariance = parts[0][0] + parts[1][0]
+    reduced = covariance - by_cell
+    if np.linalg.eigvalsh(reduced)[0] > 0:
+        covariance = reduced
+    fewest = np.minimum(*(moments.degrees for _, moments in parts))
+    return covariance, parts[0][1].with_variance(covariance, fewest)
 
 
 def _measure(
@@ -256,11 +340,9 @@ def _measure(
         covariance, moments = _measure_cells(
             contributions * scale, linearization, correction, cells
         )
-    elif cells.cluster == "both":
-        covariance, moments = _measure_both(contributions, linearization, correction, cells)
     else:
         covariance, moments = _measure_clusters(
-            contributions, linearization, correction, cells, cells.cluster, estimate.n_clusters
+            contributions, linearization, correction, cells, _count_clusters(estimate, cells)
         )
     if correction is None:
         return covariance, moments
@@ -294,50 +376,27 @@ def _measure_clusters(
     linearization: Linearization,
     correction: Correction | None,
     cells: ObservedCells,
-    unit: Unit,
-    n_clusters: int | None,
-) -> tuple[Matrix, Moments]:
-    """Independent clusters, which are a sample of more clusters."""
-    clusters = cells.clusters_by(unit)
-    assert clusters is not None
-    by_cluster = clusters.add_up(contributions)
-    imputed = linearization.impute(unit)
-    if imputed is not None:
-        by_cluster = _add_rows(by_cluster, imputed)
-    if correction is not None:
-        expected = correction.expected_by_user if unit == "user" else correction.expected_by_item
-        if expected is not None:
-            by_cluster = _add_rows(by_cluster, expected)
-    n = max(n_clusters or clusters.n, len(by_cluster))
-    leverage = None
-    if correction is None and linearization.leverage is not None:
-        leverage = clusters.add_up(np.atleast_2d(linearization.leverage))
-    return _measure_sums(by_cluster / linearization.normalizer, n, leverage)
+    sizes: list[int],
+) -> Measured:
+    """Independent clusters, which are a sample of more clusters.
 
-
-def _measure_both(
-    contributions: Matrix,
-    linearization: Linearization,
-    correction: Correction | None,
-    cells: ObservedCells,
-) -> tuple[Matrix, Moments]:
-    """Two-way clusters: the variance by users, plus by items, minus by cells.
-
-    If the difference is not a covariance, the variance by cells is not subtracted. The part of it
-    that imputed deltas have is never subtracted; it is smaller by the density of the log.
+    With two-way clusters, the part of the variance by cells that imputed deltas have is never
+    subtracted; it is smaller by the density of the log.
     """
-    parts = [
-        _measure_clusters(contributions, linearization, correction, cells, unit, None)
-        for unit in ("user", "item")
-    ]
-    covariance = parts[0][0] + parts[1][0]
+    parts = []
+    for unit, n in zip(cells.units, sizes, strict=True):
+        clusters = cells.clusters_of(unit)
+        by_cluster = clusters.add_up(contributions)
+        expected = None if correction is None else correction.expected_by(unit)
+        for added in (linearization.impute(unit), expected):
+            by_cluster = by_cluster if added is None else _add_rows(by_cluster, added)
+        leverage = None
+        if correction is None and linearization.leverage is not None:
+            leverage = clusters.add_up(np.atleast_2d(linearization.leverage))
+            leverage = _add_rows(leverage, np.zeros((len(by_cluster), 1)))
+        parts.append(_measure_sums(by_cluster / linearization.normalizer, n, leverage))
     scaled = contributions / linearization.normalizer
-    reduced = covariance - np.einsum("in,jn->ij", scaled, scaled)
-    if np.linalg.eigvalsh(reduced)[0] > 0:
-        covariance = reduced
-    fewest = [moments.degrees for _, moments in parts]
-    moments = parts[0][1].with_variance(covariance, np.minimum(*fewest))
-    return covariance, moments
+    return _combine_units(parts, _sum_squares(scaled) if len(parts) > 1 else None)
 
 
 def _add_rows(first: Matrix, second: Matrix) -> Matrix:

@@ -32,6 +32,7 @@ from unskew.evaluation.backends.narwhals.plan import (
 )
 from unskew.evaluation.backends.narwhals.sums import KEPT, n_units
 from unskew.evaluation.backends.narwhals.table import FrameSource
+from unskew.evaluation.clusters import ClusterChoice
 from unskew.evaluation.result import Evaluation, wrap_footer
 from unskew.metrics.metric import Metric
 from unskew.propensity.model import PropensityModel
@@ -83,6 +84,10 @@ def evaluate_frame(
     universe
         (n_users, n_items), or ``"log"`` to count the users and items of the log with one more
         query. With ``by`` it is the universe of each group, or a mapping from groups to universes.
+    cluster
+        ``"auto"`` is ``"user"`` if users have several rows. Unlike :func:`unskew.evaluate` it never
+        adds items, because their totals would take a second grouping of the log. Pass ``"both"``
+        if items share trends, or if their popularity is not in the propensities.
     by
         A column whose values are evaluated separately, in the same query.
     on_bad
@@ -152,8 +157,13 @@ def evaluate_frame(
     results = {}
     for group in sorted(totals, key=_sort_key):
         if totals[group].all_rows[KEPT]:
+            used = queries[group].plan.cluster
             results[group] = queries[group].evaluate(
-                totals[group], universes.of_group(group), level=level, backend=backend
+                totals[group],
+                universes.of_group(group),
+                level=level,
+                backend=backend,
+                clusters=_explain_clusters(cluster, used),
             )
             results[group].warn()
     return results[None] if by is None else GroupedEvaluation(by, results, backend)
@@ -258,6 +268,13 @@ class FrameRequest:
         return source, replace(
             roles, propensity=name, fitted_count=count, has_listed_propensities=is_listed
         )
+
+
+def _explain_clusters(requested: Cluster | Literal["auto"], used: Cluster) -> ClusterChoice:
+    if requested != "auto":
+        return ClusterChoice(used, "as requested")
+    users = "no user has several rows" if used is None else "users have several rows"
+    return ClusterChoice(used, f"because {users}; item totals are not checked in frames")
 
 
 def _has_one_row_per_user(totals: GroupTotals) -> bool:

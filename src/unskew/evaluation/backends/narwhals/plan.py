@@ -45,6 +45,7 @@ from unskew.evaluation.backends.narwhals.sums import (
     n_units,
 )
 from unskew.evaluation.backends.narwhals.table import FrameTable, Totals
+from unskew.evaluation.clusters import ClusterChoice
 from unskew.evaluation.result import Evaluation
 from unskew.metrics.metric import Delta, Metric, metric_bounds
 
@@ -329,7 +330,13 @@ class FrameQuery:
                 )
 
     def evaluate(
-        self, totals: GroupTotals, universe: Universe | None, *, level: float, backend: str | None
+        self,
+        totals: GroupTotals,
+        universe: Universe | None,
+        *,
+        level: float,
+        backend: str | None,
+        clusters: ClusterChoice,
     ) -> Evaluation:
         """The evaluation of one group, from its totals."""
         plan, all_rows = self.plan, totals.all_rows
@@ -348,6 +355,7 @@ class FrameQuery:
             level=level,
             n_observed=scope.n_observed,
             intervals=describe_intervals(plan.cluster),
+            clusters=clusters,
             universe=universe,
             weight_summary=self._summarize_weights(all_rows, scope),
             n_transformed=round(all_rows.get(N_TRANSFORMED, 0.0)),
