@@ -7,19 +7,13 @@ from dataclasses import astuple
 
 import click
 
-from unskew.cli import COMMANDS
-from unskew.cli.options import json_option
+from unskew.cli import options
 from unskew.cli.printing import open_console, print_lines
+from unskew.cli.program import declare_command
 
 
-@COMMANDS.declare(
-    "doctor",
-    label="Doctor",
-    summary="Check the installation: versions, extras, caches, data sets.",
-    traits={"order": 10},
-)
-@click.command("doctor")
-@json_option
+@declare_command("doctor", "Check the installation: versions, extras, caches, data sets.", order=10)
+@options.json_option
 def doctor(as_json: bool) -> None:
     """Show versions, threads, the kernel cache, optional packages, Java and data sets.
 

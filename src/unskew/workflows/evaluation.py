@@ -40,14 +40,13 @@ from unskew.workflows.inputs import (
     find_propensities,
     find_propensity_column,
     is_model,
-    list_named_models,
     load_model,
     match_log_ids,
     open_log,
     read_log,
     refuse_overflow,
 )
-from unskew.workflows.requests import EvaluationRequest
+from unskew.workflows.requests import EvaluationRequest, list_named_models
 
 AnyEvaluation: TypeAlias = Evaluation | GroupedEvaluation
 

@@ -41,6 +41,7 @@ from unskew.workflows.requests import (
     LogRequest,
     PropensityRequest,
     WeightedLogRequest,
+    list_named_models,
 )
 
 MODEL_EXTENSION = ".unskew"
@@ -260,20 +261,6 @@ def find_propensity_source(
         log=request.log, model=text, mcar=request.mcar, random_state=request.random_state
     )
     return fit_named_model(fit, log.ratings)
-
-
-def list_named_models(*, with_features: bool = True) -> dict[str, str]:
-    """Models that can be fitted by name, each with its summary.
-
-    These are all but wrappers and models that cannot be saved. ``with_features=False`` leaves out
-    those that need features of users and items.
-    """
-    unusable = {"is_wrapper", "has_code"} | (set() if with_features else {"needs_features"})
-    return {
-        name: declaration.summary
-        for name, declaration in PROPENSITY_MODELS.items()
-        if not unusable & declaration.traits.keys()
-    }
 
 
 def fit_named_model(

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from unskew.propensity import PROPENSITY_MODELS
+
 if TYPE_CHECKING:
     from unskew.data.universe import UniverseLike
     from unskew.data.weights import WeightTransform
@@ -125,3 +127,17 @@ class WatchRequest(LogRequest):
     has_unobserved: bool = False
     max_weight: float | None = None
     max_delta: float | None = None
+
+
+def list_named_models(*, with_features: bool = True) -> dict[str, str]:
+    """Models that can be fitted by name, each with its summary.
+
+    These are all but wrappers and models that cannot be saved. ``with_features=False`` leaves out
+    those that need features of users and items.
+    """
+    unusable = {"is_wrapper", "has_code"} | (set() if with_features else {"needs_features"})
+    return {
+        name: declaration.summary
+        for name, declaration in PROPENSITY_MODELS.items()
+        if not unusable & declaration.traits.keys()
+    }
