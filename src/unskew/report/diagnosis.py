@@ -25,8 +25,8 @@ from unskew.report.charts import (
 )
 from unskew.report.figures import draw_charts
 from unskew.report.page import Headline, Page, PageTable, Section, Tile, make_table
-from unskew.report.rows import Record
 from unskew.report.text import (
+    Record,
     format_brief,
     format_count,
     format_number,

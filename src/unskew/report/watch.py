@@ -18,8 +18,8 @@ from unskew.report.charts import (
     default_look,
 )
 from unskew.report.page import Headline, Page, Section, Tile, make_table
-from unskew.report.rows import Record
 from unskew.report.text import (
+    Record,
     format_brief,
     format_count,
     format_interval,
