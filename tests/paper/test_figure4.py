@@ -24,8 +24,8 @@ from unskew.paper.draws import (
     sample_ratings,
     spawn_generators,
 )
-from unskew.paper.figure4 import SAMPLE_SIZES, NaiveBayesEstimates, reproduce_figure4
 from unskew.paper.reproduction import Reproduction
+from unskew.paper.rmse_figures import SAMPLE_SIZES, NaiveBayesEstimates, reproduce_figure4
 from unskew.types import Matrix, Vector
 
 TRIALS = 60

@@ -10,6 +10,7 @@ import click
 from unskew.cli import options
 from unskew.cli.printing import open_console, print_table, show_progress, write_columns
 from unskew.cli.program import declare_command
+from unskew.workflows.gates import Gate
 from unskew.workflows.requests import EvaluationRequest
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def evaluate(
     request: EvaluationRequest,
     *,
     compare: tuple[str, str] | None,
-    fail_if: tuple[str, ...],
+    gates: tuple[Gate, ...],
     as_json: bool,
     output: str | None,
     quiet: bool,
@@ -105,9 +106,8 @@ def evaluate(
       unskew evaluate log.parquet --fail-if 'snips.mae.ci_high>0.9' --json
     """  # noqa: D301
     from unskew.workflows.evaluation import evaluate_log, list_numbers
-    from unskew.workflows.gates import Gate, check_gates, require_passed
+    from unskew.workflows.gates import check_gates, require_passed
 
-    gates = [Gate.parse(text) for text in fail_if]
     with show_progress(quiet, f"evaluating on {request.log}"):
         evaluation = evaluate_log(request)
     tripped = check_gates(gates, list_numbers(evaluation, compare))

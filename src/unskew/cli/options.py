@@ -26,6 +26,7 @@ from unskew.metrics import METRICS
 from unskew.models import PRESETS, RECOMMENDERS
 from unskew.paper import EXPERIMENTS
 from unskew.registry import Declaration
+from unskew.workflows.gates import Gate
 from unskew.workflows.requests import list_named_models
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -177,7 +178,19 @@ def level_option(text: str) -> Decorator[Any]:
 
 def fail_option(text: str) -> Decorator[Any]:
     """``--fail-if EXPR``, a limit on a number of the result; ``text`` says when it fails."""
-    return click.option("--fail-if", multiple=True, metavar="EXPR", help=f"Exit with 4 if {text}")
+    return click.option(
+        *("--fail-if", "gates"),
+        multiple=True,
+        metavar="EXPR",
+        callback=_parse_gates,
+        help=f"Exit with 4 if {text}",
+    )
+
+
+def _parse_gates(
+    _context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]
+) -> tuple[Gate, ...]:
+    return tuple(map(Gate.parse, texts))
 
 
 def prediction_option(*, required: bool = False) -> Decorator[Any]:

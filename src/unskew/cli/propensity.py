@@ -16,6 +16,7 @@ from unskew.cli.printing import (
     write_columns,
 )
 from unskew.cli.program import CommandGroup, collect_request
+from unskew.workflows.gates import Gate
 from unskew.workflows.requests import DiagnosisRequest, LogRequest, PropensityRequest
 
 
@@ -129,7 +130,7 @@ def apply(request: LogRequest, *, model: str, column: str, output: str, quiet: b
 def diagnose(
     request: DiagnosisRequest,
     *,
-    fail_if: tuple[str, ...],
+    gates: tuple[Gate, ...],
     as_json: bool,
     output: str | None,
     quiet: bool,
@@ -144,10 +145,9 @@ def diagnose(
       unskew propensity diagnose log.csv p.unskew propensity --universe log
       unskew propensity diagnose log.csv p.unskew --fail-if 'ess<1000'
     """  # noqa: D301
-    from unskew.workflows.gates import Gate, check_gates, require_passed
+    from unskew.workflows.gates import check_gates, require_passed
     from unskew.workflows.propensities import diagnose_log, list_numbers
 
-    gates = [Gate.parse(text) for text in fail_if]
     with show_progress(quiet, f"diagnosing on {request.log}"):
         diagnosis = diagnose_log(request)
     tripped = check_gates(gates, list_numbers(diagnosis))

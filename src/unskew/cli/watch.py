@@ -10,6 +10,7 @@ import click
 from unskew.cli import options
 from unskew.cli.printing import open_console, print_table, show_progress, write_columns
 from unskew.cli.program import declare_command
+from unskew.workflows.gates import Gate
 from unskew.workflows.requests import WatchRequest
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ SHOWN_LOOKS = 12
 def watch(
     request: WatchRequest,
     *,
-    fail_if: tuple[str, ...],
+    gates: tuple[Gate, ...],
     as_json: bool,
     output: str | None,
     quiet: bool,
@@ -115,10 +116,9 @@ def watch(
       unskew watch log.csv --state s.json --prediction new -o page.html
       unskew watch log.csv --state s.json --prediction a --prediction b --json
     """  # noqa: D301
-    from unskew.workflows.gates import Gate, require_passed
+    from unskew.workflows.gates import require_passed
     from unskew.workflows.watch import check_watch, require_proofs, watch_log
 
-    gates = [Gate.parse(text) for text in fail_if]
     require_proofs(gates)
     with show_progress(quiet, f"reading {request.log}"):
         result = watch_log(request)

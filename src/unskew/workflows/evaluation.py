@@ -144,20 +144,22 @@ def _evaluate(
             log,
             models,
             propensities=propensities,
-            metrics=request.metrics,
-            estimators=request.estimators,
             universe=universe,
-            level=request.level,
-            cluster=_read_cluster(request),
-            propensities_known=request.propensities_known,
-            relevance_threshold=request.relevance_threshold,
-            weight_transform=request.weight_transform,
+            **_list_settings(request),
         )
 
 
-def _read_cluster(request: EvaluationRequest) -> Any:
-    """The argument of ``evaluate``, in which None means that cells are independent."""
-    return None if request.cluster == "cell" else request.cluster
+def _list_settings(request: EvaluationRequest) -> dict[str, Any]:
+    """The settings that logs in memory and in DuckDB share."""
+    return {
+        "metrics": request.metrics,
+        "estimators": request.estimators,
+        "level": request.level,
+        "cluster": None if request.cluster == "cell" else request.cluster,
+        "propensities_known": request.propensities_known,
+        "relevance_threshold": request.relevance_threshold,
+        "weight_transform": request.weight_transform,
+    }
 
 
 def _evaluate_groups(
@@ -227,17 +229,11 @@ def _evaluate_with_duckdb(request: EvaluationRequest) -> AnyEvaluation:
         rating=rating,
         propensity=propensity,
         position=request.position or None,
-        metrics=request.metrics,
-        estimators=request.estimators,
         universe=request.universe,
-        level=request.level,
-        cluster=_read_cluster(request),
-        propensities_known=request.propensities_known,
-        relevance_threshold=request.relevance_threshold,
-        weight_transform=request.weight_transform,
         by=request.by,
         on_bad=request.on_bad,
         check_duplicates=True,
+        **_list_settings(request),
     )
 
 

@@ -37,9 +37,10 @@ from unskew.propensity import PROPENSITY_MODELS
 from unskew.propensity.model import PropensityModel
 from unskew.types import Vector
 from unskew.workflows.requests import (
-    DiagnosisRequest,
+    FeatureRequest,
     LogRequest,
     PropensityRequest,
+    SampledLogRequest,
     WeightedLogRequest,
     list_named_models,
 )
@@ -58,8 +59,8 @@ class FeatureTables:
     item: FileTable | None = None
 
     @classmethod
-    def read(cls, user_features: str | None, item_features: str | None) -> FeatureTables:
-        files = (user_features, item_features)
+    def read(cls, request: FeatureRequest) -> FeatureTables:
+        files = (request.user_features, request.item_features)
         return cls(*(None if file is None else read_table(file) for file in files))
 
     def ids(self, kind: IdKind) -> Ids | None:
@@ -250,7 +251,7 @@ def is_model(text: str | None) -> bool:
 
 
 def find_propensity_source(
-    text: str, log: FileLog, request: WeightedLogRequest | DiagnosisRequest
+    text: str, log: FileLog, request: SampledLogRequest
 ) -> Vector | PropensityModel:
     """The column, the saved model, or a fit of the model that ``text`` names."""
     if find_propensity_column(log.table, text) is not None:

@@ -37,7 +37,7 @@ from unskew.workflows.requests import DiagnosisRequest, LogRequest, PropensityRe
 
 def fit_propensity(request: PropensityRequest, *, verbose: bool = False) -> PropensityModel:
     """Fit the requested model to the log."""
-    features = FeatureTables.read(request.user_features, request.item_features)
+    features = FeatureTables.read(request)
     log = read_log(request, features=features)
     return fit_named_model(request, log.ratings, features, verbose=verbose)
 
@@ -68,7 +68,7 @@ def _read_column(log: FileLog, name: str) -> Any:
 
 def diagnose_log(request: DiagnosisRequest) -> Diagnosis:
     """Check columns of the log's file, saved models, or models that are fitted now."""
-    features = FeatureTables.read(request.user_features, request.item_features)
+    features = FeatureTables.read(request)
     is_known = _warn_about_unknown_features(request, features)
     log = read_log(request, features=features if is_known else None)
     sources: dict[str, PropensitiesLike] = {}

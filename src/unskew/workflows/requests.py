@@ -38,14 +38,20 @@ class LogRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WeightedLogRequest(LogRequest):
+class SampledLogRequest(LogRequest):
+    """A log, and perhaps ratings of cells drawn at random, for models that learn from them."""
+
+    mcar: str | None = None
+    """The file with these ratings."""
+    random_state: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightedLogRequest(SampledLogRequest):
     """A log whose cells have propensities."""
 
     propensities: str | None = None
     """A column, the file of a saved model, or the name of a model to fit."""
-    mcar: str | None = None
-    """A file with ratings of cells drawn at random, for models that learn from them."""
-    random_state: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,27 +92,27 @@ class TrainingRequest(WeightedLogRequest):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PropensityRequest(LogRequest):
-    """A propensity model to fit to a log."""
+class FeatureRequest(SampledLogRequest):
+    """A log, and perhaps files with features of its users and items."""
 
-    model: str
-    mcar: str | None = None
     user_features: str | None = None
     item_features: str | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    random_state: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DiagnosisRequest(LogRequest):
+class PropensityRequest(FeatureRequest):
+    """A propensity model to fit to a log."""
+
+    model: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiagnosisRequest(FeatureRequest):
     """Propensities of a log to diagnose."""
 
     propensities: tuple[str, ...]
     """Columns, files of saved models, or names of models to fit."""
-    mcar: str | None = None
-    user_features: str | None = None
-    item_features: str | None = None
-    random_state: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
