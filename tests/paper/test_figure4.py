@@ -14,7 +14,7 @@ from unskew import NaiveBayesPropensity, Ratings, evaluate, simulate
 from unskew.errors import UsageError
 from unskew.metrics.metric import find_metric
 from unskew.paper import draws as draws_module
-from unskew.paper import figure4 as module
+from unskew.paper import rmse_figures as module
 from unskew.paper.completion import GroundTruth, find_ground_truth
 from unskew.paper.draws import (
     DrawnLog,

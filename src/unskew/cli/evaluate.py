@@ -118,11 +118,7 @@ def evaluate(
 
 
 def _print_evaluation(
-    evaluation: AnyEvaluation,
-    models: tuple[str, str] | None,
-    *,
-    as_json: bool,
-    is_silent: bool,
+    evaluation: AnyEvaluation, models: tuple[str, str] | None, *, as_json: bool, is_silent: bool
 ) -> None:
     from unskew.workflows.evaluation import compare_models, describe_evaluation
 

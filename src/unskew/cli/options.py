@@ -53,10 +53,7 @@ class DeclaredName(click.ParamType[Any]):
     name = "name"
 
     def shell_complete(
-        self,
-        ctx: click.Context,
-        param: click.Parameter,
-        incomplete: str,
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         return [
             CompletionItem(name, help=summary)

@@ -79,12 +79,7 @@ def fit(request: PropensityRequest, *, output: str, quiet: bool) -> None:
 @click.argument("model", type=click.Path(exists=True, dir_okay=False))
 @options.log_options
 @options.bad_row_options
-@click.option(
-    "--column",
-    default="propensity",
-    metavar="NAME",
-    help="Name of the new column.",
-)
+@click.option("--column", default="propensity", metavar="NAME", help="Name of the new column.")
 @options.table_option(
     "LOG with the new column: .csv, .tsv, .jsonl, .parquet, .arrow; - is standard output.",
     required=True,

@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from unskew.cli import options
-from unskew.cli.printing import (
-    open_console,
-    print_lines,
-    print_note,
-    print_paragraph,
-    print_table,
-)
+from unskew.cli.printing import open_console, print_lines, print_note, print_paragraph, print_table
 from unskew.cli.program import declare_command, render_message
 from unskew.tables import count_noun
 from unskew.workflows.requests import LogRequest

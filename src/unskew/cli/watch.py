@@ -51,9 +51,7 @@ SHOWN_LOOKS = 12
 @options.metric_option
 @options.level_option("Probability with which a limit holds at all looks.")
 @options.choice_option(
-    "--unit",
-    ["row", "user"],
-    "What is independent: each row, or the rows of each user together.",
+    "--unit", ["row", "user"], "What is independent: each row, or the rows of each user together."
 )
 @click.option(
     "--has-unobserved",

@@ -36,9 +36,7 @@ def open_relation(source: FileSource, number_columns: Sequence[str]) -> Any:
     """A relation of the file's rows; text in ``number_columns`` that is not a number is null."""
     if find_spec("duckdb") is None:
         raise MissingExtraError(
-            "duckdb",
-            extra="duckdb",
-            purpose=f"reading {source.label} without holding it in memory",
+            "duckdb", extra="duckdb", purpose=f"reading {source.label} without holding it in memory"
         )
     if not _can_read(source):
         raise UsageError(

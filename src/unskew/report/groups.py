@@ -16,12 +16,7 @@ from unskew.report.charts import (
     keep_first,
     make_legend,
 )
-from unskew.report.comparison import (
-    estimator_looks,
-    main_estimator,
-    opening,
-    usable_estimators,
-)
+from unskew.report.comparison import estimator_looks, main_estimator, opening, usable_estimators
 from unskew.report.evaluation import ESTIMATE_COLUMNS, list_facts
 from unskew.report.page import Headline, Page, PageTable, Section, Tile, make_table
 from unskew.report.text import (

@@ -291,11 +291,6 @@ def build_demo_page(record: Record) -> Page:
     ]
     return replace(
         page,
-        sections=(
-            Section("What happened", record["summary"]),
-            *sections,
-            *propensities,
-            numbers,
-        ),
+        sections=(Section("What happened", record["summary"]), *sections, *propensities, numbers),
         facts=(*page.facts, ("seed", str(record["seed"]))),
     )
