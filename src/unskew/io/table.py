@@ -18,6 +18,7 @@ from unskew.types import Vector
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 """A whole number in its usual form: 007 is text."""
+INTEGER_LIMIT = 10**18
 DECIMAL_CHARACTERS = re.compile(r"[0-9+\-.eE\n]*")
 """Text of these characters is a number to Python exactly if it matches :data:`NUMBER`."""
 MAX_SHOWN_CHARACTERS = 60
@@ -168,12 +169,24 @@ def _parse_ids(texts: Sequence[str | None]) -> Ids:
     Python ints, with None for missing ids, if some are missing or too large for int64. Otherwise
     the texts.
     """
-    if not all(text is None or INTEGER.fullmatch(text) for text in texts):
-        return object_array(texts)
-    integers = [None if text is None else int(text) for text in texts]
-    if not integers or None in integers:
-        return object_array(integers)
-    return np.array(integers, dtype=np.int64)
+    integers = _parse_integers(texts)
+    if integers is not None:
+        return np.array(integers, dtype=np.int64)
+    if all(text is None or INTEGER.fullmatch(text) for text in texts):
+        return object_array([None if text is None else int(text) for text in texts])
+    return object_array(texts)
+
+
+def _parse_integers(texts: Sequence[str | None]) -> list[int] | None:
+    """All texts as whole numbers at once, which is faster than one by one; None if one is not."""
+    try:
+        integers = [int(text) for text in texts]  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None
+    if not integers or min(integers) <= -INTEGER_LIMIT or max(integers) >= INTEGER_LIMIT:
+        return None
+    has_usual_form = all(map(str.__eq__, map(str, integers), texts))
+    return integers if has_usual_form else None
 
 
 def _parse_decimals(texts: Sequence[str | None]) -> Vector | None:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from unskew.data.factors import Factors
 from unskew.errors import BadPredictionError, UniverseError, UsageError
-from unskew.plugins import find_engine
+from unskew.registry import find_engine
 from unskew.threads import count_threads, single_blas_thread
 from unskew.types import IntVector, RowStarts, Scorer, Scores, Vector
 
