@@ -812,6 +812,20 @@ def test_users_are_the_clusters_unless_each_has_one_row() -> None:
         assert_same(grouped[half], from_arrays(mixed & (COLUMNS["half"] == half), **options))
 
 
+def test_rows_without_a_user_are_dropped_also_if_each_user_has_one_row() -> None:
+    frame = pl.DataFrame(
+        {
+            "user_id": ["a", "b", "c", None],
+            "item_id": [1, 2, 3, 4],
+            "rating": [1.0, 2.0, 3.0, 4.0],
+            "prediction": [2.0] * 4,
+        }
+    )
+    with pytest.warns(UnskewWarning, match="1 of 4 rows are dropped"):
+        result = evaluate_frame(frame, metrics=["mse"], estimators=["naive"], on_bad="drop")
+    assert (result.n_observed, result.n_dropped) == (3, 1)  # type: ignore[union-attr]
+
+
 def test_frames_without_users_have_independent_cells() -> None:
     without = pl.DataFrame(COLUMNS).drop("user_id")
     assert_same(from_frame(without, metrics=["mse"]), from_arrays(metrics=["mse"], cluster=None))

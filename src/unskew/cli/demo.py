@@ -47,6 +47,8 @@ def demo(random_state: int, html: str | None) -> None:
 
 
 def _list_comparisons(result: Demo) -> dict[str, list[object]]:
+    from unskew.tables import UNDECIDED
+
     comparisons = [result.compare(estimator) for estimator in result.evaluation.estimators]
     return {
         "estimator": [each.estimator for each in comparisons],
@@ -54,5 +56,5 @@ def _list_comparisons(result: Demo) -> dict[str, list[object]]:
             f"{each.difference:+.3f} ± {(each.ci_high - each.ci_low) / 2:.3f}"
             for each in comparisons
         ],
-        "better": [each.better or "undecided" for each in comparisons],
+        "better": [each.better or UNDECIDED for each in comparisons],
     }

@@ -32,7 +32,8 @@ HIDDEN_COLUMNS = ("first", "second", "std_error", "level", "higher_is_better")
     multiple=True,
     metavar="[NAME=]FILE",
     callback=options.parse_named_files,
-    help="A model: a file with columns user, item and prediction, or a MODEL.unskew file.",
+    help="A model: a file with columns user, item and prediction, or a MODEL.unskew file. For "
+    "ranking metrics the file has all items of each logged user, or a column of positions.",
 )
 @options.prediction_option()
 @click.option(
@@ -120,7 +121,8 @@ def evaluate(
 def _print_evaluation(
     evaluation: AnyEvaluation, models: tuple[str, str] | None, *, as_json: bool, is_silent: bool
 ) -> None:
-    from unskew.workflows.evaluation import compare_models, describe_evaluation
+    from unskew.tables import UNDECIDED
+    from unskew.workflows.evaluation import compare_models
 
     comparisons = compare_models(evaluation, *models) if models else []
     if as_json:
@@ -128,13 +130,14 @@ def _print_evaluation(
         click.echo(json.dumps(record | ({"comparisons": comparisons} if models else {})))
     elif not is_silent:
         console = open_console()
-        caption = describe_evaluation(evaluation)
+        caption = evaluation.describe()
         print_table(console, evaluation.to_columns(), title="Estimates", caption=caption)
         if models:
             names = [name for name in comparisons[0] if name not in HIDDEN_COLUMNS]
             print_table(
                 console,
-                {name: [row[name] for row in comparisons] for name in names},
+                {name: [row[name] for row in comparisons] for name in names}
+                | {"better": [row["better"] or UNDECIDED for row in comparisons]},
                 title=f"{models[0]} minus {models[1]}",
                 caption="better: the model to which the interval points, if it excludes zero",
             )

@@ -140,6 +140,12 @@ class Estimation:
         """
         raise NotImplementedError
 
+    def as_known(self, reason: str) -> TakenAsKnown:
+        """The same model, with its error left out for a ``reason``."""
+        return TakenAsKnown(
+            model=self.model, source=self.source, sees_ratings=self.sees_ratings, reason=reason
+        )
+
     def with_fixed(self, fixed: BoolVector) -> Self:
         """The same estimation, with more cells whose propensity is clipped or capped."""
         return replace(self, fixed=fixed if self.fixed is None else self.fixed | fixed)
@@ -250,7 +256,10 @@ class Replicates(Estimation):
         if key not in self.fitted:
             rng = np.random.default_rng(self.seed)
             masks = [_draw_half(rng, cluster, n_cells) for _ in range(self.n_pairs)]
-            label = f"fitting {self.model} to halves (propensities_known=True skips this)"
+            label = (
+                f"fitting {self.model} to two halves of the log in each step "
+                "(propensities_known=True skips this)"
+            )
             self.fitted[key] = [
                 (self._fit(mask), self._fit(~mask))
                 for mask in progress_bar(masks, label=label, total=self.n_pairs)

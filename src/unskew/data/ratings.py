@@ -13,7 +13,7 @@ import numpy.typing as npt
 from unskew.data.cells import cell_numbers, find_duplicates, last_rows
 from unskew.data.checks import float_array, row_numbers
 from unskew.data.columns import DEFAULTS, find_column
-from unskew.data.frames import id_column, make_frame, number_column, open_frame
+from unskew.data.frames import id_column, index_ids, make_frame, number_column, open_frame
 from unskew.data.ids import Ids, as_ids, check_id_list, encode, encode_with, format_id, missing_ids
 from unskew.data.universe import Universe, UniverseLike, resolve_universe
 from unskew.errors import (
@@ -70,6 +70,8 @@ class Ratings:
     """The column of the caller's frame for each role."""
     backend: str | None = None
     """The data frame library that :meth:`to_frame` uses."""
+    row_labels: Ids | None = None
+    """The index of the caller's pandas frame; None if it is 0, 1, 2, ..., or if there is none."""
 
     def __post_init__(self) -> None:
         if self.rating.size == 0:
@@ -128,10 +130,11 @@ class Ratings:
         table = open_frame(frame)
         names = {"user": user, "item": item, "rating": rating}
         columns = {role: find_column(role, name, table.columns) for role, name in names.items()}
-        log = cls.from_arrays(
+        log = cls._from_columns(
             id_column(table, columns["user"]),
             id_column(table, columns["item"]),
             number_column(table, columns["rating"]),
+            index_ids(frame),
             users=users,
             items=items,
             universe=universe,
@@ -156,6 +159,31 @@ class Ratings:
         The other arguments are as in :meth:`from_frame`. If both ``users`` and ``items`` are
         listed, they are the universe unless another is stated.
         """
+        return cls._from_columns(
+            user,
+            item,
+            rating,
+            index_ids(rating),
+            users=users,
+            items=items,
+            universe=universe,
+            duplicates=duplicates,
+        )
+
+    @classmethod
+    def _from_columns(
+        cls,
+        user: npt.ArrayLike,
+        item: npt.ArrayLike,
+        rating: npt.ArrayLike,
+        row_labels: Ids | None,
+        *,
+        users: npt.ArrayLike | None,
+        items: npt.ArrayLike | None,
+        universe: UniverseLike,
+        duplicates: Duplicates,
+    ) -> Ratings:
+        """From three aligned columns and the index of the frame that they come from."""
         ratings = float_array(rating, "ratings", BadRatingError).copy()
         user_ids, item_ids = as_ids(user), as_ids(item)
         _require_same_length(user_ids, item_ids, ratings)
@@ -163,7 +191,14 @@ class Ratings:
             raise _empty_log_error()
         user_codes, user_vocabulary = _encode_ids(user_ids, users, kind="user")
         item_codes, item_vocabulary = _encode_ids(item_ids, items, kind="item")
-        log = cls(user_codes, item_codes, ratings, user_vocabulary, item_vocabulary)
+        log = cls(
+            user_codes,
+            item_codes,
+            ratings,
+            user_vocabulary,
+            item_vocabulary,
+            row_labels=row_labels,
+        )
         are_both_listed = users is not None and items is not None
         return _resolve_duplicates(log, duplicates).with_universe(
             "log" if universe is None and are_both_listed else universe
@@ -327,8 +362,17 @@ class Ratings:
         if rows.size == 0:
             raise _empty_log_error()
         return self._replace_valid(
-            user=self.user[rows], item=self.item[rows], rating=self.rating[rows]
+            user=self.user[rows],
+            item=self.item[rows],
+            rating=self.rating[rows],
+            row_labels=self._take_labels(rows),
         )
+
+    def _take_labels(self, rows: npt.NDArray[np.intp]) -> Ids | None:
+        """The index that rows of the caller's frame have; None if there was no pandas frame."""
+        if self.row_labels is not None:
+            return self.row_labels[rows]
+        return rows if self.backend == "pandas" else None
 
     def _replace_valid(self, **changes: Any) -> Ratings:
         """A copy with other values that are known to be valid: the ratings are not checked again.

@@ -118,6 +118,7 @@ class UnobservedCells:
                 parameter="propensities",
                 value=float(values[first]),
                 where=where,
+                remedy="A propensity is a probability: correct the model or the matrix.",
             )
 
 

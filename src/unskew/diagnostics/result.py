@@ -126,7 +126,7 @@ class Diagnosis(Result):
         for row in self.rows:
             if row.name == name:
                 return row
-        raise UnknownNameError("model of this diagnosis", name, self.models)
+        raise UnknownNameError("model of this diagnosis", name, self.models, parameter="name")
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -192,7 +192,7 @@ class Diagnosis(Result):
         chosen = (panels,) if isinstance(panels, str) else tuple(panels or default)
         for panel in chosen:
             if panel not in is_measured:
-                raise UnknownNameError("panel", panel, is_measured)
+                raise UnknownNameError("panel", panel, is_measured, parameter="panels")
             if not is_measured[panel]:
                 raise UsageError(
                     f"the panel {panel!r} cannot be drawn: it was not measured for any model.",

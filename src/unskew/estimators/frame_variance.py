@@ -30,7 +30,11 @@ def find_influence(spec: SumSpec, sums: Sums, estimate: Estimate, scope: Scope) 
     if spec.divides_by_base:
         return ratio_influence(sums, estimate.value)
     if scope.universe is None:
-        raise UniverseError("the number of all cells is unknown.", parameter="universe")
+        raise UniverseError(
+            "the number of all cells is unknown.",
+            parameter="universe",
+            remedy="Pass `universe=(n_users, n_items)`.",
+        )
     return np.column_stack([np.eye(n_models), np.zeros(n_models)]) / scope.universe.n_cells
 
 

@@ -73,6 +73,8 @@ class Estimator:
                 f"{self.name!r} needs a model of the ratings for cells that were not observed.",
                 parameter="imputation",
                 remedy="Pass `imputation=...`: a model, a matrix or a callable.",
+                shell_remedy="The command line has no imputation: use `estimators=['snips']`, or "
+                "call unskew.evaluate(..., imputation=model) in Python.",
             )
         estimate = self.from_sums(spec, add_up(spec, deltas, cells), cells.scope)
         estimate = replace(estimate, bounds=deltas.bounds)
@@ -137,7 +139,7 @@ def find_estimator(estimator: str | Estimator) -> Estimator:
     if isinstance(estimator, Estimator):
         return estimator
     if not isinstance(estimator, str):
-        raise UnknownNameError("estimator", estimator, ESTIMATORS)
+        raise UnknownNameError("estimator", estimator, ESTIMATORS, parameter="estimators")
     return ESTIMATORS.find(estimator).target()
 
 
@@ -150,7 +152,8 @@ def self_normalized(sums: Sums) -> Estimate:
     if (base == 0).all():
         raise UsageError(
             "all weights are zero: there is no cell, user or item to average over.",
-            remedy="Use a milder `weight_transform` or a lower `relevance_threshold`.",
+            remedy="Use a `weight_transform` that keeps some weights above 0, or a lower "
+            "`relevance_threshold`.",
         )
     if (base == 0).any():
         raise UsageError(
@@ -209,7 +212,8 @@ def _require_weight(sums: Sums) -> None:
     if sums.weight == 0:
         raise UsageError(
             "all weights are zero: there is no cell, user or item to average over.",
-            remedy="Use a milder `weight_transform` or a lower `relevance_threshold`.",
+            remedy="Use a `weight_transform` that keeps some weights above 0, or a lower "
+            "`relevance_threshold`.",
         )
 
 
@@ -295,7 +299,7 @@ class IPS(_WeightedMean):
         if sums.weight == 0:
             raise UsageError(
                 f"all weights are zero: {self.name!r} would be 0 for any data.",
-                remedy="Use a milder `weight_transform`.",
+                remedy="Use a `weight_transform` that keeps some weights above 0.",
             )
         return ips(sums, n_cells=_count_cells(scope, self.name))
 

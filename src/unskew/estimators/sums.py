@@ -404,14 +404,20 @@ class Sums:
 
     def __add__(self, other: Sums) -> Sums:
         if (self.n_clusters is None) != (other.n_clusters is None):
-            raise UsageError("sums over clusters and sums over independent cells cannot be added.")
+            raise UsageError(
+                "sums over clusters and sums over independent cells cannot be added.",
+                remedy="Use the same `cluster` for all of them.",
+            )
         if self.replicates is not None or other.replicates is not None:
             raise UsageError(
                 "sums with bootstrap replicates cannot be added.",
                 remedy="Compute the sums of the whole log at once.",
             )
         if not np.array_equal(self.shift, other.shift):
-            raise UsageError("sums of deltas that were shifted differently cannot be added.")
+            raise UsageError(
+                "sums of deltas that were shifted by different numbers cannot be added.",
+                remedy="Compute all of them with the same `shift`.",
+            )
         return Sums(
             self.total + other.total,
             self.moment + other.moment,

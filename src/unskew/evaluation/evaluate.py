@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from unskew.data.estimation import Strata, TakenAsKnown
+from unskew.data.estimation import Estimation, Strata, TakenAsKnown
 from unskew.data.propensities import Propensities, PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings, require_log
 from unskew.data.universe import Universe, UniverseLike, resolve_universe
@@ -77,13 +77,14 @@ def evaluate(
     log
         The observed ratings.
     predictions
-        By model name (or one model alone): predicted ratings in the order of the log (of a Series,
-        the order counts, not the index); a matrix with rows in the order of ``log.users`` and
+        By model name (or one model alone): predicted ratings in the order of the log (the index of
+        a pandas Series must agree with that); a matrix with rows in the order of ``log.users`` and
         columns in the order of ``log.items``; a frame of user, item, prediction and perhaps
         position; a fitted model with ``predict(users, items)``, which gets ids; or a callable that
         gets user codes (indices of ``log.users``) and returns their scores of all ``log.items``.
-        Ranking metrics need the position among all items: a matrix, a model, a callable, or a
-        frame with a position column (1 is the user's best item).
+        Ranking metrics need the position among all items: a matrix, a model, a callable, a frame
+        of the predictions of all items for each logged user, or a frame with a position column
+        (1 is the user's best item).
     propensities
         The probability with which each logged cell was observed: values in the order of the log, a
         matrix as for predictions, or a fitted propensity model. If the log is a random part of a
@@ -108,7 +109,9 @@ def evaluate(
         users have several cells, which is right for most real logs.
     propensities_known
         Whether to take estimated propensities as known. The intervals then leave out the error
-        of their estimation, and can be far too narrow or too wide.
+        of their estimation, and can be far too narrow or too wide. Estimates with a penalised
+        ``LogisticPropensity`` change too: the bias of its penalty is not subtracted, because known
+        propensities have none.
     relevance_threshold
         Ratings of at least this value are relevant, for precision, recall and atop.
     weight_transform
@@ -172,7 +175,9 @@ def evaluate(
     require_compatible(chosen_metrics, chosen_estimators)
     warn_about_scales(models, chosen_metrics, log)
     _require_propensities(propensities, chosen_estimators)
-    chosen_propensities = _read_propensities(log, propensities, propensities_known, bootstrap)
+    chosen_propensities, estimation = _read_propensities(
+        log, propensities, propensities_known, bootstrap
+    )
     if sequence:
         planned_size = require_sequence(
             chosen_estimators,
@@ -232,7 +237,7 @@ def evaluate(
         weight_summary=weight_summary,
         n_transformed=cells.n_transformed if is_transformed else 0,
         backend=log.backend,
-        estimation=cells.estimation,
+        estimation=estimation,
         inputs=None
         if sequence
         else EvaluationInputs(
@@ -277,7 +282,9 @@ def _require_propensities(propensities: object, estimators: Sequence[Estimator])
         raise UsageError(
             f"`propensities` is missing; {' and '.join(weighted)} cannot weight without it.",
             parameter="propensities",
-            remedy="For the plain average over the log alone, pass `estimators=['naive']`.",
+            remedy="Pass the probability with which each rating was observed, or a fitted model "
+            "such as NaiveBayesPropensity. For the plain average over the log alone, pass "
+            "`estimators=['naive']`.",
         )
 
 
@@ -286,15 +293,17 @@ def _read_propensities(
     propensities: PropensitiesLike | None,
     propensities_known: bool,
     bootstrap: int | None,
-) -> Propensities | None:
+) -> tuple[Propensities | None, Estimation | None]:
+    """The propensities, and how they were estimated."""
     if propensities is None:
-        return None
+        return None, None
     values = as_propensities(log, propensities)
-    if propensities_known:
-        return values.as_known()
     estimation = values.estimation
+    if propensities_known:
+        reason = "the caller takes them as known"
+        return values.as_known(), estimation and estimation.as_known(reason)
     if isinstance(estimation, TakenAsKnown):
-        return values
+        return values, estimation
     if bootstrap is not None and estimation is not None:
         raise UsageError(
             f"a bootstrap that does not fit {estimation.model} again leaves out the error "
@@ -304,7 +313,7 @@ def _read_propensities(
             remedy="Leave `bootstrap` out: the standard intervals include this error. Or pass "
             "`propensities_known=True`.",
         )
-    return values
+    return values, estimation
 
 
 def _choose_seed(random_state: int | np.random.Generator | None) -> int:

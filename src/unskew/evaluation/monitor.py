@@ -223,7 +223,9 @@ class Monitor:
         delta = np.zeros((len(self._metrics), len(plan.models), values.size))
         for position, name in enumerate(plan.models):
             if name not in predictions:
-                raise UnknownNameError("model of this batch", name, predictions)
+                raise UnknownNameError(
+                    "model of this batch", name, predictions, parameter="predictions"
+                )
             column = _read_column(name, predictions[name], values.size, BadPredictionError)
             _require_finite(name, column, is_observed)
             cells = MetricInput(
@@ -245,7 +247,7 @@ class Monitor:
             if most is not None and weight.size and float(values.max()) > most * (1 + 1e-9):
                 row = int(values.argmax())
                 raise BadPropensityError(
-                    f"row {row} has {values[row]:g}, above the promised `{name}={most:g}`: exact "
+                    f"row {row} has {values[row]:g}, above the declared `{name}={most:g}`: exact "
                     "limits would be wrong.",
                     parameter=name,
                     value=float(values[row]),
@@ -265,7 +267,9 @@ class Monitor:
         ids = [str(each) for each in as_ids(users).tolist()]
         if len(ids) != n_rows:
             raise UsageError(
-                f"there are {len(ids):,} users for {count_noun(n_rows, 'row')}.", parameter="users"
+                f"there are {len(ids):,} users for {count_noun(n_rows, 'row')}.",
+                parameter="users",
+                remedy="Pass the user of each row.",
             )
         return ids
 
@@ -301,4 +305,5 @@ def _require_finite(name: str, column: Vector, is_observed: BoolVector) -> None:
             f"infinite; the first is in row {row}.",
             parameter="predictions",
             where=f"row {row}",
+            remedy="Predict those rows, or leave them out.",
         )

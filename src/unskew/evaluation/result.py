@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from html import escape
 from pathlib import Path
@@ -19,13 +19,13 @@ from unskew.data.estimation import (
 )
 from unskew.data.result import Result
 from unskew.data.universe import Universe
-from unskew.errors import UnknownNameError, UsageError
+from unskew.errors import UnknownNameError, UnskewWarning, UsageError
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.weight_summary import WeightSummary
 from unskew.evaluation.distributions import describe_distributions, describe_robustness
 from unskew.evaluation.reliability import LONG_LOG, Reliability, SlotCount
 from unskew.evaluation.weight_changes import EvaluationInputs
-from unskew.tables import count_noun, html_table, text_table
+from unskew.tables import UNDECIDED, count_noun, html_table, text_table
 
 COLUMNS = (
     "model",
@@ -38,6 +38,8 @@ COLUMNS = (
     "degrees",
 )
 FOOTER_WIDTH = 100
+SMALL_BIAS = 0.01
+"""A bias below this share of the standard error is not mentioned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,9 @@ class Comparison(Result):
             f"difference {self.difference:+.4g} [{self.ci_low:+.4g}, {self.ci_high:+.4g}] "
             f"at {self.level:.0%}, {p_value}"
         )
+
+    def __repr__(self) -> str:
+        return text_table(self.to_columns() | {"better": [self.better or UNDECIDED]})
 
     def to_columns(self) -> dict[str, list[Any]]:
         """All fields and the better model, as a table of one row."""
@@ -240,7 +245,8 @@ class Evaluation(Result):
     @property
     def reliability(self) -> Reliability:
         """Which estimates cannot be trusted."""
-        return Reliability(self.models, self.estimates, self.level, self.n_observed)
+        n_items = None if self.universe is None else self.universe.n_items
+        return Reliability(self.models, self.estimates, self.level, self.n_observed, n_items)
 
     def warn(self, stacklevel: int = 3) -> None:
         """Warn about estimates that cannot be trusted, unless the log is short."""
@@ -269,10 +275,27 @@ class Evaluation(Result):
             notes.append(f"{count_noun(self.n_transformed, 'weight')} transformed")
         if self.n_dropped:
             notes.append(f"{count_noun(self.n_dropped, 'bad row')} dropped")
-        sentences = [*self.notes, self.describe_propensities(), self.assumption]
-        facts = [*notes, *self._describe_slots(), *self._describe_left_out()]
-        wrapped = (fill(each, FOOTER_WIDTH, break_on_hyphens=False) for each in sentences if each)
-        return "\n".join(["; ".join(facts), *wrapped])
+        facts = [*notes, *self.describe_gaps()]
+        return "\n".join(["; ".join(facts), *wrap_footer(self.describe_conditions())])
+
+    def describe_gaps(self) -> Iterator[str]:
+        """How much of each list was observed, and how much has no data."""
+        yield from self._describe_slots()
+        yield from self._describe_left_out()
+
+    def describe_conditions(self, *, with_effect: bool = True) -> list[str]:
+        """What the estimates take for granted, as sentences.
+
+        ``with_effect`` adds how much estimating the propensities changes the standard errors.
+        """
+        texts = [*self.notes, self.describe_propensities(with_effect=with_effect), self.assumption]
+        return [text for text in texts if text]
+
+    def problems_without_warning(self) -> Iterator[UnskewWarning]:
+        """Problems that the text of the result has, and :meth:`warn` has not."""
+        if self.n_observed < LONG_LOG:
+            return self.reliability.problems()
+        return self.reliability.doubtful_intervals()
 
     def _describe_robustness(self) -> str | None:
         """How wrong the propensities may be until the verdict on the first metric changes."""
@@ -308,8 +331,24 @@ class Evaluation(Result):
             )
         effect = self._describe_effect() if with_effect else ""
         effect = f", which makes {effect}" if effect else ""
+        largest = max(
+            (
+                float(abs(each.bias).max())
+                for each in self.estimates.values()
+                if each.bias is not None
+                and (abs(each.bias) > SMALL_BIAS * each.covariance.diagonal() ** 0.5).any()
+            ),
+            default=0.0,
+        )
+        bias = ""
+        if largest:
+            bias = (
+                f"; the bias of its penalty, up to {largest:.2g}, is subtracted from the "
+                "estimates to first order"
+            )
         return (
-            f"{text}; intervals include this{effect}, but not whether it is the right kind of model"
+            f"{text}; intervals include this{effect}, but not whether it is the right kind of "
+            f"model{bias}"
         )
 
     def _describe_effect(self) -> str:
@@ -343,15 +382,24 @@ class Evaluation(Result):
 
     def _find_estimate(self, metric: str, estimator: str) -> Estimate:
         if metric not in self.metrics:
-            raise UnknownNameError("metric of this evaluation", metric, self.metrics)
+            raise UnknownNameError(
+                "metric of this evaluation", metric, self.metrics, parameter="metric"
+            )
         if estimator not in self.estimators:
-            raise UnknownNameError("estimator of this evaluation", estimator, self.estimators)
+            raise UnknownNameError(
+                "estimator of this evaluation", estimator, self.estimators, parameter="estimator"
+            )
         return self.estimates[metric, estimator]
 
     def _find_model(self, name: str) -> int:
         if name not in self.models:
-            raise UnknownNameError("model of this evaluation", name, self.models)
+            raise UnknownNameError("model of this evaluation", name, self.models, parameter="model")
         return self.models.index(name)
+
+
+def wrap_footer(sentences: Iterable[str]) -> list[str]:
+    """Sentences in lines of the width of a footer."""
+    return [fill(each, FOOTER_WIDTH, break_on_hyphens=False) for each in sentences]
 
 
 def _drop_infinite(row: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from unskew.data.checks import is_finite_number
+from unskew.data.estimation import TakenAsKnown
 from unskew.data.result import Result
 from unskew.errors import UnknownNameError, UsageError
 from unskew.estimators.odds import Constraint
@@ -202,8 +203,9 @@ def _describe_limits(
     if has_odds_errors:
         yield f"under an odds error {CONSTRAINTS[constraint]}"
         yield from _describe_free_weights(inputs, constraint)
-        if inputs.cells.estimation is not None:
-            yield f"limits include the error of propensities by {inputs.cells.estimation.model}"
+        estimation = inputs.cells.estimation
+        if estimation is not None and not isinstance(estimation, TakenAsKnown):
+            yield f"limits include the error of propensities by {estimation.model}"
     for name, estimator in inputs.estimators.items():
         if not estimator.is_weighted:
             yield f"{name} uses no weights and does not change"

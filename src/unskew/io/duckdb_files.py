@@ -43,6 +43,7 @@ def open_relation(source: FileSource, number_columns: Sequence[str]) -> Any:
             f"not {source.label} ({source.format}).",
             parameter="reader",
             value="duckdb",
+            remedy="Use `reader='memory'`.",
         )
     import duckdb
 

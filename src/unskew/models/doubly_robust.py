@@ -213,8 +213,7 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender, _Doubly
         used = [name for name, is_used in adjustments.items() if is_used]
         if used and not self._reads_propensities:
             raise UsageError(
-                f"`{used[0]}` changes what is made of propensities, but `weighting='eib'` reads "
-                "none.",
+                f"`{used[0]}` has no effect with `weighting='eib'`, which uses no propensities.",
                 parameter=used[0],
                 remedy=f"Leave out `{used[0]}`, or choose another `weighting`.",
             )

@@ -48,7 +48,7 @@ ASYMPTOTIC = (
     "The limits of SNIPS and IPS are asymptotic: they need many rows, and rare rows with large "
     "weights can make them too narrow."
 )
-EXACT = "The exact limits need no large sample. They need the promised largest weight and delta."
+EXACT = "The exact limits need no large sample. They need the largest possible weight and delta."
 MAX_WIDTH = 8.0
 """Wider limits, in widths of the last ones, are not drawn."""
 LIMIT_NAMES = {"ci_low": "lower limit", "ci_high": "upper limit", "p_value": "p-value"}

@@ -11,18 +11,25 @@ import numpy as np
 
 from unskew.data.columns import find_column
 from unskew.data.frames import make_frame
-from unskew.data.ids import encode, missing_ids
+from unskew.data.ids import Ids, encode, missing_ids
 from unskew.data.propensities import as_propensities
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe, UniverseLike
-from unskew.errors import BadPredictionError, ColumnError, UnskewWarning, UsageError
+from unskew.errors import BadFileError, BadPredictionError, ColumnError, UnskewWarning, UsageError
 from unskew.evaluation.arguments import find_estimators, find_metrics
 from unskew.evaluation.evaluate import evaluate
-from unskew.evaluation.frame import GroupedEvaluation, evaluate_frame
+from unskew.evaluation.frame import GroupedEvaluation, evaluate_frame, format_group
 from unskew.evaluation.result import Comparison, Evaluation
 from unskew.io.duckdb_files import choose_reader, open_relation
 from unskew.io.files import read_table
-from unskew.io.log_files import ColumnNames, FileLog, find_cell_rows, match_id_types, read_numbers
+from unskew.io.log_files import (
+    ColumnNames,
+    FileLog,
+    find_cell_rows,
+    match_id_types,
+    read_ids,
+    read_numbers,
+)
 from unskew.io.table import FileTable
 from unskew.models.recommender import Recommender
 from unskew.tables import count_noun
@@ -48,7 +55,12 @@ def evaluate_log(request: EvaluationRequest) -> AnyEvaluation:
                 remedy="Join them first, or use `reader='memory'`.",
             )
         reader = "memory"
-    return _evaluate_with_duckdb(request) if reader == "duckdb" else _evaluate_in_memory(request)
+    is_lazy = reader == "duckdb"
+    evaluation = _evaluate_with_duckdb(request) if is_lazy else _evaluate_in_memory(request)
+    for _, part in _list_parts(evaluation):
+        for problem in part.problems_without_warning():
+            warnings.warn(problem, stacklevel=2)
+    return evaluation
 
 
 def _has_all_columns(request: EvaluationRequest) -> bool:
@@ -93,7 +105,7 @@ def _evaluate_in_memory(request: EvaluationRequest) -> AnyEvaluation:
                 parameter="predictions",
                 remedy="Give the file another name: --predictions NAME=FILE.",
             )
-        models[name] = _read_model(name, path, log.ratings)
+        models[name] = _read_model(name, path, log.ratings, ranks=_ranks_items(request))
     if request.by is not None:
         return _evaluate_groups(request, request.by, log, models, propensities)
     evaluation = _evaluate(request, log.ratings, models, propensities, request.universe)
@@ -247,10 +259,22 @@ def _make_prediction_frame(log: Ratings, prediction: Vector, position: Vector) -
     )
 
 
-def _read_model(name: str, path: str, log: Ratings) -> Any:
-    """A saved recommender, or the predictions in a file for the cells of the log."""
+def _ranks_items(request: EvaluationRequest) -> bool:
+    metrics = find_metrics(request.metrics, relevance_threshold=request.relevance_threshold)
+    return any(metric.ranks for metric in metrics)
+
+
+def _read_model(name: str, path: str, log: Ratings, *, ranks: bool) -> Any:
+    """A saved recommender, or the predictions in a file.
+
+    If a metric ``ranks`` items and the file has no positions, its predictions of cells that are
+    not in the log are needed too.
+    """
     if not path.endswith(inputs.MODEL_EXTENSION):
-        return _read_predictions(name, read_table(path), log)
+        table = read_table(path)
+        if ranks and not table.has_column_for("position"):
+            return _read_all_predictions(table, log)
+        return _read_predictions(name, table, log)
     model: Recommender = inputs.load_model(path, Recommender, "train")  # type: ignore[type-abstract]
     _warn_about_unknown_ids(name, model, log)
     _warn_about_training_cells(name, model, log)
@@ -274,6 +298,30 @@ def _read_predictions(name: str, table: FileTable, log: Ratings) -> Any:
     if not table.has_column_for("position"):
         return prediction[rows]
     return _make_prediction_frame(log, prediction[rows], read_numbers(table, "position")[rows])
+
+
+def _read_all_predictions(table: FileTable, log: Ratings) -> Any:
+    """A frame of all predictions in a file."""
+    users = _read_matching_ids(table, "user", log.users)
+    items = _read_matching_ids(table, "item", log.items)
+    prediction = read_numbers(table, "prediction")
+    return make_frame({"user_id": users, "item_id": items, "prediction": prediction})
+
+
+def _read_matching_ids(table: FileTable, role: str, ids: Ids) -> list[Any]:
+    """The ids in a file in the type of those of the log; an error if some are of another type."""
+    matched: list[Any] = match_id_types(read_ids(table, role), ids).tolist()
+    row = next((row for row, value in enumerate(matched) if type(value) is not type(matched[0])), 0)
+    if row:
+        where = table.locate(row)
+        raise BadFileError(
+            f"{table.name}, {where}: the {role} {matched[row]!r} is text, but all {role}s of the "
+            "log are numbers.",
+            where=where,
+            remedy=f"Use {role} ids of one kind in both files, for instance with a letter before "
+            "each number; or add a column of positions.",
+        )
+    return matched
 
 
 def _warn_about_unknown_ids(name: str, model: Recommender, log: Ratings) -> None:
@@ -354,7 +402,7 @@ def list_numbers(evaluation: AnyEvaluation, models: tuple[str, str] | None = Non
         numbers.setdefault(name, {})[subject] = value
 
     for group, part in _list_parts(evaluation):
-        where = "".join(f"{GROUP}{name} is {value!r}" for name, value in group.items())
+        where = "".join(f"{GROUP}{name} is {format_group(key)}" for name, key in group.items())
         for risk in part:
             for field in ("estimate", "std_error", "ci_low", "ci_high"):
                 name = f"{risk.estimator}.{risk.metric}.{field}"
@@ -368,16 +416,6 @@ def list_numbers(evaluation: AnyEvaluation, models: tuple[str, str] | None = Non
                 name = f"compare.{comparison.estimator}.{comparison.metric}.{field}"
                 add(name, subject, getattr(comparison, field))
     return numbers
-
-
-def describe_evaluation(evaluation: AnyEvaluation) -> str:
-    """What the numbers were computed from, in a few lines."""
-    if isinstance(evaluation, Evaluation):
-        return evaluation.describe()
-    parts = list(evaluation.values())
-    n_observed = sum(part.n_observed for part in parts)
-    sizes = f"{count_noun(n_observed, 'observed cell')} in {count_noun(len(parts), 'group')}"
-    return f"{sizes}; {parts[0].level:.0%} intervals, {parts[0].intervals}"
 
 
 def _list_parts(evaluation: AnyEvaluation) -> list[tuple[dict[str, Any], Evaluation]]:

@@ -102,6 +102,7 @@ def _find_settings(request: TrainingRequest, learner: Declaration[Any]) -> dict[
             f"{request.learner!r} does not use it.",
             parameter="relevance_threshold",
             value=threshold,
+            remedy="Leave `relevance_threshold` out.",
         )
     return settings
 

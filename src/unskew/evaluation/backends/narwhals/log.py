@@ -251,7 +251,7 @@ def row_problems(
             position_column(model),
             BadPredictionError,
             f"positions of {roles.models[model]!r} are not whole numbers from 1 on",
-            "Position 1 is the user's best item among all items.",
+            f"{DROP}, or number each user's items 1, 2, 3, ... among all items; 1 is the best.",
         )
 
 

@@ -324,6 +324,8 @@ class FrameQuery:
                     f"{n_beyond:,} positions of {name!r} are beyond the {self.n_items:,} items of "
                     "the universe.",
                     parameter="position",
+                    remedy="Number the items of each user from 1, and count all items in "
+                    "`universe`.",
                 )
 
     def evaluate(

@@ -225,7 +225,12 @@ class ListedStrata(StrataTerms):
     def _find_index(self, level: float) -> int:
         index = int(np.searchsorted(self.strata.levels, level))
         if index == self.strata.levels.size or self.strata.levels[index] != level:
-            raise BadRatingError(f"the rating {level:g} was not in the log of the fit.")
+            raise BadRatingError(
+                f"the rating {level:g} was not in the log that the propensities were fitted to.",
+                parameter="rating",
+                value=level,
+                remedy="Fit them to a log that has this rating.",
+            )
         return index
 
     def is_part(self, levels: LevelTotals) -> bool:

@@ -70,7 +70,7 @@ class FrameSource:
                 raise error(
                     f"column {columns[name]!r} has the type {dtype}, not numbers.",
                     parameter=columns[name],
-                    remedy="Convert it first.",
+                    remedy="Convert the column to numbers first.",
                 )
         selected = {name: nw.col(self._names[source]) for name, source in columns.items()}
         with translated_errors(self._frame):
