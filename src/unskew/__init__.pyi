@@ -24,6 +24,7 @@ from unskew.evaluation.sensitivity import sensitivity as sensitivity
 from unskew.loading import load as load
 from unskew.model_selection.comparison import compare_learners as compare_learners
 from unskew.model_selection.search import cross_validate as cross_validate
+from unskew.model_selection.splits import split as split
 from unskew.models.matrix_factorization import MatrixFactorization as MatrixFactorization
 from unskew.propensity.logistic import LogisticPropensity as LogisticPropensity
 from unskew.propensity.naive_bayes import NaiveBayesPropensity as NaiveBayesPropensity

@@ -284,7 +284,7 @@ def test_a_log_of_its_own_has_a_universe_when_the_caller_says_so() -> None:
         UniverseError,
         match=r"'ips' divides by the number of all cells.* Pass universe=\(n_users, n_items\)",
     ):
-        evaluate(alone, scores, propensities=P)
+        evaluate(alone, scores, propensities=P, estimators=["ips"])
     assert evaluate(alone, scores, propensities=P, estimators=["naive", "snips"]).universe is None
     by_name, by_size = (
         evaluate(alone, scores, propensities=P, universe=universe)

@@ -13,6 +13,7 @@ DEFAULTS: Mapping[str, str] = {
     "prediction": "prediction",
     "propensity": "propensity",
     "position": "position",
+    "timestamp": "timestamp",
 }
 
 COMMON_NAMES: Mapping[str, frozenset[str]] = {
@@ -29,6 +30,7 @@ COMMON_NAMES: Mapping[str, frozenset[str]] = {
     "prediction": frozenset("prediction predictions predicted pred yhat est estimate".split()),
     "propensity": frozenset("propensity propensities".split()),
     "position": frozenset("position positions rank".split()),
+    "timestamp": frozenset("timestamp time date datetime ts unixtime ratedat".split()),
 }
 """Names that are common in public data sets; capitals, spaces and underscores do not count."""
 

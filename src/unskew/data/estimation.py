@@ -24,6 +24,8 @@ from unskew.tables import count_noun
 from unskew.types import BoolVector, IntVector, Matrix, Vector
 
 Unit: TypeAlias = Literal["user", "item"]
+LogRelation: TypeAlias = Literal["same", "part", "other"]
+"""The log is the log of the fit, a random part of it, or has other ratings."""
 StratumKind: TypeAlias = Literal["rating", "item", "user", "all"]
 """What the cells of one stratum have in common."""
 
@@ -159,27 +161,33 @@ class Strata(Estimation):
     """The stratum of each observed cell."""
     n_observed: Vector
     """n_g of each stratum, in the log of the fit."""
+    propensity: Vector
+    """P of each stratum, in the log of the fit."""
     kind: StratumKind
     sample: RandomSample | None = None
     """Where the sizes N_g come from, if they are estimated from an outside sample."""
-    is_part: bool = False
-    """Whether the cells are a random part of the log of the fit."""
+    relation: LogRelation = "same"
+    """How the log is related to the log of the fit."""
 
     def take(self, rows: IntVector) -> Strata:
         fixed = None if self.fixed is None else self.fixed[rows]
-        is_part = self.is_part or rows.size < self.group.size
-        return replace(self, group=self.group[rows], fixed=fixed, is_part=is_part)
+        is_smaller = self.relation == "same" and rows.size < self.group.size
+        relation = "part" if is_smaller else self.relation
+        return replace(self, group=self.group[rows], fixed=fixed, relation=relation)
 
     def correct(self, residual: Matrix, weight: Vector, elasticity: Vector) -> Correction:
         by_group = self._add_up(residual * elasticity)
         coefficient = by_group / np.maximum(self.n_observed, 1.0)
         outside = None if self.sample is None else by_group
-        if self.is_part:
-            reduction = (coefficient * self.n_observed) @ coefficient.T
+        if self.relation != "same":
+            variance = self.n_observed * (1.0 - self.propensity)
+            change = (coefficient * variance) @ coefficient.T
+            is_part = self.relation == "part"
             return Correction(
                 np.zeros_like(residual),
                 np.zeros(self.group.size),
-                reduction=reduction,
+                reduction=change if is_part else None,
+                addition=None if is_part else change,
                 outside=outside,
                 sample=self.sample,
             )

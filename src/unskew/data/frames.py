@@ -15,6 +15,7 @@ import numpy as np
 from narwhals.exceptions import DuplicateError
 
 from unskew.data.ids import Ids, as_ids, format_id
+from unskew.data.timestamps import Timestamps, read_timestamps
 from unskew.errors import (
     BadRatingError,
     ColumnError,
@@ -208,6 +209,25 @@ def number_column(frame: EagerFrame, name: str) -> Vector:
         present if present.dtype == nw.Object else present.cast(nw.Float64)
     ).to_numpy()
     return numbers
+
+
+def timestamp_column(frame: EagerFrame, name: str) -> Timestamps:
+    """The times of a data frame; dates with a time zone are converted to UTC."""
+    column = frame.get_column(name)
+    if column.dtype == nw.Date:
+        column = column.cast(nw.Datetime("us"))
+    elif isinstance(column.dtype, nw.Datetime):
+        if column.dtype.time_zone is not None:
+            column = column.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+    elif column.is_null().any():
+        row = int(column.is_null().to_numpy().argmax())
+        raise DataError(
+            f"column {name!r} has missing times; the first is at row {row}.",
+            parameter="timestamp",
+            where=f"row {row}",
+            remedy="Drop those rows, or leave `timestamp` out.",
+        )
+    return read_timestamps(column.to_numpy(), len(column))
 
 
 def _are_numbers(values: nw.Series[Any]) -> bool:

@@ -33,6 +33,8 @@ class Propensities:
     values: Vector
     estimation: Estimation | None = None
     """How they were estimated, which intervals take into account; None if they are known."""
+    share: float = 1.0
+    """Of a part of a log: the probability with which ratings were drawn for it."""
 
     def __post_init__(self) -> None:
         values = float_array(self.values, "propensities", BadPropensityError)
@@ -47,11 +49,14 @@ class Propensities:
         object.__setattr__(self, "values", _read_only(values.copy()))
 
     @classmethod
-    def _from_valid(cls, values: Vector, estimation: Estimation | None = None) -> Propensities:
+    def _from_valid(
+        cls, values: Vector, estimation: Estimation | None = None, share: float = 1.0
+    ) -> Propensities:
         """From a new array that is known to be valid: nothing is checked or copied again."""
         propensities = object.__new__(cls)
         object.__setattr__(propensities, "values", _read_only(values))
         object.__setattr__(propensities, "estimation", estimation)
+        object.__setattr__(propensities, "share", share)
         return propensities
 
     def __len__(self) -> int:
@@ -75,7 +80,7 @@ class Propensities:
         """The propensities of ``log.take(rows)``; rows are distinct indices, or a mask."""
         numbers = row_numbers(rows, len(self))
         estimation = self.estimation and self.estimation.take(numbers.astype(np.int32))
-        return Propensities._from_valid(self.values[numbers], estimation)
+        return Propensities._from_valid(self.values[numbers], estimation, self.share)
 
     def scaled(self, share: float) -> Propensities:
         """``share * P``: the propensities of a random part of the log, such as a test set."""
@@ -85,11 +90,24 @@ class Propensities:
                 parameter="share",
                 value=share,
             )
-        return Propensities(share * self.values, self.estimation)
+        return Propensities(share * self.values, self.estimation, share * self.share)
 
     def as_known(self) -> Propensities:
         """The same values, taken as known: intervals leave out the error of their estimation."""
-        return Propensities._from_valid(self.values)
+        return Propensities._from_valid(self.values, share=self.share)
+
+    def follow(self, log: Ratings) -> Propensities:
+        """The propensities of a part of the log, from those of its rows or of the whole log."""
+        part, propensities = log.part, self
+        if part is None:
+            return self
+        if len(self) == part.n_whole != len(log):
+            propensities = self.take(part.rows)
+        if propensities.share == part.share or len(propensities) != len(log):
+            return propensities
+        values = propensities.values * (part.share / propensities.share)
+        _require_valid(values, log.name_cell)
+        return Propensities._from_valid(values, propensities.estimation, part.share)
 
 
 @runtime_checkable
@@ -110,10 +128,14 @@ PropensitiesLike: TypeAlias = Propensities | PropensityPredictor | npt.ArrayLike
 def as_propensities(log: Ratings, propensities: PropensitiesLike) -> Propensities:
     """One propensity for each cell of ``log``.
 
-    ``propensities`` has values in the order of the log, or is a U x I matrix or a fitted model.
+    ``propensities`` has values in the order of the log, or is a U x I matrix or a fitted model. If
+    ``log`` is a part of a split, they are the propensities of the whole log, of all its rows or of
+    those of the part, and are multiplied by the share of the part.
     """
-    if isinstance(propensities, Propensities) and len(propensities) == len(log):
-        return propensities
+    if isinstance(propensities, Propensities):
+        followed = propensities.follow(log)
+        if len(followed) == len(log):
+            return followed
     if isinstance(propensities, PropensityPredictor):
         _require_predict_log(propensities, log)
         return as_propensities(log, propensities.predict(log))
@@ -134,6 +156,8 @@ def as_propensities(log: Ratings, propensities: PropensitiesLike) -> Propensitie
         raise
     if values.ndim == 2 and values.shape == (log.n_users, log.n_items):
         values = values[log.user, log.item]
+    if log.part is not None and values.shape == (log.part.n_whole,):
+        values = values[log.part.rows]
     if values.shape != (len(log),):
         raise BadPropensityError(
             f"got propensities of shape {values.shape} for a log of {len(log)} ratings.",
@@ -149,7 +173,7 @@ def as_propensities(log: Ratings, propensities: PropensitiesLike) -> Propensitie
         error=BadPropensityError,
     )
     _require_valid(values, log.name_cell)
-    return Propensities._from_valid(values.copy())
+    return Propensities._from_valid(values.copy()).follow(log)
 
 
 def _require_predict_log(model: PropensityPredictor, log: Ratings) -> None:

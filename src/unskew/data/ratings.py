@@ -13,8 +13,17 @@ import numpy.typing as npt
 from unskew.data.cells import cell_numbers, find_duplicates, last_rows
 from unskew.data.checks import float_array, row_numbers
 from unskew.data.columns import DEFAULTS, find_column
-from unskew.data.frames import id_column, index_ids, make_frame, number_column, open_frame
+from unskew.data.frames import (
+    id_column,
+    index_ids,
+    make_frame,
+    number_column,
+    open_frame,
+    timestamp_column,
+)
 from unskew.data.ids import Ids, as_ids, check_id_list, encode, encode_with, format_id, missing_ids
+from unskew.data.parts import Part
+from unskew.data.timestamps import Timestamps, read_timestamps
 from unskew.data.universe import Universe, UniverseLike, resolve_universe
 from unskew.errors import (
     BadRatingError,
@@ -29,7 +38,7 @@ from unskew.tables import count_noun
 from unskew.types import BoolVector, IntVector, Vector
 
 Duplicates: TypeAlias = Literal["raise", "mean", "last"]
-_ARRAYS = ("user", "item", "rating", "users", "items")
+_ARRAYS = ("user", "item", "rating", "users", "items", "timestamp")
 
 
 class SparseLike(Protocol):
@@ -72,6 +81,10 @@ class Ratings:
     """The data frame library that :meth:`to_frame` uses."""
     row_labels: Ids | None = None
     """The index of the caller's pandas frame; None if it is 0, 1, 2, ..., or if there is none."""
+    timestamp: Timestamps | None = None
+    """When each rating was given, as numbers or NumPy dates; None if unknown."""
+    part: Part | None = None
+    """The place of this log in the log that it was split from; None if it was not split."""
 
     def __post_init__(self) -> None:
         if self.rating.size == 0:
@@ -88,7 +101,8 @@ class Ratings:
                 remedy="Drop those rows: a cell without a rating is an unobserved cell.",
             )
         for name in _ARRAYS:
-            object.__setattr__(self, name, _read_only(getattr(self, name)))
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, _read_only(getattr(self, name)))
 
     @classmethod
     def from_frame(
@@ -98,6 +112,7 @@ class Ratings:
         user: str | None = None,
         item: str | None = None,
         rating: str | None = None,
+        timestamp: str | None = None,
         users: npt.ArrayLike | None = None,
         items: npt.ArrayLike | None = None,
         universe: UniverseLike = None,
@@ -115,6 +130,9 @@ class Ratings:
             underscores: user, userId, uid, customer_id, reviewerID, ...; item, itemId, movieId,
             song_id, product_id, asin, isbn, ...; stars, ratings, overall, ... (listed in
             ``unskew.data.columns``). If several columns have such names, an error lists them.
+        timestamp
+            Name of the column that says when each rating was given: numbers, such as seconds, or
+            dates. None: the log has no times.
         users, items
             All ids that exist, those without a rating included, in the order that the rows and
             columns of matrices have. The default is the ids in the log, sorted if they can be
@@ -130,10 +148,13 @@ class Ratings:
         table = open_frame(frame)
         names = {"user": user, "item": item, "rating": rating}
         columns = {role: find_column(role, name, table.columns) for role, name in names.items()}
+        if timestamp is not None:
+            columns["timestamp"] = find_column("timestamp", timestamp, table.columns)
         log = cls._from_columns(
             id_column(table, columns["user"]),
             id_column(table, columns["item"]),
             number_column(table, columns["rating"]),
+            None if timestamp is None else timestamp_column(table, columns["timestamp"]),
             index_ids(frame),
             users=users,
             items=items,
@@ -149,12 +170,13 @@ class Ratings:
         item: npt.ArrayLike,
         rating: npt.ArrayLike,
         *,
+        timestamp: npt.ArrayLike | None = None,
         users: npt.ArrayLike | None = None,
         items: npt.ArrayLike | None = None,
         universe: UniverseLike = None,
         duplicates: Duplicates = "raise",
     ) -> Ratings:
-        """From three aligned columns: user ids, item ids, ratings.
+        """From three aligned columns: user ids, item ids, ratings; and times if they are known.
 
         The other arguments are as in :meth:`from_frame`. If both ``users`` and ``items`` are
         listed, they are the universe unless another is stated.
@@ -163,6 +185,7 @@ class Ratings:
             user,
             item,
             rating,
+            timestamp,
             index_ids(rating),
             users=users,
             items=items,
@@ -176,6 +199,7 @@ class Ratings:
         user: npt.ArrayLike,
         item: npt.ArrayLike,
         rating: npt.ArrayLike,
+        timestamp: npt.ArrayLike | None,
         row_labels: Ids | None,
         *,
         users: npt.ArrayLike | None,
@@ -191,12 +215,14 @@ class Ratings:
             raise _empty_log_error()
         user_codes, user_vocabulary = _encode_ids(user_ids, users, kind="user")
         item_codes, item_vocabulary = _encode_ids(item_ids, items, kind="item")
+        times = None if timestamp is None else read_timestamps(timestamp, ratings.size)
         log = cls(
             user_codes,
             item_codes,
             ratings,
             user_vocabulary,
             item_vocabulary,
+            timestamp=times,
             row_labels=row_labels,
         )
         are_both_listed = users is not None and items is not None
@@ -311,6 +337,11 @@ class Ratings:
         return self.n_users * self.n_items
 
     @property
+    def share(self) -> float:
+        """The probability that a rating of the whole log is in this part of it; 1 if not split."""
+        return 1.0 if self.part is None else self.part.share
+
+    @property
     def density(self) -> float:
         """The observed share of all cells of the universe, or of the vocabularies without one."""
         return len(self) / (self.n_cells if self.universe is None else self.universe.n_cells)
@@ -321,13 +352,14 @@ class Ratings:
     def __repr__(self) -> str:
         low, high, mean = self.rating.min(), self.rating.max(), self.rating.mean()
         renamed = [
-            f"{role}={name!r}" for role, name in self.columns.items() if name != DEFAULTS[role]
+            f"{role}={name!r}" for role, name in self.columns.items() if name != DEFAULTS.get(role)
         ]
         columns = f"; columns {', '.join(renamed)}" if renamed else ""
+        part = "" if self.part is None else f"; {self.part.describe()}"
         return (
             f"Ratings({count_noun(len(self), 'rating')} by {count_noun(self.n_users, 'user')} "
             f"on {count_noun(self.n_items, 'item')}, {low:g} to {high:g}, mean {mean:.4g}; "
-            f"density {self.density:.3g}{columns})"
+            f"density {self.density:.3g}{part}{columns})"
         )
 
     def take(self, rows: npt.NDArray[np.integer] | BoolVector) -> Ratings:
@@ -353,8 +385,11 @@ class Ratings:
             "item": self.items[self.item],
             "rating": self.rating,
         }
+        if self.timestamp is not None:
+            values["timestamp"] = self.timestamp
         return make_frame(
-            {self.columns[role]: column for role, column in values.items()}, backend or self.backend
+            {self.columns.get(role, role): column for role, column in values.items()},
+            backend or self.backend,
         )
 
     def _take_valid(self, rows: npt.NDArray[np.intp]) -> Ratings:
@@ -365,6 +400,8 @@ class Ratings:
             user=self.user[rows],
             item=self.item[rows],
             rating=self.rating[rows],
+            timestamp=None if self.timestamp is None else self.timestamp[rows],
+            part=None if self.part is None else self.part.take(rows),
             row_labels=self._take_labels(rows),
         )
 
@@ -382,7 +419,8 @@ class Ratings:
         log = object.__new__(type(self))
         for name in (each.name for each in fields(self)):
             value = changes.get(name, getattr(self, name))
-            object.__setattr__(log, name, _read_only(value) if name in _ARRAYS else value)
+            is_array = name in _ARRAYS and value is not None
+            object.__setattr__(log, name, _read_only(value) if is_array else value)
         return log
 
 

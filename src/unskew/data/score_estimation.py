@@ -11,18 +11,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, Self, TypeAlias
+from typing import Self
 
 import numpy as np
 
-from unskew.data.estimation import Correction, Estimation
+from unskew.data.estimation import Correction, Estimation, LogRelation
 from unskew.data.logit_terms import LogitGrid
 from unskew.data.offset_equations import OffsetCoefficients, OffsetEquations
 from unskew.threads import single_blas_thread
 from unskew.types import BoolVector, IntVector, Matrix, Vector
-
-Relation: TypeAlias = Literal["same", "part", "other"]
-"""Whether a log is the log of the fit, a random part of it, or another log."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,7 +50,7 @@ class ScoreEstimation(Estimation):
     """1 - P of each observed cell."""
     n_fitted: int
     """Cells in the log of the fit."""
-    relation: Relation = "same"
+    relation: LogRelation = "same"
 
     def take(self, rows: IntVector) -> Self:
         is_part = self.relation == "same" and rows.size < self.user.size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
 
@@ -237,3 +238,13 @@ def _likeliest_shares(observed: Vector, distance: Vector) -> Vector:
     if rest > 0 and multiplier in (low, high):
         shares[int(distance.argmax() if multiplier == low else distance.argmin())] += rest
     return shares
+
+
+def adjust_p_values(p_values: Sequence[float]) -> list[float]:
+    """Holm's adjustment: the i-th smallest of n p-values times n - i + 1, monotone, at most 1."""
+    order = np.argsort(p_values, kind="stable")
+    steps = np.maximum.accumulate(np.asarray(p_values)[order] * np.arange(len(p_values), 0, -1))
+    adjusted = np.empty(len(p_values))
+    adjusted[order] = np.minimum(steps, 1.0)
+    values: list[float] = adjusted.tolist()
+    return values

@@ -45,6 +45,11 @@ from unskew.estimators.sums import (
 from unskew.estimators.variance import add_uncertainty, half_sample_covariance
 from unskew.types import Matrix, Vector
 
+IMPUTED_ALONE = (
+    "its error is that of the imputation in the cells that were not logged, which cannot be "
+    "computed from the log"
+)
+
 
 class Estimator:
     """Turns the deltas of observed cells into the risks of all models, with their covariance.
@@ -77,12 +82,20 @@ class Estimator:
                 "call unskew.evaluate(..., imputation=model) in Python.",
             )
         estimate = self.from_sums(spec, add_up(spec, deltas, cells), cells.scope)
-        estimate = replace(estimate, bounds=deltas.bounds)
+        estimate = replace(
+            estimate, bounds=deltas.bounds, no_interval=self._explain_no_interval(deltas)
+        )
         if estimate.replicates is not None:
             return estimate
         if self.is_weighted and isinstance(cells.estimation, Replicates):
             return self._refit_halves(estimate, deltas, cells)
         return add_uncertainty(estimate, spec, deltas, cells)
+
+    def _explain_no_interval(self, deltas: Deltas) -> str | None:
+        """Why an interval would be wrong; None if the estimate has one."""
+        if not self.imputes or deltas.imputed is None:
+            return None
+        return deltas.imputed.no_interval
 
     def _refit_halves(self, estimate: Estimate, deltas: Deltas, cells: ObservedCells) -> Estimate:
         """The estimate with the covariance of refits to halves of the log."""
@@ -387,8 +400,8 @@ class ItemNormalized(_MeanOfGroups):
 class ErrorImputation(Estimator):
     """EIB: the mean over all cells of the delta if observed, and of the imputed delta if not.
 
-    Right if the imputed deltas of unobserved cells are right. Its standard error is that of the
-    observed cells alone: it leaves out the error of the imputation.
+    Right if the imputed deltas of unobserved cells are right. It has no interval: most of its error
+    is that of the imputation, about which the log says nothing.
     """
 
     name = "eib"
@@ -405,6 +418,11 @@ class ErrorImputation(Estimator):
 
     def from_sums(self, spec: SumSpec, sums: Sums, scope: Scope) -> Estimate:
         return ips(sums, n_cells=_count_cells(scope, self.name))
+
+    def _explain_no_interval(self, deltas: Deltas) -> str | None:
+        if not self.is_weighted:
+            return IMPUTED_ALONE
+        return super()._explain_no_interval(deltas)
 
     def largest_weights(
         self, deltas: Deltas, cells: ObservedCells, box: WeightBox

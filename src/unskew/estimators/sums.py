@@ -238,6 +238,8 @@ class Imputed:
     """Users x models: sums over all items."""
     by_item: Matrix
     """Items x models: sums over all users."""
+    no_interval: str | None = None
+    """Why estimates with these deltas have no interval; None if they have one."""
 
     def by_cluster(self, unit: Unit | None) -> Matrix:
         """Sums by item or by user; their total is the same."""
@@ -286,10 +288,11 @@ class Deltas:
 
         Slots are kept if they are the same for all models of the contrast.
         """
-        imputed = self.imputed and Imputed(
-            _combine_rows(contrast, self.imputed.observed),
-            _combine_rows(contrast, self.imputed.by_user.T).T,
-            _combine_rows(contrast, self.imputed.by_item.T).T,
+        imputed = self.imputed and replace(
+            self.imputed,
+            observed=_combine_rows(contrast, self.imputed.observed),
+            by_user=_combine_rows(contrast, self.imputed.by_user.T).T,
+            by_item=_combine_rows(contrast, self.imputed.by_item.T).T,
         )
         (used,) = np.nonzero(contrast)
         is_single = used.size == 1

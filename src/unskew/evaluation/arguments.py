@@ -10,6 +10,7 @@ import numpy as np
 
 from unskew.data.checks import is_finite_number
 from unskew.data.ratings import Ratings
+from unskew.data.universe import Universe
 from unskew.errors import UnknownNameError, UnskewWarning, UsageError
 from unskew.estimators.point import Estimator, find_estimator
 from unskew.estimators.sums import Cluster
@@ -33,6 +34,11 @@ def find_estimators(estimators: object) -> list[Estimator]:
     chosen = [find_estimator(estimator) for estimator in _as_list("estimators", estimators)]
     _require_distinct_names("estimators", [estimator.name for estimator in chosen])
     return chosen
+
+
+def choose_default_estimators(universe: Universe | None) -> tuple[str, ...]:
+    """Naive, IPS and SNIPS; without IPS if the number of all cells is unknown."""
+    return ("naive", "snips") if universe is None else ("naive", "ips", "snips")
 
 
 def require_compatible(metrics: Sequence[Metric], estimators: Sequence[Estimator]) -> None:

@@ -79,6 +79,7 @@ class Monitor:
     old    mae     snips         1.000   1.000    1.000
     new    mae     snips         0.500   0.500    0.500
     500 rows, effective sample size 500; limits of 95% at all looks, planned size 10,000 rows
+    the propensities of the rows are taken as known, and only metrics of single rows are watched
     """
 
     def __init__(

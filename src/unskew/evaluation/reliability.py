@@ -65,25 +65,40 @@ class Reliability:
         yield from self.warnings()
         yield from self.doubtful_intervals()
 
+    def explain_unusable(self, models: Sequence[int]) -> Iterator[UnskewWarning]:
+        """Why estimates of these models cannot be used: outside the range, or no interval."""
+        for (metric, estimator), estimate in self.estimates.items():
+            label = _name_estimate(metric, estimator)
+            yield from self._check_range(label, estimate, models)
+        yield from self.missing_intervals()
+
     def warnings(self) -> Iterator[UnskewWarning]:
         """Problems of estimates that look like any other."""
         for (metric, estimator), estimate in self.estimates.items():
             label = _name_estimate(metric, estimator)
-            yield from self._check_range(label, estimate)
+            yield from self._check_range(label, estimate, range(len(self.models)))
             yield from self._check_slots(label, estimate)
         yield from self._check_lists()
         yield from self._check_tails()
 
     def doubtful_intervals(self) -> Iterator[UnskewWarning]:
         """Why estimates have no interval, or one that may miss the truth."""
-        for (metric, estimator), estimate in self.estimates.items():
-            yield from self._check_bias(_name_estimate(metric, estimator), estimate)
+        yield from self.missing_intervals()
         yield from self._check_penalty()
 
-    def _check_range(self, label: str, estimate: Estimate) -> Iterator[UnskewWarning]:
-        if estimate.bounds is None or not estimate.is_outside.any():
+    def missing_intervals(self) -> Iterator[UnskewWarning]:
+        """Why estimates have no interval."""
+        for (metric, estimator), estimate in self.estimates.items():
+            yield from self._check_bias(_name_estimate(metric, estimator), estimate)
+        yield from self._explain_imputation()
+
+    def _check_range(
+        self, label: str, estimate: Estimate, models: Sequence[int]
+    ) -> Iterator[UnskewWarning]:
+        outside = [model for model in models if estimate.is_outside[model]]
+        if estimate.bounds is None or not outside:
             return
-        model = int(estimate.is_outside.argmax())
+        model = outside[0]
         low, high = estimate.bounds
         yield PropensityWarning(
             f"{label} is {estimate.value[model]:.3g} for {self.models[model]!r}, outside its range "
@@ -163,12 +178,24 @@ class Reliability:
                 )
                 return
 
+    def _explain_imputation(self) -> Iterator[UnskewWarning]:
+        """Why imputing estimators have no interval; one sentence for all with the same reason."""
+        estimators: dict[str, dict[str, None]] = {}
+        for (_, estimator), estimate in self.estimates.items():
+            if estimate.no_interval is not None:
+                estimators.setdefault(estimate.no_interval, {})[_label(estimator)] = None
+        for reason, labels in estimators.items():
+            verb = "has" if len(labels) == 1 else "have"
+            yield UnskewWarning(f"{' and '.join(labels)} {verb} no interval: {reason}.")
+
     def _check_tails(self) -> Iterator[UnskewWarning]:
         """The estimate with the fewest degrees of freedom, or else with the largest skewness."""
         doubtful = []
         for (metric, estimator), estimate in self.estimates.items():
             n_units = estimate.n_clusters or self.n_observed
             has_tails = not (estimate.slots is not None and estimate.bounds == SHARE)
+            if estimate.no_interval is not None:
+                continue
             if estimate.moments is None or n_units < LONG_LOG or not has_tails:
                 continue
             for model, name in enumerate(self.models):
@@ -189,5 +216,8 @@ class Reliability:
 
 
 def _name_estimate(metric: str, estimator: str) -> str:
-    label = ESTIMATORS[estimator].label if estimator in ESTIMATORS else estimator
-    return f"{metric_label(metric)} by {label}"
+    return f"{metric_label(metric)} by {_label(estimator)}"
+
+
+def _label(estimator: str) -> str:
+    return ESTIMATORS[estimator].label if estimator in ESTIMATORS else estimator

@@ -7,9 +7,12 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from html import escape
+from itertools import combinations
 from pathlib import Path
 from textwrap import fill
 from typing import Any, ClassVar
+
+import numpy as np
 
 from unskew.data.estimation import (
     Estimation,
@@ -20,9 +23,11 @@ from unskew.data.estimation import (
 from unskew.data.result import Result
 from unskew.data.universe import Universe
 from unskew.errors import UnknownNameError, UnskewWarning, UsageError
+from unskew.estimators.choice import main_estimator
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.weight_summary import WeightSummary
 from unskew.evaluation.distributions import describe_distributions, describe_robustness
+from unskew.evaluation.pairs import PairwiseComparison, adjust_pairs
 from unskew.evaluation.reliability import LONG_LOG, Reliability, SlotCount
 from unskew.evaluation.weight_changes import EvaluationInputs
 from unskew.tables import UNDECIDED, count_noun, html_table, text_table
@@ -75,6 +80,8 @@ class Comparison(Result):
     p_value: float
     level: float
     higher_is_better: bool
+    warnings: tuple[str, ...] = ()
+    """Why the two estimates cannot be used, such as values outside the range of the metric."""
 
     @property
     def better(self) -> str | None:
@@ -84,6 +91,11 @@ class Comparison(Result):
         return self.first if (self.difference > 0) == self.higher_is_better else self.second
 
     def __str__(self) -> str:
+        if math.isnan(self.ci_low) or math.isnan(self.ci_high):
+            return (
+                f"{self.first} minus {self.second} on {self.metric} by {self.estimator}: "
+                f"difference {self.difference:+.4g}, without an interval{self._list_warnings()}"
+            )
         verdict = "cannot be told apart from"
         if self.better is not None:
             verdict = "beats" if self.better == self.first else "loses to"
@@ -91,19 +103,29 @@ class Comparison(Result):
         return (
             f"{self.first} {verdict} {self.second} on {self.metric} by {self.estimator}: "
             f"difference {self.difference:+.4g} [{self.ci_low:+.4g}, {self.ci_high:+.4g}] "
-            f"at {self.level:.0%}, {p_value}"
+            f"at {self.level:.0%}, {p_value}{self._list_warnings()}"
         )
 
     def __repr__(self) -> str:
-        return text_table(self.to_columns() | {"better": [self.better or UNDECIDED]})
+        table = text_table(self.to_columns() | {"better": [self.better or UNDECIDED]})
+        return f"{table}{self._list_warnings()}"
 
     def to_columns(self) -> dict[str, list[Any]]:
-        """All fields and the better model, as a table of one row."""
-        return {name: [value] for name, value in self.to_record().items()}
+        """All fields but the warnings, and the better model, as a table of one row."""
+        record = self.to_record()
+        del record["warnings"]
+        return {name: [value] for name, value in record.items()}
 
     def to_record(self) -> dict[str, Any]:
         """All fields and the better model."""
         return asdict(self) | {"better": self.better}
+
+    def _repr_html_(self) -> str:
+        texts = "".join(f"<p>{escape(text)}</p>" for text in self.warnings)
+        return f"{html_table(self.to_columns())}{texts}"
+
+    def _list_warnings(self) -> str:
+        return "".join(f"\n{text}" for text in self.warnings)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -150,13 +172,20 @@ class Evaluation(Result):
         std_error_known = estimate.known_std_error(index)
         return Risk(model, metric, estimator, *limits, std_error_known, interval.degrees)
 
-    def compare(self, first: str, second: str, *, metric: str, estimator: str) -> Comparison:
+    def compare(
+        self, first: str, second: str, *, metric: str | None = None, estimator: str | None = None
+    ) -> Comparison:
         """``first`` minus ``second``, paired.
 
-        Its interval is usually narrower than the separate intervals of the two models suggest.
+        By default on the first metric and by the estimator of the headline, such as SNIPS. The
+        interval is usually narrower than the separate intervals of the two models suggest.
         """
-        interval = self._find_estimate(metric, estimator).difference(
-            self._find_model(first), self._find_model(second), level=self.level
+        metric, estimator = self._choose(metric, estimator)
+        estimate = self._find_estimate(metric, estimator)
+        pair = self._find_model(first), self._find_model(second)
+        interval = estimate.difference(*pair, level=self.level)
+        reliability = Reliability(
+            self.models, {(metric, estimator): estimate}, self.level, self.n_observed
         )
         return Comparison(
             first,
@@ -170,7 +199,34 @@ class Evaluation(Result):
             interval.p_value,
             self.level,
             self.metrics[metric],
+            tuple(map(str, reliability.explain_unusable(pair))),
         )
+
+    def compare_all(
+        self, *, metric: str | None = None, estimator: str | None = None
+    ) -> PairwiseComparison:
+        """All pairs of models, with p-values adjusted for their number by Holm's method."""
+        metric, estimator = self._choose(metric, estimator)
+        if len(self.models) < 2:
+            raise UsageError(
+                "there is only one model, and nothing to compare it with.",
+                parameter="predictions",
+                remedy="Evaluate several models at once.",
+            )
+        values = self._find_estimate(metric, estimator).value
+        ranked = np.argsort(-values if self.metrics[metric] else values, kind="stable")
+        models = [self.models[index] for index in ranked]
+        comparisons = [
+            self.compare(*pair, metric=metric, estimator=estimator)
+            for pair in combinations(models, 2)
+        ]
+        return adjust_pairs(comparisons, models, self.backend)
+
+    def _choose(self, metric: str | None, estimator: str | None) -> tuple[str, str]:
+        """The metric and estimator asked for, else the first metric and the main estimator."""
+        if metric is None:
+            metric = next(iter(self.metrics))
+        return metric, main_estimator(self.estimators) if estimator is None else estimator
 
     def differences(self) -> Iterator[Comparison]:
         """By metric and estimator: the model with the best estimate against each other model."""

@@ -67,7 +67,7 @@ def require_sequence(
 def _require_fixed(propensities: Propensities | None) -> None:
     """Raise an error if the propensities were estimated from the log that grows."""
     estimation = None if propensities is None else propensities.estimation
-    if estimation is None or (isinstance(estimation, Strata) and estimation.is_part):
+    if estimation is None or (isinstance(estimation, Strata) and estimation.relation != "same"):
         return
     if isinstance(estimation, Strata):
         reason = "was fitted to this log, so its propensities change with every look"
@@ -161,7 +161,8 @@ def _add_earlier_fit(
 ) -> Estimate:
     """Adds the error of propensities from an earlier log, which is the same at every look.
 
-    It is B'AB / C^2 through the counts of that log, plus G Sigma G' through its random sample.
+    It is B' Var(counts) B / C^2 through the counts of that log, plus G Sigma G' through its random
+    sample.
     """
     spec = estimator.sums_needed(
         is_ratio=deltas.base is not None, is_mean_of_users=False, cluster=None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from numbers import Integral
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
@@ -12,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.columns import find_column
-from unskew.data.estimation import Estimation, Replicates, TakenAsKnown
+from unskew.data.estimation import Estimation, LogRelation, Replicates, TakenAsKnown
 from unskew.data.frame_strata import FrameStrata
-from unskew.data.frames import LazyFrame, count_sizes
+from unskew.data.frames import LazyFrame, add_column, count_sizes
 from unskew.data.ids import Ids, as_ids, describe_id_types, find_codes, format_id
 from unskew.data.propensities import SMALLEST, Propensities
 from unskew.data.ratings import Ratings
@@ -30,7 +29,7 @@ from unskew.errors import (
 from unskew.io.model_files import write_model
 from unskew.settings import Configurable, require_fitted, unfitted_copy
 from unskew.tables import count_noun
-from unskew.types import IntVector, RandomState, Vector
+from unskew.types import IntVector, Vector
 
 BLOCK_PAIRS = 1 << 20
 SampleLike: TypeAlias = Ratings | Mapping[float, float] | npt.ArrayLike
@@ -51,6 +50,8 @@ class PropensityModel(Configurable):
     """The universe of the log."""
     n_observed_: int
     """Ratings in the log. The propensities of all cells should add up to this number."""
+    share_: float
+    """The share of the log, if it is a part of a larger one; else 1."""
 
     @property
     def sees_ratings(self) -> bool:
@@ -80,11 +81,14 @@ class PropensityModel(Configurable):
         return self.n_users_ * self.n_items_
 
     def predict(self, log: Ratings) -> Propensities:
-        """P(O_ui = 1) of every cell of ``log``, in its order, and how they were estimated."""
+        """P(O_ui = 1) of every cell of ``log``, in its order, and how they were estimated.
+
+        If ``log`` is a part of a split, these are the propensities of being in that part.
+        """
         self._require_fitted()
         values = self._predict_log(log)
         _require_valid(values, log)
-        return Propensities(values, self._describe_estimation(log))
+        return Propensities(values, self._describe_estimation(log), self.share_).follow(log)
 
     def predict_pairs(self, users: npt.ArrayLike, items: npt.ArrayLike) -> Vector:
         """P(O_ui = 1) of any pairs of ids, observed or not: values in [0, 1]."""
@@ -123,6 +127,8 @@ class PropensityModel(Configurable):
     def _describe_estimation(self, log: Ratings) -> Estimation:
         """How the propensities of ``log`` were estimated; by default, halves of it are refitted."""
         name, reason = type(self).__name__, self._find_refit_obstacle()
+        if self.share_ < 1 and log.share < 1 and len(log) != self.n_observed_:
+            reason = f"{name} was fitted to another part of the log, which it does not keep"
         if reason is not None:
             return TakenAsKnown(model=name, reason=reason, sees_ratings=self.sees_ratings)
 
@@ -143,9 +149,36 @@ class PropensityModel(Configurable):
             refit=refit,
         )
 
+    def _relate(self, log: Ratings, is_same: bool) -> LogRelation:
+        """How ``log`` is related to the log of the fit, given whether it has the same ratings."""
+        if is_same:
+            return "same"
+        return "part" if log.share < self.share_ == 1 else "other"
+
     def _find_refit_obstacle(self) -> str | None:
         """Why the model cannot be fitted again to a part of the log; None if it can."""
         return None
+
+    def predict_frame(
+        self,
+        frame: object,
+        *,
+        user: str | None = None,
+        item: str | None = None,
+        rating: str | None = None,
+        name: str = "propensity",
+    ) -> Any:
+        """``frame`` with a column of propensities, computed by the library of the frame.
+
+        ``user``, ``item`` and ``rating`` name columns; common names are found by default. A rating
+        that was not in the log of the fit has no propensity (null). A model that counts users or
+        items must have been fitted with ``fit_frame``, to a frame of the same library; users and
+        items that are not in that frame have a count of 0.
+        """
+        columns = {"user": user, "item": item, "rating": rating}
+        return add_column(
+            frame, name, lambda opened, names: self.add_to_frame(opened, names, columns, name)
+        )
 
     def add_to_frame(
         self,
@@ -189,13 +222,13 @@ class PropensityModel(Configurable):
         """Store what predictions need of the log."""
         self.users_, self.items_ = log.users, log.items
         self.n_users_, self.n_items_ = universe.n_users, universe.n_items
-        self.n_observed_ = len(log)
+        self.n_observed_, self.share_ = len(log), log.share
 
     def _record_frame(self, n_ratings: int, universe: Universe) -> None:
         """The same for a log in a frame, whose ids are not kept."""
         self.users_, self.items_ = np.empty(0, np.int64), np.empty(0, np.int64)
         self.n_users_, self.n_items_ = universe.n_users, universe.n_items
-        self.n_observed_ = n_ratings
+        self.n_observed_, self.share_ = n_ratings, 1.0
 
     def _predict_log(self, log: Ratings) -> Vector:
         user = self._find_codes(log.users, self.users_, "user")[log.user]
@@ -319,13 +352,6 @@ def empty_frame_error() -> EmptyLogError:
     return EmptyLogError(
         "the frame has no ratings.", remedy="Check the filter or the file that it came from."
     )
-
-
-def draw_seed(random_state: RandomState) -> int:
-    """``random_state`` itself if it is a whole number, else a whole number drawn from it."""
-    if isinstance(random_state, Integral):
-        return int(random_state)
-    return int(np.random.default_rng(random_state).integers(1 << 31))
 
 
 def warn_if_not_converged(model: Any, *, remedy: str = "Raise `max_iter` or `tol`.") -> None:

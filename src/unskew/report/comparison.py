@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from unskew.estimators import ESTIMATORS
+from unskew.estimators.choice import corrects_selection, main_estimator, split_estimators
 from unskew.metrics import metric_label
 from unskew.report import PAGES
 from unskew.report.charts import (
@@ -42,31 +42,6 @@ PAIRED = (
 )
 NOT_CORRECTED = "; this is not corrected for selection."
 FIELDS = ("difference", "std_error", "ci_low", "ci_high", "p_value")
-
-
-def corrects_selection(estimator: str) -> bool:
-    """Whether an estimator weights or imputes. Estimators of the caller are assumed to do so."""
-    if estimator not in ESTIMATORS:
-        return True
-    target = ESTIMATORS[estimator].target
-    return target.is_weighted or target.imputes
-
-
-def split_estimators(estimators: Sequence[str]) -> tuple[str | None, str | None]:
-    """The first estimator that does not correct for selection, and the best-ranked that does."""
-    plain = next((name for name in estimators if not corrects_selection(name)), None)
-    corrected = [name for name in estimators if corrects_selection(name)]
-    return plain, min(corrected, key=_headline_rank, default=None)
-
-
-def _headline_rank(estimator: str) -> float:
-    traits = ESTIMATORS[estimator].traits if estimator in ESTIMATORS else {}
-    return float(traits.get("headline_rank", math.inf))
-
-
-def main_estimator(estimators: Sequence[str]) -> str:
-    """The estimator of the headline: the best-ranked one that corrects, else the first one."""
-    return split_estimators(estimators)[1] or estimators[0]
 
 
 def usable_estimators(record: Record, metric: str) -> list[str]:
@@ -339,15 +314,66 @@ def build_comparison_page(record: Record) -> Page:
     p_value = format_brief(record["p_value"])
     if record["p_value"] is not None and record["p_value"] < 1e-4:
         p_value = "< 0.0001"
+    texts = tuple(record.get("warnings", ()))
+    verdict = f"{opening(estimator, record)} {describe_comparison(record)}."
+    if texts:
+        verdict = f"No verdict on {first} and {second}: {metric_label(metric)} by "
+        verdict += f"{estimator_label(estimator)} cannot be used here."
     return Page(
-        ((f"{opening(estimator, record)} {describe_comparison(record)}.", True),),
+        ((verdict, True),),
         f"{describe_metric(metric)}, {direction}. {describe_estimators([estimator])}",
         (
             Tile(format_number(record["difference"], 3, with_sign=True), "difference", title),
             Tile(format_brief(record["std_error"]), "standard error"),
             Tile(p_value, "p-value", "for no difference"),
         ),
+        warnings=texts,
         sections=(Section("The difference", PAIRED, (Chart(title, forest),), (numbers,)),),
+        facts=(
+            ("metric", metric),
+            ("estimator", estimator),
+            ("intervals", f"{record['level']:.0%}"),
+        ),
+    )
+
+
+@PAGES.declare(
+    "pairwise_comparison",
+    label="All pairs",
+    summary="All pairs of models compared by one metric and estimator.",
+)
+def build_pairwise_page(record: Record) -> Page:
+    metric, estimator = record["metric"], record["estimator"]
+    leader, *ties = record["best"]
+    verdict = f"{leader} has the best {metric_label(metric)} of {len(record['models'])} models"
+    verdict += f"; {join_words(ties)} cannot be told apart from it." if ties else "."
+    look = estimator_looks([estimator])[estimator]
+    rows = tuple(
+        ForestRow.of_interval(
+            f"{pair['first']} minus {pair['second']}",
+            look,
+            interval_of(pair, "difference"),
+            subject=f"{pair['first']} minus {pair['second']}",
+            with_sign=True,
+        )
+        for pair in record["pairs"]
+    )
+    forest = difference_forest([ForestGroup("", rows)], metric)
+    shown = [{**pair, "better": pair["better"] or "not told apart"} for pair in record["pairs"]]
+    names = ("first", "second", *FIELDS[:1], *FIELDS[2:], "p_adjusted", "better")
+    numbers = make_table(
+        "All pairs", label_columns(shown, {name: name.replace("_", " ") for name in names})
+    )
+    direction = describe_direction(higher_is_better=record["higher_is_better"])
+    text = (
+        f"{PAIRED} P-values are adjusted for {len(rows)} pairs by Holm's method. Intervals are for "
+        "each pair alone."
+    )
+    return Page(
+        ((verdict, True),),
+        f"{describe_metric(metric)}, {direction}. {describe_estimators([estimator])}",
+        (),
+        sections=(Section("Differences", text, (Chart("Differences", forest),), (numbers,)),),
         facts=(
             ("metric", metric),
             ("estimator", estimator),

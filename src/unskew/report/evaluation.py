@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from unskew.errors import UsageError
+from unskew.estimators.choice import main_estimator
 from unskew.metrics import metric_label
 from unskew.report import PAGES
 from unskew.report.charts import (
@@ -28,7 +29,6 @@ from unskew.report.charts import (
 from unskew.report.comparison import (
     difference_forest,
     estimator_looks,
-    main_estimator,
     usable_estimators,
     write_headline,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from unskew.estimators.choice import main_estimator
 from unskew.metrics import metric_label
 from unskew.report import PAGES
 from unskew.report.charts import (
@@ -16,7 +17,11 @@ from unskew.report.charts import (
     keep_first,
     make_legend,
 )
-from unskew.report.comparison import estimator_looks, main_estimator, opening, usable_estimators
+from unskew.report.comparison import (
+    estimator_looks,
+    opening,
+    usable_estimators,
+)
 from unskew.report.evaluation import ESTIMATE_COLUMNS, list_facts
 from unskew.report.page import Headline, Page, PageTable, Section, Tile, make_table
 from unskew.report.text import (

@@ -86,6 +86,7 @@ def build_watch_page(record: Record) -> Page:
             ("universe", format_universe(record["universe"])),
             ("rated rows", f"{record['n_observed']:,}"),
         ),
+        assumptions=tuple(filter(None, [record.get("assumption")])),
     )
 
 

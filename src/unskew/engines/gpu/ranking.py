@@ -54,7 +54,7 @@ def best_items_on_device(
     excluded_starts: RowStarts,
     excluded_items: IntVector,
 ) -> tuple[npt.NDArray[np.integer], Scores]:
-    """The best items of every user and their scores; see :func:`unskew.ranking.top.best_items`.
+    """The best items of every user and their scores, as ``ranking.positions.best_items``.
 
     ``excluded_items[excluded_starts[u]:excluded_starts[u + 1]]`` of user u come last.
     """

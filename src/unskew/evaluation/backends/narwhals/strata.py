@@ -302,7 +302,8 @@ class ListedStrata(StrataTerms):
         sums = self.read_levels(levels, reader)
         zero = np.zeros_like(sums.moment[0])
         if self.is_part(levels):
-            reduction = zero if self.units else sums.reduction(self.strata.count)
+            fit = self.strata.count, self.strata.propensity
+            reduction = zero if self.units else sums.reduction(*fit)
             return StrataSums(second_moments, zero, reduction, sums.gradient(), self.strata.sample)
         cells = sums.within(sums.uncertainty if not self.units else 1.0)
         moments = SecondMoments(cells, self.read_units(totals, reader, n))
@@ -367,7 +368,7 @@ class UnitStrata(StrataTerms):
                 within = inflation * (weight * weight * moment - of_squares * square)
                 terms.add_unit_term(self.unit, self._term("within", first, second), within)
             if not self.units:
-                reduction = elasticity * elasticity * square * at_least_one
+                reduction = elasticity * elasticity * square * at_least_one * uncertainty
                 reduction = reduction / choose(fitted > 0.5, fitted, 1.0)
                 terms.add_unit_term(self.unit, self._term("reduction", first, second), reduction)
         for unit in self.units:
