@@ -275,7 +275,7 @@ def _read_model(name: str, path: str, log: Ratings, *, ranks: bool) -> Any:
         if ranks and not table.has_column_for("position"):
             return _read_all_predictions(table, log)
         return _read_predictions(name, table, log)
-    model: Recommender = inputs.load_model(path, Recommender, "train")  # type: ignore[type-abstract]
+    model = inputs.load_recommender(path)
     _warn_about_unknown_ids(name, model, log)
     _warn_about_training_cells(name, model, log)
     return SavedRecommender(model)

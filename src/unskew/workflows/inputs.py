@@ -33,6 +33,7 @@ from unskew.io.log_files import (
 from unskew.io.sources import FileSource
 from unskew.io.table import FileTable
 from unskew.loading import load
+from unskew.models.recommender import Recommender
 from unskew.propensity import PROPENSITY_MODELS
 from unskew.propensity.model import PropensityModel
 from unskew.types import Vector
@@ -309,6 +310,10 @@ def fit_named_model(
             remedy="Leave `mcar` out.",
         )
     return model.fit(log)
+
+
+def load_recommender(path: str) -> Recommender:
+    return load_model(path, Recommender, "train")  # type: ignore[type-abstract]
 
 
 def load_propensity(path: str) -> PropensityModel:

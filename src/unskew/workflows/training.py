@@ -195,7 +195,7 @@ def recommend_items(
 
     The users are listed in ``users`` or in a column of ``file``; by default all users of the log.
     """
-    model: Recommender = inputs.load_model(path, Recommender, "train")  # type: ignore[type-abstract]
+    model = inputs.load_recommender(path)
     if file is None and not users:
         ids = model.users_
     else:
