@@ -981,8 +981,8 @@ def test_doctor_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
             raise PackageNotFoundError
         return version(package)
 
-    monkeypatch.setattr("unskew.workflows.installation.version", without)
-    monkeypatch.setattr("unskew.workflows.installation._can_write", lambda _: False)
+    monkeypatch.setattr("unskew.cli.doctor.version", without)
+    monkeypatch.setattr("unskew.cli.doctor._can_write", lambda _: False)
     result = run("doctor")
 
     assert result.exit_code == 1

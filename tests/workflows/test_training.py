@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import unskew
-from unskew.cli.names import list_learners
+from unskew.cli.options import list_learners
 from unskew.errors import UnskewWarning, UsageError
 from unskew.models import find_recommender
 from unskew.workflows.inputs import build_model

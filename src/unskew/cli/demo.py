@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
-from unskew.cli import COMMANDS
-from unskew.cli.options import html_option, seed_option
+from unskew.cli import options
 from unskew.cli.printing import open_console, print_paragraph, print_table, write_page
+from unskew.cli.program import declare_command
 
 if TYPE_CHECKING:
     from unskew.paper.demo import Demo
@@ -16,15 +14,9 @@ if TYPE_CHECKING:
 CAPTION = "± is half of a 95 % interval."
 
 
-@COMMANDS.declare(
-    "demo",
-    label="Demo",
-    summary="Evaluate two models on a simulated log whose truth is known.",
-    traits={"order": 1},
-)
-@click.command("demo")
-@seed_option
-@html_option("Also write the result as an HTML page.")
+@declare_command("demo", "Evaluate two models on a simulated log whose truth is known.", order=1)
+@options.seed_option
+@options.html_option("Also write the result as an HTML page.")
 def demo(random_state: int, html: str | None) -> None:
     """Evaluate two models on a simulated log whose truth is known.
 

@@ -10,13 +10,13 @@ import csv
 import gzip
 import io
 import json
-import math
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, TypeAlias
 
+from unskew.data.result import replace_non_finite
 from unskew.errors import BadFileError
 from unskew.io.sources import FileSource
 from unskew.io.table import FileTable, PythonColumn, require_column_names, shorten
@@ -91,13 +91,9 @@ def encode_delimited(
 def encode_json_lines(names: Iterable[str], rows: Iterable[tuple[Any, ...]]) -> bytes:
     """One object per line; NaN and infinity, which JSON does not have, become null."""
     return "".join(
-        json.dumps(dict(zip(names, map(_finite_or_none, row), strict=True)), default=str) + "\n"
+        json.dumps(dict(zip(names, replace_non_finite(row), strict=True)), default=str) + "\n"
         for row in rows
     ).encode()
-
-
-def _finite_or_none(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _open_rows(source: FileSource) -> tuple[tuple[str, ...], NumberedRows]:

@@ -46,7 +46,7 @@ from unskew.factorization.reduced import ReducedObjective
 from unskew.factorization.solution import FitOptions, Solution, Solver, minimize
 from unskew.models import RECOMMENDERS
 from unskew.models.recommender import FactorRecommender
-from unskew.plugins import find_engine
+from unskew.registry import find_engine
 from unskew.settings import Number, OneOf, WholeNumber, setting
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import Vector

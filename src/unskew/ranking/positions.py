@@ -18,7 +18,7 @@ from unskew.data.cells import group_rows
 from unskew.data.factors import Factors
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPredictionError, UniverseError, UsageError
-from unskew.plugins import find_engine
+from unskew.registry import find_engine
 from unskew.threads import count_threads, single_blas_thread
 from unskew.types import IntVector, RowStarts, Scorer, Scores, SeenItems, Vector
 

@@ -30,12 +30,14 @@ from unskew.report.comparison import (
     difference_forest,
     estimator_looks,
     usable_estimators,
+    write_headline,
 )
 from unskew.report.figures import draw_charts
 from unskew.report.page import Page, Section, Tile, make_table
-from unskew.report.rows import Record, Rows, interval_of, label_columns, select
 from unskew.report.sensitivity import clip_sections
 from unskew.report.text import (
+    Record,
+    Rows,
     common_decimals,
     describe_direction,
     describe_estimators,
@@ -46,9 +48,11 @@ from unskew.report.text import (
     format_share,
     format_tick,
     format_universe,
+    interval_of,
     join_words,
+    label_columns,
+    select,
 )
-from unskew.report.verdict import write_headline
 from unskew.tables import count_noun
 
 if TYPE_CHECKING:

@@ -24,14 +24,17 @@ from unskew.report.comparison import (
 )
 from unskew.report.evaluation import ESTIMATE_COLUMNS, list_facts
 from unskew.report.page import Headline, Page, PageTable, Section, Tile, make_table
-from unskew.report.rows import Record, interval_of, label_columns, select
 from unskew.report.text import (
+    Record,
     common_decimals,
     describe_direction,
     describe_metric,
     estimator_label,
     format_count,
     format_share,
+    interval_of,
+    label_columns,
+    select,
 )
 from unskew.tables import count_noun
 

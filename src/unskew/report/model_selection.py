@@ -23,14 +23,19 @@ from unskew.report.charts import (
 )
 from unskew.report.comparison import difference_forest
 from unskew.report.page import Page, PageTable, Section, Tile, make_table
-from unskew.report.rows import Record, Rows, group_rows, interval_of, label_columns, select
 from unskew.report.text import (
+    Record,
+    Rows,
     describe_metric,
     estimator_label,
     format_interval,
     format_number,
     format_setting,
     format_settings,
+    group_rows,
+    interval_of,
+    label_columns,
+    select,
 )
 from unskew.tables import count_noun
 

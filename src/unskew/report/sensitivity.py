@@ -19,8 +19,9 @@ from unskew.report.charts import (
 )
 from unskew.report.figures import draw_charts
 from unskew.report.page import Headline, Page, Section, Tile, make_table
-from unskew.report.rows import Record, Rows, group_rows, interval_of, label_columns, select
 from unskew.report.text import (
+    Record,
+    Rows,
     describe_metric,
     estimator_label,
     format_brief,
@@ -28,6 +29,10 @@ from unskew.report.text import (
     format_interval,
     format_number,
     format_share,
+    group_rows,
+    interval_of,
+    label_columns,
+    select,
     to_sentence,
 )
 from unskew.tables import count_noun

@@ -34,21 +34,9 @@ from unskew.io.table import FileTable
 from unskew.models.recommender import Recommender
 from unskew.tables import count_noun
 from unskew.types import Vector
+from unskew.workflows import inputs
 from unskew.workflows.gates import GROUP, LOG, Numbers
-from unskew.workflows.inputs import (
-    MODEL_EXTENSION,
-    count_unknown,
-    find_propensities,
-    find_propensity_column,
-    is_model,
-    list_named_models,
-    load_model,
-    match_log_ids,
-    open_log,
-    read_log,
-    refuse_overflow,
-)
-from unskew.workflows.requests import EvaluationRequest
+from unskew.workflows.requests import EvaluationRequest, list_named_models
 
 AnyEvaluation: TypeAlias = Evaluation | GroupedEvaluation
 
@@ -56,7 +44,7 @@ AnyEvaluation: TypeAlias = Evaluation | GroupedEvaluation
 def evaluate_log(request: EvaluationRequest) -> AnyEvaluation:
     """Evaluate the requested models; DuckDB reads a log that does not fit into memory."""
     find_metrics(request.metrics, relevance_threshold=request.relevance_threshold)
-    reader = choose_reader(request.reader, open_log(request))
+    reader = choose_reader(request.reader, inputs.open_log(request))
     if reader == "duckdb" and not _has_all_columns(request):
         if request.reader == "duckdb":
             raise UsageError(
@@ -79,7 +67,7 @@ def _has_all_columns(request: EvaluationRequest) -> bool:
     return (
         not request.predictions
         and request.duplicates == "raise"
-        and not is_model(request.propensities)
+        and not inputs.is_model(request.propensities)
     )
 
 
@@ -91,22 +79,24 @@ def _uses_weights(request: EvaluationRequest) -> bool:
 
 
 def _evaluate_in_memory(request: EvaluationRequest) -> AnyEvaluation:
-    table = read_table(open_log(request))
+    table = read_table(inputs.open_log(request))
     uses_weights = _uses_weights(request)
-    column = find_propensity_column(table, request.propensities) if uses_weights else None
+    column = inputs.find_propensity_column(table, request.propensities) if uses_weights else None
     columns = ColumnNames(
         propensity=column,
         predictions=_find_prediction_columns(request, table),
         positions=request.position,
     )
     # With groups, the universe is that of each group, unless a model is fitted to all of them.
-    is_for_log = request.by is None or request.universe == "log" or is_model(request.propensities)
-    log = read_log(
+    is_for_log = (
+        request.by is None or request.universe == "log" or inputs.is_model(request.propensities)
+    )
+    log = inputs.read_log(
         request if is_for_log else replace(request, universe=None), table, columns=columns
     )
     if uses_weights and column is None and request.propensities is None:
         raise _missing_propensity_error(request, table.name)
-    propensities = find_propensities(request, log) if uses_weights else None
+    propensities = inputs.find_propensities(request, log) if uses_weights else None
     models = _read_column_models(log)
     for name, path in request.predictions.items():
         if name in models:
@@ -134,7 +124,7 @@ def _missing_propensity_error(request: EvaluationRequest, file: str) -> UsageErr
     return UsageError(
         f"{' and '.join(weighted)} need propensities, but {file} has no column of propensities.",
         parameter="propensities",
-        remedy=f"Pass `propensities=...`: a column, a {MODEL_EXTENSION} file, or one of "
+        remedy=f"Pass `propensities=...`: a column, a {inputs.MODEL_EXTENSION} file, or one of "
         f"{', '.join(list_named_models(with_features=False))}; or use only `estimators=['naive']`.",
     )
 
@@ -146,33 +136,27 @@ def _evaluate(
     propensities: Any,
     universe: UniverseLike,
 ) -> Evaluation:
-    with refuse_overflow(request.log):
+    with inputs.refuse_overflow(request.log):
         return evaluate(
-            log,
-            models,
-            propensities=propensities,
-            metrics=request.metrics,
-            estimators=request.estimators,
-            universe=universe,
-            level=request.level,
-            cluster=_read_cluster(request),
-            propensities_known=request.propensities_known,
-            relevance_threshold=request.relevance_threshold,
-            weight_transform=request.weight_transform,
+            log, models, propensities=propensities, universe=universe, **_list_settings(request)
         )
 
 
-def _read_cluster(request: EvaluationRequest) -> Any:
-    """The argument of ``evaluate``, in which None means that cells are independent."""
-    return None if request.cluster == "cell" else request.cluster
+def _list_settings(request: EvaluationRequest) -> dict[str, Any]:
+    """The settings that logs in memory and in DuckDB share."""
+    return {
+        "metrics": request.metrics,
+        "estimators": request.estimators,
+        "level": request.level,
+        "cluster": None if request.cluster == "cell" else request.cluster,
+        "propensities_known": request.propensities_known,
+        "relevance_threshold": request.relevance_threshold,
+        "weight_transform": request.weight_transform,
+    }
 
 
 def _evaluate_groups(
-    request: EvaluationRequest,
-    by: str,
-    log: FileLog,
-    models: Mapping[str, Any],
-    propensities: Any,
+    request: EvaluationRequest, by: str, log: FileLog, models: Mapping[str, Any], propensities: Any
 ) -> GroupedEvaluation:
     """Evaluate each value of the column ``by`` as a log of its own; None is a missing value."""
     if by not in log.table.names:
@@ -216,7 +200,7 @@ def _list_groups(groups: Any) -> list[Any]:
 
 
 def _evaluate_with_duckdb(request: EvaluationRequest) -> AnyEvaluation:
-    source = open_log(request)
+    source = inputs.open_log(request)
     names = open_relation(source, ()).columns
     rating = find_column("rating", request.rating, names)
     predictions = request.prediction or (find_column("prediction", None, names),)
@@ -234,17 +218,11 @@ def _evaluate_with_duckdb(request: EvaluationRequest) -> AnyEvaluation:
         rating=rating,
         propensity=propensity,
         position=request.position or None,
-        metrics=request.metrics,
-        estimators=request.estimators,
         universe=request.universe,
-        level=request.level,
-        cluster=_read_cluster(request),
-        propensities_known=request.propensities_known,
-        relevance_threshold=request.relevance_threshold,
-        weight_transform=request.weight_transform,
         by=request.by,
         on_bad=request.on_bad,
         check_duplicates=True,
+        **_list_settings(request),
     )
 
 
@@ -292,12 +270,12 @@ def _read_model(name: str, path: str, log: Ratings, *, ranks: bool) -> Any:
     If a metric ``ranks`` items and the file has no positions, its predictions of cells that are
     not in the log are needed too.
     """
-    if not path.endswith(MODEL_EXTENSION):
+    if not path.endswith(inputs.MODEL_EXTENSION):
         table = read_table(path)
         if ranks and not table.has_column_for("position"):
             return _read_all_predictions(table, log)
         return _read_predictions(name, table, log)
-    model: Recommender = load_model(path, Recommender, "train")  # type: ignore[type-abstract]
+    model = inputs.load_recommender(path)
     _warn_about_unknown_ids(name, model, log)
     _warn_about_training_cells(name, model, log)
     return SavedRecommender(model)
@@ -348,8 +326,8 @@ def _read_matching_ids(table: FileTable, role: str, ids: Ids) -> list[Any]:
 
 def _warn_about_unknown_ids(name: str, model: Recommender, log: Ratings) -> None:
     counts = {
-        "users": count_unknown(log.users, model.users_),
-        "items": count_unknown(log.items, model.items_),
+        "users": inputs.count_unknown(log.users, model.users_),
+        "items": inputs.count_unknown(log.items, model.items_),
     }
     if any(counts.values()):
         text = " and ".join(f"{count:,} of the log's {kind}" for kind, count in counts.items())
@@ -363,7 +341,7 @@ def _warn_about_unknown_ids(name: str, model: Recommender, log: Ratings) -> None
 
 
 def _warn_about_training_cells(name: str, model: Recommender, log: Ratings) -> None:
-    n_seen = model.count_seen(match_log_ids(log, model))
+    n_seen = model.count_seen(inputs.match_log_ids(log, model))
     if n_seen:
         warnings.warn(
             UnskewWarning(

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from unskew.data.factors import Factors
-from unskew.engines.gpu.devices import find_device, to_device, to_host
+from unskew.engines.gpu.cells import find_device, to_device, to_host
 from unskew.errors import BadPredictionError
 from unskew.ranking.positions import Positions
 from unskew.types import IntVector, RowStarts, Scores
