@@ -19,7 +19,7 @@ from typing import Any, Literal, Self, TypeAlias
 import numpy as np
 
 from unskew.errors import UsageError
-from unskew.kernels.blocks import sum_by_code
+from unskew.kernels.blocks import sum_by_code, take_columns
 from unskew.progress import progress_bar
 from unskew.tables import count_noun
 from unskew.types import BoolVector, IntVector, Matrix, Vector
@@ -185,16 +185,15 @@ class Strata(Estimation):
                 outside=outside,
                 sample=self.sample,
             )
-        group = self.group.astype(np.intp)
-        count = np.bincount(group, minlength=n_strata)
+        count = np.bincount(self.group, minlength=n_strata)
         leverage = np.where(count > 1, 1.0 / np.maximum(count, 1), 0.0)
         expected = (coefficient * count).T
         pooled = None
         if (count == 1).any():
             pooled = self._pool_variance(residual, weight, count[self.group] == 1)
         return Correction(
-            coefficient.T.copy().take(group, axis=0).T,
-            leverage.take(group),
+            take_columns(coefficient, self.group),
+            take_columns(leverage[None], self.group)[0],
             expected_by_user=expected if self.kind == "user" else None,
             expected_by_item=expected if self.kind == "item" else None,
             pooled=pooled,

@@ -18,7 +18,7 @@ import numpy as np
 from unskew.data.estimation import Correction, Estimation
 from unskew.data.logit_terms import LogitGrid
 from unskew.data.offset_equations import OffsetCoefficients, OffsetEquations
-from unskew.kernels.blocks import sum_by_code
+from unskew.kernels.blocks import sum_by_code, take_columns
 from unskew.threads import single_blas_thread
 from unskew.types import BoolVector, IntVector, Matrix, Vector
 
@@ -224,9 +224,9 @@ class Offsets(ScoreEstimation):
         """``B's`` of each observed cell."""
         product = self.grid.terms.multiply(coefficients.terms, *self._equations.rows)
         if self.has_user:
-            product += coefficients.user[:, self.user]
+            product += take_columns(coefficients.user, self.user)
         if self.has_item:
-            product += coefficients.item[:, self.item]
+            product += take_columns(coefficients.item, self.item)
         return product
 
     def _expect(self, coefficients: OffsetCoefficients) -> tuple[Matrix, Matrix]:
@@ -305,7 +305,7 @@ class Margins(ScoreEstimation):
         by_user = sum_by_code(target, self.user, n_users) - total * free_by_user
         by_item = sum_by_code(target, self.item, n_items) - total * free_by_item
         user, item = _divide(by_user, self.user_total), _divide(by_item, self.item_total)
-        score = user[:, self.user] + item[:, self.item] + total
+        score = take_columns(user, self.user) + take_columns(item, self.item) + total
         one_by_user = (user + total) * of_users.sum_all(np.ones((1, n_items)))
         one_by_item = (item + total) * of_items.sum_all(np.ones((1, n_users)))
         by_user = one_by_user + of_users.sum_all(item)

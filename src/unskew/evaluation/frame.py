@@ -62,7 +62,8 @@ def evaluate_frame(
 
     The log is read once, in its own engine, and only sums are fetched, so it may be larger than
     memory. Intervals are Student's t, without the correction for skewness of
-    :func:`unskew.evaluate`, which would need more sums. Arguments that are not described here mean the same as in :func:`unskew.evaluate`.
+    :func:`unskew.evaluate`, which would need more sums. Arguments that are not described here mean
+    the same as there.
 
     Parameters
     ----------
