@@ -840,6 +840,14 @@ def test_frames_without_users_have_independent_cells() -> None:
         from_frame(two, metrics=["mse"])
 
 
+def test_the_result_says_that_its_intervals_are_not_corrected_for_skewness() -> None:
+    result = from_frame(pl.DataFrame(COLUMNS), metrics=["mse"])
+
+    note = "intervals are Student's t, not corrected for skewness"
+    assert note in repr(result).splitlines()
+    assert result.to_record()["notes"] == [note]
+
+
 def test_degrees_of_freedom() -> None:
     """Clusters less 1; effective cells less 1, of those that the base of a ratio counts."""
     frame, weight = pl.DataFrame(COLUMNS), 1 / P

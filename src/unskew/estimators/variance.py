@@ -8,7 +8,7 @@ added up within each cluster first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -27,10 +27,13 @@ from unskew.estimators.sums import (
     SumSpec,
     few_clusters_error,
 )
+from unskew.kernels.blocks import cut_rows
 from unskew.types import IntVector, Matrix, Vector
 
 MAX_LEVERAGE = 0.9
 """A cell with a higher leverage is treated as if it had this one."""
+ROUNDING = 1e-13
+"""A base is 0 after the correction if it is at most this share of the largest weight."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,6 +117,8 @@ def add_uncertainty(
     is_sum = not spec.of_ratios and not spec.adds_imputed
     if is_sum and cells.cluster is not None:
         return _add_from_columns(estimate, spec, deltas, cells)
+    if is_sum:
+        return _add_from_cells(estimate, spec, deltas, cells)
     weight = cells.weight_of(spec)
     linearization = linearize(spec, deltas, cells, estimate, weight)
     contributions = linearization.residual * weight
@@ -220,16 +225,97 @@ def _square(spec: SumSpec, deltas: Deltas, cells: ObservedCells) -> Matrix:
     return Sums.of(deltas.value, weight=weight, base=base).moment
 
 
-def _stack_columns(spec: SumSpec, deltas: Deltas, weight: Vector) -> Matrix:
-    base = deltas.base_of(spec)
-    bases = np.ones((1, weight.size)) if base is None else np.atleast_2d(base)
-    return np.vstack([deltas.value, bases])
-
-
 def _sum_squares(columns: Matrix) -> Matrix:
     """Sum over cells of x x'; ``einsum``, because BLAS adds in varying order."""
     moment: Matrix = np.einsum("in,jn->ij", columns, columns)
     return moment
+
+
+def _add_from_cells(
+    estimate: Estimate, spec: SumSpec, deltas: Deltas, cells: ObservedCells
+) -> Estimate:
+    """The uncertainty with independent cells, computed in blocks from the columns (deltas, base).
+
+    Without estimated propensities, contributions are divided by 1 minus the share of the cell in
+    the normaliser, which makes up for residuals that are too small. With propensities by stratum,
+    the correction removes the base, and then all estimators with these weights share moments.
+    """
+    weight, base, value = cells.weight_of(spec), deltas.base_of(spec), estimate.value
+    totals = np.atleast_1d((weight if base is None else weight * base).sum(axis=-1))
+    influence = _column_influence(spec, np.append(value, totals), value, cells)
+    scale = np.diag(influence)[:, None]
+
+    def contribute(rows: slice) -> Matrix:
+        h, delta = weight[rows], deltas.value[:, rows]
+        contributions: Matrix
+        if spec.divides_by_base:
+            block = 1.0 if base is None else base[..., rows]
+            rest = totals[:, None] - np.minimum(h * block, MAX_LEVERAGE * totals[:, None])
+            contributions = (delta - value[:, None] * block) * (h / rest)
+        else:
+            contributions = delta * (h * scale[0])
+        return contributions
+
+    estimation = _find_estimation(spec, cells)
+    if estimation is None:
+        return replace(estimate, moments=_measure_cells(contribute, cells))
+    correction, columns = cells.compute_once(
+        "corrected cells",
+        deltas,
+        spec,
+        lambda: _correct_cells(estimation, spec, deltas, cells),
+        is_large=True,
+    )
+
+    risks, bases = columns[: value.size], columns[value.size :]
+    if spec.divides_by_base and np.abs(bases).max() > ROUNDING * weight.max():
+        moments = _measure_cells(
+            lambda rows: (risks[:, rows] - value[:, None] * bases[:, rows]) * scale, cells
+        )
+    else:
+        moments = cells.compute_once(
+            "moments", deltas, spec, lambda: _measure_cells(lambda rows: risks[:, rows], cells)
+        ).scale(float(scale[0, 0]))
+    correction = correction.combine(influence)
+    covariance = correction.adjust(moments.covariance)
+    moments = moments.with_variance(covariance)
+    return _add_estimation(estimate, correction, covariance, moments, 1.0)
+
+
+def _measure_cells(contribute: Callable[[slice], Matrix], cells: ObservedCells) -> Moments:
+    """Moments of contributions to the risks, given a function of the rows of a block of cells.
+
+    Var(O) = P (1 - P), of which 1 - P remains for an observed cell.
+    """
+
+    def cut_blocks() -> Iterator[tuple[Matrix, Vector | None, Vector | None]]:
+        for rows in cut_rows(cells.users.code.size):
+            if cells.propensities is None:
+                yield contribute(rows), None, None
+                continue
+            propensity = cells.propensities.values[rows]
+            uncertainty = 1.0 - propensity
+            yield contribute(rows), uncertainty, uncertainty * (1.0 - 2.0 * propensity)
+
+    return Moments.add_up(cut_blocks())
+
+
+def _correct_cells(
+    estimation: Estimation, spec: SumSpec, deltas: Deltas, cells: ObservedCells
+) -> tuple[Correction, Matrix]:
+    """The correction of the columns x, and ``h x - B's`` of each cell."""
+    base, weight, n_models = deltas.base_of(spec), cells.weight_of(spec), len(deltas.value)
+    n_bases = 1 if base is None else len(np.atleast_2d(base))
+    columns = np.empty((n_models + n_bases, weight.size))
+    columns[:n_models] = deltas.value
+    columns[n_models:] = 1.0 if base is None else base
+    correction = estimation.correct(columns, weight, cells.elasticity)
+    for rows in cut_rows(weight.size):
+        block = columns[:, rows]
+        block *= weight[rows]
+        block -= correction.score[:, rows]
+        block /= _leverage_scale(correction, rows)
+    return replace(correction, score=columns[:, :0], leverage=weight[:0]), columns
 
 
 def _column_influence(spec: SumSpec, total: Vector, value: Vector, cells: ObservedCells) -> Matrix:
@@ -259,27 +345,22 @@ class CorrectedColumns:
 def _correct_columns(
     estimation: Estimation, spec: SumSpec, deltas: Deltas, cells: ObservedCells
 ) -> CorrectedColumns:
-    weight = cells.weight_of(spec)
-    columns = _stack_columns(spec, deltas, weight)
-    correction = estimation.correct(columns, weight, cells.elasticity)
-    columns *= weight
-    columns -= correction.score
-    columns /= _leverage_scale(correction)
+    correction, columns = _correct_cells(estimation, spec, deltas, cells)
     sums = []
     for unit in cells.units:
         by_cluster = cells.clusters_of(unit).add_up(columns)
         expected = correction.expected_by(unit)
         sums.append(by_cluster if expected is None else _add_rows(by_cluster, expected))
     return CorrectedColumns(
-        replace(correction, score=columns[:, :0], leverage=weight[:0]),
+        correction,
         sums,
         _sum_squares(columns) if len(sums) > 1 else None,
     )
 
 
-def _leverage_scale(correction: Correction) -> Vector:
+def _leverage_scale(correction: Correction, rows: slice = slice(None)) -> Vector:
     """Residuals are divided by this to make up for cells that pull their own propensity."""
-    room = 1.0 - np.minimum(correction.leverage, MAX_LEVERAGE)
+    room = 1.0 - np.minimum(correction.leverage[rows], MAX_LEVERAGE)
     return np.sqrt(room) if correction.leverage_power == 1 else room
 
 
@@ -337,9 +418,10 @@ def _measure(
     if correction is not None:
         contributions /= _leverage_scale(correction)
     if cells.cluster is None:
-        covariance, moments = _measure_cells(
-            contributions * scale, linearization, correction, cells
-        )
+        if correction is None and linearization.leverage is not None:
+            contributions /= 1.0 - np.minimum(linearization.leverage, MAX_LEVERAGE)
+        moments = _measure_cells(lambda rows: contributions[:, rows] * scale, cells)
+        covariance = moments.covariance
     else:
         covariance, moments = _measure_clusters(
             contributions, linearization, correction, cells, _count_clusters(estimate, cells)
@@ -353,22 +435,6 @@ def _measure(
     if correction.reduction is not None and cells.cluster is None:
         covariance = covariance - correction.reduction * scale**2
     return covariance, moments.with_variance(covariance)
-
-
-def _measure_cells(
-    contributions: Matrix,
-    linearization: Linearization,
-    correction: Correction | None,
-    cells: ObservedCells,
-) -> tuple[Matrix, Moments]:
-    """Independent cells: Var(O) = P (1 - P), of which 1 - P remains for an observed cell."""
-    propensity = None if cells.propensities is None else cells.propensities.values
-    uncertainty = np.ones(contributions.shape[1]) if propensity is None else 1.0 - propensity
-    third = None if propensity is None else uncertainty * (1.0 - 2.0 * propensity)
-    covariance = np.einsum("in,jn->ij", contributions * uncertainty, contributions)
-    if correction is None and linearization.leverage is not None:
-        contributions = contributions / (1.0 - np.minimum(linearization.leverage, MAX_LEVERAGE))
-    return covariance, Moments.of(contributions, uncertainty, third)
 
 
 def _measure_clusters(

@@ -64,7 +64,9 @@ def evaluate_frame(
     """Estimate the risks of models from a log in pandas, polars, pyarrow, DuckDB or PySpark.
 
     The log is read once, in its own engine, and only sums are fetched, so it may be larger than
-    memory. Arguments that are not described here mean the same as in :func:`unskew.evaluate`.
+    memory. Intervals are Student's t, without the correction for skewness of
+    :func:`unskew.evaluate`, which would need more sums. Arguments that are not described here mean
+    the same as there.
 
     Parameters
     ----------
@@ -119,6 +121,7 @@ def evaluate_frame(
     always 5  mae     naive         1.333      0.795   0.000    4.754    2.000
     always 5  mae     snips         2.560      0.830   0.000   11.023    1.104
     3 observed cells; effective sample size 2; 95% intervals, cells independent
+    intervals are Student's t, not corrected for skewness
     these propensities are taken as known, and nothing here can confirm them
     """
     require_level(level)
@@ -264,10 +267,10 @@ class FrameRequest:
         source = self.source.extend(
             lambda view, names: model.add_to_frame(view, names, columns, name), [name, *added]
         )
-        is_listed = strata is not None and strata.is_listed
-        return source, replace(
-            roles, propensity=name, fitted_count=count, has_listed_propensities=is_listed
-        )
+        ratings = None
+        if strata is not None and strata.kind == "rating":
+            ratings = tuple(strata.levels[strata.propensity > 0].tolist())
+        return source, replace(roles, propensity=name, fitted_count=count, fitted_ratings=ratings)
 
 
 def _explain_clusters(requested: Cluster | Literal["auto"], used: Cluster) -> ClusterChoice:

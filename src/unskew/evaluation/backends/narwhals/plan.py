@@ -27,6 +27,7 @@ from unskew.evaluation.backends.narwhals.log import (
     N_TRANSFORMED,
     SQUARED_WEIGHT,
     FrameLog,
+    has_value,
     position_column,
     prediction_column,
 )
@@ -54,6 +55,8 @@ FrameUniverse: TypeAlias = UniverseLike | Mapping[Any, UniverseLike]
 N_RANKED, N_INCOMPLETE = "n_ranked", "n_incomplete"
 """Totals of the query: rows with a prediction of every model; users without a row for every
 item."""
+NO_SKEWNESS = "intervals are Student's t, not corrected for skewness"
+"""Third moments would make the query 15 % slower, and fourth moments 50 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,6 +365,7 @@ class FrameQuery:
             backend=backend,
             estimation=None if self.strata is None else self.strata.strata.estimation,
             n_dropped=round(all_rows[N_OBSERVED]) - scope.n_observed,
+            notes=(NO_SKEWNESS,),
         )
 
     @property
@@ -490,9 +494,9 @@ def _count_bad_positions(log: FrameLog, terms: SumTerms, n_items: int | None) ->
         is_beyond = column(position_column(model)) > float(n_items)
         terms.count(f"n_beyond_{model}", (column(KEPT) > 0.0) & is_beyond)
     if log.is_complete:
-        is_ranked = ~column(f"no_{prediction_column(0)}")
+        is_ranked = column(has_value(prediction_column(0)))
         for model in range(1, len(log.roles.models)):
-            is_ranked = is_ranked & ~column(f"no_{prediction_column(model)}")
+            is_ranked = is_ranked & column(has_value(prediction_column(model)))
         terms.count(N_RANKED, is_ranked)
         is_incomplete = choose(column(N_RANKED) != float(n_items), 1.0, 0.0)
         terms.add_unit_term("user", N_INCOMPLETE, is_incomplete)
