@@ -624,7 +624,7 @@ def _sum_cells(
     base: Vector | Matrix | None,
     imputed_by_cluster: Matrix | None,
 ) -> Sums:
-    """Sums over independent cells."""
+    """The sums if all cells are independent."""
     n_models = len(deltas)
     size = n_models + (1 if base is None else len(np.atleast_2d(base)))
     total, moment = np.zeros(size), np.zeros((size, size))
