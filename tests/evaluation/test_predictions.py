@@ -36,6 +36,13 @@ def log() -> Ratings:
     return dense.take(np.random.default_rng(1).permutation(len(dense)))
 
 
+def score_ids(users: np.ndarray, items: np.ndarray) -> Matrix:
+    """A callable that gets ids, and returns a row for each user."""
+    row, column = (np.argsort(ids) for ids in (USERS, ITEMS))
+    rows = row[np.searchsorted(USERS, users, sorter=row)]
+    return SCORES[np.ix_(rows, column[np.searchsorted(ITEMS, items, sorter=column)])]
+
+
 class Pairs:
     """Predicts pairs of ids, as a fitted model does."""
 
@@ -76,8 +83,8 @@ EVERYWHERE: Mapping[str, Callable[[], object]] = {
     "nested lists": SCORES.tolist,
     "model": Pairs,
     "model with a scorer": Blocks,
-    "callable": lambda: lambda users: SCORES[users],
-    "float32 callable": lambda: lambda users: SCORES[users].astype(np.float32),
+    "callable": lambda: score_ids,
+    "float32 callable": lambda: lambda users, items: score_ids(users, items).astype(np.float32),
     "factors": lambda: Factors(SCORES, np.eye(N_ITEMS)),
     **{f"{name} frame": (lambda make=make: make(as_columns())) for name, make in ENGINES.items()},
 }
@@ -191,10 +198,10 @@ def test_positions_of_a_frame_need_no_predictions(log: Ratings) -> None:
 def test_users_in_small_blocks_give_the_same_numbers(
     log: Ratings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = numbers(judge(log, lambda users: SCORES[users]))
+    expected = numbers(judge(log, score_ids))
     monkeypatch.setattr("unskew.evaluation.predictions.BLOCK_CELLS", 2 * N_ITEMS)
 
-    assert numbers(judge(log, lambda users: SCORES[users])) == expected
+    assert numbers(judge(log, score_ids)) == expected
 
 
 def test_a_scorer_is_never_asked_for_all_users_at_once(
@@ -203,9 +210,9 @@ def test_a_scorer_is_never_asked_for_all_users_at_once(
     asked: list[int] = []
     monkeypatch.setattr("unskew.evaluation.predictions.BLOCK_CELLS", 2 * N_ITEMS)
 
-    def scorer(users: IntVector) -> Scores:
+    def scorer(users: np.ndarray, items: np.ndarray) -> Scores:
         asked.append(users.size)
-        return SCORES[users]
+        return score_ids(users, items)
 
     judge(log, scorer)
     assert max(asked) == 2
@@ -269,7 +276,7 @@ def test_a_prediction_that_is_no_number_is_named(log: Ratings, kind: str, bad: f
     given = {
         "aligned": scores[log.user, log.item],
         "matrix": scores,
-        "callable": lambda users: scores[users],
+        "callable": lambda users, items: scores[[log.users.tolist().index(u) for u in users]],
         "model": Model(),
         "frame": frame,
     }[kind]
@@ -359,7 +366,7 @@ def test_a_model_that_predicts_too_few_pairs(log: Ratings, metric: str) -> None:
 @pytest.mark.parametrize("metric", ["mae", "dcg@3"])
 def test_a_scorer_of_the_wrong_shape(log: Ratings, metric: str) -> None:
     with pytest.raises(BadPredictionError, match=r"shape \(7, 8\)"):
-        judge(log, lambda users: SCORES[users, 1:], (metric,))
+        judge(log, lambda users, items: score_ids(users, items)[:, 1:], (metric,))
 
 
 # Ranking among more items than the log knows

@@ -361,4 +361,4 @@ def _predict_logged(models: Sequence[ScoredCells], fold: IntVector, log: Ratings
 
 
 def _predict_block(model: ScoredCells, log: Ratings, users: IntVector) -> Vector:
-    return model.block(log, users).astype(np.float64).ravel()
+    return model.as_ratings(model.block(log, users)).astype(np.float64).ravel()
