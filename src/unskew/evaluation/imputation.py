@@ -80,7 +80,7 @@ def _sum_all_cells(
         for column, model in enumerate(models):
             scores = model.block(log, users)
             for metric in metrics:
-                used = scores if metric.ranks else model.as_ratings(scores)
+                used = scores if metric.ranks else model.as_ratings(log, users, scores)
                 delta = _expect(metric, _make_input(metric, used, levels), distributions)
                 _require_finite(delta, is_finite, model, log, users)
                 by_user, by_item = sums[metric.name]

@@ -204,8 +204,8 @@ class ScoredCells:
             )
         return scores
 
-    def as_ratings(self, scores: Scores) -> Scores:
-        """The predicted ratings of cells with these scores."""
+    def as_ratings(self, log: Ratings, users: IntVector, scores: Scores) -> Scores:
+        """The predicted ratings of a block of users, whose scores are these."""
         return scores
 
 
@@ -219,9 +219,9 @@ class PredictedCells(ScoredCells):
         predicted = self.model.predict(log.users[log.user], log.items[log.item])
         return LoggedValues(self.name, np.asarray(predicted, dtype=np.float64)).values(log)
 
-    def as_ratings(self, scores: Scores) -> Scores:
-        limits = self.model.limits if isinstance(self.model, ExternalModel) else None
-        return scores if limits is None else np.clip(scores, *limits)
+    def as_ratings(self, log: Ratings, users: IntVector, scores: Scores) -> Scores:
+        ranks_otherwise = isinstance(self.model, ExternalModel) and self.model.limits is not None
+        return _scorer_from_pairs(self.name, self.model, log)(users) if ranks_otherwise else scores
 
 
 def read_predictions(

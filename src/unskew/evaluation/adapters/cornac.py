@@ -45,7 +45,13 @@ def adapt_cornac(model: Any, wrapping: Wrapping) -> ExternalModel:
             float(model.global_mean) if is_mf else 0.0,
         )
         return FactorModel(factors=factors, predicts_ratings=is_mf, **shared)
-    return RowModel(score_row=lambda user, items: np.asarray(model.score(user))[items], **shared)
+    return RowModel(
+        score_row=lambda user, items: np.asarray(model.score(user))[items],
+        predict_row=lambda user, items: [
+            model.rate(user, item, clipping=False) for item in items.tolist()
+        ],
+        **shared,
+    )
 
 
 def _list_ids(codes: Mapping[Any, int], size: int) -> Ids:

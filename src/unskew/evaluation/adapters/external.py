@@ -74,7 +74,7 @@ class ExternalModel(ABC):
     on_unknown: Literal["raise", "warn", "fallback"] = "raise"
     """What to do about unknown ids: ``"warn"`` if the library itself has a default for them."""
     limits: tuple[float, float] | None = None
-    """The range of the predicted ratings. Items are ranked by the values before clipping."""
+    """The range of the predicted ratings. Items are ranked by scores, which are not clipped."""
     predicts_ratings: bool = True
     """False if the scores only rank items."""
 
@@ -113,9 +113,11 @@ class CodedModel(ExternalModel):
     def scorer(self, users: npt.ArrayLike, items: npt.ArrayLike, /) -> Scorer:
         user_ids, item_ids = as_ids(users), as_ids(items)
         user, item = find_codes(user_ids, self.users), find_codes(item_ids, self.items)
-        score = self._make_scorer(user, item)
         if (user >= 0).all() and (item >= 0).all():
-            return score
+            return self._make_scorer(user, item)
+        has_fallback = self.fallback is not None  # code 0 stands in; its scores are replaced
+        codes = (np.maximum(user, 0), np.maximum(item, 0)) if has_fallback else (user, item)
+        score = self._make_scorer(*codes)
         n_unknown = int((user < 0).sum()), int((item < 0).sum())
         was_called = False
 
@@ -251,13 +253,15 @@ class RowModel(CodedModel):
 
     score_row: Callable[[int, IntVector], npt.ArrayLike]
     """The scores of the items with these codes, for the user with this code."""
+    predict_row: Callable[[int, IntVector], npt.ArrayLike] | None = None
+    """The predicted ratings, if they are more than clipped scores."""
 
     def _predict_codes(self, user: IntVector, item: IntVector) -> Vector:
-        values = np.empty(user.size)
+        values, predict = np.empty(user.size), self.predict_row or self.score_row
         order = np.argsort(user, kind="stable")
         for rows in np.split(order, np.flatnonzero(np.diff(user[order])) + 1):
             if rows.size:
-                values[rows] = self.score_row(int(user[rows[0]]), item[rows])
+                values[rows] = predict(int(user[rows[0]]), item[rows])
         return values
 
     def _make_scorer(self, user: IntVector, item: IntVector) -> Scorer:
