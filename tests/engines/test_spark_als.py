@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from recipes import run_recipe
 from unskew import Ratings, evaluate
 from unskew.data import Factors
 from unskew.errors import BadPredictionError, UnknownIdError
@@ -77,3 +78,7 @@ def test_a_user_that_was_not_in_the_training_set_is_named(model: Any) -> None:
 
     with pytest.raises(UnknownIdError, match=r"ALSModel of Spark ALS does not know 1 user .*: 7\."):
         evaluate(Ratings.from_frame(longer), model, estimators=["naive"])
+
+
+def test_the_recipe_of_the_documentation_runs(spark: Any) -> None:
+    run_recipe("Spark ALS")

@@ -346,7 +346,8 @@ def test_a_frame_without_the_column_says_what_to_rename(log: Ratings) -> None:
 def test_what_is_no_prediction_at_all(log: Ratings, given: object) -> None:
     with pytest.raises(
         BadPredictionError,
-        match=r"'a': a .* cannot be read as predictions .*Pass an array of numbers",
+        match=r"'a': a .* cannot be read as predictions .*Pass an array of numbers.* a callable "
+        r"that gets user ids and item ids\. Fitted models of .*: .*LensKit, .*, Surprise",
     ):
         judge(log, given)
 
@@ -367,6 +368,33 @@ def test_a_model_that_predicts_too_few_pairs(log: Ratings, metric: str) -> None:
 def test_a_scorer_of_the_wrong_shape(log: Ratings, metric: str) -> None:
     with pytest.raises(BadPredictionError, match=r"shape \(7, 8\)"):
         judge(log, lambda users, items: score_ids(users, items)[:, 1:], (metric,))
+
+
+def test_a_callable_gets_ids_and_not_codes() -> None:
+    """Ids 1, 2, 3 that were taken for the codes 0, 1, 2 once gave wrong numbers in silence."""
+    log = Ratings.from_dense([[5, 0, 1], [0, 4, 0]], users=[1, 2], items=[1, 2, 3])
+    asked: list[list[int]] = []
+
+    def score(users: np.ndarray, items: np.ndarray) -> Matrix:
+        asked.extend([users.tolist(), items.tolist()])
+        return np.add.outer(10.0 * users, items)
+
+    result = evaluate(log, score, metrics=["mae"], estimators=["naive"])
+
+    assert asked == [[1, 2], [1, 2, 3]]
+    assert result.risk("model", metric="mae", estimator="naive").estimate == pytest.approx(12)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (lambda users: users, r"cannot be called with two arguments .* gets an array of user ids"),
+        (Pairs, "'a': Pairs is a class, not a fitted model"),
+    ],
+)
+def test_a_callable_that_cannot_be_asked(log: Ratings, given: object, message: str) -> None:
+    with pytest.raises(BadPredictionError, match=message):
+        judge(log, given)
 
 
 # Ranking among more items than the log knows

@@ -233,6 +233,13 @@ def read_predictions(
     if isinstance(predictions, Factors):
         _require_shape(name, predictions, log)
         return ScoredCells(name, predictions, ranker)
+    if isinstance(predictions, type):
+        raise BadPredictionError(
+            f"model {name!r}: {predictions.__name__} is a class, not a fitted model.",
+            parameter="predictions",
+            value=predictions.__name__,
+            remedy="Create a model, fit it, and pass that.",
+        )
     model = adapt_model(predictions)
     if isinstance(model, BlockModel):
         return PredictedCells(name, model.scorer(log.users, log.items), ranker, model)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Adapter: TypeAlias = "Callable[[Any, Wrapping], ExternalModel]"
 
-ADAPTERS: Registry[Adapter] = Registry("library", "unskew.evaluation.adapters")
+ADAPTERS: Registry[Adapter] = Registry("adapter", "unskew.evaluation.adapters")
 """Traits: ``module`` (a model belongs to the library if one of its classes is defined there) and
 ``takes`` (the arguments of :func:`unskew.evaluation.wrap_model` that it can use, beside
 ``fallback``)."""
