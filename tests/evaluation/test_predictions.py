@@ -11,7 +11,7 @@ import pytest
 from frame_engines import ENGINES, each_engine
 from unskew import Ratings, evaluate
 from unskew.data import Factors
-from unskew.errors import BadPredictionError, ColumnError, UniverseError
+from unskew.errors import BadPredictionError, ColumnError, UniverseError, UnskewWarning
 from unskew.evaluation import Evaluation
 from unskew.types import IntVector, Matrix, Scores, Vector
 
@@ -330,12 +330,67 @@ def test_a_frame_without_the_column_says_what_to_rename(log: Ratings) -> None:
         ColumnError,
         match=r"'a': its frame has no clear position column; .* Rename one to 'position'",
     ):
-        judge(log, frame.drop(columns="position"), ("dcg@3",))
+        judge(log, frame.assign(rank=1).rename(columns={"position": "Position"}), ("dcg@3",))
     with pytest.raises(
         ColumnError,
         match=r"no clear prediction column; the columns are 'user_id', 'item_id'",
     ):
         judge(log, frame.rename(columns={"prediction": "svd"}))
+
+
+@each_engine
+def test_a_frame_of_all_items_ranks_them_with_their_ties(log: Ratings, make: Make) -> None:
+    for scores in (SCORES, np.round(3 * SCORES)):
+        columns = as_columns(scores)
+        columns.pop("position")
+        more = {"user_id": ["stranger"], "item_id": [ITEMS[0]], "prediction": [np.nan]}
+        longer = {name: np.append(values, more[name]) for name, values in columns.items()}
+        by_frame = judge(log, make(longer), RANKING_METRICS)
+        expected = judge(log, scores, RANKING_METRICS)
+
+        assert numbers(by_frame) == pytest.approx(numbers(expected), rel=1e-12)
+
+
+def test_a_frame_that_lacks_items_names_the_user(log: Ratings) -> None:
+    frame = pd.DataFrame(as_columns()).drop(columns="position")
+    user = frame.user_id[0]
+    seen = set(ITEMS[log.item[USERS[log.user] == user]].tolist())
+    unseen = frame.index[(frame.user_id == user) & ~frame.item_id.isin(seen)][0]
+
+    with pytest.raises(BadPredictionError, match=f"user '{user}' has predictions of 8 items"):
+        judge(log, frame.drop(index=unseen), ("dcg@3",))
+    with pytest.raises(BadPredictionError, match="among all 10 items, but there is no position"):
+        judge(log, frame, ("dcg@3",), universe=(N_USERS, 10))
+    frame.loc[unseen, "prediction"] = np.inf
+    with pytest.raises(BadPredictionError, match=f"at row {unseen} is missing or not finite"):
+        judge(log, frame, ("dcg@3",))
+
+
+def test_the_index_of_a_series_must_agree_with_the_rows_of_the_log() -> None:
+    frame = pd.DataFrame(
+        {"user_id": [3, 1, 2, 1], "item_id": [1, 1, 2, 2], "rating": [1, 2, 3, 4]},
+        index=[7, 5, 6, 4],
+    )
+    log, scores = Ratings.from_frame(frame), frame.rating + 0.5
+
+    def mse(log: Ratings, predictions: object) -> float:
+        result = evaluate(log, predictions, metrics=["mse"], estimators=["naive"])
+        return result.risk("model", metric="mse", estimator="naive").estimate
+
+    assert mse(log, scores) == mse(log, scores.reset_index(drop=True)) == 0.25
+    assert mse(log.take([2, 0]), scores.iloc[[2, 0]]) == 0.25
+    plain = Ratings.from_frame(frame.reset_index(drop=True))
+    assert mse(plain.take([2, 0]), scores.reset_index(drop=True).iloc[[2, 0]]) == 0.25
+    with pytest.raises(
+        BadPredictionError,
+        match=r"another order; the first difference is at row 0: 4, not 7.* with \.to_numpy\(\)",
+    ):
+        mse(log, scores.sort_index())
+    shuffled = Ratings.from_frame(frame.reset_index(drop=True).iloc[[1, 0, 3, 2]])
+    with pytest.raises(BadPredictionError, match="another order"):
+        mse(shuffled, scores.reset_index(drop=True))
+    with pytest.warns(UnskewWarning, match="is not that of the log's rows; they are taken in"):
+        assert mse(log, scores.set_axis(["a", "b", "c", "d"])) == 0.25
 
 
 @pytest.mark.parametrize(

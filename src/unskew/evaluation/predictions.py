@@ -11,10 +11,17 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.cells import cell_numbers, find_cells
-from unskew.data.columns import DEFAULTS, find_column
+from unskew.data.columns import DEFAULTS, find_column, has_column
 from unskew.data.factors import Factors
-from unskew.data.frames import EagerFrame, id_column, is_frame, number_column, open_frame
-from unskew.data.ids import find_codes
+from unskew.data.frames import (
+    EagerFrame,
+    check_row_order,
+    id_column,
+    is_frame,
+    number_column,
+    open_frame,
+)
+from unskew.data.ids import Ids, encode, find_codes, format_id
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPredictionError, ColumnError
 from unskew.evaluation.adapters.external import ExternalModel
@@ -85,16 +92,20 @@ class LoggedValues:
             f"model {self.name!r}: ranking metrics need the position of each cell among all items, "
             "which cannot be computed from predictions of the logged cells alone.",
             parameter="predictions",
-            remedy="Pass a model, a callable that scores a block of users for all items, or a "
-            "frame with a position column.",
-            shell_remedy="Pass `predictions=...` with a saved model or with a file that has a "
-            "column of positions, or pass `position=...`.",
+            remedy="Pass a model, a callable that scores a block of users for all items, a frame "
+            "of the predictions of all items, or a frame with a position column.",
+            shell_remedy="Pass `predictions=...` with a saved model, with a file of the "
+            "predictions of all items of each logged user, or with a file that has a column of "
+            "positions; or pass `position=...`.",
         )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FramedValues:
-    """A frame of user, item, prediction and perhaps position; cells are matched by their ids."""
+    """A frame of user, item, prediction and perhaps position; cells are matched by their ids.
+
+    Without positions, it can still rank the items if it has all items of each logged user.
+    """
 
     name: str
     frame: EagerFrame
@@ -103,6 +114,8 @@ class FramedValues:
         return _require_all(self.name, self._read_column(log, "prediction"), log)
 
     def positions(self, log: Ratings, /, *, n_items: int, top: int | None) -> Positions:
+        if not has_column("position", self.frame.columns):
+            return self._rank_items(log, n_items=n_items, top=top)
         position = self._read_column(log, "position")
         if position.max() > n_items:
             raise BadPredictionError(
@@ -112,6 +125,54 @@ class FramedValues:
                 remedy="Number the items of each user from 1, and count all items in `universe`.",
             )
         return Positions.from_column(position)
+
+    def _rank_items(self, log: Ratings, *, n_items: int, top: int | None) -> Positions:
+        """Positions by decreasing prediction, from a frame of all items of each logged user."""
+        self.values(log)  # refuses missing and repeated cells of the log
+        users, row_of_cell = np.unique(log.user, return_inverse=True)
+        user = find_codes(self._find_codes(log, "user", log.users), users)
+        rows = np.flatnonzero(user >= 0)
+        item, items = encode(self._read_ids(log, "item")[rows])
+        cell = cell_numbers(user[rows], item, len(items))
+        order = np.argsort(cell, kind="stable")
+        self._refuse_duplicates(cell[order], rows[order])
+        self._require_all_items(log.users[users], np.bincount(user[rows]), n_items)
+        scores = number_column(self.frame, self._find_column("prediction", None))[rows[order]]
+        if not np.isfinite(scores).all():
+            row = int(rows[order][~np.isfinite(scores)].min())
+            raise BadPredictionError(
+                f"model {self.name!r}: the prediction at row {row} is missing or not finite, so "
+                "the items of its user cannot be ranked.",
+                parameter="predictions",
+                where=f"row {row}",
+                remedy="Predict all items of each logged user.",
+            )
+        blocks = scores.reshape(users.size, n_items)
+        logged_item = find_codes(log.items, items)[log.item]
+        return compute_positions(
+            row_of_cell.astype(np.int32),
+            logged_item,
+            users.size,
+            n_items,
+            blocks.__getitem__,
+            top=top,
+        )
+
+    def _require_all_items(self, users: Ids, counts: npt.NDArray[np.integer], n_items: int) -> None:
+        """Raise an error unless each user has a prediction of each item."""
+        is_wrong = counts != n_items
+        if is_wrong.any():
+            first = int(is_wrong.argmax())
+            where = f"user {format_id(users[first])}"
+            raise BadPredictionError(
+                f"model {self.name!r}: ranking metrics need the position of each cell among all "
+                f"{n_items} items, but there is no position column, and {where} has predictions "
+                f"of {counts[first]} items.",
+                parameter="predictions",
+                where=where,
+                remedy="Predict all items of the universe for each logged user, or add a position "
+                "column (1 is the best item).",
+            )
 
     def _read_column(self, log: Ratings, role: str) -> Vector:
         """A column in the order of the log."""
@@ -144,8 +205,11 @@ class FramedValues:
         return rows[index]
 
     def _find_codes(self, log: Ratings, role: str, ids: npt.NDArray[np.generic]) -> IntVector:
+        return find_codes(self._read_ids(log, role), ids)
+
+    def _read_ids(self, log: Ratings, role: str) -> Ids:
         as_in_log = log.columns[role] if log.columns[role] in self.frame.columns else None
-        return find_codes(id_column(self.frame, self._find_column(role, as_in_log)), ids)
+        return id_column(self.frame, self._find_column(role, as_in_log))
 
     def _refuse_duplicates(
         self, sorted_cells: npt.NDArray[np.int64], rows: npt.NDArray[np.intp]
@@ -250,6 +314,14 @@ def read_predictions(
     values = _as_numbers(name, predictions)
     if values.shape == (log.n_users, log.n_items):
         return ScoredCells(name, values.__getitem__, ranker)
+    if values.shape == (len(log),):
+        check_row_order(
+            predictions,
+            log.row_labels,
+            what=f"the predictions of model {name!r}",
+            parameter="predictions",
+            error=BadPredictionError,
+        )
     return LoggedValues(name, values)
 
 

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from unskew.data.factors import Factors
 from unskew.factorization.engine import FitRequest, FitResult
-from unskew.plugins import require_package
 from unskew.ranking.positions import Positions
+from unskew.registry import require_package
 from unskew.types import IntVector, RowStarts, Scores
 
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from unskew.data.factors import Factors
-from unskew.engines.gpu.devices import find_device, to_device, to_host
+from unskew.engines.gpu.cells import find_device, to_device, to_host
 from unskew.errors import BadPredictionError
 from unskew.ranking.positions import Positions
 from unskew.types import IntVector, RowStarts, Scores
@@ -54,7 +54,7 @@ def best_items_on_device(
     excluded_starts: RowStarts,
     excluded_items: IntVector,
 ) -> tuple[npt.NDArray[np.integer], Scores]:
-    """The best items of every user and their scores; see :func:`unskew.ranking.top.best_items`.
+    """The best items of every user and their scores, as ``ranking.positions.best_items``.
 
     ``excluded_items[excluded_starts[u]:excluded_starts[u + 1]]`` of user u come last.
     """
