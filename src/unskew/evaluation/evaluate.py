@@ -19,6 +19,7 @@ from unskew.errors import BadPredictionError, UsageError
 from unskew.estimators.point import Estimator
 from unskew.estimators.sums import Cluster, Clusters, Deltas, Imputed, ObservedCells, Resampling
 from unskew.estimators.weight_summary import WeightSummary
+from unskew.evaluation.adapters.wrap import adapt_model
 from unskew.evaluation.arguments import (
     choose_default_estimators,
     describe_intervals,
@@ -91,8 +92,11 @@ def evaluate(
         By model name (or one model alone): predicted ratings in the order of the log (the index of
         a pandas Series must agree with that); a matrix with rows in the order of ``log.users`` and
         columns in the order of ``log.items``; a frame of user, item, prediction and perhaps
-        position; a fitted model with ``predict(users, items)``, which gets ids; or a callable that
-        gets user codes (indices of ``log.users``) and returns their scores of all ``log.items``.
+        position; a fitted model with ``predict(users, items)``, which gets ids; a fitted model of
+        Surprise, implicit, LensKit and others (``unskew.evaluation.ADAPTERS`` lists the libraries,
+        :func:`unskew.evaluation.wrap_model` adds ids to those that know only codes); or a callable
+        that gets an array of user ids and one of item ids, and returns a row for each user with a
+        score for each item.
         Ranking metrics need the position among all items: a matrix, a model, a callable, a frame
         of the predictions of all items for each logged user, or a frame with a position column
         (1 is the user's best item).
@@ -318,10 +322,13 @@ def _find_universe(log: Ratings, universe: UniverseLike, propensities: object) -
 
 
 def name_models(predictions: Any) -> dict[str, Any]:
-    """Predictions by model name; the name of one model alone is "model"."""
+    """Predictions by model name; the name of one model alone is "model".
+
+    Models of other libraries become models that predict pairs of ids.
+    """
     if not isinstance(predictions, Mapping):
-        return {"model": predictions}
-    models = {str(name): model for name, model in predictions.items()}
+        return {"model": adapt_model(predictions)}
+    models = {str(name): adapt_model(model) for name, model in predictions.items()}
     if len(models) < len(predictions):
         raise UsageError(
             f"two models have the same name: {', '.join(map(repr, predictions))}.",
