@@ -218,7 +218,7 @@ def test_a_warning_about_a_table_points_to_the_caller_of_fit() -> None:
     frame = pd.DataFrame({"account": np.arange(100, 140)}, index=log.users)
 
     with pytest.warns(PropensityWarning, match="like ids") as caught:
-        LogisticPropensity(user_features=frame).fit(log)
+        LogisticPropensity(user_features=frame).fit(log, universe="log")
 
     assert caught[0].filename == __file__
 
