@@ -75,12 +75,15 @@ class Estimator:
                 remedy="Pass `imputation=...`: a model, a matrix or a callable.",
             )
         estimate = self.from_sums(spec, add_up(spec, deltas, cells), cells.scope)
-        estimate = replace(estimate, bounds=deltas.bounds)
-        if estimate.replicates is not None:
-            return estimate
-        if self.is_weighted and isinstance(cells.estimation, Replicates):
-            return self._refit_halves(estimate, deltas, cells)
-        return add_uncertainty(estimate, spec, deltas, cells)
+        estimate = replace(
+            estimate, bounds=deltas.bounds, max_relative_error=deltas.max_relative_error
+        )
+        if estimate.replicates is None:
+            if self.is_weighted and isinstance(cells.estimation, Replicates):
+                estimate = self._refit_halves(estimate, deltas, cells)
+            else:
+                estimate = add_uncertainty(estimate, spec, deltas, cells)
+        return estimate.take_root() if deltas.is_root else estimate
 
     def _refit_halves(self, estimate: Estimate, deltas: Deltas, cells: ObservedCells) -> Estimate:
         """The estimate with the covariance of refits to halves of the log."""

@@ -27,6 +27,7 @@ from unskew.data.propensities import Propensities
 from unskew.data.universe import Universe
 from unskew.data.weights import WeightTransform, transform_weights
 from unskew.errors import UsageError
+from unskew.estimators.user_functions import UserFunctions
 from unskew.settings import WholeNumber
 from unskew.types import IntVector, Matrix, Vector
 
@@ -268,6 +269,17 @@ class Deltas:
     of recommended items."""
     bounds: tuple[float, float] | None = None
     """The range of the metric; None if unknown."""
+    functions: UserFunctions | None = None
+    """Of a metric that is no sum over cells: numbers of each user, in place of ``value``."""
+    is_root: bool = False
+    """Whether the risk is the square root of the mean delta."""
+    max_relative_error: float | None = None
+    """There is no interval if the standard error exceeds this share of the value."""
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether the risk is a sum over cells, or a ratio of such sums."""
+        return self.functions is None and not self.is_root
 
     def base_of(self, spec: SumSpec) -> Vector | Matrix | None:
         """What ``spec`` divides by: one row, one row for each model, or None for 1 in all cells."""
@@ -279,7 +291,15 @@ class Deltas:
         imputed = self.imputed and replace(self.imputed, observed=self.imputed.observed[:, rows])
         base = None if self.base is None else self.base[rows]
         slots = None if self.slots is None else self.slots[:, rows]
-        return replace(self, value=self.value[:, rows], base=base, imputed=imputed, slots=slots)
+        functions = None if self.functions is None else self.functions.take(rows)
+        return replace(
+            self,
+            value=self.value[:, rows],
+            base=base,
+            imputed=imputed,
+            slots=slots,
+            functions=functions,
+        )
 
     def combine(self, contrast: Vector) -> Deltas:
         """One row: the sum over models of ``contrast`` times their deltas.
@@ -301,6 +321,7 @@ class Deltas:
             value=_combine_rows(contrast, self.value),
             imputed=imputed,
             slots=slots,
+            functions=None if self.functions is None else self.functions.combine(contrast),
             bounds=self.bounds if is_single and contrast[used[0]] == 1.0 else None,
         )
 
@@ -370,6 +391,14 @@ class Sums:
             by_cluster = by_cluster[is_used]
             clusters = replace(clusters, n=len(by_cluster))
         return replace(_sum_clusters(by_cluster, clusters), slots=slots)
+
+    @classmethod
+    def of_functions(cls, functions: UserFunctions, weight: Vector, groups: Clusters) -> Sums:
+        """Sums over users of the numerators and the base of functions of their weights."""
+        by_user = functions.measure(weight)
+        sums = _sum_clusters(by_user, replace(groups, n=len(by_user)))
+        n_with_cells = int((np.bincount(groups.code) > 0).sum())
+        return replace(sums, n_left_out=max(n_with_cells - len(by_user), 0))
 
     @classmethod
     def of_ratios(
@@ -487,6 +516,8 @@ def add_up(spec: SumSpec, deltas: Deltas, cells: ObservedCells) -> Sums:
             clusters=clusters,
             imputed_by_cluster=imputed,
         )
+    if deltas.functions is not None and clusters is not None:
+        return Sums.of_functions(deltas.functions, weight, clusters)
     value, shift = deltas.value, np.zeros(len(deltas.value))
     base = deltas.base_of(spec)
     if spec.divides_by_base and base is None:

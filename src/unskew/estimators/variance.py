@@ -19,6 +19,7 @@ from unskew.data.propensities import Propensities
 from unskew.estimators.estimate import Estimate, OutsideError
 from unskew.estimators.intervals import Moments
 from unskew.estimators.sums import Clusters, Deltas, Imputed, ObservedCells, SumSpec
+from unskew.estimators.user_functions import UserFunctions
 from unskew.types import IntVector, Matrix, Vector
 
 MAX_LEVERAGE = 0.9
@@ -57,6 +58,9 @@ def linearize(
     groups = cells.clusters_by(spec.unit)
     if spec.adds_imputed and deltas.imputed is not None:
         return _linearize_imputed(spec, deltas.value, deltas.imputed, cells, weight)
+    if deltas.functions is not None:
+        total = float(deltas.functions.measure(weight)[:, -1].sum())
+        return Linearization(deltas.functions.differentiate(weight, estimate.value), total)
     if spec.of_ratios and groups is not None:
         return _linearize_mean_of_groups(deltas.value, base, weight, groups)
     if spec.divides_by_base:
@@ -107,6 +111,10 @@ def add_uncertainty(
     if is_sum and cells.cluster is not None and cells.cluster != "both":
         return _add_from_columns(estimate, spec, deltas, cells, cells.cluster)
     weight = cells.weight_of(spec)
+    if deltas.functions is not None:
+        estimate = _add_moments(estimate, deltas.functions, weight)
+        if _find_estimation(spec, cells) is None:
+            return estimate
     linearization = linearize(spec, deltas, cells, estimate, weight)
     contributions = linearization.residual * weight
     covariance, moments = estimate.covariance, None
@@ -114,6 +122,8 @@ def add_uncertainty(
     if not spec.of_ratios and (estimation is None or cells.cluster == "both"):
         measured, moments = _measure(contributions, linearization, None, cells, estimate)
         covariance = measured if cells.cluster == "both" else estimate.covariance
+    if deltas.functions is not None:
+        moments = estimate.moments
     estimate = replace(estimate, covariance=covariance, moments=moments)
     if estimation is None:
         return estimate
@@ -122,6 +132,14 @@ def add_uncertainty(
         contributions -= correction.score
         covariance, moments = _measure(contributions, linearization, correction, cells, estimate)
     return _add_estimation(estimate, correction, covariance, moments, linearization.normalizer)
+
+
+def _add_moments(estimate: Estimate, functions: UserFunctions, weight: Vector) -> Estimate:
+    """The estimate with moments of what each user adds to it."""
+    by_user = functions.measure(weight)
+    residual = by_user[:, :-1] - np.outer(by_user[:, -1], estimate.value)
+    _, moments = _measure_sums(residual / by_user[:, -1].sum(), len(by_user), None)
+    return replace(estimate, moments=moments)
 
 
 def _find_estimation(spec: SumSpec, cells: ObservedCells) -> Estimation | None:

@@ -17,6 +17,7 @@ from unskew.data.weights import WeightTransform
 from unskew.errors import BadPredictionError, UsageError
 from unskew.estimators.point import Estimator
 from unskew.estimators.sums import Cluster, Clusters, Deltas, Imputed, ObservedCells, Resampling
+from unskew.estimators.user_functions import UserFunctions
 from unskew.estimators.weight_summary import WeightSummary
 from unskew.evaluation.arguments import (
     choose_cluster,
@@ -29,6 +30,7 @@ from unskew.evaluation.arguments import (
     require_weight_transform,
     warn_about_scales,
 )
+from unskew.evaluation.candidates import TestedCells, restrict_universe
 from unskew.evaluation.imputation import impute_deltas
 from unskew.evaluation.predictions import Predictions, PredictionsLike, read_predictions
 from unskew.evaluation.rating_distributions import (
@@ -40,7 +42,15 @@ from unskew.evaluation.rating_distributions import (
 from unskew.evaluation.result import Evaluation
 from unskew.evaluation.sequence import describe_sequence, estimate_sequences, require_sequence
 from unskew.evaluation.weight_changes import EvaluationInputs
-from unskew.metrics.metric import Metric, MetricInput, metric_bounds
+from unskew.metrics.metric import (
+    CandidateCounts,
+    Metric,
+    MetricInput,
+    is_plug_in,
+    max_relative_error,
+    metric_bounds,
+)
+from unskew.ranking.candidates import CandidatesLike
 from unskew.ranking.positions import Ranker, find_ranker
 from unskew.settings import check_random_state
 from unskew.types import Vector
@@ -57,6 +67,8 @@ def evaluate(
     metrics: Sequence[str | Metric] = ("mse", "mae"),
     estimators: Sequence[str | Estimator] = ("naive", "ips", "snips"),
     universe: UniverseLike = None,
+    exclude: Ratings | None = None,
+    candidates: CandidatesLike | None = None,
     level: float = 0.95,
     cluster: Cluster | Literal["auto"] = "auto",
     propensities_known: bool = False,
@@ -99,6 +111,14 @@ def evaluate(
         the estimators ``ips``, ``dr``, ``sndr`` and ``eib`` need it. ``"log"`` means that the
         users and items of the log are all there are. A log that was built from a matrix has its
         universe.
+    exclude
+        A log, such as the training log: its items are not ranked for its users. Logged cells that
+        are excluded leave the test; the result says how many. If both logs are parts of one split,
+        the propensities follow. Otherwise pass the probability that a cell which is not excluded
+        is in the log. Positions in a frame must be positions among the candidates already.
+    candidates
+        Item ids that are ranked for all users, or a frame of users and items; by default all items.
+        Logged cells outside leave the test. IPS divides by the number of candidates.
     level
         Confidence level of the intervals.
     cluster
@@ -164,15 +184,21 @@ def evaluate(
     require_level(level)
     require_weight_transform(weight_transform)
     require_cluster(cluster)
-    chosen_cluster = choose_cluster(cluster, log)
     models = name_models(predictions)
     all_cells = resolve_universe(log, universe)
+    tested = TestedCells.find(log, candidates, exclude)
+    counts = None if all_cells is None else tested.count(all_cells)
+    all_cells = restrict_universe(all_cells, counts)
     chosen_metrics = find_metrics(metrics, relevance_threshold=relevance_threshold)
     chosen_estimators = find_estimators(estimators)
     require_compatible(chosen_metrics, chosen_estimators)
     warn_about_scales(models, chosen_metrics, log)
     _require_propensities(propensities, chosen_estimators)
-    chosen_propensities = _read_propensities(log, propensities, propensities_known, bootstrap)
+    chosen_propensities = tested.take_propensities(
+        _read_propensities(log, propensities, propensities_known, bootstrap)
+    )
+    whole_log, log = log, tested.log
+    chosen_cluster = choose_cluster(cluster, log)
     if sequence:
         planned_size = require_sequence(
             chosen_estimators,
@@ -197,13 +223,19 @@ def evaluate(
         None if bootstrap is None else Resampling(bootstrap, _choose_seed(random_state)),
     )
     ranker = find_ranker(engine)
-    readers = [read_predictions(*model, log, ranker=ranker) for model in models.items()]
-    inputs = [_read_input(reader, log, all_cells, chosen_metrics) for reader in readers]
+    readers = [
+        read_predictions(*model, whole_log, ranker=ranker, rows=tested.rows)
+        for model in models.items()
+    ]
+    inputs = [_read_input(reader, tested, all_cells, counts, chosen_metrics) for reader in readers]
     imputed: dict[str, Imputed] = {}
     imputing = [estimator for estimator in chosen_estimators if estimator.imputes]
     if imputing and imputation is not None:
+        imputation_folds = tested.take(imputation_folds)
         imputed_ratings = read_imputation(imputation, imputation_folds, log, cells.inverse)
-        imputed = impute_deltas(chosen_metrics, readers, inputs, imputed_ratings, log, all_cells)
+        imputed = impute_deltas(
+            chosen_metrics, readers, inputs, imputed_ratings, log, all_cells, tested.candidates
+        )
     deltas = {
         metric.name: _compute_deltas(metric, inputs, imputed.get(metric.name), log)
         for metric in chosen_metrics
@@ -241,7 +273,11 @@ def evaluate(
             {estimator.name: estimator for estimator in chosen_estimators},
             log.rating,
         ),
-        notes=tuple(_list_notes(imputing, imputation_folds)),
+        notes=(
+            *tested.describe(),
+            *_describe_plug_ins(chosen_metrics, deltas, cells),
+            *_list_notes(imputing, imputation_folds),
+        ),
     )
     result.warn()
     return result
@@ -269,6 +305,23 @@ def _list_notes(imputing: Sequence[Estimator], imputation_folds: Folds | None) -
     for estimator in imputing:
         if not estimator.is_weighted:
             yield f"intervals of {estimator.name} leave out the error of the imputation"
+
+
+def _describe_plug_ins(
+    metrics: Sequence[Metric], deltas: Mapping[str, Deltas], cells: ObservedCells
+) -> Iterator[str]:
+    """Which metrics are biased because users have few observed relevant items."""
+    names = [metric.name for metric in metrics if is_plug_in(metric)]
+    if not names or not (cells.weight > 1).any():
+        return
+    base = deltas[names[0]].base
+    assert base is not None
+    users = cells.users.code[base > 0]
+    mean = users.size / max(np.unique(users).size, 1)
+    yield (
+        f"{' and '.join(names)} by weights {'is' if len(names) == 1 else 'are'} biased upwards "
+        f"while users have few observed relevant items; here {mean:.1f} per user who has some"
+    )
 
 
 def _require_propensities(propensities: object, estimators: Sequence[Estimator]) -> None:
@@ -336,15 +389,19 @@ def _observe_cells(
 
 
 def _read_input(
-    reader: Predictions, log: Ratings, universe: Universe | None, metrics: Sequence[Metric]
+    reader: Predictions,
+    tested: TestedCells,
+    universe: Universe | None,
+    counts: CandidateCounts | None,
+    metrics: Sequence[Metric],
 ) -> MetricInput:
     """What the metrics read of one model, computed once."""
-    n_items = None if universe is None else universe.n_items
+    log, n_items = tested.log, None if universe is None else universe.n_items
     tops = [metric.top for metric in metrics if metric.ranks]
     positions = None
     if tops and n_items is not None:
         top = None if None in tops else max(top for top in tops if top is not None)
-        positions = reader.positions(log, n_items=n_items, top=top)
+        positions = reader.positions(log, n_items=n_items, top=top, candidates=tested.candidates)
     return MetricInput(
         log.rating,
         log.item,
@@ -353,6 +410,8 @@ def _read_input(
         positions=positions,
         n_items=n_items,
         user=log.user,
+        n_users=None if universe is None else universe.n_users,
+        candidates=counts,
     )
 
 
@@ -374,6 +433,7 @@ def _compute_deltas(
             remedy="Check that the predictions are on the scale of the ratings.",
         )
     slots = [delta.slots for delta in deltas if delta.slots is not None]
+    functions = tuple(delta.function for delta in deltas if delta.function is not None)
     return Deltas(
         value,
         base,
@@ -381,6 +441,9 @@ def _compute_deltas(
         None if base is not None else imputed,
         np.stack(slots) if slots else None,
         metric_bounds(metric),
+        UserFunctions(functions) if functions else None,
+        deltas[0].is_root,
+        max_relative_error(metric),
     )
 
 

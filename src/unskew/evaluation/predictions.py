@@ -16,6 +16,7 @@ from unskew.data.frames import EagerFrame, id_column, is_frame, number_column, o
 from unskew.data.ids import find_codes
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPredictionError, ColumnError
+from unskew.ranking.candidates import Candidates
 from unskew.ranking.positions import Positions, Ranker, compute_positions
 from unskew.types import BoolVector, IntVector, Scorer, Scores, Vector
 
@@ -52,8 +53,16 @@ class Predictions(Protocol):
         """A predicted rating for each cell, in the order of the log."""
         ...
 
-    def positions(self, log: Ratings, /, *, n_items: int, top: int | None) -> Positions:
-        """The position of each cell among all items, exact up to ``top``."""
+    def positions(
+        self,
+        log: Ratings,
+        /,
+        *,
+        n_items: int,
+        top: int | None,
+        candidates: Candidates | None = None,
+    ) -> Positions:
+        """The position of each cell among the candidates, exact up to ``top``."""
         ...
 
 
@@ -75,7 +84,15 @@ class LoggedValues:
             )
         return _require_all(self.name, self.prediction, log)
 
-    def positions(self, log: Ratings, /, *, n_items: int, top: int | None) -> Positions:
+    def positions(
+        self,
+        log: Ratings,
+        /,
+        *,
+        n_items: int,
+        top: int | None,
+        candidates: Candidates | None = None,
+    ) -> Positions:
         raise BadPredictionError(
             f"model {self.name!r}: ranking metrics need the position of each cell among all items, "
             "which cannot be computed from predictions of the logged cells alone.",
@@ -97,14 +114,27 @@ class FramedValues:
     def values(self, log: Ratings, /) -> Vector:
         return _require_all(self.name, self._read_column(log, "prediction"), log)
 
-    def positions(self, log: Ratings, /, *, n_items: int, top: int | None) -> Positions:
+    def positions(
+        self,
+        log: Ratings,
+        /,
+        *,
+        n_items: int,
+        top: int | None,
+        candidates: Candidates | None = None,
+    ) -> Positions:
         position = self._read_column(log, "position")
-        if position.max() > n_items:
+        most = n_items if candidates is None else candidates.count[log.user] + n_items - log.n_items
+        is_beyond = position > most
+        if is_beyond.any():
+            row = int(is_beyond.argmax())
+            kind = "items" if candidates is None else "candidates"
             raise BadPredictionError(
-                f"model {self.name!r}: the largest position is {position.max():g}, but there are "
-                f"{n_items} items.",
+                f"model {self.name!r}: a position is {position[row]:g}, but there are "
+                f"{np.broadcast_to(most, position.shape)[row]} {kind}; see {log.name_cell(row)}.",
                 parameter="predictions",
-                remedy="Number the items of each user from 1, and count all items in `universe`.",
+                where=log.name_cell(row),
+                remedy=f"Number the {kind} of each user from 1, and count all items in `universe`.",
             )
         return Positions.from_column(position)
 
@@ -173,7 +203,15 @@ class ScoredCells:
             values[rows] = block[np.searchsorted(users, log.user[rows]), log.item[rows]]
         return _require_all(self.name, values, log)
 
-    def positions(self, log: Ratings, /, *, n_items: int, top: int | None) -> Positions:
+    def positions(
+        self,
+        log: Ratings,
+        /,
+        *,
+        n_items: int,
+        top: int | None,
+        candidates: Candidates | None = None,
+    ) -> Positions:
         if n_items != log.n_items:
             raise BadPredictionError(
                 f"model {self.name!r}: the universe has {n_items} items, but the log has the ids "
@@ -184,8 +222,16 @@ class ScoredCells:
                 shell_remedy="Pass a file of predictions that has a column of positions.",
             )
         if self.ranker is not None and isinstance(self.scorer, Factors):
-            return self.ranker.positions(self.scorer, log.user, log.item)
-        return compute_positions(log.user, log.item, log.n_users, log.n_items, self.scorer, top=top)
+            return self.ranker.positions(self.scorer, log.user, log.item, candidates)
+        return compute_positions(
+            log.user,
+            log.item,
+            log.n_users,
+            log.n_items,
+            self.scorer,
+            top=top,
+            candidates=candidates,
+        )
 
     def block(self, log: Ratings, users: IntVector) -> Scores:
         """The scores of a block of users for all items."""
@@ -212,9 +258,17 @@ class PredictedCells(ScoredCells):
 
 
 def read_predictions(
-    name: str, predictions: PredictionsLike, log: Ratings, *, ranker: Ranker | None = None
+    name: str,
+    predictions: PredictionsLike,
+    log: Ratings,
+    *,
+    ranker: Ranker | None = None,
+    rows: BoolVector | None = None,
 ) -> Predictions:
-    """Recognise a frame, a model, a scorer, a matrix, or an array in the order of the log."""
+    """Recognise a frame, a model, a scorer, a matrix, or an array in the order of the log.
+
+    ``rows`` are those of ``log`` that are evaluated; None means all.
+    """
     if is_frame(predictions):
         return FramedValues(name, open_frame(predictions))
     if isinstance(predictions, Factors):
@@ -230,6 +284,8 @@ def read_predictions(
     values = _as_numbers(name, predictions)
     if values.shape == (log.n_users, log.n_items):
         return ScoredCells(name, values.__getitem__, ranker)
+    if rows is not None and values.shape == rows.shape:
+        values = values[rows]
     return LoggedValues(name, values)
 
 

@@ -16,6 +16,12 @@ MIN_SLOTS = 10.0
 """A list was hardly seen if the effective number of its observed slots is below this."""
 MIN_DEGREES, MAX_SKEWNESS = 10.0, 0.3
 """Beyond these, intervals of adverse samples covered less than their level in simulations."""
+METRICS_OF_USERS = frozenset({"ndcg", "map", "mrr", "hit_rate", "auc", "pooled_auc"})
+"""Metrics that no self-normalised estimator keeps within their range."""
+PER_POSITIVE = (
+    "Use a metric per positive, such as mrr_per_positive or recall_per_positive@10, which stays "
+    "within the range."
+)
 LONG_LOG = 100
 """With fewer users, items or cells than this, few degrees of freedom are nothing special. On
 shorter logs, results describe their problems and do not warn."""
@@ -66,16 +72,18 @@ class Reliability:
         """Problems of estimates that look like any other."""
         for (metric, estimator), estimate in self.estimates.items():
             label = _name_estimate(metric, estimator)
-            yield from self._check_range(label, estimate)
+            yield from self._check_range(label, metric, estimate)
             yield from self._check_slots(label, estimate)
         yield from self._check_tails()
 
     def missing_intervals(self) -> Iterator[UnskewWarning]:
         """Why estimates have no interval."""
         for (metric, estimator), estimate in self.estimates.items():
-            yield from self._check_bias(_name_estimate(metric, estimator), estimate)
+            label = _name_estimate(metric, estimator)
+            yield from self._check_bias(label, estimate)
+            yield from self._check_noise(label, estimate)
 
-    def _check_range(self, label: str, estimate: Estimate) -> Iterator[UnskewWarning]:
+    def _check_range(self, label: str, metric: str, estimate: Estimate) -> Iterator[UnskewWarning]:
         if estimate.bounds is None or not estimate.is_outside.any():
             return
         model = int(estimate.is_outside.argmax())
@@ -84,7 +92,9 @@ class Reliability:
             f"{label} is {estimate.value[model]:.3g} for {self.models[model]!r}, outside its range "
             f"of {low:g} to {high:g}: this estimator is too noisy here, or the propensities or "
             "the universe are wrong.",
-            remedy="Use 'snips', which stays within the range.",
+            remedy=PER_POSITIVE
+            if metric.partition("@")[0] in METRICS_OF_USERS
+            else "Use 'snips', which stays within the range.",
         )
 
     def _check_slots(self, label: str, estimate: Estimate) -> Iterator[UnskewWarning]:
@@ -111,6 +121,17 @@ class Reliability:
                     remedy="Use 'snips'.",
                 )
                 return
+
+    def _check_noise(self, label: str, estimate: Estimate) -> Iterator[UnskewWarning]:
+        noisy = [model for model in range(len(self.models)) if estimate.is_too_noisy(model)]
+        if noisy:
+            yield UnskewWarning(
+                f"{label} has no interval for {self.models[noisy[0]]!r}: it rests on products of "
+                f"weights, and its standard error {estimate.plain_std_error(noisy[0]):.2g} "
+                f"exceeds {estimate.max_relative_error:.0%} of its value, so that the error itself "
+                "cannot be trusted.",
+                remedy=PER_POSITIVE,
+            )
 
     def _check_tails(self) -> Iterator[UnskewWarning]:
         """The estimate with the fewest degrees of freedom, or else with the largest skewness."""

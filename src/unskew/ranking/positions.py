@@ -1,4 +1,4 @@
-"""The position of each logged cell when the items of its user are sorted by decreasing score.
+"""The position of each logged cell when the candidates of its user are sorted by decreasing score.
 
 There is no U x I array: the scorer is called for blocks of users, one block at a time.
 """
@@ -17,6 +17,7 @@ import numpy.typing as npt
 from unskew.data.factors import Factors
 from unskew.errors import BadPredictionError, UniverseError, UsageError
 from unskew.plugins import find_engine
+from unskew.ranking.candidates import Candidates
 from unskew.threads import count_threads, single_blas_thread
 from unskew.types import IntVector, RowStarts, Scorer, Scores, Vector
 
@@ -26,15 +27,20 @@ BLOCK_CELLS = 2**19
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Positions:
-    """Positions of the logged cells among all items of their user, in the order of the log.
+    """Positions of the logged cells among the candidates of their user, in the order of the log.
 
     A cell shares positions above + 1 to above + equal with the items that have the same score.
     """
 
     above: IntVector
-    """Items of the same user with a strictly larger score."""
+    """Candidates of the same user with a strictly larger score."""
     equal: IntVector
-    """Items of the same user with exactly this score, including the cell itself."""
+    """Candidates of the same user with exactly this score, including the cell itself."""
+
+    @property
+    def places(self) -> tuple[IntVector, IntVector]:
+        """``above`` and ``equal``."""
+        return self.above, self.equal
 
     @classmethod
     def from_column(cls, position: npt.ArrayLike) -> Positions:
@@ -70,17 +76,19 @@ class Positions:
 class Ranker(Protocol):
     """An engine that ranks the items of factor models on another device."""
 
-    def positions(self, factors: Factors, user: IntVector, item: IntVector, /) -> Positions:
+    def positions(
+        self,
+        factors: Factors,
+        user: IntVector,
+        item: IntVector,
+        candidates: Candidates | None = None,
+        /,
+    ) -> Positions:
         """Exact positions, the same as those of :func:`compute_positions`."""
         ...
 
     def best(
-        self,
-        factors: Factors,
-        n_best: int,
-        excluded_starts: RowStarts,
-        excluded_items: IntVector,
-        /,
+        self, factors: Factors, n_best: int, candidates: Candidates, /
     ) -> tuple[npt.NDArray[np.integer], Scores]:
         """The best items and their scores, as :func:`unskew.ranking.top.best_items` has them."""
         ...
@@ -107,12 +115,14 @@ def compute_positions(
     scorer: Scorer,
     *,
     top: int | None = None,
+    candidates: Candidates | None = None,
     block_cells: int = BLOCK_CELLS,
     n_threads: int | None = None,
 ) -> Positions:
     """above_ui = #{j : s_uj > s_ui} and equal_ui = #{j : s_uj = s_ui} for each logged (u, i).
 
-    j runs over all ``n_items`` items. ``user`` and ``item`` are codes in the order of the log.
+    j runs over all ``n_items`` items, or over the ``candidates`` of the user; then every logged
+    cell must be a candidate. ``user`` and ``item`` are codes in the order of the log.
     ``scorer`` is called for users with a logged cell only, and from this thread only unless it is
     :class:`Factors`. With ``top``, the counts are exact only for cells with fewer than ``top``
     items above them; other cells have some ``above >= top`` and any ``equal``. That is faster, and
@@ -140,7 +150,8 @@ def compute_positions(
     threads = count_threads(n_threads)
     with ThreadPoolExecutor(threads) as pool:
         log = _CellsByUser.sort(user, item, n_users, n_items, pool, n_slices=threads)
-        counter = _PositionCounter(log, n_items, top, positions)
+        n_hidden = None if candidates is None else n_items - candidates.count
+        counter = _PositionCounter(log, n_items, top, positions, candidates, n_hidden)
         blocks = list(_slices(log.users.size, block_cells // max(1, n_items)))
         if isinstance(scorer, Factors):
             _score_in_threads(scorer, counter, blocks, pool)
@@ -220,12 +231,17 @@ class _PositionCounter:
     n_items: int
     top: int | None
     positions: Positions
+    candidates: Candidates | None
+    n_hidden: IntVector | None
+    """By user: items that are not candidates."""
 
     def count(self, rows: slice, scores: Scores) -> None:
-        """Write the positions of the cells in these rows."""
-        from unskew.kernels.positions import exact_positions, top_positions
+        """Write the positions of the cells in these rows; hides items that are not candidates."""
+        from unskew.kernels.positions import exact_positions, top_positions, uncount_hidden
 
         log, above, equal = self.log, self.positions.above, self.positions.equal
+        if self.candidates is not None:
+            self.candidates.hide_others(log.users[rows], scores)
         starts = log.starts[rows.start : rows.stop + 1]
         if self.top is None:
             bad = exact_positions(scores, starts, log.cells, log.items, above, equal)
@@ -240,6 +256,9 @@ class _PositionCounter:
                 where=f"user code {user}, item code {item}",
                 remedy="Return a number for every item; -inf puts an item last.",
             )
+        if self.n_hidden is not None:
+            n_hidden = self.n_hidden[log.users[rows]]
+            uncount_hidden(scores, starts, log.cells, log.items, n_hidden, equal)
 
     def check(self, rows: slice, returned: Scores) -> Scores:
         """The scores as contiguous float32 or float64 rows; other numbers become float64."""
@@ -296,6 +315,8 @@ def _score_here(
     """
     for rows in blocks:
         scores = counter.check(rows, scorer(counter.log.users[rows]))
+        if counter.candidates is not None:
+            scores = scores.copy()  # the scorer may own the memory, and items will be hidden in it
         parts = list(_slices(len(scores), -(-len(scores) // n_parts)))
         parts_of_log = (slice(rows.start + part.start, rows.start + part.stop) for part in parts)
         list(pool.map(counter.count, parts_of_log, [scores[part] for part in parts]))

@@ -1,4 +1,4 @@
-"""The best items of users, without items that are excluded, such as those they have seen."""
+"""The best items of users among their candidates."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import numpy.typing as npt
 
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPredictionError
-from unskew.types import IntVector, RowStarts, Scorer, Scores, SeenItems, Vector
+from unskew.ranking.candidates import Candidates
+from unskew.types import Scorer, Scores, SeenItems, Vector
 
 BLOCK_CELLS = 1 << 20
 
@@ -17,13 +18,12 @@ def best_items(
     n_best: int,
     n_users: int,
     n_items: int,
-    excluded_starts: RowStarts,
-    excluded_items: IntVector,
+    candidates: Candidates | None,
 ) -> tuple[npt.NDArray[np.intp], Vector]:
     """The ``n_best`` items of each user and their scores, best first: two users x n_best arrays.
 
-    The items ``excluded_items[excluded_starts[u]:excluded_starts[u + 1]]`` of user u get the score
-    -inf, and so come last. Equal scores are in the order of the items. Users are scored in blocks.
+    Items that are not candidates of the user get the score -inf, and so come last. Equal scores
+    are in the order of the items. Users are scored in blocks.
     """
     items, scores = np.empty((n_users, n_best), np.intp), np.empty((n_users, n_best))
     size = max(1, BLOCK_CELLS // n_items)
@@ -36,9 +36,8 @@ def best_items(
                 f"the score of user {first + user} for item {item} is NaN, so it cannot be ranked.",
                 remedy="Fit the model again with a stronger penalty.",
             )
-        block_starts = excluded_starts[first : first + users.size + 1]
-        row = np.repeat(np.arange(users.size), np.diff(block_starts))
-        block[row, excluded_items[block_starts[0] : block_starts[-1]]] = -np.inf
+        if candidates is not None:
+            candidates.hide_others(users, block)
         items[users] = best_columns(block, n_best)
         scores[users] = np.take_along_axis(block, items[users], axis=1)
     return items, scores
@@ -66,12 +65,3 @@ def items_by_user(log: Ratings) -> SeenItems:
     starts = np.zeros(log.n_users + 1, np.int64)
     np.cumsum(np.bincount(log.user, minlength=log.n_users), out=starts[1:])
     return starts, log.item[np.argsort(log.user, kind="stable")]
-
-
-def select_users(seen: SeenItems, users: IntVector) -> SeenItems:
-    """The seen items of the given users, in their order; -1 is a user who has seen none."""
-    all_starts, all_items = seen
-    length = np.where(users >= 0, np.diff(all_starts, append=0)[users], 0)
-    starts = np.concatenate([[0], np.cumsum(length)])
-    index = np.arange(starts[-1]) + np.repeat(all_starts[users] - starts[:-1], length)
-    return starts, all_items[index]
