@@ -45,7 +45,9 @@ class UserFunction(Protocol):
         ...
 
     def differentiate(self, weight: Vector, /) -> Matrix:
-        """Logged cells x 2: derivatives of the numerator and base of its user by its weight."""
+        """Logged cells x 4: derivatives of the numerator and base of its user by its weight, and
+        how much both change if the cell is left out.
+        """
         ...
 
     def take(self, rows: IntVector, /) -> UserFunction:

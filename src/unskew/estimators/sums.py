@@ -393,12 +393,25 @@ class Sums:
         return replace(_sum_clusters(by_cluster, clusters), slots=slots)
 
     @classmethod
-    def of_functions(cls, functions: UserFunctions, weight: Vector, groups: Clusters) -> Sums:
-        """Sums over users of the numerators and the base of functions of their weights."""
+    def of_functions(
+        cls,
+        functions: UserFunctions,
+        weight: Vector,
+        groups: Clusters,
+        propensities: Propensities | None,
+    ) -> Sums:
+        """Sums over users of the numerators and the base of functions of their weights.
+
+        ``propensities`` are those behind the weights; with them the bias is estimated.
+        """
         by_user = functions.measure(weight)
         sums = _sum_clusters(by_user, replace(groups, n=len(by_user)))
         n_with_cells = int((np.bincount(groups.code) > 0).sum())
-        return replace(sums, n_left_out=max(n_with_cells - len(by_user), 0))
+        sums = replace(sums, n_left_out=max(n_with_cells - len(by_user), 0))
+        if propensities is None or sums.weight == 0:
+            return sums
+        bias = functions.estimate_bias(weight, 1.0 - propensities.values, sums.ratio)
+        return replace(sums, ratio_bias=bias / sums.weight, n_biases=1)
 
     @classmethod
     def of_ratios(
@@ -517,7 +530,8 @@ def add_up(spec: SumSpec, deltas: Deltas, cells: ObservedCells) -> Sums:
             imputed_by_cluster=imputed,
         )
     if deltas.functions is not None and clusters is not None:
-        return Sums.of_functions(deltas.functions, weight, clusters)
+        propensities = cells.propensities if spec.is_weighted else None
+        return Sums.of_functions(deltas.functions, weight, clusters, propensities)
     value, shift = deltas.value, np.zeros(len(deltas.value))
     base = deltas.base_of(spec)
     if spec.divides_by_base and base is None:

@@ -28,11 +28,28 @@ class UserFunctions:
 
     def differentiate(self, weight: Vector, ratio: Vector) -> Matrix:
         """Risks x cells: derivative of numerator - ratio * base of the cell's user."""
-        slopes = [function.differentiate(weight) for function in self.functions]
-        values = np.stack([slope[:, 0] for slope in slopes])
+        return self._change(weight, ratio)[0]
+
+    def estimate_bias(self, weight: Vector, uncertainty: Vector, ratio: Vector) -> Vector:
+        """The bias of the sum of numerators minus the ratio times the sum of bases.
+
+        A function f of weights w = O h, with Var(w) = h^2 P (1 - P), has to first order the bias
+        (1/2) sum over cells of Var(w) f'', which is estimated by the sum over observed cells of
+        (1 - P) (f without the cell - f + h f'). ``uncertainty`` is 1 - P. It is 0 if f is linear
+        in each weight.
+        """
+        slope, change = self._change(weight, ratio)
+        bias: Vector = np.einsum("n,rn->r", uncertainty, change + weight * slope)
+        return bias
+
+    def _change(self, weight: Vector, ratio: Vector) -> tuple[Matrix, Matrix]:
+        """Of numerator - ratio * base: derivatives, and changes if the cell is left out."""
+        results = np.stack([function.differentiate(weight) for function in self.functions])
+        values, bases = results[:, :, [0, 2]], results[0][:, [1, 3]]
         if self.contrasts is not None:
-            values = np.einsum("rk,kn->rn", self.contrasts, values)
-        return values - np.outer(ratio, slopes[0][:, 1])
+            values = np.einsum("rk,knd->rnd", self.contrasts, values)
+        residuals = values - ratio[:, None, None] * bases
+        return residuals[:, :, 0], residuals[:, :, 1]
 
     def take(self, rows: IntVector) -> UserFunctions:
         """The functions of some of the cells."""

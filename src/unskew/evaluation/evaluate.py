@@ -319,7 +319,7 @@ def _describe_plug_ins(
     users = cells.users.code[base > 0]
     mean = users.size / max(np.unique(users).size, 1)
     yield (
-        f"{' and '.join(names)} by weights {'is' if len(names) == 1 else 'are'} biased upwards "
+        f"{' and '.join(names)} by weights {'is' if len(names) == 1 else 'are'} biased "
         f"while users have few observed relevant items; here {mean:.1f} per user who has some"
     )
 

@@ -80,7 +80,7 @@ class Reliability:
         """Why estimates have no interval."""
         for (metric, estimator), estimate in self.estimates.items():
             label = _name_estimate(metric, estimator)
-            yield from self._check_bias(label, estimate)
+            yield from self._check_bias(label, metric, estimate)
             yield from self._check_noise(label, estimate)
 
     def _check_range(self, label: str, metric: str, estimate: Estimate) -> Iterator[UnskewWarning]:
@@ -108,17 +108,19 @@ class Reliability:
             remedy="Use more positions, or collect ratings of what this model recommends.",
         )
 
-    def _check_bias(self, label: str, estimate: Estimate) -> Iterator[UnskewWarning]:
+    def _check_bias(self, label: str, metric: str, estimate: Estimate) -> Iterator[UnskewWarning]:
         if estimate.ratio_bias is None:
             return
+        is_of_users = metric.partition("@")[0] in METRICS_OF_USERS
         for model, name in enumerate(self.models):
-            if math.isnan(estimate.of(model, level=self.level).std_error):
+            is_unknown = math.isnan(estimate.of(model, level=self.level).std_error)
+            if is_unknown and not estimate.is_too_noisy(model):
                 bias, std_error = estimate.find_ratio_bias(model), estimate.plain_std_error(model)
                 size = "is unknown" if math.isnan(bias) else f"is about {bias:+.2g}"
                 yield UnskewWarning(
                     f"{label} has no interval for {name!r}: a mean of ratios of few cells "
                     f"is biased. Its bias {size}, its standard error {std_error:.2g}.",
-                    remedy="Use 'snips'.",
+                    remedy=PER_POSITIVE if is_of_users else "Use 'snips'.",
                 )
                 return
 

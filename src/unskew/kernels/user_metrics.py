@@ -13,7 +13,7 @@ is the expectation over random orders of ties. With weight w = h for an observed
     auc     = (sum w (n - place) - pairs) / (N (n - 1) - 2 pairs), pairs = sum over c < c' of w w'
 
 ``none``, the numerator of ``ap``, and both parts of ``auc`` are multilinear in the weights: with
-h = 1/P they are unbiased if cells are observed independently.
+h = 1/P they are unbiased if cells are observed independently. Ratios of them are biased.
 """
 
 from __future__ import annotations
@@ -84,15 +84,18 @@ def differentiate_users(
     sums: Vector,
     top: int,
 ) -> Matrix:
-    """Cells x 2: the derivatives of numerator and base by the weight of each cell."""
-    results = np.zeros((weight.size, 2))
+    """Cells x 4: derivatives of numerator and base by the weight of each cell, and both without it.
+
+    The last two are those of the cell's user with the weight 0.
+    """
+    results = np.zeros((weight.size, 4))
     for user in range(starts.size - 1):
         rows = slice(starts[user], starts[user + 1])
         moved = weight[rows].copy()
         for cell in range(moved.size):
             before, step = moved[cell], STEP * max(moved[cell], 1.0)
-            for sign in (1.0, -1.0):
-                moved[cell] = before + sign * step
+            for sign in (1.0, -1.0, 0.0):
+                moved[cell] = before + sign * step if sign != 0.0 else 0.0
                 value, base = _measure_user(
                     kind,
                     moved,
@@ -107,6 +110,8 @@ def differentiate_users(
                 )
                 results[starts[user] + cell, 0] += sign * value / (2 * step)
                 results[starts[user] + cell, 1] += sign * base / (2 * step)
+            results[starts[user] + cell, 2] = value
+            results[starts[user] + cell, 3] = base
             moved[cell] = before
     return results
 

@@ -85,9 +85,10 @@ class RankingFunction:
         from unskew.kernels.user_metrics import differentiate_users
 
         cells, _, arguments = self._sort(weight)
-        results = np.zeros((weight.size, 2))
+        results = np.zeros((weight.size, 4))
         if cells.size:
             results[cells] = differentiate_users(self.kind, weight[cells], *arguments)
+            results[cells, 2:] -= self.measure(weight)[self.user[cells]]
         return results
 
     def _sort(self, weight: Vector) -> tuple[RowNumbers, IntVector, tuple[Any, ...]]:
