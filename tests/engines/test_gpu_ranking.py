@@ -64,7 +64,7 @@ def test_positions_are_those_of_the_processors(
     assert np.array_equal(positions.equal, expected.equal)
 
 
-@pytest.mark.parametrize("kind", ["listed", "hidden", "own"])
+@pytest.mark.parametrize("kind", ["listed", "hidden", "lists"])
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_positions_among_candidates_are_those_of_the_processors(kind: str, seed: int) -> None:
@@ -76,7 +76,7 @@ def test_positions_among_candidates_are_those_of_the_processors(kind: str, seed:
         is_candidate = rng.random((6, 12)) < 0.7
     user, item = (codes.astype(np.int32) for codes in np.nonzero(is_candidate))
     parts = {}
-    for name, mask in (("own", is_candidate), ("hidden", ~is_candidate)):
+    for name, mask in (("lists", is_candidate), ("hidden", ~is_candidate)):
         starts = np.append(0, np.cumsum(mask.sum(axis=1)))
         parts[name] = starts, np.nonzero(mask)[1].astype(np.int32)
     parts["listed"] = is_candidate[0]

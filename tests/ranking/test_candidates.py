@@ -27,10 +27,10 @@ scores_with_ties = arrays(
 
 def from_mask(is_candidate: BoolVector, kind: str) -> Candidates:
     """The same candidates as a list for each user, or as what is hidden."""
-    chosen = is_candidate if kind == "own" else ~is_candidate
+    chosen = is_candidate if kind == "lists" else ~is_candidate
     starts = np.append(0, np.cumsum(chosen.sum(axis=1)))
     part = starts, np.nonzero(chosen)[1].astype(np.int32)
-    return Candidates(4, 7, own=part) if kind == "own" else Candidates(4, 7, hidden=part)
+    return Candidates(4, 7, lists=part) if kind == "lists" else Candidates(4, 7, hidden=part)
 
 
 def brute_force(
@@ -41,7 +41,7 @@ def brute_force(
     return np.array([((rows > score) & keep).sum(axis=1), ((rows == score) & keep).sum(axis=1)])
 
 
-@pytest.mark.parametrize("kind", ["own", "hidden"])
+@pytest.mark.parametrize("kind", ["lists", "hidden"])
 @pytest.mark.parametrize("top", [None, 1])
 @given(scores=scores_with_ties, is_candidate=masks)
 def test_positions_are_counted_among_candidates(

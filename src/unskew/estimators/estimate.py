@@ -187,15 +187,15 @@ class Estimate:
                 remedy="Use 'snips', or the mean of squares itself.",
             )
         root = np.sqrt(self.value)
-        slope = np.divide(0.5, root, out=np.zeros_like(root), where=root > 0)
-        both = np.outer(slope, slope)
-        covariance, known = self.covariance * both, self.known_covariance
+        derivative = np.divide(0.5, root, out=np.zeros_like(root), where=root > 0)
+        both = np.outer(derivative, derivative)
+        covariance, known_covariance = self.covariance * both, self.known_covariance
         moments, outside, ratio_bias = self.moments, self.outside, self.ratio_bias
         if ratio_bias is not None:
-            gap = None if ratio_bias.gap is None else slope * ratio_bias.gap
-            ratio_bias = RatioBias(slope * ratio_bias.first_order, gap)
+            gap = None if ratio_bias.gap is None else derivative * ratio_bias.gap
+            ratio_bias = RatioBias(derivative * ratio_bias.first_order, gap)
         if outside is not None:
-            outside = replace(outside, gradient=outside.gradient * slope[:, None])
+            outside = replace(outside, gradient=outside.gradient * derivative[:, None])
         if moments is not None:
             part = covariance if outside is None else covariance - outside.covariance
             moments = moments.with_variance(part)
@@ -206,8 +206,8 @@ class Estimate:
             replicates=None if self.replicates is None else np.sqrt(self.replicates),
             moments=moments,
             outside=outside,
-            known_covariance=None if known is None else known * both,
-            bias=None if self.bias is None else self.bias * slope,
+            known_covariance=None if known_covariance is None else known_covariance * both,
+            bias=None if self.bias is None else self.bias * derivative,
             ratio_bias=ratio_bias,
         )
 

@@ -38,8 +38,8 @@ class UserFunctions:
         (1 - P) (f without the cell - f + h f'). ``uncertainty`` is 1 - P. It is 0 if f is linear
         in each weight.
         """
-        slope, change = self._change(weight, ratio)
-        bias: Vector = np.einsum("n,rn->r", uncertainty, change + weight * slope)
+        derivative, change = self._change(weight, ratio)
+        bias: Vector = np.einsum("n,rn->r", uncertainty, change + weight * derivative)
         return bias
 
     def _change(self, weight: Vector, ratio: Vector) -> tuple[Matrix, Matrix]:

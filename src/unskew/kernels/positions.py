@@ -178,11 +178,11 @@ def hide_items(scores: Scores, users: IntVector, starts: Offsets, items: IntVect
 def hide_other_items(scores: Scores, users: IntVector, starts: Offsets, items: IntVector) -> None:
     """Row r keeps its scores at ``items[starts[u]:starts[u + 1]]``; all others become -inf."""
     for r in range(users.size):
-        own = items[starts[users[r]] : starts[users[r] + 1]]
-        kept = scores[r][own]
+        listed = items[starts[users[r]] : starts[users[r] + 1]]
+        kept = scores[r][listed]
         scores[r, :] = -np.inf
-        for index in range(own.size):
-            scores[r, own[index]] = kept[index]
+        for index in range(listed.size):
+            scores[r, listed[index]] = kept[index]
 
 
 @compiled

@@ -140,8 +140,8 @@ def _measure_user(
         best = _best_gain(weight, gain, by_gain, sums)
         return ((weight * gain * worth).sum() / best, 1.0) if best > 0 else (0.0, 0.0)
     pairs = (total * total - (weight * weight).sum()) / 2
-    place = above + (equal + 1) / 2
-    ordered = (weight * (n_candidates - place)).sum() - pairs
+    position = above + (equal + 1) / 2
+    ordered = (weight * (n_candidates - position)).sum() - pairs
     n_pairs = total * (n_candidates - 1) - 2 * pairs
     if n_pairs <= 0:
         return 0.0, 0.0
@@ -160,9 +160,9 @@ def _first_relevant(
         n_within = min(size, top - above[first])
         if kind == RECIPROCAL_RANK:
             before = none
-            for place in range(1, n_within + 1):
-                after = none * _none_among(tied, size, place)
-                rank_sum += (before - after) / (above[first] + place)
+            for offset in range(1, n_within + 1):
+                after = none * _none_among(tied, size, offset)
+                rank_sum += (before - after) / (above[first] + offset)
                 before = after
         none *= _none_among(tied, size, n_within)
         first = last
@@ -173,20 +173,20 @@ def _first_relevant(
 def _none_among(weight: Vector, size: int, n_drawn: int) -> float:
     """E prod (1 - w) over ``n_drawn`` of ``size`` items, drawn without replacement.
 
-    Items without a weight have w = 0. ``chance[t]`` is the sum over draws with t of the weighted
+    Items without a weight have w = 0. ``expected[t]`` is the sum over draws with t of the weighted
     items so far of their probability times their product.
     """
-    chance = np.zeros(min(weight.size, n_drawn) + 1)
-    chance[0] = 1.0
+    expected = np.zeros(min(weight.size, n_drawn) + 1)
+    expected[0] = 1.0
     for index in range(weight.size):
         left = size - index
-        for t in range(min(index, chance.size - 1), -1, -1):
-            if chance[t] != 0.0:
-                drawn = chance[t] * (n_drawn - t) / left
-                chance[t] -= drawn
-                if t + 1 < chance.size:
-                    chance[t + 1] += drawn * (1.0 - weight[index])
-    return float(chance.sum())
+        for t in range(min(index, expected.size - 1), -1, -1):
+            if expected[t] != 0.0:
+                drawn = expected[t] * (n_drawn - t) / left
+                expected[t] -= drawn
+                if t + 1 < expected.size:
+                    expected[t + 1] += drawn * (1.0 - weight[index])
+    return float(expected.sum())
 
 
 @compiled
@@ -197,9 +197,9 @@ def _sum_precisions(weight: Vector, above: IntVector, equal: IntVector, top: int
         last = _end_of_tie(above, first)
         size = equal[first]
         of_one, of_two = 0.0, 0.0
-        for place in range(min(size, top - above[first])):
-            of_one += 1.0 / (above[first] + place + 1)
-            of_two += place / (above[first] + place + 1.0)
+        for offset in range(min(size, top - above[first])):
+            of_one += 1.0 / (above[first] + offset + 1)
+            of_two += offset / (above[first] + offset + 1.0)
         tied = weight[first:last]
         both = tied.sum()
         total += both * (1.0 + before) * of_one / size
@@ -223,13 +223,13 @@ def _best_gain(weight: Vector, gain: Vector, by_gain: IntVector, sums: Vector) -
 
 
 @compiled
-def _interpolate(sums: Vector, place: float) -> float:
+def _interpolate(sums: Vector, n_filled: float) -> float:
     """``sums`` at a number of places that need not be whole."""
     last = sums.size - 1
-    if place >= last:
+    if n_filled >= last:
         return float(sums[last])
-    whole = int(place)
-    return float(sums[whole] + (place - whole) * (sums[whole + 1] - sums[whole]))
+    whole = int(n_filled)
+    return float(sums[whole] + (n_filled - whole) * (sums[whole + 1] - sums[whole]))
 
 
 @compiled

@@ -126,12 +126,12 @@ class MetricInput:
             raise _memory_error()
         return self.user
 
-    def require_places(self) -> tuple[IntVector, IntVector]:
+    def require_tie_counts(self) -> tuple[IntVector, IntVector]:
         """How many candidates are above each cell, and how many share its positions with it."""
-        places: tuple[IntVector, IntVector] | None = getattr(self.positions, "places", None)
-        if places is None:
+        counts: tuple[IntVector, IntVector] | None = getattr(self.positions, "tie_counts", None)
+        if counts is None:
             raise _memory_error()
-        return places
+        return counts
 
     def distinct(self) -> Vector:
         """The distinct ratings of the scale in ascending order."""

@@ -41,11 +41,6 @@ def gains(cells: MetricInput, threshold: float | None) -> Vector:
     return cells.rating
 
 
-def inverse(position: Vector) -> Vector:
-    """1 / position."""
-    return 1.0 / position
-
-
 @dataclass(frozen=True, slots=True)
 class _RankingMetric:
     """A mean over users of a function of their relevant items.
@@ -249,7 +244,7 @@ class ReciprocalRankPerPositive(_PerPositive):
     stem: ClassVar[str] = "mrr_per_positive"
 
     def _worth(self, position: Vector) -> Vector:
-        return inverse(position)
+        return 1.0 / position
 
 
 @METRICS.declare(

@@ -44,14 +44,14 @@ class RankingFunction:
         empty_value: float | None = None,
     ) -> RankingFunction:
         """The function of one model; ``worth`` gives what a gain at a position counts."""
-        user, places = cells.require_users(), cells.require_places()
+        user, tie_counts = cells.require_users(), cells.require_tie_counts()
         positions, n_items = cells.require_positions()
         last = n_items if top is None else min(top, n_items)
         values = worth(np.arange(1.0, last + 1.0))
         return cls(
             kind,
             user,
-            *places,
+            *tie_counts,
             gain,
             positions.mean(worth, last=last),
             np.append(0.0, np.cumsum(values)),

@@ -35,14 +35,14 @@ class Candidates:
     """By item: whether it is a candidate of any user; None if all are."""
     hidden: SeenItems | None = None
     """The listed items of each user that are not candidates of this user, such as seen ones."""
-    own: SeenItems | None = None
+    lists: SeenItems | None = None
     """The candidates of each user, in place of ``is_listed`` and ``hidden``."""
 
     @property
     def count(self) -> IntVector:
         """The number of candidates of each user."""
-        if self.own is not None:
-            return np.diff(self.own[0]).astype(np.int32)
+        if self.lists is not None:
+            return np.diff(self.lists[0]).astype(np.int32)
         n_listed = self.n_items if self.is_listed is None else int(self.is_listed.sum())
         n_hidden = 0 if self.hidden is None else np.diff(self.hidden[0])
         return np.full(self.n_users, n_listed - n_hidden, np.int32)
@@ -50,8 +50,8 @@ class Candidates:
     def contain(self, user: IntVector, item: IntVector) -> BoolVector:
         """Whether the item of each cell is a candidate of its user."""
         cells = cell_numbers(user, item, self.n_items)
-        if self.own is not None:
-            return find_cells(cells, self._cells_of(self.own)) >= 0
+        if self.lists is not None:
+            return find_cells(cells, self._cells_of(self.lists)) >= 0
         is_inside = np.ones(user.size, bool) if self.is_listed is None else self.is_listed[item]
         if self.hidden is not None:
             is_inside &= find_cells(cells, self._cells_of(self.hidden)) < 0
@@ -59,13 +59,13 @@ class Candidates:
 
     def without(self, starts: RowStarts, items: IntVector) -> Candidates:
         """The same, without ``items[starts[u]:starts[u + 1]]`` of user u."""
-        if self.is_listed is None and self.hidden is None and self.own is None:
+        if self.is_listed is None and self.hidden is None and self.lists is None:
             return replace(self, hidden=(starts, items))
         cells = np.unique(self._cells_of((starts, items)))
         shape = self.n_users, self.n_items
-        if self.own is not None:
-            own = self._cells_of(self.own)
-            return replace(self, own=_group(own[find_cells(own, cells) < 0], *shape))
+        if self.lists is not None:
+            listed = self._cells_of(self.lists)
+            return replace(self, lists=_group(listed[find_cells(listed, cells) < 0], *shape))
         if self.is_listed is not None:
             cells = cells[self.is_listed[cells % self.n_items]]
         if self.hidden is not None:
@@ -74,10 +74,9 @@ class Candidates:
 
     def take(self, users: IntVector) -> Candidates:
         """The candidates of some users, in their order; users may be repeated."""
-        own, hidden = (
-            None if part is None else select_users(part, users) for part in (self.own, self.hidden)
-        )
-        return replace(self, n_users=users.size, own=own, hidden=hidden)
+        parts = self.lists, self.hidden
+        lists, hidden = (None if each is None else select_users(each, users) for each in parts)
+        return replace(self, n_users=users.size, lists=lists, hidden=hidden)
 
     def hide_others(self, users: IntVector, scores: Scores) -> None:
         """Set the scores of all items that are not candidates to -inf, in place.
@@ -86,8 +85,8 @@ class Candidates:
         """
         from unskew.kernels.positions import hide_items, hide_other_items
 
-        if self.own is not None:
-            hide_other_items(scores, users, *self.own)
+        if self.lists is not None:
+            hide_other_items(scores, users, *self.lists)
             return
         if self.is_listed is not None:
             np.copyto(scores, -np.inf, where=~self.is_listed)
@@ -113,7 +112,7 @@ def read_candidates(
     chosen = Candidates(len(users), len(items))
     if is_frame(candidates):
         cells = _read_frame(users, items, candidates)
-        chosen = replace(chosen, own=_group(cells, len(users), len(items)))
+        chosen = replace(chosen, lists=_group(cells, len(users), len(items)))
     elif candidates is not None:
         is_listed = np.zeros(len(items), bool)
         is_listed[_find_known(candidates, items, "item")] = True

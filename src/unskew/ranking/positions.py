@@ -38,8 +38,8 @@ class Positions:
     """Candidates of the same user with exactly this score, including the cell itself."""
 
     @property
-    def places(self) -> tuple[IntVector, IntVector]:
-        """``above`` and ``equal``."""
+    def tie_counts(self) -> tuple[IntVector, IntVector]:
+        """``above`` and ``equal``, for metrics that read them directly."""
         return self.above, self.equal
 
     @classmethod

@@ -83,8 +83,8 @@ def best_items_on_device(
 
 def _hide_others(scores: torch.Tensor, users: IntVector, candidates: Candidates) -> torch.Tensor:
     """The scores of these users, with -inf for items that are not candidates."""
-    if candidates.own is not None:
-        cells = _cells_of_block(candidates.own, users, scores.device)
+    if candidates.lists is not None:
+        cells = _cells_of_block(candidates.lists, users, scores.device)
         return torch.full_like(scores, -torch.inf).index_put_(cells, scores[cells])
     if candidates.is_listed is not None:
         scores[:, to_device(~candidates.is_listed, scores.device)] = -torch.inf
