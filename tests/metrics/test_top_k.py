@@ -262,14 +262,18 @@ def test_noisy_products_have_no_interval_and_say_why() -> None:
     seen = rng.random(label.shape) < 0.1
     user, item = np.nonzero(seen)
     log = Ratings.from_codes(user, item, label[seen], shape=label.shape)
+    models = {"a": rng.random(label.shape), "b": rng.random(label.shape)}
     with pytest.warns(PropensityWarning, match="outside its range .* Use a metric per positive"):
         result = unskew.evaluate(
-            log, rng.random(label.shape), propensities=np.full(len(log), 0.1),
-            metrics=["hit_rate@20"], estimators=["snips"], universe="log",
+            log, models, propensities=np.full(len(log), 0.1), metrics=["hit_rate@20"],
+            estimators=["snips"], universe="log",
         )  # fmt: skip
 
     assert np.isnan(next(iter(result)).ci_low)
     assert "it rests on products of weights" in repr(result)
+    pair = result.compare("a", "b", metric="hit_rate@20", estimator="snips")
+    assert pair.better is None
+    assert "without an interval" in str(pair)
 
 
 def test_plug_ins_say_that_they_are_biased_and_on_how_many_items_they_rest() -> None:

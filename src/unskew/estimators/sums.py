@@ -29,7 +29,7 @@ from unskew.data.weights import WeightTransform, transform_weights
 from unskew.errors import UsageError
 from unskew.estimators.user_functions import UserFunctions
 from unskew.settings import WholeNumber
-from unskew.types import IntVector, Matrix, Vector
+from unskew.types import BoolVector, IntVector, Matrix, Vector
 
 T = TypeVar("T")
 Cluster: TypeAlias = Unit | Literal["both"] | None
@@ -40,6 +40,10 @@ STEP = 1e-6
 """Relative step of the numerical derivative of a weight transform."""
 SINGLE_CELL = 1e-9
 """A group whose effective size exceeds 1 by less than about this share has a single cell."""
+MIN_CELLS_PER_USER = 2.0
+"""With fewer observed relevant cells per user, the bias of a function of them cannot be seen."""
+NEGLIGIBLE_BIAS = 1e-6
+"""A smaller bias is a rounding error: the function is linear in each weight."""
 NEARLY_EQUAL = 1e-3
 """Deltas whose range is at most this share of their size are nearly equal."""
 
@@ -274,7 +278,8 @@ class Deltas:
     is_root: bool = False
     """Whether the risk is the square root of the mean delta."""
     max_relative_error: float | None = None
-    """There is no interval if the standard error exceeds this share of the value."""
+    """Of functions without bias that can be very noisy: there is no interval if the standard error
+    exceeds this share of the value."""
 
     @property
     def is_sum(self) -> bool:
@@ -399,10 +404,12 @@ class Sums:
         weight: Vector,
         groups: Clusters,
         propensities: Propensities | None,
+        is_read: BoolVector,
     ) -> Sums:
         """Sums over users of the numerators and the base of functions of their weights.
 
-        ``propensities`` are those behind the weights; with them the bias is estimated.
+        ``propensities`` are those behind the weights; with them the bias is estimated. It is NaN
+        if users have too few of the cells that are read to see it.
         """
         by_user = functions.measure(weight)
         sums = _sum_clusters(by_user, replace(groups, n=len(by_user)))
@@ -410,7 +417,11 @@ class Sums:
         sums = replace(sums, n_left_out=max(n_with_cells - len(by_user), 0))
         if propensities is None or sums.weight == 0:
             return sums
-        bias = functions.estimate_bias(weight, 1.0 - propensities.values, sums.ratio)
+        uncertainty = 1.0 - propensities.values
+        bias = functions.estimate_bias(weight, uncertainty, sums.ratio)
+        users = groups.code[is_read & (weight > 0)]
+        if users.size < MIN_CELLS_PER_USER * np.unique(users).size:
+            bias[np.abs(bias) > NEGLIGIBLE_BIAS * sums.weight] = np.nan
         return replace(sums, ratio_bias=bias / sums.weight, n_biases=1)
 
     @classmethod
@@ -530,8 +541,10 @@ def add_up(spec: SumSpec, deltas: Deltas, cells: ObservedCells) -> Sums:
             imputed_by_cluster=imputed,
         )
     if deltas.functions is not None and clusters is not None:
-        propensities = cells.propensities if spec.is_weighted else None
-        return Sums.of_functions(deltas.functions, weight, clusters, propensities)
+        has_bias = spec.is_weighted and deltas.max_relative_error is None
+        propensities = cells.propensities if has_bias else None
+        is_read = np.ones(weight.size, bool) if deltas.base is None else deltas.base > 0
+        return Sums.of_functions(deltas.functions, weight, clusters, propensities, is_read)
     value, shift = deltas.value, np.zeros(len(deltas.value))
     base = deltas.base_of(spec)
     if spec.divides_by_base and base is None:

@@ -24,7 +24,7 @@ class UserFunctions:
         if self.contrasts is not None:
             values = np.einsum("rk,ku->ru", self.contrasts, values)
         base = results[0][:, 1]
-        return np.column_stack([values.T, base])[base > 0]
+        return np.column_stack([values.T, base])[base != 0]
 
     def differentiate(self, weight: Vector, ratio: Vector) -> Matrix:
         """Risks x cells: derivative of numerator - ratio * base of the cell's user."""

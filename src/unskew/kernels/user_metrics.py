@@ -143,9 +143,9 @@ def _measure_user(
     position = above + (equal + 1) / 2
     ordered = (weight * (n_candidates - position)).sum() - pairs
     n_pairs = total * (n_candidates - 1) - 2 * pairs
-    if n_pairs <= 0:
-        return 0.0, 0.0
-    return (ordered, n_pairs) if kind == AUC_PAIRS else (ordered / n_pairs, 1.0)
+    if kind == AUC_PAIRS:
+        return ordered, n_pairs
+    return (ordered / n_pairs, 1.0) if n_pairs > 0 else (0.0, 0.0)
 
 
 @compiled

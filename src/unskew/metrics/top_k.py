@@ -184,8 +184,9 @@ class Auc(_RankingMetric):
 )
 @dataclass(frozen=True, slots=True)
 class PooledAuc(_RankingMetric):
-    """As ``auc``, but users count by their number of such pairs."""
+    """As ``auc``, but users count by their number of such pairs, which has hardly any bias."""
 
+    is_plug_in: ClassVar[bool] = False
     stem: ClassVar[str] = "pooled_auc"
     kernel: ClassVar[str] = "AUC_PAIRS"
 
