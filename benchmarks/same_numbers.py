@@ -394,6 +394,7 @@ def evaluate() -> Numbers:
         metrics=list(means.values()),
         estimators=list(ESTIMATORS.values()),
         imputation=imputed_ratings(),
+        imputation_independent=True,
         **settings,
     )
     ratios = unskew.evaluate(
@@ -447,7 +448,7 @@ def prediction_forms() -> Numbers:
         "pandas-frame": pd.DataFrame(table),
         "polars-frame": pl.DataFrame(table),
         "model-of-pairs": Pairs(),
-        "callable": lambda users: scores[users],
+        "callable": lambda users, items: scores[np.ix_(users, items)],
         "factors": factors,
         "recommender": model,
     }
@@ -514,11 +515,18 @@ def evaluate_settings() -> Numbers:
             universe=universe,
         )
         yield f"universe-{key}/mae/ips/value", value(result, "kind", "mae", "ips")
+    independent = {"imputation_independent": True}
     robust = run(
-        metrics=["mse"], estimators=["dr", "eib"], imputation=imputed_ratings(), cluster="user"
+        metrics=["mse"],
+        estimators=["dr", "eib"],
+        imputation=imputed_ratings(),
+        cluster="user",
+        **independent,
     )
     yield from interval("clustered-by-user/mse/doubly-robust", robust, "kind", "mse", "dr")
-    switched = run(estimators=["dr"], imputation=Pairs(), weight_transform=Switch(8.0))
+    switched = run(
+        estimators=["dr"], imputation=Pairs(), weight_transform=Switch(8.0), **independent
+    )
     yield from interval("switch/mae/doubly-robust", switched, "kind", "mae", "dr")
 
 

@@ -16,7 +16,7 @@ import unskew
 ROOT = Path(unskew.__file__).parent
 LEVELS = {
     "_version": 1, "errors": 1, "settings": 1, "types": 1, "tables": 1,
-    "plugins": 1, "lazy": 1, "progress": 1, "threads": 1, "registry": 1, "kernels": 1,
+    "lazy": 1, "progress": 1, "threads": 1, "registry": 1, "kernels": 1,
     "data": 2,
     "io": 3, "simulation": 3,
     "datasets": 4, "metrics": 4, "estimators": 4, "ranking": 4, "propensity": 4, "theory": 4,
@@ -29,7 +29,8 @@ LEVELS = {
 }  # fmt: skip
 FENCES = {
     "pyspark": ("engines/spark",),
-    "torch": ("engines/gpu/",),
+    "torch": ("engines/gpu/", "evaluation/adapters/torch_module.py"),
+    "lenskit": ("evaluation/adapters/lenskit.py",),
     "triton": ("engines/gpu/fused_rows.py",),
     "matplotlib": ("report/",),
     "jinja2": ("report/",),

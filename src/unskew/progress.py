@@ -6,9 +6,12 @@ import builtins
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from time import perf_counter
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
+SLOW_SECONDS = 5.0
+"""Work that takes longer is announced where no bar can be shown."""
 
 
 class Track(Protocol):
@@ -25,8 +28,11 @@ def no_progress(items: Iterable[T], /, *, label: str, total: int) -> Iterable[T]
 def progress_bar(items: Iterable[T], /, *, label: str, total: int) -> Iterator[T]:
     """The items, with a bar on standard error that disappears when it is full.
 
-    Nothing is shown if standard error is not a terminal.
+    If standard error is not a terminal, slow work is announced in one line instead.
     """
+    if not sys.stderr.isatty():
+        yield from _announce_slow(items, label, total)
+        return
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -42,11 +48,18 @@ def progress_bar(items: Iterable[T], /, *, label: str, total: int) -> Iterator[T
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    console = Console(stderr=True)
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as progress:
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         yield from progress.track(items, total=total, description=label)
+
+
+def _announce_slow(items: Iterable[T], label: str, total: int) -> Iterator[T]:
+    """The items; after the first, a line on standard error if all will take long."""
+    start = perf_counter()
+    for number, item in enumerate(items):
+        yield item
+        seconds = total * (perf_counter() - start)
+        if number == 0 and seconds > SLOW_SECONDS:
+            print(f"{label}: {total} steps, about {seconds:.0f} s", file=sys.stderr)
 
 
 @contextmanager

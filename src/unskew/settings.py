@@ -19,6 +19,7 @@ from typing import Any, Self
 import numpy as np
 
 from unskew.errors import NotFittedError, UnknownNameError, UsageError
+from unskew.types import RandomState
 
 Check = Callable[[str, object], None]
 """Raises an error if the setting of this name cannot have this value."""
@@ -102,6 +103,14 @@ def check_random_state(name: str, value: object) -> None:
     """Accepts None, a whole number from 0 on, or a NumPy generator."""
     if value is not None and not isinstance(value, np.random.Generator):
         WholeNumber(least=0)(name, value)
+
+
+def draw_seeds(random_state: RandomState, n: int = 1) -> list[int]:
+    """The whole numbers from ``random_state`` on if it is one, else numbers drawn from it."""
+    if isinstance(random_state, Integral):
+        return [int(random_state) + k for k in range(n)]
+    seeds: list[int] = np.random.default_rng(random_state).integers(1 << 31, size=n).tolist()
+    return seeds
 
 
 class Configurable:

@@ -6,6 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
+UNDECIDED = "not told apart"
+"""What a table shows in place of a better model if there is none."""
+
 
 def text_table(columns: Mapping[str, Sequence[object]]) -> str:
     """Columns side by side; columns with numbers are aligned to the right.
@@ -39,11 +42,15 @@ def html_table(columns: Mapping[str, Sequence[object]]) -> str:
 def format_value(value: object) -> str:
     """A float with three decimals (two from 100 on, scientific below 0.001); others as text.
 
+    What is missing is a dash.
+
     >>> format_value(0.5), format_value(1234.5), format_value(0.0002), format_value("a")
     ('0.500', '1,234.50', '2.00e-04', 'a')
-    >>> format_value(float("nan"))
-    '-'
+    >>> format_value(float("nan")), format_value(None)
+    ('-', '-')
     """
+    if value is None:
+        return "-"
     if not isinstance(value, float):
         return str(value)
     if math.isnan(value):

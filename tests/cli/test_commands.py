@@ -153,6 +153,9 @@ def test_groups_have_propensities_that_are_fitted_to_all_of_them_and_compare() -
     shown = fine("evaluate", "log.csv", *EVALUATE, *options).stdout
 
     assert "half  metric  estimator  difference" in shown
+    assert "propensities were estimated by PopularityPropensity" in shown
+    assert "these propensities never saw a rating" in shown
+    assert "None" not in shown
     fine("evaluate", "log.csv", "--prediction", "old", "--universe", "30x80", "--by", "half")
 
 
@@ -201,6 +204,36 @@ def test_evaluate_takes_saved_models_for_ranking_too() -> None:
 
     assert {row["metric"] for row in rows} == {"dcg@5"}
     assert all(np.isfinite(row["estimate"]) for row in rows)
+
+
+def test_a_file_of_all_predictions_ranks_the_items() -> None:
+    table = read_table("log.csv")
+    users, items = (sorted(set(table.columns[name].ids())) for name in ("user_id", "item_id"))
+    cells = [(user, item) for user in users for item in items]
+    scores = np.random.default_rng(0).random(len(cells)).reshape(len(users), len(items))
+    positions = (-scores).argsort(axis=1).argsort(axis=1) + 1
+    lines = {
+        "all.csv": [f"{user},{item}" for user, item in cells],
+        "part.csv": [f"{user},{item}" for user, item in cells[1:]],
+    }
+    for name, rows in lines.items():
+        values = scores.ravel()[len(cells) - len(rows) :]
+        text = "\n".join(f"{row},{value}" for row, value in zip(rows, values, strict=True))
+        Path(name).write_text(f"user_id,item_id,prediction\n{text}\n")
+    text = "\n".join(
+        f"{row},0,{position}"
+        for row, position in zip(lines["all.csv"], positions.ravel(), strict=True)
+    )
+    Path("places.csv").write_text(f"user_id,item_id,prediction,position\n{text}\n")
+    options = ("--universe", "log", "--metric", "dcg@5", "--estimator", "snips")
+
+    by_score, by_position = as_json(
+        "evaluate", "log.csv", "--predictions", "all.csv", "--predictions", "places.csv", *options
+    )["rows"]
+    assert by_score["estimate"] == pytest.approx(by_position["estimate"], rel=1e-12)
+    said = run("evaluate", "log.csv", "--predictions", "part.csv", *options)
+    assert said.exit_code == 3
+    assert "predictions" in said.stderr
 
 
 def test_a_model_judged_on_its_own_log_or_on_strangers_says_so() -> None:
@@ -410,6 +443,11 @@ def test_a_gate_that_holds_and_one_that_is_not_known() -> None:
             ("evaluate", "log.csv", "--prediction", "old", "--level", "95", "--universe", "log"),
             2,
             "level must lie strictly between",
+        ),
+        (
+            ("evaluate", "log.csv", *EVALUATE, "--estimator", "dr"),
+            2,
+            "The command line has no imputation: use --estimator snips, or call",
         ),
         (
             ("evaluate", "log.csv", *EVALUATE, "--mcar", "random.csv"),
@@ -943,8 +981,8 @@ def test_doctor_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
             raise PackageNotFoundError
         return version(package)
 
-    monkeypatch.setattr("unskew.workflows.installation.version", without)
-    monkeypatch.setattr("unskew.workflows.installation._can_write", lambda _: False)
+    monkeypatch.setattr("unskew.cli.doctor.version", without)
+    monkeypatch.setattr("unskew.cli.doctor._can_write", lambda _: False)
     result = run("doctor")
 
     assert result.exit_code == 1

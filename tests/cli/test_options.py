@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from unskew.cli import COMMANDS, main
-from unskew.cli.names import DeclaredName
+from unskew.cli.options import DeclaredName
 from unskew.cli.program import RUNNING_COMMAND, format_option, render_message
 from unskew.errors import UsageError
 from unskew.workflows import requests

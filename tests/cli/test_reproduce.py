@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 
 from unskew.cli import main
 from unskew.paper.figure3 import reproduce_figure3
-from unskew.paper.figure4 import reproduce_figure4
 from unskew.paper.reproduction import Reproduction
+from unskew.paper.rmse_figures import reproduce_figure4
 
 ReplaceExperiment = Callable[[str, Callable[..., Reproduction]], None]
 

@@ -104,7 +104,7 @@ def test_it_converts_to_the_type_asked_for() -> None:
         [0.1, 0.2, 0.3],
         np.array([0.1, 0.2, 0.3]),
         Propensities(np.array([0.1, 0.2, 0.3])),
-        pd.Series([0.1, 0.2, 0.3], index=[2, 0, 2]),
+        pd.Series([0.1, 0.2, 0.3], index=[0, 1, 2]),
         pd.Series([0.1, 0.2, 0.3], dtype="Float64"),
         pl.Series([0.1, 0.2, 0.3]),
         pa.chunked_array([[0.1, 0.2], [0.3]]),
@@ -234,7 +234,7 @@ def test_misaligned_values_are_refused(log: Ratings, given: Any) -> None:
 def test_what_is_not_a_number_is_refused(log: Ratings, given: Any) -> None:
     with pytest.raises(
         BadPropensityError,
-        match=r"propensities \(unless a fitted model gives them\) must be numbers",
+        match=r"propensities must be numbers.* or a fitted model, such as NaiveBayesPropensity",
     ):
         as_propensities(log, given)
 
@@ -266,3 +266,12 @@ def test_propensities_are_checked_once(log: Ratings, monkeypatch: pytest.MonkeyP
     assert n_checks == 1
     with pytest.raises(ValueError, match="read-only"):
         taken.values[0] = 2
+
+
+def test_a_series_in_another_order_is_refused() -> None:
+    frame = pd.DataFrame({"user_id": [1, 2], "item_id": [1, 2], "rating": [1, 2]}, index=["x", "y"])
+    log, p = Ratings.from_frame(frame), pd.Series([0.2, 0.8], index=["y", "x"])
+
+    with pytest.raises(BadPropensityError, match=r"at row 0: 'y', not 'x'.*\.reindex"):
+        as_propensities(log, p)
+    assert as_propensities(log, p.reindex(frame.index)).values.tolist() == [0.8, 0.2]

@@ -405,7 +405,7 @@ def test_no_java_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unskew.plugins.find_spec", lambda name: None)
+    monkeypatch.setattr("unskew.registry.find_spec", lambda name: None)
     with pytest.raises(
         MissingExtraError, match=r"engine='spark' needs pyspark, .*pip install 'unskew\[spark\]'"
     ):

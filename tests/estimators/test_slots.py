@@ -167,6 +167,7 @@ def test_an_outside_sample_shrinks_the_effective_size() -> None:
             model="naive Bayes",
             group=level,
             n_observed=counts,
+            propensity=counts / (U * I * share),
             kind="rating",
             sample=RandomSample(share, share * size),
         )

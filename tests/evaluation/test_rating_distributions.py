@@ -36,14 +36,21 @@ class Distribution:
         return self.shares[users, items]
 
 
-def impute(metric: str, imputation: object, log: Ratings = LOG, **options: Any) -> float:
+def impute(
+    metric: str,
+    imputation: object,
+    log: Ratings = LOG,
+    *,
+    estimator: str = "eib",
+    **options: Any,
+) -> float:
     return next(
         iter(
             evaluate(
                 log,
                 SCORES,
                 metrics=[metric],
-                estimators=["eib"],
+                estimators=[estimator],
                 imputation=imputation,
                 universe="log",
                 relevance_threshold=None if set(log.rating) <= {0, 1} else 4,
@@ -172,11 +179,14 @@ def test_a_fold_gets_the_residuals_of_the_others() -> None:
     spread = [residual[fold != label].var() for label in (0, 1)]
     delta = (TRUTH - SCORES)[SEEN] ** 2
     imputed = (3.0 - SCORES) ** 2 + residual.var()
-    own = (3.0 - SCORES)[SEEN] ** 2 + np.take(spread, fold)
+    imputed[SEEN] = (3.0 - SCORES)[SEEN] ** 2 + np.take(spread, fold)
 
-    found = impute("mse", mean, imputation_folds=fold)
+    found = impute(
+        "mse", mean, estimator="dr", imputation_folds=fold, propensities=np.full(len(LOG), 0.5)
+    )
 
-    assert found == pytest.approx((imputed.sum() + (delta - own).sum()) / TRUTH.size)
+    correction = 2 * (delta - imputed[SEEN])
+    assert found == pytest.approx((imputed.sum() + correction.sum()) / TRUTH.size)
 
 
 def test_each_fold_may_have_its_own_model() -> None:
@@ -186,16 +196,27 @@ def test_each_fold_may_have_its_own_model() -> None:
     gain = 9 * (np.argsort(np.argsort(-SCORES, axis=1), axis=1) < 3)
     gain = gain / np.log2(np.argsort(np.argsort(-SCORES, axis=1), axis=1) + 2)
 
-    found = impute("dcg@3", {9: second, 7: first}, imputation_folds=fold)
+    models = {9: second, 7: first}
+    imputed = gain * np.where(SEEN, of_log, (first + second) / 2)
+    correction = SEEN * gain * (TRUTH - of_log)
 
-    by_hand = gain * (first + second) / 2 + SEEN * gain * (TRUTH - of_log)
-    assert found == pytest.approx(by_hand.mean())
+    filled = impute("dcg@3", models, imputation_folds=fold)
+    robust = impute(
+        "dcg@3",
+        models,
+        estimator="dr",
+        imputation_folds=fold,
+        propensities=np.full(len(LOG), 0.5),
+    )
+
+    assert filled == pytest.approx((imputed + correction).mean())
+    assert robust == pytest.approx((imputed + 2 * correction).mean())
 
 
 # Errors
 
 
-@pytest.mark.parametrize("folds", [[0, 1], np.linspace(0, 1, len(LOG)), 3])
+@pytest.mark.parametrize("folds", [[0, 1], np.linspace(0, 1, len(LOG))])
 def test_folds_are_a_whole_number_for_each_logged_cell(folds: object) -> None:
     with pytest.raises(UsageError, match="must have a whole number for each of the"):
         impute("mse", SCORES, imputation_folds=folds)

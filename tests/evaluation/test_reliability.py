@@ -12,9 +12,9 @@ import polars as pl
 import pytest
 
 from unskew import Ratings, evaluate, evaluate_frame
-from unskew.errors import PropensityWarning
+from unskew.errors import PropensityWarning, UnskewWarning
 from unskew.evaluation.result import Evaluation
-from unskew.propensity import NaiveBayesPropensity
+from unskew.propensity import LogisticPropensity, NaiveBayesPropensity
 from unskew.report.evaluation import build_evaluation_page
 from unskew.types import Matrix
 
@@ -128,7 +128,9 @@ def test_a_value_outside_the_range_is_reported_with_a_warning_and_never_in_a_hea
     assert ips.ci_high == 1.0 or math.isnan(ips.ci_high)
     texts = [str(each.message) for each in caught]
     assert any("precision@5 by IPS is 2 for 'a', outside its range of 0 to 1" in t for t in texts)
-    assert any("the list of 'a' was hardly seen" in t and "6 observed slots" in t for t in texts)
+    assert any(
+        "few items that 'a' recommends were rated" in t and "6 observed slots" in t for t in texts
+    )
     assert "outside its range" in repr(result)
     record = json.loads(result.to_json())
     assert ["precision@5", "ips"] in record["unusable"]
@@ -219,3 +221,69 @@ def test_losses_have_no_negative_limits() -> None:
         result = judge(few, np.full((U, I), 0.3), metrics=["mse"], estimators=["ips"])
 
     assert [risk.ci_low for risk in result] == [0.0, 0.0]
+
+
+def test_lists_of_all_items_and_lists_without_a_relevant_item_are_named() -> None:
+    with pytest.warns(UnskewWarning, match="precision@21 is about the first 21 items, but .* 20"):
+        long = judge(metrics=["precision@21", "dcg@21", "precision@20"])
+    assert str(long).count("every item is recommended. Use a smaller k.") == 1
+    with pytest.warns(
+        UnskewWarning, match=r"precision@5 is 0 for every model.*threshold is within"
+    ):
+        empty = judge(metrics=["precision@5"], relevance_threshold=9)
+    assert any("is 0 for every model" in text for text in empty.to_record()["warnings"])
+
+
+def test_groups_keep_the_problems_and_conditions_of_their_evaluations() -> None:
+    user, item = np.nonzero(SEEN)
+    frame = pl.DataFrame(
+        {
+            "user": user,
+            "item": item,
+            "rating": RATING[SEEN],
+            "propensity": P_ALL[SEEN],
+            "position": (1 + (-SCORES["a"]).argsort(1).argsort(1))[SEEN],
+            "half": np.where(item < 2, "few", "many"),
+        }
+    )
+    options: dict[str, Any] = {"metrics": ["precision@30"], "universe": (U, I)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnskewWarning)
+        groups = evaluate_frame(frame, by="half", estimators=["snips"], **options)
+        whole = evaluate_frame(frame, estimators=["snips"], **options)
+    assert str(whole).splitlines()[-1] == str(groups).splitlines()[-1]
+    assert "these propensities are taken as known" in str(groups)
+    assert "half is 'few': precision@30 is about the first 30 items" in str(groups)
+    assert "half is 'many': precision@30 rests on" in str(groups)
+    assert f"{len(user):,} observed cells in 2 groups" in groups._repr_html_()
+
+
+def test_a_penalty_and_propensities_taken_as_known_are_said() -> None:
+    log = log_of(SEEN)
+    guesses = {"a": np.full(len(log), 0.3), "b": np.full(len(log), 0.6)}
+
+    def run(ridge: float, *, known: bool = False) -> Evaluation:
+        model = LogisticPropensity(ridge=ridge, user_offsets=True).fit(log)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PropensityWarning)
+            return evaluate(log, guesses, propensities=model, propensities_known=known)
+
+    plain, penalised, known = run(0.0), run(10.0), run(10.0, known=True)
+    assert "penalty" not in str(plain)
+    assert "the bias of its penalty, up to" in " ".join(penalised.describe().split())
+    assert "the penalty of the propensity model changes MAE by IPS of 'b' by" in str(penalised)
+    assert "Fit the propensities with a smaller ridge" in str(penalised)
+    bias = penalised.estimates["mse", "ips"].bias
+    assert bias is not None
+    difference = known.estimates["mse", "ips"].value - penalised.estimates["mse", "ips"].value
+    assert difference == pytest.approx(bias)
+    assert "leave out the error of this, because the caller takes them as known" in " ".join(
+        known.describe().split()
+    )
+    assert "never saw a rating" in str(known)
+
+
+def test_a_comparison_without_a_better_model_says_so() -> None:
+    compared = judge(metrics=["mse"]).compare("a", "a", metric="mse", estimator="snips")
+    assert compared.better is None
+    assert repr(compared).endswith("not told apart")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -158,7 +159,7 @@ def test_a_comparison_as_json_has_every_field() -> None:
             "p_value",
             "level",
         ),
-        *("higher_is_better", "better"),
+        *("higher_is_better", "better", "warnings"),
     }
 
 
@@ -294,3 +295,28 @@ def test_what_was_not_evaluated_cannot_be_asked_for(
         result.risk(model, metric=metric, estimator=estimator)
     with pytest.raises(UnknownNameError, match=message):
         result.compare(model, "b", metric=metric, estimator=estimator)
+
+
+def test_a_comparison_says_if_a_value_is_outside_the_range_of_the_metric(tmp_path: Path) -> None:
+    """IPS of precision@1 is above 1, because both logged cells stand for more cells than exist."""
+    log = Ratings.from_codes([0, 1, 2], [0, 0, 1], [5.0, 5.0, 1.0], shape=(3, 2))
+    best_first, best_second = np.array([[2.0, 1.0]] * 3), np.array([[1.0, 2.0]] * 3)
+    result = evaluate(
+        log,
+        {"first": best_first, "second": best_second},
+        propensities=[0.1, 0.5, 0.5],
+        metrics=["precision@1"],
+        estimators=["ips"],
+        relevance_threshold=4,
+        universe=(3, 2),
+        cluster=None,
+    )
+    comparison = result.compare("first", "second", metric="precision@1", estimator="ips")
+    reason = "precision@1 by IPS is 4 for 'first', outside its range of 0 to 1"
+
+    assert comparison.warnings[0].startswith(reason)
+    assert reason in str(comparison)
+    assert json.loads(comparison.to_json())["warnings"] == list(comparison.warnings)
+    page = comparison.to_html(tmp_path / "page.html").read_text()
+    assert "No verdict on first and second" in page
+    assert "outside its range of 0 to 1" in page

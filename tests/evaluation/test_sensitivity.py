@@ -43,6 +43,7 @@ def judge(**options: Any) -> Evaluation:
         "metrics": ["mae"],
         "estimators": WEIGHTED,
         "imputation": B + 0.3,
+        "imputation_independent": True,
     }
     return evaluate(LOG, {"a": A, "b": B}, **(given | options))
 
@@ -164,6 +165,7 @@ def test_the_range_is_that_of_every_corner_of_the_box(metric: str, estimator: st
         "estimators": [estimator],
         "relevance_threshold": 3,
         "imputation": imputed,
+        "imputation_independent": True,
     }
     evaluation = evaluate(SMALL, scores, propensities=p, **options)
     (shift,) = sensitivity(evaluation, max_weight=[], odds_error=[1.6], constraint=None).shifts
@@ -370,6 +372,7 @@ def test_at_the_last_sure_odds_error_the_interval_touches_zero(estimator: str) -
         "metrics": ["mse"],
         "estimators": [estimator],
         "imputation": better + 0.3,
+        "imputation_independent": True,
     }
     evaluation = evaluate(LOG, {"a": A, "b": better}, propensities=P, **options)
     unsure_at = (
@@ -497,6 +500,7 @@ def test_limits_include_the_random_sample_of_naive_bayes(
         "estimators": [estimator],
         "cluster": cluster,
         "imputation": np.full_like(A, 4.0),
+        "imputation_independent": True,
     }
     small, large = (
         evaluate(

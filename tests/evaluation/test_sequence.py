@@ -105,7 +105,8 @@ def test_the_error_of_an_earlier_fit_is_added_once() -> None:
     weight, level = propensities.inverse, LOG.rating.astype(int) - 1
     delta = np.stack([np.abs(LOG.rating - PREDICTIONS[k][LOG.user, LOG.item]) for k in "ab"])
     gradient = add_up((delta - known.value[:, None]) * weight, level) / weight.sum()
-    counts = (gradient / model.observed_by_level_) @ gradient.T
+    variance = (1 - model.propensity_by_level_) / model.observed_by_level_
+    counts = (gradient * variance) @ gradient.T
     share = model.marginal_
     sample = (gradient / share) @ gradient.T - np.outer(gradient.sum(1), gradient.sum(1))
     sample *= (1 - 400 / TRUTH.size) / 400

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from unskew import registry
 from unskew.errors import BadFileError, ColumnError, MissingExtraError, UsageError
 from unskew.io import files
 from unskew.io.duckdb_files import choose_reader
@@ -305,7 +306,8 @@ def test_standard_input_is_read_once_and_may_be_gzipped(monkeypatch: pytest.Monk
 def test_without_pyarrow_text_is_still_read_and_parquet_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "find_spec", lambda _: None)
+    for module in (files, registry):
+        monkeypatch.setattr(module, "find_spec", lambda _: None)
 
     assert as_lists(read_table(written(tmp_path, b"user,item\n1,x\n"))) == {
         "user": [1],

@@ -35,15 +35,13 @@ def test_only_new_complete_lines_of_a_text_file_are_read(tmp_path: Path) -> None
     assert position["n_rows"] == 5
 
 
-def test_errors_count_lines_from_the_first_new_one(tmp_path: Path) -> None:
+def test_errors_count_the_lines_of_the_whole_file(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text("x,y\n1,a\n")
     _, position, _ = read(path, {})
     path.write_text("x,y\n1,a\n2\n")
 
-    with pytest.raises(
-        BadFileError, match=r"log\.csv after its first 1 rows, line 2: found 1 field"
-    ):
+    with pytest.raises(BadFileError, match=r"log\.csv, line 3: found 1 field"):
         read(path, position)
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy.special import logit
 
 import unskew
 from unskew.data.ratings import Ratings
@@ -26,7 +27,6 @@ from unskew.latent.missingness import (
     SelectionEffects,
     check_value_propensities,
     encode_levels,
-    log_odds,
     require_full_vocabulary,
     resolve_value_propensities,
 )
@@ -196,7 +196,7 @@ def gradient(point: Vector, prior: BetaPrior | None) -> Vector:
 
 def test_log_odds_and_probabilities() -> None:
     probability = np.array([0.2, 0.5, 0.9])
-    effects = SelectionEffects(log_odds(probability), np.zeros(2))
+    effects = SelectionEffects(logit(probability), np.zeros(2))
 
     np.testing.assert_allclose(effects.p_observed, [probability, probability])
     log_observed, log_unobserved = DependsOnRating(None).log_probabilities(effects)

@@ -11,7 +11,7 @@ from unskew.metrics.metric import find_metric, metric_label, metric_names
 from unskew.metrics.ranking import AreaAboveTop, Precision, StratifiedRecall
 from unskew.metrics.rating import Accuracy
 
-RANKING = "dcg dcg@7 cg@7 precision@7 recall@7 stratified_recall@7 atop".split()
+RATING, LOGGED = ("mse", "rmse", "mae", "accuracy"), "logged_"
 NAMES = [name.replace("@k", "@7") for name in metric_names()]
 
 
@@ -21,8 +21,8 @@ def test_every_valid_name_finds_a_metric_that_goes_by_it(name: str) -> None:
 
     assert metric.name == name
     assert metric.top == (7 if "@" in name else None)
-    assert metric.ranks == (name in RANKING)
-    assert metric.higher_is_better == (name not in ("mse", "mae"))
+    assert metric.ranks == (name not in RATING and not name.startswith(LOGGED))
+    assert metric.higher_is_better == (name not in ("mse", "rmse", "mae"))
 
 
 def test_the_threshold_of_relevance_reaches_the_metrics_that_ask_for_it() -> None:

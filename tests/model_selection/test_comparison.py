@@ -10,6 +10,7 @@ from scipy import stats
 import unskew
 from unskew.data.ratings import Ratings
 from unskew.errors import UnknownNameError, UsageError
+from unskew.estimators.intervals import adjust_p_values
 from unskew.estimators.transforms import Clip
 from unskew.evaluation.random_test import ranking_on_test
 from unskew.model_selection.comparison import (
@@ -17,7 +18,6 @@ from unskew.model_selection.comparison import (
     LOG_MEAN,
     NO_OFFSETS,
     Learner,
-    _holm,
     compare_learners,
 )
 from unskew.models.baselines import GlobalMean, OffsetsOnly
@@ -197,9 +197,9 @@ def test_models_without_seeds_and_propensities() -> None:
 
 
 def test_holm_by_hand() -> None:
-    assert _holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-    assert _holm([0.5, 0.9]) == pytest.approx([1.0, 1.0])
-    assert _holm([]) == []
+    assert adjust_p_values([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert adjust_p_values([0.5, 0.9]) == pytest.approx([1.0, 1.0])
+    assert adjust_p_values([]) == []
 
 
 def test_how_it_shows_itself(comparison: Any) -> None:

@@ -86,12 +86,12 @@ def test_doubly_robust_learning_is_no_worse_with_propensities_of_a_small_sample(
         for trial in range(2):
             rng = np.random.default_rng((0, 7, trial))
             log, _ = observation.draw(rng)
-            bayes = NaiveBayesPropensity().fit(log, mcar=sample_ratings(world.truth, 1000, rng))
+            bayes = NaiveBayesPropensity().fit(log, mcar=sample_ratings(world.ratings, 1000, rng))
             pairs = zip((weighted, robust), grids, strict=True)
             fits = [
                 unskew.cross_validate(model, log, propensities=bayes, grid=grid, random_state=trial)
                 for model, grid in pairs
             ]
-            errors.append([mse_of_all_cells(fit.best_model, world.truth) for fit in fits])
+            errors.append([mse_of_all_cells(fit.best_model, world.ratings) for fit in fits])
 
     assert all(robust <= weighted for weighted, robust in errors)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import unskew
+from unskew.data.leaks import find_leaks
 from unskew.errors import DataError, UnskewError, UsageError
 from unskew.model_selection import rolling_splits
 from unskew.propensity import PopularityPropensity, UniformPropensity
@@ -177,3 +178,21 @@ def test_timestamps_come_from_frames() -> None:
     log = unskew.Ratings.from_frame(frame, timestamp="day")
     assert log.timestamp[1] < log.timestamp[0]
     assert list(log.to_frame().columns) == ["user_id", "item_id", "rating", "day"]
+
+
+def test_leaks_are_counted() -> None:
+    train = unskew.Ratings.from_arrays(
+        ["a", "a", "b"], [1, 2, 1], [5, 3, 4], users=["a", "b", "c"], timestamp=[1, 2, 9]
+    )
+    test = unskew.Ratings.from_arrays(["c", "a", "d"], [2, 1, 7], [1, 1, 1], timestamp=[10, 3, 11])
+    leaks = find_leaks(train, test)
+    assert (leaks.n_shared, leaks.n_early, leaks.n_new_users, leaks.n_new_items) == (1, 1, 2, 1)
+    assert leaks.first_shared == "row 1 (user 'a', item 1)"
+    texts = [str(each) for each in leaks.warnings()]
+    assert len(texts) == 2
+    assert "also in the training log" in repr(leaks)
+
+
+def test_a_split_has_no_leaks(world, timed: unskew.Ratings) -> None:
+    assert find_leaks(*unskew.split(world.log)).n_shared == 0
+    assert find_leaks(*unskew.split(timed, by="time")).n_early == 0

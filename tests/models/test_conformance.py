@@ -70,12 +70,12 @@ TAKES_START = tuple(
 WITH_PRESETS = {preset.target.model for preset in PRESETS.values()}
 CASES = (
     *(
-        Case(name, is_weighted=declaration.traits["needs_propensities"])
+        Case(name, is_weighted=declaration.traits.get("needs_propensities", False))
         for name, declaration in RECOMMENDERS.items()
         if declaration.target not in WITH_PRESETS - {MatrixFactorization} and name not in APART
     ),
     *(
-        Case(name, is_weighted=declaration.traits["reads_propensities"])
+        Case(name, is_weighted=declaration.traits.get("reads_propensities", True))
         for name, declaration in PRESETS.items()
         if name not in APART
     ),

@@ -390,7 +390,7 @@ def test_clicks_are_a_log_of_zeros_and_ones() -> None:
         ({"l2": -1.0}, "l2 must be a finite number"),
         (
             {"weighting": "eib", "targeted": True},
-            "targeted changes what is made of propensities, but weighting='eib' reads none",
+            "targeted has no effect with weighting='eib', which uses no propensities",
         ),
         ({"targeted": True, "is_balanced": True}, r"in two ways\. Choose one"),
     ],

@@ -14,10 +14,9 @@ from scipy.stats import norm
 from unskew.data.factors import Factors
 from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
-from unskew.factorization import exposure as steps
-from unskew.factorization.exposure import ExposureParameters, ExposureSolver
 from unskew.factorization.objective import SortedCells
-from unskew.models.exposure import ExposureFactorization
+from unskew.models import exposure as steps
+from unskew.models.exposure import ExposureFactorization, ExposureParameters, ExposureSolver
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.threads import Workers
 

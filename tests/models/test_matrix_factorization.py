@@ -24,7 +24,7 @@ from unskew.errors import (
     UnskewWarning,
     UsageError,
 )
-from unskew.factorization import als, conjugate
+from unskew.factorization import als
 from unskew.factorization import objective as problem
 from unskew.factorization.als import AlternatingLeastSquares
 from unskew.factorization.objective import scaled_ridge
@@ -113,9 +113,9 @@ def test_rough_sweeps_of_short_and_long_rows_report_the_objective(
     offsets: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some rows take steps, some are solved, some in pieces; rows are rotated piece by piece."""
-    monkeypatch.setattr(conjugate, "MAX_BYTES_FOR_STEPS", 10 * 56 * 8)
-    monkeypatch.setattr(conjugate, "MAX_CELLS", 16)
-    monkeypatch.setattr(conjugate, "ROWS_PER_PIECE", 16)
+    monkeypatch.setattr(als, "MAX_BYTES_FOR_STEPS", 10 * 56 * 8)
+    monkeypatch.setattr(als, "MAX_CELLS", 16)
+    monkeypatch.setattr(als, "ROWS_PER_PIECE", 16)
     monkeypatch.setattr(problem, "MAX_CELLS", 16)
     start = MatrixFactorization(50, 20.0, offsets=offsets, max_iter=2).fit(LOG, P).factors_
     before = [

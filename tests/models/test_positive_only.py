@@ -80,7 +80,7 @@ def test_threads_are_not_seen_in_the_result(
     kind: Any, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("unskew.factorization.objective.CELLS_PER_TASK", 20)
-    monkeypatch.setattr("unskew.factorization.exposure.MIN_ROWS", 5)
+    monkeypatch.setattr("unskew.models.exposure.MIN_ROWS", 5)
     fits = [kind(3, max_iter=6, dtype=dtype, n_threads=n).fit(LOG) for n in (1, 2, 3)]
 
     for other in fits[1:]:

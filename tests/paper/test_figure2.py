@@ -16,8 +16,8 @@ from unskew.paper.draws import (
     prediction_matrices,
     spawn_generators,
 )
-from unskew.paper.figure2 import reproduce_figure2
 from unskew.paper.reproduction import Reproduction
+from unskew.paper.rmse_figures import reproduce_figure2
 from unskew.simulation.observation import ByRating, Observation
 from unskew.theory import ips_variance
 from unskew.types import Matrix

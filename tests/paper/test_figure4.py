@@ -14,7 +14,7 @@ from unskew import NaiveBayesPropensity, Ratings, evaluate, simulate
 from unskew.errors import UsageError
 from unskew.metrics.metric import find_metric
 from unskew.paper import draws as draws_module
-from unskew.paper import figure4 as module
+from unskew.paper import rmse_figures as module
 from unskew.paper.completion import GroundTruth, find_ground_truth
 from unskew.paper.draws import (
     DrawnLog,
@@ -24,8 +24,8 @@ from unskew.paper.draws import (
     sample_ratings,
     spawn_generators,
 )
-from unskew.paper.figure4 import SAMPLE_SIZES, NaiveBayesEstimates, reproduce_figure4
 from unskew.paper.reproduction import Reproduction
+from unskew.paper.rmse_figures import SAMPLE_SIZES, NaiveBayesEstimates, reproduce_figure4
 from unskew.types import Matrix, Vector
 
 TRIALS = 60

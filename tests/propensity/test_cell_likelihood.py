@@ -176,5 +176,7 @@ def test_many_users_are_few_units() -> None:
 
     assert isinstance(problem.cells, UnitGrid)
     assert (
-        problem.cells.n_pairs == len(np.unique(X, axis=0)) * len(np.unique(Z, axis=0)) < LOG.n_cells
+        len(problem.user) * len(problem.item)
+        == len(np.unique(X, axis=0)) * len(np.unique(Z, axis=0))
+        < LOG.n_cells
     )

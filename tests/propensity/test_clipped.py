@@ -13,9 +13,9 @@ import unskew
 from known_propensity import KnownPropensity, draw, every_cell
 from unskew.data.ratings import Ratings
 from unskew.errors import NotFittedError, UsageError
-from unskew.propensity.clipped import ClippedPropensity
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
 from unskew.propensity.popularity import PopularityPropensity
+from unskew.propensity.wrapper import ClippedPropensity
 from unskew.settings import fitted_state
 from unskew.types import Matrix
 

@@ -13,11 +13,10 @@ import unskew
 from known_propensity import KnownPropensity, draw, every_cell
 from unskew.data.ratings import Ratings
 from unskew.errors import PropensityWarning, UnknownNameError, UsageError
-from unskew.propensity.clipped import ClippedPropensity
 from unskew.propensity.cross_fitted import CrossFittedPropensity, assign_cell_folds
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
 from unskew.propensity.popularity import PopularityPropensity, UniformPropensity
-from unskew.propensity.wrapper import assign_user_folds
+from unskew.propensity.wrapper import ClippedPropensity, assign_user_folds
 from unskew.types import Matrix
 
 TRUE = np.outer(np.linspace(0.3, 0.9, 40), np.linspace(0.2, 0.7, 25))

@@ -19,7 +19,6 @@ from unskew.evaluation.evaluate import evaluate
 from unskew.propensity.boosted import BoostedPropensity
 from unskew.propensity.calibrated import CalibratedPropensity
 from unskew.propensity.classifier import ClassifierPropensity
-from unskew.propensity.clipped import ClippedPropensity
 from unskew.propensity.cross_fitted import CrossFittedPropensity
 from unskew.propensity.logistic import LogisticPropensity
 from unskew.propensity.model import PropensityModel
@@ -27,7 +26,7 @@ from unskew.propensity.naive_bayes import NaiveBayesPropensity
 from unskew.propensity.one_bit import OneBitPropensity
 from unskew.propensity.poisson import PoissonPropensity
 from unskew.propensity.popularity import PopularityPropensity, UniformPropensity
-from unskew.propensity.scaled import ScaledPropensity
+from unskew.propensity.wrapper import ClippedPropensity, ScaledPropensity
 from unskew.types import IntVector
 
 N_USERS, N_ITEMS = 40, 25

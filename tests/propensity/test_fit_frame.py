@@ -21,7 +21,7 @@ from unskew.errors import (
     UnknownNameError,
     UsageError,
 )
-from unskew.propensity import ClippedPropensity, PopularityPropensity
+from unskew.propensity import ClippedPropensity, PopularityPropensity, UniformPropensity
 
 WORLD = simulate(40, 50, density=0.2, alpha=0.6, random_state=0)
 LOG = WORLD.log
@@ -52,6 +52,14 @@ def column(frame: Any, name: str = "propensity") -> np.ndarray:
     table = frame.to_arrow_table() if isinstance(frame, duckdb.DuckDBPyRelation) else frame
     values, rows = (np.asarray(table[each]) for each in (name, "row"))
     return values[np.argsort(rows)]
+
+
+@each_engine
+def test_uniform_propensities_are_the_density_of_the_log(make: Any) -> None:
+    model = UniformPropensity().fit(LOG, universe=(40, 50))
+
+    values = column(model.predict_frame(make(COLUMNS)))
+    assert values == pytest.approx(np.full(len(LOG), len(LOG) / 2000))
 
 
 @each_engine

@@ -460,7 +460,7 @@ def test_the_representation_shows_sizes() -> None:
         (
             {"ridge": -1.0},
             UsageError,
-            r"ridge must be a finite number, at least 0, several of them, or 'cv'; got -1.0",
+            r"ridge must be a finite number, at least 0; got -1.0",
         ),
         ({"ridge": "best"}, UnknownNameError, r"unknown ridge 'best'"),
         ({"ridge": []}, UsageError, r"ridge is an empty list"),

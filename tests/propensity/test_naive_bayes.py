@@ -296,8 +296,6 @@ def test_unobserved_cells_have_no_rating_to_predict_from() -> None:
 
     with pytest.raises(UsageError, match="NaiveBayesPropensity needs the rating of a cell"):
         model.predict_pairs([0], [0])
-    with pytest.raises(UsageError, match="naive Bayes needs the rating of a cell"):
-        model._predict_codes(LOG.user, LOG.item, None)
 
 
 def test_a_rating_never_seen_before_is_refused() -> None:

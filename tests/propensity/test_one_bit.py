@@ -21,7 +21,7 @@ from unskew.errors import (
     UnknownNameError,
     UsageError,
 )
-from unskew.propensity import low_rank, nuclear_norm
+from unskew.propensity import low_rank, one_bit
 from unskew.propensity.low_rank import (
     CellSubset,
     LowRankLogits,
@@ -100,21 +100,17 @@ def test_a_strong_penalty_leaves_the_density() -> None:
 
 
 def test_lowered_values_by_hand() -> None:
+    np.testing.assert_allclose(one_bit.reduce_to_sum(np.array([5.0, 3.0, 1.0]), 4.0), [3, 1, 0])
+    np.testing.assert_allclose(one_bit.reduce_to_sum(np.array([5.0, 1.0, 1.0]), 2.0), [2, 0, 0])
     np.testing.assert_allclose(
-        nuclear_norm.reduce_to_sum(np.array([5.0, 3.0, 1.0]), 4.0), [3, 1, 0]
-    )
-    np.testing.assert_allclose(
-        nuclear_norm.reduce_to_sum(np.array([5.0, 1.0, 1.0]), 2.0), [2, 0, 0]
-    )
-    np.testing.assert_allclose(
-        nuclear_norm.reduce_to_sum(np.array([1.0, 1.0, 1.0]), 1.5), [0.5, 0.5, 0.5]
+        one_bit.reduce_to_sum(np.array([1.0, 1.0, 1.0]), 1.5), [0.5, 0.5, 0.5]
     )
 
 
 def test_dykstra_finds_the_nearest_matrix_of_both_sets() -> None:
     matrix = np.random.default_rng(0).normal(size=(5, 4))
 
-    found = nuclear_norm.project(matrix, 3.0, 0.5)
+    found = one_bit.project(matrix, 3.0, 0.5)
 
     assert norm_of_singular_values(found) <= 3 + 1e-8
     assert np.abs(found).max() <= 0.5
@@ -129,7 +125,7 @@ def test_dykstra_finds_the_nearest_matrix_of_both_sets() -> None:
 def test_the_convex_solver_agrees_with_a_general_one() -> None:
     """On one row the nuclear norm is the Euclidean one: scipy can do that."""
     seen = np.array([[1.0, 0, 0, 1, 0]])
-    found = nuclear_norm.solve_in_nuclear_ball(
+    found = one_bit.solve_in_nuclear_ball(
         seen, radius=1.5, max_logit=None, max_iter=5000, tol=1e-15, report=lambda step, value: None
     )
 
@@ -139,8 +135,9 @@ def test_the_convex_solver_agrees_with_a_general_one() -> None:
         constraints={"type": "ineq", "fun": lambda x: 1.5**2 - x[1:] @ x[1:]},
         tol=1e-12,
     )
+    deviation = found.logits.user @ found.logits.item.T
     np.testing.assert_allclose(
-        found.intercept + found.deviation[0], other.x[0] + other.x[1:], atol=1e-4
+        found.logits.intercept + deviation[0], other.x[0] + other.x[1:], atol=1e-4
     )
     assert found.history[-1] == pytest.approx(other.fun, rel=1e-8)
 

@@ -15,7 +15,7 @@ from known_propensity import every_cell
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPropensityError, UniverseError, UnknownNameError, UsageError
 from unskew.propensity.popularity import PopularityPropensity, UniformPropensity
-from unskew.propensity.scaled import CappedSum, scale_to_total
+from unskew.propensity.wrapper import CappedSum, scale_to_total
 from unskew.simulation.observation import ByCovariates
 from unskew.types import Matrix, Vector
 

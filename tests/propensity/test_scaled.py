@@ -14,10 +14,9 @@ from known_propensity import KnownPropensity, draw, every_cell
 from unskew.data import cells
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPropensityError, UniverseError, UsageError
-from unskew.propensity.clipped import ClippedPropensity
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
 from unskew.propensity.popularity import PopularityPropensity
-from unskew.propensity.scaled import ScaledPropensity
+from unskew.propensity.wrapper import ClippedPropensity, ScaledPropensity
 from unskew.types import Matrix
 
 LOG = Ratings.from_dense([[5, 1], [3, 0]])

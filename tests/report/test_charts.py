@@ -16,6 +16,7 @@ from unskew.report.charts import (
     Bars,
     Chart,
     ChartAxis,
+    ChartScale,
     Curve,
     CurvePoint,
     Curves,
@@ -26,7 +27,6 @@ from unskew.report.charts import (
     MatrixImage,
     default_look,
 )
-from unskew.report.scales import ChartScale
 from unskew.report.svg import (
     NARROW,
     WIDE,

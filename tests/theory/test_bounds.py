@@ -206,7 +206,8 @@ def test_the_number_of_hypotheses_may_be_larger_than_any_float() -> None:
 @pytest.mark.parametrize("eta", [0.0, 1.0, -0.1, math.nan, None])
 def test_failure_probability_must_be_a_proper_probability(eta: Any) -> None:
     with pytest.raises(
-        UsageError, match=f"failure_probability must lie strictly between 0 and 1; got {eta}"
+        UsageError,
+        match=f"failure_probability must be a finite number, above 0 and below 1; got {eta}",
     ):
         tail_bound([1.0], [0.5], failure_probability=eta)
 

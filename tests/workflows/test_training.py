@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import unskew
-from unskew.cli.names import list_learners
+from unskew.cli.options import list_learners
 from unskew.errors import UnskewWarning, UsageError
 from unskew.models import find_recommender
 from unskew.workflows.inputs import build_model
@@ -28,7 +28,7 @@ def test_every_learner_is_fitted_with_propensities_or_says_why_not(name: str) ->
     model = build_model(find_recommender(name).target, settings, random_state=3)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnskewWarning)
-        model.fit(WORLD.log, WORLD.propensities if traits["reads_propensities"] else None)
+        model.fit(WORLD.log, WORLD.propensities if traits.get("reads_propensities", True) else None)
 
     assert np.isfinite(model.predict(WORLD.log.users[:3], WORLD.log.items[:3])).all()
 

@@ -6,11 +6,10 @@ import json
 
 import click
 
-from unskew.cli import COMMANDS
-from unskew.cli.names import DATASET
-from unskew.cli.options import data_option, json_option
+from unskew.cli import COMMANDS, options
 from unskew.cli.printing import open_console, print_paragraph, print_table
-from unskew.cli.program import CommandGroup, SafeCommand
+from unskew.cli.program import CommandGroup
+from unskew.datasets import DATASETS
 
 
 @click.group("data", cls=CommandGroup)
@@ -34,9 +33,9 @@ COMMANDS.add(
 )
 
 
-@data.command("list", cls=SafeCommand, short_help="List the data sets and where they are.")
-@data_option("Folder to search; by default $UNSKEW_DATA.")
-@json_option
+@data.command("list", short_help="List the data sets and where they are.")
+@options.data_option("Folder to search; by default $UNSKEW_DATA.")
+@options.json_option
 def list_datasets(path: str | None, as_json: bool) -> None:
     """List the data sets that can be read, and where they were found.
 
@@ -44,7 +43,6 @@ def list_datasets(path: str | None, as_json: bool) -> None:
     Example:
       unskew data list --data DIR
     """  # noqa: D301
-    from unskew.datasets import DATASETS
     from unskew.datasets.location import describe_search, find_folder
 
     rows = [
@@ -69,9 +67,9 @@ def list_datasets(path: str | None, as_json: bool) -> None:
     print_table(open_console(), columns, title="Data sets", caption=caption)
 
 
-@data.command("fetch", cls=SafeCommand, short_help="Download a data set, or tell where to get it.")
-@click.argument("name", type=DATASET)
-@data_option("Folder that may already have it; by default $UNSKEW_DATA.")
+@data.command("fetch", short_help="Download a data set, or tell where to get it.")
+@click.argument("name", type=options.DATASET)
+@options.data_option("Folder that may already have it; by default $UNSKEW_DATA.")
 def fetch(name: str, path: str | None) -> None:
     """Download a data set into the cache folder of the operating system, and check it.
 
@@ -82,7 +80,6 @@ def fetch(name: str, path: str | None) -> None:
     Example:
       unskew data fetch coat
     """  # noqa: D301
-    from unskew.datasets import DATASETS
     from unskew.datasets.location import find_folder
 
     declaration = DATASETS.find(name)
@@ -91,9 +88,9 @@ def fetch(name: str, path: str | None) -> None:
     print_paragraph(open_console(), f"{declaration.label} is in {folder or 'the cache folder'}.")
 
 
-@data.command("check", cls=SafeCommand, short_help="Compare data sets with what was published.")
-@click.argument("names", nargs=-1, type=DATASET)
-@data_option("Folder to search; by default $UNSKEW_DATA.")
+@data.command("check", short_help="Compare data sets with what was published.")
+@click.argument("names", nargs=-1, type=options.DATASET)
+@options.data_option("Folder to search; by default $UNSKEW_DATA.")
 def check(names: tuple[str, ...], path: str | None) -> None:
     """Read data sets and compare their checksums with the published ones.
 
@@ -103,7 +100,6 @@ def check(names: tuple[str, ...], path: str | None) -> None:
     Example:
       unskew data check coat
     """  # noqa: D301
-    from unskew.datasets import DATASETS
     from unskew.datasets.location import check_dataset, describe_search, find_folder
 
     chosen = names or [name for name in DATASETS if find_folder(name, path)]

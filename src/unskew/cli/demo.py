@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
-from unskew.cli import COMMANDS
-from unskew.cli.options import html_option, seed_option
+from unskew.cli import options
 from unskew.cli.printing import open_console, print_paragraph, print_table, write_page
+from unskew.cli.program import declare_command
 
 if TYPE_CHECKING:
     from unskew.paper.demo import Demo
@@ -16,15 +14,9 @@ if TYPE_CHECKING:
 CAPTION = "± is half of a 95 % interval."
 
 
-@COMMANDS.declare(
-    "demo",
-    label="Demo",
-    summary="Evaluate two models on a simulated log whose truth is known.",
-    traits={"order": 1},
-)
-@click.command("demo")
-@seed_option
-@html_option("Also write the result as an HTML page.")
+@declare_command("demo", "Evaluate two models on a simulated log whose truth is known.", order=1)
+@options.seed_option
+@options.html_option("Also write the result as an HTML page.")
 def demo(random_state: int, html: str | None) -> None:
     """Evaluate two models on a simulated log whose truth is known.
 
@@ -55,6 +47,8 @@ def demo(random_state: int, html: str | None) -> None:
 
 
 def _list_comparisons(result: Demo) -> dict[str, list[object]]:
+    from unskew.tables import UNDECIDED
+
     comparisons = [result.compare(estimator) for estimator in result.evaluation.estimators]
     return {
         "estimator": [each.estimator for each in comparisons],
@@ -62,5 +56,5 @@ def _list_comparisons(result: Demo) -> dict[str, list[object]]:
             f"{each.difference:+.3f} ± {(each.ci_high - each.ci_low) / 2:.3f}"
             for each in comparisons
         ],
-        "better": [each.better or "undecided" for each in comparisons],
+        "better": [each.better or UNDECIDED for each in comparisons],
     }

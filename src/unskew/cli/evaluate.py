@@ -7,24 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from unskew.cli import COMMANDS
-from unskew.cli.options import (
-    bad_row_options,
-    estimator_option,
-    json_option,
-    log_options,
-    max_weight_option,
-    metric_option,
-    parse_named_files,
-    propensity_options,
-    relevance_option,
-    seed_option,
-    table_option,
-    universe_option,
-    verbosity_options,
-)
+from unskew.cli import options
 from unskew.cli.printing import open_console, print_table, show_progress, write_columns
-from unskew.cli.program import SafeCommand, collect_request
+from unskew.cli.program import declare_command
+from unskew.workflows.gates import Gate
 from unskew.workflows.requests import EvaluationRequest
 
 if TYPE_CHECKING:
@@ -34,43 +20,36 @@ HIDDEN_COLUMNS = ("first", "second", "std_error", "level", "higher_is_better")
 """Columns of a comparison that the table for people leaves out."""
 
 
-@COMMANDS.declare(
+@declare_command(
     "evaluate",
-    label="Evaluate",
-    summary="Which model is better? Estimate the errors of predictions.",
-    traits={"order": 3},
+    "Which model is better? Estimate the errors of predictions.",
+    order=3,
+    request=EvaluationRequest,
 )
-@click.command("evaluate", cls=SafeCommand)
-@log_options
+@options.log_options
 @click.option(
     "--predictions",
     multiple=True,
     metavar="[NAME=]FILE",
-    callback=parse_named_files,
-    help="A model: a file with columns user, item and prediction, or a MODEL.unskew file.",
+    callback=options.parse_named_files,
+    help="A model: a file with columns user, item and prediction, or a MODEL.unskew file. For "
+    "ranking metrics the file has all items of each logged user, or a column of positions.",
 )
-@click.option(
-    "--prediction",
-    multiple=True,
-    metavar="COL",
-    help="A model: a column of LOG with its predictions.",
-)
+@options.prediction_option()
 @click.option(
     "--position",
     multiple=True,
     metavar="COL",
     help="For ranking metrics: the item's position among all items, one for each --prediction.",
 )
-@propensity_options
-@universe_option
-@metric_option
-@estimator_option
-@click.option(
+@options.propensity_options
+@options.universe_option
+@options.metric_option
+@options.estimator_option
+@options.choice_option(
     "--cluster",
-    type=click.Choice(["auto", "user", "item", "both", "cell"]),
-    default="auto",
-    show_default=True,
-    help="Allow for dependence within users, items or both; auto takes users if they have "
+    ["auto", "user", "item", "both", "cell"],
+    "Allow for dependence within users, items or both; auto takes users if they have "
     "several ratings, cell takes all ratings as independent.",
 )
 @click.option(
@@ -78,45 +57,31 @@ HIDDEN_COLUMNS = ("first", "second", "std_error", "level", "higher_is_better")
     is_flag=True,
     help="Leave the error of estimated propensities out of the intervals.",
 )
-@click.option(
-    "--level",
-    type=float,
-    default=0.95,
-    show_default=True,
-    help="Confidence level of the intervals.",
-)
-@max_weight_option
-@relevance_option
+@options.level_option("Confidence level of the intervals.")
+@options.max_weight_option()
+@options.relevance_option
 @click.option("--by", metavar="COL", help="Evaluate each value of this column separately.")
-@bad_row_options
+@options.bad_row_options
 @click.option("--compare", nargs=2, metavar="A B", help="Compare two models cell by cell.")
-@click.option(
+@options.choice_option(
     "--reader",
-    type=click.Choice(["auto", "memory", "duckdb"]),
-    default="auto",
-    show_default=True,
-    help="How to read LOG; auto takes DuckDB if LOG does not fit into memory.",
+    ["auto", "memory", "duckdb"],
+    "How to read LOG; auto takes DuckDB if LOG does not fit into memory.",
 )
-@click.option(
-    "--fail-if",
-    multiple=True,
-    metavar="EXPR",
-    help="Exit with 4 if this holds: snips.mae.ci_high>0.9, ess<1000.",
-)
-@json_option
-@table_option(
+@options.fail_option("this holds: snips.mae.ci_high>0.9, ess<1000.")
+@options.json_option
+@options.table_option(
     "Also write the table (.csv, .tsv, .json, .jsonl, .parquet, .arrow; - is CSV on standard "
     "output) or a page (.html).",
     page=True,
 )
-@seed_option
-@verbosity_options
-@collect_request(EvaluationRequest)
+@options.seed_option
+@options.verbosity_options
 def evaluate(
     request: EvaluationRequest,
     *,
     compare: tuple[str, str] | None,
-    fail_if: tuple[str, ...],
+    gates: tuple[Gate, ...],
     as_json: bool,
     output: str | None,
     quiet: bool,
@@ -142,11 +107,9 @@ def evaluate(
       unskew evaluate log.parquet --fail-if 'snips.mae.ci_high>0.9' --json
     """  # noqa: D301
     from unskew.workflows.evaluation import evaluate_log, list_numbers
-    from unskew.workflows.gates import Gate, check_gates, require_passed
+    from unskew.workflows.gates import check_gates, require_passed
 
-    gates = [Gate.parse(text) for text in fail_if]
-    with show_progress(quiet) as show:
-        show(f"evaluating on {request.log}")
+    with show_progress(quiet, f"evaluating on {request.log}"):
         evaluation = evaluate_log(request)
     tripped = check_gates(gates, list_numbers(evaluation, compare))
     _print_evaluation(evaluation, compare, as_json=as_json, is_silent=output == "-")
@@ -156,13 +119,10 @@ def evaluate(
 
 
 def _print_evaluation(
-    evaluation: AnyEvaluation,
-    models: tuple[str, str] | None,
-    *,
-    as_json: bool,
-    is_silent: bool,
+    evaluation: AnyEvaluation, models: tuple[str, str] | None, *, as_json: bool, is_silent: bool
 ) -> None:
-    from unskew.workflows.evaluation import compare_models, describe_evaluation
+    from unskew.tables import UNDECIDED
+    from unskew.workflows.evaluation import compare_models
 
     comparisons = compare_models(evaluation, *models) if models else []
     if as_json:
@@ -170,13 +130,14 @@ def _print_evaluation(
         click.echo(json.dumps(record | ({"comparisons": comparisons} if models else {})))
     elif not is_silent:
         console = open_console()
-        caption = describe_evaluation(evaluation)
+        caption = evaluation.describe()
         print_table(console, evaluation.to_columns(), title="Estimates", caption=caption)
         if models:
             names = [name for name in comparisons[0] if name not in HIDDEN_COLUMNS]
             print_table(
                 console,
-                {name: [row[name] for row in comparisons] for name in names},
+                {name: [row[name] for row in comparisons] for name in names}
+                | {"better": [row["better"] or UNDECIDED for row in comparisons]},
                 title=f"{models[0]} minus {models[1]}",
                 caption="better: the model to which the interval points, if it excludes zero",
             )

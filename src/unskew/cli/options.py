@@ -1,22 +1,33 @@
 """Options that several commands share, and how their values are parsed.
 
 The destination of an option is the name of the argument in the library, so that messages of the
-library can name the option.
+library can name the option. A registry is read only when its names are shown: importing this
+module loads none of them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
-from unskew.cli.names import ESTIMATOR, METRIC, QUICK_MODEL
 from unskew.cli.printing import PAGE
+from unskew.datasets import DATASETS
 from unskew.errors import UsageError
+from unskew.estimators import ESTIMATORS
 from unskew.io.sources import EXTENSIONS, FORMATS, infer_format
+from unskew.metrics import METRICS
+from unskew.models import PRESETS, RECOMMENDERS
+from unskew.paper import EXPERIMENTS
+from unskew.registry import Declaration
+from unskew.workflows.gates import Gate
+from unskew.workflows.requests import list_named_models
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 Decorator = Callable[[Decorated], Decorated]
@@ -25,6 +36,85 @@ INPUT_FILE = click.Path(exists=True, dir_okay=False, allow_dash=True)
 OUTPUT_FILE = click.Path(dir_okay=False, allow_dash=True, writable=True)
 FOLDER = click.Path(file_okay=False)
 UNIVERSE = re.compile(r"([0-9][0-9_,]*)\s*[xX×*]\s*([0-9][0-9_,]*)")
+
+# Names that registries declare
+
+
+@dataclass(frozen=True)
+class DeclaredName(click.ParamType[Any]):
+    """A name from a registry. The library checks it, and suggests a similar name."""
+
+    title: str
+    """Heading of the names in the help text."""
+    list_names: Callable[[], Mapping[str, str]]
+    """Returns a one-line summary for each name."""
+    is_listed: bool = True
+    """Whether the help text lists the names."""
+    name = "name"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [
+            CompletionItem(name, help=summary)
+            for form, summary in self.list_names().items()
+            for name in _expand_form(form)
+            if name.startswith(incomplete)
+        ]
+
+
+def _expand_form(form: str) -> list[str]:
+    """Examples of the names that a form stands for.
+
+    >>> _expand_form("mse"), _expand_form("cg@k"), _expand_form("dcg[@k]")
+    (['mse'], ['cg@10'], ['dcg', 'dcg@10'])
+    """
+    stem, is_optional, _ = form.partition("[")
+    return [stem, f"{stem}@10"] if is_optional else [form.replace("@k", "@10")]
+
+
+def _list_metrics() -> dict[str, str]:
+    """Metrics of ratings first, those for random tests last. ``dcg[@k]``: ``dcg`` or ``dcg@k``."""
+    suffixes = {"never": "", "optional": "[@k]", "always": "@k"}
+    ordered = sorted(
+        METRICS.values(),
+        key=lambda each: (getattr(each.target, "compares_logged_cells", False), each.target.ranks),
+    )
+    return {
+        f"{each.name}{suffixes[each.traits.get('top', 'never')]}": each.summary for each in ordered
+    }
+
+
+def _list_estimators() -> dict[str, str]:
+    """Estimators that need nothing but a log, predictions and propensities."""
+    return _summarize(each for each in ESTIMATORS.values() if not each.target.imputes)
+
+
+def list_learners() -> dict[str, str]:
+    """Recommenders that can be fitted to a log with the propensities of its cells."""
+    learners: list[Declaration[Any]] = [*RECOMMENDERS.values(), *PRESETS.values()]
+    return _summarize(each for each in learners if not each.traits.get("needs_all_propensities"))
+
+
+def _list_experiments() -> dict[str, str]:
+    return _summarize(EXPERIMENTS.values()) | {"all": "All of them."}
+
+
+def _summarize(declarations: Iterable[Declaration[Any]]) -> dict[str, str]:
+    return {each.name: each.summary for each in declarations}
+
+
+METRIC = DeclaredName("Metrics", _list_metrics)
+ESTIMATOR = DeclaredName("Estimators", _list_estimators)
+LEARNER = DeclaredName("Learners", list_learners)
+PROPENSITY_MODEL = DeclaredName("Propensity models", list_named_models)
+QUICK_MODEL = DeclaredName("Propensity models", partial(list_named_models, with_features=False))
+"""Without features, so that other commands can fit it on the way."""
+DATASET = DeclaredName("Data sets", lambda: _summarize(DATASETS.values()))
+EXPERIMENT = DeclaredName("Experiments", _list_experiments)
+
+
+# Other types of values
 
 
 class UniverseType(click.ParamType[Any]):
@@ -71,14 +161,46 @@ def combine_options(*options: Decorator[Any]) -> Decorator[Any]:
     return decorate
 
 
+# Options
+
+
+def choice_option(name: str, values: Sequence[str], text: str) -> Decorator[Any]:
+    """An option that takes one of these values; the first is the default."""
+    return click.option(name, type=click.Choice(values), default=values[0], help=text)
+
+
+def level_option(text: str) -> Decorator[Any]:
+    return click.option("--level", type=float, default=0.95, help=text)
+
+
+def fail_option(text: str) -> Decorator[Any]:
+    """``--fail-if EXPR``, a limit on a number of the result; ``text`` says when it fails."""
+    return click.option(
+        *("--fail-if", "gates"),
+        multiple=True,
+        metavar="EXPR",
+        callback=_parse_gates,
+        help=f"Exit with 4 if {text}",
+    )
+
+
+def _parse_gates(
+    _context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]
+) -> tuple[Gate, ...]:
+    return tuple(map(Gate.parse, texts))
+
+
+def prediction_option(*, required: bool = False) -> Decorator[Any]:
+    text = "A model: a column of LOG with its predictions."
+    return click.option("--prediction", multiple=True, required=required, metavar="COL", help=text)
+
+
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object to standard output."
 )
 seed_option = click.option(
-    "--seed",
-    "random_state",
+    *("--seed", "random_state"),
     default=0,
-    show_default=True,
     type=click.IntRange(min=0),
     metavar="N",
     help="Seed of all random numbers.",
@@ -90,26 +212,17 @@ universe_option = click.option(
     help="Number of all users and items that could have been in the log, such as 943x1682; "
     "or log, if LOG has all of them.",
 )
-metric_option = click.option(
-    "--metric",
-    "metrics",
-    multiple=True,
+list_option = partial(click.option, multiple=True, metavar="NAME", callback=split_commas)
+metric_option = list_option(
+    *("--metric", "metrics"),
     type=METRIC,
-    metavar="NAME",
     default=["mse", "mae"],
-    show_default=True,
-    callback=split_commas,
     help="What to estimate; see the list below.",
 )
-estimator_option = click.option(
-    "--estimator",
-    "estimators",
-    multiple=True,
+estimator_option = list_option(
+    *("--estimator", "estimators"),
     type=ESTIMATOR,
-    metavar="NAME",
     default=["naive", "ips", "snips"],
-    show_default=True,
-    callback=split_commas,
     help="How to estimate it; see the list below.",
 )
 relevance_option = click.option(
@@ -118,9 +231,9 @@ relevance_option = click.option(
     metavar="R",
     help="Ratings of at least R are relevant; for metrics that count relevant items.",
 )
-max_weight_option = click.option(
-    "--max-weight",
-    "weight_transform",
+max_weight_option = partial(
+    click.option,
+    *("--max-weight", "weight_transform"),
     type=MaxWeightType(),
     metavar="W",
     help="Limit the weights 1/P to W.",
@@ -132,8 +245,7 @@ mcar_option = click.option(
 )
 propensity_options = combine_options(
     click.option(
-        "--propensity",
-        "propensities",
+        *("--propensity", "propensities"),
         type=QUICK_MODEL,
         metavar="COL|FILE|NAME",
         help="A column of LOG, a .unskew file, or the name of a model to fit now.",
@@ -141,12 +253,14 @@ propensity_options = combine_options(
     mcar_option,
 )
 feature_options = combine_options(
-    click.option(
-        "--user-features", type=INPUT_FILE, help="One row for each user: the id, and features."
-    ),
-    click.option(
-        "--item-features", type=INPUT_FILE, help="One row for each item: the id, and features."
-    ),
+    *(
+        click.option(
+            f"--{kind}-features",
+            type=INPUT_FILE,
+            help=f"One row for each {kind}: the id, and features.",
+        )
+        for kind in ("user", "item")
+    )
 )
 log_options = combine_options(
     click.argument("log", type=INPUT_FILE),
@@ -156,8 +270,7 @@ log_options = combine_options(
         help="Format of LOG; by default its extension tells.",
     ),
     click.option(
-        "--names",
-        "columns",
+        *("--names", "columns"),
         metavar="COL,COL,...",
         callback=split_commas,
         help="Names of the columns of LOG if it has no header: user_id,item_id,rating.",
@@ -168,20 +281,17 @@ log_options = combine_options(
     click.option("--item", metavar="COL", help="Column of items."),
     click.option("--rating", metavar="COL", help="Column of ratings."),
 )
+on_bad_option = choice_option(
+    "--on-bad",
+    ["raise", "drop"],
+    "Stop at rows with a missing or invalid value, or drop and count them.",
+)
 bad_row_options = combine_options(
-    click.option(
-        "--on-bad",
-        type=click.Choice(["raise", "drop"]),
-        default="raise",
-        show_default=True,
-        help="Stop at rows with a missing or invalid value, or drop and count them.",
-    ),
-    click.option(
+    on_bad_option,
+    choice_option(
         "--duplicates",
-        type=click.Choice(["raise", "last"]),
-        default="raise",
-        show_default=True,
-        help="Stop if a (user, item) occurs twice, or keep its last row.",
+        ["raise", "last"],
+        "Stop if a (user, item) occurs twice, or keep its last row.",
     ),
 )
 
@@ -211,8 +321,7 @@ class SettingOption(click.Option):
 
 
 set_option = click.option(
-    "--set",
-    "other_settings",
+    *("--set", "other_settings"),
     multiple=True,
     metavar="NAME=VALUE",
     expose_value=False,
@@ -266,8 +375,7 @@ def _set_verbose(context: click.Context, _parameter: click.Parameter, value: boo
 
 verbosity_options = combine_options(
     click.option(
-        "-v",
-        "--verbose",
+        *("-v", "--verbose"),
         is_flag=True,
         expose_value=False,
         callback=_set_verbose,

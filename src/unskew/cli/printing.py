@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from unskew.progress import progress_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -107,8 +109,9 @@ def is_progress_shown(quiet: bool) -> bool:
     return not quiet and sys.stderr.isatty()
 
 
-def show_progress(quiet: bool) -> AbstractContextManager[Callable[[str], None]]:
-    """A function that shows its text on one line of standard error, until the block ends."""
-    from unskew.progress import progress_line
-
-    return progress_line(is_progress_shown(quiet))
+@contextmanager
+def show_progress(quiet: bool, text: str) -> Iterator[None]:
+    """Show a text on one line of standard error, until the block ends."""
+    with progress_line(is_progress_shown(quiet)) as show:
+        show(text)
+        yield

@@ -19,7 +19,7 @@ import click
 
 from unskew._version import __version__
 from unskew.cli import COMMANDS
-from unskew.cli.names import DeclaredName
+from unskew.cli.options import DeclaredName
 from unskew.cli.printing import COMMAND_LINE, print_note
 from unskew.errors import (
     DataError,
@@ -39,20 +39,6 @@ OUTPUT_PARAMETERS = ("output", "html")
 """Parameters that name a file to write."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-class CommandGroup(click.Group):
-    """A group that keeps track of which command runs, for :func:`format_option`."""
-
-    def resolve_command(
-        self, context: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name, command, rest = super().resolve_command(context, args)
-        context.meta[RUNNING_COMMAND] = command
-        return name, command, rest
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
 
 
 class SafeCommand(click.Command):
@@ -87,6 +73,22 @@ class SafeCommand(click.Command):
                     formatter.write_dl(list(parameter.type.list_names().items()))
 
 
+class CommandGroup(click.Group):
+    """A group that keeps track of which command runs, for :func:`format_option`."""
+
+    command_class = SafeCommand
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(context, args)
+        context.meta[RUNNING_COMMAND] = command
+        return name, command, rest
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
 def _find_texts(value: object) -> Iterator[str]:
     """Every text in the value of a parameter, which may be a tuple or a mapping."""
     if isinstance(value, str):
@@ -103,12 +105,26 @@ def _is_same_file(path: str, other: str) -> bool:
         return False
 
 
-def collect_request(kind: type[Any]) -> Callable[[Function], Function]:
-    """Pass the parameters that are fields of the dataclass ``kind`` as one record.
+def declare_command(
+    name: str, summary: str, *, order: float, request: type[Any] | None = None
+) -> Callable[[Callable[..., None]], click.Command]:
+    """Declare the function below as a command; ``order`` is its position in ``unskew --help``.
 
-    The record is the first argument of the decorated function; the other parameters follow by
-    name.
+    The parameters that are fields of the dataclass ``request`` are passed as one record, the first
+    argument of the function. The others follow by name.
     """
+
+    def decorate(function: Callable[..., None]) -> click.Command:
+        body = function if request is None else collect_request(request)(function)
+        command = click.command(name, cls=SafeCommand)(body)
+        traits = {"order": order}
+        return COMMANDS.add(name, command, label=name.capitalize(), summary=summary, traits=traits)
+
+    return decorate
+
+
+def collect_request(kind: type[Any]) -> Callable[[Function], Function]:
+    """Pass the parameters that are fields of the dataclass ``kind`` as one record."""
     names = {field.name for field in fields(kind)}
 
     def decorate(function: Function) -> Function:
@@ -132,11 +148,7 @@ class Program(CommandGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
-    def get_command(
-        self,
-        ctx: click.Context,
-        cmd_name: str,
-    ) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
         declaration = COMMANDS[cmd_name]
@@ -244,7 +256,12 @@ def find_parameter(command: click.Command, name: str) -> click.Parameter | None:
 
 
 @click.group(
-    cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    cls=Program,
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 100,
+        "show_default": True,
+    },
 )
 @click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(__version__, prog_name="unskew")

@@ -6,21 +6,7 @@ from dataclasses import replace
 
 import click
 
-from unskew.cli import COMMANDS
-from unskew.cli.names import PROPENSITY_MODEL, QUICK_MODEL
-from unskew.cli.options import (
-    bad_row_options,
-    feature_options,
-    json_option,
-    log_options,
-    mcar_option,
-    output_option,
-    seed_option,
-    set_option,
-    table_option,
-    universe_option,
-    verbosity_options,
-)
+from unskew.cli import COMMANDS, options
 from unskew.cli.printing import (
     is_progress_shown,
     open_console,
@@ -29,7 +15,8 @@ from unskew.cli.printing import (
     show_progress,
     write_columns,
 )
-from unskew.cli.program import CommandGroup, SafeCommand, collect_request
+from unskew.cli.program import CommandGroup, collect_request
+from unskew.workflows.gates import Gate
 from unskew.workflows.requests import DiagnosisRequest, LogRequest, PropensityRequest
 
 
@@ -54,23 +41,23 @@ COMMANDS.add(
 )
 
 
-@propensity.command("fit", cls=SafeCommand, short_help="Fit a propensity model to a log.")
-@log_options
+@propensity.command("fit", short_help="Fit a propensity model to a log.")
+@options.log_options
 @click.option(
     "--model",
-    type=PROPENSITY_MODEL,
+    type=options.PROPENSITY_MODEL,
     required=True,
     metavar="NAME",
     help="The model to fit; see the list below.",
 )
-@mcar_option
-@feature_options
-@universe_option
-@set_option
-@bad_row_options
-@output_option("The file of the model, such as p.unskew.", required=True)
-@seed_option
-@verbosity_options
+@options.mcar_option
+@options.feature_options
+@options.universe_option
+@options.set_option
+@options.bad_row_options
+@options.output_option("The file of the model, such as p.unskew.", required=True)
+@options.seed_option
+@options.verbosity_options
 @collect_request(PropensityRequest)
 def fit(request: PropensityRequest, *, output: str, quiet: bool) -> None:
     """Fit a propensity model to LOG and save it.
@@ -88,22 +75,16 @@ def fit(request: PropensityRequest, *, output: str, quiet: bool) -> None:
     print_written(output, quiet=quiet)
 
 
-@propensity.command("apply", cls=SafeCommand, short_help="Add a column of propensities to a log.")
+@propensity.command("apply", short_help="Add a column of propensities to a log.")
 @click.argument("model", type=click.Path(exists=True, dir_okay=False))
-@log_options
-@bad_row_options
-@click.option(
-    "--column",
-    default="propensity",
-    show_default=True,
-    metavar="NAME",
-    help="Name of the new column.",
-)
-@table_option(
+@options.log_options
+@options.bad_row_options
+@click.option("--column", default="propensity", metavar="NAME", help="Name of the new column.")
+@options.table_option(
     "LOG with the new column: .csv, .tsv, .jsonl, .parquet, .arrow; - is standard output.",
     required=True,
 )
-@verbosity_options
+@options.verbosity_options
 @collect_request(LogRequest)
 def apply(request: LogRequest, *, model: str, column: str, output: str, quiet: bool) -> None:
     """Write LOG with an additional column: the propensities that MODEL, a .unskew file, predicts.
@@ -114,45 +95,37 @@ def apply(request: LogRequest, *, model: str, column: str, output: str, quiet: b
     """  # noqa: D301
     from unskew.workflows.propensities import apply_propensity
 
-    with show_progress(quiet) as show:
-        show(f"reading {request.log}")
+    with show_progress(quiet, f"reading {request.log}"):
         columns = apply_propensity(request, model, column)
     write_columns(columns, output, quiet=quiet)
 
 
-@propensity.command(
-    "diagnose", cls=SafeCommand, short_help="Check how far propensities can be trusted."
-)
-@log_options
+@propensity.command("diagnose", short_help="Check how far propensities can be trusted.")
+@options.log_options
 @click.argument(
     "propensities",
     nargs=-1,
     required=True,
-    type=QUICK_MODEL,
+    type=options.QUICK_MODEL,
     metavar="P.unskew|COL|NAME...",
 )
-@universe_option
-@mcar_option
-@feature_options
-@bad_row_options
-@click.option(
-    "--fail-if",
-    multiple=True,
-    metavar="EXPR",
-    help="Exit with 4 if this holds: ess<1000, calibration_error>0.01, asam.MODEL>0.1.",
-)
-@json_option
-@table_option(
+@options.universe_option
+@options.mcar_option
+@options.feature_options
+@options.bad_row_options
+@options.fail_option("this holds: ess<1000, calibration_error>0.01, asam.MODEL>0.1.")
+@options.json_option
+@options.table_option(
     "Also write the table (.csv, .tsv, .json, .jsonl, .parquet, .arrow) or a page (.html).",
     page=True,
 )
-@seed_option
-@verbosity_options
+@options.seed_option
+@options.verbosity_options
 @collect_request(DiagnosisRequest)
 def diagnose(
     request: DiagnosisRequest,
     *,
-    fail_if: tuple[str, ...],
+    gates: tuple[Gate, ...],
     as_json: bool,
     output: str | None,
     quiet: bool,
@@ -167,12 +140,10 @@ def diagnose(
       unskew propensity diagnose log.csv p.unskew propensity --universe log
       unskew propensity diagnose log.csv p.unskew --fail-if 'ess<1000'
     """  # noqa: D301
-    from unskew.workflows.gates import Gate, check_gates, require_passed
+    from unskew.workflows.gates import check_gates, require_passed
     from unskew.workflows.propensities import diagnose_log, list_numbers
 
-    gates = [Gate.parse(text) for text in fail_if]
-    with show_progress(quiet) as show:
-        show(f"diagnosing on {request.log}")
+    with show_progress(quiet, f"diagnosing on {request.log}"):
         diagnosis = diagnose_log(request)
     tripped = check_gates(gates, list_numbers(diagnosis))
     if as_json:

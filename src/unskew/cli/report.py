@@ -7,22 +7,15 @@ from pathlib import Path
 
 import click
 
-from unskew.cli import COMMANDS
-from unskew.cli.options import INPUT_FILE, output_option, verbosity_options
+from unskew.cli import options
 from unskew.cli.printing import PAGE, print_written, typed_command
-from unskew.cli.program import SafeCommand
+from unskew.cli.program import declare_command
 
 
-@COMMANDS.declare(
-    "report",
-    label="Report",
-    summary="Make an HTML page from the JSON of a result.",
-    traits={"order": 7},
-)
-@click.command("report", cls=SafeCommand)
-@click.argument("result", type=INPUT_FILE, metavar="RESULT.json")
-@output_option("The page; by default RESULT.html. - is standard output.")
-@verbosity_options
+@declare_command("report", "Make an HTML page from the JSON of a result.", order=7)
+@click.argument("result", type=options.INPUT_FILE, metavar="RESULT.json")
+@options.output_option("The page; by default RESULT.html. - is standard output.")
+@options.verbosity_options
 def report(result: str, output: str | None, quiet: bool) -> None:
     """Write a result as one self-contained HTML file.
 

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from unskew.cli import COMMANDS
-from unskew.cli.names import EXPERIMENT
-from unskew.cli.options import data_option, json_option, seed_option, verbosity_options
+from unskew.cli import options
 from unskew.cli.printing import (
     PAGE,
     open_console,
@@ -20,7 +18,11 @@ from unskew.cli.printing import (
     print_written,
     write_page,
 )
-from unskew.cli.program import SafeCommand, render_message
+from unskew.cli.program import declare_command, render_message
+from unskew.datasets import DATASETS
+from unskew.errors import DatasetNotFoundError
+from unskew.paper import EXPERIMENTS
+from unskew.progress import no_progress, progress_bar
 from unskew.tables import count_noun
 
 if TYPE_CHECKING:
@@ -30,40 +32,27 @@ if TYPE_CHECKING:
     from unskew.registry import Declaration
 
 
-@COMMANDS.declare(
-    "reproduce",
-    label="Reproduce",
-    summary="Compute a table or figure of the paper again.",
-    traits={"order": 8},
-)
-@click.command("reproduce", cls=SafeCommand)
-@click.argument("name", type=EXPERIMENT)
+@declare_command("reproduce", "Compute a table or figure of the paper again.", order=8)
+@click.argument("name", type=options.EXPERIMENT)
 @click.option(
     "--trials",
     type=click.IntRange(min=1),
     metavar="N",
     help="Number of draws of the log. By default 50; 30 for figure3, 1 for table2.",
 )
-@seed_option
-@data_option(
+@options.seed_option
+@options.data_option(
     "Folder of the data sets; by default $UNSKEW_DATA. table2 needs Coat, and downloads it if it "
     "is missing. table1 and the figures use MovieLens 100K, completed; without it, a simulation."
 )
+@options.choice_option("--panel", ["left", "right", "both"], "Panel of figure3.")
+@options.json_option
 @click.option(
-    "--panel",
-    default="left",
-    show_default=True,
-    type=click.Choice(["left", "right", "both"]),
-    help="Panel of figure3.",
-)
-@json_option
-@click.option(
-    "-o",
-    "--output",
+    *("-o", "--output"),
     type=click.Path(path_type=Path),
     help="Folder for JSON, PNG and SVG files; or FILE.html for a page.",
 )
-@verbosity_options
+@options.verbosity_options
 def reproduce(
     name: str,
     trials: int | None,
@@ -84,9 +73,6 @@ def reproduce(
       unskew reproduce figure3 --trials 3 --panel both --data DIR
       unskew reproduce table2 --data DIR
     """  # noqa: D301
-    from unskew.paper import EXPERIMENTS
-    from unskew.progress import no_progress, progress_bar
-
     _check_output(output, name)
     folders = _find_folders(path) if name == "all" else {name: path}
     experiments = [EXPERIMENTS.find(each) for each in folders]
@@ -119,10 +105,7 @@ def _find_folders(path: str | None) -> dict[str, str | None]:
     Experiments that need missing data are left out with a note. Those that can do without use no
     folder.
     """
-    from unskew.datasets import DATASETS
     from unskew.datasets.location import find_files
-    from unskew.errors import DatasetNotFoundError
-    from unskew.paper import EXPERIMENTS
 
     folders: dict[str, str | None] = {}
     without_data: dict[str, list[str]] = {}

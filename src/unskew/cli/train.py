@@ -3,30 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from unskew.cli import COMMANDS
-from unskew.cli.names import LEARNER, METRIC
-from unskew.cli.options import (
-    INPUT_FILE,
-    MaxWeightType,
-    SettingOption,
-    bad_row_options,
-    html_option,
-    json_option,
-    log_options,
-    output_option,
-    parse_value,
-    propensity_options,
-    relevance_option,
-    seed_option,
-    set_option,
-    table_option,
-    universe_option,
-    verbosity_options,
-)
+from unskew.cli import options
 from unskew.cli.printing import (
     is_progress_shown,
     open_console,
@@ -38,12 +20,16 @@ from unskew.cli.printing import (
     write_columns,
     write_page,
 )
-from unskew.cli.program import SafeCommand, collect_request, find_parameter
+from unskew.cli.program import declare_command, find_parameter
 from unskew.tables import count_noun
 from unskew.workflows.requests import TrainingRequest
 
 if TYPE_CHECKING:
     from unskew.workflows.training import TrainingData
+
+
+OFFSETS = click.Choice(["regularized", "free", "none"])
+setting = partial(click.option, cls=options.SettingOption)
 
 
 def _parse_grid(
@@ -62,8 +48,8 @@ def _parse_grid(
         key = name if option is None or option.name is None else option.name
         if key in grid:
             raise click.BadParameter(f"{name!r} occurs twice. List all its values at once.")
-        values = [parse_value(value.strip()) for value in listed.split(",")]
-        if option is not None and isinstance(option.type, MaxWeightType):
+        values = [options.parse_value(value.strip()) for value in listed.split(",")]
+        if option is not None and isinstance(option.type, options.MaxWeightType):
             values = [option.type(str(value), parameter, context) for value in values]
         elif float in map(type, values):
             values = [float(value) if type(value) is int else value for value in values]
@@ -71,58 +57,29 @@ def _parse_grid(
     return grid
 
 
-@COMMANDS.declare(
+@declare_command(
     "train",
-    label="Train",
-    summary="Fit a recommender to a log, weighted by inverse propensities.",
-    traits={"order": 5},
+    "Fit a recommender to a log, weighted by inverse propensities.",
+    order=5,
+    request=TrainingRequest,
 )
-@click.command("train", cls=SafeCommand)
-@log_options
-@propensity_options
-@universe_option
+@options.log_options
+@options.propensity_options
+@options.universe_option
 @click.option(
     "--learner",
-    type=LEARNER,
+    type=options.LEARNER,
     default="mf",
-    show_default=True,
     metavar="NAME",
     help="The recommender to fit; see the list below.",
 )
-@click.option(
-    "--factors",
-    "n_factors",
-    cls=SettingOption,
-    type=click.IntRange(min=0),
-    help="Number of factors.",
-)
-@click.option(
-    "--l2", cls=SettingOption, type=click.FloatRange(min=0), help="Strength of the penalty."
-)
-@click.option(
-    "--loss",
-    cls=SettingOption,
-    type=click.Choice(["squared", "absolute"]),
-    help="Squared or absolute error.",
-)
-@click.option(
-    "--offsets",
-    cls=SettingOption,
-    type=click.Choice(["regularized", "free", "none"]),
-    help="Offsets of users and items.",
-)
-@click.option(
-    "--max-iter", cls=SettingOption, type=click.IntRange(min=1), help="Largest number of steps."
-)
-@click.option(
-    "--max-weight",
-    "weight_transform",
-    cls=SettingOption,
-    type=MaxWeightType(),
-    metavar="W",
-    help="Limit the weights 1/P to W.",
-)
-@set_option
+@setting("--factors", "n_factors", type=click.IntRange(min=0), help="Number of factors.")
+@setting("--l2", type=click.FloatRange(min=0), help="Strength of the penalty.")
+@setting("--loss", type=click.Choice(["squared", "absolute"]), help="Squared or absolute error.")
+@setting("--offsets", type=OFFSETS, help="Offsets of users and items.")
+@setting("--max-iter", type=click.IntRange(min=1), help="Largest number of steps.")
+@options.max_weight_option(cls=options.SettingOption)
+@options.set_option
 @click.option(
     "--cross-validate",
     is_flag=True,
@@ -136,33 +93,30 @@ def _parse_grid(
     help="Values to try: l2=0.2,1,5 or factors=5,20 or max-weight=10,50.",
 )
 @click.option(
-    "--folds",
-    "n_folds",
+    *("--folds", "n_folds"),
     type=click.IntRange(min=2),
     default=4,
-    show_default=True,
     help="Number of parts of the cross-validation.",
 )
 @click.option(
     "--metric",
-    type=replace(METRIC, is_listed=False),
+    type=replace(options.METRIC, is_listed=False),
     metavar="NAME",
     help="Criterion of --cross-validate, as in evaluate. By default mse, mae with --loss absolute, "
     "and dcg@10 for learners that only rank items.",
 )
-@relevance_option
+@options.relevance_option
 @click.option(
     "--checkpoint",
     type=click.Path(dir_okay=False),
     help="Save the state of the fit here; an interrupted fit continues from it.",
 )
-@bad_row_options
-@json_option
-@output_option("The file of the model, such as model.unskew.", required=True)
-@html_option("With --cross-validate: write the search as an HTML page.")
-@seed_option
-@verbosity_options
-@collect_request(TrainingRequest)
+@options.bad_row_options
+@options.json_option
+@options.output_option("The file of the model, such as model.unskew.", required=True)
+@options.html_option("With --cross-validate: write the search as an HTML page.")
+@options.seed_option
+@options.verbosity_options
 def train(
     request: TrainingRequest,
     *,
@@ -187,8 +141,7 @@ def train(
     from unskew.workflows.training import read_training_data
 
     _require_consistent(request, cross_validate=cross_validate, html=html)
-    with show_progress(quiet) as show:
-        show(f"reading {request.log}")
+    with show_progress(quiet, f"reading {request.log}"):
         data = read_training_data(request, verbose=is_progress_shown(quiet))
     if cross_validate:
         _search_settings(data, as_json=as_json, output=output, html=html, quiet=quiet)
@@ -254,31 +207,23 @@ def _search_settings(
         write_page(search.to_json(), html, quiet=quiet)
 
 
-@COMMANDS.declare(
-    "recommend",
-    label="Recommend",
-    summary="List the best items of users, from a trained model.",
-    traits={"order": 6},
-)
-@click.command("recommend", cls=SafeCommand)
+@declare_command("recommend", "List the best items of users, from a trained model.", order=6)
 @click.argument("model", type=click.Path(exists=True, dir_okay=False))
 @click.option(
     "--users",
-    type=INPUT_FILE,
+    type=options.INPUT_FILE,
     help="A file with a column of users. Without --users and --user, all users of the log.",
 )
 @click.option(
     "--user", multiple=True, metavar="ID", help="A user; repeat the option for several users."
 )
-@click.option(
-    "-k", type=click.IntRange(min=1), default=10, show_default=True, help="Items for each user."
-)
+@click.option("-k", type=click.IntRange(min=1), default=10, help="Items for each user.")
 @click.option("--include-seen", is_flag=True, help="Include items that the user has rated.")
-@json_option
-@table_option(
+@options.json_option
+@options.table_option(
     "Write the table to a file: .csv, .tsv, .jsonl, .parquet, .arrow; - is CSV on standard output."
 )
-@verbosity_options
+@options.verbosity_options
 def recommend(
     model: str,
     users: str | None,

@@ -8,16 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from unskew.cli import COMMANDS
-from unskew.cli.options import json_option, log_options, verbosity_options
-from unskew.cli.printing import (
-    open_console,
-    print_lines,
-    print_note,
-    print_paragraph,
-    print_table,
-)
-from unskew.cli.program import SafeCommand, collect_request, render_message
+from unskew.cli import options
+from unskew.cli.printing import open_console, print_lines, print_note, print_paragraph, print_table
+from unskew.cli.program import declare_command, render_message
 from unskew.tables import count_noun
 from unskew.workflows.requests import LogRequest
 
@@ -29,17 +22,12 @@ if TYPE_CHECKING:
 BAR_WIDTH = 40
 
 
-@COMMANDS.declare(
-    "validate",
-    label="Validate",
-    summary="Describe a log file and list all its problems.",
-    traits={"order": 2},
+@declare_command(
+    "validate", "Describe a log file and list all its problems.", order=2, request=LogRequest
 )
-@click.command("validate", cls=SafeCommand)
-@log_options
-@json_option
-@verbosity_options
-@collect_request(LogRequest)
+@options.log_options
+@options.json_option
+@options.verbosity_options
 def validate(request: LogRequest, *, as_json: bool, quiet: bool) -> None:  # noqa: ARG001
     """Check every row of LOG: columns, counts, duplicates, invalid values, ratings and density.
 

@@ -7,18 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from unskew.cli import COMMANDS
-from unskew.cli.options import (
-    OUTPUT_FILE,
-    json_option,
-    log_options,
-    metric_option,
-    table_option,
-    universe_option,
-    verbosity_options,
-)
+from unskew.cli import options
 from unskew.cli.printing import open_console, print_table, show_progress, write_columns
-from unskew.cli.program import SafeCommand, collect_request
+from unskew.cli.program import declare_command
+from unskew.workflows.gates import Gate
 from unskew.workflows.requests import WatchRequest
 
 if TYPE_CHECKING:
@@ -28,31 +20,23 @@ SHOWN_LOOKS = 12
 """Looks of the path that are printed, evenly spread; the page and the JSON have all."""
 
 
-@COMMANDS.declare(
+@declare_command(
     "watch",
-    label="Watch",
-    summary="Look at a growing log as often as you like, with limits that stay right.",
-    traits={"order": 3.5},
+    "Look at a growing log as often as you like, with limits that stay right.",
+    order=3.5,
+    request=WatchRequest,
 )
-@click.command("watch", cls=SafeCommand)
-@log_options
+@options.log_options
 @click.option(
     "--state",
-    type=OUTPUT_FILE,
+    type=options.OUTPUT_FILE,
     required=True,
     metavar="FILE",
     help="What was counted so far, as JSON. It is made at the first look and replaced at each.",
 )
+@options.prediction_option(required=True)
 @click.option(
-    "--prediction",
-    multiple=True,
-    required=True,
-    metavar="COL",
-    help="A model: a column of LOG with its predictions.",
-)
-@click.option(
-    "--propensity",
-    "propensities",
+    *("--propensity", "propensities"),
     metavar="COL",
     help="Column of propensities that were fixed when a row arrived.",
 )
@@ -63,21 +47,11 @@ SHOWN_LOOKS = 12
     help="Rows (or users) that LOG is planned to have; the limits are narrowest there. Needed at "
     "the first look, fixed from then on.",
 )
-@universe_option
-@metric_option
-@click.option(
-    "--level",
-    type=float,
-    default=0.95,
-    show_default=True,
-    help="Probability with which a limit holds at all looks.",
-)
-@click.option(
-    "--unit",
-    type=click.Choice(["row", "user"]),
-    default="row",
-    show_default=True,
-    help="What is independent: each row, or the rows of each user together.",
+@options.universe_option
+@options.metric_option
+@options.level_option("Probability with which a limit holds at all looks.")
+@options.choice_option(
+    "--unit", ["row", "user"], "What is independent: each row, or the rows of each user together."
 )
 @click.option(
     "--has-unobserved",
@@ -102,31 +76,19 @@ SHOWN_LOOKS = 12
     metavar="N",
     help="The path has a look after every N rows; by default 50 until the planned size.",
 )
-@click.option(
-    "--on-bad",
-    type=click.Choice(["raise", "drop"]),
-    default="raise",
-    show_default=True,
-    help="Stop at rows with a missing or invalid value, or drop and count them.",
-)
-@click.option(
-    "--fail-if",
-    multiple=True,
-    metavar="EXPR",
-    help="Exit with 4 if this is shown: snips.mae.ci_low>0.9, compare.snips.mae.ci_low>0.",
-)
-@json_option
-@table_option(
+@options.on_bad_option
+@options.fail_option("this is shown: snips.mae.ci_low>0.9, compare.snips.mae.ci_low>0.")
+@options.json_option
+@options.table_option(
     "Also write the table (.csv, .tsv, .json, .jsonl, .parquet, .arrow; - is CSV on standard "
     "output) or a page with the path (.html).",
     page=True,
 )
-@verbosity_options
-@collect_request(WatchRequest)
+@options.verbosity_options
 def watch(
     request: WatchRequest,
     *,
-    fail_if: tuple[str, ...],
+    gates: tuple[Gate, ...],
     as_json: bool,
     output: str | None,
     quiet: bool,
@@ -152,13 +114,11 @@ def watch(
       unskew watch log.csv --state s.json --prediction new -o page.html
       unskew watch log.csv --state s.json --prediction a --prediction b --json
     """  # noqa: D301
-    from unskew.workflows.gates import Gate, require_passed
+    from unskew.workflows.gates import require_passed
     from unskew.workflows.watch import check_watch, require_proofs, watch_log
 
-    gates = [Gate.parse(text) for text in fail_if]
     require_proofs(gates)
-    with show_progress(quiet) as show:
-        show(f"reading {request.log}")
+    with show_progress(quiet, f"reading {request.log}"):
         result = watch_log(request)
     tripped = check_watch(gates, result)
     if as_json:

@@ -25,7 +25,11 @@ def float_array(
         ):
             return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as cause:
-        raise error(f"{what} must be numbers: {cause}.", parameter=what) from cause
+        raise error(
+            f"{what} must be numbers: {cause}.",
+            parameter=what,
+            remedy="Pass an array or a list of numbers.",
+        ) from cause
     raise error(
         f"{what} must be numbers; got {'text' if array.dtype.kind in 'OUST' else array.dtype}.",
         parameter=what,

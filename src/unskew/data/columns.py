@@ -67,6 +67,15 @@ def find_column(role: str, name: str | None, columns: Sequence[str]) -> str:
     return candidates[0]
 
 
+def has_column(role: str, columns: Sequence[str]) -> bool:
+    """Whether at least one column has a common name for the role."""
+    try:
+        find_column(role, None, columns)
+    except ColumnError as error:
+        return isinstance(error, AmbiguousColumnError)
+    return True
+
+
 def _simplify(name: str) -> str:
     return "".join(letter for letter in str(name).lower() if letter.isalnum())
 

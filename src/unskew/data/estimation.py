@@ -19,6 +19,7 @@ from typing import Any, Literal, Self, TypeAlias
 import numpy as np
 
 from unskew.errors import UsageError
+from unskew.kernels.blocks import sum_by_code, take_columns
 from unskew.progress import progress_bar
 from unskew.tables import count_noun
 from unskew.types import BoolVector, IntVector, Matrix, Vector
@@ -96,6 +97,16 @@ class Correction:
     """G: K x levels of the outside sample, the derivative by their log shares."""
     sample: RandomSample | None = None
 
+    def expected_by(self, unit: Unit) -> Matrix | None:
+        """Users or items x K: the sum of ``P B's``."""
+        return self.expected_by_item if unit == "item" else self.expected_by_user
+
+    def adjust(self, covariance: Matrix) -> Matrix:
+        """The covariance of K risks with the parts that no residual shows, for C = 1."""
+        for part in (self.pooled, self.addition):
+            covariance = covariance if part is None else covariance + part
+        return covariance if self.reduction is None else covariance - self.reduction
+
     def combine(self, contrast: Matrix) -> Correction:
         """The correction of linear combinations of the risks; scores of cells are not combined."""
 
@@ -142,6 +153,12 @@ class Estimation:
         """
         raise NotImplementedError
 
+    def as_known(self, reason: str) -> TakenAsKnown:
+        """The same model, with its error left out for a ``reason``."""
+        return TakenAsKnown(
+            model=self.model, source=self.source, sees_ratings=self.sees_ratings, reason=reason
+        )
+
     def with_fixed(self, fixed: BoolVector) -> Self:
         """The same estimation, with more cells whose propensity is clipped or capped."""
         return replace(self, fixed=fixed if self.fixed is None else self.fixed | fixed)
@@ -155,6 +172,8 @@ class Strata(Estimation):
     """The stratum of each observed cell."""
     n_observed: Vector
     """n_g of each stratum, in the log of the fit."""
+    propensity: Vector
+    """P of each stratum, in the log of the fit."""
     kind: StratumKind
     sample: RandomSample | None = None
     """Where the sizes N_g come from, if they are estimated from an outside sample."""
@@ -168,11 +187,13 @@ class Strata(Estimation):
         return replace(self, group=self.group[rows], fixed=fixed, relation=relation)
 
     def correct(self, residual: Matrix, weight: Vector, elasticity: Vector) -> Correction:
-        by_group = self._add_up(residual * elasticity)
+        n_strata = self.n_observed.size
+        by_group = sum_by_code(residual, self.group, n_strata, elasticity)
         coefficient = by_group / np.maximum(self.n_observed, 1.0)
         outside = None if self.sample is None else by_group
         if self.relation != "same":
-            change = (coefficient * self.n_observed) @ coefficient.T
+            variance = self.n_observed * (1.0 - self.propensity)
+            change = (coefficient * variance) @ coefficient.T
             is_part = self.relation == "part"
             return Correction(
                 np.zeros_like(residual),
@@ -182,15 +203,15 @@ class Strata(Estimation):
                 outside=outside,
                 sample=self.sample,
             )
-        count = np.bincount(self.group, minlength=self.n_observed.size)
+        count = np.bincount(self.group, minlength=n_strata)
         leverage = np.where(count > 1, 1.0 / np.maximum(count, 1), 0.0)
         expected = (coefficient * count).T
         pooled = None
         if (count == 1).any():
             pooled = self._pool_variance(residual, weight, count[self.group] == 1)
         return Correction(
-            np.stack([row[self.group] for row in coefficient]),
-            leverage[self.group],
+            take_columns(coefficient, self.group),
+            take_columns(leverage[None], self.group)[0],
             expected_by_user=expected if self.kind == "user" else None,
             expected_by_item=expected if self.kind == "item" else None,
             pooled=pooled,
@@ -198,17 +219,11 @@ class Strata(Estimation):
             sample=self.sample,
         )
 
-    def _add_up(self, columns: Matrix) -> Matrix:
-        """K x cells to K x strata."""
-        n_strata = self.n_observed.size
-        return np.stack(
-            [np.bincount(self.group, weights=row, minlength=n_strata) for row in columns]
-        )
-
     def _pool_variance(self, residual: Matrix, weight: Vector, is_alone: BoolVector) -> Matrix:
         """The variance of the cells that are alone, from the spread within larger strata."""
         count = np.bincount(self.group, minlength=self.n_observed.size)
-        mean = self._add_up(residual) / np.maximum(count, 1)
+        sums = sum_by_code(residual, self.group, count.size)
+        mean = sums / np.maximum(count, 1)
         centred = residual - mean[:, self.group]
         n_free = int(np.maximum(count - 1, 0).sum())
         if n_free == 0:
@@ -255,7 +270,10 @@ class Replicates(Estimation):
         if key not in self.fitted:
             rng = np.random.default_rng(self.seed)
             masks = [_draw_half(rng, cluster, n_cells) for _ in range(self.n_pairs)]
-            label = f"fitting {self.model} to halves (propensities_known=True skips this)"
+            label = (
+                f"fitting {self.model} to two halves of the log in each step "
+                "(propensities_known=True skips this)"
+            )
             self.fitted[key] = [
                 (self._fit(mask), self._fit(~mask))
                 for mask in progress_bar(masks, label=label, total=self.n_pairs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from importlib.util import find_spec
@@ -13,7 +14,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from narwhals.exceptions import DuplicateError
 
-from unskew.data.ids import Ids, as_ids
+from unskew.data.ids import Ids, as_ids, format_id
 from unskew.data.timestamps import Timestamps, read_timestamps
 from unskew.errors import (
     BadRatingError,
@@ -21,6 +22,7 @@ from unskew.errors import (
     DataError,
     MissingExtraError,
     UnknownNameError,
+    UnskewWarning,
     UsageError,
 )
 from unskew.tables import count_noun
@@ -125,12 +127,71 @@ def id_column(frame: EagerFrame, name: str) -> Ids:
 
 
 def index_ids(native: object) -> Ids | None:
-    """The index of a pandas frame as ids; None if it is just 0, 1, 2, ..., or there is none."""
-    index = nw.maybe_get_index(nw.from_native(native, eager_only=True))
+    """The index of a pandas frame or Series as ids.
+
+    None if it is just 0, 1, 2, ..., or if there is none.
+    """
+    view = nw.from_native(cast(Any, native), eager_only=True, allow_series=True, pass_through=True)
+    index = nw.maybe_get_index(view) if isinstance(view, (nw.DataFrame, nw.Series)) else None
     if index is None:
         return None
     ids = as_ids(index.to_numpy())
     return None if ids.dtype.kind in "iu" and np.array_equal(ids, np.arange(len(ids))) else ids
+
+
+def check_row_order(
+    values: object,
+    labels: Ids | None,
+    *,
+    what: str,
+    parameter: str,
+    error: type[DataError],
+) -> None:
+    """Compare the index of a pandas Series with ``labels``, the index of the frame of the log.
+
+    Values are taken in their order. The same labels in another order are an error: they say that
+    this is wrong. Other labels say nothing, which is a warning. None stands for 0, 1, 2, ...
+    """
+    view = nw.from_native(cast(Any, values), series_only=True, pass_through=True)
+    index = nw.maybe_get_index(view) if isinstance(view, nw.Series) else None
+    if index is None:
+        return
+    index_labels = as_ids(index.to_numpy())
+    rows = np.arange(len(index_labels))
+    expected = rows if labels is None else labels
+    if np.array_equal(index_labels, expected):
+        return
+    remedy = (
+        "If they are in the order of the log, pass them with .to_numpy(); if not, bring them into "
+        "that order with .reindex(index of the frame of the log) first."
+    )
+    if _have_same_values(index_labels, expected):
+        row = int((index_labels != expected).argmax())
+        raise error(
+            f"the index of {what} has the labels of the log's rows in another order; the first "
+            f"difference is at row {row}: {format_id(index_labels[row])}, not "
+            f"{format_id(expected[row])}.",
+            parameter=parameter,
+            where=f"row {row}",
+            remedy=remedy,
+        )
+    if not np.array_equal(index_labels, rows):
+        warnings.warn(
+            UnskewWarning(
+                f"the index of {what} is not that of the log's rows; they are taken in their "
+                "order.",
+                parameter=parameter,
+                remedy=remedy,
+            ),
+            stacklevel=4,
+        )
+
+
+def _have_same_values(one: Ids, other: Ids) -> bool:
+    """Whether two arrays hold the same values in any order."""
+    if one.dtype.kind == "O" or other.dtype.kind == "O":
+        return sorted(map(repr, one.tolist())) == sorted(map(repr, other.tolist()))
+    return np.array_equal(np.sort(one), np.sort(other))
 
 
 def number_column(frame: EagerFrame, name: str) -> Vector:

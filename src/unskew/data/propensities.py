@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from unskew.data.checks import float_array, is_finite_number, row_numbers
 from unskew.data.estimation import Estimation
-from unskew.data.frames import is_frame, open_frame
+from unskew.data.frames import check_row_order, is_frame, open_frame
 from unskew.errors import BadPropensityError, UsageError
 from unskew.types import BoolVector, Vector
 
@@ -43,6 +43,7 @@ class Propensities:
                 "propensities must form one column, in the order of the log; "
                 f"got shape {values.shape}.",
                 parameter="propensities",
+                remedy="Pass one number for each row of the log.",
             )
         _require_valid(values, lambda row: f"row {row}")
         object.__setattr__(self, "values", _read_only(values.copy()))
@@ -145,9 +146,14 @@ def as_propensities(log: Ratings, propensities: PropensitiesLike) -> Propensitie
             parameter="propensities",
             remedy="Pass that column alone, such as frame['propensity'], in the order of the log.",
         )
-    values = float_array(
-        propensities, "propensities (unless a fitted model gives them)", BadPropensityError
-    )
+    try:
+        values = float_array(propensities, "propensities", BadPropensityError)
+    except BadPropensityError as error:
+        error.remedy = (
+            "Pass one number for each row of the log, or a fitted model, such as "
+            "NaiveBayesPropensity().fit(log, mcar=random_ratings)."
+        )
+        raise
     if values.ndim == 2 and values.shape == (log.n_users, log.n_items):
         values = values[log.user, log.item]
     if log.part is not None and values.shape == (log.part.n_whole,):
@@ -159,6 +165,13 @@ def as_propensities(log: Ratings, propensities: PropensitiesLike) -> Propensitie
             remedy="Give one for each row of the log, in its order, or a matrix of shape "
             f"{(log.n_users, log.n_items)}.",
         )
+    check_row_order(
+        propensities,
+        log.row_labels,
+        what="the propensities",
+        parameter="propensities",
+        error=BadPropensityError,
+    )
     _require_valid(values, log.name_cell)
     return Propensities._from_valid(values.copy()).follow(log)
 

@@ -13,7 +13,14 @@ import numpy.typing as npt
 from unskew.data.cells import cell_numbers, find_duplicates, last_rows
 from unskew.data.checks import float_array, row_numbers
 from unskew.data.columns import DEFAULTS, find_column
-from unskew.data.frames import id_column, make_frame, number_column, open_frame, timestamp_column
+from unskew.data.frames import (
+    id_column,
+    index_ids,
+    make_frame,
+    number_column,
+    open_frame,
+    timestamp_column,
+)
 from unskew.data.ids import Ids, as_ids, check_id_list, encode, encode_with, format_id, missing_ids
 from unskew.data.parts import Part
 from unskew.data.timestamps import Timestamps, read_timestamps
@@ -72,6 +79,8 @@ class Ratings:
     """The column of the caller's frame for each role."""
     backend: str | None = None
     """The data frame library that :meth:`to_frame` uses."""
+    row_labels: Ids | None = None
+    """The index of the caller's pandas frame; None if it is 0, 1, 2, ..., or if there is none."""
     timestamp: Timestamps | None = None
     """When each rating was given, as numbers or NumPy dates; None if unknown."""
     part: Part | None = None
@@ -141,11 +150,12 @@ class Ratings:
         columns = {role: find_column(role, name, table.columns) for role, name in names.items()}
         if timestamp is not None:
             columns["timestamp"] = find_column("timestamp", timestamp, table.columns)
-        log = cls.from_arrays(
+        log = cls._from_columns(
             id_column(table, columns["user"]),
             id_column(table, columns["item"]),
             number_column(table, columns["rating"]),
-            timestamp=None if timestamp is None else timestamp_column(table, columns["timestamp"]),
+            None if timestamp is None else timestamp_column(table, columns["timestamp"]),
+            index_ids(frame),
             users=users,
             items=items,
             universe=universe,
@@ -171,6 +181,33 @@ class Ratings:
         The other arguments are as in :meth:`from_frame`. If both ``users`` and ``items`` are
         listed, they are the universe unless another is stated.
         """
+        return cls._from_columns(
+            user,
+            item,
+            rating,
+            timestamp,
+            index_ids(rating),
+            users=users,
+            items=items,
+            universe=universe,
+            duplicates=duplicates,
+        )
+
+    @classmethod
+    def _from_columns(
+        cls,
+        user: npt.ArrayLike,
+        item: npt.ArrayLike,
+        rating: npt.ArrayLike,
+        timestamp: npt.ArrayLike | None,
+        row_labels: Ids | None,
+        *,
+        users: npt.ArrayLike | None,
+        items: npt.ArrayLike | None,
+        universe: UniverseLike,
+        duplicates: Duplicates,
+    ) -> Ratings:
+        """From three aligned columns and the index of the frame that they come from."""
         ratings = float_array(rating, "ratings", BadRatingError).copy()
         user_ids, item_ids = as_ids(user), as_ids(item)
         _require_same_length(user_ids, item_ids, ratings)
@@ -180,7 +217,13 @@ class Ratings:
         item_codes, item_vocabulary = _encode_ids(item_ids, items, kind="item")
         times = None if timestamp is None else read_timestamps(timestamp, ratings.size)
         log = cls(
-            user_codes, item_codes, ratings, user_vocabulary, item_vocabulary, timestamp=times
+            user_codes,
+            item_codes,
+            ratings,
+            user_vocabulary,
+            item_vocabulary,
+            timestamp=times,
+            row_labels=row_labels,
         )
         are_both_listed = users is not None and items is not None
         return _resolve_duplicates(log, duplicates).with_universe(
@@ -359,7 +402,14 @@ class Ratings:
             rating=self.rating[rows],
             timestamp=None if self.timestamp is None else self.timestamp[rows],
             part=None if self.part is None else self.part.take(rows),
+            row_labels=self._take_labels(rows),
         )
+
+    def _take_labels(self, rows: npt.NDArray[np.intp]) -> Ids | None:
+        """The index that rows of the caller's frame have; None if there was no pandas frame."""
+        if self.row_labels is not None:
+            return self.row_labels[rows]
+        return rows if self.backend == "pandas" else None
 
     def _replace_valid(self, **changes: Any) -> Ratings:
         """A copy with other values that are known to be valid: the ratings are not checked again.

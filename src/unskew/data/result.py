@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from unskew._version import __version__
 from unskew.data.frames import make_frame
-from unskew.plugins import load_report_function
+from unskew.registry import load_report_function
 from unskew.tables import html_table, text_table
 
 

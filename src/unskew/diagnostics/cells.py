@@ -61,9 +61,7 @@ class PropensitySource:
                 return cls(name, observed, limitation=limitation)
             predict_pairs = propensities.predict_pairs
             return cls(
-                name,
-                observed,
-                lambda user, item: predict_pairs(log.users[user], log.items[item]),
+                name, observed, lambda user, item: predict_pairs(log.users[user], log.items[item])
             )
         if is_frame(propensities) or np.ndim(propensities) == 2:
             matrix = np.asarray(propensities)
@@ -120,6 +118,7 @@ class UnobservedCells:
                 parameter="propensities",
                 value=float(values[first]),
                 where=where,
+                remedy="A propensity is a probability: correct the model or the matrix.",
             )
 
 

@@ -83,13 +83,17 @@ class Coverage:
             if unseen > MAX_SHARE_UNSEEN * count:
                 yield PropensityWarning(
                     f"{unseen:,} of {count:,} {kind} have no observation ({unseen / count:.0%}). "
-                    f"Estimates for all {kind} rely on the observed ones."
+                    f"Estimates for all {kind} rely on the observed ones.",
+                    remedy="Collect some of their ratings, or leave them out of the universe and "
+                    "out of the conclusion.",
                 )
         if self.holes:
             yield PropensityWarning(
                 f"{self.holes:,} of {self.profiles:,} covariate profiles were never observed, "
                 f"although at least {EXPECTED:.0f} observations of each are expected at the "
-                "log's density. Their propensity may be 0, which no weighting corrects."
+                "log's density. Their propensity may be 0, which no weighting corrects.",
+                remedy="Collect ratings of such cells, or leave them out of the universe and out "
+                "of the conclusion.",
             )
 
 

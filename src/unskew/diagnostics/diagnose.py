@@ -154,9 +154,7 @@ class DiagnosisInput:
         return DiagnosisRow(
             source.name,
             WeightDistribution.of(
-                weight,
-                n_cells=n_cells,
-                is_balanced=isinstance(estimation, Strata),
+                weight, n_cells=n_cells, is_balanced=isinstance(estimation, Strata)
             ),
             None if cells is None else PropensityFit.of(cells, floor=self.floor),
             None if cells is None else Calibration.of(cells),

@@ -40,11 +40,15 @@ class SamplePlan(Result):
         if self.n_ratings is None:
             return (
                 f"no number of random ratings gives a {self.level:.0%} interval of width "
-                f"{self.width:g}{worst}: the log alone leaves {self.smallest_width:.3g}"
+                f"{self.width:g}{worst}: the ratings of the log alone make it "
+                f"{self.smallest_width:.3g} wide"
             )
+        least = ""
+        if self.smallest_width > 0:
+            least = f"; more of them cannot make it narrower than {self.smallest_width:.3g}"
         return (
             f"{self.n_ratings:,} random ratings give a {self.level:.0%} interval of width "
-            f"{self.width:g}{worst}; the log alone leaves {self.smallest_width:.3g}"
+            f"{self.width:g}{worst}{least}"
         )
 
     def __repr__(self) -> str:
@@ -97,7 +101,7 @@ def plan_random_sample(
     >>> from unskew.simulation.simulator import simulate
     >>> log = simulate(100, 200, random_state=1).log
     >>> plan_random_sample(log, width=0.2, shares={1: 0.5, 2: 0.3, 3: 0.1, 4: 0.05, 5: 0.05})
-    461 random ratings give a 95% interval of width 0.2; the log alone leaves 0
+    461 random ratings give a 95% interval of width 0.2
     """
     require_log(log)
     Number(above=0, below=1)("level", level)

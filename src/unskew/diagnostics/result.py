@@ -75,9 +75,7 @@ class Measure:
 MEASURES = (
     Measure("n_observed", "observed cells", "weights.summary.n_observed"),
     Measure(
-        "effective_sample_size",
-        "effective sample size",
-        "weights.summary.effective_sample_size",
+        "effective_sample_size", "effective sample size", "weights.summary.effective_sample_size"
     ),
     Measure("sample_share", "  as a share of the log", "weights.summary.sample_share"),
     Measure("mass_of_weights", "sum of 1/P / number of cells (1)", "weights.summary.mass_ratio"),
@@ -128,7 +126,7 @@ class Diagnosis(Result):
         for row in self.rows:
             if row.name == name:
                 return row
-        raise UnknownNameError("model of this diagnosis", name, self.models)
+        raise UnknownNameError("model of this diagnosis", name, self.models, parameter="name")
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -194,7 +192,7 @@ class Diagnosis(Result):
         chosen = (panels,) if isinstance(panels, str) else tuple(panels or default)
         for panel in chosen:
             if panel not in is_measured:
-                raise UnknownNameError("panel", panel, is_measured)
+                raise UnknownNameError("panel", panel, is_measured, parameter="panels")
             if not is_measured[panel]:
                 raise UsageError(
                     f"the panel {panel!r} cannot be drawn: it was not measured for any model.",
@@ -286,7 +284,7 @@ def _text_width(columns: dict[str, list[object]]) -> int:
 def _row_record(row: DiagnosisRow) -> dict[str, Any]:
     return {
         "model": row.name,
-        "measures": {name: _finite_or_none(value) for name, value in row.measures().items()},
+        "measures": row.measures(),
         "calibration": None if row.calibration is None else row.calibration.to_columns(),
         "balance": None if row.balance is None else row.balance.to_columns(),
         "weight_curve": {
@@ -298,7 +296,3 @@ def _row_record(row: DiagnosisRow) -> dict[str, Any]:
         "sees_ratings": row.sees_ratings,
         "notes": [row.limitation] if row.limitation else [],
     }
-
-
-def _finite_or_none(value: Value) -> Value:
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -74,8 +74,8 @@ class SpecificationTest:
                 f"the weighted log does not have the {self.subject} of all cells: the share of a "
                 f"fifth of them is off by {self.largest_difference:+.1%} "
                 f"(p = {self.p_value:.2g}).",
-                remedy="Use propensities that depend on users and items, such as "
-                "LogisticPropensity with offsets.",
+                remedy="Use propensities that depend on users and items: LogisticPropensity with "
+                "`user_offsets=True` and `item_offsets=True`. If it has both, lower its `ridge`.",
             )
 
 

@@ -156,6 +156,8 @@ class Estimate:
     """There is no interval if a standard error exceeds this share of its value; None for any."""
     clock: SequenceClock | None = None
     """For limits that hold at every look at a growing log; None for limits of this look alone."""
+    no_interval: str | None = None
+    """Why there is no interval: a sentence without its full stop. None if there is one."""
 
     def __post_init__(self) -> None:
         parts = [self.value, self.covariance]
@@ -262,6 +264,8 @@ class Estimate:
         value = self._zero_if_rounding(float(contrast @ self.value))
         variance = max(float(contrast @ self.covariance @ contrast), 0.0)
         std_error = self._zero_if_rounding(math.sqrt(variance))
+        if self.no_interval is not None:
+            return Interval.unknown(value)
         if self.clock is not None:
             limits = self.clock.limits(value, std_error, level=level)
             p_value = self.clock.p_value(value, std_error, level=level)

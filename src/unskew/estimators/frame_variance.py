@@ -30,7 +30,11 @@ def find_influence(spec: SumSpec, sums: Sums, estimate: Estimate, scope: Scope) 
     if spec.divides_by_base:
         return ratio_influence(sums, estimate.value)
     if scope.universe is None:
-        raise UniverseError("the number of all cells is unknown.", parameter="universe")
+        raise UniverseError(
+            "the number of all cells is unknown.",
+            parameter="universe",
+            remedy="Pass `universe=(n_users, n_items)`.",
+        )
     return np.column_stack([np.eye(n_models), np.zeros(n_models)]) / scope.universe.n_cells
 
 
@@ -162,10 +166,10 @@ class LevelSums:
             squared_weight=float(np.square(self.weight[self.is_alone]).sum()),
         )
 
-    def reduction(self, fitted_count: Vector) -> Matrix:
-        """Sum over strata of (sum of -dh/dlog P x)^2 / n_g of the log of the fit."""
+    def reduction(self, fitted_count: Vector, propensity: Vector) -> Matrix:
+        """Sum over strata of (1 - P) (sum of -dh/dlog P x)^2 / n_g of the log of the fit."""
         gradient = self.gradient()
-        return (gradient / np.maximum(fitted_count, 1.0)) @ gradient.T
+        return (gradient * (1.0 - propensity) / np.maximum(fitted_count, 1.0)) @ gradient.T
 
     def gradient(self) -> Matrix:
         """Columns x strata: sum of -dh/dlog P x."""

@@ -45,6 +45,11 @@ from unskew.estimators.sums import (
 from unskew.estimators.variance import add_uncertainty, half_sample_covariance
 from unskew.types import Matrix, Vector
 
+IMPUTED_ALONE = (
+    "its error is that of the imputation in the cells that were not logged, which cannot be "
+    "computed from the log"
+)
+
 
 class Estimator:
     """Turns the deltas of observed cells into the risks of all models, with their covariance.
@@ -73,10 +78,15 @@ class Estimator:
                 f"{self.name!r} needs a model of the ratings for cells that were not observed.",
                 parameter="imputation",
                 remedy="Pass `imputation=...`: a model, a matrix or a callable.",
+                shell_remedy="The command line has no imputation: use `estimators=['snips']`, or "
+                "call unskew.evaluate(..., imputation=model) in Python.",
             )
         estimate = self.from_sums(spec, add_up(spec, deltas, cells), cells.scope)
         estimate = replace(
-            estimate, bounds=deltas.bounds, max_relative_error=deltas.max_relative_error
+            estimate,
+            bounds=deltas.bounds,
+            no_interval=self._explain_no_interval(deltas),
+            max_relative_error=deltas.max_relative_error,
         )
         if estimate.replicates is None:
             if self.is_weighted and isinstance(cells.estimation, Replicates):
@@ -84,6 +94,12 @@ class Estimator:
             else:
                 estimate = add_uncertainty(estimate, spec, deltas, cells)
         return estimate.take_root() if deltas.is_root else estimate
+
+    def _explain_no_interval(self, deltas: Deltas) -> str | None:
+        """Why an interval would be wrong; None if the estimate has one."""
+        if not self.imputes or deltas.imputed is None:
+            return None
+        return deltas.imputed.no_interval
 
     def _refit_halves(self, estimate: Estimate, deltas: Deltas, cells: ObservedCells) -> Estimate:
         """The estimate with the covariance of refits to halves of the log."""
@@ -94,6 +110,8 @@ class Estimator:
 
         is_normalized = self._find_spec(deltas, cells).divides_by_base
         covariance = half_sample_covariance(values_of, deltas, cells, is_normalized=is_normalized)
+        if cells.cluster == "both":
+            covariance = covariance + self._find_item_part(deltas, cells)
         return replace(
             estimate,
             covariance=covariance,
@@ -102,11 +120,26 @@ class Estimator:
             degrees=float(cells.estimation.n_pairs),  # type: ignore[union-attr]
         )
 
+    def _find_item_part(self, deltas: Deltas, cells: ObservedCells) -> Matrix:
+        """What clusters of items add to those of users, with propensities taken as known.
+
+        Halves of the log are split by user. An item part that is not positive is left out.
+        """
+        assert cells.propensities is not None
+        fixed = replace(cells, propensities=cells.propensities.as_known())
+        by_both, by_user = (
+            self.estimate(deltas, replace(fixed, cluster=cluster)).covariance
+            for cluster in ("both", "user")
+        )
+        size, vectors = np.linalg.eigh(by_both - by_user)
+        part: Matrix = (vectors * np.maximum(size, 0.0)) @ vectors.T
+        return part
+
     def _find_spec(self, deltas: Deltas, cells: ObservedCells) -> SumSpec:
         return self.sums_needed(
             is_ratio=deltas.base is not None,
             is_mean_of_users=deltas.is_mean_of_users,
-            cluster=None if cells.cluster == "both" else cells.cluster,
+            cluster="user" if cells.cluster == "both" else cells.cluster,
         )
 
     def sums_needed(
@@ -140,7 +173,7 @@ def find_estimator(estimator: str | Estimator) -> Estimator:
     if isinstance(estimator, Estimator):
         return estimator
     if not isinstance(estimator, str):
-        raise UnknownNameError("estimator", estimator, ESTIMATORS)
+        raise UnknownNameError("estimator", estimator, ESTIMATORS, parameter="estimators")
     return ESTIMATORS.find(estimator).target()
 
 
@@ -153,7 +186,8 @@ def self_normalized(sums: Sums) -> Estimate:
     if (base == 0).all():
         raise UsageError(
             "all weights are zero: there is no cell, user or item to average over.",
-            remedy="Use a milder `weight_transform` or a lower `relevance_threshold`.",
+            remedy="Use a `weight_transform` that keeps some weights above 0, or a lower "
+            "`relevance_threshold`.",
         )
     if (base == 0).any():
         raise UsageError(
@@ -212,7 +246,8 @@ def _require_weight(sums: Sums) -> None:
     if sums.weight == 0:
         raise UsageError(
             "all weights are zero: there is no cell, user or item to average over.",
-            remedy="Use a milder `weight_transform` or a lower `relevance_threshold`.",
+            remedy="Use a `weight_transform` that keeps some weights above 0, or a lower "
+            "`relevance_threshold`.",
         )
 
 
@@ -298,7 +333,7 @@ class IPS(_WeightedMean):
         if sums.weight == 0:
             raise UsageError(
                 f"all weights are zero: {self.name!r} would be 0 for any data.",
-                remedy="Use a milder `weight_transform`.",
+                remedy="Use a `weight_transform` that keeps some weights above 0.",
             )
         return ips(sums, n_cells=_count_cells(scope, self.name))
 
@@ -386,8 +421,8 @@ class ItemNormalized(_MeanOfGroups):
 class ErrorImputation(Estimator):
     """EIB: the mean over all cells of the delta if observed, and of the imputed delta if not.
 
-    Right if the imputed deltas of unobserved cells are right. Its standard error is that of the
-    observed cells alone: it leaves out the error of the imputation.
+    Right if the imputed deltas of unobserved cells are right. It has no interval: most of its error
+    is that of the imputation, about which the log says nothing.
     """
 
     name = "eib"
@@ -404,6 +439,11 @@ class ErrorImputation(Estimator):
 
     def from_sums(self, spec: SumSpec, sums: Sums, scope: Scope) -> Estimate:
         return ips(sums, n_cells=_count_cells(scope, self.name))
+
+    def _explain_no_interval(self, deltas: Deltas) -> str | None:
+        if not self.is_weighted:
+            return IMPUTED_ALONE
+        return super()._explain_no_interval(deltas)
 
     def largest_weights(
         self, deltas: Deltas, cells: ObservedCells, box: WeightBox

@@ -34,7 +34,7 @@ MIN_EFFECTIVE_SIZE = 100.0
 """Below this effective sample size the asymptotic limits are not given: they can be wrong."""
 CHUNK = 1 << 15
 ROUNDING = 1e-9
-"""Values may leave their promised range by this share of it."""
+"""Values may leave their declared range by this share of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,10 @@ class UnitMoments:
         """SNIPS, sum h delta / sum h, and its covariance by the delta method."""
         weight = float(self.total[-1])
         if weight <= 0:
-            raise UsageError("all weights are zero: there is no rated cell to average over.")
+            raise UsageError(
+                "all weights are zero: there is no rated cell to average over.",
+                remedy="Wait until the log has ratings.",
+            )
         value = self.total[:-1] / weight
         influence = np.column_stack([np.eye(value.size), -value]) / weight
         return value, influence @ self.moment @ influence.T
@@ -167,7 +170,7 @@ class BernsteinSequence:
             raise UsageError(f"`low` must be below `high`; got {self.low:g} and {self.high:g}.")
 
     def update(self, values: Vector) -> BernsteinSequence:
-        """With more values; an error if one lies outside the range that was promised."""
+        """With more values; an error if one lies outside the declared range."""
         u = (np.asarray(values, dtype=np.float64) - self.low) / (self.high - self.low)
         is_outside = ~((u >= -ROUNDING) & (u <= 1 + ROUNDING))
         if is_outside.any():

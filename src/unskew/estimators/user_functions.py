@@ -24,7 +24,8 @@ class UserFunctions:
         if self.contrasts is not None:
             values = np.einsum("rk,ku->ru", self.contrasts, values)
         base = results[0][:, 1]
-        return np.column_stack([values.T, base])[base != 0]
+        by_user: Matrix = np.column_stack([values.T, base])[base != 0]
+        return by_user
 
     def differentiate(self, weight: Vector, ratio: Vector) -> Matrix:
         """Risks x cells: derivative of numerator - ratio * base of the cell's user."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from unskew.data.checks import is_finite_number
 from unskew.data.ratings import Ratings
+from unskew.data.universe import Universe
 from unskew.errors import UnknownNameError, UnskewWarning, UsageError
 from unskew.estimators.point import Estimator, find_estimator
 from unskew.estimators.sums import Cluster
@@ -33,6 +34,11 @@ def find_estimators(estimators: object) -> list[Estimator]:
     chosen = [find_estimator(estimator) for estimator in _as_list("estimators", estimators)]
     _require_distinct_names("estimators", [estimator.name for estimator in chosen])
     return chosen
+
+
+def choose_default_estimators(universe: Universe | None) -> tuple[str, ...]:
+    """Naive, IPS and SNIPS; without IPS if the number of all cells is unknown."""
+    return ("naive", "snips") if universe is None else ("naive", "ips", "snips")
 
 
 def require_compatible(metrics: Sequence[Metric], estimators: Sequence[Estimator]) -> None:
@@ -72,14 +78,6 @@ def require_weight_transform(weight_transform: object) -> None:
 def require_cluster(cluster: object, valid: Sequence[str] = CLUSTERS) -> None:
     if not (cluster is None or (isinstance(cluster, str) and cluster in valid)):
         raise UnknownNameError("cluster", cluster, ("None", *valid))
-
-
-def choose_cluster(cluster: Cluster | Literal["auto"], log: Ratings) -> Cluster:
-    """Users if some user has several ratings, else cells; any other choice is kept."""
-    if cluster != "auto":
-        return cluster
-    has_several = len(log) > 0 and int(np.bincount(log.user).max()) > 1
-    return "user" if has_several else None
 
 
 def describe_intervals(cluster: Cluster, bootstrap: int | None = None) -> str:

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
 
-from unskew.data.estimation import Strata, TakenAsKnown
+from unskew.data.estimation import Estimation, Strata, TakenAsKnown
 from unskew.data.propensities import Propensities, PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings, require_log
-from unskew.data.universe import Universe, UniverseLike, resolve_universe
+from unskew.data.universe import Universe, UniverseLike, parse_universe, resolve_universe
 from unskew.data.weights import WeightTransform
 from unskew.errors import BadPredictionError, UsageError
 from unskew.estimators.point import Estimator
 from unskew.estimators.sums import Cluster, Clusters, Deltas, Imputed, ObservedCells, Resampling
 from unskew.estimators.user_functions import UserFunctions
 from unskew.estimators.weight_summary import WeightSummary
+from unskew.evaluation.adapters.wrap import adapt_model
 from unskew.evaluation.arguments import (
-    choose_cluster,
+    choose_default_estimators,
     describe_intervals,
     find_estimators,
     find_metrics,
@@ -31,12 +33,13 @@ from unskew.evaluation.arguments import (
     warn_about_scales,
 )
 from unskew.evaluation.candidates import TestedCells, restrict_universe
+from unskew.evaluation.clusters import ClusterChoice, choose_clusters, warn_about_clusters
+from unskew.evaluation.cross_fitting import find_source
 from unskew.evaluation.imputation import impute_deltas
 from unskew.evaluation.predictions import Predictions, PredictionsLike, read_predictions
 from unskew.evaluation.rating_distributions import (
     FoldedPredictions,
     Folds,
-    describe_imputation,
     read_imputation,
 )
 from unskew.evaluation.result import Evaluation
@@ -55,6 +58,14 @@ from unskew.ranking.positions import Ranker, find_ranker
 from unskew.settings import check_random_state
 from unskew.types import Vector
 
+NO_UNIVERSE = (
+    "ips is left out, because nothing says how many users and items there are: pass "
+    "universe=(n_users, n_items), or universe='log' if the log has all of them"
+)
+TIME_SPLIT = (
+    "the log is the later part of a split by time, not a random part: that the propensities of the "
+    "whole log times its share are those of this part is an assumption"
+)
 MASS_TOLERANCE = 0.01
 """Weights that miss the number of cells by more than this share do not add up to it by design."""
 
@@ -65,7 +76,7 @@ def evaluate(
     *,
     propensities: PropensitiesLike | None = None,
     metrics: Sequence[str | Metric] = ("mse", "mae"),
-    estimators: Sequence[str | Estimator] = ("naive", "ips", "snips"),
+    estimators: Sequence[str | Estimator] | None = None,
     universe: UniverseLike = None,
     exclude: Ratings | None = None,
     candidates: CandidatesLike | None = None,
@@ -75,7 +86,8 @@ def evaluate(
     relevance_threshold: float | None = None,
     weight_transform: WeightTransform | None = None,
     imputation: PredictionsLike | FoldedPredictions | None = None,
-    imputation_folds: Folds | None = None,
+    imputation_folds: Folds | int | None = None,
+    imputation_independent: bool = False,
     bootstrap: int | None = None,
     random_state: int | np.random.Generator | None = 0,
     engine: str | Ranker = "auto",
@@ -89,28 +101,33 @@ def evaluate(
     log
         The observed ratings.
     predictions
-        By model name (or one model alone): predicted ratings in the order of the log (of a Series,
-        the order counts, not the index); a matrix with rows in the order of ``log.users`` and
+        By model name (or one model alone): predicted ratings in the order of the log (the index of
+        a pandas Series must agree with that); a matrix with rows in the order of ``log.users`` and
         columns in the order of ``log.items``; a frame of user, item, prediction and perhaps
-        position; a fitted model with ``predict(users, items)``, which gets ids; or a callable that
-        gets user codes (indices of ``log.users``) and returns their scores of all ``log.items``.
-        Ranking metrics need the position among all items: a matrix, a model, a callable, or a
-        frame with a position column (1 is the user's best item).
+        position; a fitted model with ``predict(users, items)``, which gets ids; a fitted model of
+        Surprise, implicit, LensKit and others (``unskew.evaluation.ADAPTERS`` lists the libraries,
+        :func:`unskew.evaluation.wrap_model` adds ids to those that know only codes); or a callable
+        that gets an array of user ids and one of item ids, and returns a row for each user with a
+        score for each item.
+        Ranking metrics need the position among all items: a matrix, a model, a callable, a frame
+        of the predictions of all items for each logged user, or a frame with a position column
+        (1 is the user's best item).
     propensities
         The probability with which each logged cell was observed: values in the order of the log, a
-        matrix as for predictions, or a fitted propensity model. If the log is a random part of a
-        larger one, multiply the propensities by its share.
+        matrix as for predictions, or a fitted propensity model. If the log is a part made by
+        :func:`unskew.split`, they are the propensities of the whole log, and follow the part.
     metrics
         Names such as ``mse`` or ``dcg@10`` (``unskew.metrics.METRICS`` lists them), or your own
         metric objects.
     estimators
         Names such as ``snips`` (``unskew.estimators.ESTIMATORS`` lists them), or your own
-        estimator objects.
+        estimator objects. None is naive, ips and snips; ips is left out, with a note, if the
+        universe is unknown.
     universe
         (n_users, n_items): all users and items that could have been logged. Ranking metrics and
         the estimators ``ips``, ``dr``, ``sndr`` and ``eib`` need it. ``"log"`` means that the
-        users and items of the log are all there are. A log that was built from a matrix has its
-        universe.
+        users and items of the log are all there are. None is the universe of the log, if it was
+        stated there or the log was built from a matrix, else that of a fitted propensity model.
     exclude
         A log, such as the training log: its items are not ranked for its users. Logged cells that
         are excluded leave the test; the result says how many. If both logs are parts of one split,
@@ -125,32 +142,41 @@ def evaluate(
         ``"user"`` allows any dependence between the cells of a user and takes users as a sample
         of more users; ``"item"`` does the same for items, and ``"both"`` for users and items at
         once. None takes cells as independent given the propensities. ``"auto"`` is ``"user"`` if
-        users have several cells, which is right for most real logs.
+        users have several cells, and ``"both"`` if, besides, the total weights of items vary
+        significantly more than the propensities explain; the result says which and why.
     propensities_known
         Whether to take estimated propensities as known. The intervals then leave out the error
-        of their estimation, and can be far too narrow or too wide.
+        of their estimation, and can be far too narrow or too wide. Estimates with a penalised
+        ``LogisticPropensity`` change too: the bias of its penalty is not subtracted, because known
+        propensities have none.
     relevance_threshold
         Ratings of at least this value are relevant, for precision, recall and atop.
     weight_transform
         ``Clip``, ``Switch``, ``Shrink``, ``SubGaussian`` or ``Dynamic``: what to use as weights in
         place of 1/P. The intervals do not include its bias.
     imputation
-        For ``dr``, ``sndr`` and ``eib``: a model of the ratings of all cells. The imputed delta of
-        a cell is E[delta] over the distribution of its rating. A model with
-        ``predict_distribution`` gives this distribution. Of other models (a matrix, a model or a
-        callable, as for predictions) it is the predicted mean plus the residuals of the logged
-        cells, weighted by 1/P, which are taken to have the same spread in all cells. If all
-        ratings are 0 and 1, predict the probability of a 1. With ``imputation_folds`` it may be a
-        dict from each fold to a model that was fitted without it.
+        For ``dr``, ``sndr`` and ``eib``: a model of the ratings of all cells. Pass a model that is
+        not fitted, such as ``MatrixFactorization(5)``: it is cross-fitted, which means that each
+        logged cell is imputed by a model that was fitted without it. A fitted model, a matrix or a
+        callable (as for predictions) must not have seen these ratings. If it has, or if that is
+        unknown, ``dr`` and ``sndr`` have no interval.
+
+        The imputed delta of a cell is E[delta] over the distribution of its rating. A model with
+        ``predict_distribution`` gives this distribution. Of other models it is the predicted mean
+        plus the residuals of the logged cells, weighted by 1/P, which are taken to have the same
+        spread in all cells. If all ratings are 0 and 1, predict the probability of a 1. With
+        ``imputation_folds`` it may be a dict from each fold to a model that was fitted without it.
     imputation_folds
-        A whole number for each logged cell: the fold without which its imputed rating was fitted.
-        Without it, the imputation is taken as fitted to other ratings than those of the log; the
-        intervals are too narrow if it was not, and the estimates can be biased.
+        For an unfitted model, the number of folds, by default 5. Or a whole number for each logged
+        cell: the fold without which its imputed rating was, or shall be, fitted.
+    imputation_independent
+        Whether the imputation was fitted to other ratings than those of the log. Recommenders of
+        this library know this themselves.
     bootstrap
         Number of resamples of users (or items) for percentile intervals. None computes analytic
         intervals.
     random_state
-        Seed or generator of the bootstrap.
+        Seed or generator of the bootstrap and of the folds of the imputation.
     engine
         Where factor models rank their items: ``"gpu"`` (needs the extra 'gpu'), a
         :class:`unskew.engines.GpuEngine`, or ``"local"``.
@@ -185,24 +211,42 @@ def evaluate(
     require_weight_transform(weight_transform)
     require_cluster(cluster)
     models = name_models(predictions)
-    all_cells = resolve_universe(log, universe)
+    all_cells = _find_universe(log, universe, propensities)
     tested = TestedCells.find(log, candidates, exclude)
     counts = None if all_cells is None else tested.count(all_cells)
     all_cells = restrict_universe(all_cells, counts)
     chosen_metrics = find_metrics(metrics, relevance_threshold=relevance_threshold)
-    chosen_estimators = find_estimators(estimators)
+    chosen_estimators = find_estimators(
+        choose_default_estimators(all_cells) if estimators is None else estimators
+    )
     require_compatible(chosen_metrics, chosen_estimators)
     warn_about_scales(models, chosen_metrics, log)
     _require_propensities(propensities, chosen_estimators)
-    chosen_propensities = tested.take_propensities(
-        _read_propensities(log, propensities, propensities_known, bootstrap)
+    whole_propensities, estimation = _read_propensities(
+        log, propensities, propensities_known, bootstrap
     )
+    chosen_propensities = tested.take_propensities(whole_propensities)
     whole_log, log = log, tested.log
-    chosen_cluster = choose_cluster(cluster, log)
+    seed = _choose_seed(random_state)
+    cells = _observe_cells(
+        log,
+        all_cells,
+        chosen_propensities,
+        weight_transform,
+        None if bootstrap is None else Resampling(bootstrap, seed),
+    )
+    can_change_clusters = not sequence and bootstrap is None
+    choice = choose_clusters(
+        cluster,
+        cells,
+        checks=any(estimator.is_weighted for estimator in chosen_estimators),
+        adds_items=can_change_clusters,
+    )
+    cells = _set_clusters(cells, choice)
     if sequence:
         planned_size = require_sequence(
             chosen_estimators,
-            cluster=chosen_cluster,
+            cluster=choice.cluster,
             bootstrap=bootstrap,
             planned_size=planned_size,
             propensities=chosen_propensities,
@@ -214,14 +258,6 @@ def evaluate(
             value=planned_size,
             remedy="Pass `sequence=True` too.",
         )
-    cells = _observe_cells(
-        log,
-        all_cells,
-        chosen_propensities,
-        weight_transform,
-        chosen_cluster,
-        None if bootstrap is None else Resampling(bootstrap, _choose_seed(random_state)),
-    )
     ranker = find_ranker(engine)
     readers = [
         read_predictions(*model, whole_log, ranker=ranker, rows=tested.rows)
@@ -230,26 +266,53 @@ def evaluate(
     inputs = [_read_input(reader, tested, all_cells, counts, chosen_metrics) for reader in readers]
     imputed: dict[str, Imputed] = {}
     imputing = [estimator for estimator in chosen_estimators if estimator.imputes]
+    notes: tuple[str, ...] = ()
     if imputing and imputation is not None:
-        imputation_folds = tested.take(imputation_folds)
-        imputed_ratings = read_imputation(imputation, imputation_folds, log, cells.inverse)
-        imputed = impute_deltas(
-            chosen_metrics, readers, inputs, imputed_ratings, log, all_cells, tested.candidates
+        source = find_source(
+            imputation,
+            tested.take(imputation_folds),
+            log,
+            chosen_propensities,
+            is_independent=imputation_independent,
+            seed=seed,
         )
+        imputed_ratings = read_imputation(source.imputation, source.folds, log, cells.inverse)
+        imputed = impute_deltas(
+            chosen_metrics,
+            readers,
+            inputs,
+            imputed_ratings,
+            log,
+            all_cells,
+            tested.candidates,
+            source.no_interval,
+        )
+        notes = (source.note,)
     deltas = {
         metric.name: _compute_deltas(metric, inputs, imputed.get(metric.name), log)
         for metric in chosen_metrics
     }
     if planned_size is not None:
         estimates = estimate_sequences(deltas, chosen_estimators, cells, planned_size)
-        intervals = describe_sequence(chosen_cluster, planned_size, estimates, chosen_propensities)
+        intervals = describe_sequence(choice.cluster, planned_size, estimates, chosen_propensities)
     else:
         estimates = {
             (metric, estimator.name): estimator.estimate(metric_deltas, cells)
             for metric, metric_deltas in deltas.items()
             for estimator in chosen_estimators
         }
-        intervals = describe_intervals(chosen_cluster, bootstrap)
+        intervals = describe_intervals(choice.cluster, bootstrap)
+    by_name = {estimator.name: estimator for estimator in chosen_estimators}
+    first_metric, first_deltas = next(iter(deltas.items()))
+    cluster_warning = warn_about_clusters(
+        choice,
+        first_metric,
+        first_deltas,
+        cells,
+        by_name,
+        estimates,
+        can_change=can_change_clusters,
+    )
     weight_summary = _summarize_weights(cells, chosen_estimators)
     is_transformed = weight_summary is not None and weight_transform is not None
     result = Evaluation(
@@ -264,30 +327,39 @@ def evaluate(
         weight_summary=weight_summary,
         n_transformed=cells.n_transformed if is_transformed else 0,
         backend=log.backend,
-        estimation=cells.estimation,
-        inputs=None
-        if sequence
-        else EvaluationInputs(
-            deltas,
-            cells,
-            {estimator.name: estimator for estimator in chosen_estimators},
-            log.rating,
-        ),
+        estimation=estimation,
+        inputs=None if sequence else EvaluationInputs(deltas, cells, by_name, log.rating),
+        clusters=choice,
+        cluster_warning=cluster_warning,
         notes=(
             *tested.describe(),
             *_describe_plug_ins(chosen_metrics, deltas, cells),
-            *_list_notes(imputing, imputation_folds),
+            *notes,
+            *([NO_UNIVERSE] if estimators is None and all_cells is None else []),
+            *([TIME_SPLIT] if log.part is not None and log.part.by == "time" else []),
         ),
     )
     result.warn()
     return result
 
 
+def _find_universe(log: Ratings, universe: UniverseLike, propensities: object) -> Universe | None:
+    """The universe that is stated, else that of the log, else that of a fitted model."""
+    resolved = resolve_universe(log, universe)
+    sizes = [getattr(propensities, name, None) for name in ("n_users_", "n_items_")]
+    if resolved is not None or None in sizes:
+        return resolved
+    return resolve_universe(log, parse_universe(sizes))
+
+
 def name_models(predictions: Any) -> dict[str, Any]:
-    """Predictions by model name; the name of one model alone is "model"."""
+    """Predictions by model name; the name of one model alone is "model".
+
+    Models of other libraries become models that predict pairs of ids.
+    """
     if not isinstance(predictions, Mapping):
-        return {"model": predictions}
-    models = {str(name): model for name, model in predictions.items()}
+        return {"model": adapt_model(predictions)}
+    models = {str(name): adapt_model(model) for name, model in predictions.items()}
     if len(models) < len(predictions):
         raise UsageError(
             f"two models have the same name: {', '.join(map(repr, predictions))}.",
@@ -297,14 +369,6 @@ def name_models(predictions: Any) -> dict[str, Any]:
     if not models:
         raise UsageError("`predictions` is empty: there is no model.", parameter="predictions")
     return models
-
-
-def _list_notes(imputing: Sequence[Estimator], imputation_folds: Folds | None) -> Iterator[str]:
-    if imputing:
-        yield describe_imputation(imputation_folds)
-    for estimator in imputing:
-        if not estimator.is_weighted:
-            yield f"intervals of {estimator.name} leave out the error of the imputation"
 
 
 def _describe_plug_ins(
@@ -330,7 +394,9 @@ def _require_propensities(propensities: object, estimators: Sequence[Estimator])
         raise UsageError(
             f"`propensities` is missing; {' and '.join(weighted)} cannot weight without it.",
             parameter="propensities",
-            remedy="For the plain average over the log alone, pass `estimators=['naive']`.",
+            remedy="Pass the probability with which each rating was observed, or a fitted model "
+            "such as NaiveBayesPropensity. For the plain average over the log alone, pass "
+            "`estimators=['naive']`.",
         )
 
 
@@ -339,15 +405,17 @@ def _read_propensities(
     propensities: PropensitiesLike | None,
     propensities_known: bool,
     bootstrap: int | None,
-) -> Propensities | None:
+) -> tuple[Propensities | None, Estimation | None]:
+    """The propensities, and how they were estimated."""
     if propensities is None:
-        return None
+        return None, None
     values = as_propensities(log, propensities)
-    if propensities_known:
-        return values.as_known()
     estimation = values.estimation
+    if propensities_known:
+        reason = "the caller takes them as known"
+        return values.as_known(), estimation and estimation.as_known(reason)
     if isinstance(estimation, TakenAsKnown):
-        return values
+        return values, estimation
     if bootstrap is not None and estimation is not None:
         raise UsageError(
             f"a bootstrap that does not fit {estimation.model} again leaves out the error "
@@ -357,7 +425,7 @@ def _read_propensities(
             remedy="Leave `bootstrap` out: the standard intervals include this error. Or pass "
             "`propensities_known=True`.",
         )
-    return values
+    return values, estimation
 
 
 def _choose_seed(random_state: int | np.random.Generator | None) -> int:
@@ -372,7 +440,6 @@ def _observe_cells(
     universe: Universe | None,
     propensities: Propensities | None,
     weight_transform: WeightTransform | None,
-    cluster: Cluster,
     resampling: Resampling | None,
 ) -> ObservedCells:
     n_users, n_items = log.n_users, log.n_items
@@ -383,9 +450,14 @@ def _observe_cells(
         Clusters(log.item, n_items, resampling),
         propensities,
         weight_transform,
-        "user" if cluster is None and resampling is not None else cluster,
-        universe,
+        universe=universe,
     )
+
+
+def _set_clusters(cells: ObservedCells, choice: ClusterChoice) -> ObservedCells:
+    """The cells with the chosen clusters; a bootstrap draws users if cells are independent."""
+    draws_users = choice.cluster is None and cells.users.resampling is not None
+    return replace(cells, cluster="user" if draws_users else choice.cluster)
 
 
 def _read_input(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from typing import Any, ClassVar, Literal
 
 from unskew.data.columns import find_column
@@ -31,9 +32,11 @@ from unskew.evaluation.backends.narwhals.plan import (
 )
 from unskew.evaluation.backends.narwhals.sums import KEPT, n_units
 from unskew.evaluation.backends.narwhals.table import FrameSource
-from unskew.evaluation.result import Evaluation
+from unskew.evaluation.clusters import ClusterChoice
+from unskew.evaluation.result import Evaluation, wrap_footer
 from unskew.metrics.metric import Metric
 from unskew.propensity.model import PropensityModel
+from unskew.tables import count_noun, html_table, text_table
 
 
 def evaluate_frame(
@@ -61,7 +64,9 @@ def evaluate_frame(
     """Estimate the risks of models from a log in pandas, polars, pyarrow, DuckDB or PySpark.
 
     The log is read once, in its own engine, and only sums are fetched, so it may be larger than
-    memory. Arguments that are not described here mean the same as in :func:`unskew.evaluate`.
+    memory. Intervals are Student's t, without the correction for skewness of
+    :func:`unskew.evaluate`, which would need more sums. Arguments that are not described here mean
+    the same as there.
 
     Parameters
     ----------
@@ -81,6 +86,10 @@ def evaluate_frame(
     universe
         (n_users, n_items), or ``"log"`` to count the users and items of the log with one more
         query. With ``by`` it is the universe of each group, or a mapping from groups to universes.
+    cluster
+        ``"auto"`` is ``"user"`` if users have several rows. Unlike :func:`unskew.evaluate` it never
+        adds items, because their totals would take a second grouping of the log. Pass ``"both"``
+        if items share trends, or if their popularity is not in the propensities.
     by
         A column whose values are evaluated separately, in the same query.
     on_bad
@@ -112,6 +121,7 @@ def evaluate_frame(
     always 5  mae     naive         1.333      0.795   0.000    4.754    2.000
     always 5  mae     snips         2.560      0.830   0.000   11.023    1.104
     3 observed cells; effective sample size 2; 95% intervals, cells independent
+    intervals are Student's t, not corrected for skewness
     these propensities are taken as known, and nothing here can confirm them
     """
     require_level(level)
@@ -142,7 +152,7 @@ def evaluate_frame(
     if cluster == "auto" and chosen_cluster is not None:
         alone = [group for group in totals if _has_one_row_per_user(totals[group])]
         if alone:
-            by_cells, _ = request.open(None)
+            by_cells, _ = request.open(None, required_ids=tuple(query.log.roles.ids))
             totals_of_cells = by_cells.run()
             totals |= {group: totals_of_cells[group] for group in alone}
             queries |= dict.fromkeys(alone, by_cells)
@@ -150,8 +160,13 @@ def evaluate_frame(
     results = {}
     for group in sorted(totals, key=_sort_key):
         if totals[group].all_rows[KEPT]:
+            used = queries[group].plan.cluster
             results[group] = queries[group].evaluate(
-                totals[group], universes.of_group(group), level=level, backend=backend
+                totals[group],
+                universes.of_group(group),
+                level=level,
+                backend=backend,
+                clusters=_explain_clusters(cluster, used),
             )
             results[group].warn()
     return results[None] if by is None else GroupedEvaluation(by, results, backend)
@@ -188,15 +203,22 @@ class FrameRequest:
         return "user"
 
     def open(
-        self, cluster: Cluster, *, check_duplicates: bool = False
+        self,
+        cluster: Cluster,
+        *,
+        check_duplicates: bool = False,
+        required_ids: Sequence[str] = (),
     ) -> tuple[FrameQuery, GroupUniverses]:
-        """The query with these clusters, and the universe of each group."""
+        """The query with these clusters, and the universe of each group.
+
+        Rows without one of the ``required_ids`` are bad rows, whatever the clusters are.
+        """
         plan = QueryPlan.of(self.metrics, self.estimators, cluster)
         model = self.propensity if isinstance(self.propensity, PropensityModel) else None
         strata = None
         if model is not None and plan.is_weighted and not self.is_known:
             strata = model.describe_frame()
-        ids = self._find_ids(plan, strata, check_duplicates)
+        ids = sorted({*self._find_ids(plan, strata, check_duplicates), *required_ids})
         source, roles = self.source, self._find_roles(plan, ids)
         if model is not None and plan.is_weighted:
             source, roles = self._add_propensity(model, roles, strata)
@@ -245,10 +267,17 @@ class FrameRequest:
         source = self.source.extend(
             lambda view, names: model.add_to_frame(view, names, columns, name), [name, *added]
         )
-        is_listed = strata is not None and strata.is_listed
-        return source, replace(
-            roles, propensity=name, fitted_count=count, has_listed_propensities=is_listed
-        )
+        ratings = None
+        if strata is not None and strata.kind == "rating":
+            ratings = tuple(strata.levels[strata.propensity > 0].tolist())
+        return source, replace(roles, propensity=name, fitted_count=count, fitted_ratings=ratings)
+
+
+def _explain_clusters(requested: Cluster | Literal["auto"], used: Cluster) -> ClusterChoice:
+    if requested != "auto":
+        return ClusterChoice(used, "as requested")
+    users = "no user has several rows" if used is None else "users have several rows"
+    return ClusterChoice(used, f"because {users}; item totals are not checked in frames")
 
 
 def _has_one_row_per_user(totals: GroupTotals) -> bool:
@@ -291,6 +320,38 @@ class GroupedEvaluation(Result, Mapping[Any, Evaluation]):
         }
         return {f"group: {self.by}" if self.by in columns else self.by: groups} | columns
 
+    def __repr__(self) -> str:
+        return "\n".join([text_table(self.to_columns()), *self._list_problems(), self.describe()])
+
+    def _repr_html_(self) -> str:
+        lines = (f"<p>{escape(line)}</p>" for line in (*self._list_problems(), self.describe()))
+        return "".join([html_table(self.to_columns()), *lines])
+
+    def _list_problems(self) -> list[str]:
+        return [
+            f"{self.by} is {format_group(group)}: {problem}"
+            for group, evaluation in self.groups.items()
+            for problem in evaluation.reliability.problems()
+        ]
+
+    def describe(self) -> str:
+        """What the numbers were computed from, and what they rest on, in a few lines."""
+        parts = list(self.groups.values())
+        n_observed = sum(part.n_observed for part in parts)
+        n_dropped = sum(part.n_dropped for part in parts)
+        sizes = f"{count_noun(n_observed, 'observed cell')} in {count_noun(len(parts), 'group')}"
+        facts = [sizes, f"{parts[0].level:.0%} intervals, {parts[0].intervals}"]
+        facts += [f"{count_noun(n_dropped, 'bad row')} dropped"] if n_dropped else []
+        gaps = [
+            f"{self.by} is {format_group(group)}: {gap}"
+            for group, part in self.groups.items()
+            for gap in part.describe_gaps()
+        ]
+        conditions = dict.fromkeys(
+            text for part in parts for text in part.describe_conditions(with_effect=False)
+        )
+        return "\n".join(["; ".join(facts), *wrap_footer([*gaps, *conditions])])
+
     def to_record(self) -> dict[str, Any]:
         """The records of the evaluations, each with its group."""
         groups = [
@@ -298,3 +359,8 @@ class GroupedEvaluation(Result, Mapping[Any, Evaluation]):
             for group, evaluation in self.groups.items()
         ]
         return {"by": self.by, "groups": groups}
+
+
+def format_group(group: Any) -> str:
+    """The value of a group in a sentence."""
+    return "missing" if group is None else repr(group)

@@ -6,11 +6,12 @@ mean rating: E[(Y - F)^2] = (E[Y] - F)^2 + Var[Y].
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from unskew.data.cells import cell_numbers
 from unskew.data.ids import format_id
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
@@ -40,54 +41,72 @@ def impute_deltas(
     log: Ratings,
     universe: Universe | None,
     candidates: Candidates | None = None,
+    no_interval: str | None = None,
 ) -> dict[str, Imputed]:
     """By metric: the expected deltas of each model over the distributions of the ratings.
 
     They are given on the log, and summed over all cells of every user and of every item, or over
-    their ``candidates``. Ratio metrics have none.
+    their ``candidates``. A logged cell has the model of its fold in both; the others have the mean
+    over the models. Ratio metrics have none.
     """
     means = [metric for metric in metrics if metric(inputs[0]).base is None]
     if not means:
         return {}
     scorers = [require_all_cells(model) for model in models]
     _require_ids(log, universe)
-    logged = [ratings.observed(log)]
-    levels = np.unique(log.rating)
-    sums = _sum_all_cells(means, scorers, ratings, log, levels, candidates, inputs[0].candidates)
-    imputed = {}
-    for metric in means:
-        observed = [_expect(metric, replace(cells, scale=levels), logged) for cells in inputs]
-        imputed[metric.name] = Imputed(np.stack(observed), *sums[metric.name])
-    return imputed
+    logged, levels = [ratings.observed(log)], np.unique(log.rating)
+    observed = {
+        metric.name: np.stack(
+            [_expect(metric, replace(cells, scale=levels), logged) for cells in inputs]
+        )
+        for metric in means
+    }
+    counts = inputs[0].candidates
+    sums = _sum_all_cells(means, scorers, ratings, observed, log, levels, candidates, counts)
+    return {
+        name: Imputed(deltas, *sums[name], no_interval=no_interval)
+        for name, deltas in observed.items()
+    }
 
 
 def _sum_all_cells(
     metrics: Sequence[Metric],
     models: Sequence[ScoredCells],
     ratings: ImputedRatings,
+    observed: Mapping[str, Matrix],
     log: Ratings,
     levels: Vector,
     candidates: Candidates | None,
     counts: CandidateCounts | None,
 ) -> dict[str, tuple[Matrix, Matrix]]:
-    """By metric: imputed deltas of candidates added up by user and by item, in blocks of users."""
+    """By metric: imputed deltas of candidates added up by user and by item, in blocks of users.
+
+    ``observed`` has those of the logged cells.
+    """
     n_models = len(models)
     sums = {
         metric.name: (np.zeros((log.n_users, n_models)), np.zeros((log.n_items, n_models)))
         for metric in metrics
     }
+    by_user_order = np.argsort(log.user, kind="stable")
+    sorted_user = log.user[by_user_order]
     size = max(1, BLOCK_CELLS // (log.n_items * ratings.n_columns))
     for first in range(0, log.n_users, size):
         users = np.arange(first, min(first + size, log.n_users), dtype=np.int32)
+        start, end = np.searchsorted(sorted_user, (first, first + size))
+        rows = by_user_order[start:end]
+        logged = cell_numbers(log.user[rows] - first, log.item[rows], log.n_items)
         distributions = list(ratings.blocks(log, users))
         is_finite = np.logical_and.reduce([each.is_finite for each in distributions])
         is_hidden = _find_hidden(users, log.n_items, candidates)
         for column, model in enumerate(models):
             scores = model.block(log, users)
             for metric in metrics:
-                cells = _make_input(metric, scores, levels, users, candidates, counts)
+                used = scores if metric.ranks else model.as_ratings(log, users, scores)
+                cells = _make_input(metric, used, levels, users, candidates, counts)
                 delta = np.where(is_hidden, 0.0, _expect(metric, cells, distributions))
                 _require_finite(delta, is_finite, model, log, users)
+                delta[logged] = observed[metric.name][column, rows]
                 by_user, by_item = sums[metric.name]
                 by_user[users, column] = delta.reshape(scores.shape).sum(axis=1)
                 by_item[:, column] += delta.reshape(scores.shape).sum(axis=0)

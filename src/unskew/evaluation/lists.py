@@ -20,7 +20,7 @@ from unskew.evaluation.arguments import require_level
 from unskew.evaluation.evaluate import name_models
 from unskew.evaluation.predictions import PredictionsLike, ScoredCells, read_predictions
 from unskew.ranking.candidates import CandidatesLike, read_candidates
-from unskew.ranking.top import best_items
+from unskew.ranking.positions import best_items
 from unskew.settings import WholeNumber
 from unskew.types import BoolVector, Vector
 

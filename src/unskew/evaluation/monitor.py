@@ -79,6 +79,7 @@ class Monitor:
     old    mae     snips         1.000   1.000    1.000
     new    mae     snips         0.500   0.500    0.500
     500 rows, effective sample size 500; limits of 95% at all looks, planned size 10,000 rows
+    the propensities of the rows are taken as known, and only metrics of single rows are watched
     """
 
     def __init__(
@@ -223,7 +224,9 @@ class Monitor:
         delta = np.zeros((len(self._metrics), len(plan.models), values.size))
         for position, name in enumerate(plan.models):
             if name not in predictions:
-                raise UnknownNameError("model of this batch", name, predictions)
+                raise UnknownNameError(
+                    "model of this batch", name, predictions, parameter="predictions"
+                )
             column = _read_column(name, predictions[name], values.size, BadPredictionError)
             _require_finite(name, column, is_observed)
             cells = MetricInput(
@@ -245,7 +248,7 @@ class Monitor:
             if most is not None and weight.size and float(values.max()) > most * (1 + 1e-9):
                 row = int(values.argmax())
                 raise BadPropensityError(
-                    f"row {row} has {values[row]:g}, above the promised `{name}={most:g}`: exact "
+                    f"row {row} has {values[row]:g}, above the declared `{name}={most:g}`: exact "
                     "limits would be wrong.",
                     parameter=name,
                     value=float(values[row]),
@@ -265,7 +268,9 @@ class Monitor:
         ids = [str(each) for each in as_ids(users).tolist()]
         if len(ids) != n_rows:
             raise UsageError(
-                f"there are {len(ids):,} users for {count_noun(n_rows, 'row')}.", parameter="users"
+                f"there are {len(ids):,} users for {count_noun(n_rows, 'row')}.",
+                parameter="users",
+                remedy="Pass the user of each row.",
             )
         return ids
 
@@ -301,4 +306,5 @@ def _require_finite(name: str, column: Vector, is_observed: BoolVector) -> None:
             f"infinite; the first is in row {row}.",
             parameter="predictions",
             where=f"row {row}",
+            remedy="Predict those rows, or leave them out.",
         )

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from unskew.data.cells import cell_numbers, find_cells
-from unskew.data.columns import DEFAULTS, find_column
+from unskew.data.columns import DEFAULTS, find_column, has_column
 from unskew.data.factors import Factors
-from unskew.data.frames import EagerFrame, id_column, is_frame, number_column, open_frame
-from unskew.data.ids import find_codes
+from unskew.data.frames import (
+    EagerFrame,
+    check_row_order,
+    id_column,
+    is_frame,
+    number_column,
+    open_frame,
+)
+from unskew.data.ids import Ids, encode, find_codes, format_id
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPredictionError, ColumnError
+from unskew.evaluation.adapters.external import ExternalModel
+from unskew.evaluation.adapters.wrap import adapt_model, describe_libraries
 from unskew.ranking.candidates import Candidates
 from unskew.ranking.positions import Positions, Ranker, compute_positions
 from unskew.types import BoolVector, IntVector, Scorer, Scores, Vector
@@ -43,7 +53,9 @@ class BlockModel(Model, Protocol):
         ...
 
 
-PredictionsLike: TypeAlias = npt.ArrayLike | Model | Scorer | object
+IdScorer: TypeAlias = Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.ArrayLike]
+"""Gets user ids and item ids; returns a row for each user with a score for each item."""
+PredictionsLike: TypeAlias = npt.ArrayLike | Model | IdScorer | object
 
 
 class Predictions(Protocol):
@@ -80,7 +92,7 @@ class LoggedValues:
                 f"of {len(log)} ratings.",
                 parameter="predictions",
                 remedy="Pass one for each row of the log, in its order; a matrix of shape "
-                f"{(log.n_users, log.n_items)}; a frame; a model; or a scorer.",
+                f"{(log.n_users, log.n_items)}; a frame; a model; or a callable.",
             )
         return _require_all(self.name, self.prediction, log)
 
@@ -97,16 +109,20 @@ class LoggedValues:
             f"model {self.name!r}: ranking metrics need the position of each cell among all items, "
             "which cannot be computed from predictions of the logged cells alone.",
             parameter="predictions",
-            remedy="Pass a model, a callable that scores a block of users for all items, or a "
-            "frame with a position column.",
-            shell_remedy="Pass `predictions=...` with a saved model or with a file that has a "
-            "column of positions, or pass `position=...`.",
+            remedy="Pass a model, a callable that scores a block of users for all items, a frame "
+            "of the predictions of all items, or a frame with a position column.",
+            shell_remedy="Pass `predictions=...` with a saved model, with a file of the "
+            "predictions of all items of each logged user, or with a file that has a column of "
+            "positions; or pass `position=...`.",
         )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FramedValues:
-    """A frame of user, item, prediction and perhaps position; cells are matched by their ids."""
+    """A frame of user, item, prediction and perhaps position; cells are matched by their ids.
+
+    Without positions, it can still rank the items if it has all items of each logged user.
+    """
 
     name: str
     frame: EagerFrame
@@ -123,6 +139,8 @@ class FramedValues:
         top: int | None,
         candidates: Candidates | None = None,
     ) -> Positions:
+        if not has_column("position", self.frame.columns):
+            return self._rank_items(log, n_items=n_items, top=top, candidates=candidates)
         position = self._read_column(log, "position")
         most = n_items if candidates is None else candidates.count[log.user] + n_items - log.n_items
         is_beyond = position > most
@@ -137,6 +155,62 @@ class FramedValues:
                 remedy=f"Number the {kind} of each user from 1, and count all items in `universe`.",
             )
         return Positions.from_column(position)
+
+    def _rank_items(
+        self, log: Ratings, *, n_items: int, top: int | None, candidates: Candidates | None
+    ) -> Positions:
+        """Positions by decreasing prediction, from a frame of all items of each logged user."""
+        self.values(log)  # refuses missing and repeated cells of the log
+        users, row_of_cell = np.unique(log.user, return_inverse=True)
+        user = find_codes(self._find_codes(log, "user", log.users), users)
+        rows = np.flatnonzero(user >= 0)
+        item, items = encode(self._read_ids(log, "item")[rows])
+        cell = cell_numbers(user[rows], item, len(items))
+        order = np.argsort(cell, kind="stable")
+        self._refuse_duplicates(cell[order], rows[order])
+        self._require_all_items(log.users[users], np.bincount(user[rows]), n_items)
+        scores = number_column(self.frame, self._find_column("prediction", None))[rows[order]]
+        if not np.isfinite(scores).all():
+            row = int(rows[order][~np.isfinite(scores)].min())
+            raise BadPredictionError(
+                f"model {self.name!r}: the prediction at row {row} is missing or not finite, so "
+                "the items of its user cannot be ranked.",
+                parameter="predictions",
+                where=f"row {row}",
+                remedy="Predict all items of each logged user.",
+            )
+        blocks = scores.reshape(users.size, n_items)
+        columns = find_codes(log.items, items)
+        logged_item = columns[log.item]
+        if candidates is not None:
+            _require_item_ids(self.name, log, n_items)
+            blocks, logged_item = blocks[:, columns], log.item
+            candidates = candidates.take(users)
+        return compute_positions(
+            row_of_cell.astype(np.int32),
+            logged_item,
+            users.size,
+            n_items,
+            blocks.__getitem__,
+            top=top,
+            candidates=candidates,
+        )
+
+    def _require_all_items(self, users: Ids, counts: npt.NDArray[np.integer], n_items: int) -> None:
+        """Raise an error unless each user has a prediction of each item."""
+        is_wrong = counts != n_items
+        if is_wrong.any():
+            first = int(is_wrong.argmax())
+            where = f"user {format_id(users[first])}"
+            raise BadPredictionError(
+                f"model {self.name!r}: ranking metrics need the position of each cell among all "
+                f"{n_items} items, but there is no position column, and {where} has predictions "
+                f"of {counts[first]} items.",
+                parameter="predictions",
+                where=where,
+                remedy="Predict all items of the universe for each logged user, or add a position "
+                "column (1 is the best item).",
+            )
 
     def _read_column(self, log: Ratings, role: str) -> Vector:
         """A column in the order of the log."""
@@ -169,8 +243,11 @@ class FramedValues:
         return rows[index]
 
     def _find_codes(self, log: Ratings, role: str, ids: npt.NDArray[np.generic]) -> IntVector:
+        return find_codes(self._read_ids(log, role), ids)
+
+    def _read_ids(self, log: Ratings, role: str) -> Ids:
         as_in_log = log.columns[role] if log.columns[role] in self.frame.columns else None
-        return find_codes(id_column(self.frame, self._find_column(role, as_in_log)), ids)
+        return id_column(self.frame, self._find_column(role, as_in_log))
 
     def _refuse_duplicates(
         self, sorted_cells: npt.NDArray[np.int64], rows: npt.NDArray[np.intp]
@@ -212,15 +289,7 @@ class ScoredCells:
         top: int | None,
         candidates: Candidates | None = None,
     ) -> Positions:
-        if n_items != log.n_items:
-            raise BadPredictionError(
-                f"model {self.name!r}: the universe has {n_items} items, but the log has the ids "
-                f"of only {log.n_items}, so the others cannot be ranked.",
-                parameter="universe",
-                remedy="Build the log with items=[all item ids], or pass a frame with a position "
-                "column.",
-                shell_remedy="Pass a file of predictions that has a column of positions.",
-            )
+        _require_item_ids(self.name, log, n_items)
         if self.ranker is not None and isinstance(self.scorer, Factors):
             return self.ranker.positions(self.scorer, log.user, log.item, candidates)
         return compute_positions(
@@ -245,6 +314,10 @@ class ScoredCells:
             )
         return scores
 
+    def as_ratings(self, log: Ratings, users: IntVector, scores: Scores) -> Scores:
+        """The predicted ratings of a block of users, whose scores are these."""
+        return scores
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PredictedCells(ScoredCells):
@@ -256,6 +329,10 @@ class PredictedCells(ScoredCells):
         predicted = self.model.predict(log.users[log.user], log.items[log.item])
         return LoggedValues(self.name, np.asarray(predicted, dtype=np.float64)).values(log)
 
+    def as_ratings(self, log: Ratings, users: IntVector, scores: Scores) -> Scores:
+        ranks_otherwise = isinstance(self.model, ExternalModel) and self.model.limits is not None
+        return _scorer_from_pairs(self.name, self.model, log)(users) if ranks_otherwise else scores
+
 
 def read_predictions(
     name: str,
@@ -265,7 +342,7 @@ def read_predictions(
     ranker: Ranker | None = None,
     rows: BoolVector | None = None,
 ) -> Predictions:
-    """Recognise a frame, a model, a scorer, a matrix, or an array in the order of the log.
+    """Recognise a frame, a model, a callable, a matrix, or an array in the order of the log.
 
     ``rows`` are those of ``log`` that are evaluated; None means all.
     """
@@ -274,19 +351,46 @@ def read_predictions(
     if isinstance(predictions, Factors):
         _require_shape(name, predictions, log)
         return ScoredCells(name, predictions, ranker)
-    if isinstance(predictions, BlockModel):
-        scorer = predictions.scorer(log.users, log.items)
-        return PredictedCells(name, scorer, ranker, predictions)
-    if isinstance(predictions, Model):
-        return PredictedCells(name, _scorer_from_pairs(name, predictions, log), ranker, predictions)
-    if callable(predictions):
-        return ScoredCells(name, predictions, ranker)
+    if isinstance(predictions, type):
+        raise BadPredictionError(
+            f"model {name!r}: {predictions.__name__} is a class, not a fitted model.",
+            parameter="predictions",
+            value=predictions.__name__,
+            remedy="Create a model, fit it, and pass that.",
+        )
+    model = adapt_model(predictions)
+    if isinstance(model, BlockModel):
+        return PredictedCells(name, model.scorer(log.users, log.items), ranker, model)
+    if isinstance(model, Model):
+        return PredictedCells(name, _scorer_from_pairs(name, model, log), ranker, model)
+    if callable(model):
+        return ScoredCells(name, _scorer_from_ids(name, model, log), ranker)
     values = _as_numbers(name, predictions)
     if values.shape == (log.n_users, log.n_items):
         return ScoredCells(name, values.__getitem__, ranker)
+    if values.shape == (len(log),):
+        check_row_order(
+            predictions,
+            log.row_labels,
+            what=f"the predictions of model {name!r}",
+            parameter="predictions",
+            error=BadPredictionError,
+        )
     if rows is not None and values.shape == rows.shape:
         values = values[rows]
     return LoggedValues(name, values)
+
+
+def _require_item_ids(name: str, log: Ratings, n_items: int) -> None:
+    if n_items != log.n_items:
+        raise BadPredictionError(
+            f"model {name!r}: the universe has {n_items} items, but the log has the ids of only "
+            f"{log.n_items}, so the others cannot be ranked.",
+            parameter="universe",
+            remedy="Build the log with items=[all item ids], or pass a frame with a position "
+            "column.",
+            shell_remedy="Pass a file of predictions that has a column of positions.",
+        )
 
 
 def _require_shape(name: str, factors: Factors, log: Ratings) -> None:
@@ -307,9 +411,26 @@ def _as_numbers(name: str, predictions: PredictionsLike) -> Vector:
             f"model {name!r}: a {type(predictions).__name__} cannot be read as predictions "
             f"({error}).",
             parameter="predictions",
+            value=type(predictions).__name__,
             remedy="Pass an array of numbers, an eager frame, a model with predict(users, items), "
-            "or a scorer.",
+            f"or a callable that gets user ids and item ids. {describe_libraries()}",
         ) from error
+
+
+def _scorer_from_ids(name: str, score: IdScorer, log: Ratings) -> Scorer:
+    """A scorer that gives the callable the ids of a block of users and of all items."""
+    try:
+        inspect.signature(score).bind(log.users, log.items)
+    except ValueError:  # some built-in functions have no signature
+        pass
+    except TypeError as error:
+        raise BadPredictionError(
+            f"model {name!r}: the callable cannot be called with two arguments ({error}).",
+            parameter="predictions",
+            remedy="A callable gets an array of user ids and an array of item ids, and returns one "
+            "row for each user with a score for each item.",
+        ) from error
+    return lambda users: np.asarray(score(log.users[users], log.items))
 
 
 def _scorer_from_pairs(name: str, model: Model, log: Ratings) -> Scorer:

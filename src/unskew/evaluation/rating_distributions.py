@@ -266,7 +266,7 @@ def read_imputation(
 
     ``weight`` is 1/P of the logged cells, by which residuals are weighted.
     """
-    labels, code = _read_folds(folds, log)
+    labels, code = read_folds(folds, log)
     if isinstance(imputation, Mapping):
         models, model_fold = _order_by_fold(imputation, labels, folds), code
     else:
@@ -289,16 +289,6 @@ def read_imputation(
     return MeanImputation(readers, model_fold, pooled, others, code)
 
 
-def describe_imputation(folds: Folds | None) -> str:
-    """What the intervals take for granted about the imputation, in words."""
-    if folds is None:
-        return (
-            "imputation taken as fitted elsewhere; if it was fitted to these ratings, intervals "
-            "are too narrow and may hardly ever contain the truth"
-        )
-    return f"imputation taken as cross-fitted in {np.unique(np.asarray(folds)).size} folds"
-
-
 def require_all_cells(model: Predictions) -> ScoredCells:
     """The model; an error if it predicts only logged cells."""
     if not isinstance(model, ScoredCells):
@@ -310,7 +300,7 @@ def require_all_cells(model: Predictions) -> ScoredCells:
     return model
 
 
-def _read_folds(folds: Folds | None, log: Ratings) -> tuple[list[int], IntVector]:
+def read_folds(folds: Folds | None, log: Ratings) -> tuple[list[int], IntVector]:
     """The distinct folds, and for each logged cell the index of its fold."""
     if folds is None:
         return [0], np.zeros(len(log), dtype=np.int32)
@@ -361,4 +351,5 @@ def _predict_logged(models: Sequence[ScoredCells], fold: IntVector, log: Ratings
 
 
 def _predict_block(model: ScoredCells, log: Ratings, users: IntVector) -> Vector:
-    return model.block(log, users).astype(np.float64).ravel()
+    scores = model.block(log, users)
+    return model.as_ratings(log, users, scores).astype(np.float64).ravel()

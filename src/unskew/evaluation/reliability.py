@@ -10,10 +10,11 @@ from unskew.errors import PropensityWarning, UnskewWarning
 from unskew.estimators import ESTIMATORS
 from unskew.estimators.estimate import SHARE, Estimate
 from unskew.metrics import metric_label
+from unskew.metrics.metric import find_list_length
 from unskew.tables import count_noun
 
 MIN_SLOTS = 10.0
-"""A list was hardly seen if the effective number of its observed slots is below this."""
+"""Too few items of a list were rated if the effective number of observed slots is below this."""
 MIN_DEGREES, MAX_SKEWNESS = 10.0, 0.3
 """Beyond these, intervals of adverse samples covered less than their level in simulations."""
 METRICS_OF_USERS = frozenset({"ndcg", "map", "mrr", "hit_rate", "auc", "pooled_auc"})
@@ -47,6 +48,8 @@ class Reliability:
     """By (metric, estimator)."""
     level: float
     n_observed: int
+    n_items: int | None = None
+    """Items that could be recommended; None if unknown."""
 
     def count_slots(self) -> Iterator[SlotCount]:
         """The observed slots behind each estimate that is normalised by slots."""
@@ -66,15 +69,28 @@ class Reliability:
     def problems(self) -> Iterator[UnskewWarning]:
         """Everything that a reader of the result must know."""
         yield from self.warnings()
+        yield from self.doubtful_intervals()
+
+    def explain_unusable(self, models: Sequence[int]) -> Iterator[UnskewWarning]:
+        """Why estimates of these models cannot be used: outside the range, or no interval."""
+        for (metric, estimator), estimate in self.estimates.items():
+            label = _name_estimate(metric, estimator)
+            yield from self._check_range(label, metric, estimate, models)
         yield from self.missing_intervals()
 
     def warnings(self) -> Iterator[UnskewWarning]:
         """Problems of estimates that look like any other."""
         for (metric, estimator), estimate in self.estimates.items():
             label = _name_estimate(metric, estimator)
-            yield from self._check_range(label, metric, estimate)
+            yield from self._check_range(label, metric, estimate, range(len(self.models)))
             yield from self._check_slots(label, estimate)
+        yield from self._check_lists()
         yield from self._check_tails()
+
+    def doubtful_intervals(self) -> Iterator[UnskewWarning]:
+        """Why estimates have no interval, or one that may miss the truth."""
+        yield from self.missing_intervals()
+        yield from self._check_penalty()
 
     def missing_intervals(self) -> Iterator[UnskewWarning]:
         """Why estimates have no interval."""
@@ -82,11 +98,15 @@ class Reliability:
             label = _name_estimate(metric, estimator)
             yield from self._check_bias(label, metric, estimate)
             yield from self._check_noise(label, estimate)
+        yield from self._explain_imputation()
 
-    def _check_range(self, label: str, metric: str, estimate: Estimate) -> Iterator[UnskewWarning]:
-        if estimate.bounds is None or not estimate.is_outside.any():
+    def _check_range(
+        self, label: str, metric: str, estimate: Estimate, models: Sequence[int]
+    ) -> Iterator[UnskewWarning]:
+        outside = [model for model in models if estimate.is_outside[model]]
+        if estimate.bounds is None or not outside:
             return
-        model = int(estimate.is_outside.argmax())
+        model = outside[0]
         low, high = estimate.bounds
         yield PropensityWarning(
             f"{label} is {estimate.value[model]:.3g} for {self.models[model]!r}, outside its range "
@@ -102,11 +122,57 @@ class Reliability:
             return
         model = int(estimate.slots.effective.argmin())
         yield PropensityWarning(
-            f"the list of {self.models[model]!r} was hardly seen: {label} rests on "
+            f"few items that {self.models[model]!r} recommends were rated: {label} rests on "
             f"{count_noun(float(estimate.slots.count[model]), 'observed slot')}, with an effective "
             f"sample size of {estimate.slots.effective[model]:.1f}.",
             remedy="Use more positions, or collect ratings of what this model recommends.",
         )
+
+    def _check_penalty(self) -> Iterator[UnskewWarning]:
+        """The largest bias of a penalty, if it is too large to be removed to first order."""
+        biases = []
+        for (metric, estimator), estimate in self.estimates.items():
+            for model, name in enumerate(self.models if estimate.bias is not None else ()):
+                bias = float(estimate.bias[model])  # type: ignore[index]
+                std_error = estimate.of(model, level=self.level).std_error
+                if abs(bias) > std_error > 0:
+                    label = f"{_name_estimate(metric, estimator)} of {name!r}"
+                    biases.append((abs(bias) / std_error, bias, label))
+        if not biases:
+            return
+        ratio, bias, label = max(biases)
+        others = f", and {len(biases) - 1} more like it" if len(biases) > 1 else ""
+        yield PropensityWarning(
+            f"the penalty of the propensity model changes {label} by {bias:+.2g}, {ratio:.1f} "
+            f"standard errors{others}. This is subtracted, but only to first order: the interval "
+            "may miss the truth.",
+            remedy="Fit the propensities with a smaller `ridge`.",
+        )
+
+    def _check_lists(self) -> Iterator[UnskewWarning]:
+        """Metrics of lists that hold every item, or no relevant one."""
+        for metric in dict.fromkeys(metric for metric, _ in self.estimates):
+            label, top = metric_label(metric), find_list_length(metric)
+            if top is not None and self.n_items is not None and top > self.n_items:
+                yield UnskewWarning(
+                    f"{label} is about the first {top:,} items, but there are only "
+                    f"{self.n_items:,}: every item is recommended.",
+                    parameter="metrics",
+                    value=metric,
+                    remedy="Use a smaller k.",
+                )
+            parts = [part for (name, _), part in self.estimates.items() if name == metric]
+            if (
+                top is not None
+                and all(part.bounds == SHARE for part in parts)
+                and not any(part.value.any() for part in parts)
+            ):
+                yield UnskewWarning(
+                    f"{label} is 0 for every model: no recommended item has a relevant rating in "
+                    "this log.",
+                    parameter="relevance_threshold",
+                    remedy="Check that `relevance_threshold` is within the range of the ratings.",
+                )
 
     def _check_bias(self, label: str, metric: str, estimate: Estimate) -> Iterator[UnskewWarning]:
         if estimate.ratio_bias is None:
@@ -135,12 +201,24 @@ class Reliability:
                 remedy=PER_POSITIVE,
             )
 
+    def _explain_imputation(self) -> Iterator[UnskewWarning]:
+        """Why imputing estimators have no interval; one sentence for all with the same reason."""
+        estimators: dict[str, dict[str, None]] = {}
+        for (_, estimator), estimate in self.estimates.items():
+            if estimate.no_interval is not None:
+                estimators.setdefault(estimate.no_interval, {})[_label(estimator)] = None
+        for reason, labels in estimators.items():
+            verb = "has" if len(labels) == 1 else "have"
+            yield UnskewWarning(f"{' and '.join(labels)} {verb} no interval: {reason}.")
+
     def _check_tails(self) -> Iterator[UnskewWarning]:
         """The estimate with the fewest degrees of freedom, or else with the largest skewness."""
         doubtful = []
         for (metric, estimator), estimate in self.estimates.items():
             n_units = estimate.n_clusters or self.n_observed
             has_tails = not (estimate.slots is not None and estimate.bounds == SHARE)
+            if estimate.no_interval is not None:
+                continue
             if estimate.moments is None or n_units < LONG_LOG or not has_tails:
                 continue
             for model, name in enumerate(self.models):
@@ -161,5 +239,8 @@ class Reliability:
 
 
 def _name_estimate(metric: str, estimator: str) -> str:
-    label = ESTIMATORS[estimator].label if estimator in ESTIMATORS else estimator
-    return f"{metric_label(metric)} by {label}"
+    return f"{metric_label(metric)} by {_label(estimator)}"
+
+
+def _label(estimator: str) -> str:
+    return ESTIMATORS[estimator].label if estimator in ESTIMATORS else estimator

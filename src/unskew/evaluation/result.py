@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from html import escape
+from itertools import combinations
 from pathlib import Path
 from textwrap import fill
 from typing import Any, ClassVar
+
+import numpy as np
 
 from unskew.data.estimation import (
     Estimation,
@@ -19,13 +22,16 @@ from unskew.data.estimation import (
 )
 from unskew.data.result import Result
 from unskew.data.universe import Universe
-from unskew.errors import UnknownNameError, UsageError
+from unskew.errors import UnknownNameError, UnskewWarning, UsageError
+from unskew.estimators.choice import main_estimator
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.weight_summary import WeightSummary
+from unskew.evaluation.clusters import ClusterChoice
 from unskew.evaluation.distributions import describe_distributions, describe_robustness
+from unskew.evaluation.pairs import PairwiseComparison, adjust_pairs
 from unskew.evaluation.reliability import LONG_LOG, Reliability, SlotCount
 from unskew.evaluation.weight_changes import EvaluationInputs
-from unskew.tables import count_noun, html_table, text_table
+from unskew.tables import UNDECIDED, count_noun, html_table, text_table
 
 COLUMNS = (
     "model",
@@ -38,6 +44,8 @@ COLUMNS = (
     "degrees",
 )
 FOOTER_WIDTH = 100
+SMALL_BIAS = 0.01
+"""A bias below this share of the standard error is not mentioned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +81,8 @@ class Comparison(Result):
     p_value: float
     level: float
     higher_is_better: bool
+    warnings: tuple[str, ...] = ()
+    """Why the two estimates cannot be used, such as values outside the range of the metric."""
 
     @property
     def better(self) -> str | None:
@@ -82,6 +92,11 @@ class Comparison(Result):
         return self.first if (self.difference > 0) == self.higher_is_better else self.second
 
     def __str__(self) -> str:
+        if math.isnan(self.ci_low) or math.isnan(self.ci_high):
+            return (
+                f"{self.first} minus {self.second} on {self.metric} by {self.estimator}: "
+                f"difference {self.difference:+.4g}, without an interval{self._list_warnings()}"
+            )
         verdict = "cannot be told apart from"
         if self.better is not None:
             verdict = "beats" if self.better == self.first else "loses to"
@@ -94,16 +109,29 @@ class Comparison(Result):
         return (
             f"{self.first} {verdict} {self.second} on {self.metric} by {self.estimator}: "
             f"difference {self.difference:+.4g} [{self.ci_low:+.4g}, {self.ci_high:+.4g}] "
-            f"at {self.level:.0%}, {p_value}"
+            f"at {self.level:.0%}, {p_value}{self._list_warnings()}"
         )
 
+    def __repr__(self) -> str:
+        table = text_table(self.to_columns() | {"better": [self.better or UNDECIDED]})
+        return f"{table}{self._list_warnings()}"
+
     def to_columns(self) -> dict[str, list[Any]]:
-        """All fields and the better model, as a table of one row."""
-        return {name: [value] for name, value in self.to_record().items()}
+        """All fields but the warnings, and the better model, as a table of one row."""
+        record = self.to_record()
+        del record["warnings"]
+        return {name: [value] for name, value in record.items()}
 
     def to_record(self) -> dict[str, Any]:
         """All fields and the better model."""
         return asdict(self) | {"better": self.better}
+
+    def _repr_html_(self) -> str:
+        texts = "".join(f"<p>{escape(text)}</p>" for text in self.warnings)
+        return f"{html_table(self.to_columns())}{texts}"
+
+    def _list_warnings(self) -> str:
+        return "".join(f"\n{text}" for text in self.warnings)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -133,6 +161,10 @@ class Evaluation(Result):
     """What the estimates were computed from, for :func:`unskew.sensitivity`; None if not kept."""
     n_dropped: int = 0
     """Rows that were dropped because of a bad value, if the caller allowed it."""
+    clusters: ClusterChoice | None = None
+    """Which clusters the intervals use, and why."""
+    cluster_warning: UnskewWarning | None = None
+    """What is wrong with these clusters; None if nothing is."""
     notes: tuple[str, ...] = ()
     """What the estimates take for granted, in words."""
 
@@ -150,13 +182,20 @@ class Evaluation(Result):
         std_error_known = estimate.known_std_error(index)
         return Risk(model, metric, estimator, *limits, std_error_known, interval.degrees)
 
-    def compare(self, first: str, second: str, *, metric: str, estimator: str) -> Comparison:
+    def compare(
+        self, first: str, second: str, *, metric: str | None = None, estimator: str | None = None
+    ) -> Comparison:
         """``first`` minus ``second``, paired.
 
-        Its interval is usually narrower than the separate intervals of the two models suggest.
+        By default on the first metric and by the estimator of the headline, such as SNIPS. The
+        interval is usually narrower than the separate intervals of the two models suggest.
         """
-        interval = self._find_estimate(metric, estimator).difference(
-            self._find_model(first), self._find_model(second), level=self.level
+        metric, estimator = self._choose(metric, estimator)
+        estimate = self._find_estimate(metric, estimator)
+        pair = self._find_model(first), self._find_model(second)
+        interval = estimate.difference(*pair, level=self.level)
+        reliability = Reliability(
+            self.models, {(metric, estimator): estimate}, self.level, self.n_observed
         )
         return Comparison(
             first,
@@ -170,7 +209,34 @@ class Evaluation(Result):
             interval.p_value,
             self.level,
             self.metrics[metric],
+            tuple(map(str, reliability.explain_unusable(pair))),
         )
+
+    def compare_all(
+        self, *, metric: str | None = None, estimator: str | None = None
+    ) -> PairwiseComparison:
+        """All pairs of models, with p-values adjusted for their number by Holm's method."""
+        metric, estimator = self._choose(metric, estimator)
+        if len(self.models) < 2:
+            raise UsageError(
+                "there is only one model, and nothing to compare it with.",
+                parameter="predictions",
+                remedy="Evaluate several models at once.",
+            )
+        values = self._find_estimate(metric, estimator).value
+        ranked = np.argsort(-values if self.metrics[metric] else values, kind="stable")
+        models = [self.models[index] for index in ranked]
+        comparisons = [
+            self.compare(*pair, metric=metric, estimator=estimator)
+            for pair in combinations(models, 2)
+        ]
+        return adjust_pairs(comparisons, models, self.backend)
+
+    def _choose(self, metric: str | None, estimator: str | None) -> tuple[str, str]:
+        """The metric and estimator asked for, else the first metric and the main estimator."""
+        if metric is None:
+            metric = next(iter(self.metrics))
+        return metric, main_estimator(self.estimators) if estimator is None else estimator
 
     def differences(self) -> Iterator[Comparison]:
         """By metric and estimator: the model with the best estimate against each other model."""
@@ -201,6 +267,7 @@ class Evaluation(Result):
         record = {
             "level": self.level,
             "intervals": self.intervals,
+            "clusters": None if self.clusters is None else self.clusters.sentence,
             "propensities": self.describe_propensities(with_effect=False),
             "propensity_effect": self._describe_effect(),
             "assumption": self.assumption,
@@ -218,7 +285,7 @@ class Evaluation(Result):
             "unusable": [list(name) for name in self.reliability.find_unusable()],
             "warnings": [
                 *texts,
-                *map(str, self.reliability.problems()),
+                *map(str, self.problems()),
                 *(f"{text}." for text in self._describe_left_out()),
             ],
         } | describe_distributions(self.inputs, self.models, level=self.level)
@@ -245,20 +312,30 @@ class Evaluation(Result):
     @property
     def reliability(self) -> Reliability:
         """Which estimates cannot be trusted."""
-        return Reliability(self.models, self.estimates, self.level, self.n_observed)
+        n_items = None if self.universe is None else self.universe.n_items
+        return Reliability(self.models, self.estimates, self.level, self.n_observed, n_items)
 
     def warn(self, stacklevel: int = 3) -> None:
         """Warn about estimates that cannot be trusted, unless the log is short."""
         if self.n_observed >= LONG_LOG:
-            for problem in self.reliability.warnings():
+            for problem in (*self.reliability.warnings(), *self._list_cluster_warnings()):
                 warnings.warn(problem, stacklevel=stacklevel)
 
+    def problems(self) -> Iterator[UnskewWarning]:
+        """Everything that a reader of the estimates must know."""
+        yield from self.reliability.problems()
+        yield from self._list_cluster_warnings()
+
+    def _list_cluster_warnings(self) -> Iterator[UnskewWarning]:
+        if self.cluster_warning is not None and self.n_observed >= LONG_LOG:
+            yield self.cluster_warning
+
     def __repr__(self) -> str:
-        problems = map(str, self.reliability.problems())
+        problems = map(str, self.problems())
         return "\n".join([text_table(self.to_columns()), *problems, self.describe()])
 
     def _repr_html_(self) -> str:
-        problems = (f"<p>{escape(str(each))}</p>" for each in self.reliability.problems())
+        problems = (f"<p>{escape(str(each))}</p>" for each in self.problems())
         footer = escape(self.describe()).replace("\n", "<br>")
         return "".join([html_table(self.to_columns()), *problems, f"<p>{footer}</p>"])
 
@@ -274,10 +351,33 @@ class Evaluation(Result):
             notes.append(f"{count_noun(self.n_transformed, 'weight')} transformed")
         if self.n_dropped:
             notes.append(f"{count_noun(self.n_dropped, 'bad row')} dropped")
-        sentences = [*self.notes, self.describe_propensities(), self.assumption]
-        facts = [*notes, *self._describe_slots(), *self._describe_left_out()]
-        wrapped = (fill(each, FOOTER_WIDTH, break_on_hyphens=False) for each in sentences if each)
-        return "\n".join(["; ".join(facts), *wrapped])
+        facts = [*notes, *self.describe_gaps()]
+        return "\n".join(["; ".join(facts), *wrap_footer(self.describe_conditions())])
+
+    def describe_gaps(self) -> Iterator[str]:
+        """How much of each list was observed, and how much has no data."""
+        yield from self._describe_slots()
+        yield from self._describe_left_out()
+
+    def describe_conditions(self, *, with_effect: bool = True) -> list[str]:
+        """What the estimates take for granted, as sentences.
+
+        ``with_effect`` adds how much estimating the propensities changes the standard errors.
+        """
+        clusters = self.clusters
+        texts = [
+            "" if clusters is None or clusters.is_expected else clusters.sentence,
+            *self.notes,
+            self.describe_propensities(with_effect=with_effect),
+            self.assumption,
+        ]
+        return [text for text in texts if text]
+
+    def problems_without_warning(self) -> Iterator[UnskewWarning]:
+        """Problems that the text of the result has, and :meth:`warn` has not."""
+        if self.n_observed < LONG_LOG:
+            return self.reliability.problems()
+        return self.reliability.doubtful_intervals()
 
     def _describe_robustness(self) -> str | None:
         """How wrong the propensities may be until the verdict on the first metric changes."""
@@ -313,8 +413,24 @@ class Evaluation(Result):
             )
         effect = self._describe_effect() if with_effect else ""
         effect = f", which makes {effect}" if effect else ""
+        largest = max(
+            (
+                float(abs(each.bias).max())
+                for each in self.estimates.values()
+                if each.bias is not None
+                and (abs(each.bias) > SMALL_BIAS * each.covariance.diagonal() ** 0.5).any()
+            ),
+            default=0.0,
+        )
+        bias = ""
+        if largest:
+            bias = (
+                f"; the bias of its penalty, up to {largest:.2g}, is subtracted from the "
+                "estimates to first order"
+            )
         return (
-            f"{text}; intervals include this{effect}, but not whether it is the right kind of model"
+            f"{text}; intervals include this{effect}, but not whether it is the right kind of "
+            f"model{bias}"
         )
 
     def _describe_effect(self) -> str:
@@ -348,15 +464,24 @@ class Evaluation(Result):
 
     def _find_estimate(self, metric: str, estimator: str) -> Estimate:
         if metric not in self.metrics:
-            raise UnknownNameError("metric of this evaluation", metric, self.metrics)
+            raise UnknownNameError(
+                "metric of this evaluation", metric, self.metrics, parameter="metric"
+            )
         if estimator not in self.estimators:
-            raise UnknownNameError("estimator of this evaluation", estimator, self.estimators)
+            raise UnknownNameError(
+                "estimator of this evaluation", estimator, self.estimators, parameter="estimator"
+            )
         return self.estimates[metric, estimator]
 
     def _find_model(self, name: str) -> int:
         if name not in self.models:
-            raise UnknownNameError("model of this evaluation", name, self.models)
+            raise UnknownNameError("model of this evaluation", name, self.models, parameter="model")
         return self.models.index(name)
+
+
+def wrap_footer(sentences: Iterable[str]) -> list[str]:
+    """Sentences in lines of the width of a footer."""
+    return [fill(each, FOOTER_WIDTH, break_on_hyphens=False) for each in sentences]
 
 
 def _drop_infinite(row: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from unskew.data.checks import is_finite_number
+from unskew.data.estimation import TakenAsKnown
 from unskew.data.result import Result
 from unskew.errors import UnknownNameError, UsageError
 from unskew.estimators.odds import Constraint
@@ -202,8 +203,9 @@ def _describe_limits(
     if has_odds_errors:
         yield f"under an odds error {CONSTRAINTS[constraint]}"
         yield from _describe_free_weights(inputs, constraint)
-        if inputs.cells.estimation is not None:
-            yield f"limits include the error of propensities by {inputs.cells.estimation.model}"
+        estimation = inputs.cells.estimation
+        if estimation is not None and not isinstance(estimation, TakenAsKnown):
+            yield f"limits include the error of propensities by {estimation.model}"
     for name, estimator in inputs.estimators.items():
         if not estimator.is_weighted:
             yield f"{name} uses no weights and does not change"
@@ -242,7 +244,8 @@ class Robustness(Result):
     flips_at: float
     """The smallest odds error at which the difference can have the other sign, or infinity."""
     unsure_at: float
-    """The smallest odds error at which the interval can include zero, or infinity."""
+    """The smallest odds error at which the interval can include zero, or infinity. NaN if there is
+    no interval."""
     shifts: tuple[Shift, ...]
     """The difference under the weight limits and odds errors of the sensitivity."""
     constraint: Constraint | None = None
@@ -265,7 +268,9 @@ class Robustness(Result):
         if math.isfinite(self.flips_at):
             order = f"up to odds error {self.flips_at:.3g}"
         interval = f"excludes zero up to {self.unsure_at:.3g}"
-        if math.isinf(self.unsure_at):
+        if math.isnan(self.unsure_at):
+            interval = "is unknown"
+        elif math.isinf(self.unsure_at):
             interval = "never includes zero"
         elif self.unsure_at == 1:
             interval = "includes zero even with right propensities"
@@ -281,7 +286,7 @@ class Robustness(Result):
         return _shift_columns(self.shifts)
 
     def to_record(self) -> dict[str, Any]:
-        """All fields and the better model; null in place of infinity."""
+        """All fields and the better model; null in place of infinity and NaN."""
         fields = asdict(self) | {"better": self.better}
         for name in ("flips_at", "unsure_at"):
             fields[name] = fields[name] if math.isfinite(fields[name]) else None

@@ -161,7 +161,8 @@ def _add_earlier_fit(
 ) -> Estimate:
     """Adds the error of propensities from an earlier log, which is the same at every look.
 
-    It is B'AB / C^2 through the counts of that log, plus G Sigma G' through its random sample.
+    It is B' Var(counts) B / C^2 through the counts of that log, plus G Sigma G' through its random
+    sample.
     """
     spec = estimator.sums_needed(
         is_ratio=deltas.base is not None, is_mean_of_users=False, cluster=None

@@ -12,6 +12,9 @@ from unskew.evaluation.monitor_state import Look
 from unskew.tables import count_noun, text_table
 
 TOO_EARLY = "too early"
+ASSUMPTION = (
+    "the propensities of the rows are taken as known, and only metrics of single rows are watched"
+)
 MAX_MASS = 1.2
 """Inverse propensities that add up to more than this share of all cells cannot be right."""
 
@@ -73,13 +76,14 @@ class Watch(Result):
             "n_observed": self.n_observed,
             "mass_share": self.mass_share,
             "is_early": self.is_early,
+            "assumption": ASSUMPTION,
             "look": self.look,
             "path": list(self.path),
             "warnings": self.warnings,
         }
 
     def describe(self) -> str:
-        """How far the log has come and what the limits mean, in one line."""
+        """How far the log has come and what the limits mean, in two lines."""
         units = f"{self.plan.unit}s"
         sizes = count_noun(self.look["n_rows"], "row")
         if self.plan.has_unobserved:
@@ -92,7 +96,7 @@ class Watch(Result):
             f"planned size {self.plan.planned_size:,} {units}"
         )
         early = "; too early: limits begin at an effective sample size of 100"
-        return text + early * self.is_early
+        return f"{text}{early * self.is_early}\n{ASSUMPTION}"
 
     def __repr__(self) -> str:
         return f"{text_table(mark_early(self.to_columns()))}\n{self.describe()}"

@@ -97,7 +97,8 @@ class EvaluationInputs:
                 "models recommend different items, so their estimates have different denominators.",
                 parameter="estimator",
                 value=estimator,
-                remedy="Compare by 'ips', or look at the range of each model.",
+                remedy="Evaluate and compare by 'ips'. Or look at the table: the order of the two "
+                "models is safe where their ranges from low to high do not overlap.",
             )
 
 
@@ -202,9 +203,13 @@ class VariedEstimate:
     def find_unsure(self, *, is_positive: bool, flips_at: float) -> float:
         """The smallest odds error at which the interval can include zero, at most ``flips_at``.
 
+        NaN if there is no interval even with the assumed propensities.
+
         The limit need not fall steadily, because the standard error changes with the weights. So
         its first sign change is searched on a grid.
         """
+        if math.isnan(self.extreme(1.0, is_largest=not is_positive).low):
+            return math.nan
         last = math.log(min(flips_at, LARGEST_ODDS_ERROR))
         step = GRID_STEP * (2 if self.cells.scope.n_observed >= SMOOTH_FROM else 1)
         steps = [np.arange(0, WIDE_FROM, step), np.arange(WIDE_FROM, last, 5 * step)]

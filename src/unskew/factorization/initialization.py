@@ -97,4 +97,5 @@ def check_initial_factors(initial_factors: object, shape: tuple[int, int, int]) 
             f"{shape}.",
             parameter="initial_factors",
             value=start_shape,
+            remedy="Start from a model of the same users, items and number of factors.",
         )

@@ -38,8 +38,6 @@ class LbfgsState:
     """Recent differences of points, the latest last."""
     changes: Matrix
     """Recent differences of gradients."""
-    n_iterations: int = 0
-    n_evaluations: int = 1
     has_stalled: bool = False
     """Whether no step length along the last direction gave a decrease."""
 
@@ -99,9 +97,9 @@ def _search_line(
     """
     low, high = 0.0, np.inf
     best: tuple[Vector, float, Vector] | None = None
-    n_trials = 0
-    while n_trials < MAX_TRIALS and not high - low < 1e-12 * high:
-        n_trials += 1
+    for _ in range(MAX_TRIALS):
+        if high - low < 1e-12 * high:
+            break
         point = state.point + length * direction
         value, gradient = function(point)
         if not value <= state.value + SUFFICIENT_DECREASE * length * descent:
@@ -112,12 +110,9 @@ def _search_line(
                 break
             low = length
         length = (low + high) / 2 if np.isfinite(high) else 2 * low
-    tried = replace(
-        state, n_iterations=state.n_iterations + 1, n_evaluations=state.n_evaluations + n_trials
-    )
     if best is None:
-        return replace(tried, has_stalled=True)
-    return _accept(tried, *best, memory=memory)
+        return replace(state, has_stalled=True)
+    return _accept(state, *best, memory=memory)
 
 
 def _accept(

@@ -6,6 +6,7 @@ the current predictions, up to a constant. Lowering the bound therefore lowers t
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
 
@@ -16,12 +17,13 @@ from unskew.data.factors import Factors
 from unskew.data.ratings import Ratings
 from unskew.factorization.als import AlternatingLeastSquares
 from unskew.factorization.objective import Objective, Offsets, sort_both_ways
-from unskew.factorization.reduced import RoundState
+from unskew.factorization.reduced import ReducedObjective
 from unskew.factorization.solution import Solver
 from unskew.threads import Workers
 from unskew.types import IntVector, RandomState, Vector
 
 SWEEPS_PER_ROUND = 5
+STEPS_PER_ROUND = 10
 MAX_CELLS = 1_000_000
 MIN_ERROR = 1e-3
 
@@ -50,8 +52,41 @@ class BoundedLoss(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class MajorizeMinimize(Solver[RoundState, Factors]):
-    """Minimise a non-quadratic loss: a quadratic bound, a few sweeps on it, and again."""
+class RoundState:
+    """The factors after a round of majorise-minimise, and their objective."""
+
+    parameters: Factors
+    value: float
+    n_rounds: int = 0
+
+
+class RoundSolver(Solver[RoundState, Factors]):
+    """Minimise a non-quadratic loss: a quadratic bound, a few steps on it, and again."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def _objective(self, factors: Factors) -> float:
+        """The loss and the penalty."""
+
+    @abstractmethod
+    def _bound(self, factors: Factors, n_rounds: int) -> tuple[Solver[Any, Factors], Any]:
+        """A solver of a bound that is tight at ``factors``, and its state at ``factors``."""
+
+    def start(self, factors: Factors, /) -> RoundState:
+        return RoundState(factors, self._objective(factors))
+
+    def advance(self, state: RoundState, /) -> RoundState:
+        solver, inner = self._bound(state.parameters, state.n_rounds)
+        for _ in range(self.steps_per_advance):
+            inner = solver.advance(inner)
+        factors = solver.parameters(inner)
+        return RoundState(factors, self._objective(factors), state.n_rounds + 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MajorizeMinimize(RoundSolver):
+    """Minimise a :class:`BoundedLoss` by sweeps of alternating least squares on its bounds."""
 
     loss: BoundedLoss
     n_factors: int
@@ -62,29 +97,51 @@ class MajorizeMinimize(Solver[RoundState, Factors]):
 
     steps_per_advance: ClassVar[int] = SWEEPS_PER_ROUND
 
-    def start(self, factors: Factors, /) -> RoundState:
-        return RoundState(factors, self._objective(factors))
-
-    def advance(self, state: RoundState, /) -> RoundState:
-        solver = AlternatingLeastSquares(self._bound(state.parameters, state.n_rounds))
-        inner = solver.start(state.parameters)
-        for _ in range(SWEEPS_PER_ROUND):
-            inner = solver.advance(inner)
-        factors = solver.parameters(inner)
-        return RoundState(factors, self._objective(factors), state.n_rounds + 1)
-
-    def _bound(self, factors: Factors, n_rounds: int) -> Objective:
+    def _bound(self, factors: Factors, n_rounds: int) -> tuple[Solver[Any, Factors], Any]:
         cells, shape = self.loss, self.loss.shape
         prediction = factors.predict(cells.user, cells.item)
         target, weight = cells.quadratic_bound(prediction, n_rounds)
         kept = weight > 0
         user, item, target, weight = cells.user[kept], cells.item[kept], target[kept], weight[kept]
         sides = sort_both_ways(user, item, target, weight, shape=shape, dtype=self.dtype)
-        return Objective(*sides, self.n_factors, self.offsets, self.ridge, self.workers)
+        solver = AlternatingLeastSquares(
+            Objective(*sides, self.n_factors, self.offsets, self.ridge, self.workers)
+        )
+        return solver, solver.start(factors)
 
     def _objective(self, factors: Factors) -> float:
         loss = self.loss.loss(factors.predict(self.loss.user, self.loss.item))
         return loss + self.ridge * factors.squared_norm(with_offsets=self.offsets == "regularized")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReweightedLeastSquares(RoundSolver):
+    """Minimise absolute loss by a sequence of weighted squared losses (IRLS).
+
+    Each round bounds abs(e) by e^2 / (2 m) + m / 2, with m = max(abs(current error), smallest),
+    and lowers the bound by a few steps on the reduced objective. The smallest m halves from round
+    to round, down to ``MIN_ERROR``.
+    """
+
+    objective: Objective
+    steps_per_advance: ClassVar[int] = STEPS_PER_ROUND
+
+    def _bound(self, factors: Factors, n_rounds: int) -> tuple[Solver[Any, Factors], Any]:
+        smallest = max(MIN_ERROR, 0.5**n_rounds)
+        solver = ReducedObjective.of(self.objective.reweight_for_absolute_loss(factors, smallest))
+        return solver, solver.start_without_sweeps(factors)
+
+    def _objective(self, factors: Factors) -> float:
+        objective = self.objective
+        loss, _ = objective.loss_and_gradient(
+            objective.by_user,
+            objective.as_opposite_rows(*factors.item_side),
+            objective.as_solved_rows(*factors.user_side),
+            factors.global_offset,
+            is_absolute=True,
+        )
+        norm = factors.squared_norm(with_offsets=objective.penalizes_offsets)
+        return loss + objective.ridge * norm
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -266,18 +266,17 @@ class Objective:
 
     def as_opposite_rows(self, factors: Floats, offset: Floats) -> Floats:
         """Padded rows ``[w, 1, b]`` of the fixed side."""
-        rows = self.padded_zeros(len(factors))
-        rows[:, : self.n_factors] = factors
-        if self.has_offsets:
-            rows[:, self.n_factors], rows[:, self.n_factors + 1] = 1, offset
-        return rows
+        return self._pad_rows(factors, 1.0, offset)
 
     def as_solved_rows(self, factors: Floats, offset: Floats) -> Floats:
         """Padded rows ``[v, a, 1]`` of the side that is solved for."""
+        return self._pad_rows(factors, offset, 1.0)
+
+    def _pad_rows(self, factors: Floats, first: Floats | float, second: Floats | float) -> Floats:
         rows = self.padded_zeros(len(factors))
         rows[:, : self.n_factors] = factors
         if self.has_offsets:
-            rows[:, self.n_factors], rows[:, self.n_factors + 1] = offset, 1
+            rows[:, self.n_factors], rows[:, self.n_factors + 1] = first, second
         return rows
 
     def split_solved_rows(self, solved: Floats) -> tuple[Floats, Floats]:

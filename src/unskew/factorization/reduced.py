@@ -17,12 +17,9 @@ from unskew.data.factors import Factors
 from unskew.factorization.als import AlternatingLeastSquares
 from unskew.factorization.lbfgs import LbfgsSolver, LbfgsState, start_at
 from unskew.factorization.objective import Objective, SortedCells
-from unskew.factorization.solution import Solver
 from unskew.types import Floats, Vector
 
 FIRST_SWEEPS = 10
-MIN_ERROR = 1e-3
-STEPS_PER_ROUND = 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,50 +103,3 @@ class ReducedObjective(LbfgsSolver[Factors]):
             return factors, np.zeros(n_rows), 0.0
         offset = point[n_rows * n_factors : -1] / self.scale
         return factors, offset, float(point[-1] / np.sqrt(np.square(self.scale).sum()))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RoundState:
-    """The factors after a round of majorise-minimise, and their objective."""
-
-    parameters: Factors
-    value: float
-    n_rounds: int = 0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ReweightedLeastSquares(Solver[RoundState, Factors]):
-    """Minimise absolute loss by a sequence of weighted squared losses (IRLS).
-
-    Each round bounds abs(e) by e^2 / (2 m) + m / 2, with m = max(abs(current error), smallest),
-    and lowers the bound by a few steps on the reduced objective. The smallest m halves from round
-    to round, down to ``MIN_ERROR``.
-    """
-
-    objective: Objective
-    steps_per_advance: ClassVar[int] = STEPS_PER_ROUND
-
-    def start(self, factors: Factors, /) -> RoundState:
-        return RoundState(factors, self._evaluate(factors))
-
-    def advance(self, state: RoundState, /) -> RoundState:
-        smallest = max(MIN_ERROR, 0.5**state.n_rounds)
-        bound = self.objective.reweight_for_absolute_loss(state.parameters, smallest)
-        solver = ReducedObjective.of(bound)
-        inner = solver.start_without_sweeps(state.parameters)
-        for _ in range(STEPS_PER_ROUND):
-            inner = solver.advance(inner)
-        factors = solver.parameters(inner)
-        return RoundState(factors, self._evaluate(factors), state.n_rounds + 1)
-
-    def _evaluate(self, factors: Factors) -> float:
-        objective = self.objective
-        loss, _ = objective.loss_and_gradient(
-            objective.by_user,
-            objective.as_opposite_rows(*factors.item_side),
-            objective.as_solved_rows(*factors.user_side),
-            factors.global_offset,
-            is_absolute=True,
-        )
-        norm = factors.squared_norm(with_offsets=objective.penalizes_offsets)
-        return loss + objective.ridge * norm

@@ -8,7 +8,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
@@ -20,6 +20,7 @@ from unskew.errors import ConvergenceWarning
 from unskew.factorization.checkpoints import Checkpoint, flatten_record, load_state, save_state
 from unskew.progress import progress_line
 from unskew.settings import Configurable, Number, OneOf, WholeNumber, check_random_state, setting
+from unskew.threads import Workers, single_blas_thread
 from unskew.types import RandomState
 
 S = TypeVar("S")
@@ -135,8 +136,11 @@ def _is_flat(history: tuple[float, ...], tol: float, steps_per_advance: int) -> 
     return bool(change <= tol * window * steps_per_advance * abs(history[-1]))
 
 
+@dataclass(eq=False, repr=False)
 class IterativeModel(Configurable):
     """A model that is fitted step by step, and keeps how its fit went.
+
+    :class:`unskew.models.MatrixFactorization` describes the settings.
 
     Attributes
     ----------
@@ -149,12 +153,18 @@ class IterativeModel(Configurable):
         or ``"max_iter"``.
     """
 
-    max_iter: int
-    history_: tuple[float, ...]
-    objective_: float
-    n_iter_: int
-    converged_: bool
-    stop_reason_: str
+    _: KW_ONLY
+    max_iter: int = setting(500, WholeNumber(least=1))
+    tol: float = setting(1e-6, Number(least=0))
+    n_threads: int | None = setting(None, WholeNumber(least=1, allow_none=True))
+    random_state: RandomState = setting(0, check_random_state)
+    verbose: bool = setting(False)
+
+    history_: tuple[float, ...] = field(init=False)
+    objective_: float = field(init=False)
+    n_iter_: int = field(init=False)
+    converged_: bool = field(init=False)
+    stop_reason_: str = field(init=False)
     NOT_IN_FINGERPRINT: ClassVar = frozenset(
         {"n_threads", "verbose", "max_iter", "tol", "statistic"}
     )
@@ -202,35 +212,6 @@ class IterativeModel(Configurable):
             digest.update(np.ascontiguousarray(part).tobytes())
         return Checkpoint(Path(path), every, digest.hexdigest())
 
-
-def _describe_setting(value: Any) -> Any:
-    return value.bit_generator.state if isinstance(value, np.random.Generator) else value
-
-
-@dataclass(eq=False, repr=False)
-class IterationOptions(IterativeModel):
-    """Settings of every model that is fitted step by step.
-
-    Parameters
-    ----------
-    max_iter, tol
-        The fit stops after ``max_iter`` steps, or when a step lowers the objective by at most
-        ``tol`` times its size.
-    n_threads
-        The number of threads; by default one for each processor. The result does not depend on it.
-    random_state
-        A seed, a NumPy generator, or None for another start each time.
-    verbose
-        Show a line of progress on standard error.
-    """
-
-    _: KW_ONLY
-    max_iter: int = setting(500, WholeNumber(least=1))
-    tol: float = setting(1e-6, Number(least=0))
-    n_threads: int | None = setting(None, WholeNumber(least=1, allow_none=True))
-    random_state: RandomState = setting(0, check_random_state)
-    verbose: bool = setting(False)
-
     @contextmanager
     def _show_steps(self) -> Iterator[Report | None]:
         """A function that shows a step and its objective on one line; None if not ``verbose``."""
@@ -240,16 +221,31 @@ class IterationOptions(IterativeModel):
         with progress_line(True) as show:
             yield lambda step, value: show(f"step {step}, objective {value:.6g}")
 
+    def _minimize(
+        self,
+        make_solver: Callable[[Workers], Solver[Any, P]],
+        start: P,
+        checkpoint: Checkpoint | None,
+    ) -> Solution[P]:
+        """Run a solver with the settings of this model."""
+        with Workers(self.n_threads) as workers, single_blas_thread(), self._show_steps() as report:
+            return minimize(
+                make_solver(workers),
+                start,
+                max_iter=self.max_iter,
+                tol=self.tol,
+                checkpoint=checkpoint,
+                report=report,
+            )
+
+
+def _describe_setting(value: Any) -> Any:
+    return value.bit_generator.state if isinstance(value, np.random.Generator) else value
+
 
 @dataclass(eq=False, repr=False)
-class FitOptions(IterationOptions):
-    """Settings of every model that is fitted step by step in a chosen precision.
-
-    Parameters
-    ----------
-    dtype
-        ``"float64"``, or ``"float32"`` for half the memory and twice the speed.
-    """
+class FitOptions(IterativeModel):
+    """A model that is fitted step by step in a chosen precision."""
 
     _: KW_ONLY
     dtype: Dtype = setting("float64", OneOf(("float64", "float32")))

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any, Literal, TypeAlias
 
-from unskew.errors import BadFileError, MissingExtraError, UsageError
+from unskew.errors import BadFileError, UsageError
 from unskew.io.sources import FileSource, Format
 from unskew.io.text_files import DELIMITERS, check_delimited
+from unskew.registry import require_package
 
 Reader: TypeAlias = Literal["auto", "memory", "duckdb"]
 MEMORY_PER_BYTE = {"csv": 8, "tsv": 8, "jsonl": 8, "parquet": 32, "arrow": 8}
@@ -34,18 +35,15 @@ def choose_reader(reader: Reader, source: FileSource, *, memory: int | None = No
 
 def open_relation(source: FileSource, number_columns: Sequence[str]) -> Any:
     """A relation of the file's rows; text in ``number_columns`` that is not a number is null."""
-    if find_spec("duckdb") is None:
-        raise MissingExtraError(
-            "duckdb",
-            extra="duckdb",
-            purpose=f"reading {source.label} without holding it in memory",
-        )
+    purpose = f"reading {source.label} without holding it in memory"
+    require_package("duckdb", extra="duckdb", purpose=purpose)
     if not _can_read(source):
         raise UsageError(
             f"DuckDB reads {', '.join(DUCKDB_FORMATS)} files that are not gzipped, "
             f"not {source.label} ({source.format}).",
             parameter="reader",
             value="duckdb",
+            remedy="Use `reader='memory'`.",
         )
     import duckdb
 

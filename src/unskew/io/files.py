@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from unskew.data.ids import Ids
-from unskew.errors import BadFileError, DataError, MissingExtraError
+from unskew.errors import BadFileError, DataError
 from unskew.io.model_files import replace_file
 from unskew.io.sources import STANDARD_STREAM, FileSource, Format, infer_format
 from unskew.io.table import INTEGER, FileTable, PythonColumn, require_column_names
@@ -30,6 +30,7 @@ from unskew.io.text_files import (
     read_delimited,
     read_json_lines,
 )
+from unskew.registry import require_package
 from unskew.types import Vector
 
 ARROW_FORMATS: tuple[Format, ...] = ("parquet", "arrow")
@@ -44,11 +45,11 @@ def read_table(source: FileSource | str) -> FileTable:
     if file.path is not None and file.path.is_dir():
         raise BadFileError(f"{file.label} is a folder, not a file.", remedy="Name a file in it.")
     if file.format in ARROW_FORMATS:
-        _require_arrow(f"reading {file.label}")
+        require_package("pyarrow", extra="io", purpose=f"reading {file.label}")
         return _read_typed(file)
     if file.format == "jsonl":
         return read_json_lines(file)
-    return read_delimited_fast(file) if _has_arrow() else read_delimited(file)
+    return read_delimited_fast(file) if find_spec("pyarrow") else read_delimited(file)
 
 
 def write_table(
@@ -70,7 +71,7 @@ def write_table(
 
 def _encode(columns: dict[str, Any], form: Format, name: str) -> bytes:
     if form in ARROW_FORMATS:
-        _require_arrow(f"writing {name}")
+        require_package("pyarrow", extra="io", purpose=f"writing {name}")
         return _encode_typed(columns, form)
     lists = [
         values.tolist() if isinstance(values, np.ndarray) else values for values in columns.values()
@@ -79,15 +80,6 @@ def _encode(columns: dict[str, Any], form: Format, name: str) -> bytes:
     if form == "jsonl":
         return encode_json_lines(columns, rows)
     return encode_delimited(columns, rows, DELIMITERS[form])
-
-
-def _has_arrow() -> bool:
-    return find_spec("pyarrow") is not None
-
-
-def _require_arrow(purpose: str) -> None:
-    if not _has_arrow():
-        raise MissingExtraError("pyarrow", extra="io", purpose=purpose)
 
 
 # CSV and TSV

@@ -20,6 +20,7 @@ from unskew.io.sources import FileSource
 from unskew.io.table import FileTable
 
 TEXT_FORMATS = ("csv", "tsv", "jsonl")
+NEW_LINE = b"\n"
 CHECKED_BYTES = 1 << 16
 """So many bytes before the new ones must be as they were."""
 
@@ -43,13 +44,14 @@ class FilePart(FileSource):
     """The new part of a text file, under the header of the whole file."""
 
     content: bytes = field(default=b"", repr=False)
-    n_rows_before: int = 0
+    header: bytes = b""
+    start: int = 0
+    """The byte of the whole file at which the new part begins."""
 
-    @property
-    def label(self) -> str:
-        """The name of the file; lines in errors are counted from the first new one."""
-        counted = f" after its first {self.n_rows_before:,} rows" if self.n_rows_before else ""
-        return f"{self.path}{counted}"
+    def name_line(self, number: int) -> str:
+        """The line of the whole file."""
+        before = Path(str(self.path)).read_bytes()[len(self.header) : self.start]
+        return f"line {number + before.count(NEW_LINE)}"
 
     @property
     def is_plain_file(self) -> bool:
@@ -92,7 +94,8 @@ def _read_text(source: FileSource, path: Path, position: ReadPosition) -> NewRow
     n_before = int(position.get("n_rows", 0))
     table = None
     if complete.strip():
-        part = FilePart(path, source.format, source.columns, header + complete, n_before)
+        content = header + complete
+        part = FilePart(path, source.format, source.columns, content, header, start)
         table = read_table(part)
     return NewRows(
         table,

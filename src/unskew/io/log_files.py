@@ -8,7 +8,14 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from unskew.data.cells import RowNumbers, cell_numbers, find_cells, find_duplicates, last_rows
+from unskew.data.cells import (
+    CellNumbers,
+    RowNumbers,
+    cell_numbers,
+    find_cells,
+    find_duplicates,
+    last_rows,
+)
 from unskew.data.ids import Ids, encode, find_codes, format_id, missing_ids, object_array
 from unskew.data.propensities import SMALLEST
 from unskew.data.ratings import Ratings, describe_duplicates
@@ -152,7 +159,8 @@ def extract_log(
     with a bad value; ``duplicates="last"`` keeps the last of several rows for a cell.
     """
     resolved = columns.resolve(table)
-    rows, notes = _find_usable_rows(table, resolved, on_bad)
+    problems = list(find_problems(table, resolved))
+    rows, notes = find_usable_rows(table, problems, on_bad, np.ones(len(table), dtype=bool))
     n_dropped = len(table) - rows.size
     if rows.size == 0:
         usable = " that can be used" if n_dropped else ""
@@ -264,22 +272,25 @@ def _as_text(ids: Ids) -> Ids:
     return object_array([str(value) for value in ids.tolist()])
 
 
-def _find_usable_rows(
-    table: FileTable, columns: ColumnNames, on_bad: OnBad
+def find_usable_rows(
+    table: FileTable,
+    problems: Sequence[FileProblem],
+    on_bad: OnBad,
+    among: BoolVector,
+    noun: str = "rows",
 ) -> tuple[RowNumbers, tuple[str, ...]]:
-    problems = list(find_problems(table, columns))
+    """Those of the rows ``among`` without a problem, and a note on those that are dropped."""
+    problems = [problem for problem in problems if problem.count]
+    if not problems:
+        return np.flatnonzero(among), ()
     if on_bad == "raise":
         _raise_first(table, problems)
-    is_bad = np.zeros(len(table), dtype=bool)
-    for problem in problems:
-        is_bad |= problem.is_bad
-    if not problems:
-        return np.flatnonzero(~is_bad), ()
+    is_bad = np.logical_or.reduce([problem.is_bad for problem in problems])
     note = (
-        f"dropped {int(is_bad.sum()):,} of {len(table):,} rows that cannot be used; "
+        f"dropped {int(is_bad.sum()):,} of {int(among.sum()):,} {noun} that cannot be used; "
         f"the first: {table.name}, {_find_first(problems).describe(table)}"
     )
-    return np.flatnonzero(~is_bad), (note,)
+    return np.flatnonzero(among & ~is_bad), (note,)
 
 
 def _raise_first(table: FileTable, problems: Sequence[FileProblem]) -> None:
@@ -304,17 +315,42 @@ def _drop_duplicates(
     table: FileTable, user: Ids, item: Ids, rows: RowNumbers, rule: FileDuplicates
 ) -> RowNumbers:
     """Positions in ``rows`` of the last row of each cell; an error if the rule is ``raise``."""
-    (user_codes, _), (item_codes, items) = encode(user), encode(item)
-    cells = cell_numbers(user_codes, item_codes, len(items))
-    n_duplicates, later, earlier = find_duplicates(cells)
-    if n_duplicates == 0:
-        return np.arange(cells.size)
+    repeats = Repeats.find(table, user, item, rows)
+    if repeats.count == 0:
+        return np.arange(rows.size)
     if rule == "last":
-        return last_rows(cells)
-    where = table.locate(int(rows[later]))
+        return last_rows(repeats.cells)
     raise DuplicateCellError(
-        f"{table.name}, {where}: user {format_id(user[later])}, item {format_id(item[later])} "
-        f"is already in {table.locate(int(rows[earlier]))}; {describe_duplicates(n_duplicates)}.",
-        where=where,
+        f"{table.name}, {repeats.problem}.",
+        where=repeats.where,
         remedy="Keep one row for each, or the last one with `duplicates='last'`.",
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Repeats:
+    """Rows of a table that repeat a user and item."""
+
+    cells: CellNumbers
+    """The number of the cell of each row."""
+    n_users: int
+    n_items: int
+    count: int
+    where: str = ""
+    """The place of the first one."""
+    problem: str = ""
+
+    @classmethod
+    def find(cls, table: FileTable, user: Ids, item: Ids, rows: RowNumbers) -> Repeats:
+        """Compare the users and items of these rows of the table."""
+        (user_codes, users), (item_codes, items) = encode(user), encode(item)
+        cells = cell_numbers(user_codes, item_codes, len(items))
+        count, later, earlier = find_duplicates(cells)
+        if count == 0:
+            return cls(cells, len(users), len(items), count)
+        where = table.locate(int(rows[later]))
+        problem = (
+            f"{where}: user {format_id(user[later])}, item {format_id(item[later])} is already in "
+            f"{table.locate(int(rows[earlier]))}; {describe_duplicates(count)}"
+        )
+        return cls(cells, len(users), len(items), count, where, problem)

@@ -70,7 +70,9 @@ def read_model(path: str | Path, kinds: Kinds) -> Configurable:
         with zipfile.ZipFile(path) as archive:
             return _read_archive(archive, Path(path), kinds)
     except FileNotFoundError as error:
-        raise ModelFileError(f"there is no model file {path}.", value=path) from error
+        raise ModelFileError(
+            f"there is no model file {path}.", value=path, remedy="Check the path."
+        ) from error
     except ModelFileError:
         raise
     except zipfile.BadZipFile as error:
@@ -159,7 +161,9 @@ def _read_archive(archive: zipfile.ZipFile, path: Path, kinds: Kinds) -> Configu
     size = sum(entry.file_size for entry in archive.infolist())
     if size > MAX_BYTES:
         raise ModelFileError(
-            f"{path} unpacks to {size:,} bytes; the limit is {MAX_BYTES:,}.", value=size
+            f"{path} unpacks to {size:,} bytes; the limit is {MAX_BYTES:,}.",
+            value=size,
+            remedy="Check where the file comes from: it may be damaged or malicious.",
         )
     manifest = json.loads(archive.read(MANIFEST))
     if manifest["format"] > FORMAT:
@@ -202,7 +206,8 @@ def _unpack_model(packed: dict[str, Any], parts: Parts, path: Path, kinds: Kinds
                 return tuple(plain) if isinstance(plain, list) else plain
             case _:
                 raise ModelFileError(
-                    f"{path} holds a value that this version does not know: {value!r}."
+                    f"{path} holds a value that this version does not know: {value!r}.",
+                    remedy="Upgrade unskew.",
                 )
 
     model: Configurable = kind(**{name: unpack(value) for name, value in packed["params"].items()})
@@ -266,5 +271,6 @@ def _encode_ids(ids: npt.NDArray[Any], name: str) -> bytes:
             f"these are {ids.dtype}, such as {values[0]!r}.",
             parameter=name,
             value=values[0],
+            remedy="Convert the ids of the log to text, and fit again.",
         )
     return content.encode()

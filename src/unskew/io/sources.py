@@ -88,6 +88,10 @@ class FileSource:
         """The name of the file in errors."""
         return "standard input" if self.path is None else str(self.path)
 
+    def name_line(self, number: int) -> str:
+        """How errors refer to the line with this number, from 1 on."""
+        return f"line {number}"
+
     @property
     def is_plain_file(self) -> bool:
         """Whether other libraries can open it by its path."""

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from unskew.data.columns import find_column
+from unskew.data.columns import find_column, has_column
 from unskew.data.ids import Ids, object_array
-from unskew.errors import AmbiguousColumnError, BadFileError, ColumnError
+from unskew.errors import BadFileError, ColumnError
 from unskew.io.sources import FileSource
 from unskew.types import Vector
 
@@ -105,11 +105,7 @@ class FileTable:
 
     def has_column_for(self, role: str) -> bool:
         """Whether at least one column has a common name for the role."""
-        try:
-            self.find_column(role)
-        except ColumnError as error:
-            return isinstance(error, AmbiguousColumnError)
-        return True
+        return has_column(role, self.names)
 
     def describe_value(self, row: int, column: str) -> str:
         """``line 4, column 'rating': found 'five'``: a value and its place, as errors say it."""

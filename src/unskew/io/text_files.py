@@ -10,13 +10,13 @@ import csv
 import gzip
 import io
 import json
-import math
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, TypeAlias
 
+from unskew.data.result import replace_non_finite
 from unskew.errors import BadFileError
 from unskew.io.sources import FileSource
 from unskew.io.table import FileTable, PythonColumn, require_column_names, shorten
@@ -91,13 +91,9 @@ def encode_delimited(
 def encode_json_lines(names: Iterable[str], rows: Iterable[tuple[Any, ...]]) -> bytes:
     """One object per line; NaN and infinity, which JSON does not have, become null."""
     return "".join(
-        json.dumps(dict(zip(names, map(_finite_or_none, row), strict=True)), default=str) + "\n"
+        json.dumps(dict(zip(names, replace_non_finite(row), strict=True)), default=str) + "\n"
         for row in rows
     ).encode()
-
-
-def _finite_or_none(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _open_rows(source: FileSource) -> tuple[tuple[str, ...], NumberedRows]:
@@ -125,7 +121,7 @@ def _make_table(
     return FileTable(
         source.label,
         {name: PythonColumn(values, is_text) for name, values in columns.items()},
-        lambda row: f"line {line_numbers[row]}",
+        lambda row: source.name_line(line_numbers[row]),
     )
 
 
@@ -135,9 +131,9 @@ def _check_widths(source: FileSource, names: Sequence[str], rows: NumberedRows) 
             count = f"{len(fields)} field{'s' * (len(fields) != 1)}"
             shown_names = f": {', '.join(names)}" if len(names) <= 10 else ""
             raise BadFileError(
-                f"{source.label}, line {line_number}: found {count} "
+                f"{source.label}, {source.name_line(line_number)}: found {count} "
                 f"in {shorten(repr(','.join(fields)))}, expected {len(names)}{shown_names}.",
-                where=f"line {line_number}",
+                where=source.name_line(line_number),
                 remedy="Correct the file.",
             )
         yield line_number, fields
@@ -153,8 +149,8 @@ def _split_quoted(source: FileSource) -> NumberedRows:
             fields = next(reader, None)
         except csv.Error as error:
             raise BadFileError(
-                f"{source.label}, line {line_number}: {error}.",
-                where=f"line {line_number}",
+                f"{source.label}, {source.name_line(line_number)}: {error}.",
+                where=source.name_line(line_number),
                 remedy="Check this line for a missing quotation mark.",
             ) from error
         if fields is None:
@@ -201,21 +197,22 @@ def _encoding_error(source: FileSource) -> BadFileError:
     except UnicodeDecodeError as error:
         line_number, byte = content.count(b"\n", 0, error.start) + 1, content[error.start]
         return BadFileError(
-            f"{source.label}, line {line_number}: byte 0x{byte:02x} is not UTF-8.",
-            where=f"line {line_number}",
+            f"{source.label}, {source.name_line(line_number)}: byte 0x{byte:02x} is not UTF-8.",
+            where=source.name_line(line_number),
             remedy="Save the file as UTF-8, with iconv -f LATIN1 -t UTF-8, for example.",
         )
     return BadFileError(f"{source.label} changed while it was read.", remedy="Try again.")
 
 
 def _parse_json_object(source: FileSource, line_number: int, line: str) -> dict[str, Any]:
-    where = f"line {line_number}"
+    where = source.name_line(line_number)
     try:
         parsed = json.loads(line)
     except json.JSONDecodeError as error:
         raise BadFileError(
             f"{source.label}, {where}, character {error.pos + 1}: not valid JSON: {error.msg}.",
             where=where,
+            remedy="Write one JSON object on each line.",
         ) from error
     except (ValueError, RecursionError) as error:
         raise BadFileError(
@@ -225,5 +222,6 @@ def _parse_json_object(source: FileSource, line_number: int, line: str) -> dict[
         raise BadFileError(
             f"{source.label}, {where}: found {shorten(repr(parsed))}, expected a JSON object.",
             where=where,
+            remedy="Write one JSON object on each line, with the columns as keys.",
         )
     return parsed

@@ -65,27 +65,17 @@ PIECE_CELLS = 1024
 """Cells that are added up before their sum is added to the row, so that float32
 loses little precision in long rows."""
 
-TILE_4_3, TILE_4_2, TILE_8_1 = (
-    gram_tile(4, 256, 256, 256),
-    gram_tile(4, 256, 256),
-    gram_tile(8, 256),
-)
-WIDE_6, WIDE_5, WIDE_4 = (
-    gram_tile(8, 512, 512, 512),
-    gram_tile(8, 512, 512, 256),
-    gram_tile(8, 512, 512),
-)
-WIDE_3, WIDE_2 = gram_tile(8, 512, 256), gram_tile(8, 512)
+TILE_4_3, TILE_4_2 = gram_tile(4, 256, 256, 256), gram_tile(4, 256, 256)
+TILE_8_1, WIDE_2, WIDE_3 = gram_tile(8, 256), gram_tile(8, 512), gram_tile(8, 512, 256)
+WIDE_4, WIDE_5 = gram_tile(8, 512, 512), gram_tile(8, 512, 512, 256)
+WIDE_6 = gram_tile(8, 512, 512, 512)
 EDGE_4, EDGE_1 = gram_tile(2, 256, 256, 256, 256), gram_tile(2, 256)
 MAX_EDGE_COLUMNS = 2
 """Columns beyond the last whole block that are cheaper one by one than as a block."""
 WIDE_FROM = 40 if has_wide_vectors() else 1 << 30
 """Columns from which on vectors of 512 bits are faster, if the processor has them."""
-ONE_PIVOT, FOUR_PIVOTS, TWO_ROWS = (
-    eliminate_lanes(1, 1),
-    eliminate_lanes(4, 1),
-    eliminate_lanes(4, 2),
-)
+ONE_PIVOT, FOUR_PIVOTS = eliminate_lanes(1, 1), eliminate_lanes(4, 1)
+TWO_ROWS = eliminate_lanes(4, 2)
 
 
 def entry_type(dtype: npt.DTypeLike, n_opposite: int) -> np.dtype[np.void]:

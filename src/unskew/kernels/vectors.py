@@ -97,6 +97,20 @@ class ArrayRows:
         return self.builder.bitcast(self.builder.gep(row, [column]), self.vector.as_pointer())
 
 
+def array_arguments(
+    context: Any, builder: Any, signature: Any, values: Any, *indices: int, bits: int = VECTOR_BITS
+) -> list[ArrayRows]:
+    """The arrays among the arguments of an intrinsic, by their indices."""
+    return [ArrayRows(context, builder, signature.args[k], values[k], bits) for k in indices]
+
+
+def allocate_zeros(builder: Any, vector_type: Any) -> Any:
+    """A variable for a vector, which holds zeros at first."""
+    slot = cgutils.alloca_once(builder, vector_type)
+    builder.store(ir.Constant(vector_type, [0.0] * vector_type.count), slot)
+    return slot
+
+
 def gram_tile(n_rows: int, *vectors: int) -> Callable[..., None]:
     """``tile(panel, n, top, left, gram)`` adds a tile of panel' panel to gram:
 
@@ -110,27 +124,18 @@ def gram_tile(n_rows: int, *vectors: int) -> Callable[..., None]:
     @intrinsic
     def tile(typing_context: Any, panel: Any, n: Any, top: Any, left: Any, gram: Any) -> Any:
         def emit_llvm(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            sources = [
-                ArrayRows(context, builder, signature.args[0], arguments[0], bits)
+            arrays = [
+                array_arguments(context, builder, signature, arguments, 0, 4, bits=bits)
                 for bits in vectors
             ]
-            targets = [
-                ArrayRows(context, builder, signature.args[4], arguments[4], bits)
-                for bits in vectors
-            ]
+            sources, targets = zip(*arrays, strict=True)
             n, top, left = arguments[1:4]
             shifts = accumulate((source.lanes for source in sources[:-1]), initial=0)
             columns = [builder.add(left, I64(shift)) for shift in shifts]
             sums = [
-                [cgutils.alloca_once(builder, source.vector) for source in sources]
+                [allocate_zeros(builder, source.vector) for source in sources]
                 for _ in range(n_rows)
             ]
-            for slot, source in (
-                (slot, source)
-                for row_slots in sums
-                for slot, source in zip(row_slots, sources, strict=True)
-            ):
-                builder.store(ir.Constant(source.vector, [0.0] * source.lanes), slot)
             with cgutils.for_range(builder, n, intp=I64) as loop:
                 row = sources[0].row(loop.index)
                 values = [
@@ -164,13 +169,10 @@ def copy_scaled(typing_context: Any, source: Any, i: Any, factor: Any, target: A
     """``target[k] = factor * source[i]``, in as many columns as both have."""
 
     def emit_llvm(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        one = ArrayRows(context, builder, signature.args[0], arguments[0])
-        other = ArrayRows(context, builder, signature.args[3], arguments[3])
+        one, other = array_arguments(context, builder, signature, arguments, 0, 3)
         row, target_row = one.row(arguments[1]), other.row(arguments[4])
-        factors, is_narrower = (
-            one.broadcast(arguments[2]),
-            builder.icmp_signed("<", one.width, other.width),
-        )
+        factors = one.broadcast(arguments[2])
+        is_narrower = builder.icmp_signed("<", one.width, other.width)
         width = builder.select(is_narrower, one.width, other.width)
         for columns in _runs(builder, one, I64(0), width):
             scaled = [builder.fmul(factors, one.load(row, column)) for column in columns]
@@ -186,7 +188,7 @@ def prefetch_for_read(typing_context: Any, source: Any, i: Any, n: Any) -> Any:
     """Load ``source[i, :n]`` into the cache before it is read."""
 
     def emit_llvm(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        rows = ArrayRows(context, builder, signature.args[0], arguments[0])
+        (rows,) = array_arguments(context, builder, signature, arguments, 0)
         row, line_numbers = rows.row(arguments[1]), I64(CACHE_LINE // rows.align)
         with cgutils.for_range_slice(builder, I64(0), arguments[2], line_numbers, intp=I64) as (
             column,
@@ -205,8 +207,7 @@ def add_scaled(
     """``target[k, left:] += factor * source[i, left:]``; ``left`` is a multiple of 8."""
 
     def emit_llvm(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        one = ArrayRows(context, builder, signature.args[0], arguments[0])
-        other = ArrayRows(context, builder, signature.args[3], arguments[3])
+        one, other = array_arguments(context, builder, signature, arguments, 0, 3)
         row, target_row = one.row(arguments[1]), other.row(arguments[4])
         factors = one.broadcast(arguments[2])
         for columns in _runs(builder, one, arguments[5], one.width):
@@ -228,11 +229,9 @@ def dot(typing_context: Any, source: Any, i: Any, target: Any, k: Any) -> Any:
     """The sum over all columns of source[i] * target[k]; lanes are added last."""
 
     def emit_llvm(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        one = ArrayRows(context, builder, signature.args[0], arguments[0])
-        other = ArrayRows(context, builder, signature.args[2], arguments[2])
+        one, other = array_arguments(context, builder, signature, arguments, 0, 2)
         row, target_row = one.row(arguments[1]), other.row(arguments[3])
-        slot = cgutils.alloca_once(builder, one.vector)
-        builder.store(ir.Constant(one.vector, [0.0] * one.lanes), slot)
+        slot = allocate_zeros(builder, one.vector)
         for columns in _runs(builder, one, I64(0), one.width):
             total = builder.load(slot)
             for column in columns:
@@ -258,9 +257,8 @@ def subtract_projection(
     """
 
     def emit_llvm(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        rows, columns = (
-            ArrayRows(context, builder, signature.args[index], arguments[index], MAX_VECTOR_BITS)
-            for index in (0, 4)
+        rows, columns = array_arguments(
+            context, builder, signature, arguments, 0, 4, bits=MAX_VECTOR_BITS
         )
         _, start, end, target_array, _, i, j = arguments
         width, step = rows.width, I64(rows.lanes)
@@ -268,11 +266,8 @@ def subtract_projection(
         zeros = ir.Constant(rows.vector, [0.0] * rows.lanes)
         eight = ir.VectorType(rows.number, BLOCK)
         target_data = context.make_array(signature.args[3])(context, builder, target_array).data
-        squares, sums = (
-            cgutils.alloca_once(builder, eight),
-            [cgutils.alloca_once(builder, rows.vector) for _ in range(BLOCK)],
-        )
-        builder.store(ir.Constant(eight, [0.0] * BLOCK), squares)
+        squares = allocate_zeros(builder, eight)
+        sums = [cgutils.alloca_once(builder, rows.vector) for _ in range(BLOCK)]
         with cgutils.for_range_slice(builder, start, end, I64(BLOCK), intp=I64) as (first, _):
             panel_rows = [rows.row(builder.add(first, I64(k))) for k in range(BLOCK)]
             for slot in sums:
@@ -351,9 +346,7 @@ def interleave(
     """``packed[target_row + c, lane] = sources[first + lane * stride, column + c]`` for c < 8."""
 
     def emit_llvm(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        source, target = (
-            ArrayRows(context, builder, signature.args[index], arguments[index]) for index in (0, 4)
-        )
+        source, target = array_arguments(context, builder, signature, arguments, 0, 4)
         _, first, stride, column, _, target_row = arguments
         rows = [
             source.row(builder.add(first, builder.mul(I64(lane), stride)))
@@ -400,9 +393,7 @@ def invert_lanes(typing_context: Any, packed: Any, a: Any, inverses: Any, i: Any
     """``inverses[i] = 1 / packed[a]``, lane by lane."""
 
     def emit_llvm(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        source, target = (
-            ArrayRows(context, builder, signature.args[index], arguments[index]) for index in (0, 2)
-        )
+        source, target = array_arguments(context, builder, signature, arguments, 0, 2)
         one = source.broadcast(ir.Constant(source.number, 1.0))
         for column in source.lane_columns():
             inverse = builder.fdiv(one, source.load(source.row(arguments[1]), column))
@@ -434,20 +425,15 @@ def eliminate_lanes(n_pivots: int, n_targets: int) -> Callable[..., None]:
         i: Any,
     ) -> Any:
         def emit_llvm(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            rows, scales = (
-                ArrayRows(context, builder, signature.args[index], arguments[index])
-                for index in (0, 4)
-            )
+            rows, scales = array_arguments(context, builder, signature, arguments, 0, 4)
             n, i = arguments[3], arguments[5]
             target_rows = cgutils.unpack_tuple(builder, arguments[1], n_targets)
             sources = cgutils.unpack_tuple(builder, arguments[2], n_pivots)
             columns = rows.lane_columns()
 
             def factor(target_row: int, pivot: int, column: Any) -> Any:
-                source, scale = (
-                    rows.row(builder.add(sources[pivot], I64(target_row))),
-                    scales.row(builder.add(i, I64(pivot))),
-                )
+                source = rows.row(builder.add(sources[pivot], I64(target_row)))
+                scale = scales.row(builder.add(i, I64(pivot)))
                 return builder.fneg(
                     builder.fmul(rows.load(source, column), scales.load(scale, column))
                 )
@@ -509,10 +495,7 @@ def solve_lanes(
     """
 
     def emit_llvm(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        rows, scales, solved = (
-            ArrayRows(context, builder, signature.args[index], arguments[index])
-            for index in (0, 4, 5)
-        )
+        rows, scales, solved = array_arguments(context, builder, signature, arguments, 0, 4, 5)
         _, right, first, n, _, _, i = arguments
         columns = rows.lane_columns()
         sums = [cgutils.alloca_once(builder, rows.vector) for _ in columns]

@@ -21,6 +21,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import expit, log_expit
 
 from unskew.data.checks import float_array
 from unskew.data.propensities import PropensitiesLike, PropensityPredictor, as_propensities
@@ -184,18 +185,6 @@ def _join(levels: Vector) -> str:
     return ", ".join(f"{level:g}" for level in levels)
 
 
-def log_odds(probability: Vector) -> Vector:
-    """log(p / (1 - p)) of each probability p."""
-    odds: Vector = np.log(probability) - np.log1p(-probability)
-    return odds
-
-
-def _log_sigmoid(x: Matrix) -> Matrix:
-    """log(1 / (1 + exp(-x))), without overflow."""
-    values: Matrix = -np.logaddexp(0.0, -x)
-    return values
-
-
 # Mechanisms
 
 
@@ -214,7 +203,7 @@ class SelectionEffects:
     @property
     def p_observed(self) -> Matrix:
         """P(O = 1 | Y = r), items x levels."""
-        return np.exp(_log_sigmoid(self.log_odds))
+        return expit(self.log_odds)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -226,28 +215,7 @@ class BetaPrior:
 
     def log_density(self, value: Vector) -> float:
         """The log density at s = ``value``, up to a constant."""
-        return float(self.observed @ _log_sigmoid(value) + self.unobserved @ _log_sigmoid(-value))
-
-
-class MissingnessMechanism(Protocol):
-    """A model of P(O = 1 | Y = r), and how its parameters are updated in EM."""
-
-    def log_probabilities(self, effects: SelectionEffects, /) -> tuple[Matrix, Matrix]:
-        """Logarithms of P(O = 1 | Y = r) and P(O = 0 | Y = r), items x levels."""
-        ...
-
-    def update(
-        self, effects: SelectionEffects, observed: Matrix, unobserved: Matrix, /
-    ) -> SelectionEffects:
-        """Effects with a log posterior at least as high, given the numbers of cells.
-
-        ``observed`` and ``unobserved`` are expected numbers of cells, items x levels.
-        """
-        ...
-
-    def log_prior(self, effects: SelectionEffects, /) -> float:
-        """The log density of the effects' prior, up to a constant."""
-        ...
+        return float(self.observed @ log_expit(value) + self.unobserved @ log_expit(-value))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -255,31 +223,35 @@ class MissingAtRandom:
     """Selection does not depend on ratings: the likelihood is that of the observed ratings."""
 
     def log_probabilities(self, effects: SelectionEffects, /) -> tuple[Matrix, Matrix]:
-        """Zeros: selection does not contribute to the likelihood."""
+        """Logarithms of P(O = 1 | Y = r) and P(O = 0 | Y = r), items x levels.
+
+        Here they are zeros: selection does not contribute to the likelihood.
+        """
         zeros = np.zeros((effects.item.size, effects.value.size))
         return zeros, zeros
 
     def update(
-        self,
-        effects: SelectionEffects,
-        observed: Matrix,
-        unobserved: Matrix,
-        /,
+        self, effects: SelectionEffects, observed: Matrix, unobserved: Matrix, /
     ) -> SelectionEffects:
+        """Effects with a log posterior at least as high.
+
+        ``observed`` and ``unobserved`` are expected numbers of cells, items x levels.
+        """
         return effects
 
     def log_prior(self, effects: SelectionEffects, /) -> float:
+        """The log density of the effects' prior, up to a constant."""
         return 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DependsOnRating:
+class DependsOnRating(MissingAtRandom):
     """CPT-v: sigma(s_r), the same for all items. Without a prior, s is fixed."""
 
     prior: BetaPrior | None
 
     def log_probabilities(self, effects: SelectionEffects, /) -> tuple[Matrix, Matrix]:
-        return _log_sigmoid(effects.log_odds), _log_sigmoid(-effects.log_odds)
+        return log_expit(effects.log_odds), log_expit(-effects.log_odds)
 
     def update(
         self, effects: SelectionEffects, observed: Matrix, unobserved: Matrix, /
@@ -297,21 +269,13 @@ class DependsOnRating:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DependsOnRatingAndItem:
+class DependsOnRatingAndItem(DependsOnRating):
     """Logit-vd: sigma(s_r + t_i), t_i ~ N(0, 10). Without a prior, s is fixed."""
-
-    prior: BetaPrior | None
-
-    def log_probabilities(self, effects: SelectionEffects, /) -> tuple[Matrix, Matrix]:
-        return _log_sigmoid(effects.log_odds), _log_sigmoid(-effects.log_odds)
 
     def update(
         self, effects: SelectionEffects, observed: Matrix, unobserved: Matrix, /
     ) -> SelectionEffects:
-        """One Newton step, halved until the log posterior does not decrease.
-
-        ``observed`` and ``unobserved`` are expected numbers of cells, items x levels.
-        """
+        """One Newton step, halved until the log posterior does not decrease."""
         step = self._newton_step(effects, observed, unobserved)
         before = self._log_posterior(effects, observed, unobserved)
         for halving in range(MAX_HALVINGS):
@@ -346,7 +310,7 @@ class DependsOnRatingAndItem:
         item_hessian = hessian.sum(axis=1) + 1 / ITEM_VARIANCE
         if self.prior is None:
             return SelectionEffects(np.zeros_like(effects.value), item_gradient / item_hessian)
-        p_value = np.exp(_log_sigmoid(effects.value))
+        p_value = expit(effects.value)
         n_cells = self.prior.observed + self.prior.unobserved
         value_gradient = gradient.sum(axis=0) + self.prior.observed - n_cells * p_value
         value_hessian = np.diag(hessian.sum(axis=0) + n_cells * p_value * (1 - p_value))

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from unskew.data.cells import group_rows, split_groups
 from unskew.data.ratings import Ratings
 from unskew.factorization.solution import Solver, StopReason
-from unskew.latent.missingness import LevelCodes, MissingnessMechanism, SelectionEffects
+from unskew.latent.missingness import LevelCodes, MissingAtRandom, SelectionEffects
 from unskew.threads import Workers
 from unskew.types import IntVector, Matrix, RowStarts, Vector
 
@@ -107,7 +107,7 @@ class EMSolver(Solver[EMState, tuple[MixtureParameters, ...]]):
     """EM from several starts. The objective is the negative log posterior, up to a constant."""
 
     cells: CellsBySlot
-    mechanism: MissingnessMechanism
+    mechanism: MissingAtRandom
     smoothing: float
     """Pseudo-counts: a Dirichlet prior of 1 + smoothing, for theta and for each B_ki."""
     tol: float

@@ -31,14 +31,8 @@ N_PHASES = 1 << 20
 """Phases of a systematic sample are multiples of 1 / N_PHASES, so that their sums are exact."""
 CURVATURE = 0.25
 """The largest second derivative of -log sigma: what a rating adds to the Hessian at most."""
-USER_PARTS = (
-    *("user_factors", "user_offset", "user_noise"),
-    *("user_activity", "user_exposure", "user_effect"),
-)
-ITEM_PARTS = (
-    *("item_factors", "item_offset", "item_noise", "item_gaps"),
-    *("item_popularity", "item_exposure", "item_effect"),
-)
+USER_PARTS = tuple(f"user_{name}" for name in UserRows._fields)
+ITEM_PARTS = tuple(f"item_{name}" for name in (*ItemRows._fields[:-1], "gaps"))
 SHARED_PARTS = ("cuts", "constant", "value_effect")
 NOISE_PARTS = ("user_noise", "item_noise")
 """Their mean is fixed at 0: less noise for all users or items is the same as larger factors."""
@@ -79,48 +73,31 @@ class OrdinalParameters:
     def zeros(
         cls, n_users: int, n_items: int, n_levels: int, *, n_factors: int, n_exposure_factors: int
     ) -> OrdinalParameters:
-        by_user, by_item = np.zeros(n_users), np.zeros(n_items)
-        return cls(
-            user_factors=np.zeros((n_users, n_factors)),
-            item_factors=np.zeros((n_items, n_factors)),
-            user_offset=by_user,
-            item_offset=by_item,
-            user_noise=by_user,
-            item_noise=by_item,
-            cuts=np.zeros(n_levels - 1),
-            item_gaps=np.zeros((n_items, max(0, n_levels - 2))),
-            constant=0.0,
-            user_activity=by_user,
-            item_popularity=by_item,
-            user_exposure=np.zeros((n_users, n_exposure_factors)),
-            item_exposure=np.zeros((n_items, n_exposure_factors)),
-            value_effect=np.zeros(n_levels),
-            user_effect=np.zeros((n_users, n_levels)),
-            item_effect=np.zeros((n_items, n_levels)),
-        )
+        widths = {
+            "factors": n_factors,
+            "exposure": n_exposure_factors,
+            "effect": n_levels,
+            "gaps": max(0, n_levels - 2),
+        }
+        parts: dict[str, Any] = {}
+        for size, names in ((n_users, USER_PARTS), (n_items, ITEM_PARTS)):
+            for name in names:
+                kind = name.partition("_")[2]
+                parts[name] = np.zeros((size, widths[kind]) if kind in widths else size)
+        shared = np.zeros(n_levels - 1), np.zeros(n_levels)
+        return cls(**parts, cuts=shared[0], constant=0.0, value_effect=shared[1])
 
     def user_rows(self) -> UserRows:
         """The input of the kernels for each user, including what all users share."""
-        return UserRows(
-            self.user_factors,
-            self.user_offset,
-            self.user_noise,
-            self.constant + self.user_activity,
-            self.user_exposure,
-            self.value_effect + self.user_effect,
+        rows = UserRows(*(getattr(self, name) for name in USER_PARTS))
+        return rows._replace(
+            activity=self.constant + rows.activity, effect=self.value_effect + rows.effect
         )
 
     def item_rows(self) -> ItemRows:
         """The input of the kernels for each item, with its cut points."""
-        return ItemRows(
-            self.item_factors,
-            self.item_offset,
-            self.item_noise,
-            self.item_popularity,
-            self.item_exposure,
-            self.item_effect,
-            item_cuts(self.cuts, self.item_gaps),
-        )
+        rows = (getattr(self, name) for name in ITEM_PARTS[:-1])
+        return ItemRows._make((*rows, item_cuts(self.cuts, self.item_gaps)))
 
     def take(self, user: IntVector, item: IntVector) -> OrdinalParameters:
         """The parameters of these codes; an unknown user or item, -1, has zeros."""
@@ -134,22 +111,11 @@ class OrdinalParameters:
         """The gradient by these parameters, from the gradient by the rows (chain rule)."""
         by_cuts, by_gaps = _cuts_gradient(self.cuts, self.item_gaps, by_item.cuts)
         return OrdinalParameters(
-            user_factors=by_user.factors,
-            item_factors=by_item.factors,
-            user_offset=by_user.offset,
-            item_offset=by_item.offset,
-            user_noise=by_user.noise,
-            item_noise=by_item.noise,
+            **dict(zip(USER_PARTS, by_user, strict=True)),
+            **dict(zip(ITEM_PARTS, (*by_item[:-1], by_gaps), strict=True)),
             cuts=by_cuts,
-            item_gaps=by_gaps,
             constant=float(by_user.activity.sum()),
-            user_activity=by_user.activity,
-            item_popularity=by_item.popularity,
-            user_exposure=by_user.exposure,
-            item_exposure=by_item.exposure,
             value_effect=by_user.effect.sum(axis=0),
-            user_effect=by_user.effect,
-            item_effect=by_item.effect,
         )
 
     def array_shapes(self, n_users: int, n_items: int, n_levels: int) -> ArrayShapes:

@@ -69,7 +69,9 @@ class MetricInput:
         """The predictions; an error if there are none."""
         if self.prediction is None:
             raise BadPredictionError(
-                "a rating metric needs predicted ratings, but only positions were passed."
+                "a rating metric needs predicted ratings, but only positions were passed.",
+                parameter="predictions",
+                remedy="Pass predictions too, or use ranking metrics such as dcg@10 only.",
             )
         return self.prediction
 
@@ -85,7 +87,10 @@ class MetricInput:
         if self.positions is None:
             raise BadPredictionError(
                 "a ranking metric needs positions among all items, but only predicted ratings "
-                "were passed."
+                "were passed.",
+                parameter="position",
+                remedy="Pass `position=...`: a column with the position of each row's item among "
+                "all items of its user, 1 for the best.",
             )
         return self.positions, self.n_items
 
@@ -288,7 +293,7 @@ def find_metric(metric: str | Metric, *, relevance_threshold: float | None = Non
         )
     if not isinstance(metric, str):
         if isinstance(metric, type) or not (callable(metric) and hasattr(metric, "name")):
-            raise UnknownNameError("metric", metric, metric_names())
+            raise UnknownNameError("metric", metric, metric_names(), parameter="metrics")
         return metric
     declaration, top = parse_metric_name(metric)
     settings: dict[str, Any] = {"top": top, "relevance_threshold": relevance_threshold}
@@ -300,11 +305,11 @@ def parse_metric_name(name: str) -> tuple[Declaration[type[Metric]], int | None]
     """The declaration of ``dcg`` and 50 from ``dcg@50``; None in place of 50 from ``dcg``."""
     stem, has_top, top = name.partition("@")
     if stem not in METRICS or not re.fullmatch(r"[1-9]\d*" if has_top else "", top):
-        raise UnknownNameError("metric", name, metric_names())
+        raise UnknownNameError("metric", name, metric_names(), parameter="metrics")
     declaration = METRICS.find(stem)
     rule = declaration.traits.get("top", "never")
     if rule == ("never" if has_top else "always"):
-        raise UnknownNameError("metric", name, metric_names())
+        raise UnknownNameError("metric", name, metric_names(), parameter="metrics")
     if len(top) > 10 or (has_top and int(top) > LARGEST_TOP):
         raise UsageError(
             f"the metric {name[:40]!r} has too large a number of positions.",
@@ -312,6 +317,20 @@ def parse_metric_name(name: str) -> tuple[Declaration[type[Metric]], int | None]
             remedy=f"The largest possible one is {LARGEST_TOP:,}.",
         )
     return declaration, int(top) if has_top else None
+
+
+def find_list_length(name: str) -> int | None:
+    """The k of a declared metric of lists of k items among all items; None of other metrics.
+
+    DCG@k is left out: it is defined for any k.
+
+    >>> find_list_length("precision@5"), find_list_length("dcg@5"), find_list_length("my metric")
+    (5, None, None)
+    """
+    stem, has_top, top = name.partition("@")
+    if not has_top or stem not in METRICS or METRICS[stem].traits.get("top") != "always":
+        return None
+    return None if getattr(METRICS[stem].target, "compares_logged_cells", False) else int(top)
 
 
 def metric_names() -> tuple[str, ...]:

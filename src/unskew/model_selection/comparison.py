@@ -17,6 +17,7 @@ from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings
 from unskew.data.result import Result
 from unskew.errors import BadPredictionError, UnknownNameError, UsageError
+from unskew.estimators.intervals import adjust_p_values
 from unskew.evaluation.arguments import find_metrics, require_level
 from unskew.evaluation.random_test import compute_test_delta, estimate_on_test
 from unskew.metrics.logged import EmptyUsers
@@ -30,7 +31,7 @@ from unskew.model_selection.search import (
 )
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.progress import Track, no_progress, progress_bar
-from unskew.settings import WholeNumber, check_random_state, unfitted_copy
+from unskew.settings import WholeNumber, check_random_state, draw_seeds, unfitted_copy
 from unskew.tables import count_noun, html_table, text_table
 from unskew.types import RandomState, Vector
 
@@ -230,7 +231,7 @@ def compare_learners(
         metric=chosen[0].name if chosen[0].name in SEARCH_METRICS else "mse",
         n_threads=n_threads,
     )
-    seeds = _seeds(random_state, n_repeats)
+    seeds = draw_seeds(random_state, n_repeats)
     jobs = [(name, seed) for name in contenders for seed in seeds]
     track: Track = progress_bar if verbose else no_progress
     fits: dict[str, list[_LearnerFit]] = {name: [] for name in contenders}
@@ -258,14 +259,6 @@ def compare_learners(
     models = {name: of_learner[0].model for name, of_learner in fits.items()}
     n_seen = {name: models[NO_OFFSETS].count_seen(ratings) for name, ratings in tests.items()}
     return LearnerComparison(rows, first, n_repeats, level, n_seen, models, log.backend)
-
-
-def _seeds(random_state: RandomState, n_repeats: int) -> list[int]:
-    """A seed for each repetition."""
-    if isinstance(random_state, int):
-        return [random_state + number for number in range(n_repeats)]
-    seeds: list[int] = np.random.default_rng(random_state).integers(2**31, size=n_repeats).tolist()
-    return seeds
 
 
 def _find_test_metrics(
@@ -424,7 +417,7 @@ def _rows(
         if name != reference
     }
     others = [name for name in differences if name != BEST_CONSTANT]
-    adjusted = _holm([differences[name].p_value for name in others])
+    adjusted = adjust_p_values([differences[name].p_value for name in others])
     p_holm = dict(zip(others, adjusted, strict=True))
     for number, name in enumerate(names):
         interval, difference = estimate.of(number, level=level), differences.get(name)
@@ -478,13 +471,3 @@ def _describe_fits(fits: Sequence[_LearnerFit]) -> Row:
         "seconds": float(np.mean([fit.seconds for fit in fits])),
         "chosen": text if count == len(fits) else f"{text} ({count} of {len(fits)} repetitions)",
     }
-
-
-def _holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's adjustment: the i-th smallest of n p-values times n - i + 1, monotone, at most 1."""
-    order = np.argsort(p_values, kind="stable")
-    steps = np.maximum.accumulate(np.asarray(p_values)[order] * np.arange(len(p_values), 0, -1))
-    adjusted = np.empty(len(p_values))
-    adjusted[order] = np.minimum(steps, 1.0)
-    values: list[float] = adjusted.tolist()
-    return values

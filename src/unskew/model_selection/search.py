@@ -26,8 +26,8 @@ from unskew.model_selection.folds import (
     ValidationFold,
     split,
 )
-from unskew.plugins import find_engine
 from unskew.progress import Track, no_progress, progress_bar
+from unskew.registry import find_engine
 from unskew.settings import check_random_state, unfitted_copy
 from unskew.tables import text_table
 from unskew.threads import Workers, single_blas_thread

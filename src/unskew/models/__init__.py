@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from unskew.models.recommender import Preset, Recommender
 
 RECOMMENDERS: Registry[type[Recommender]] = Registry("recommender", "unskew.models")
-"""Traits: ``reads_propensities`` (False if a fit ignores or refuses them) and
-``needs_propensities`` (True if a fit is impossible without them)."""
+"""Traits: ``reads_propensities`` (False if a fit ignores or refuses them; True if left out) and
+``needs_propensities`` (True if a fit is impossible without them; False if left out)."""
 PRESETS: Registry[Preset] = Registry("preset", "unskew.models")
 """Presets have the same traits as recommenders."""
 

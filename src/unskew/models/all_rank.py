@@ -10,9 +10,8 @@ import numpy as np
 from unskew.data.factors import Factors
 from unskew.data.ratings import Ratings
 from unskew.factorization.als import AlternatingLeastSquares
-from unskew.factorization.unobserved import AllCellsLoss
 from unskew.models import RECOMMENDERS
-from unskew.models.all_cells import AllCellsRecommender
+from unskew.models.all_cells import AllCellsLoss, AllCellsRecommender
 from unskew.settings import Number, setting
 from unskew.threads import Workers
 from unskew.types import Vector
@@ -22,7 +21,6 @@ from unskew.types import Vector
     "allrank",
     label="AllRank",
     summary="Unobserved cells count as low ratings with a small weight (Steck 2010).",
-    traits={"reads_propensities": True, "needs_propensities": False},
 )
 @dataclass(eq=False, repr=False)
 class AllRank(AllCellsRecommender):

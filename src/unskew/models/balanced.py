@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal, Self
 
 from unskew.data.factors import Factors
@@ -21,14 +21,7 @@ from unskew.settings import OneOf, WholeNumber, setting
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import Vector
 
-_TRAITS = {"reads_propensities": True, "needs_propensities": True}
-
-
-class _BalancedAttributes:
-    """The attributes that a fit of :class:`BalancedFactorization` adds."""
-
-    propensities_: Vector
-    imputed_: Factors
+_TRAITS = {"needs_propensities": True}
 
 
 @RECOMMENDERS.declare(
@@ -38,7 +31,7 @@ class _BalancedAttributes:
     traits=_TRAITS,
 )
 @dataclass(eq=False, repr=False)
-class BalancedFactorization(FactorizationOptions, FactorRecommender, _BalancedAttributes):
+class BalancedFactorization(FactorizationOptions, FactorRecommender):
     """F_ui = v_u . w_i + a_u + b_i + c, weighted by inverse balanced propensities 1 / P'.
 
         min  sum over the log of (Y - F)^2 / P'  +  ridge (||V||^2 + ...)
@@ -82,6 +75,8 @@ class BalancedFactorization(FactorizationOptions, FactorRecommender, _BalancedAt
     imputer: MatrixFactorization | None = setting(None)
     weighting: Weighting = setting("dr-jl", OneOf(tuple(WEIGHTINGS)))
     n_rounds: int = setting(3, WholeNumber(least=1))
+    propensities_: Vector = field(init=False)
+    imputed_: Factors = field(init=False)
 
     def fit(
         self,
@@ -130,10 +125,8 @@ class BalancedFactorization(FactorizationOptions, FactorRecommender, _BalancedAt
                 solution = model._solve(log, 1 / propensity, workers, initial_factors=factors)
         self.propensities_ = propensity
         factors = solution.parameters
-        fallback = factors.global_offset
-        if self.offsets == "none":
-            fallback = weighted_mean(log.rating, 1 / propensity)
-        self._record_factors(log, factors, fallback)
+        mean = weighted_mean(log.rating, 1 / propensity)
+        self._record_factors(log, factors, self._fallback(factors, mean))
         self._record_solution(solution)
         return self
 

@@ -21,7 +21,6 @@ from unskew.types import Vector
     "mean",
     label="Mean rating",
     summary="The (weighted) mean rating for every cell.",
-    traits={"reads_propensities": True, "needs_propensities": False},
 )
 @dataclass(eq=False, repr=False)
 class GlobalMean(FactorRecommender):
@@ -43,7 +42,6 @@ class GlobalMean(FactorRecommender):
     "popularity",
     label="Popularity",
     summary="The (weighted) number of ratings of an item; ranks items only.",
-    traits={"reads_propensities": True, "needs_propensities": False},
 )
 @dataclass(eq=False, repr=False)
 class Popularity(FactorRecommender):
@@ -75,7 +73,6 @@ OffsetsOnly = PRESETS.add(
     ),
     label="Offsets",
     summary="F_ui = a_u + b_i + c: a matrix factorisation without factors.",
-    traits={"reads_propensities": True, "needs_propensities": False},
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -43,21 +43,14 @@ MAX_RANGES = 10
 """Pseudo-outcomes of more than this many rating ranges cause a warning."""
 
 
-class _DoublyRobustAttributes:
-    """The attributes that a fit of :class:`DoublyRobustFactorization` adds."""
-
-    imputed_: Factors
-    risk_: float
-
-
 @RECOMMENDERS.declare(
     "doubly-robust",
     label="DR",
     summary="Doubly robust learning: an imputation of all cells, corrected by the log.",
-    traits={"reads_propensities": True, "needs_propensities": True},
+    traits={"needs_propensities": True},
 )
 @dataclass(eq=False, repr=False)
-class DoublyRobustFactorization(FactorizationOptions, FactorRecommender, _DoublyRobustAttributes):
+class DoublyRobustFactorization(FactorizationOptions, FactorRecommender):
     """F_ui = v_u . w_i + a_u + b_i + c that minimises the doubly robust estimate of its risk.
 
         min  sum over all cells of  loss(G, F)
@@ -83,13 +76,6 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender, _Doubly
 
     Parameters
     ----------
-    n_factors
-        The number of columns of V and W.
-    l2
-        Strength of the penalty, on the scale of :class:`MatrixFactorization`.
-    offsets
-        ``"regularized"`` penalises a, b and c like the factors, ``"free"`` does not penalise them,
-        ``"none"`` leaves them out.
     imputation
         ``"label"`` fits G to the ratings. ``"error"`` fits it to the errors of F, with the
         objective a(P) ((Y - F)^2 - (G - F)^2)^2, as published.
@@ -108,12 +94,6 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender, _Doubly
     is_balanced
         Adjust propensities so that the sum of F / P over the log equals the sum of F over all
         cells, with the F of the previous round (as DR-V2, Li et al. 2023).
-    weight_transform
-        Replaces the weights h = 1 / P: ``unskew.estimators.Clip(30)``, ...
-    relevance_threshold
-        Fit 1 to ratings of at least this (clicks) and 0 to others. By default ratings are fitted.
-    loss
-        ``"squared"`` for MSE, ``"absolute"`` for MAE.
     n_rounds
         Rounds of imputation and prediction. With ``imputation="label"`` and without
         ``is_balanced`` one round is enough, and no more are made.
@@ -141,6 +121,8 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender, _Doubly
     relevance_threshold: float | None = setting(None)
     loss: Literal["squared", "absolute"] = setting("squared", OneOf(("squared", "absolute")))
     n_rounds: int = setting(3, WholeNumber(least=1))
+    imputed_: Factors = field(init=False)
+    risk_: float = field(init=False)
 
     def fit(
         self,
@@ -188,10 +170,7 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender, _Doubly
         )
         self.imputed_ = last.imputed
         self.risk_ = (history[-1] - penalty) / target.n_cells
-        fallback = factors.global_offset
-        if self.offsets == "none":
-            fallback = last.mean_outcome(target)
-        self._record_factors(log, factors, fallback)
+        self._record_factors(log, factors, self._fallback(factors, last.mean_outcome(target)))
         self._record_solution(Solution(factors, history, last.stop_reason))
         return self
 
@@ -213,8 +192,7 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender, _Doubly
         used = [name for name, is_used in adjustments.items() if is_used]
         if used and not self._reads_propensities:
             raise UsageError(
-                f"`{used[0]}` changes what is made of propensities, but `weighting='eib'` reads "
-                "none.",
+                f"`{used[0]}` has no effect with `weighting='eib'`, which uses no propensities.",
                 parameter=used[0],
                 remedy=f"Leave out `{used[0]}`, or choose another `weighting`.",
             )
@@ -404,7 +382,7 @@ def _warn_if_far(log: Ratings, outcome: Vector) -> None:
         )
 
 
-_TRAITS = {"reads_propensities": True, "needs_propensities": True}
+_TRAITS = {"needs_propensities": True}
 for _weighting, _summary in (
     ("dr-jl", "Doubly robust joint learning (Wang et al. 2019)."),
     ("mrdr", "More robust doubly robust learning: least variance (Guo et al. 2021)."),
@@ -429,7 +407,7 @@ EIB = PRESETS.add(
     ),
     label="EIB",
     summary="Error imputation: imputed losses in unobserved cells (Steck 2010).",
-    traits={"reads_propensities": False, "needs_propensities": False},
+    traits={"reads_propensities": False},
 )
 TDR = PRESETS.add(
     "tdr",

@@ -28,7 +28,7 @@ from unskew.types import IntVector, Scorer, Scores, Vector
     "logistic",
     label="Logistic MF",
     summary="Factorisation of the log odds of a click, weighted by inverse propensities.",
-    traits={"reads_propensities": True, "needs_propensities": False, "needs_clicks": True},
+    traits={"needs_clicks": True},
 )
 @dataclass(eq=False, repr=False)
 class LogisticFactorization(MatrixFactorization):

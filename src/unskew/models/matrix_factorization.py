@@ -34,6 +34,7 @@ from unskew.factorization.engine import (
 )
 from unskew.factorization.initialization import check_initial_factors, filled_svd, small_random
 from unskew.factorization.lbfgs import JointLbfgs
+from unskew.factorization.majorize import ReweightedLeastSquares
 from unskew.factorization.objective import (
     Objective,
     Offsets,
@@ -41,11 +42,11 @@ from unskew.factorization.objective import (
     scaled_ridge,
     sort_both_ways,
 )
-from unskew.factorization.reduced import ReducedObjective, ReweightedLeastSquares
+from unskew.factorization.reduced import ReducedObjective
 from unskew.factorization.solution import FitOptions, Solution, Solver, minimize
 from unskew.models import RECOMMENDERS
 from unskew.models.recommender import FactorRecommender
-from unskew.plugins import find_engine
+from unskew.registry import find_engine
 from unskew.settings import Number, OneOf, WholeNumber, setting
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import Vector
@@ -64,20 +65,7 @@ SOLVERS: Mapping[tuple[str, str], Callable[[Objective], Solver[Any, Factors]]] =
 
 @dataclass(eq=False, repr=False)
 class FactorizationOptions(FitOptions):
-    """Settings of every model F_ui = v_u . w_i + a_u + b_i + c that is fitted to ratings.
-
-    Parameters
-    ----------
-    n_factors
-        The number of columns of V and W.
-    l2
-        Strength of the penalty, on the scale of the authors' code:
-        ``ridge = l2 * U I / (U + I) / (d + 1)`` with penalised offsets, ``/ d`` otherwise. Weights
-        add up to about U I, so the same ``l2`` has the same effect on any log.
-    offsets
-        ``"regularized"`` penalises a, b and c like the factors, ``"free"`` does not penalise them,
-        ``"none"`` leaves them out.
-    """
+    """Settings of every model F_ui = v_u . w_i + a_u + b_i + c that is fitted to ratings."""
 
     n_factors: int = setting(20, WholeNumber(least=0))
     l2: float = setting(1.0, Number(least=0))
@@ -102,6 +90,10 @@ class FactorizationOptions(FitOptions):
             penalizes_offsets=self.offsets == "regularized",
         )
 
+    def _fallback(self, factors: Factors, mean: float) -> float:
+        """The prediction for unknown users and items, but for their offsets."""
+        return mean if self.offsets == "none" else factors.global_offset
+
     def _random_start(self, log: Ratings, mean: float, *, with_users: bool = False) -> Factors:
         """Small random factors; a solver that solves the users first needs none of them."""
         return small_random(
@@ -119,7 +111,6 @@ class FactorizationOptions(FitOptions):
     "mf",
     label="MF",
     summary="Matrix factorisation weighted by inverse propensities, Eq. (14).",
-    traits={"reads_propensities": True, "needs_propensities": False},
 )
 @dataclass(eq=False, repr=False)
 class MatrixFactorization(FactorizationOptions, FactorRecommender):
@@ -265,7 +256,7 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
                 fit = other_engine.run if other_engine else self._fit_locally
                 result = fit(requests.pop())
         factors = result.solution.parameters
-        fallback = result.mean if self.offsets == "none" else factors.global_offset
+        fallback = self._fallback(factors, result.mean)
         seen = result.seen if len(target) == len(log) else None
         self._record_factors(log, factors, fallback, seen)
         self._record_solution(result.solution)
@@ -313,7 +304,7 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
             )
         factors = result.solution.parameters
         self.factors_ = factors
-        self.fallback_ = result.mean if self.offsets == "none" else factors.global_offset
+        self.fallback_ = self._fallback(factors, result.mean)
         self.users_, self.items_ = result.users, result.items
         self.seen_starts_, self.seen_items_ = result.seen
         self.user_factors_frame = result.user_factors

@@ -10,23 +10,22 @@ from pathlib import Path
 from typing import Literal, Self
 
 import numpy as np
+from scipy.special import logit
 
 from unskew.data.ids import Ids, as_ids, find_codes
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings, require_log
 from unskew.errors import PropensityWarning, UsageError
-from unskew.factorization.solution import IterationOptions, minimize
+from unskew.factorization.solution import IterativeModel, minimize
 from unskew.latent.missingness import (
     BetaPrior,
     DependsOnRating,
     DependsOnRatingAndItem,
     LevelCodes,
     MissingAtRandom,
-    MissingnessMechanism,
     SelectionEffects,
     ValuePropensities,
     encode_levels,
-    log_odds,
     require_full_vocabulary,
     resolve_value_propensities,
 )
@@ -44,7 +43,7 @@ from unskew.settings import Number, OneOf, WholeNumber, require_fitted, setting
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import ArrayShapes, IntVector, Matrix, Scorer, Scores, Vector
 
-MECHANISMS: Mapping[str, Callable[[BetaPrior | None], MissingnessMechanism]] = {
+MECHANISMS: Mapping[str, Callable[[BetaPrior | None], MissingAtRandom]] = {
     "mar": lambda _: MissingAtRandom(),
     "cpt-v": DependsOnRating,
     "logit-vd": DependsOnRatingAndItem,
@@ -63,10 +62,9 @@ PRIORS: Mapping[str, Callable[[Vector, float], BetaPrior | None]] = {
     "multinomial-mixture",
     label="Mixture",
     summary="Clusters of users, with a model of which ratings are observed.",
-    traits={"reads_propensities": True, "needs_propensities": False},
 )
 @dataclass(eq=False, repr=False)
-class MultinomialMixture(IterationOptions, DistributionRecommender):
+class MultinomialMixture(IterativeModel, DistributionRecommender):
     """Each user belongs to one of K clusters, which has rating probabilities for every item.
 
         z_u ~ theta,    P(Y_ui = r | z_u = k) = B_kir,    P(O_ui = 1 | Y_ui = r) = mu_ir
@@ -278,7 +276,7 @@ class MultinomialMixture(IterationOptions, DistributionRecommender):
         return uniform if resolved is None else resolved
 
     def _draw_starts(self, cells: CellsBySlot, p_observed: Vector) -> tuple[MixtureParameters, ...]:
-        effects = SelectionEffects(log_odds(p_observed), np.zeros(cells.n_items))
+        effects = SelectionEffects(logit(p_observed), np.zeros(cells.n_items))
         seed = self.random_state
         if not isinstance(seed, Integral):
             seed = int(np.random.default_rng(seed).integers(2**63))
@@ -343,19 +341,17 @@ MixtureMAR = PRESETS.add(
     Preset("MixtureMAR", MultinomialMixture, fixed={"mechanism": "mar"}),
     label="Mixture (MAR)",
     summary="Clusters of users, from the observed ratings alone.",
-    traits={"reads_propensities": False, "needs_propensities": False},
+    traits={"reads_propensities": False},
 )
 CPTv = PRESETS.add(
     "cpt-v",
     Preset("CPTv", MultinomialMixture, fixed={"mechanism": "cpt-v"}),
     label="CPT-v",
     summary="Clusters of users; observation depends on the rating.",
-    traits={"reads_propensities": True, "needs_propensities": False},
 )
 LogitVd = PRESETS.add(
     "logit-vd",
     Preset("LogitVd", MultinomialMixture, fixed={"mechanism": "logit-vd"}),
     label="Logit-vd",
     summary="Clusters of users; observation depends on rating and item.",
-    traits={"reads_propensities": True, "needs_propensities": False},
 )

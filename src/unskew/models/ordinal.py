@@ -7,21 +7,21 @@ non-random missing data*, ICML 2014.
 from __future__ import annotations
 
 import warnings
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Self, TypeAlias
 
 import numpy as np
+from scipy.special import logit
 
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings, require_log
 from unskew.errors import PropensityWarning, UsageError
-from unskew.factorization.solution import IterationOptions, minimize
+from unskew.factorization.solution import IterativeModel
 from unskew.kernels.ordinal_rows import RowExponentials
 from unskew.latent.missingness import (
     ValuePropensities,
     encode_levels,
-    log_odds,
     require_full_vocabulary,
     resolve_value_propensities,
 )
@@ -35,7 +35,7 @@ from unskew.models.distribution import (
 )
 from unskew.models.recommender import Preset
 from unskew.settings import Number, OneOf, WholeNumber, setting
-from unskew.threads import Workers, single_blas_thread
+from unskew.threads import Workers
 from unskew.types import ArrayShapes, IntVector, Matrix, Vector
 
 Precisions: TypeAlias = dict[str, float]
@@ -44,44 +44,13 @@ START = 0.1
 """Standard deviation of the products of factors at the start. All zero is a saddle point."""
 
 
-class OrdinalPredictions(DistributionRecommender):
-    """Predicts rating distributions from fitted parameters."""
-
-    mechanism: Literal["mar", "mnar"]
-    parameters_: OrdinalParameters
-
-    @property
-    def _has_selection(self) -> bool:
-        """Whether the model includes which cells are observed."""
-        return self.mechanism == "mnar"
-
-    def _distribution(self, user: IntVector, item: IntVector) -> Distribution:
-        from unskew.kernels.ordinal import fill_distribution
-
-        parameters = self.parameters_.take(user, item)
-        rows = parameters.user_rows(), parameters.item_rows()
-        exponentials = RowExponentials.of(*rows)
-
-        def predict_pairs(row: IntVector, column: IntVector) -> Matrix:
-            probabilities = np.empty((row.size, self.levels_.size))
-            fill_distribution(row, column, *rows, exponentials, self._has_selection, probabilities)
-            return probabilities
-
-        return predict_pairs
-
-    def _arrays_with_expected_shapes(self) -> ArrayShapes:
-        sizes = len(self.users_), len(self.items_), self.levels_.size
-        return super()._arrays_with_expected_shapes() | self.parameters_.array_shapes(*sizes)
-
-
 @RECOMMENDERS.declare(
     "ordinal",
     label="Ordinal MF",
     summary="Ordinal ratings, with a model of which ratings are observed.",
-    traits={"reads_propensities": True, "needs_propensities": False},
 )
 @dataclass(eq=False, repr=False)
-class OrdinalFactorization(IterationOptions, OrdinalPredictions):
+class OrdinalFactorization(IterativeModel, DistributionRecommender):
     """A noisy score between cut points gives the rating, and the rating affects observation.
 
         P(Y <= r) = sigma((k_ir - s_ui) / (noise_u noise_i)),    s_ui = v_u . w_i + a_u + b_i
@@ -166,6 +135,12 @@ class OrdinalFactorization(IterationOptions, OrdinalPredictions):
     n_unobserved: int | None = setting(None, WholeNumber(least=1, allow_none=True))
     max_iter: int = setting(200, WholeNumber(least=1))
     statistic: Statistic = setting("mean", OneOf(STATISTICS))
+    parameters_: OrdinalParameters = field(init=False)
+
+    @property
+    def _has_selection(self) -> bool:
+        """Whether the model includes which cells are observed."""
+        return self.mechanism == "mnar"
 
     def fit(
         self,
@@ -216,12 +191,9 @@ class OrdinalFactorization(IterationOptions, OrdinalPredictions):
             *(log.user, log.item, log.rating, center.value_effect),
             shape=(log.n_users, log.n_items),
         )
-        with (
-            Workers(self.n_threads) as workers,
-            single_blas_thread(),
-            self._show_steps() as report,
-        ):
-            solver = OrdinalLikelihood.of(
+
+        def make_solver(workers: Workers) -> OrdinalLikelihood:
+            return OrdinalLikelihood.of(
                 log,
                 codes.astype(np.int32),
                 center=center,
@@ -230,18 +202,31 @@ class OrdinalFactorization(IterationOptions, OrdinalPredictions):
                 random_state=self.random_state,
                 workers=workers,
             )
-            solution = minimize(
-                solver,
-                self._make_start(center, np.bincount(codes).astype(np.float64)),
-                max_iter=self.max_iter,
-                tol=self.tol,
-                checkpoint=saved,
-                report=report,
-            )
-        self._record_log(log, (solver.log.starts, solver.log.item))
+
+        start = self._make_start(center, np.bincount(codes).astype(np.float64))
+        solution = self._minimize(make_solver, start, saved)
+        self._record_log(log)
         self.parameters_, self.levels_ = solution.parameters, levels
         self._record_solution(solution)
         return self
+
+    def _distribution(self, user: IntVector, item: IntVector) -> Distribution:
+        from unskew.kernels.ordinal import fill_distribution
+
+        parameters = self.parameters_.take(user, item)
+        rows = parameters.user_rows(), parameters.item_rows()
+        exponentials = RowExponentials.of(*rows)
+
+        def predict_pairs(row: IntVector, column: IntVector) -> Matrix:
+            probabilities = np.empty((row.size, self.levels_.size))
+            fill_distribution(row, column, *rows, exponentials, self._has_selection, probabilities)
+            return probabilities
+
+        return predict_pairs
+
+    def _arrays_with_expected_shapes(self) -> ArrayShapes:
+        sizes = len(self.users_), len(self.items_), self.levels_.size
+        return super()._arrays_with_expected_shapes() | self.parameters_.array_shapes(*sizes)
 
     def _warn_if_free(self) -> None:
         if self.value_effect == "free":
@@ -278,7 +263,7 @@ class OrdinalFactorization(IterationOptions, OrdinalPredictions):
         if p_observed is None:
             density = min(len(log) / log.n_cells, 1 - 0.5 / log.n_cells)
             p_observed = np.full(n_levels, density)
-        return replace(zeros, value_effect=log_odds(p_observed))
+        return replace(zeros, value_effect=logit(p_observed))
 
     def _precisions(self, log: Ratings) -> Precisions:
         """The precision of the prior of each fitted part; 0 means no prior."""
@@ -317,7 +302,7 @@ class OrdinalFactorization(IterationOptions, OrdinalPredictions):
     def _make_start(self, center: OrdinalParameters, counts: Vector) -> OrdinalParameters:
         """Cut points from the rating frequencies, and small random factors."""
         rng = np.random.default_rng(self.random_state)
-        cuts = log_odds(np.cumsum(counts)[:-1] / counts.sum())
+        cuts = logit(np.cumsum(counts)[:-1] / counts.sum())
 
         def draw_like(factors: Matrix) -> Matrix:
             return rng.normal(0.0, START / np.sqrt(max(factors.shape[1], 1)), factors.shape)
@@ -337,12 +322,11 @@ OrdinalMAR = PRESETS.add(
     Preset("OrdinalMAR", OrdinalFactorization, fixed={"mechanism": "mar"}),
     label="HL-MAR",
     summary="Ordinal factorisation of the observed ratings alone.",
-    traits={"reads_propensities": False, "needs_propensities": False},
+    traits={"reads_propensities": False},
 )
 OrdinalMNAR = PRESETS.add(
     "hl-mnar",
     Preset("OrdinalMNAR", OrdinalFactorization, fixed={"mechanism": "mnar"}),
     label="HL-MNAR",
     summary="Ordinal factorisation with a model of the selection.",
-    traits={"reads_propensities": True, "needs_propensities": False},
 )

@@ -26,8 +26,7 @@ from unskew.errors import (
 )
 from unskew.io.model_files import write_model
 from unskew.ranking.candidates import Candidates, CandidatesLike, read_candidates, select_users
-from unskew.ranking.positions import Ranker, find_ranker
-from unskew.ranking.top import best_items, items_by_user
+from unskew.ranking.positions import Ranker, best_items, find_ranker, items_by_user
 from unskew.settings import Configurable, WholeNumber, require_fitted
 from unskew.tables import count_noun
 from unskew.types import ArrayShapes, IntVector, RowStarts, Scorer, Scores, SeenItems, Vector

@@ -23,7 +23,6 @@ from unskew.types import Vector
     "relmf",
     label="Rel-MF",
     summary="Clicks divided by the probability that the item was seen (Saito et al. 2020).",
-    traits={"reads_propensities": True, "needs_propensities": False},
 )
 @dataclass(eq=False, repr=False)
 class RelevanceFactorization(AllCellsRecommender):

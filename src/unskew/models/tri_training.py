@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import KW_ONLY, dataclass, replace
-from numbers import Integral
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Self
 
 import numpy as np
@@ -19,25 +18,18 @@ from unskew.models import RECOMMENDERS
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.recommender import FactorRecommender
 from unskew.progress import progress_line
-from unskew.settings import Number, WholeNumber, check_random_state, setting
+from unskew.settings import Number, WholeNumber, check_random_state, draw_seeds, setting
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import RandomState
-
-
-class _TriTrainingAttributes:
-    """The attributes that a fit of :class:`TriTraining` adds."""
-
-    agreed_: tuple[float, ...]
 
 
 @RECOMMENDERS.declare(
     "tri-training",
     label="Tri-training",
     summary="Two factorisations label the cells that a third one learns from (Saito 2020).",
-    traits={"reads_propensities": True, "needs_propensities": False},
 )
 @dataclass(eq=False, repr=False)
-class TriTraining(FactorRecommender, _TriTrainingAttributes):
+class TriTraining(FactorRecommender):
     """A model fitted to the cells on which two others agree.
 
     A1 and A2 are weighted factorisations from different starts, A0 is the result. All are first
@@ -84,12 +76,14 @@ class TriTraining(FactorRecommender, _TriTrainingAttributes):
     n_threads: int | None = setting(None, WholeNumber(least=1, allow_none=True))
     random_state: RandomState = setting(0, check_random_state)
     verbose: bool = setting(False)
+    agreed_: tuple[float, ...] = field(init=False)
 
     def fit(self, log: Ratings, propensities: PropensitiesLike | None = None) -> Self:
         """Fit to a log, weighted by inverse propensities if they are passed."""
         require_log(log)
         self._check_settings()
-        model, rng = self.model or MatrixFactorization(), np.random.default_rng(self.random_state)
+        model, seeds = self.model or MatrixFactorization(), draw_seeds(self.random_state, 3)
+        rng = np.random.default_rng(self.random_state)
         weight = training_weights(
             log,
             propensities,
@@ -101,7 +95,7 @@ class TriTraining(FactorRecommender, _TriTrainingAttributes):
             single_blas_thread(),
             progress_line(self.verbose) as show,
         ):
-            starts = (copy(model).set_params(random_state=seed) for seed in self._seeds(rng))
+            starts = (copy(model).set_params(random_state=seed) for seed in seeds)
             final, first, second = (
                 start._solve(log, weight, workers).parameters for start in starts
             )
@@ -116,17 +110,10 @@ class TriTraining(FactorRecommender, _TriTrainingAttributes):
                 second = stepping._solve(both, half, workers, initial_factors=second).parameters
                 agreed.append(share)
         self.agreed_ = tuple(agreed)
-        fallback = final.global_offset
-        if model.offsets == "none":
-            fallback = weighted_mean(log.rating, weight)
+        has_offsets = model.offsets != "none"
+        fallback = final.global_offset if has_offsets else weighted_mean(log.rating, weight)
         self._record_factors(log, final, fallback)
         return self
-
-    def _seeds(self, rng: np.random.Generator) -> list[int]:
-        """One seed for each of the three models."""
-        if isinstance(self.random_state, Integral):
-            return [self.random_state + number for number in range(3)]
-        return [int(seed) for seed in rng.integers(2**31, size=3)]
 
     def _label_cells(
         self, log: Ratings, first: Factors, second: Factors, rng: np.random.Generator

@@ -11,9 +11,8 @@ import numpy as np
 from unskew.data.ratings import Ratings
 from unskew.errors import DataError
 from unskew.factorization.als import AlternatingLeastSquares
-from unskew.factorization.unobserved import AllCellsLoss
 from unskew.models import RECOMMENDERS
-from unskew.models.all_cells import AllCellsRecommender
+from unskew.models.all_cells import AllCellsLoss, AllCellsRecommender
 from unskew.settings import Number, OneOf, setting
 from unskew.threads import Workers
 from unskew.types import Vector
@@ -28,7 +27,6 @@ CONFIDENCES: Mapping[str, Callable[[Vector], Vector]] = {
     "wmf",
     label="WMF",
     summary="Weighted factorisation of clicks or counts (Hu et al. 2008).",
-    traits={"reads_propensities": True, "needs_propensities": False},
 )
 @dataclass(eq=False, repr=False)
 class WeightedFactorization(AllCellsRecommender):

@@ -24,12 +24,6 @@ from unskew.simulation.observation import Observation
 from unskew.types import IntVector, Matrix, Scores, Vector
 
 ESTIMATORS = ("naive", "ips", "snips")
-RMSE_METRICS = ("mse", "dcg@50")
-RMSE_CAPTION = (
-    "Root mean squared error of each estimate over the draws, mean over the five predictions{}. "
-    "The JSON and the figure have 95 % bands."
-)
-"""For Figures 2 and 4."""
 N_RESAMPLES = 2000
 """Bootstrap resamples of the trials, for the band of an RMSE."""
 
@@ -72,19 +66,6 @@ class EstimateDraws:
             "ci_high": float(high),
             "paper": None,
         }
-
-    def rmse_rows(self, point: Row, estimators: Mapping[str, str]) -> list[Row]:
-        """The error of each estimator at a point of the horizontal axis, by ``RMSE_METRICS``.
-
-        ``estimators`` are names in the figure with names in ``estimates``.
-        """
-        n_metrics = len(RMSE_METRICS)
-        return [
-            {"metric": metric, **point, "estimator": name}
-            | self.rmse_with_band(name_in_draws, slice(first, None, n_metrics))
-            for first, metric in enumerate(RMSE_METRICS)
-            for name, name_in_draws in estimators.items()
-        ]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -272,20 +253,6 @@ def promote(truth: RatingMatrix, rating: int, rng: np.random.Generator) -> Ratin
     cells = rng.choice(np.flatnonzero(truth == rating), size=int((truth == 5).sum()), replace=False)
     promoted.flat[cells] = 5
     return promoted
-
-
-def make_rmse_table(
-    rows: Sequence[Row], field: str, heading: str, x_format: str
-) -> dict[str, list[object]]:
-    """One row for each metric and point of the axis ``field``, one column for each estimator."""
-    points = list(dict.fromkeys((row["metric"], row[field]) for row in rows))
-    columns: dict[str, list[object]] = {
-        "RMSE of": [metric for metric, _ in points],
-        heading: [f"{x:{x_format}}" for _, x in points],
-    }
-    for row in rows:
-        columns.setdefault(row["estimator"], []).append(f"{row['ours']:.3g}")
-    return columns
 
 
 def format_mean_and_std(value: Mapping[str, float], digits: int) -> str:

@@ -336,7 +336,7 @@ def _summarize_left(rows: Sequence[Row]) -> str:
     return (
         f"At alpha = 0.25, which mimics MovieLens, MF-IPS has {ips['ours']:.3f} and MF-Naive "
         f"{naive['ours']:.3f}; the difference, paired by trial, is "
-        f"{format_difference(difference['ours'], difference)}. "
+        f"{format_difference(difference)}. "
         f"MF-IPS has the smaller mean at {sum(row['ours'] < 0 for row in biased)} of the "
         f"{len(biased)} values of alpha below 1, with an interval below 0 at "
         f"{sum(row['ci_high'] < 0 for row in biased)}. "
@@ -355,7 +355,7 @@ def _summarize_right(rows: Sequence[Row]) -> str:
         f"{fewest['sample_size']:,} random ratings and {most['ours']:.3f} from "
         f"{most['sample_size']:,}, where MF-IPS with known ones has {ips:.3f} and MF-Naive "
         f"{naive:.3f}. MF-IPS-NB minus MF-Naive, paired by trial, is "
-        f"{format_difference(smallest['ours'], smallest)} with the smallest sample; the mean is "
+        f"{format_difference(smallest)} with the smallest sample; the mean is "
         f"below 0 at {sum(row['ours'] < 0 for row in differences)} of the {len(differences)} "
         f"sizes, the interval at {sum(row['ci_high'] < 0 for row in differences)}. "
         "The paper does not say which sizes it took."

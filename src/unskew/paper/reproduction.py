@@ -27,9 +27,9 @@ def check_trials(trials: int, experiment: str, reason: str) -> None:
         )
 
 
-def format_difference(difference: float, row: Row) -> str:
-    """A difference with the limits of its interval, ``ci_low`` and ``ci_high`` of the row."""
-    return f"{difference:+.3f} [{row['ci_low']:+.3f}, {row['ci_high']:+.3f}]"
+def format_difference(row: Row) -> str:
+    """The difference in a row, with the limits of its interval."""
+    return f"{row['ours']:+.3f} [{row['ci_low']:+.3f}, {row['ci_high']:+.3f}]"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -215,9 +215,7 @@ def _load_data(data: PathLike) -> list[BiasedData]:
 
 
 def _evaluate_trial(
-    data: BiasedData,
-    random_state: int,
-    trained: Mapping[str, Mapping[Table2Metric, TrainedSystem]],
+    data: BiasedData, random_state: int, trained: Mapping[str, Mapping[Table2Metric, TrainedSystem]]
 ) -> Table2Trial:
     """Evaluate every model on every test, also on those where its score is not reported."""
     models = {
@@ -336,27 +334,18 @@ def _difference_rows(result: DataResults) -> Iterator[Row]:
             for test in shared_tests:
                 variant = f"trained for {metric}, {test}"
                 by_user = _compare_by_user(result, metric, test, pair)
-                yield _difference_row(result, name, metric, f"{variant}, paired by user", by_user)
+                yield _make_row(result, name, metric, f"{variant}, paired by user", by_user)
                 if len(result.trials) > 1:
                     by_seed = _compare_by_seed(result, metric, test, pair)
-                    yield _difference_row(
-                        result, name, metric, f"{variant}, paired by seed", by_seed
-                    )
-
-
-def _difference_row(
-    result: DataResults, name: str, metric: str, variant: str, comparison: Row
-) -> Row:
-    """A row in which "ours", as in all rows our value, is the difference."""
-    values = {key: value for key, value in comparison.items() if key != "difference"}
-    return _make_row(result, name, metric, variant, {"ours": comparison["difference"], **values})
+                    yield _make_row(result, name, metric, f"{variant}, paired by seed", by_seed)
 
 
 def _compare_by_user(result: DataResults, metric: str, test: str, pair: tuple[str, str]) -> Row:
+    """The difference in the first trial; "ours", as in all rows, is our value."""
     trial = result.trials[0]
     comparison = trial.errors[test][0].compare(*pair, metric=metric, estimator="naive")
     return {
-        "difference": comparison.difference,
+        "ours": comparison.difference,
         "seed": trial.random_state,
         "std_error": comparison.std_error,
         "ci_low": comparison.ci_low,
@@ -375,7 +364,7 @@ def _compare_by_seed(result: DataResults, metric: str, test: str, pair: tuple[st
     mean, std = float(np.mean(differences)), float(np.std(differences, ddof=1))
     t = mean / std * n**0.5 if std > 0 else None
     p_value = None if t is None else float(2 * stats.t.sf(abs(t), n - 1))
-    return {"difference": mean, "std": std, "t": t, "p_value": p_value}
+    return {"ours": mean, "std": std, "t": t, "p_value": p_value}
 
 
 # The table and the summary
@@ -464,7 +453,7 @@ def _summarize_data(result: DataResults) -> str:
         f"On {result.data.name.capitalize()}, trained for MSE, {first.title} has "
         f"{ours[first.title]:.3f} where the paper has {paper[0]:.3f}, and {second.title} "
         f"{ours[second.title]:.3f} where it has {paper[1]:.3f}. In the first trial, the "
-        f"difference, paired by user, is {format_difference(by_user['difference'], by_user)}, "
+        f"difference, paired by user, is {format_difference(by_user)}, "
         f"{_format_p(by_user['p_value'])}.{by_seed} "
         f"Of all systems except {first.title}, {best} has the lowest MSE, {ours[best]:.3f}."
     )

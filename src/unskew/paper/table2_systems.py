@@ -228,10 +228,7 @@ class OneFitSystem(System):
     own_grid: Grid = field(kw_only=True)
 
     def train(
-        self,
-        data: BiasedData,
-        random_state: int,
-        grid: Grid,
+        self, data: BiasedData, random_state: int, grid: Grid
     ) -> dict[Table2Metric, TrainedSystem]:
         trained = self._search(
             copy(self.model).set_params(random_state=random_state),

@@ -54,10 +54,7 @@ class ByLiking:
     """Propensity p for liked, p/2 for neutral and p/10 for disliked films."""
 
     def relative_propensities(
-        self,
-        rating: npt.NDArray[Any],
-        users: slice,
-        /,
+        self, rating: npt.NDArray[Any], users: slice, /
     ) -> npt.NDArray[np.float64]:
         return np.select(
             [rating == LIKED, rating == NEUTRAL],

@@ -19,8 +19,8 @@ from unskew.propensity.covariates import (
     ProfilePairs,
     is_binary,
 )
-from unskew.propensity.model import draw_seed, require_listed_universe
-from unskew.settings import Number, OneOf, WholeNumber, check_random_state, setting
+from unskew.propensity.model import require_listed_universe
+from unskew.settings import Number, OneOf, WholeNumber, check_random_state, draw_seeds, setting
 from unskew.threads import single_openmp_thread
 from unskew.types import IntVector, Matrix, RandomState, Vector
 
@@ -99,7 +99,7 @@ class BoostedPropensity(CovariatePropensityModel):
     def fit(self, log: Ratings, *, universe: UniverseLike = None) -> Self:
         """Learn which cells were observed. The log must list all users and items."""
         self._check_settings()
-        size, seed = require_listed_universe(log, universe), draw_seed(self.random_state)
+        size, seed = require_listed_universe(log, universe), draw_seeds(self.random_state)[0]
         profiles = self._read_covariates(log)
         _require_few_pairs(profiles)
         counts = profiles.count_cells(log)

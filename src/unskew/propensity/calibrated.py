@@ -9,17 +9,17 @@ from typing import Literal, Self, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit
+from scipy.special import expit, logit
 
 from unskew.data.cells import is_among, iterate_cells, observed_cells, user_and_item
 from unskew.data.ratings import Ratings
 from unskew.data.universe import UniverseLike
 from unskew.errors import PropensityWarning, UsageError
 from unskew.propensity import PROPENSITY_MODELS
-from unskew.propensity.model import PropensityModel, SampleLike, draw_seed, require_listed_universe
+from unskew.propensity.model import PropensityModel, SampleLike, require_listed_universe
 from unskew.propensity.wrapper import PropensityWrapper, assign_user_folds
-from unskew.settings import OneOf, WholeNumber, check_random_state, setting
-from unskew.types import IntVector, Matrix, RandomState, Vector
+from unskew.settings import OneOf, WholeNumber, check_random_state, draw_seeds, setting
+from unskew.types import IntVector, RandomState, Vector
 
 Method: TypeAlias = Literal["platt", "isotonic"]
 MAX_LOGIT = 30.0
@@ -87,12 +87,12 @@ class CalibratedPropensity(PropensityWrapper):
     ) -> Self:
         """Fit the inner model if it is not fitted, then f."""
         self._check_settings()
-        size, seed = require_listed_universe(log, universe), draw_seed(self.random_state)
+        size, seed = require_listed_universe(log, universe), draw_seeds(self.random_state)[0]
         self._require_all_cells()
         folds = assign_user_folds(log.n_users, n_folds=self.n_folds, seed=seed)
         inner = self._fit_inner(log, mcar=mcar, universe=size)
-        counts = LogitBinCounts.of_log(inner, log, folds, self.n_folds, self.max_cells, seed)
-        bins = [counts.without_fold(fold) for fold in range(self.n_folds)]
+        totals = count_cells(inner, log, folds, self.n_folds, self.max_cells, seed)
+        bins = [exclude_fold(totals, fold) for fold in range(self.n_folds)]
         curves = [METHODS[self.method](fold_bins) for fold_bins in bins]
         self._record_log(log, size)
         self.model_, self.fold_of_user_ = inner, folds
@@ -156,65 +156,53 @@ class CalibrationCurve:
     floor: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LogitBinCounts:
-    """Observed and unobserved cells, and the sum of their logits, by fold of users and bin."""
+def count_cells(
+    model: PropensityModel,
+    log: Ratings,
+    fold_of_user: IntVector,
+    n_folds: int,
+    max_cells: int,
+    seed: int,
+) -> npt.NDArray[np.float64]:
+    """Observed cells, unobserved cells, and the sum of their logits, by fold of users and bin.
 
-    observed: Matrix
-    unobserved: Matrix
-    logits: Matrix
+    Unobserved are all other cells, or a sample of them with its weight.
+    """
+    totals = np.zeros((3, n_folds * N_BINS))
 
-    @classmethod
-    def of_log(
-        cls,
-        model: PropensityModel,
-        log: Ratings,
-        fold_of_user: IntVector,
-        n_folds: int,
-        max_cells: int,
-        seed: int,
-    ) -> LogitBinCounts:
-        """Count the cells of the log, and all other cells or a sample of them."""
-        observed, unobserved, logits = (np.zeros(n_folds * N_BINS) for _ in range(3))
+    def add(user: IntVector, item: IntVector, weight: float, counts: Vector) -> None:
+        x = limited_logit(model._predict_in_blocks(user, item, None))
+        index = fold_of_user[user] * np.int64(N_BINS) + find_bins(x)
+        counts += weight * np.bincount(index, minlength=counts.size)
+        totals[2] += weight * np.bincount(index, weights=x, minlength=counts.size)
 
-        def add(user: IntVector, item: IntVector, weight: float, counts: Vector) -> None:
-            x = limited_logit(model._predict_in_blocks(user, item, None))
-            index = fold_of_user[user] * np.int64(N_BINS) + find_bins(x)
-            counts += weight * np.bincount(index, minlength=counts.size)
-            logits[:] += weight * np.bincount(index, weights=x, minlength=counts.size)
+    add(log.user, log.item, 1.0, totals[0])
+    logged, weight = observed_cells(log), log.n_cells / min(log.n_cells, max_cells)
+    rng = np.random.default_rng(seed)
+    for cells in iterate_cells(log.n_users, log.n_items, max_cells=max_cells, rng=rng):
+        new_cells = np.compress(~is_among(cells, logged), cells)
+        add(*user_and_item(new_cells, log.n_items), weight, totals[1])
+    return totals.reshape(3, n_folds, N_BINS)
 
-        add(log.user, log.item, 1.0, observed)
-        logged, weight = observed_cells(log), log.n_cells / min(log.n_cells, max_cells)
-        rng = np.random.default_rng(seed)
-        for cells in iterate_cells(log.n_users, log.n_items, max_cells=max_cells, rng=rng):
-            new_cells = np.compress(~is_among(cells, logged), cells)
-            add(*user_and_item(new_cells, log.n_items), weight, unobserved)
-        shape = (n_folds, N_BINS)
-        return cls(observed.reshape(shape), unobserved.reshape(shape), logits.reshape(shape))
 
-    def without_fold(self, fold: int) -> LogitBins:
-        """The bins of all other folds."""
-        observed, unobserved, logits = (
-            counts.sum(axis=0) - counts[fold]
-            for counts in (self.observed, self.unobserved, self.logits)
+def exclude_fold(totals: npt.NDArray[np.float64], fold: int) -> LogitBins:
+    """The bins of all other folds."""
+    observed, unobserved, logits = totals.sum(axis=1) - totals[:, fold]
+    if observed.sum() <= 0 or unobserved.sum() <= 0:
+        raise UsageError(
+            f"without the users of fold {fold} there are {observed.sum():.0f} observed and "
+            f"{unobserved.sum():.0f} unobserved cells, and calibration needs both.",
+            parameter="n_folds",
+            remedy="Use fewer folds.",
         )
-        if observed.sum() <= 0 or unobserved.sum() <= 0:
-            raise UsageError(
-                f"without the users of fold {fold} there are {observed.sum():.0f} observed and "
-                f"{unobserved.sum():.0f} unobserved cells, and calibration needs both.",
-                parameter="n_folds",
-                remedy="Use fewer folds.",
-            )
-        has_cells = observed + unobserved > 0
-        mean = logits[has_cells] / (observed + unobserved)[has_cells]
-        return LogitBins(mean, observed[has_cells], unobserved[has_cells])
+    has_cells = observed + unobserved > 0
+    mean = logits[has_cells] / (observed + unobserved)[has_cells]
+    return LogitBins(mean, observed[has_cells], unobserved[has_cells])
 
 
 def limited_logit(propensity: Vector) -> Vector:
     """log(P / (1 - P)), limited to [-MAX_LOGIT, MAX_LOGIT]."""
-    with np.errstate(divide="ignore"):
-        logit: Vector = np.log(propensity) - np.log1p(-propensity)
-    return np.clip(logit, -MAX_LOGIT, MAX_LOGIT)
+    return np.clip(logit(propensity), -MAX_LOGIT, MAX_LOGIT)
 
 
 def find_bins(x: Vector) -> npt.NDArray[np.int64]:

@@ -14,14 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import minimize
 from scipy.sparse import csr_array
 
 from unskew.data.cells import RowStarts, group_rows, row_starts
+from unskew.propensity.low_rank import run_lbfgs
 from unskew.threads import Workers
 from unskew.types import IntVector, Matrix, Vector
 
@@ -29,8 +28,6 @@ BLOCK_CELLS = 1 << 17
 """Cells whose eta is held at once, for each thread: few enough for the cache."""
 MAX_LOGIT = 500.0
 """Larger eta are replaced by this number, because exp(eta) would overflow."""
-LBFGS_MEMORY = 20
-"""Steps that L-BFGS uses to approximate the Hessian."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,10 +153,6 @@ class UnitGrid:
             self.user.count * (included @ items)[self.user.fold],
             self.item.count * (users @ included)[self.item.fold],
         )
-
-    @property
-    def n_pairs(self) -> int:
-        return len(self.user) * len(self.item)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -353,28 +346,18 @@ def maximize(
         penalized = -value + float(penalty @ np.square(vector)) / 2
         return penalized, (penalty * vector - gradient) * scale
 
-    n_iter = 0
-
-    def count_step(scaled: Vector) -> None:  # noqa: ARG001
-        nonlocal n_iter
-        n_iter += 1
-        report(f"ridge {ridge:g}: step {n_iter}")
-
-    options = {
-        "maxiter": max_iter,
-        "maxfun": 20 * max_iter,
-        "maxcor": LBFGS_MEMORY,
-        "gtol": tol,
-        "ftol": 0.0,
-    }
-    result: Any = minimize(  # type: ignore[call-overload]
-        objective, start / scale, jac=True, method="L-BFGS-B", callback=count_step, options=options
+    result, history = run_lbfgs(
+        objective,
+        start / scale,
+        max_iter=max_iter,
+        gtol=tol,
+        report=lambda step, _: report(f"ridge {ridge:g}: step {step}"),
     )
     vector = np.asarray(result.x) * scale
     rounding = 100 * np.sqrt(np.finfo(np.float64).eps * abs(float(result.fun)))
     has_converged = float(np.abs(result.jac).max()) <= max(tol, rounding)
     value = -float(result.fun) + float(penalty @ np.square(vector)) / 2
-    return LikelihoodMaximum(vector, value, n_iter, bool(has_converged))
+    return LikelihoodMaximum(vector, value, len(history), bool(has_converged))
 
 
 def _add_blocks(parts: Iterable[tuple[float, Matrix, Vector]], n_items: int) -> CellSums:

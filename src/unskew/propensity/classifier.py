@@ -18,8 +18,8 @@ from unskew.propensity.covariates import (
     ProfilePairCounts,
     ProfilePairs,
 )
-from unskew.propensity.model import draw_seed, require_listed_universe, require_unobserved
-from unskew.settings import Number, check_random_state, setting
+from unskew.propensity.model import require_listed_universe, require_unobserved
+from unskew.settings import Number, check_random_state, draw_seeds, setting
 from unskew.types import IntVector, Matrix, RandomState, Vector
 
 MAX_PROFILE_PAIRS = 2 * 10**6
@@ -93,7 +93,7 @@ class ClassifierPropensity(CovariatePropensityModel):
     def fit(self, log: Ratings, *, universe: UniverseLike = None) -> Self:
         """Learn which cells were observed. The log must list all users and items."""
         self._check_settings()
-        size, seed = require_listed_universe(log, universe), draw_seed(self.random_state)
+        size, seed = require_listed_universe(log, universe), draw_seeds(self.random_state)[0]
         require_unobserved(len(log), size)
         profiles = self._read_covariates(log)
         counts = self._count_cells(log, profiles, seed)

@@ -125,10 +125,11 @@ class CovariatePropensityModel(PropensityModel):
         """
         self._require_fitted()
         model = copy(self)
-        if self.user_features is not None:
-            model.user_features = _read_rows(self.user_features, self.users_, "user")
-        if self.item_features is not None:
-            model.item_features = _read_rows(self.item_features, self.items_, "item")
+        sides: tuple[tuple[Kind, Ids], ...] = (("user", self.users_), ("item", self.items_))
+        for kind, ids in sides:
+            table = getattr(self, f"{kind}_features")
+            if table is not None:
+                setattr(model, f"{kind}_features", CovariateProfiles.read(table, ids, kind).rows)
         write_model(model, Path(path))
 
     def __repr__(self) -> str:
@@ -247,10 +248,6 @@ class ProfilePairCounts:
 
 
 # Reading tables
-
-
-def _read_rows(table: object, ids: Ids, kind: Kind) -> Matrix:
-    return CovariateProfiles.read(table, ids, kind).rows
 
 
 def _read_columns(table: object, ids: Ids, kind: Kind) -> Iterator[tuple[str, Vector]]:

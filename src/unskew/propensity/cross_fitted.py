@@ -16,9 +16,9 @@ from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe, UniverseLike
 from unskew.errors import PropensityWarning, UnknownNameError, UsageError
 from unskew.propensity import PROPENSITY_MODELS
-from unskew.propensity.model import PropensityModel, SampleLike, draw_seed, require_universe
+from unskew.propensity.model import PropensityModel, SampleLike, require_universe
 from unskew.propensity.wrapper import PropensityWrapper, assign_user_folds, fit_copy
-from unskew.settings import WholeNumber, check_random_state, fitted_state, setting
+from unskew.settings import WholeNumber, check_random_state, draw_seeds, fitted_state, setting
 from unskew.types import IntVector, RandomState, Vector
 
 HeldOut: TypeAlias = Literal["user", "cell"]
@@ -92,7 +92,7 @@ class CrossFittedPropensity(PropensityWrapper):
         ``mcar`` is passed on to each fit.
         """
         self._check_settings()
-        size, seed = require_universe(log, universe), draw_seed(self.random_state)
+        size, seed = require_universe(log, universe), draw_seeds(self.random_state)[0]
         if self._held_out_unit == "user":
             fold_of_user = assign_user_folds(log.n_users, n_folds=self.n_folds, seed=seed)
             fold_sizes = np.bincount(fold_of_user, minlength=self.n_folds)

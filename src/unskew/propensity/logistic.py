@@ -16,7 +16,6 @@ from unskew.data.cells import (
     fingerprint_cells,
     user_and_item,
 )
-from unskew.data.checks import is_finite_number
 from unskew.data.estimation import Estimation
 from unskew.data.ids import Ids, format_id
 from unskew.data.logit_terms import CellTerms, LogitGrid
@@ -73,12 +72,7 @@ def list_penalties(ridge: Any) -> list[float]:
             remedy="Pass a number, several numbers, or 'cv'.",
         )
     for value in values:
-        if not (is_finite_number(value) and value >= 0):
-            raise UsageError(
-                "`ridge` must be a finite number, at least 0, several of them, or 'cv'; "
-                f"got {value!r}.",
-                parameter="ridge",
-            )
+        Number(least=0)("ridge", value)
     return sorted(map(float, values), reverse=True)
 
 

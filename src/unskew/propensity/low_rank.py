@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import OptimizeResult, minimize
@@ -204,8 +205,7 @@ def require_observed_and_unobserved(*subsets: CellSubset) -> None:
             )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LogitSums:
+class LogitSums(NamedTuple):
     """Sums over cells, and the gradient of the loss."""
 
     loss: float
@@ -246,20 +246,12 @@ def sum_cells(cells: CellSubset, logits: LowRankLogits, workers: Workers) -> Log
     """The sums of all rows. Only a few blocks of rows are in memory at once."""
     blocks = cells.observed.row_blocks(BLOCK_CELLS)
     parts = workers.stream(lambda rows: sum_block(cells, logits, rows), blocks)
-    by_user = np.empty_like(logits.user)
-    sums = next(parts)
-    by_user[blocks[0]] = sums.by_user
-    for rows, part in zip(blocks[1:], parts, strict=True):
+    totals, by_user, by_item = np.zeros(4), np.empty_like(logits.user), np.zeros_like(logits.item)
+    for rows, part in zip(blocks, parts, strict=True):
+        totals += part[:4]
         by_user[rows] = part.by_user
-        sums = LogitSums(
-            sums.loss + part.loss,
-            sums.propensity + part.propensity,
-            sums.variance + part.variance,
-            sums.by_intercept + part.by_intercept,
-            by_user,
-            sums.by_item + part.by_item,
-        )
-    return replace(sums, by_user=by_user)
+        by_item += part.by_item
+    return LogitSums._make((*totals.tolist(), by_user, by_item))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -336,6 +328,39 @@ class LowRankFit:
     has_converged: bool
 
 
+def run_lbfgs(
+    function: Callable[[Vector], tuple[float, Vector]],
+    start: Vector,
+    *,
+    max_iter: int,
+    ftol: float = 0.0,
+    gtol: float = 0.0,
+    report: Callable[[int, float], None],
+) -> tuple[Any, list[float]]:
+    """SciPy's result for a function that returns its value and gradient; the value of each step.
+
+    It stops when a step gains at most a share ``ftol`` of the value, when no entry of the gradient
+    exceeds ``gtol``, or after ``max_iter`` steps.
+    """
+    history: list[float] = []
+
+    def record_step(intermediate_result: OptimizeResult) -> None:
+        history.append(float(intermediate_result.fun))
+        report(len(history), history[-1])
+
+    options = {
+        "maxiter": max_iter,
+        "maxfun": 20 * max_iter,
+        "maxcor": LBFGS_MEMORY,
+        "ftol": ftol,
+        "gtol": gtol,
+    }
+    result = minimize(  # type: ignore[call-overload]
+        function, start, jac=True, method="L-BFGS-B", callback=record_step, options=options
+    )
+    return result, history
+
+
 def minimize_loss(
     loss: PenalizedLoss,
     start: Vector,
@@ -345,26 +370,7 @@ def minimize_loss(
     report: Callable[[int, float], None],
 ) -> LowRankFit:
     """L-BFGS from ``start``, then the intercept at which sum P = n exactly."""
-    history: list[float] = []
-
-    def record_step(intermediate_result: OptimizeResult) -> None:
-        history.append(float(intermediate_result.fun))
-        report(len(history), history[-1])
-
-    result = minimize(
-        loss,
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        callback=record_step,
-        options={
-            "maxiter": max_iter,
-            "maxfun": 20 * max_iter,
-            "ftol": tol,
-            "gtol": 0.0,
-            "maxcor": LBFGS_MEMORY,
-        },
-    )
+    result, history = run_lbfgs(loss, start, max_iter=max_iter, ftol=tol, report=report)
     logits = _match_total(loss, loss.to_logits(result.x))
     return LowRankFit(logits, (loss(start)[0], *history), bool(result.success))
 

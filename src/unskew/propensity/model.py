@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from numbers import Integral
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
@@ -14,7 +13,7 @@ import numpy.typing as npt
 from unskew.data.columns import find_column
 from unskew.data.estimation import Estimation, LogRelation, Replicates, TakenAsKnown
 from unskew.data.frame_strata import FrameStrata
-from unskew.data.frames import LazyFrame, count_sizes
+from unskew.data.frames import LazyFrame, add_column, count_sizes
 from unskew.data.ids import Ids, as_ids, describe_id_types, find_codes, format_id
 from unskew.data.propensities import SMALLEST, Propensities
 from unskew.data.ratings import Ratings
@@ -30,7 +29,7 @@ from unskew.errors import (
 from unskew.io.model_files import write_model
 from unskew.settings import Configurable, require_fitted, unfitted_copy
 from unskew.tables import count_noun
-from unskew.types import IntVector, RandomState, Vector
+from unskew.types import IntVector, Vector
 
 BLOCK_PAIRS = 1 << 20
 SampleLike: TypeAlias = Ratings | Mapping[float, float] | npt.ArrayLike
@@ -159,6 +158,27 @@ class PropensityModel(Configurable):
     def _find_refit_obstacle(self) -> str | None:
         """Why the model cannot be fitted again to a part of the log; None if it can."""
         return None
+
+    def predict_frame(
+        self,
+        frame: object,
+        *,
+        user: str | None = None,
+        item: str | None = None,
+        rating: str | None = None,
+        name: str = "propensity",
+    ) -> Any:
+        """``frame`` with a column of propensities, computed by the library of the frame.
+
+        ``user``, ``item`` and ``rating`` name columns; common names are found by default. A rating
+        that was not in the log of the fit has no propensity (null). A model that counts users or
+        items must have been fitted with ``fit_frame``, to a frame of the same library; users and
+        items that are not in that frame have a count of 0.
+        """
+        columns = {"user": user, "item": item, "rating": rating}
+        return add_column(
+            frame, name, lambda opened, names: self.add_to_frame(opened, names, columns, name)
+        )
 
     def add_to_frame(
         self,
@@ -332,13 +352,6 @@ def empty_frame_error() -> EmptyLogError:
     return EmptyLogError(
         "the frame has no ratings.", remedy="Check the filter or the file that it came from."
     )
-
-
-def draw_seed(random_state: RandomState) -> int:
-    """``random_state`` itself if it is a whole number, else a whole number drawn from it."""
-    if isinstance(random_state, Integral):
-        return int(random_state)
-    return int(np.random.default_rng(random_state).integers(1 << 31))
 
 
 def warn_if_not_converged(model: Any, *, remedy: str = "Raise `max_iter` or `tol`.") -> None:

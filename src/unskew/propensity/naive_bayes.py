@@ -17,7 +17,6 @@ from unskew.data.estimation import Estimation, RandomSample, Strata
 from unskew.data.frame_strata import FrameStrata
 from unskew.data.frames import (
     LazyFrame,
-    add_column,
     count_values,
     is_frame,
     look_up,
@@ -44,6 +43,8 @@ MAX_LEVELS = 50
 """More distinct ratings than this are assumed to be a continuous scale, which needs bins."""
 MIN_COMPARED = 200
 """Smaller samples are not compared with the log."""
+MAX_COMPARED = 20
+"""With more levels, a binary search is faster than a comparison with each."""
 EQUAL_SHARES = 0.2
 """Above this p-value the ratings of sample and log are said to have the same distribution."""
 
@@ -116,10 +117,7 @@ class NaiveBayesPropensity(McarPropensityModel):
     sample_by_level_: Vector = field(init=False)
     sample_by_user_: Matrix = field(init=False)
 
-    @property
-    def sees_ratings(self) -> bool:
-        """True: the propensity depends on the rating alone."""
-        return True
+    sees_ratings = True
 
     def fit(
         self, log: Ratings, *, universe: UniverseLike = None, mcar: SampleLike | None = None
@@ -189,19 +187,6 @@ class NaiveBayesPropensity(McarPropensityModel):
         self._record_frame(int(log_counts.sum()), size)
         return self
 
-    def predict_frame(
-        self, frame: object, *, rating: str | None = None, name: str = "propensity"
-    ) -> Any:
-        """``frame`` with a column of propensities, computed by the library of the frame.
-
-        The propensity is null for a rating that was not in the log of the fit.
-        """
-        return add_column(
-            frame,
-            name,
-            lambda opened, names: self.add_to_frame(opened, names, {"rating": rating}, name),
-        )
-
     def add_to_frame(
         self,
         frame: LazyFrame,
@@ -270,12 +255,7 @@ class NaiveBayesPropensity(McarPropensityModel):
         return None
 
     def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
-        if rating is None:
-            raise UsageError(
-                "naive Bayes needs the rating of a cell, and unobserved cells have none.",
-                remedy="Use predict(log).",
-            )
-        return self._predict_values(rating)
+        return self._predict_values(np.asarray(rating))  # a caller that has none is refused
 
     def _predict_values(self, rating: Vector) -> Vector:
         level = _find_levels(rating, self.cuts_)
@@ -294,16 +274,17 @@ class NaiveBayesPropensity(McarPropensityModel):
     def _describe_estimation(self, log: Ratings) -> Estimation:
         level = _find_levels(log.rating, self.cuts_).astype(np.int32)
         count = np.bincount(level, minlength=self.levels_.size)
-        values = self.propensity_by_level_[level]
+        is_full = self.propensity_by_level_ >= 1
         sample, source = self._describe_sample()
         return Strata(
             model=type(self).__name__,
             source=source,
             n_parameters=self.levels_.size,
             sees_ratings=True,
-            fixed=values >= 1 if (values >= 1).any() else None,
+            fixed=is_full[level] if (is_full & (count > 0)).any() else None,
             group=level,
             n_observed=self.observed_by_level_,
+            propensity=self.propensity_by_level_,
             kind="rating",
             sample=sample,
             relation=self._relate(log, np.array_equal(count, self.observed_by_level_)),
@@ -331,14 +312,12 @@ class RatingFrequencies:
     """How often each rating occurs: counts of a random sample, or known shares of all cells."""
 
     rating: Vector
-    """Each rating once, in ascending order."""
     weight: Vector
+    """How often each rating counts; a rating may occur more than once."""
     is_share: bool
     """Whether the weights are known shares of all cells, which are not smoothed."""
     users: IntVector | None = None
     """Who gave each rating of a sample, as codes from 0 on, if the sample names users."""
-    ratings: Vector | None = None
-    """The ratings of a sample that names users, one for each of ``users``."""
 
     @classmethod
     def of_sample(cls, sample: SampleLike) -> RatingFrequencies:
@@ -353,10 +332,7 @@ class RatingFrequencies:
                 remedy="Pass a log, a list of ratings, or a table {rating: share}.",
             )
         _require_finite(values)
-        rating, count = np.unique(values, return_counts=True)
-        users = _read_users(sample)
-        ratings = None if users is None else values
-        return cls(rating, count.astype(np.float64), False, users, ratings)
+        return cls(values, np.ones(values.size), False, _read_users(sample))
 
     @classmethod
     def _of_table(cls, table: Mapping[float, float]) -> RatingFrequencies:
@@ -379,18 +355,17 @@ class RatingFrequencies:
                 parameter="mcar",
                 remedy="Pass shares of all cells that add up to 1, or counts.",
             )
-        order = np.argsort(rating)
-        return cls(rating[order], weight[order] / (total if is_share else 1.0), is_share)
+        return cls(rating, weight / (total if is_share else 1.0), is_share)
 
     def counts(self, cuts: Vector) -> tuple[Vector, Matrix]:
         """Ratings of each level, and of each user and level; empty if they are unknown."""
         if self.is_share:
             return np.empty(0), np.empty((0, 0))
         counts = _count_levels(self.rating, cuts, self.weight)
-        if self.users is None or self.ratings is None:
+        if self.users is None:
             return counts, np.empty((0, 0))
         by_user = np.zeros((int(self.users.max()) + 1, counts.size))
-        np.add.at(by_user, (self.users, _find_levels(self.ratings, cuts)), 1.0)
+        np.add.at(by_user, (self.users, _find_levels(self.rating, cuts)), 1.0)
         return counts, by_user
 
     def shares(self, cuts: Vector, smoothing: float) -> Vector:
@@ -460,10 +435,7 @@ def _sort_counts(count_by_rating: Mapping[Any, int]) -> tuple[Vector, Vector]:
     """Ratings in ascending order, and their numbers."""
     if not count_by_rating:
         raise empty_frame_error()
-    try:
-        values = np.array([float(value) for value in count_by_rating])
-    except (TypeError, ValueError) as error:
-        raise BadRatingError(f"ratings must be numbers: {error}.", parameter="rating") from error
+    values = float_array(list(count_by_rating), "ratings", BadRatingError)
     if not np.isfinite(values).all():
         raise BadRatingError(
             "some ratings are NaN or infinite.",
@@ -475,10 +447,10 @@ def _sort_counts(count_by_rating: Mapping[Any, int]) -> tuple[Vector, Vector]:
 
 
 def _distinct_ratings(log_levels: Vector, sample: RatingFrequencies) -> Vector:
-    levels = np.union1d(log_levels, sample.rating)
-    if not np.isin(sample.rating, log_levels).any():
+    random, levels = np.unique(sample.rating), np.union1d(log_levels, sample.rating)
+    if not np.isin(random, log_levels).any():
         raise UsageError(
-            f"the random ratings ({_join_levels(sample.rating[:5])}, ...) and those of the log "
+            f"the random ratings ({_join_levels(random[:5])}, ...) and those of the log "
             f"({_join_levels(log_levels[:5])}, ...) have no value in common.",
             parameter="mcar",
             remedy="Put both on the same scale.",
@@ -500,16 +472,21 @@ def _find_cuts(sample: RatingFrequencies, bins: int | npt.ArrayLike) -> Vector:
     if np.ndim(bins) > 0:
         return float_array(bins, "bins")
     n_bins = int(bins)  # type: ignore[arg-type]
-    below = np.concatenate([[0.0], np.cumsum(sample.weight)])
+    rating, index = np.unique(sample.rating, return_inverse=True)
+    below = np.concatenate([[0.0], np.cumsum(np.bincount(index, sample.weight))])
     targets = np.arange(1, n_bins) * (below[-1] / n_bins)
     nearest = np.abs(below[:, None] - targets).argmin(axis=0)
-    is_inside = (nearest > 0) & (nearest < sample.rating.size)
-    return np.unique(sample.rating[nearest[is_inside]])
+    return np.unique(rating[nearest[(nearest > 0) & (nearest < rating.size)]])
 
 
 def _find_levels(rating: Vector, cuts: Vector) -> npt.NDArray[np.intp]:
     """The level of each rating, counted from 0."""
-    return np.searchsorted(cuts, rating, side="right")
+    if cuts.size > MAX_COMPARED:
+        return np.searchsorted(cuts, rating, side="right")
+    level = np.zeros(rating.size, dtype=np.intp)
+    for cut in cuts:
+        level += rating >= cut
+    return level
 
 
 def _count_levels(rating: Vector, cuts: Vector, weight: Vector | None = None) -> Vector:

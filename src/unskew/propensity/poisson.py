@@ -124,10 +124,7 @@ class PoissonPropensity(PropensityModel):
     n_iter_: int = field(init=False)
     converged_: bool = field(init=False)
 
-    @property
-    def learns_users(self) -> bool:
-        """True: each user has factors."""
-        return True
+    learns_users = True
 
     def fit(self, log: Ratings, *, universe: UniverseLike = None) -> Self:
         """Learn which cells were observed. The universe may be larger than the log's lists."""

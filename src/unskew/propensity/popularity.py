@@ -13,7 +13,6 @@ from unskew.data.estimation import Estimation, Strata
 from unskew.data.frame_strata import FrameStrata
 from unskew.data.frames import (
     LazyFrame,
-    add_column,
     capped_product,
     constant_column,
     count_column,
@@ -35,7 +34,7 @@ from unskew.propensity.model import (
     require_frame_universe,
     require_universe,
 )
-from unskew.propensity.scaled import CappedSum, scale_to_total
+from unskew.propensity.wrapper import CappedSum, scale_to_total
 from unskew.settings import Number, OneOf, setting
 from unskew.types import IntVector, Vector
 
@@ -95,6 +94,7 @@ class UniformPropensity(PropensityModel):
             n_parameters=1,
             group=np.zeros(len(log), dtype=np.int32),
             n_observed=np.array([float(self.n_observed_)]),
+            propensity=np.array([self.n_observed_ / self.n_cells_]),
             kind="all",
             relation=self._relate(log, len(log) == self.n_observed_),
         )
@@ -223,27 +223,6 @@ class PopularityPropensity(PropensityModel):
         self._counted_frame = CountedFrame(opened, names, columns)
         return self
 
-    def predict_frame(
-        self,
-        frame: object,
-        *,
-        user: str | None = None,
-        item: str | None = None,
-        name: str = "propensity",
-    ) -> Any:
-        """``frame`` with a column of propensities, computed by the library of the frame.
-
-        The model must have been fitted with :meth:`fit_frame`, to a frame of the same library.
-        Users and items that are not in that frame have a count of 0.
-        """
-        return add_column(
-            frame,
-            name,
-            lambda opened, names: self.add_to_frame(
-                opened, names, {"user": user, "item": item}, name
-            ),
-        )
-
     def add_to_frame(
         self,
         frame: LazyFrame,
@@ -358,6 +337,7 @@ class PopularityPropensity(PropensityModel):
             fixed=self.scale_ * scores[group] >= 1 if self.n_capped_ else None,
             group=group,
             n_observed=n_observed,
+            propensity=np.minimum(1.0, self.scale_ * scores),
             kind=self.by,
             relation=self._relate(log, is_same),
         )

@@ -1,4 +1,4 @@
-"""The position of each logged cell when the candidates of its user are sorted by decreasing score.
+"""Candidates by decreasing score: the position of each logged cell, and the best items of users.
 
 There is no U x I array: the scorer is called for blocks of users, one block at a time.
 """
@@ -14,15 +14,19 @@ from typing import NoReturn, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from unskew.data.cells import group_rows
 from unskew.data.factors import Factors
+from unskew.data.ratings import Ratings
 from unskew.errors import BadPredictionError, UniverseError, UsageError
-from unskew.plugins import find_engine
 from unskew.ranking.candidates import Candidates
+from unskew.registry import find_engine
 from unskew.threads import count_threads, single_blas_thread
-from unskew.types import IntVector, RowStarts, Scorer, Scores, Vector
+from unskew.types import IntVector, RowStarts, Scorer, Scores, SeenItems, Vector
 
 BLOCK_CELLS = 2**19
 """Scores that a thread holds at a time: 2 MB in float32, which stay in the cache."""
+TOP_CELLS = 1 << 20
+"""Scores among which the best are sought at a time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,7 +94,7 @@ class Ranker(Protocol):
     def best(
         self, factors: Factors, n_best: int, candidates: Candidates, /
     ) -> tuple[npt.NDArray[np.integer], Scores]:
-        """The best items and their scores, as :func:`unskew.ranking.top.best_items` has them."""
+        """The best items and their scores, as :func:`best_items` has them."""
         ...
 
 
@@ -342,3 +346,56 @@ def _refuse_code(
         where=f"row {row}",
         remedy=f"Pass codes, not ids, and the number of all {kind}s as n_{kind}s.",
     )
+
+
+def best_items(
+    scorer: Scorer,
+    n_best: int,
+    n_users: int,
+    n_items: int,
+    candidates: Candidates | None,
+) -> tuple[npt.NDArray[np.intp], Vector]:
+    """The ``n_best`` items of each user and their scores, best first: two users x n_best arrays.
+
+    Items that are not candidates of the user get the score -inf, and so come last. Equal scores
+    are in the order of the items. Users are scored in blocks.
+    """
+    items, scores = np.empty((n_users, n_best), np.intp), np.empty((n_users, n_best))
+    size = max(1, TOP_CELLS // n_items)
+    for first in range(0, n_users, size):
+        users = np.arange(first, min(first + size, n_users), dtype=np.int32)
+        block = np.array(scorer(users), dtype=np.float64)
+        if np.isnan(block).any():
+            user, item = np.argwhere(np.isnan(block))[0]
+            raise BadPredictionError(
+                f"the score of user {first + user} for item {item} is NaN, so it cannot be ranked.",
+                remedy="Fit the model again with a stronger penalty.",
+            )
+        if candidates is not None:
+            candidates.hide_others(users, block)
+        items[users] = best_columns(block, n_best)
+        scores[users] = np.take_along_axis(block, items[users], axis=1)
+    return items, scores
+
+
+def best_columns(scores: Scores, n_best: int) -> npt.NDArray[np.intp]:
+    """The columns of the ``n_best`` largest scores of each row, best first.
+
+    Equal scores are in the order of the columns.
+    """
+    if n_best == scores.shape[1]:
+        return np.argsort(-scores, axis=1, kind="stable")
+    smallest = np.partition(scores, -n_best, axis=1)[:, -n_best, None]
+    is_above, is_tied = scores > smallest, scores == smallest
+    n_tied = n_best - is_above.sum(axis=1, keepdims=True)
+    is_best = is_above | (is_tied & (np.cumsum(is_tied, axis=1) <= n_tied))
+    columns = np.nonzero(is_best)[1].reshape(-1, n_best)
+    best_scores = np.take_along_axis(scores, columns, axis=1)
+    order = np.argsort(-best_scores, axis=1, kind="stable")
+    return np.take_along_axis(columns, order, axis=1)
+
+
+def items_by_user(log: Ratings) -> SeenItems:
+    """The items of each user in the log: where those of a user start, and the item codes."""
+    starts, order = group_rows(log.user, log.n_users)
+    return starts, log.item[order]

@@ -17,7 +17,7 @@ from unskew.errors import BadFileError, UsageError
 from unskew.io.model_files import replace_file
 from unskew.registry import Registry
 from unskew.report.page import Page, render
-from unskew.report.rows import Record
+from unskew.report.text import Record
 
 PageBuilder: TypeAlias = Callable[[Record], Page]
 PAGES: Registry[PageBuilder] = Registry("result page", __name__)

@@ -1,11 +1,12 @@
-"""Two models compared: in a sentence, as a row of a chart, and on a page of its own."""
+"""Which model is better: in a sentence, in the headline of an evaluation, and on its own page."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from unskew.estimators import ESTIMATORS
+from unskew.estimators.choice import corrects_selection, main_estimator, split_estimators
 from unskew.metrics import metric_label
 from unskew.report import PAGES
 from unskew.report.charts import (
@@ -17,48 +18,30 @@ from unskew.report.charts import (
     Look,
     default_look,
 )
-from unskew.report.page import Page, Section, Tile, make_table
-from unskew.report.rows import Record, interval_of, label_columns
+from unskew.report.page import Headline, Page, Section, Tile, make_table
 from unskew.report.text import (
+    Record,
     choose_decimals,
     describe_direction,
     describe_estimators,
     describe_metric,
     estimator_label,
     format_brief,
+    format_interval,
     format_number,
+    format_share,
+    interval_of,
+    join_words,
+    label_columns,
+    select,
 )
 
 PAIRED = (
     "Both models are evaluated on the same ratings, and the difference is computed rating by "
     "rating."
 )
+NOT_CORRECTED = "; this is not corrected for selection."
 FIELDS = ("difference", "std_error", "ci_low", "ci_high", "p_value")
-
-
-def corrects_selection(estimator: str) -> bool:
-    """Whether an estimator weights or imputes. Estimators of the caller are assumed to do so."""
-    if estimator not in ESTIMATORS:
-        return True
-    target = ESTIMATORS[estimator].target
-    return target.is_weighted or target.imputes
-
-
-def split_estimators(estimators: Sequence[str]) -> tuple[str | None, str | None]:
-    """The first estimator that does not correct for selection, and the best-ranked that does."""
-    plain = next((name for name in estimators if not corrects_selection(name)), None)
-    corrected = [name for name in estimators if corrects_selection(name)]
-    return plain, min(corrected, key=_headline_rank, default=None)
-
-
-def _headline_rank(estimator: str) -> float:
-    traits = ESTIMATORS[estimator].traits if estimator in ESTIMATORS else {}
-    return float(traits.get("headline_rank", math.inf))
-
-
-def main_estimator(estimators: Sequence[str]) -> str:
-    """The estimator of the headline: the best-ranked one that corrects, else the first one."""
-    return split_estimators(estimators)[1] or estimators[0]
 
 
 def usable_estimators(record: Record, metric: str) -> list[str]:
@@ -138,6 +121,176 @@ def difference_forest(
     )
 
 
+# The headline of an evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What the estimates say, in parts of a sentence."""
+
+    question: str
+    """What is asked, such as ``which model is better``."""
+    verdict: str
+    """The answer of the main estimator with its interval, such as ``a beats b by 0.3 MAE``."""
+    cautious: str
+    """The same without the claim that one model is better than the other."""
+    doubtful: str
+    """The same without an interval."""
+    doubt: str
+    """What cannot be trusted if the propensities do not fit the log, as a clause."""
+    reversal: str
+    """What can happen if people rate what they like."""
+    plain: str = ""
+    """What the estimator without correction says, if there are both kinds."""
+    others: str = ""
+    """What other metrics say, if it is something else."""
+
+
+def write_headline(record: Record, metric: str) -> Headline:
+    """The verdict with its condition, or that there is none; first corrected, then naive."""
+    estimators = usable_estimators(record, metric)
+    if not estimators:
+        return ((f"No estimate of {metric_label(metric)} can be trusted; see the warnings.", True),)
+    is_one = len(record["models"]) == 1
+    finding = _find_of_model(record, metric) if is_one else _find_of_pair(record, metric)
+    main = main_estimator(estimators)
+    start = opening(main, record)
+    if split_estimators(estimators)[1] is None:
+        return (f"{start} {finding.verdict}", False), (NOT_CORRECTED, True)
+    if uses_weights(main) and not fits_universe(record):
+        share = format_share(record["weights"]["mass"] / record["weights"]["n_cells"])
+        first = (
+            "Not reliable: the propensities do not fit this log (the weights add up to "
+            f"{share} of the cells)."
+        )
+        second = f" With them, {finding.doubtful}; {finding.doubt}.{finding.others}"
+    elif uses_weights(main) and record.get("sees_ratings") is False:
+        first = f"This log cannot say {finding.question} over all users and items."
+        second = (
+            f" {start} {finding.cautious}; if people rate what they like, this {finding.reversal}."
+            f"{finding.others}"
+        )
+    else:
+        first = f"{start} {finding.verdict}."
+        second = finding.others + (f" ({finding.plain}.)" if finding.plain else "")
+    return (first, True), (second, False)
+
+
+def fits_universe(record: Record) -> bool:
+    """Whether the weights add up to the number of cells, by the test of the evaluation."""
+    weights = record["weights"] or {}
+    return bool(weights.get("fits_universe", True))
+
+
+def _find_of_model(record: Record, metric: str) -> Finding:
+    rows = {row["estimator"]: row for row in select(record["rows"], {"metric": metric})}
+    plain, corrected = split_estimators(usable_estimators(record, metric))
+    row = rows[corrected or plain]
+    label, model = metric_label(metric), record["models"][0]
+    limits = row["ci_low"], row["ci_high"]
+    decimals = 3 if None in limits else choose_decimals((limits[1] - limits[0]) / 2)
+    verdict = f"{model} has {label} {format_interval(*interval_of(row, 'estimate'))}"
+    value = ""
+    if plain is not None:
+        number = format_number(rows[plain]["estimate"], decimals)
+        value = f"{_name_plain(plain)} is {number}"
+    return Finding(
+        f"what {label} {model} has",
+        verdict,
+        verdict,
+        f"{model} has {label} {format_number(row['estimate'], decimals)}",
+        "neither the value nor the interval can be trusted",
+        "can be wrong",
+        value,
+    )
+
+
+def _find_of_pair(record: Record, metric: str) -> Finding:
+    """The leading model by the main estimator against its closest rival."""
+    estimators = usable_estimators(record, metric)
+    plain, corrected = split_estimators(estimators)
+    main = main_estimator(estimators)
+    best = leading_model(record, metric, main)
+    rival = _find_rival(record, metric, best)
+    rows = {
+        row["estimator"]: row
+        for row in select(record["differences"], {"metric": metric})
+        if {row["first"], row["second"]} == {best, rival}
+    }
+    row = rows[main]
+    is_tie = row["better"] is None
+    others = "; ".join(_list_other_verdicts(record, metric, row))
+    doubt = "neither the size nor the interval can be trusted"
+    return Finding(
+        "which model is better",
+        describe_comparison(row),
+        describe_comparison(row, verb="is ahead of"),
+        describe_comparison(row, verb="is ahead of", with_interval=False),
+        "this cannot be trusted" if is_tie else doubt,
+        "can change" if is_tie else "can reverse",
+        "" if plain is None or corrected is None else _describe_plain(rows[plain], row),
+        f" But {others}." if others else "",
+    )
+
+
+def _describe_plain(row: Record, corrected: Record) -> str:
+    name = _name_plain(row["estimator"])
+    if row["better"] is None:
+        return f"{name} cannot tell them apart"
+    limits = row["ci_low"], row["ci_high"]
+    distance = format_number(abs(row["difference"]), choose_decimals((limits[1] - limits[0]) / 2))
+    winner = "the same" if row["better"] == corrected["better"] else row["better"]
+    return f"{name} says {winner}, by {distance}"
+
+
+def _name_plain(estimator: str) -> str:
+    return "The plain average" if estimator == "naive" else estimator_label(estimator)
+
+
+def _list_other_verdicts(record: Record, metric: str, headline: Record) -> Iterator[str]:
+    """The other metrics that give another verdict with the same estimator."""
+    metrics: dict[str, list[str]] = {}
+    best, pair = headline["first"], {headline["first"], headline["second"]}
+    for other in record["metrics"]:
+        if other == metric or headline["estimator"] not in usable_estimators(record, other):
+            continue
+        rows = select(record["differences"], {"metric": other, "estimator": headline["estimator"]})
+        row = next(
+            (row for row in rows if row["second"] == best),
+            next((row for row in rows if {row["first"], row["second"]} == pair), None),
+        )
+        if row is not None and row["better"] != headline["better"]:
+            rival = next(name for name in (row["first"], row["second"]) if name != best)
+            verdict = f"{best} and {rival} cannot be told apart"
+            if row["better"] is not None:
+                verdict = f"{row['better']} is ahead"
+            metrics.setdefault(verdict, []).append(metric_label(other))
+    for verdict, labels in metrics.items():
+        yield f"by {join_words(labels)}, {verdict}"
+
+
+def leading_model(record: Record, metric: str, estimator: str) -> str:
+    """The model with the best estimate of a metric by an estimator."""
+    return str(
+        select(record["differences"], {"metric": metric, "estimator": estimator})[0]["first"]
+    )
+
+
+def _find_rival(record: Record, metric: str, best: str) -> str:
+    """The leader without correction, if it is another model; else the second best model."""
+    estimators = usable_estimators(record, metric)
+    plain, _ = split_estimators(estimators)
+    if plain is not None and (leader := leading_model(record, metric, plain)) != best:
+        return leader
+    rows = select(
+        record["differences"], {"metric": metric, "estimator": main_estimator(estimators)}
+    )
+    return str(min(rows, key=lambda row: abs(row["difference"]))["second"])
+
+
+# The page of one comparison
+
+
 @PAGES.declare(
     "comparison", label="Comparison", summary="Two models compared by one metric and estimator."
 )
@@ -161,15 +314,66 @@ def build_comparison_page(record: Record) -> Page:
     p_value = format_brief(record["p_value"])
     if record["p_value"] is not None and record["p_value"] < 1e-4:
         p_value = "< 0.0001"
+    texts = tuple(record.get("warnings", ()))
+    verdict = f"{opening(estimator, record)} {describe_comparison(record)}."
+    if texts:
+        verdict = f"No verdict on {first} and {second}: {metric_label(metric)} by "
+        verdict += f"{estimator_label(estimator)} cannot be used here."
     return Page(
-        ((f"{opening(estimator, record)} {describe_comparison(record)}.", True),),
+        ((verdict, True),),
         f"{describe_metric(metric)}, {direction}. {describe_estimators([estimator])}",
         (
             Tile(format_number(record["difference"], 3, with_sign=True), "difference", title),
             Tile(format_brief(record["std_error"]), "standard error"),
             Tile(p_value, "p-value", "for no difference"),
         ),
+        warnings=texts,
         sections=(Section("The difference", PAIRED, (Chart(title, forest),), (numbers,)),),
+        facts=(
+            ("metric", metric),
+            ("estimator", estimator),
+            ("intervals", f"{record['level']:.0%}"),
+        ),
+    )
+
+
+@PAGES.declare(
+    "pairwise_comparison",
+    label="All pairs",
+    summary="All pairs of models compared by one metric and estimator.",
+)
+def build_pairwise_page(record: Record) -> Page:
+    metric, estimator = record["metric"], record["estimator"]
+    leader, *ties = record["best"]
+    verdict = f"{leader} has the best {metric_label(metric)} of {len(record['models'])} models"
+    verdict += f"; {join_words(ties)} cannot be told apart from it." if ties else "."
+    look = estimator_looks([estimator])[estimator]
+    rows = tuple(
+        ForestRow.of_interval(
+            f"{pair['first']} minus {pair['second']}",
+            look,
+            interval_of(pair, "difference"),
+            subject=f"{pair['first']} minus {pair['second']}",
+            with_sign=True,
+        )
+        for pair in record["pairs"]
+    )
+    forest = difference_forest([ForestGroup("", rows)], metric)
+    shown = [{**pair, "better": pair["better"] or "not told apart"} for pair in record["pairs"]]
+    names = ("first", "second", *FIELDS[:1], *FIELDS[2:], "p_adjusted", "better")
+    numbers = make_table(
+        "All pairs", label_columns(shown, {name: name.replace("_", " ") for name in names})
+    )
+    direction = describe_direction(higher_is_better=record["higher_is_better"])
+    text = (
+        f"{PAIRED} P-values are adjusted for {len(rows)} pairs by Holm's method. Intervals are for "
+        "each pair alone."
+    )
+    return Page(
+        ((verdict, True),),
+        f"{describe_metric(metric)}, {direction}. {describe_estimators([estimator])}",
+        (),
+        sections=(Section("Differences", text, (Chart("Differences", forest),), (numbers,)),),
         facts=(
             ("metric", metric),
             ("estimator", estimator),

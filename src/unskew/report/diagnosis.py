@@ -25,8 +25,8 @@ from unskew.report.charts import (
 )
 from unskew.report.figures import draw_charts
 from unskew.report.page import Headline, Page, PageTable, Section, Tile, make_table
-from unskew.report.rows import Record
 from unskew.report.text import (
+    Record,
     format_brief,
     format_count,
     format_number,
@@ -110,10 +110,9 @@ def _list_assumptions(record: Record) -> Iterator[str]:
 def _write_headline(record: Record) -> Headline:
     """The effective sample size of each model, and how many checks warn."""
     n_warnings = len(record["warnings"])
-    conclusion = {
-        0: _describe_passed(record),
-        1: "one check found a problem.",
-    }.get(n_warnings, f"{n_warnings} checks found problems.")
+    conclusion = {0: _describe_passed(record), 1: "one check found a problem."}.get(
+        n_warnings, f"{n_warnings} checks found problems."
+    )
     models = record["models"]
     is_one = len(models) == 1
     text = _describe_sample_size(models[0]) if is_one else _describe_sample_sizes(models)

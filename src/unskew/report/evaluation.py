@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from unskew.errors import UsageError
+from unskew.estimators.choice import main_estimator
 from unskew.metrics import metric_label
 from unskew.report import PAGES
 from unskew.report.charts import (
@@ -28,14 +29,15 @@ from unskew.report.charts import (
 from unskew.report.comparison import (
     difference_forest,
     estimator_looks,
-    main_estimator,
     usable_estimators,
+    write_headline,
 )
 from unskew.report.figures import draw_charts
 from unskew.report.page import Page, Section, Tile, make_table
-from unskew.report.rows import Record, Rows, interval_of, label_columns, select
 from unskew.report.sensitivity import clip_sections
 from unskew.report.text import (
+    Record,
+    Rows,
     common_decimals,
     describe_direction,
     describe_estimators,
@@ -46,9 +48,11 @@ from unskew.report.text import (
     format_share,
     format_tick,
     format_universe,
+    interval_of,
     join_words,
+    label_columns,
+    select,
 )
-from unskew.report.verdict import write_headline
 from unskew.tables import count_noun
 
 if TYPE_CHECKING:
@@ -396,6 +400,8 @@ def list_facts(record: Record) -> Iterator[tuple[str, str]]:
     if record.get("n_dropped"):
         yield "bad rows dropped", f"{record['n_dropped']:,}"
     yield "intervals", f"{record['level']:.0%}, {record['intervals']}"
+    if record.get("clusters"):
+        yield "clusters", record["clusters"].removeprefix("Clusters: ")
     if record.get("propensity_effect"):
         yield "error of the propensities", f"makes {record['propensity_effect']}"
     if record.get("robustness"):

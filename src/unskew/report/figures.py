@@ -18,6 +18,7 @@ from unskew.report.charts import (
     Chart,
     ChartAxis,
     ChartContent,
+    ChartScale,
     Curve,
     Curves,
     Forest,
@@ -28,7 +29,6 @@ from unskew.report.charts import (
     list_limits,
 )
 from unskew.report.page import read_template
-from unskew.report.scales import ChartScale
 from unskew.report.text import shorten
 from unskew.tables import count_noun
 

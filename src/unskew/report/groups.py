@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from unskew.estimators.choice import main_estimator
 from unskew.metrics import metric_label
 from unskew.report import PAGES
 from unskew.report.charts import (
@@ -18,20 +19,22 @@ from unskew.report.charts import (
 )
 from unskew.report.comparison import (
     estimator_looks,
-    main_estimator,
     opening,
     usable_estimators,
 )
 from unskew.report.evaluation import ESTIMATE_COLUMNS, list_facts
 from unskew.report.page import Headline, Page, PageTable, Section, Tile, make_table
-from unskew.report.rows import Record, interval_of, label_columns, select
 from unskew.report.text import (
+    Record,
     common_decimals,
     describe_direction,
     describe_metric,
     estimator_label,
     format_count,
     format_share,
+    interval_of,
+    label_columns,
+    select,
 )
 from unskew.tables import count_noun
 

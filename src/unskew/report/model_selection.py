@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from unskew.estimators.choice import corrects_selection
 from unskew.metrics import METRICS, metric_label
 from unskew.report import PAGES
 from unskew.report.charts import (
@@ -20,16 +21,21 @@ from unskew.report.charts import (
     Heatmap,
     keep_first,
 )
-from unskew.report.comparison import corrects_selection, difference_forest
+from unskew.report.comparison import difference_forest
 from unskew.report.page import Page, PageTable, Section, Tile, make_table
-from unskew.report.rows import Record, Rows, group_rows, interval_of, label_columns, select
 from unskew.report.text import (
+    Record,
+    Rows,
     describe_metric,
     estimator_label,
     format_interval,
     format_number,
     format_setting,
     format_settings,
+    group_rows,
+    interval_of,
+    label_columns,
+    select,
 )
 from unskew.tables import count_noun
 

@@ -32,8 +32,16 @@ from unskew.report.comparison import estimator_looks
 from unskew.report.evaluation import build_evaluation_page, make_sections
 from unskew.report.figures import draw_charts
 from unskew.report.page import Page, Section, Tile, make_table
-from unskew.report.rows import Record, Rows, group_rows, interval_of, select
-from unskew.report.text import estimator_label, format_interval, format_number
+from unskew.report.text import (
+    Record,
+    Rows,
+    estimator_label,
+    format_interval,
+    format_number,
+    group_rows,
+    interval_of,
+    select,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -283,11 +291,6 @@ def build_demo_page(record: Record) -> Page:
     ]
     return replace(
         page,
-        sections=(
-            Section("What happened", record["summary"]),
-            *sections,
-            *propensities,
-            numbers,
-        ),
+        sections=(Section("What happened", record["summary"]), *sections, *propensities, numbers),
         facts=(*page.facts, ("seed", str(record["seed"]))),
     )

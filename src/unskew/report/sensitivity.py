@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from unskew.estimators.choice import main_estimator
 from unskew.metrics import metric_label
 from unskew.report import PAGES
 from unskew.report.charts import (
@@ -16,11 +17,11 @@ from unskew.report.charts import (
     default_looks,
     make_legend,
 )
-from unskew.report.comparison import main_estimator
 from unskew.report.figures import draw_charts
 from unskew.report.page import Headline, Page, Section, Tile, make_table
-from unskew.report.rows import Record, Rows, group_rows, interval_of, label_columns, select
 from unskew.report.text import (
+    Record,
+    Rows,
     describe_metric,
     estimator_label,
     format_brief,
@@ -28,6 +29,10 @@ from unskew.report.text import (
     format_interval,
     format_number,
     format_share,
+    group_rows,
+    interval_of,
+    label_columns,
+    select,
     to_sentence,
 )
 from unskew.tables import count_noun
@@ -270,7 +275,9 @@ def _robustness_headline(record: Record) -> Headline:
     ahead = f"{better} stays ahead of {second if better == first else first}"
     if record["flips_at"] is None:
         return ((f"{ahead}, however wrong the propensities are.", True),)
-    if record["unsure_at"] == 1:
+    if record["unsure_at"] is None:
+        certainty = "but the difference has no interval, so chance alone may explain it."
+    elif record["unsure_at"] == 1:
         certainty = "but the data cannot tell them apart, even with right propensities."
     else:
         certainty = f"and clearly so up to a factor of {_format_odds(record['unsure_at'])}."

@@ -23,6 +23,7 @@ from unskew.report.charts import (
     Chart,
     ChartAxis,
     ChartContent,
+    ChartScale,
     Curve,
     CurvePoint,
     Curves,
@@ -35,7 +36,6 @@ from unskew.report.charts import (
     MatrixImage,
     list_limits,
 )
-from unskew.report.scales import ChartScale
 from unskew.report.text import format_share, shorten
 
 Svg = NewType("Svg", str)

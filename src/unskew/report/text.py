@@ -1,14 +1,20 @@
-"""Numbers, names and settings as the reader of a page or figure sees them."""
+"""Numbers, names, settings and rows of a result as the reader of a page or figure sees them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from unskew.estimators import ESTIMATORS
-from unskew.metrics import METRICS
+from unskew.metrics import METRICS, metric_label
 from unskew.tables import count_noun
+
+Record: TypeAlias = Mapping[str, Any]
+"""The JSON object of a result, or one of its rows."""
+Rows: TypeAlias = Sequence[Record]
+Interval: TypeAlias = tuple[float, float, float]
+"""A value, its lower and its upper limit."""
 
 
 def describe_metric(name: str) -> str:
@@ -174,3 +180,34 @@ def to_sentence(text: str) -> str:
 def shorten(text: str, n_letters: int) -> str:
     """At most ``n_letters`` letters, with an ellipsis where the text was longer."""
     return text if len(text) <= n_letters else text[: n_letters - 1].rstrip() + "…"
+
+
+def select(rows: Iterable[Record], values: Record) -> list[Record]:
+    """The rows with these values."""
+    return [row for row in rows if all(row[name] == value for name, value in values.items())]
+
+
+def group_rows(rows: Iterable[Record], *names: str) -> dict[tuple[Any, ...], list[Record]]:
+    """Rows with equal values of the named fields, in the order of their first rows."""
+    groups: dict[tuple[Any, ...], list[Record]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[name] for name in names), []).append(row)
+    return groups
+
+
+def interval_of(row: Record, name: str) -> Interval:
+    """The named value of a row with its limits."""
+    return row[name], row["ci_low"], row["ci_high"]
+
+
+def label_columns(rows: Rows, headings: Mapping[str, str]) -> dict[str, list[Any]]:
+    """The named fields of the rows under their headings, with labels of metrics, estimators.
+
+    Fields that the rows of an older file lack are left out.
+    """
+    labels = {"metric": metric_label, "estimator": estimator_label}
+    return {
+        heading: [labels[name](row[name]) if name in labels else row[name] for row in rows]
+        for name, heading in headings.items()
+        if all(name in row for row in rows)
+    }

@@ -14,18 +14,19 @@ from unskew.report.charts import (
     Curve,
     CurvePoint,
     Curves,
-    LegendEntry,
-    default_look,
+    default_looks,
+    make_legend,
 )
 from unskew.report.page import Headline, Page, Section, Tile, make_table
-from unskew.report.rows import Record
 from unskew.report.text import (
+    Record,
     format_brief,
     format_count,
     format_interval,
     format_number,
     format_share,
     format_universe,
+    interval_of,
 )
 
 LABELS = {"snips": "SNIPS", "ips": "IPS", "exact": "IPS, exact limits"}
@@ -47,7 +48,7 @@ ASYMPTOTIC = (
     "The limits of SNIPS and IPS are asymptotic: they need many rows, and rare rows with large "
     "weights can make them too narrow."
 )
-EXACT = "The exact limits need no large sample. They need the promised largest weight and delta."
+EXACT = "The exact limits need no large sample. They need the largest possible weight and delta."
 MAX_WIDTH = 8.0
 """Wider limits, in widths of the last ones, are not drawn."""
 LIMIT_NAMES = {"ci_low": "lower limit", "ci_high": "upper limit", "p_value": "p-value"}
@@ -85,6 +86,7 @@ def build_watch_page(record: Record) -> Page:
             ("universe", format_universe(record["universe"])),
             ("rated rows", f"{record['n_observed']:,}"),
         ),
+        assumptions=tuple(filter(None, [record.get("assumption")])),
     )
 
 
@@ -100,12 +102,12 @@ def _write_headline(record: Record) -> Headline:
         return ((text, True),)
     if look["differences"]:
         row = look["differences"][0]
-        text = format_interval(row["difference"], row["ci_low"], row["ci_high"], with_sign=True)
+        text = format_interval(*interval_of(row, "difference"), with_sign=True)
         verdict = _describe_difference(row, higher_is_better=record["metrics"][metric])
         subject = f"{metric_label(metric)} of {row['first']} − {row['second']}"
         return ((f"{verdict} ", True), (f"({subject}: {text}).", False))
     row = look["rows"][0]
-    text = format_interval(row["estimate"], row["ci_low"], row["ci_high"])
+    text = format_interval(*interval_of(row, "estimate"))
     return ((f"{metric_label(metric)} of {row['model']} is {text}.", True),)
 
 
@@ -155,7 +157,7 @@ def _draw_path(
                 subject = row["model"] if table == "rows" else f"{row['first']} − {row['second']}"
                 paths.setdefault(subject, []).append(_make_point(look, row, subject, value))
     paths = {subject: _hide_wide_limits(points) for subject, points in paths.items()}
-    styles = {subject: default_look(number) for number, subject in enumerate(paths)}
+    styles = default_looks(paths)
     label = metric_label(metric)
     measure = label if table == "rows" else f"difference of {label}"
     content = Curves(
@@ -164,19 +166,18 @@ def _draw_path(
         ChartAxis(measure),
         reference=None if table == "rows" else 0.0,
     )
-    legend = tuple(LegendEntry(subject, style, "line") for subject, style in styles.items())
     caption = (
         f"Shaded: {record['level']:.0%} limits that hold at all looks together, from where they "
         f"are at most {MAX_WIDTH:.0f} times as wide as now."
     )
-    return Chart(f"{measure}, {LABELS[estimator]}", content, legend, caption)
+    return Chart(f"{measure}, {LABELS[estimator]}", content, make_legend(styles, "line"), caption)
 
 
 def _make_point(look: Record, row: Record, subject: str, value: str) -> CurvePoint:
     if row["ci_low"] is None:
         text = f"{format_number(row[value])}, too early for limits"
     else:
-        text = format_interval(row[value], row["ci_low"], row["ci_high"])
+        text = format_interval(*interval_of(row, value))
     tip = f"{subject}, {look['n_rows']:,} rows: {text}"
     return CurvePoint(look["n_rows"], row[value], tip, row["ci_low"], row["ci_high"])
 

@@ -167,7 +167,7 @@ class Observation:
                 f"{density / (scale * largest):.3g}.",
                 parameter="density",
                 value=density,
-                remedy="Lower `density`, or use a milder model, such as a larger `alpha`.",
+                remedy="Lower `density`, or use a larger `alpha`.",
             )
         return cls(truth, model, min(scale, 1 / largest), users, items)
 

@@ -12,9 +12,10 @@ from numbers import Real
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.checks import float_array, is_finite_number
+from unskew.data.checks import float_array
 from unskew.data.propensities import SMALLEST
 from unskew.errors import BadPropensityError, UsageError
+from unskew.settings import Number
 from unskew.types import BoolVector, Matrix
 
 
@@ -132,12 +133,7 @@ def erm_bound_estimated(
     The hypothesis is chosen by IPS with the ``assumed`` propensities P-hat, while the log was
     observed with the ``true`` propensities P.
     """
-    if not is_finite_number(empirical_risk):
-        raise UsageError(
-            f"`empirical_risk` must be a finite number; got {empirical_risk!r}.",
-            parameter="empirical_risk",
-            value=empirical_risk,
-        )
+    Number()("empirical_risk", empirical_risk)
     bias = bias_bound(true=true, assumed=assumed, max_delta=max_delta)
     ranges = max_delta / as_propensity_cells("assumed", assumed)
     deviation = _hoeffding_bound(
@@ -164,13 +160,7 @@ def bias_bound(
     """
     p, p_hat = as_propensity_cells("true", true), as_propensity_cells("assumed", assumed)
     _check_same_shape("true", p, "assumed", p_hat)
-    if not (is_finite_number(max_delta) and max_delta >= 0):
-        raise UsageError(
-            f"`max_delta` must be a finite number, at least 0: the largest loss of a cell; "
-            f"got {max_delta!r}.",
-            parameter="max_delta",
-            value=max_delta,
-        )
+    Number(least=0)("max_delta", max_delta)
     weights = None if weight is None else as_finite_cells("weight", weight)
     if weights is not None:
         _check_same_shape("true", p, "weight", weights)
@@ -182,13 +172,7 @@ def _hoeffding_bound(ranges: Matrix, *, n_hypotheses: int, failure_probability: 
 
     The terms of the mean are independent, and each lies within an interval of length ``ranges``.
     """
-    if not (is_finite_number(failure_probability) and 0 < failure_probability < 1):
-        raise UsageError(
-            "`failure_probability` must lie strictly between 0 and 1; "
-            f"got {failure_probability!r}.",
-            parameter="failure_probability",
-            value=failure_probability,
-        )
+    Number(above=0, below=1)("failure_probability", failure_probability)
     if not (isinstance(n_hypotheses, Real) and n_hypotheses >= 1):
         raise UsageError(
             f"`n_hypotheses` must be at least 1; got {n_hypotheses!r}.",
@@ -203,35 +187,42 @@ def _hoeffding_bound(ranges: Matrix, *, n_hypotheses: int, failure_probability: 
 def as_finite_cells(name: str, values: npt.ArrayLike) -> Matrix:
     """``values`` as float64; an empty array, NaN and infinity are refused."""
     cells = float_array(values, name)
-    is_valid = np.isfinite(cells)
-    if not (cells.size and is_valid.all()):
-        raise UsageError(
-            _describe_invalid_cells(name, cells, is_valid, "not finite"),
-            parameter=name,
-            remedy="Give a number for every cell, observed or not.",
-        )
+    remedy = "Give a number for every cell, observed or not."
+    _require_valid(name, cells, np.isfinite(cells), "not finite", UsageError, remedy)
     return cells
 
 
 def as_propensity_cells(name: str, values: npt.ArrayLike) -> Matrix:
     """``values`` as float64; an empty array and values outside [1e-100, 1] are refused."""
     cells = float_array(values, name, BadPropensityError)
-    is_tiny = (cells > 0) & (cells < SMALLEST)
+    is_tiny, fault = (cells > 0) & (cells < SMALLEST), f"too small to invert (below {SMALLEST:g})"
+    remedy = "Give every cell the probability with which it is observed."
     if is_tiny.any():
-        fault = f"too small to invert (below {SMALLEST:g})"
-        raise BadPropensityError(
-            _describe_invalid_cells(name, cells, ~is_tiny, fault),
-            parameter=name,
-            remedy="Give every cell the probability with which it is observed.",
-        )
+        _require_valid(name, cells, ~is_tiny, fault, BadPropensityError, remedy)
+    remedy = "Give one for every cell, and leave out cells that can never be observed."
     is_valid = (cells > 0) & (cells <= 1)
-    if not (cells.size and is_valid.all()):
-        raise BadPropensityError(
-            _describe_invalid_cells(name, cells, is_valid, "outside (0, 1]"),
-            parameter=name,
-            remedy="Give one for every cell, and leave out cells that can never be observed.",
-        )
+    _require_valid(name, cells, is_valid, "outside (0, 1]", BadPropensityError, remedy)
     return cells
+
+
+def _require_valid(
+    name: str,
+    cells: Matrix,
+    is_valid: BoolVector,
+    fault: str,
+    error: type[UsageError] | type[BadPropensityError],
+    remedy: str,
+) -> None:
+    if cells.size and is_valid.all():
+        return
+    problem = f"`{name}` is empty."
+    if cells.size:
+        cell = tuple(int(index) for index in np.unravel_index(int(is_valid.argmin()), cells.shape))
+        problem = (
+            f"{int((~is_valid).sum())} of {cells.size} values of `{name}` are {fault}; "
+            f"the first is {cells[cell]} at cell {cell}."
+        )
+    raise error(problem, parameter=name, remedy=remedy)
 
 
 def _check_same_shape(first: str, one: Matrix, second: str, other: Matrix) -> None:
@@ -242,13 +233,3 @@ def _check_same_shape(first: str, one: Matrix, second: str, other: Matrix) -> No
             parameter=second,
             value=other.shape,
         )
-
-
-def _describe_invalid_cells(name: str, cells: Matrix, is_valid: BoolVector, fault: str) -> str:
-    if cells.size == 0:
-        return f"`{name}` is empty."
-    cell = tuple(int(index) for index in np.unravel_index(int(is_valid.argmin()), cells.shape))
-    return (
-        f"{int((~is_valid).sum())} of {cells.size} values of `{name}` are {fault}; "
-        f"the first is {cells[cell]} at cell {cell}."
-    )

@@ -11,14 +11,14 @@ import numpy as np
 
 from unskew.data.columns import find_column
 from unskew.data.frames import make_frame
-from unskew.data.ids import encode, missing_ids
+from unskew.data.ids import Ids, encode, missing_ids
 from unskew.data.propensities import as_propensities
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe, UniverseLike
-from unskew.errors import BadPredictionError, ColumnError, UnskewWarning, UsageError
+from unskew.errors import BadFileError, BadPredictionError, ColumnError, UnskewWarning, UsageError
 from unskew.evaluation.arguments import find_estimators, find_metrics
 from unskew.evaluation.evaluate import evaluate
-from unskew.evaluation.frame import GroupedEvaluation, evaluate_frame
+from unskew.evaluation.frame import GroupedEvaluation, evaluate_frame, format_group
 from unskew.evaluation.result import Comparison, Evaluation
 from unskew.io.duckdb_files import choose_reader, open_relation
 from unskew.io.files import read_table
@@ -27,27 +27,16 @@ from unskew.io.log_files import (
     FileLog,
     find_cell_rows,
     match_id_types,
+    read_ids,
     read_numbers,
 )
 from unskew.io.table import FileTable
 from unskew.models.recommender import Recommender
 from unskew.tables import count_noun
 from unskew.types import Vector
+from unskew.workflows import inputs
 from unskew.workflows.gates import GROUP, LOG, Numbers
-from unskew.workflows.inputs import (
-    MODEL_EXTENSION,
-    count_unknown,
-    find_propensities,
-    find_propensity_column,
-    is_model,
-    list_named_models,
-    load_model,
-    match_log_ids,
-    open_log,
-    read_log,
-    refuse_overflow,
-)
-from unskew.workflows.requests import EvaluationRequest
+from unskew.workflows.requests import EvaluationRequest, list_named_models
 
 AnyEvaluation: TypeAlias = Evaluation | GroupedEvaluation
 
@@ -55,7 +44,7 @@ AnyEvaluation: TypeAlias = Evaluation | GroupedEvaluation
 def evaluate_log(request: EvaluationRequest) -> AnyEvaluation:
     """Evaluate the requested models; DuckDB reads a log that does not fit into memory."""
     find_metrics(request.metrics, relevance_threshold=request.relevance_threshold)
-    reader = choose_reader(request.reader, open_log(request))
+    reader = choose_reader(request.reader, inputs.open_log(request))
     if reader == "duckdb" and not _has_all_columns(request):
         if request.reader == "duckdb":
             raise UsageError(
@@ -66,14 +55,19 @@ def evaluate_log(request: EvaluationRequest) -> AnyEvaluation:
                 remedy="Join them first, or use `reader='memory'`.",
             )
         reader = "memory"
-    return _evaluate_with_duckdb(request) if reader == "duckdb" else _evaluate_in_memory(request)
+    is_lazy = reader == "duckdb"
+    evaluation = _evaluate_with_duckdb(request) if is_lazy else _evaluate_in_memory(request)
+    for _, part in _list_parts(evaluation):
+        for problem in part.problems_without_warning():
+            warnings.warn(problem, stacklevel=2)
+    return evaluation
 
 
 def _has_all_columns(request: EvaluationRequest) -> bool:
     return (
         not request.predictions
         and request.duplicates == "raise"
-        and not is_model(request.propensities)
+        and not inputs.is_model(request.propensities)
     )
 
 
@@ -85,22 +79,24 @@ def _uses_weights(request: EvaluationRequest) -> bool:
 
 
 def _evaluate_in_memory(request: EvaluationRequest) -> AnyEvaluation:
-    table = read_table(open_log(request))
+    table = read_table(inputs.open_log(request))
     uses_weights = _uses_weights(request)
-    column = find_propensity_column(table, request.propensities) if uses_weights else None
+    column = inputs.find_propensity_column(table, request.propensities) if uses_weights else None
     columns = ColumnNames(
         propensity=column,
         predictions=_find_prediction_columns(request, table),
         positions=request.position,
     )
     # With groups, the universe is that of each group, unless a model is fitted to all of them.
-    is_for_log = request.by is None or request.universe == "log" or is_model(request.propensities)
-    log = read_log(
+    is_for_log = (
+        request.by is None or request.universe == "log" or inputs.is_model(request.propensities)
+    )
+    log = inputs.read_log(
         request if is_for_log else replace(request, universe=None), table, columns=columns
     )
     if uses_weights and column is None and request.propensities is None:
         raise _missing_propensity_error(request, table.name)
-    propensities = find_propensities(request, log) if uses_weights else None
+    propensities = inputs.find_propensities(request, log) if uses_weights else None
     models = _read_column_models(log)
     for name, path in request.predictions.items():
         if name in models:
@@ -109,7 +105,7 @@ def _evaluate_in_memory(request: EvaluationRequest) -> AnyEvaluation:
                 parameter="predictions",
                 remedy="Give the file another name: --predictions NAME=FILE.",
             )
-        models[name] = _read_model(name, path, log.ratings)
+        models[name] = _read_model(name, path, log.ratings, ranks=_ranks_items(request))
     if request.by is not None:
         return _evaluate_groups(request, request.by, log, models, propensities)
     evaluation = _evaluate(request, log.ratings, models, propensities, request.universe)
@@ -128,7 +124,7 @@ def _missing_propensity_error(request: EvaluationRequest, file: str) -> UsageErr
     return UsageError(
         f"{' and '.join(weighted)} need propensities, but {file} has no column of propensities.",
         parameter="propensities",
-        remedy=f"Pass `propensities=...`: a column, a {MODEL_EXTENSION} file, or one of "
+        remedy=f"Pass `propensities=...`: a column, a {inputs.MODEL_EXTENSION} file, or one of "
         f"{', '.join(list_named_models(with_features=False))}; or use only `estimators=['naive']`.",
     )
 
@@ -140,33 +136,27 @@ def _evaluate(
     propensities: Any,
     universe: UniverseLike,
 ) -> Evaluation:
-    with refuse_overflow(request.log):
+    with inputs.refuse_overflow(request.log):
         return evaluate(
-            log,
-            models,
-            propensities=propensities,
-            metrics=request.metrics,
-            estimators=request.estimators,
-            universe=universe,
-            level=request.level,
-            cluster=_read_cluster(request),
-            propensities_known=request.propensities_known,
-            relevance_threshold=request.relevance_threshold,
-            weight_transform=request.weight_transform,
+            log, models, propensities=propensities, universe=universe, **_list_settings(request)
         )
 
 
-def _read_cluster(request: EvaluationRequest) -> Any:
-    """The argument of ``evaluate``, in which None means that cells are independent."""
-    return None if request.cluster == "cell" else request.cluster
+def _list_settings(request: EvaluationRequest) -> dict[str, Any]:
+    """The settings that logs in memory and in DuckDB share."""
+    return {
+        "metrics": request.metrics,
+        "estimators": request.estimators,
+        "level": request.level,
+        "cluster": None if request.cluster == "cell" else request.cluster,
+        "propensities_known": request.propensities_known,
+        "relevance_threshold": request.relevance_threshold,
+        "weight_transform": request.weight_transform,
+    }
 
 
 def _evaluate_groups(
-    request: EvaluationRequest,
-    by: str,
-    log: FileLog,
-    models: Mapping[str, Any],
-    propensities: Any,
+    request: EvaluationRequest, by: str, log: FileLog, models: Mapping[str, Any], propensities: Any
 ) -> GroupedEvaluation:
     """Evaluate each value of the column ``by`` as a log of its own; None is a missing value."""
     if by not in log.table.names:
@@ -210,7 +200,7 @@ def _list_groups(groups: Any) -> list[Any]:
 
 
 def _evaluate_with_duckdb(request: EvaluationRequest) -> AnyEvaluation:
-    source = open_log(request)
+    source = inputs.open_log(request)
     names = open_relation(source, ()).columns
     rating = find_column("rating", request.rating, names)
     predictions = request.prediction or (find_column("prediction", None, names),)
@@ -228,17 +218,11 @@ def _evaluate_with_duckdb(request: EvaluationRequest) -> AnyEvaluation:
         rating=rating,
         propensity=propensity,
         position=request.position or None,
-        metrics=request.metrics,
-        estimators=request.estimators,
         universe=request.universe,
-        level=request.level,
-        cluster=_read_cluster(request),
-        propensities_known=request.propensities_known,
-        relevance_threshold=request.relevance_threshold,
-        weight_transform=request.weight_transform,
         by=request.by,
         on_bad=request.on_bad,
         check_duplicates=True,
+        **_list_settings(request),
     )
 
 
@@ -275,11 +259,23 @@ def _make_prediction_frame(log: Ratings, prediction: Vector, position: Vector) -
     )
 
 
-def _read_model(name: str, path: str, log: Ratings) -> Any:
-    """A saved recommender, or the predictions in a file for the cells of the log."""
-    if not path.endswith(MODEL_EXTENSION):
-        return _read_predictions(name, read_table(path), log)
-    model: Recommender = load_model(path, Recommender, "train")  # type: ignore[type-abstract]
+def _ranks_items(request: EvaluationRequest) -> bool:
+    metrics = find_metrics(request.metrics, relevance_threshold=request.relevance_threshold)
+    return any(metric.ranks for metric in metrics)
+
+
+def _read_model(name: str, path: str, log: Ratings, *, ranks: bool) -> Any:
+    """A saved recommender, or the predictions in a file.
+
+    If a metric ``ranks`` items and the file has no positions, its predictions of cells that are
+    not in the log are needed too.
+    """
+    if not path.endswith(inputs.MODEL_EXTENSION):
+        table = read_table(path)
+        if ranks and not table.has_column_for("position"):
+            return _read_all_predictions(table, log)
+        return _read_predictions(name, table, log)
+    model = inputs.load_recommender(path)
     _warn_about_unknown_ids(name, model, log)
     _warn_about_training_cells(name, model, log)
     return SavedRecommender(model)
@@ -304,10 +300,34 @@ def _read_predictions(name: str, table: FileTable, log: Ratings) -> Any:
     return _make_prediction_frame(log, prediction[rows], read_numbers(table, "position")[rows])
 
 
+def _read_all_predictions(table: FileTable, log: Ratings) -> Any:
+    """A frame of all predictions in a file."""
+    users = _read_matching_ids(table, "user", log.users)
+    items = _read_matching_ids(table, "item", log.items)
+    prediction = read_numbers(table, "prediction")
+    return make_frame({"user_id": users, "item_id": items, "prediction": prediction})
+
+
+def _read_matching_ids(table: FileTable, role: str, ids: Ids) -> list[Any]:
+    """The ids in a file in the type of those of the log; an error if some are of another type."""
+    matched: list[Any] = match_id_types(read_ids(table, role), ids).tolist()
+    row = next((row for row, value in enumerate(matched) if type(value) is not type(matched[0])), 0)
+    if row:
+        where = table.locate(row)
+        raise BadFileError(
+            f"{table.name}, {where}: the {role} {matched[row]!r} is text, but all {role}s of the "
+            "log are numbers.",
+            where=where,
+            remedy=f"Use {role} ids of one kind in both files, for instance with a letter before "
+            "each number; or add a column of positions.",
+        )
+    return matched
+
+
 def _warn_about_unknown_ids(name: str, model: Recommender, log: Ratings) -> None:
     counts = {
-        "users": count_unknown(log.users, model.users_),
-        "items": count_unknown(log.items, model.items_),
+        "users": inputs.count_unknown(log.users, model.users_),
+        "items": inputs.count_unknown(log.items, model.items_),
     }
     if any(counts.values()):
         text = " and ".join(f"{count:,} of the log's {kind}" for kind, count in counts.items())
@@ -321,7 +341,7 @@ def _warn_about_unknown_ids(name: str, model: Recommender, log: Ratings) -> None
 
 
 def _warn_about_training_cells(name: str, model: Recommender, log: Ratings) -> None:
-    n_seen = model.count_seen(match_log_ids(log, model))
+    n_seen = model.count_seen(inputs.match_log_ids(log, model))
     if n_seen:
         warnings.warn(
             UnskewWarning(
@@ -382,7 +402,7 @@ def list_numbers(evaluation: AnyEvaluation, models: tuple[str, str] | None = Non
         numbers.setdefault(name, {})[subject] = value
 
     for group, part in _list_parts(evaluation):
-        where = "".join(f"{GROUP}{name} is {value!r}" for name, value in group.items())
+        where = "".join(f"{GROUP}{name} is {format_group(key)}" for name, key in group.items())
         for risk in part:
             for field in ("estimate", "std_error", "ci_low", "ci_high"):
                 name = f"{risk.estimator}.{risk.metric}.{field}"
@@ -396,16 +416,6 @@ def list_numbers(evaluation: AnyEvaluation, models: tuple[str, str] | None = Non
                 name = f"compare.{comparison.estimator}.{comparison.metric}.{field}"
                 add(name, subject, getattr(comparison, field))
     return numbers
-
-
-def describe_evaluation(evaluation: AnyEvaluation) -> str:
-    """What the numbers were computed from, in a few lines."""
-    if isinstance(evaluation, Evaluation):
-        return evaluation.describe()
-    parts = list(evaluation.values())
-    n_observed = sum(part.n_observed for part in parts)
-    sizes = f"{count_noun(n_observed, 'observed cell')} in {count_noun(len(parts), 'group')}"
-    return f"{sizes}; {parts[0].level:.0%} intervals, {parts[0].intervals}"
 
 
 def _list_parts(evaluation: AnyEvaluation) -> list[tuple[dict[str, Any], Evaluation]]:

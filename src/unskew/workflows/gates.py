@@ -61,6 +61,7 @@ class Gate:
                     f"{self.text!r} cannot be tested: {self.name} of {subject} was not measured.",
                     parameter="fail_if",
                     value=self.text,
+                    remedy="Compare a number that the result has.",
                 )
             if COMPARISONS[self.sign](value, self.limit):
                 yield f"{self.text}: it is {value:.6g} for {subject}"

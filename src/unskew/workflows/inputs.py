@@ -33,14 +33,17 @@ from unskew.io.log_files import (
 from unskew.io.sources import FileSource
 from unskew.io.table import FileTable
 from unskew.loading import load
+from unskew.models.recommender import Recommender
 from unskew.propensity import PROPENSITY_MODELS
 from unskew.propensity.model import PropensityModel
 from unskew.types import Vector
 from unskew.workflows.requests import (
-    DiagnosisRequest,
+    FeatureRequest,
     LogRequest,
     PropensityRequest,
+    SampledLogRequest,
     WeightedLogRequest,
+    list_named_models,
 )
 
 MODEL_EXTENSION = ".unskew"
@@ -57,8 +60,8 @@ class FeatureTables:
     item: FileTable | None = None
 
     @classmethod
-    def read(cls, user_features: str | None, item_features: str | None) -> FeatureTables:
-        files = (user_features, item_features)
+    def read(cls, request: FeatureRequest) -> FeatureTables:
+        files = (request.user_features, request.item_features)
         return cls(*(None if file is None else read_table(file) for file in files))
 
     def ids(self, kind: IdKind) -> Ids | None:
@@ -249,7 +252,7 @@ def is_model(text: str | None) -> bool:
 
 
 def find_propensity_source(
-    text: str, log: FileLog, request: WeightedLogRequest | DiagnosisRequest
+    text: str, log: FileLog, request: SampledLogRequest
 ) -> Vector | PropensityModel:
     """The column, the saved model, or a fit of the model that ``text`` names."""
     if find_propensity_column(log.table, text) is not None:
@@ -260,20 +263,6 @@ def find_propensity_source(
         log=request.log, model=text, mcar=request.mcar, random_state=request.random_state
     )
     return fit_named_model(fit, log.ratings)
-
-
-def list_named_models(*, with_features: bool = True) -> dict[str, str]:
-    """Models that can be fitted by name, each with its summary.
-
-    These are all but wrappers and models that cannot be saved. ``with_features=False`` leaves out
-    those that need features of users and items.
-    """
-    unusable = {"is_wrapper", "has_code"} | (set() if with_features else {"needs_features"})
-    return {
-        name: declaration.summary
-        for name, declaration in PROPENSITY_MODELS.items()
-        if not unusable & declaration.traits.keys()
-    }
 
 
 def fit_named_model(
@@ -321,6 +310,10 @@ def fit_named_model(
             remedy="Leave `mcar` out.",
         )
     return model.fit(log)
+
+
+def load_recommender(path: str) -> Recommender:
+    return load_model(path, Recommender, "train")  # type: ignore[type-abstract]
 
 
 def load_propensity(path: str) -> PropensityModel:

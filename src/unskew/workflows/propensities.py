@@ -18,33 +18,21 @@ from unskew.errors import ColumnError, UnskewWarning, UsageError
 from unskew.io.log_files import FileLog
 from unskew.propensity import PROPENSITY_MODELS
 from unskew.propensity.model import PropensityModel
+from unskew.workflows import inputs
 from unskew.workflows.gates import Numbers
-from unskew.workflows.inputs import (
-    MODEL_EXTENSION,
-    FeatureTables,
-    count_unknown,
-    find_propensity_source,
-    fit_named_model,
-    is_model_file,
-    load_propensity,
-    match_log_ids,
-    predict_propensities,
-    read_log,
-    read_sample,
-)
 from unskew.workflows.requests import DiagnosisRequest, LogRequest, PropensityRequest
 
 
 def fit_propensity(request: PropensityRequest, *, verbose: bool = False) -> PropensityModel:
     """Fit the requested model to the log."""
-    features = FeatureTables.read(request.user_features, request.item_features)
-    log = read_log(request, features=features)
-    return fit_named_model(request, log.ratings, features, verbose=verbose)
+    features = inputs.FeatureTables.read(request)
+    log = inputs.read_log(request, features=features)
+    return inputs.fit_named_model(request, log.ratings, features, verbose=verbose)
 
 
 def apply_propensity(request: LogRequest, path: str, column: str) -> dict[str, Any]:
     """The columns of the log's file and one more: the propensities that a saved model predicts."""
-    model, log = load_propensity(path), read_log(request)
+    model, log = inputs.load_propensity(path), inputs.read_log(request)
     if column in log.table.names:
         raise ColumnError(
             f"{log.table.name} already has a column {column!r}.",
@@ -52,7 +40,7 @@ def apply_propensity(request: LogRequest, path: str, column: str) -> dict[str, A
             value=column,
             remedy="Choose another name, such as `column='propensity_2'`.",
         )
-    values = predict_propensities(model, log.ratings).values
+    values = inputs.predict_propensities(model, log.ratings).values
     return {name: _read_column(log, name) for name in log.table.names} | {column: values}
 
 
@@ -68,12 +56,16 @@ def _read_column(log: FileLog, name: str) -> Any:
 
 def diagnose_log(request: DiagnosisRequest) -> Diagnosis:
     """Check columns of the log's file, saved models, or models that are fitted now."""
-    features = FeatureTables.read(request.user_features, request.item_features)
+    features = inputs.FeatureTables.read(request)
     is_known = _warn_about_unknown_features(request, features)
-    log = read_log(request, features=features if is_known else None)
+    log = inputs.read_log(request, features=features if is_known else None)
     sources: dict[str, PropensitiesLike] = {}
     for text in request.propensities:
-        name = Path(text).name.removesuffix(MODEL_EXTENSION) if is_model_file(text) else text
+        name = (
+            Path(text).name.removesuffix(inputs.MODEL_EXTENSION)
+            if inputs.is_model_file(text)
+            else text
+        )
         if name in sources:
             raise UsageError(
                 f"two propensities have the name {name!r}.",
@@ -83,12 +75,12 @@ def diagnose_log(request: DiagnosisRequest) -> Diagnosis:
             )
         needs_sample = text in PROPENSITY_MODELS and "needs_mcar" in PROPENSITY_MODELS[text].traits
         sampled = request if needs_sample else replace(request, mcar=None)
-        source = find_propensity_source(text, log, sampled)
+        source = inputs.find_propensity_source(text, log, sampled)
         sources[name] = source
         if isinstance(source, PropensityModel):
-            matched = match_log_ids(log.ratings, source)
+            matched = inputs.match_log_ids(log.ratings, source)
             sources[name] = source if matched is log.ratings else source.predict(matched)
-    sample = None if request.mcar is None else read_sample(request.mcar)
+    sample = None if request.mcar is None else inputs.read_sample(request.mcar)
     return diagnose(
         log.ratings,
         sources,
@@ -99,15 +91,15 @@ def diagnose_log(request: DiagnosisRequest) -> Diagnosis:
     )
 
 
-def _warn_about_unknown_features(request: DiagnosisRequest, features: FeatureTables) -> bool:
+def _warn_about_unknown_features(request: DiagnosisRequest, features: inputs.FeatureTables) -> bool:
     """Whether all saved models know all ids that the features list; a warning if not."""
     users, items = features.ids("user"), features.ids("item")
     incomplete = [
         path
-        for path in filter(is_model_file, request.propensities)
-        for model in [load_propensity(path)]
-        if (users is not None and count_unknown(users, model.users_))
-        or (items is not None and count_unknown(items, model.items_))
+        for path in filter(inputs.is_model_file, request.propensities)
+        for model in [inputs.load_propensity(path)]
+        if (users is not None and inputs.count_unknown(users, model.users_))
+        or (items is not None and inputs.count_unknown(items, model.items_))
     ]
     if incomplete:
         warnings.warn(

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from unskew.propensity import PROPENSITY_MODELS
+
 if TYPE_CHECKING:
     from unskew.data.universe import UniverseLike
     from unskew.data.weights import WeightTransform
@@ -36,14 +38,20 @@ class LogRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WeightedLogRequest(LogRequest):
+class SampledLogRequest(LogRequest):
+    """A log, and perhaps ratings of cells drawn at random, for models that learn from them."""
+
+    mcar: str | None = None
+    """The file with these ratings."""
+    random_state: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightedLogRequest(SampledLogRequest):
     """A log whose cells have propensities."""
 
     propensities: str | None = None
     """A column, the file of a saved model, or the name of a model to fit."""
-    mcar: str | None = None
-    """A file with ratings of cells drawn at random, for models that learn from them."""
-    random_state: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,27 +92,27 @@ class TrainingRequest(WeightedLogRequest):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PropensityRequest(LogRequest):
-    """A propensity model to fit to a log."""
+class FeatureRequest(SampledLogRequest):
+    """A log, and perhaps files with features of its users and items."""
 
-    model: str
-    mcar: str | None = None
     user_features: str | None = None
     item_features: str | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    random_state: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DiagnosisRequest(LogRequest):
+class PropensityRequest(FeatureRequest):
+    """A propensity model to fit to a log."""
+
+    model: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiagnosisRequest(FeatureRequest):
     """Propensities of a log to diagnose."""
 
     propensities: tuple[str, ...]
     """Columns, files of saved models, or names of models to fit."""
-    mcar: str | None = None
-    user_features: str | None = None
-    item_features: str | None = None
-    random_state: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,3 +133,17 @@ class WatchRequest(LogRequest):
     has_unobserved: bool = False
     max_weight: float | None = None
     max_delta: float | None = None
+
+
+def list_named_models(*, with_features: bool = True) -> dict[str, str]:
+    """Models that can be fitted by name, each with its summary.
+
+    These are all but wrappers and models that cannot be saved. ``with_features=False`` leaves out
+    those that need features of users and items.
+    """
+    unusable = {"is_wrapper", "has_code"} | (set() if with_features else {"needs_features"})
+    return {
+        name: declaration.summary
+        for name, declaration in PROPENSITY_MODELS.items()
+        if not unusable & declaration.traits.keys()
+    }

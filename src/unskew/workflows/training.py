@@ -21,15 +21,7 @@ from unskew.models import find_recommender
 from unskew.models.recommender import Recommendations, Recommender
 from unskew.registry import Declaration
 from unskew.tables import count_noun
-from unskew.workflows.inputs import (
-    build_model,
-    count_unknown,
-    find_propensities,
-    find_propensity_column,
-    load_model,
-    open_log,
-    read_log,
-)
+from unskew.workflows import inputs
 from unskew.workflows.requests import TrainingRequest
 
 RANKING_METRIC = "dcg@10"
@@ -74,18 +66,18 @@ def read_training_data(request: TrainingRequest, *, verbose: bool = False) -> Tr
             value=request.learner,
             remedy="Fit it in Python, or choose another learner.",
         )
-    model = build_model(
+    model = inputs.build_model(
         learner.target,
         _find_settings(request, learner),
         random_state=request.random_state,
         verbose=verbose,
     )
-    table = read_table(open_log(request))
+    table = read_table(inputs.open_log(request))
     column = None
     if request.propensities is not None:
-        column = find_propensity_column(table, request.propensities)
-    log = read_log(request, table, columns=ColumnNames(propensity=column))
-    propensities = find_propensities(request, log)
+        column = inputs.find_propensity_column(table, request.propensities)
+    log = inputs.read_log(request, table, columns=ColumnNames(propensity=column))
+    propensities = inputs.find_propensities(request, log)
     reads_propensities = learner.traits.get("reads_propensities", True)
     if propensities is not None and not reads_propensities:
         warnings.warn(
@@ -110,6 +102,7 @@ def _find_settings(request: TrainingRequest, learner: Declaration[Any]) -> dict[
             f"{request.learner!r} does not use it.",
             parameter="relevance_threshold",
             value=threshold,
+            remedy="Leave `relevance_threshold` out.",
         )
     return settings
 
@@ -202,12 +195,12 @@ def recommend_items(
 
     The users are listed in ``users`` or in a column of ``file``; by default all users of the log.
     """
-    model: Recommender = load_model(path, Recommender, "train")  # type: ignore[type-abstract]
+    model = inputs.load_recommender(path)
     if file is None and not users:
         ids = model.users_
     else:
         ids = as_ids(list(users)) if file is None else read_ids(read_table(file), "user")
-    n_unknown = count_unknown(ids, model.users_)
+    n_unknown = inputs.count_unknown(ids, model.users_)
     if n_unknown:
         warnings.warn(
             UnskewWarning(

@@ -12,15 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from unskew.data.cells import cell_numbers, find_duplicates
 from unskew.data.columns import COMMON_NAMES, find_column
-from unskew.data.ids import encode, format_id
-from unskew.data.ratings import describe_duplicates
 from unskew.errors import BadFileError, ColumnError, DataError, DuplicateCellError, EmptyLogError
 from unskew.io.files import read_table
-from unskew.io.log_files import ColumnNames, find_problems
+from unskew.io.log_files import ColumnNames, Repeats, find_problems
 from unskew.io.table import FileTable
-from unskew.types import BoolVector, Vector
+from unskew.types import Vector
 from unskew.workflows.inputs import open_log
 from unskew.workflows.requests import LogRequest
 
@@ -118,8 +115,12 @@ def _validate_rows(
     if not is_good.any():
         errors = (*errors, EmptyLogError("no row can be used"))
         return Validation(table.name, len(table), columns, others, errors, n_bad_rows)
-    n_users, n_items, n_repeats, duplicate_errors = _check_duplicates(table, roles, is_good)
-    rating = table.columns[columns["rating"]].numbers()[is_good]
+    rows = np.flatnonzero(is_good)
+    user, item = (table.columns[columns[role]].ids()[rows] for role in ("user", "item"))
+    repeats = Repeats.find(table, user, item, rows)
+    if repeats.count:
+        errors = (*errors, DuplicateCellError(repeats.problem, where=repeats.where))
+    rating = table.columns[columns["rating"]].numbers()[rows]
     with np.errstate(over="ignore"):
         mean = float(rating.mean())
     return Validation(
@@ -127,35 +128,15 @@ def _validate_rows(
         len(table),
         columns,
         others,
-        (*errors, *duplicate_errors),
+        errors,
         n_bad_rows,
-        n_repeats,
-        n_users,
-        n_items,
-        (rating.size - n_repeats) / (n_users * n_items),
+        repeats.count,
+        repeats.n_users,
+        repeats.n_items,
+        (rating.size - repeats.count) / (repeats.n_users * repeats.n_items),
         mean if np.isfinite(mean) else None,
         tuple(_count_ratings(rating)),
     )
-
-
-def _check_duplicates(
-    table: FileTable, columns: ColumnNames, is_good: BoolVector
-) -> tuple[int, int, int, tuple[DataError, ...]]:
-    """The numbers of users, items and repeated cells, and an error about the first repetition."""
-    rows = np.flatnonzero(is_good)
-    user = table.columns[columns.roles["user"]].ids()[rows]
-    item = table.columns[columns.roles["item"]].ids()[rows]
-    (user_codes, users), (item_codes, items) = encode(user), encode(item)
-    n_repeats, later, earlier = find_duplicates(cell_numbers(user_codes, item_codes, len(items)))
-    errors: tuple[DataError, ...] = ()
-    if n_repeats:
-        where = table.locate(int(rows[later]))
-        problem = (
-            f"{where}: user {format_id(user[later])}, item {format_id(item[later])} is already "
-            f"in {table.locate(int(rows[earlier]))}; {describe_duplicates(n_repeats)}"
-        )
-        errors = (DuplicateCellError(problem, where=where),)
-    return len(users), len(items), n_repeats, errors
 
 
 def _count_ratings(rating: Vector) -> Iterator[tuple[str, int]]:

@@ -7,10 +7,10 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from unskew.data.cells import RowNumbers
 from unskew.data.ids import missing_ids
 from unskew.data.universe import parse_universe
 from unskew.errors import BadFileError, UnskewWarning, UsageError
@@ -18,7 +18,7 @@ from unskew.evaluation.monitor import Monitor
 from unskew.evaluation.monitor_plan import MonitorPlan
 from unskew.evaluation.watch import Watch
 from unskew.io.growing_files import NewRows, read_new_rows
-from unskew.io.log_files import ColumnNames, FileProblem, find_problems
+from unskew.io.log_files import ColumnNames, OnBad, find_problems, find_usable_rows
 from unskew.io.table import FileTable
 from unskew.types import BoolVector
 from unskew.workflows.gates import LOG, Gate, Numbers
@@ -147,8 +147,8 @@ def _count(monitor: Monitor, request: WatchRequest, new: NewRows, table: FileTab
 
 
 def _find_rows(
-    table: FileTable, columns: ColumnNames, is_unobserved: BoolVector, first: int, on_bad: str
-) -> Any:
+    table: FileTable, columns: ColumnNames, is_unobserved: BoolVector, first: int, on_bad: OnBad
+) -> RowNumbers:
     """The rows to count; an error or a warning about rows that cannot be used."""
     is_new = np.arange(len(table)) >= first
     ids = (columns.user, columns.item)
@@ -156,28 +156,11 @@ def _find_rows(
     for problem in find_problems(table, columns):
         # A row that was not rated needs no rating, propensity or prediction.
         matters = is_new if problem.column in ids else is_new & ~is_unobserved
-        problems.append(FileProblem(problem.column, problem.expected, problem.is_bad & matters))
-    problems = [problem for problem in problems if problem.count]
-    if problems:
-        worst = min(problems, key=lambda each: each.first_row)
-        where = f"{table.name}, {worst.describe(table)}"
-        if on_bad == "raise":
-            raise BadFileError(
-                f"{where}.",
-                parameter=worst.column,
-                where=table.locate(worst.first_row),
-                remedy="Correct the file, or drop such rows with `on_bad='drop'`.",
-            )
-        is_bad = np.logical_or.reduce([problem.is_bad for problem in problems])
-        warnings.warn(
-            UnskewWarning(
-                f"dropped {int(is_bad.sum()):,} of {int(is_new.sum()):,} new rows that cannot be "
-                f"used; the first: {where}"
-            ),
-            stacklevel=4,
-        )
-        is_new = is_new & ~is_bad
-    return np.flatnonzero(is_new)
+        problems.append(replace(problem, is_bad=problem.is_bad & matters))
+    rows, notes = find_usable_rows(table, problems, on_bad, is_new, "new rows")
+    for note in notes:
+        warnings.warn(UnskewWarning(note), stacklevel=4)
+    return rows
 
 
 def list_numbers(watch: Watch) -> Numbers:

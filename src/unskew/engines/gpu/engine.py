@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from unskew.data.factors import Factors
 from unskew.factorization.engine import FitRequest, FitResult
-from unskew.plugins import require_package
 from unskew.ranking.candidates import Candidates
 from unskew.ranking.positions import Positions
+from unskew.registry import require_package
 from unskew.types import IntVector, Scores
 
 

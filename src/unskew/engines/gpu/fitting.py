@@ -14,8 +14,14 @@ import torch
 
 from unskew.data.factors import Factors
 from unskew.engines.gpu import cuda_rows, torch_rows
-from unskew.engines.gpu.cells import DeviceBlock, DeviceCells, sort_both_ways
-from unskew.engines.gpu.devices import find_device, to_device, to_host
+from unskew.engines.gpu.cells import (
+    DeviceBlock,
+    DeviceCells,
+    find_device,
+    sort_both_ways,
+    to_device,
+    to_host,
+)
 from unskew.engines.gpu.torch_rows import DeviceRows, Penalty
 from unskew.errors import UsageError
 from unskew.factorization.als import ItemSide, SweepingSolver, SweepState, best_constant

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from unskew.data.factors import Factors
-from unskew.engines.gpu.devices import find_device, to_device, to_host
+from unskew.engines.gpu.cells import find_device, to_device, to_host
 from unskew.errors import BadPredictionError
 from unskew.ranking.candidates import Candidates, select_users
 from unskew.ranking.positions import Positions
@@ -66,7 +66,7 @@ def best_items_on_device(
     n_best: int,
     candidates: Candidates,
 ) -> tuple[npt.NDArray[np.integer], Scores]:
-    """The best items of every user and their scores; see :func:`unskew.ranking.top.best_items`."""
+    """The best items of every user and their scores, as ``ranking.positions.best_items``."""
     device = find_device(device_name)
     user_rows, item_columns = _copy_factors(factors, device)
     items = np.empty((factors.n_users, n_best), np.int64)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from unskew.factorization.engine import FrameFitRequest, FrameFitResult
-from unskew.plugins import require_package
+from unskew.registry import require_package
 from unskew.types import RandomState
 
 if TYPE_CHECKING:

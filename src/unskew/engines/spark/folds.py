@@ -24,12 +24,7 @@ from unskew.estimators.point import Estimator, find_estimator
 from unskew.estimators.sums import Clusters, Scope, Sums, SumSpec
 from unskew.estimators.transforms import Clip
 from unskew.evaluation.backends.narwhals.metric_input import MetricProbe
-from unskew.metrics.metric import (
-    Metric,
-    MetricInput,
-    compares_logged_cells,
-    find_metric,
-)
+from unskew.metrics.metric import Metric, MetricInput, compares_logged_cells, find_metric
 from unskew.settings import WholeNumber
 from unskew.types import RandomState, Vector
 

@@ -225,7 +225,12 @@ class ListedStrata(StrataTerms):
     def _find_index(self, level: float) -> int:
         index = int(np.searchsorted(self.strata.levels, level))
         if index == self.strata.levels.size or self.strata.levels[index] != level:
-            raise BadRatingError(f"the rating {level:g} was not in the log of the fit.")
+            raise BadRatingError(
+                f"the rating {level:g} was not in the log that the propensities were fitted to.",
+                parameter="rating",
+                value=level,
+                remedy="Fit them to a log that has this rating.",
+            )
         return index
 
     def is_part(self, levels: LevelTotals) -> bool:
@@ -297,7 +302,8 @@ class ListedStrata(StrataTerms):
         sums = self.read_levels(levels, reader)
         zero = np.zeros_like(sums.moment[0])
         if self.is_part(levels):
-            reduction = zero if self.units else sums.reduction(self.strata.count)
+            fit = self.strata.count, self.strata.propensity
+            reduction = zero if self.units else sums.reduction(*fit)
             return StrataSums(second_moments, zero, reduction, sums.gradient(), self.strata.sample)
         cells = sums.within(sums.uncertainty if not self.units else 1.0)
         moments = SecondMoments(cells, self.read_units(totals, reader, n))
@@ -362,7 +368,7 @@ class UnitStrata(StrataTerms):
                 within = inflation * (weight * weight * moment - of_squares * square)
                 terms.add_unit_term(self.unit, self._term("within", first, second), within)
             if not self.units:
-                reduction = elasticity * elasticity * square * at_least_one
+                reduction = elasticity * elasticity * square * at_least_one * uncertainty
                 reduction = reduction / choose(fitted > 0.5, fitted, 1.0)
                 terms.add_unit_term(self.unit, self._term("reduction", first, second), reduction)
         for unit in self.units:

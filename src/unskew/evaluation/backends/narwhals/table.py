@@ -70,7 +70,7 @@ class FrameSource:
                 raise error(
                     f"column {columns[name]!r} has the type {dtype}, not numbers.",
                     parameter=columns[name],
-                    remedy="Convert it first.",
+                    remedy="Convert the column to numbers first.",
                 )
         selected = {name: nw.col(self._names[source]) for name, source in columns.items()}
         with translated_errors(self._frame):
@@ -100,13 +100,6 @@ class FrameTable:
         if self._frame.collect_schema()[name].is_float():
             is_null = is_null | expression.is_nan().fill_null(value=True)
         return FrameColumn(is_null)
-
-    def is_null(self, name: str) -> FrameColumn:
-        """True where a number is null, which libraries without null write as NaN."""
-        expression = nw.col(name)
-        if self._frame.implementation.is_pandas_like():
-            return FrameColumn(expression.is_null() | expression.is_nan())
-        return FrameColumn(expression.is_null())
 
     def store(self, columns: Mapping[str, FrameColumn]) -> None:
         """Add columns, or replace those of the same name."""

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from unskew.report.rows import group_rows, interval_of, label_columns, select
+from unskew.report.text import group_rows, interval_of, label_columns, select
 
 ROWS = [
     {"model": "a", "metric": "mae", "estimate": 1.0, "ci_low": 0.5, "ci_high": 2.0},

@@ -10,9 +10,9 @@ from hypothesis.extra.numpy import arrays
 
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPredictionError
-from unskew.ranking import top
+from unskew.ranking import positions
 from unskew.ranking.candidates import Candidates, select_users
-from unskew.ranking.top import best_columns, best_items, items_by_user
+from unskew.ranking.positions import best_columns, best_items, items_by_user
 from unskew.types import Matrix
 
 tied_scores = arrays(np.float64, (4, 6), elements=st.integers(0, 3).map(float))
@@ -45,7 +45,7 @@ def test_excluded_items_come_last_with_a_score_of_minus_infinity(scores: Matrix)
 def test_blocks_of_users_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
     scores = np.random.default_rng(0).normal(size=(4, 6))
     whole = best_items(scores.__getitem__, 2, 4, 6, None)
-    monkeypatch.setattr(top, "BLOCK_CELLS", 7)
+    monkeypatch.setattr(positions, "TOP_CELLS", 7)
 
     np.testing.assert_array_equal(best_items(scores.__getitem__, 2, 4, 6, None)[0], whole[0])
 

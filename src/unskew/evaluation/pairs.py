@@ -1,0 +1,129 @@
+"""All pairs of models compared at once, with a correction for the number of comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from unskew.data.result import Result
+from unskew.estimators.intervals import adjust_p_values
+from unskew.tables import UNDECIDED, html_table, text_table
+
+if TYPE_CHECKING:
+    from unskew.evaluation.result import Comparison
+
+
+@dataclass(frozen=True, slots=True)
+class AdjustedPair:
+    """Two models, the difference of their risks, and a p-value adjusted for all pairs."""
+
+    first: str
+    second: str
+    difference: float
+    ci_low: float
+    ci_high: float
+    p_value: float
+    p_adjusted: float
+    better: str | None
+    """The better model, or None if the adjusted p-value is not below 1 - level."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class PairwiseComparison(Result):
+    """All pairs of models by one metric and one estimator.
+
+    With k pairs, some of them differ at the 5 % level by chance. Holm's adjustment keeps the
+    probability of any wrong winner among all pairs at 5 %. Intervals are those of each pair alone.
+    """
+
+    kind: ClassVar[str] = "pairwise_comparison"
+    metric: str
+    estimator: str
+    level: float
+    higher_is_better: bool
+    models: tuple[str, ...]
+    """From the best estimate to the worst."""
+    pairs: tuple[AdjustedPair, ...]
+    backend: str | None = None
+
+    @property
+    def best(self) -> tuple[str, ...]:
+        """The model with the best estimate, and all models that are not told apart from it."""
+        leader = self.models[0]
+        behind = {
+            name
+            for pair in self.pairs
+            if pair.better == leader
+            for name in (pair.first, pair.second)
+            if name != leader
+        }
+        return tuple(name for name in self.models if name not in behind)
+
+    def to_columns(self) -> dict[str, list[Any]]:
+        """One row for each pair."""
+        rows = [asdict(pair) for pair in self.pairs]
+        columns = {name: [row[name] for row in rows] for name in rows[0]}
+        columns["better"] = [better or UNDECIDED for better in columns["better"]]
+        return columns
+
+    def to_record(self) -> dict[str, Any]:
+        return {
+            "metric": self.metric,
+            "estimator": self.estimator,
+            "level": self.level,
+            "higher_is_better": self.higher_is_better,
+            "models": list(self.models),
+            "best": list(self.best),
+            "pairs": [asdict(pair) for pair in self.pairs],
+        }
+
+    def describe(self) -> str:
+        """Which models share the first place, and how the p-values were adjusted."""
+        leader, *ties = self.best
+        verdict = f"best on {self.metric} by {self.estimator}: {leader}"
+        if ties:
+            verdict += f"; {UNDECIDED} from it: {', '.join(ties)}"
+        count = len(self.pairs)
+        return (
+            f"{verdict}\np-values are adjusted for {count} pairs by Holm's method; "
+            f"{self.level:.0%} intervals are for each pair alone"
+        )
+
+    def __repr__(self) -> str:
+        return f"{text_table(self.to_columns())}\n{self.describe()}"
+
+    def _repr_html_(self) -> str:
+        footer = escape(self.describe()).replace("\n", "<br>")
+        return f"{html_table(self.to_columns())}<p>{footer}</p>"
+
+
+def adjust_pairs(
+    comparisons: Sequence[Comparison], models: Sequence[str], backend: str | None
+) -> PairwiseComparison:
+    """All comparisons of one metric and estimator, with p-values by Holm's method."""
+    first = comparisons[0]
+    adjusted = adjust_p_values([each.p_value for each in comparisons])
+    pairs = tuple(
+        AdjustedPair(
+            each.first,
+            each.second,
+            each.difference,
+            each.ci_low,
+            each.ci_high,
+            each.p_value,
+            p_adjusted,
+            each.better if p_adjusted < 1 - each.level else None,
+        )
+        for each, p_adjusted in zip(comparisons, adjusted, strict=True)
+    )
+    return PairwiseComparison(
+        first.metric,
+        first.estimator,
+        first.level,
+        first.higher_is_better,
+        tuple(models),
+        pairs,
+        backend,
+    )
