@@ -189,7 +189,7 @@ class ListedStrata(StrataTerms):
         """
         derived = self._find_derived(readers)
         others = {name: term for name, term in more.items() if name not in derived}
-        terms = self.terms.rows | others
+        terms = others | self.terms.rows
         fetched = table.add_up_by(terms, STRATUM, by_group=self.by_group)
         return {
             group: {level: self._derive(level, totals, derived) for level, totals in levels.items()}
