@@ -177,7 +177,11 @@ def test_an_imputation_in_every_form(form: str) -> None:
         def predict(self, users: np.ndarray, items: np.ndarray) -> Matrix:
             return IMPUTED[users, items]
 
-    given = {"matrix": IMPUTED, "callable": lambda users: IMPUTED[users], "model": Model()}[form]
+    given = {
+        "matrix": IMPUTED,
+        "callable": lambda users, items: IMPUTED[np.ix_(users, items)],
+        "model": Model(),
+    }[form]
     assert judge(imputation=given).to_columns()["estimate"] == pytest.approx(
         judge().to_columns()["estimate"]
     )
@@ -246,8 +250,10 @@ def test_cells_without_ids_cannot_be_imputed() -> None:
 
 
 def test_metrics_that_rank_logged_items_are_not_imputed() -> None:
-    with pytest.raises(UsageError, match=r"'auc' ranks the logged items .* estimated by 'eib'"):
-        judge("eib", metrics=["auc"])
+    with pytest.raises(
+        UsageError, match=r"'logged_auc' ranks the logged items .* estimated by 'eib'"
+    ):
+        judge("eib", metrics=["logged_auc"])
 
 
 def test_the_result_says_what_it_takes_for_granted() -> None:

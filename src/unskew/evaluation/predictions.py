@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,9 @@ from unskew.data.frames import (
 from unskew.data.ids import Ids, encode, find_codes, format_id
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPredictionError, ColumnError
+from unskew.evaluation.adapters.external import ExternalModel
+from unskew.evaluation.adapters.wrap import adapt_model, describe_libraries
+from unskew.ranking.candidates import Candidates
 from unskew.ranking.positions import Positions, Ranker, compute_positions
 from unskew.types import BoolVector, IntVector, Scorer, Scores, Vector
 
@@ -49,7 +53,9 @@ class BlockModel(Model, Protocol):
         ...
 
 
-PredictionsLike: TypeAlias = npt.ArrayLike | Model | Scorer | object
+IdScorer: TypeAlias = Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.ArrayLike]
+"""Gets user ids and item ids; returns a row for each user with a score for each item."""
+PredictionsLike: TypeAlias = npt.ArrayLike | Model | IdScorer | object
 
 
 class Predictions(Protocol):
@@ -59,8 +65,16 @@ class Predictions(Protocol):
         """A predicted rating for each cell, in the order of the log."""
         ...
 
-    def positions(self, log: Ratings, /, *, n_items: int, top: int | None) -> Positions:
-        """The position of each cell among all items, exact up to ``top``."""
+    def positions(
+        self,
+        log: Ratings,
+        /,
+        *,
+        n_items: int,
+        top: int | None,
+        candidates: Candidates | None = None,
+    ) -> Positions:
+        """The position of each cell among the candidates, exact up to ``top``."""
         ...
 
 
@@ -78,11 +92,19 @@ class LoggedValues:
                 f"of {len(log)} ratings.",
                 parameter="predictions",
                 remedy="Pass one for each row of the log, in its order; a matrix of shape "
-                f"{(log.n_users, log.n_items)}; a frame; a model; or a scorer.",
+                f"{(log.n_users, log.n_items)}; a frame; a model; or a callable.",
             )
         return _require_all(self.name, self.prediction, log)
 
-    def positions(self, log: Ratings, /, *, n_items: int, top: int | None) -> Positions:
+    def positions(
+        self,
+        log: Ratings,
+        /,
+        *,
+        n_items: int,
+        top: int | None,
+        candidates: Candidates | None = None,
+    ) -> Positions:
         raise BadPredictionError(
             f"model {self.name!r}: ranking metrics need the position of each cell among all items, "
             "which cannot be computed from predictions of the logged cells alone.",
@@ -108,20 +130,35 @@ class FramedValues:
     def values(self, log: Ratings, /) -> Vector:
         return _require_all(self.name, self._read_column(log, "prediction"), log)
 
-    def positions(self, log: Ratings, /, *, n_items: int, top: int | None) -> Positions:
+    def positions(
+        self,
+        log: Ratings,
+        /,
+        *,
+        n_items: int,
+        top: int | None,
+        candidates: Candidates | None = None,
+    ) -> Positions:
         if not has_column("position", self.frame.columns):
-            return self._rank_items(log, n_items=n_items, top=top)
+            return self._rank_items(log, n_items=n_items, top=top, candidates=candidates)
         position = self._read_column(log, "position")
-        if position.max() > n_items:
+        most = n_items if candidates is None else candidates.count[log.user] + n_items - log.n_items
+        is_beyond = position > most
+        if is_beyond.any():
+            row = int(is_beyond.argmax())
+            kind = "items" if candidates is None else "candidates"
             raise BadPredictionError(
-                f"model {self.name!r}: the largest position is {position.max():g}, but there are "
-                f"{n_items} items.",
+                f"model {self.name!r}: a position is {position[row]:g}, but there are "
+                f"{np.broadcast_to(most, position.shape)[row]} {kind}; see {log.name_cell(row)}.",
                 parameter="predictions",
-                remedy="Number the items of each user from 1, and count all items in `universe`.",
+                where=log.name_cell(row),
+                remedy=f"Number the {kind} of each user from 1, and count all items in `universe`.",
             )
         return Positions.from_column(position)
 
-    def _rank_items(self, log: Ratings, *, n_items: int, top: int | None) -> Positions:
+    def _rank_items(
+        self, log: Ratings, *, n_items: int, top: int | None, candidates: Candidates | None
+    ) -> Positions:
         """Positions by decreasing prediction, from a frame of all items of each logged user."""
         self.values(log)  # refuses missing and repeated cells of the log
         users, row_of_cell = np.unique(log.user, return_inverse=True)
@@ -143,7 +180,12 @@ class FramedValues:
                 remedy="Predict all items of each logged user.",
             )
         blocks = scores.reshape(users.size, n_items)
-        logged_item = find_codes(log.items, items)[log.item]
+        columns = find_codes(log.items, items)
+        logged_item = columns[log.item]
+        if candidates is not None:
+            _require_item_ids(self.name, log, n_items)
+            blocks, logged_item = blocks[:, columns], log.item
+            candidates = candidates.take(users)
         return compute_positions(
             row_of_cell.astype(np.int32),
             logged_item,
@@ -151,6 +193,7 @@ class FramedValues:
             n_items,
             blocks.__getitem__,
             top=top,
+            candidates=candidates,
         )
 
     def _require_all_items(self, users: Ids, counts: npt.NDArray[np.integer], n_items: int) -> None:
@@ -237,19 +280,27 @@ class ScoredCells:
             values[rows] = block[np.searchsorted(users, log.user[rows]), log.item[rows]]
         return _require_all(self.name, values, log)
 
-    def positions(self, log: Ratings, /, *, n_items: int, top: int | None) -> Positions:
-        if n_items != log.n_items:
-            raise BadPredictionError(
-                f"model {self.name!r}: the universe has {n_items} items, but the log has the ids "
-                f"of only {log.n_items}, so the others cannot be ranked.",
-                parameter="universe",
-                remedy="Build the log with items=[all item ids], or pass a frame with a position "
-                "column.",
-                shell_remedy="Pass a file of predictions that has a column of positions.",
-            )
+    def positions(
+        self,
+        log: Ratings,
+        /,
+        *,
+        n_items: int,
+        top: int | None,
+        candidates: Candidates | None = None,
+    ) -> Positions:
+        _require_item_ids(self.name, log, n_items)
         if self.ranker is not None and isinstance(self.scorer, Factors):
-            return self.ranker.positions(self.scorer, log.user, log.item)
-        return compute_positions(log.user, log.item, log.n_users, log.n_items, self.scorer, top=top)
+            return self.ranker.positions(self.scorer, log.user, log.item, candidates)
+        return compute_positions(
+            log.user,
+            log.item,
+            log.n_users,
+            log.n_items,
+            self.scorer,
+            top=top,
+            candidates=candidates,
+        )
 
     def block(self, log: Ratings, users: IntVector) -> Scores:
         """The scores of a block of users for all items."""
@@ -263,6 +314,10 @@ class ScoredCells:
             )
         return scores
 
+    def as_ratings(self, log: Ratings, users: IntVector, scores: Scores) -> Scores:
+        """The predicted ratings of a block of users, whose scores are these."""
+        return scores
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PredictedCells(ScoredCells):
@@ -274,23 +329,42 @@ class PredictedCells(ScoredCells):
         predicted = self.model.predict(log.users[log.user], log.items[log.item])
         return LoggedValues(self.name, np.asarray(predicted, dtype=np.float64)).values(log)
 
+    def as_ratings(self, log: Ratings, users: IntVector, scores: Scores) -> Scores:
+        ranks_otherwise = isinstance(self.model, ExternalModel) and self.model.limits is not None
+        return _scorer_from_pairs(self.name, self.model, log)(users) if ranks_otherwise else scores
+
 
 def read_predictions(
-    name: str, predictions: PredictionsLike, log: Ratings, *, ranker: Ranker | None = None
+    name: str,
+    predictions: PredictionsLike,
+    log: Ratings,
+    *,
+    ranker: Ranker | None = None,
+    rows: BoolVector | None = None,
 ) -> Predictions:
-    """Recognise a frame, a model, a scorer, a matrix, or an array in the order of the log."""
+    """Recognise a frame, a model, a callable, a matrix, or an array in the order of the log.
+
+    ``rows`` are those of ``log`` that are evaluated; None means all.
+    """
     if is_frame(predictions):
         return FramedValues(name, open_frame(predictions))
     if isinstance(predictions, Factors):
         _require_shape(name, predictions, log)
         return ScoredCells(name, predictions, ranker)
-    if isinstance(predictions, BlockModel):
-        scorer = predictions.scorer(log.users, log.items)
-        return PredictedCells(name, scorer, ranker, predictions)
-    if isinstance(predictions, Model):
-        return PredictedCells(name, _scorer_from_pairs(name, predictions, log), ranker, predictions)
-    if callable(predictions):
-        return ScoredCells(name, predictions, ranker)
+    if isinstance(predictions, type):
+        raise BadPredictionError(
+            f"model {name!r}: {predictions.__name__} is a class, not a fitted model.",
+            parameter="predictions",
+            value=predictions.__name__,
+            remedy="Create a model, fit it, and pass that.",
+        )
+    model = adapt_model(predictions)
+    if isinstance(model, BlockModel):
+        return PredictedCells(name, model.scorer(log.users, log.items), ranker, model)
+    if isinstance(model, Model):
+        return PredictedCells(name, _scorer_from_pairs(name, model, log), ranker, model)
+    if callable(model):
+        return ScoredCells(name, _scorer_from_ids(name, model, log), ranker)
     values = _as_numbers(name, predictions)
     if values.shape == (log.n_users, log.n_items):
         return ScoredCells(name, values.__getitem__, ranker)
@@ -302,7 +376,21 @@ def read_predictions(
             parameter="predictions",
             error=BadPredictionError,
         )
+    if rows is not None and values.shape == rows.shape:
+        values = values[rows]
     return LoggedValues(name, values)
+
+
+def _require_item_ids(name: str, log: Ratings, n_items: int) -> None:
+    if n_items != log.n_items:
+        raise BadPredictionError(
+            f"model {name!r}: the universe has {n_items} items, but the log has the ids of only "
+            f"{log.n_items}, so the others cannot be ranked.",
+            parameter="universe",
+            remedy="Build the log with items=[all item ids], or pass a frame with a position "
+            "column.",
+            shell_remedy="Pass a file of predictions that has a column of positions.",
+        )
 
 
 def _require_shape(name: str, factors: Factors, log: Ratings) -> None:
@@ -323,9 +411,26 @@ def _as_numbers(name: str, predictions: PredictionsLike) -> Vector:
             f"model {name!r}: a {type(predictions).__name__} cannot be read as predictions "
             f"({error}).",
             parameter="predictions",
+            value=type(predictions).__name__,
             remedy="Pass an array of numbers, an eager frame, a model with predict(users, items), "
-            "or a scorer.",
+            f"or a callable that gets user ids and item ids. {describe_libraries()}",
         ) from error
+
+
+def _scorer_from_ids(name: str, score: IdScorer, log: Ratings) -> Scorer:
+    """A scorer that gives the callable the ids of a block of users and of all items."""
+    try:
+        inspect.signature(score).bind(log.users, log.items)
+    except ValueError:  # some built-in functions have no signature
+        pass
+    except TypeError as error:
+        raise BadPredictionError(
+            f"model {name!r}: the callable cannot be called with two arguments ({error}).",
+            parameter="predictions",
+            remedy="A callable gets an array of user ids and an array of item ids, and returns one "
+            "row for each user with a score for each item.",
+        ) from error
+    return lambda users: np.asarray(score(log.users[users], log.items))
 
 
 def _scorer_from_pairs(name: str, model: Model, log: Ratings) -> Scorer:
