@@ -117,5 +117,6 @@ def _is_computed_by_row(metric: Metric) -> bool:
         )
     except (TypeError, AttributeError, LookupError, ValueError, UnskewError):
         return False
-    singly = np.concatenate([first.value, second.value])
-    return together.base is None and np.array_equal(together.value, singly)
+    if together.base is not None or together.is_root:
+        return False
+    return np.array_equal(together.value, np.concatenate([first.value, second.value]))
