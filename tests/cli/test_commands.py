@@ -507,7 +507,7 @@ def test_a_gate_that_holds_and_one_that_is_not_known() -> None:
         (
             ("train", "log.csv", "--cross-validate", "--grid", "loss=zork", "-o", "m.unskew"),
             2,
-            "unknown value 'zork' of loss",
+            "unknown value 'zork' of --loss",
         ),
         (
             ("recommend", "log.parquet"),

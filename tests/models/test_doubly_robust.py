@@ -385,7 +385,7 @@ def test_clicks_are_a_log_of_zeros_and_ones() -> None:
         ({"imputation": "loss"}, "unknown value 'loss' of imputation"),
         ({"loss": "hinge"}, "unknown value 'hinge' of loss"),
         ({"offsets": "some"}, "unknown value 'some' of offsets"),
-        ({"dtype": "float16"}, "unknown dtype"),
+        ({"dtype": "float16"}, "unknown value .* of dtype"),
         ({"n_rounds": 0}, "n_rounds must be a whole number, at least 1"),
         ({"l2": -1.0}, "l2 must be a finite number"),
         (
