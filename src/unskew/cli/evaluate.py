@@ -43,6 +43,11 @@ HIDDEN_COLUMNS = ("first", "second", "std_error", "level", "higher_is_better")
     help="For ranking metrics: the item's position among all items, one for each --prediction.",
 )
 @options.propensity_options
+@options.share_option(
+    "--held-out",
+    "LOG is a random part with this share of a larger log, such as the test part that `unskew "
+    "split` wrote. Propensities are of the larger log and are multiplied by it.",
+)
 @options.universe_option
 @options.metric_option
 @options.estimator_option
@@ -104,6 +109,7 @@ def evaluate(
       unskew evaluate log.csv --prediction old --prediction new --compare old new
       unskew evaluate log.csv --prediction old --prediction new -o report.html
       unskew evaluate log.csv --predictions model.unskew --propensity p.unskew
+      unskew evaluate test.csv --held-out 0.2 --prediction new --universe 943x1682
       unskew evaluate log.parquet --fail-if 'snips.mae.ci_high>0.9' --json
     """  # noqa: D301
     from unskew.workflows.evaluation import evaluate_log, list_numbers

@@ -48,8 +48,8 @@ def evaluate_log(request: EvaluationRequest) -> AnyEvaluation:
     if reader == "duckdb" and not _has_all_columns(request):
         if request.reader == "duckdb":
             raise UsageError(
-                "DuckDB needs predictions and propensities in columns of the log, and each cell "
-                "once.",
+                "DuckDB needs predictions and propensities in columns of the log, each cell once, "
+                "and the whole log.",
                 parameter="reader",
                 value="duckdb",
                 remedy="Join them first, or use `reader='memory'`.",
@@ -66,6 +66,7 @@ def evaluate_log(request: EvaluationRequest) -> AnyEvaluation:
 def _has_all_columns(request: EvaluationRequest) -> bool:
     return (
         not request.predictions
+        and request.held_out is None
         and request.duplicates == "raise"
         and not inputs.is_model(request.propensities)
     )
@@ -94,6 +95,7 @@ def _evaluate_in_memory(request: EvaluationRequest) -> AnyEvaluation:
     log = inputs.read_log(
         request if is_for_log else replace(request, universe=None), table, columns=columns
     )
+    log = inputs.as_part(log, request.held_out)
     if uses_weights and column is None and request.propensities is None:
         raise _missing_propensity_error(request, table.name)
     propensities = inputs.find_propensities(request, log) if uses_weights else None
@@ -137,9 +139,16 @@ def _evaluate(
     universe: UniverseLike,
 ) -> Evaluation:
     with inputs.refuse_overflow(request.log):
-        return evaluate(
+        evaluation = evaluate(
             log, models, propensities=propensities, universe=universe, **_list_settings(request)
         )
+    if request.held_out is None:
+        return evaluation
+    note = (
+        f"the log is a random part with a share of {request.held_out:.6g} of a larger log, and "
+        "propensities are those of the larger log times this share"
+    )
+    return replace(evaluation, notes=(note, *evaluation.notes))
 
 
 def _list_settings(request: EvaluationRequest) -> dict[str, Any]:
