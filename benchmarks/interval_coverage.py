@@ -9,7 +9,12 @@ again from every log, and calls ``unskew.evaluate``. "a" and "b" are two models 
 over all cells are equal, because b has the errors of a in another order: a paired comparison
 should tell them apart in 5 % of the logs. "c" predicts a constant. The table has the lowest and
 the highest coverage over models and metrics. ``--cluster`` replaces the clusters that match the
-world, for example by the default of ``evaluate``, user.
+world, for example by the default of ``evaluate``, auto; the table then says how often it added
+items.
+
+Cases with "dr" have imputed ratings: the true ones plus noise ("given"), or those of user and item
+means that were fitted without the fold of each cell ("folds"). Cases with "refit" have propensity
+models that are fitted again to 20 pairs of halves of each log, which takes minutes.
 """
 
 from __future__ import annotations
@@ -23,7 +28,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -31,11 +36,14 @@ import numpy as np
 import numpy.typing as npt
 
 import unskew
-from unskew.propensity import PopularityPropensity
+from unskew.propensity import PoissonPropensity, PopularityPropensity
 
 Cells = npt.NDArray[np.float64]
 LEVEL = 0.95
-METRICS = ("mse", "mae", "precision@10")
+METRICS = ("mse", "mae", "precision@10", "dcg@10")
+WEIGHTED = ("ips", "snips")
+DOUBLY_ROBUST = ("dr", "sndr")
+N_FOLDS = 3
 SHARES_BY_RATING = np.array([0, 0.02, 0.03, 0.06, 0.12, 0.20])
 ML_SIZE = (500, 250)
 """Random users and items of completed MovieLens; all of them would take hours."""
@@ -88,8 +96,25 @@ def by_rating() -> World:
 
 @cache
 def by_rating_with_shocks() -> World:
-    truth = rating_matrix()
-    return World(truth, SHARES_BY_RATING[truth.astype(int)], user_shock=0.5, item_shock=0.5)
+    return replace(by_rating(), user_shock=0.5, item_shock=0.5)
+
+
+@cache
+def by_rating_with_user_shocks() -> World:
+    return replace(by_rating(), user_shock=0.5)
+
+
+@cache
+def by_rating_with_item_shocks() -> World:
+    return replace(by_rating(), item_shock=0.5)
+
+
+@cache
+def by_factors() -> World:
+    """P = 1 - exp(-s_u . t_i) with two positive factors, as Poisson propensities assume."""
+    truth, rng = rating_matrix(150, 60), np.random.default_rng(4)
+    user, item = (0.1 + rng.gamma(2.0, 0.15, size=(n, 2)) for n in truth.shape)
+    return World(truth, 1 - np.exp(-user @ item.T))
 
 
 @cache
@@ -186,12 +211,48 @@ def fit_logistic(ridge: float, *, offsets: bool) -> Fit:
     return fit
 
 
+def fit_poisson(draw: Draw) -> Any:
+    return PoissonPropensity(n_factors=2).fit(draw.log)
+
+
+Impute = Callable[[Draw], dict[str, Any]]
+"""The arguments of ``evaluate`` that say what the imputed ratings are."""
+
+
+def impute_given(draw: Draw) -> dict[str, Any]:
+    noise = np.random.default_rng(5).normal(size=draw.world.truth.shape)
+    return {"imputation": draw.world.truth + 0.8 * noise, "imputation_independent": True}
+
+
+def impute_by_folds(draw: Draw) -> dict[str, Any]:
+    """Means of users and items, each cell without the ratings of its fold."""
+    folds = draw.rng.integers(0, N_FOLDS, int(draw.seen.sum()))
+    models = {}
+    for fold in range(N_FOLDS):
+        is_kept = np.zeros(draw.seen.shape, dtype=bool)
+        is_kept[draw.seen] = folds != fold
+        models[fold] = predict_by_means(draw.world.truth, is_kept)
+    return {"imputation": models, "imputation_folds": folds}
+
+
+def predict_by_means(rating: Cells, is_kept: npt.NDArray[np.bool_], prior: float = 3.0) -> Cells:
+    """Overall mean + user effect + item effect, shrunk as if by ``prior`` average ratings."""
+    mean = float(rating[is_kept].mean())
+    residual = np.where(is_kept, rating - mean, 0.0)
+    item = residual.sum(axis=0) / (is_kept.sum(axis=0) + prior)
+    rest = np.where(is_kept, residual - item, 0.0)
+    user = rest.sum(axis=1) / (is_kept.sum(axis=1) + prior)
+    return mean + user[:, None] + item[None, :]
+
+
 @dataclass(frozen=True)
 class Case:
     world: Callable[[], World]
     fit: Fit
     cluster: str | None = None
     """The clusters that match the world."""
+    estimators: tuple[str, str] = WEIGHTED
+    impute: Impute | None = None
 
 
 CASES = {
@@ -202,12 +263,26 @@ CASES = {
         for m in (100, 300, 1_000, 3_000)
     },
     "known-shocks": Case(by_rating_with_shocks, take_known, "both"),
+    "known-user-shocks": Case(by_rating_with_user_shocks, take_known, "user"),
+    "known-item-shocks": Case(by_rating_with_item_shocks, take_known, "item"),
     "nb-1000-shocks": Case(by_rating_with_shocks, fit_naive_bayes(1_000), "both"),
+    "nb-1000-item-shocks": Case(by_rating_with_item_shocks, fit_naive_bayes(1_000), "item"),
     "popularity-item": Case(by_item, fit_popularity("item")),
     "popularity-both": Case(by_user_and_item, fit_popularity("both")),
     "logistic": Case(by_covariates, fit_logistic(0.0, offsets=False)),
     "logistic-ridge": Case(by_covariates, fit_logistic(10.0, offsets=False)),
     "logistic-offsets": Case(lambda: by_covariates(0.3), fit_logistic(0.3, offsets=True)),
+    **{
+        f"dr-{source}-{name}": Case(world, fit, cluster, DOUBLY_ROBUST, impute)
+        for source, impute in (("given", impute_given), ("folds", impute_by_folds))
+        for name, world, fit, cluster in (
+            ("known", by_rating, take_known, None),
+            ("nb-300", by_rating, fit_naive_bayes(300), None),
+            ("logistic", by_covariates, fit_logistic(0.0, offsets=False), None),
+            ("known-shocks", by_rating_with_shocks, take_known, "both"),
+        )
+    },
+    "refit-poisson": Case(by_factors, fit_poisson),
     "movielens-known": Case(movielens, take_known),
     "movielens-nb-100": Case(movielens, fit_naive_bayes(100)),
     "movielens-nb-1000": Case(movielens, fit_naive_bayes(1_000)),
@@ -217,6 +292,8 @@ CASES = {
 @dataclass
 class Counts:
     n_logs: int = 0
+    n_with_items: int = 0
+    """Logs whose intervals use clusters of items."""
     covered: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     claimed: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
@@ -235,6 +312,9 @@ def true_risks(truth: Cells, models: dict[str, Cells]) -> dict[tuple[str, str], 
         top = np.argsort(np.argsort(-scores, axis=1, kind="stable"), axis=1) < 10
         risks[name, "mse"] = float(np.square(scores - truth).mean())
         risks[name, "mae"] = float(np.abs(scores - truth).mean())
+        position = np.argsort(np.argsort(-scores, axis=1, kind="stable"), axis=1) + 1
+        discount = np.where(top, 1 / np.log2(position + 1), 0.0)
+        risks[name, "dcg@10"] = float((discount * truth).sum(axis=1).mean())
         risks[name, "precision@10"] = float((truth >= 4)[top].mean())
     return risks
 
@@ -254,22 +334,25 @@ def run(name: str, seed: int, n_logs: int, cluster: str | None) -> Counts:
         log = unskew.Ratings.from_codes(
             user, item, world.truth[seen], shape=(n_users, n_items)
         ).with_universe((n_users, n_items))
+        draw = Draw(world, log, seen, rng)
         result = unskew.evaluate(
             log,
             models,
-            propensities=case.fit(Draw(world, log, seen, rng)),
+            propensities=case.fit(draw),
             metrics=METRICS,
-            estimators=["ips", "snips"],
+            estimators=case.estimators,
+            **({} if case.impute is None else case.impute(draw)),
             relevance_threshold=4,
             cluster=cluster if cluster != "match" else case.cluster,
         )
         counts.n_logs += 1
+        counts.n_with_items += "item" in result.intervals
         for risk in result:
-            if (risk.model, risk.metric) != ("c", "precision@10"):
+            if risk.model != "c" or not risk.metric.endswith("@10"):
                 truth = risks[risk.model, risk.metric]
                 key = f"{risk.estimator} {risk.metric} {risk.model}"
                 counts.covered[key] += risk.ci_low <= truth <= risk.ci_high
-        for estimator in ("ips", "snips"):
+        for estimator in case.estimators:
             for metric in ("mse", "mae"):
                 pair = result.compare("a", "b", metric=metric, estimator=estimator)
                 counts.claimed[f"{estimator} {metric}"] += pair.better is not None
@@ -281,7 +364,7 @@ def main() -> None:
     parser.add_argument("--logs", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="cases whose name contains this")
-    parser.add_argument("--cluster", default="match", help="match, user, item, both or cell")
+    parser.add_argument("--cluster", default="match", help="match, auto, user, item, both or cell")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", action="store_true", help="every count")
     options = parser.parse_args()
@@ -289,7 +372,9 @@ def main() -> None:
     names = [name for name in CASES if options.only in name]
     if "UNSKEW_DATA" not in os.environ:
         names = [name for name in names if not name.startswith("movielens")]
-    print("| case | clusters | ips | snips | ips: equal models differ | snips | seconds |")
+    print(
+        "| case | clusters | ips/dr | snips/sndr | equal models differ: ips/dr | snips/sndr | s |"
+    )
     print("|---|---|---|---|---|---|---|")
     for name in names:
         CASES[name].world()  # once, before the processes share it
@@ -315,10 +400,12 @@ def print_case(
         print(json.dumps({"case": name, "covered": covered, "claimed": claimed}), file=sys.stderr)
     cells = []
     for shares in (covered, claimed):
-        for estimator in ("ips", "snips"):
+        for estimator in CASES[name].estimators:
             values = [v for key, v in shares.items() if key.startswith(f"{estimator} ")]
             cells.append(f"{min(values):.1%} to {max(values):.1%}")
     used = CASES[name].cluster if cluster == "match" else cluster
+    if used == "auto":
+        used = f"auto, items in {sum(part.n_with_items for part in parts) / n_logs:.0%}"
     print(f"| {name} | {used or 'cell'} | {' | '.join(cells)} | {seconds:.0f} |", flush=True)
 
 

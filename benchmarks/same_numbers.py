@@ -448,7 +448,7 @@ def prediction_forms() -> Numbers:
         "pandas-frame": pd.DataFrame(table),
         "polars-frame": pl.DataFrame(table),
         "model-of-pairs": Pairs(),
-        "callable": lambda users: scores[users],
+        "callable": lambda users, items: scores[np.ix_(users, items)],
         "factors": factors,
         "recommender": model,
     }

@@ -29,7 +29,8 @@ LEVELS = {
 }  # fmt: skip
 FENCES = {
     "pyspark": ("engines/spark",),
-    "torch": ("engines/gpu/",),
+    "torch": ("engines/gpu/", "evaluation/adapters/torch_module.py"),
+    "lenskit": ("evaluation/adapters/lenskit.py",),
     "triton": ("engines/gpu/fused_rows.py",),
     "matplotlib": ("report/",),
     "jinja2": ("report/",),

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 EXTENSION = Path(__file__).parent / "extension"
-MODULES = ("metric", "estimator", "propensity", "recommender", "dataset", "command")
+MODULES = ("metric", "estimator", "propensity", "recommender", "dataset", "command", "adapter")
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +122,30 @@ print(np.ptp(fitted.predict(log.users[log.user], log.items[log.item])))
     assert answer.splitlines() == [
         "Ratings(2 ratings by 2 users on 2 items, 1 to 5, mean 3; density 0.5)",
         "0.0",
+    ]
+
+
+def test_its_adapter_reads_the_models_of_its_library(environment: dict[str, str]) -> None:
+    code = """
+import numpy as np
+import toy_adapter
+import unskew
+log = unskew.Ratings.from_dense([[5, 1], [3, 0]])
+for model in (
+    toy_adapter.Constant(3.0),
+    unskew.evaluation.wrap_model(toy_adapter.Constant(3.0), users=[0, 1], items=[0, 1]),
+):
+    try:
+        risk = unskew.evaluate(log, model, metrics=["mae"], estimators=["naive"])
+        print(round(risk.risk("model", metric="mae", estimator="naive").estimate, 3))
+    except unskew.errors.BadPredictionError as error:
+        print(error.problem)
+"""
+    lines = run(environment, "-c", code).splitlines()
+
+    assert lines == [
+        "Constant of Toy knows users and items only by codes 0, 1, 2, ..., not by ids.",
+        "1.333",
     ]
 
 

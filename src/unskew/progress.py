@@ -30,10 +30,12 @@ def progress_bar(items: Iterable[T], /, *, label: str, total: int) -> Iterator[T
 
     If standard error is not a terminal, slow work is announced in one line instead.
     """
-    if not sys.stderr.isatty():
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
         yield from _announce_slow(items, label, total)
         return
-    from rich.console import Console
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -48,7 +50,7 @@ def progress_bar(items: Iterable[T], /, *, label: str, total: int) -> Iterator[T
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with Progress(*columns, console=console, transient=True) as progress:
         yield from progress.track(items, total=total, description=label)
 
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from unskew.data.propensities import Propensities
 from unskew.errors import UsageError
-from unskew.estimators import sums as sums_module
 from unskew.estimators.point import ips, self_normalized
 from unskew.estimators.sums import Clusters, Resampling, Sums
+from unskew.kernels import blocks
 
 rng = np.random.default_rng(7)
 N = 1000
@@ -58,7 +58,7 @@ def test_one_cluster_has_no_standard_error() -> None:
 
 def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Sums.of(DELTA, P)
-    monkeypatch.setattr(sums_module, "CHUNK", 7)
+    monkeypatch.setattr(blocks, "BLOCK", 7)
 
     np.testing.assert_allclose(Sums.of(DELTA, P).moment, whole.moment, rtol=1e-12)
 

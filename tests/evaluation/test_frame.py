@@ -796,20 +796,24 @@ def test_users_are_the_clusters_unless_each_has_one_row() -> None:
         "metrics": ["mse", "stratified_recall@5"],
         "estimators": ["naive", "snips"],
     }
-    assert_same(from_frame(frame, **options), from_arrays(**options))
+    assert_same(from_frame(frame, **options), from_arrays(cluster="user", **options))
     assert "clustered by user" in repr(from_frame(frame, **options))
 
     first = np.unique(LOG.user, return_index=True)[1]
     rows = np.isin(np.arange(len(LOG)), first)
     result = from_frame(frame.filter(rows), **options)
-    assert_same(result, from_arrays(rows, **options))
+    assert_same(result, from_arrays(rows, cluster=None, **options))
     assert "cells independent" in repr(result)
 
     mixed = np.where(COLUMNS["half"] == "first", rows, True)
     grouped = from_frame(frame.filter(mixed), by="half", universe=SPACE, **options)
-    for half, words in {"first": "cells independent", "second": "clustered by user"}.items():
+    for half, cluster, words in (
+        ("first", None, "cells independent"),
+        ("second", "user", "clustered by user"),
+    ):
         assert grouped[half].intervals == words
-        assert_same(grouped[half], from_arrays(mixed & (COLUMNS["half"] == half), **options))
+        expected = from_arrays(mixed & (COLUMNS["half"] == half), cluster=cluster, **options)
+        assert_same(grouped[half], expected)
 
 
 def test_rows_without_a_user_are_dropped_also_if_each_user_has_one_row() -> None:
@@ -834,6 +838,14 @@ def test_frames_without_users_have_independent_cells() -> None:
     two = pl.DataFrame(COLUMNS).rename({"user_id": "user"}).with_columns(uid=pl.col("user"))
     with pytest.raises(ColumnError, match="several columns could be the user: 'user', 'uid'"):
         from_frame(two, metrics=["mse"])
+
+
+def test_the_result_says_that_its_intervals_are_not_corrected_for_skewness() -> None:
+    result = from_frame(pl.DataFrame(COLUMNS), metrics=["mse"])
+
+    note = "intervals are Student's t, not corrected for skewness"
+    assert note in repr(result).splitlines()
+    assert result.to_record()["notes"] == [note]
 
 
 def test_degrees_of_freedom() -> None:
@@ -901,6 +913,7 @@ ESTIMATED: dict[str, Any] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:the variance of item totals")
 @pytest.mark.parametrize("cluster", [None, "user", "item", "both"])
 @pytest.mark.parametrize("fit", FITS)
 def test_the_error_of_estimated_propensities_is_that_of_arrays(
@@ -944,6 +957,7 @@ def test_groups_are_parts_of_the_log_of_the_fit(fit: str, cluster: Any) -> None:
             assert_same(result[part], expected)
 
 
+@pytest.mark.filterwarnings("ignore:the variance of item totals")
 @pytest.mark.parametrize("cluster", [None, "user", "item", "both"])
 @pytest.mark.parametrize("transform", [Clip(6), Shrink(30)], ids=["clip", "shrink"])
 @pytest.mark.parametrize("fit", ["naive Bayes", "items", "users"])
@@ -1016,10 +1030,11 @@ def test_dropped_rows_make_the_log_a_part(make: Make) -> None:
     assert_same(result, from_arrays(rows, propensities=of_log.predict(log), **options))
 
 
+@pytest.mark.filterwarnings("ignore:the variance of item totals")
 @pytest.mark.parametrize("fit", ["naive Bayes", "items", "uniform"])
 def test_estimated_propensities_can_be_taken_as_known(make: Make, fit: str) -> None:
     of_log, of_frame = fit_both(fit, make)
-    options = {"metrics": ["mse"], "propensities_known": True}
+    options = {"metrics": ["mse"], "propensities_known": True, "cluster": "user"}
     result = from_frame(make(UNWEIGHTED), propensity=of_frame, **options)
     assert_same(result, from_arrays(propensities=of_log, **options))
     assert "propensities are taken as known" in repr(result)

@@ -177,7 +177,11 @@ def test_an_imputation_in_every_form(form: str) -> None:
         def predict(self, users: np.ndarray, items: np.ndarray) -> Matrix:
             return IMPUTED[users, items]
 
-    given = {"matrix": IMPUTED, "callable": lambda users: IMPUTED[users], "model": Model()}[form]
+    given = {
+        "matrix": IMPUTED,
+        "callable": lambda users, items: IMPUTED[np.ix_(users, items)],
+        "model": Model(),
+    }[form]
     assert judge(imputation=given).to_columns()["estimate"] == pytest.approx(
         judge().to_columns()["estimate"]
     )

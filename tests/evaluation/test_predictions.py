@@ -36,6 +36,13 @@ def log() -> Ratings:
     return dense.take(np.random.default_rng(1).permutation(len(dense)))
 
 
+def score_ids(users: np.ndarray, items: np.ndarray) -> Matrix:
+    """A callable that gets ids, and returns a row for each user."""
+    row, column = (np.argsort(ids) for ids in (USERS, ITEMS))
+    rows = row[np.searchsorted(USERS, users, sorter=row)]
+    return SCORES[np.ix_(rows, column[np.searchsorted(ITEMS, items, sorter=column)])]
+
+
 class Pairs:
     """Predicts pairs of ids, as a fitted model does."""
 
@@ -76,8 +83,8 @@ EVERYWHERE: Mapping[str, Callable[[], object]] = {
     "nested lists": SCORES.tolist,
     "model": Pairs,
     "model with a scorer": Blocks,
-    "callable": lambda: lambda users: SCORES[users],
-    "float32 callable": lambda: lambda users: SCORES[users].astype(np.float32),
+    "callable": lambda: score_ids,
+    "float32 callable": lambda: lambda users, items: score_ids(users, items).astype(np.float32),
     "factors": lambda: Factors(SCORES, np.eye(N_ITEMS)),
     **{f"{name} frame": (lambda make=make: make(as_columns())) for name, make in ENGINES.items()},
 }
@@ -191,10 +198,10 @@ def test_positions_of_a_frame_need_no_predictions(log: Ratings) -> None:
 def test_users_in_small_blocks_give_the_same_numbers(
     log: Ratings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = numbers(judge(log, lambda users: SCORES[users]))
+    expected = numbers(judge(log, score_ids))
     monkeypatch.setattr("unskew.evaluation.predictions.BLOCK_CELLS", 2 * N_ITEMS)
 
-    assert numbers(judge(log, lambda users: SCORES[users])) == expected
+    assert numbers(judge(log, score_ids)) == expected
 
 
 def test_a_scorer_is_never_asked_for_all_users_at_once(
@@ -203,9 +210,9 @@ def test_a_scorer_is_never_asked_for_all_users_at_once(
     asked: list[int] = []
     monkeypatch.setattr("unskew.evaluation.predictions.BLOCK_CELLS", 2 * N_ITEMS)
 
-    def scorer(users: IntVector) -> Scores:
+    def scorer(users: np.ndarray, items: np.ndarray) -> Scores:
         asked.append(users.size)
-        return SCORES[users]
+        return score_ids(users, items)
 
     judge(log, scorer)
     assert max(asked) == 2
@@ -269,7 +276,7 @@ def test_a_prediction_that_is_no_number_is_named(log: Ratings, kind: str, bad: f
     given = {
         "aligned": scores[log.user, log.item],
         "matrix": scores,
-        "callable": lambda users: scores[users],
+        "callable": lambda users, items: scores[[log.users.tolist().index(u) for u in users]],
         "model": Model(),
         "frame": frame,
     }[kind]
@@ -394,7 +401,8 @@ def test_the_index_of_a_series_must_agree_with_the_rows_of_the_log() -> None:
 def test_what_is_no_prediction_at_all(log: Ratings, given: object) -> None:
     with pytest.raises(
         BadPredictionError,
-        match=r"'a': a .* cannot be read as predictions .*Pass an array of numbers",
+        match=r"'a': a .* cannot be read as predictions .*Pass an array of numbers.* a callable "
+        r"that gets user ids and item ids\. Fitted models of .*: .*LensKit, .*, Surprise",
     ):
         judge(log, given)
 
@@ -414,7 +422,34 @@ def test_a_model_that_predicts_too_few_pairs(log: Ratings, metric: str) -> None:
 @pytest.mark.parametrize("metric", ["mae", "dcg@3"])
 def test_a_scorer_of_the_wrong_shape(log: Ratings, metric: str) -> None:
     with pytest.raises(BadPredictionError, match=r"shape \(7, 8\)"):
-        judge(log, lambda users: SCORES[users, 1:], (metric,))
+        judge(log, lambda users, items: score_ids(users, items)[:, 1:], (metric,))
+
+
+def test_a_callable_gets_ids_and_not_codes() -> None:
+    """Ids 1, 2, 3 that were taken for the codes 0, 1, 2 once gave wrong numbers in silence."""
+    log = Ratings.from_dense([[5, 0, 1], [0, 4, 0]], users=[1, 2], items=[1, 2, 3])
+    asked: list[list[int]] = []
+
+    def score(users: np.ndarray, items: np.ndarray) -> Matrix:
+        asked.extend([users.tolist(), items.tolist()])
+        return np.add.outer(10.0 * users, items)
+
+    result = evaluate(log, score, metrics=["mae"], estimators=["naive"])
+
+    assert asked == [[1, 2], [1, 2, 3]]
+    assert result.risk("model", metric="mae", estimator="naive").estimate == pytest.approx(12)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (lambda users: users, r"cannot be called with two arguments .* gets an array of user ids"),
+        (Pairs, "'a': Pairs is a class, not a fitted model"),
+    ],
+)
+def test_a_callable_that_cannot_be_asked(log: Ratings, given: object, message: str) -> None:
+    with pytest.raises(BadPredictionError, match=message):
+        judge(log, given)
 
 
 # Ranking among more items than the log knows

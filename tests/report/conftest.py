@@ -56,6 +56,7 @@ def results() -> dict[str, Any]:
                 frame, prediction=[SCRIPT, "plain"], by="group", universe=(20, 50)
             ),
             "comparison": evaluation.compare(**pair),
+            "pairwise_comparison": evaluation.compare_all(metric="mae"),
             "sensitivity": moved,
             "robustness": moved.compare(**pair),
             "diagnosis": diagnose(

@@ -19,6 +19,7 @@ from typing import Any, Literal, Self, TypeAlias
 import numpy as np
 
 from unskew.errors import UsageError
+from unskew.kernels.blocks import sum_by_code, take_columns
 from unskew.progress import progress_bar
 from unskew.tables import count_noun
 from unskew.types import BoolVector, IntVector, Matrix, Vector
@@ -95,6 +96,16 @@ class Correction:
     outside: Matrix | None = None
     """G: K x levels of the outside sample, the derivative by their log shares."""
     sample: RandomSample | None = None
+
+    def expected_by(self, unit: Unit) -> Matrix | None:
+        """Users or items x K: the sum of ``P B's``."""
+        return self.expected_by_item if unit == "item" else self.expected_by_user
+
+    def adjust(self, covariance: Matrix) -> Matrix:
+        """The covariance of K risks with the parts that no residual shows, for C = 1."""
+        for part in (self.pooled, self.addition):
+            covariance = covariance if part is None else covariance + part
+        return covariance if self.reduction is None else covariance - self.reduction
 
     def combine(self, contrast: Matrix) -> Correction:
         """The correction of linear combinations of the risks; scores of cells are not combined."""
@@ -176,7 +187,8 @@ class Strata(Estimation):
         return replace(self, group=self.group[rows], fixed=fixed, relation=relation)
 
     def correct(self, residual: Matrix, weight: Vector, elasticity: Vector) -> Correction:
-        by_group = self._add_up(residual * elasticity)
+        n_strata = self.n_observed.size
+        by_group = sum_by_code(residual, self.group, n_strata, elasticity)
         coefficient = by_group / np.maximum(self.n_observed, 1.0)
         outside = None if self.sample is None else by_group
         if self.relation != "same":
@@ -191,15 +203,15 @@ class Strata(Estimation):
                 outside=outside,
                 sample=self.sample,
             )
-        count = np.bincount(self.group, minlength=self.n_observed.size)
+        count = np.bincount(self.group, minlength=n_strata)
         leverage = np.where(count > 1, 1.0 / np.maximum(count, 1), 0.0)
         expected = (coefficient * count).T
         pooled = None
         if (count == 1).any():
             pooled = self._pool_variance(residual, weight, count[self.group] == 1)
         return Correction(
-            np.stack([row[self.group] for row in coefficient]),
-            leverage[self.group],
+            take_columns(coefficient, self.group),
+            take_columns(leverage[None], self.group)[0],
             expected_by_user=expected if self.kind == "user" else None,
             expected_by_item=expected if self.kind == "item" else None,
             pooled=pooled,
@@ -207,17 +219,11 @@ class Strata(Estimation):
             sample=self.sample,
         )
 
-    def _add_up(self, columns: Matrix) -> Matrix:
-        """K x cells to K x strata."""
-        n_strata = self.n_observed.size
-        return np.stack(
-            [np.bincount(self.group, weights=row, minlength=n_strata) for row in columns]
-        )
-
     def _pool_variance(self, residual: Matrix, weight: Vector, is_alone: BoolVector) -> Matrix:
         """The variance of the cells that are alone, from the spread within larger strata."""
         count = np.bincount(self.group, minlength=self.n_observed.size)
-        mean = self._add_up(residual) / np.maximum(count, 1)
+        sums = sum_by_code(residual, self.group, count.size)
+        mean = sums / np.maximum(count, 1)
         centred = residual - mean[:, self.group]
         n_free = int(np.maximum(count - 1, 0).sum())
         if n_free == 0:

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.special import expit
 
 from unskew.data.cells import RowNumbers
+from unskew.kernels.blocks import take_columns
 from unskew.types import IntVector, Matrix, Vector
 
 BLOCK_CELLS = 1 << 18
@@ -56,7 +57,7 @@ class CellTerms:
         by_row = self.user @ self._to_matrices(coefficient)
         if self._has_few_pairs(user_row.size):
             table = (by_row @ self.item.T).reshape(len(coefficient), -1)
-            return table[:, self._pair_rows(user_row, item_row)]
+            return take_columns(table, self._pair_rows(user_row, item_row))
         product = np.empty((len(coefficient), user_row.size))
         size = max(1, BLOCK_CELLS // self.item.shape[1])
         for first in range(0, user_row.size, size):

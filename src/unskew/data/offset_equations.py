@@ -15,6 +15,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from unskew.data.logit_terms import CellTerms
+from unskew.kernels.blocks import sum_by_code
 from unskew.types import IntVector, Matrix, Vector
 
 MAX_STEPS = 2000
@@ -73,7 +74,7 @@ class WeightedSide:
 
     def sum_values(self, values: Matrix) -> Matrix:
         """K x cells to K x users."""
-        return np.stack([np.bincount(self.code, row, self.weight.size) for row in values])
+        return sum_by_code(values, self.code, self.weight.size)
 
     def multiply(self, coefficient: Matrix) -> Matrix:
         """The sum over each user's cells of ``w coefficient @ s``: (K, terms) to (K, users)."""

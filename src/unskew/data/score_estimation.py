@@ -18,6 +18,7 @@ import numpy as np
 from unskew.data.estimation import Correction, Estimation, LogRelation
 from unskew.data.logit_terms import LogitGrid
 from unskew.data.offset_equations import OffsetCoefficients, OffsetEquations
+from unskew.kernels.blocks import sum_by_code, take_columns
 from unskew.threads import single_blas_thread
 from unskew.types import BoolVector, IntVector, Matrix, Vector
 
@@ -220,9 +221,9 @@ class Offsets(ScoreEstimation):
         """``B's`` of each observed cell."""
         product = self.grid.terms.multiply(coefficients.terms, *self._equations.rows)
         if self.has_user:
-            product += coefficients.user[:, self.user]
+            product += take_columns(coefficients.user, self.user)
         if self.has_item:
-            product += coefficients.item[:, self.item]
+            product += take_columns(coefficients.item, self.item)
         return product
 
     def _expect(self, coefficients: OffsetCoefficients) -> tuple[Matrix, Matrix]:
@@ -230,7 +231,7 @@ class Offsets(ScoreEstimation):
         grid, n_risks = self.grid, len(coefficients.terms)
         by_user, by_item = (part.copy() for part in grid.expect_terms(coefficients.terms))
         user_sums, item_sums = (
-            _sum_by_code(part, unit, count.size).T if part.size else np.zeros((count.size, n_risks))
+            sum_by_code(part, unit, count.size).T if part.size else np.zeros((count.size, n_risks))
             for part, unit, count in (
                 (coefficients.user, grid.user_unit, grid.user_count),
                 (coefficients.item, grid.item_unit, grid.item_count),
@@ -298,10 +299,10 @@ class Margins(ScoreEstimation):
         free_by_user = of_users.sum_free(np.ones((1, n_items)))[0]
         free_by_item = of_items.sum_free(np.ones((1, n_users)))[0]
         total = target.sum(axis=1, keepdims=True) / max(float(free_by_user.sum()), 1e-300)
-        by_user = _sum_by_code(target, self.user, n_users) - total * free_by_user
-        by_item = _sum_by_code(target, self.item, n_items) - total * free_by_item
+        by_user = sum_by_code(target, self.user, n_users) - total * free_by_user
+        by_item = sum_by_code(target, self.item, n_items) - total * free_by_item
         user, item = _divide(by_user, self.user_total), _divide(by_item, self.item_total)
-        score = user[:, self.user] + item[:, self.item] + total
+        score = take_columns(user, self.user) + take_columns(item, self.item) + total
         one_by_user = (user + total) * of_users.sum_all(np.ones((1, n_items)))
         one_by_item = (item + total) * of_items.sum_all(np.ones((1, n_users)))
         by_user = one_by_user + of_users.sum_all(item)
@@ -358,10 +359,3 @@ def _cumulate(values: Matrix) -> Matrix:
 
 def _divide(values: Matrix, count: Vector) -> Matrix:
     return np.divide(values, count, out=np.zeros_like(values), where=count > 0)
-
-
-def _sum_by_code(values: Matrix, code: IntVector, n: int) -> Matrix:
-    """K x cells to K x n; no columns if n is 0."""
-    if n == 0:
-        return np.empty((len(values), 0))
-    return np.stack([np.bincount(code, weights=row, minlength=n) for row in values])

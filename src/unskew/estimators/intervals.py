@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
 
@@ -11,10 +11,9 @@ import numpy as np
 from scipy import special
 from scipy.optimize import brentq
 
+from unskew.kernels.blocks import cut_rows, dot
 from unskew.types import Matrix, Vector
 
-CHUNK = 1 << 14
-"""Contributions that are processed at once, few enough for the cache."""
 SMALL_SKEWNESS = 1e-6
 """Below this Hall's correction is smaller than rounding errors."""
 
@@ -33,32 +32,47 @@ class Moments:
     """Sum of the squares of what each contribution adds to the variance."""
 
     @classmethod
-    def of(
-        cls, contributions: Matrix, variance: Vector | None = None, third: Vector | None = None
-    ) -> Moments:
-        """From K x n contributions z.
+    def of(cls, contributions: Matrix) -> Moments:
+        """From K x n contributions z, each of which adds z^2 to the variance."""
+        n = contributions.shape[1]
+        return cls.add_up((contributions[:, rows], None, None) for rows in cut_rows(n))
+
+    @classmethod
+    def add_up(cls, blocks: Iterable[tuple[Matrix, Vector | None, Vector | None]]) -> Moments:
+        """From blocks of contributions z, with two factors for each contribution.
 
         A contribution adds ``variance * z^2`` to the variance and ``third * z^3`` to the third
-        moment; both factors are 1 by default.
+        moment. A factor of None is 1.
         """
-        n_models, n = contributions.shape
-        moments = np.zeros((3, n_models, n_models))
-        for start in range(0, n, CHUNK):
-            rows = slice(start, start + CHUNK)
-            block = contributions[:, rows]
+        parts = []
+        for contributions, variance, third in blocks:
+            n_models = len(contributions)
+            moments = np.zeros((3, n_models, n_models))
             for i, j in combinations_with_replacement(range(n_models), 2):
-                z = block[i] if i == j else block[i] - block[j]
+                z = contributions[i] if i == j else contributions[i] - contributions[j]
                 square = z * z
-                cubed = _dot(square, z if third is None else z * third[rows])
+                cubed = dot(square, z if third is None else z * third)
                 if variance is not None:
-                    square *= variance[rows]
-                moments[:, i, j] += square.sum(), cubed, _dot(square, square)
-        return cls(*moments)
+                    square *= variance
+                moments[:, i, j] = square.sum(), cubed, dot(square, square)
+            parts.append(moments)
+        return cls(*np.sum(parts, axis=0))
+
+    @property
+    def covariance(self) -> Matrix:
+        """The covariance of the risks, from the variances of the risks and of their differences."""
+        variance = np.diag(self.second)
+        upper = np.triu(variance[:, None] + variance - self.second, 1) / 2
+        return upper + upper.T + np.diag(variance)
 
     @property
     def degrees(self) -> Matrix:
         """Degrees of freedom of each variance."""
         return 2 * self.second**2 / np.where(self.fourth > 0, self.fourth, np.inf)
+
+    def scale(self, factor: float) -> Moments:
+        """Moments of contributions that are all multiplied by a number."""
+        return Moments(self.second * factor**2, self.third * factor**3, self.fourth * factor**4)
 
     def with_variance(self, covariance: Matrix, degrees: Matrix | None = None) -> Moments:
         """Moments of the same degrees of freedom and skewness, with another covariance.
@@ -81,11 +95,6 @@ class Moments:
         skewness = float(self.third[i, j]) / variance / math.sqrt(variance)
         degrees = 2 * variance / (fourth / variance)
         return variance, degrees, -skewness if second is not None and first > second else skewness
-
-
-def _dot(first: Vector, second: Vector) -> float:
-    """The inner product, added in an order that does not depend on the number of threads."""
-    return float(np.einsum("n,n->", first, second))
 
 
 def covariance_of_contrasts(covariance: Matrix) -> Matrix:

@@ -106,6 +106,8 @@ class Estimator:
 
         is_normalized = self._find_spec(deltas, cells).divides_by_base
         covariance = half_sample_covariance(values_of, deltas, cells, is_normalized=is_normalized)
+        if cells.cluster == "both":
+            covariance = covariance + self._find_item_part(deltas, cells)
         return replace(
             estimate,
             covariance=covariance,
@@ -114,11 +116,26 @@ class Estimator:
             degrees=float(cells.estimation.n_pairs),  # type: ignore[union-attr]
         )
 
+    def _find_item_part(self, deltas: Deltas, cells: ObservedCells) -> Matrix:
+        """What clusters of items add to those of users, with propensities taken as known.
+
+        Halves of the log are split by user. An item part that is not positive is left out.
+        """
+        assert cells.propensities is not None
+        fixed = replace(cells, propensities=cells.propensities.as_known())
+        by_both, by_user = (
+            self.estimate(deltas, replace(fixed, cluster=cluster)).covariance
+            for cluster in ("both", "user")
+        )
+        size, vectors = np.linalg.eigh(by_both - by_user)
+        part: Matrix = (vectors * np.maximum(size, 0.0)) @ vectors.T
+        return part
+
     def _find_spec(self, deltas: Deltas, cells: ObservedCells) -> SumSpec:
         return self.sums_needed(
             is_ratio=deltas.base is not None,
             is_mean_of_users=deltas.is_mean_of_users,
-            cluster=None if cells.cluster == "both" else cells.cluster,
+            cluster="user" if cells.cluster == "both" else cells.cluster,
         )
 
     def sums_needed(

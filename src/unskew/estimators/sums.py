@@ -21,12 +21,14 @@ from functools import cached_property
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from unskew.data.estimation import Estimation, Unit
 from unskew.data.propensities import Propensities
 from unskew.data.universe import Universe
 from unskew.data.weights import WeightTransform, transform_weights
 from unskew.errors import UsageError
+from unskew.kernels.blocks import cut_rows, sum_products
 from unskew.settings import WholeNumber
 from unskew.types import IntVector, Matrix, Vector
 
@@ -34,13 +36,12 @@ T = TypeVar("T")
 Cluster: TypeAlias = Unit | Literal["both"] | None
 """What is independent: users, items, or (None) single cells; "both" allows any dependence between
 cells of the same user and between cells of the same item."""
-CHUNK = 1 << 17
 STEP = 1e-6
 """Relative step of the numerical derivative of a weight transform."""
 SINGLE_CELL = 1e-9
 """A group whose effective size exceeds 1 by less than about this share has a single cell."""
 NEARLY_EQUAL = 1e-3
-"""Deltas whose range is at most this share of their size are nearly equal."""
+"""Deltas that differ from the first by at most this share of it are nearly equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,14 +177,26 @@ class ObservedCells:
     def _computed(self) -> dict[tuple[object, ...], tuple[object, Any]]:
         return {}
 
-    def compute_once(self, name: str, deltas: Deltas, spec: SumSpec, compute: Callable[[], T]) -> T:
+    def compute_once(
+        self,
+        name: str,
+        deltas: Deltas,
+        spec: SumSpec,
+        compute: Callable[[], T],
+        *,
+        is_large: bool = False,
+    ) -> T:
         """What ``compute`` returns, computed once for all estimators with these deltas and weights.
 
-        The deltas are kept, so that no other object can get their identity.
+        The deltas are kept, so that no other object can get their identity. Of large results only
+        the latest with this name is kept.
         """
         base = deltas.base_of(spec)
         key = (name, id(deltas), id(base), spec.is_weighted, spec.unit)
         if key not in self._computed:
+            if is_large:
+                for other in [other for other in self._computed if other[0] == name]:
+                    del self._computed[other]
             self._computed[key] = deltas, compute()
         result: T = self._computed[key][1]
         return result
@@ -215,7 +228,31 @@ class ObservedCells:
         return int((self.weight != self.inverse).sum())
 
     def clusters_by(self, unit: Unit | None) -> Clusters | None:
-        return {None: None, "user": self.users, "item": self.items}[unit]
+        return None if unit is None else self.clusters_of(unit)
+
+    def clusters_of(self, unit: Unit) -> Clusters:
+        return self.items if unit == "item" else self.users
+
+    @cached_property
+    def n_by_user(self) -> npt.NDArray[np.intp]:
+        """The number of cells of each user."""
+        return np.bincount(self.users.code)
+
+    @cached_property
+    def n_by_item(self) -> npt.NDArray[np.intp]:
+        """The number of cells of each item."""
+        return np.bincount(self.items.code)
+
+    def count_cells(self, unit: Unit) -> npt.NDArray[np.intp]:
+        """The number of cells of each user or item."""
+        return self.n_by_item if unit == "item" else self.n_by_user
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """Whose cells may depend on one another: users, items, both, or nobody's."""
+        if self.cluster is None:
+            return ()
+        return ("user", "item") if self.cluster == "both" else (self.cluster,)
 
 
 def find_elasticity(inverse: Vector, weight_transform: WeightTransform | None) -> Vector:
@@ -510,17 +547,25 @@ def add_up(spec: SumSpec, deltas: Deltas, cells: ObservedCells) -> Sums:
             propensities=cells.propensities if spec.is_weighted else None,
         )
     else:
-        sums = Sums.of(
-            value,
-            cells.propensities,
-            weight=weight,
-            base=base,
-            clusters=clusters,
-            is_ratio=spec.is_ratio,
-            by_cluster=None
-            if clusters is None or shift.any()
-            else cells.sum_by_cluster(deltas, spec),
-        )
+        is_shared = not shift.any()
+
+        def add_up_cells() -> Sums:
+            return Sums.of(
+                value,
+                cells.propensities,
+                weight=weight,
+                base=base,
+                clusters=clusters,
+                is_ratio=spec.is_ratio,
+                by_cluster=cells.sum_by_cluster(deltas, spec)
+                if clusters is not None and is_shared
+                else None,
+            )
+
+        if clusters is None and is_shared:
+            sums = cells.compute_once("sums", deltas, spec, add_up_cells)
+        else:
+            sums = add_up_cells()
     return replace(sums, shift=shift)
 
 
@@ -579,21 +624,20 @@ def _sum_cells(
     base: Vector | Matrix | None,
     imputed_by_cluster: Matrix | None,
 ) -> Sums:
-    """Sums over independent cells, in chunks of bounded memory.
-
-    ``einsum`` instead of BLAS, whose order of addition depends on the number of threads.
-    """
-    n_models, n_observed = deltas.shape
+    """The sums if all cells are independent."""
+    n_models = len(deltas)
     size = n_models + (1 if base is None else len(np.atleast_2d(base)))
     total, moment = np.zeros(size), np.zeros((size, size))
-    for start in range(0, n_observed, CHUNK):
-        rows = slice(start, start + CHUNK)
-        bases = None if base is None else base[..., rows]
-        weighted = _stack(deltas[:, rows], bases) * weight[rows]
+    for rows in cut_rows(weight.size):
+        h = weight[rows]
+        weighted = np.empty((size, h.size))
+        weighted[:n_models] = deltas[:, rows] * h
+        weighted[n_models:] = h if base is None else base[..., rows] * h
         total += weighted.sum(axis=1)
+        uncertain = weighted
         if propensities is not None:
-            weighted *= np.sqrt(1.0 - propensities.values[rows])
-        moment += np.einsum("in,jn->ij", weighted, weighted)
+            uncertain = weighted * (1.0 - propensities.values[rows])
+        moment += sum_products(uncertain, weighted)
     if imputed_by_cluster is not None:
         total[:-1] += imputed_by_cluster.sum(axis=0)
     return Sums(total, moment)
@@ -606,7 +650,12 @@ def _stack(deltas: Matrix, base: Vector | Matrix | None) -> Matrix:
 def _common_part(deltas: Matrix) -> Vector:
     """The first delta of each model whose deltas are nearly equal; 0 for other models."""
     first = deltas[:, 0]
-    is_constant = np.ptp(deltas, axis=1) <= NEARLY_EQUAL * np.abs(first)
+    is_constant = np.ones(len(first), dtype=bool)
+    for rows in cut_rows(deltas.shape[1]):
+        distance = np.abs(deltas[:, rows] - first[:, None]).max(axis=1)
+        is_constant &= distance <= NEARLY_EQUAL * np.abs(first)
+        if not is_constant.any():
+            break
     return np.where(is_constant, first, 0.0)
 
 

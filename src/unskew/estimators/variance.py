@@ -8,9 +8,9 @@ added up within each cluster first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -18,11 +18,22 @@ from unskew.data.estimation import Correction, Estimation, Replicates, TakenAsKn
 from unskew.data.propensities import Propensities
 from unskew.estimators.estimate import Estimate, OutsideError
 from unskew.estimators.intervals import Moments
-from unskew.estimators.sums import Clusters, Deltas, Imputed, ObservedCells, SumSpec
+from unskew.estimators.sums import (
+    Clusters,
+    Deltas,
+    Imputed,
+    ObservedCells,
+    Sums,
+    SumSpec,
+    few_clusters_error,
+)
+from unskew.kernels.blocks import cut_rows
 from unskew.types import IntVector, Matrix, Vector
 
 MAX_LEVERAGE = 0.9
 """A cell with a higher leverage is treated as if it had this one."""
+ROUNDING = 1e-13
+"""A base is 0 after the correction if it is at most this share of the largest weight."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,20 +115,25 @@ def add_uncertainty(
 ) -> Estimate:
     """The estimate with moments for its intervals, and with the error of the propensities."""
     is_sum = not spec.of_ratios and not spec.adds_imputed
-    if is_sum and cells.cluster is not None and cells.cluster != "both":
-        return _add_from_columns(estimate, spec, deltas, cells, cells.cluster)
+    if is_sum and cells.cluster is not None:
+        return _add_from_columns(estimate, spec, deltas, cells)
+    if is_sum:
+        return _add_from_cells(estimate, spec, deltas, cells)
     weight = cells.weight_of(spec)
     linearization = linearize(spec, deltas, cells, estimate, weight)
     contributions = linearization.residual * weight
-    covariance, moments = estimate.covariance, None
+    moments = None
     estimation = _find_estimation(spec, cells)
     if not spec.of_ratios and (estimation is None or cells.cluster == "both"):
         measured, moments = _measure(contributions, linearization, None, cells, estimate)
-        covariance = measured if cells.cluster == "both" else estimate.covariance
-    estimate = replace(estimate, covariance=covariance, moments=moments)
+        if cells.cluster == "both":
+            n_clusters = min(_count_clusters(estimate, cells))
+            estimate = replace(estimate, covariance=measured, n_clusters=n_clusters)
+    estimate = replace(estimate, moments=moments)
     if estimation is None:
         return estimate
     correction = estimation.correct(linearization.residual, weight, cells.elasticity)
+    covariance = estimate.covariance
     if not spec.of_ratios:
         contributions -= correction.score
         covariance, moments = _measure(contributions, linearization, correction, cells, estimate)
@@ -154,37 +170,152 @@ def _add_estimation(
 
 
 def _add_from_columns(
-    estimate: Estimate, spec: SumSpec, deltas: Deltas, cells: ObservedCells, unit: Unit
+    estimate: Estimate, spec: SumSpec, deltas: Deltas, cells: ObservedCells
 ) -> Estimate:
     """The uncertainty with clusters, from sums of the columns x = (deltas, base) by cluster.
 
     Residuals are linear in these columns, e = J x. So the sums are computed once for all estimators
     that use the same weights, and no estimator passes over the cells again.
     """
-    sums = cells.sum_by_cluster(deltas, spec)
-    influence = _column_influence(spec, sums.sum(axis=0), estimate.value, cells)
-    n_bases = sums.shape[1] - estimate.value.size
-    leverage = None
-    if spec.divides_by_base:
-        leverage = sums[:, -n_bases:] / sums[:, -n_bases:].sum(axis=0)
-    clusters = cells.clusters_by(unit)
-    assert clusters is not None
-    n = max(estimate.n_clusters or clusters.n, len(sums))
+    sums = [cells.sum_by_cluster(deltas, replace(spec, unit=unit)) for unit in cells.units]
+    influence = _column_influence(spec, sums[0].sum(axis=0), estimate.value, cells)
+    n_bases = sums[0].shape[1] - estimate.value.size
+    sizes = _count_clusters(estimate, cells)
+
+    def measure(sums: list[Matrix], moment: Matrix | None, *, has_leverage: bool) -> Measured:
+        parts = []
+        for by_cluster, n in zip(sums, sizes, strict=True):
+            bases = by_cluster[:, -n_bases:]
+            leverage = bases / bases.sum(axis=0) if has_leverage else None
+            parts.append(_measure_sums(by_cluster @ influence.T, n, leverage))
+        return _combine_units(parts, None if moment is None else influence @ moment @ influence.T)
+
+    moment = None
+    if cells.cluster == "both":
+        moment = cells.compute_once("moment", deltas, spec, lambda: _square(spec, deltas, cells))
+    covariance, moments = measure(sums, moment, has_leverage=spec.divides_by_base)
+    if cells.cluster == "both":
+        estimate = replace(estimate, covariance=covariance, n_clusters=min(sizes))
     estimation = _find_estimation(spec, cells)
     if estimation is None:
-        _, moments = _measure_sums(sums @ influence.T, n, leverage)
         return replace(estimate, moments=moments)
-
-    def correct() -> tuple[Correction, Matrix]:
-        return _correct_columns(estimation, spec, deltas, cells, unit)
-
-    correction, corrected = cells.compute_once("correction", deltas, spec, correct)
-    covariance, moments = _measure_sums(corrected @ influence.T, max(n, len(corrected)), None)
-    correction = correction.combine(influence)
+    corrected = cells.compute_once(
+        "correction", deltas, spec, lambda: _correct_columns(estimation, spec, deltas, cells)
+    )
+    covariance, moments = measure(corrected.sums, corrected.moment, has_leverage=False)
+    correction = corrected.correction.combine(influence)
     for part in (correction.pooled, correction.addition):
         covariance = covariance if part is None else covariance + part
     moments = moments.with_variance(covariance)
     return _add_estimation(estimate, correction, covariance, moments, 1.0)
+
+
+def _count_clusters(estimate: Estimate, cells: ObservedCells) -> list[int]:
+    """The number of clusters of each unit. One-way ratios count only those that have cells."""
+    if estimate.n_clusters is None or cells.cluster == "both":
+        return [cells.clusters_of(unit).n for unit in cells.units]
+    return [
+        max(estimate.n_clusters, int((cells.count_cells(unit) > 0).sum())) for unit in cells.units
+    ]
+
+
+def _square(spec: SumSpec, deltas: Deltas, cells: ObservedCells) -> Matrix:
+    """Sum over cells of (h x)(h x)' with x = (deltas, base)."""
+    weight, base = cells.weight_of(spec), deltas.base_of(spec)
+    return Sums.of(deltas.value, weight=weight, base=base).moment
+
+
+def _sum_squares(columns: Matrix) -> Matrix:
+    """Sum over cells of x x'; ``einsum``, because BLAS adds in varying order."""
+    moment: Matrix = np.einsum("in,jn->ij", columns, columns)
+    return moment
+
+
+def _add_from_cells(
+    estimate: Estimate, spec: SumSpec, deltas: Deltas, cells: ObservedCells
+) -> Estimate:
+    """The uncertainty with independent cells, computed in blocks from the columns (deltas, base).
+
+    Without estimated propensities, contributions are divided by 1 minus the share of the cell in
+    the normaliser, which makes up for residuals that are too small. With propensities by stratum,
+    the correction removes the base, and then all estimators with these weights share moments.
+    """
+    weight, base, value = cells.weight_of(spec), deltas.base_of(spec), estimate.value
+    totals = np.atleast_1d((weight if base is None else weight * base).sum(axis=-1))
+    influence = _column_influence(spec, np.append(value, totals), value, cells)
+    scale = np.diag(influence)[:, None]
+
+    def contribute(rows: slice) -> Matrix:
+        h, delta = weight[rows], deltas.value[:, rows]
+        contributions: Matrix
+        if spec.divides_by_base:
+            block = 1.0 if base is None else base[..., rows]
+            rest = totals[:, None] - np.minimum(h * block, MAX_LEVERAGE * totals[:, None])
+            contributions = (delta - value[:, None] * block) * (h / rest)
+        else:
+            contributions = delta * (h * scale[0])
+        return contributions
+
+    estimation = _find_estimation(spec, cells)
+    if estimation is None:
+        return replace(estimate, moments=_measure_cells(contribute, cells))
+    correction, columns = cells.compute_once(
+        "corrected cells",
+        deltas,
+        spec,
+        lambda: _correct_cells(estimation, spec, deltas, cells),
+        is_large=True,
+    )
+
+    risks, bases = columns[: value.size], columns[value.size :]
+    if spec.divides_by_base and np.abs(bases).max() > ROUNDING * weight.max():
+        moments = _measure_cells(
+            lambda rows: (risks[:, rows] - value[:, None] * bases[:, rows]) * scale, cells
+        )
+    else:
+        moments = cells.compute_once(
+            "moments", deltas, spec, lambda: _measure_cells(lambda rows: risks[:, rows], cells)
+        ).scale(float(scale[0, 0]))
+    correction = correction.combine(influence)
+    covariance = correction.adjust(moments.covariance)
+    moments = moments.with_variance(covariance)
+    return _add_estimation(estimate, correction, covariance, moments, 1.0)
+
+
+def _measure_cells(contribute: Callable[[slice], Matrix], cells: ObservedCells) -> Moments:
+    """Moments of contributions to the risks, given a function of the rows of a block of cells.
+
+    Var(O) = P (1 - P), of which 1 - P remains for an observed cell.
+    """
+
+    def cut_blocks() -> Iterator[tuple[Matrix, Vector | None, Vector | None]]:
+        for rows in cut_rows(cells.users.code.size):
+            if cells.propensities is None:
+                yield contribute(rows), None, None
+                continue
+            propensity = cells.propensities.values[rows]
+            uncertainty = 1.0 - propensity
+            yield contribute(rows), uncertainty, uncertainty * (1.0 - 2.0 * propensity)
+
+    return Moments.add_up(cut_blocks())
+
+
+def _correct_cells(
+    estimation: Estimation, spec: SumSpec, deltas: Deltas, cells: ObservedCells
+) -> tuple[Correction, Matrix]:
+    """The correction of the columns x, and ``h x - B's`` of each cell."""
+    base, weight, n_models = deltas.base_of(spec), cells.weight_of(spec), len(deltas.value)
+    n_bases = 1 if base is None else len(np.atleast_2d(base))
+    columns = np.empty((n_models + n_bases, weight.size))
+    columns[:n_models] = deltas.value
+    columns[n_models:] = 1.0 if base is None else base
+    correction = estimation.correct(columns, weight, cells.elasticity)
+    for rows in cut_rows(weight.size):
+        block = columns[:, rows]
+        block *= weight[rows]
+        block -= correction.score[:, rows]
+        block /= _leverage_scale(correction, rows)
+    return replace(correction, score=columns[:, :0], leverage=weight[:0]), columns
 
 
 def _column_influence(spec: SumSpec, total: Vector, value: Vector, cells: ObservedCells) -> Matrix:
@@ -199,46 +330,80 @@ def _column_influence(spec: SumSpec, total: Vector, value: Vector, cells: Observ
     return np.hstack([np.eye(n_models), by_base]) / np.broadcast_to(base, value.shape)[:, None]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class CorrectedColumns:
+    """Sums of ``h x - B's`` by cluster, and what else the estimation of propensities changes."""
+
+    correction: Correction
+    """Without the scores of single cells."""
+    sums: list[Matrix]
+    """For each unit: clusters x columns."""
+    moment: Matrix | None
+    """Columns x columns, over cells; None unless there are two units."""
+
+
 def _correct_columns(
-    estimation: Estimation, spec: SumSpec, deltas: Deltas, cells: ObservedCells, unit: Unit
-) -> tuple[Correction, Matrix]:
-    """The correction of the columns x, and the sums by cluster of ``h x - B's``."""
-    base, weight = deltas.base_of(spec), cells.weight_of(spec)
-    bases = np.ones((1, weight.size)) if base is None else np.atleast_2d(base)
-    columns = np.vstack([deltas.value, bases])
-    correction = estimation.correct(columns, weight, cells.elasticity)
-    columns *= weight
-    columns -= correction.score
-    columns /= _leverage_scale(correction)
-    clusters = cells.clusters_by(unit)
-    assert clusters is not None
-    by_cluster = clusters.add_up(columns)
-    expected = correction.expected_by_user if unit == "user" else correction.expected_by_item
-    if expected is not None:
-        by_cluster = _add_rows(by_cluster, expected)
-    return replace(correction, score=columns[:, :0], leverage=weight[:0]), by_cluster
+    estimation: Estimation, spec: SumSpec, deltas: Deltas, cells: ObservedCells
+) -> CorrectedColumns:
+    correction, columns = _correct_cells(estimation, spec, deltas, cells)
+    sums = []
+    for unit in cells.units:
+        by_cluster = cells.clusters_of(unit).add_up(columns)
+        expected = correction.expected_by(unit)
+        sums.append(by_cluster if expected is None else _add_rows(by_cluster, expected))
+    return CorrectedColumns(
+        correction,
+        sums,
+        _sum_squares(columns) if len(sums) > 1 else None,
+    )
 
 
-def _leverage_scale(correction: Correction) -> Vector:
+def _leverage_scale(correction: Correction, rows: slice = slice(None)) -> Vector:
     """Residuals are divided by this to make up for cells that pull their own propensity."""
-    room = 1.0 - np.minimum(correction.leverage, MAX_LEVERAGE)
+    room = 1.0 - np.minimum(correction.leverage[rows], MAX_LEVERAGE)
     return np.sqrt(room) if correction.leverage_power == 1 else room
 
 
-def _measure_sums(by_cluster: Matrix, n: int, leverage: Matrix | None) -> tuple[Matrix, Moments]:
+Measured: TypeAlias = tuple[Matrix, Moments]
+"""The covariance of the risks, and the moments of what it was measured from."""
+
+
+def _measure_sums(by_cluster: Matrix, n: int, leverage: Matrix | None) -> Measured:
     """Covariance and moments of n clusters, which are a sample of more clusters.
 
-    ``by_cluster`` (clusters x models) has what each cluster adds to the risks; clusters after its
-    last row add 0. ``leverage`` is the share of each cluster in the normaliser.
+    ``by_cluster`` (clusters x models) has what each cluster adds to the risks. If there are more
+    than ``n`` clusters that add something, all of them count; all further ones add 0. ``leverage``
+    is the share of each cluster in the normaliser.
     """
-    by_cluster = np.pad(by_cluster, ((0, n - len(by_cluster)), (0, 0)))
-    centred = by_cluster - by_cluster.mean(axis=0)
+    is_used = by_cluster.any(axis=1)
+    by_cluster = by_cluster[is_used]
+    n = max(n, len(by_cluster))
+    if n < 2:
+        raise few_clusters_error(n)
+    n_empty = n - len(by_cluster)
+    mean = by_cluster.sum(axis=0) / n
+    centred = np.pad(by_cluster, ((0, n_empty), (0, 0))) - mean
     factor = n / (n - 1)
     covariance = factor * np.einsum("ci,cj->ij", centred, centred)
     if leverage is not None:
-        leverage = np.pad(leverage, ((0, n - len(leverage)), (0, 0)))
+        leverage = np.pad(leverage[is_used], ((0, n_empty), (0, 0)))
         centred = centred / (1.0 - np.minimum(leverage, MAX_LEVERAGE))
     return covariance, Moments.of(np.sqrt(factor) * centred.T)
+
+
+def _combine_units(parts: list[Measured], by_cell: Matrix | None) -> Measured:
+    """One-way clusters as they are; two-way ones: by users, plus by items, minus by cells.
+
+    If the difference is not a covariance, the variance by cells is not subtracted.
+    """
+    if by_cell is None:
+        return parts[0]
+    covariance = parts[0][0] + parts[1][0]
+    reduced = covariance - by_cell
+    if np.linalg.eigvalsh(reduced)[0] > 0:
+        covariance = reduced
+    fewest = np.minimum(*(moments.degrees for _, moments in parts))
+    return covariance, parts[0][1].with_variance(covariance, fewest)
 
 
 def _measure(
@@ -253,14 +418,13 @@ def _measure(
     if correction is not None:
         contributions /= _leverage_scale(correction)
     if cells.cluster is None:
-        covariance, moments = _measure_cells(
-            contributions * scale, linearization, correction, cells
-        )
-    elif cells.cluster == "both":
-        covariance, moments = _measure_both(contributions, linearization, correction, cells)
+        if correction is None and linearization.leverage is not None:
+            contributions /= 1.0 - np.minimum(linearization.leverage, MAX_LEVERAGE)
+        moments = _measure_cells(lambda rows: contributions[:, rows] * scale, cells)
+        covariance = moments.covariance
     else:
         covariance, moments = _measure_clusters(
-            contributions, linearization, correction, cells, cells.cluster, estimate.n_clusters
+            contributions, linearization, correction, cells, _count_clusters(estimate, cells)
         )
     if correction is None:
         return covariance, moments
@@ -273,71 +437,32 @@ def _measure(
     return covariance, moments.with_variance(covariance)
 
 
-def _measure_cells(
-    contributions: Matrix,
-    linearization: Linearization,
-    correction: Correction | None,
-    cells: ObservedCells,
-) -> tuple[Matrix, Moments]:
-    """Independent cells: Var(O) = P (1 - P), of which 1 - P remains for an observed cell."""
-    propensity = None if cells.propensities is None else cells.propensities.values
-    uncertainty = np.ones(contributions.shape[1]) if propensity is None else 1.0 - propensity
-    third = None if propensity is None else uncertainty * (1.0 - 2.0 * propensity)
-    covariance = np.einsum("in,jn->ij", contributions * uncertainty, contributions)
-    if correction is None and linearization.leverage is not None:
-        contributions = contributions / (1.0 - np.minimum(linearization.leverage, MAX_LEVERAGE))
-    return covariance, Moments.of(contributions, uncertainty, third)
-
-
 def _measure_clusters(
     contributions: Matrix,
     linearization: Linearization,
     correction: Correction | None,
     cells: ObservedCells,
-    unit: Unit,
-    n_clusters: int | None,
-) -> tuple[Matrix, Moments]:
-    """Independent clusters, which are a sample of more clusters."""
-    clusters = cells.clusters_by(unit)
-    assert clusters is not None
-    by_cluster = clusters.add_up(contributions)
-    imputed = linearization.impute(unit)
-    if imputed is not None:
-        by_cluster = _add_rows(by_cluster, imputed)
-    if correction is not None:
-        expected = correction.expected_by_user if unit == "user" else correction.expected_by_item
-        if expected is not None:
-            by_cluster = _add_rows(by_cluster, expected)
-    n = max(n_clusters or clusters.n, len(by_cluster))
-    leverage = None
-    if correction is None and linearization.leverage is not None:
-        leverage = clusters.add_up(np.atleast_2d(linearization.leverage))
-    return _measure_sums(by_cluster / linearization.normalizer, n, leverage)
+    sizes: list[int],
+) -> Measured:
+    """Independent clusters, which are a sample of more clusters.
 
-
-def _measure_both(
-    contributions: Matrix,
-    linearization: Linearization,
-    correction: Correction | None,
-    cells: ObservedCells,
-) -> tuple[Matrix, Moments]:
-    """Two-way clusters: the variance by users, plus by items, minus by cells.
-
-    If the difference is not a covariance, the variance by cells is not subtracted. The part of it
-    that imputed deltas have is never subtracted; it is smaller by the density of the log.
+    With two-way clusters, the part of the variance by cells that imputed deltas have is never
+    subtracted; it is smaller by the density of the log.
     """
-    parts = [
-        _measure_clusters(contributions, linearization, correction, cells, unit, None)
-        for unit in ("user", "item")
-    ]
-    covariance = parts[0][0] + parts[1][0]
+    parts = []
+    for unit, n in zip(cells.units, sizes, strict=True):
+        clusters = cells.clusters_of(unit)
+        by_cluster = clusters.add_up(contributions)
+        expected = None if correction is None else correction.expected_by(unit)
+        for added in (linearization.impute(unit), expected):
+            by_cluster = by_cluster if added is None else _add_rows(by_cluster, added)
+        leverage = None
+        if correction is None and linearization.leverage is not None:
+            leverage = clusters.add_up(np.atleast_2d(linearization.leverage))
+            leverage = _add_rows(leverage, np.zeros((len(by_cluster), 1)))
+        parts.append(_measure_sums(by_cluster / linearization.normalizer, n, leverage))
     scaled = contributions / linearization.normalizer
-    reduced = covariance - np.einsum("in,jn->ij", scaled, scaled)
-    if np.linalg.eigvalsh(reduced)[0] > 0:
-        covariance = reduced
-    fewest = [moments.degrees for _, moments in parts]
-    moments = parts[0][1].with_variance(covariance, np.minimum(*fewest))
-    return covariance, moments
+    return _combine_units(parts, _sum_squares(scaled) if len(parts) > 1 else None)
 
 
 def _add_rows(first: Matrix, second: Matrix) -> Matrix:

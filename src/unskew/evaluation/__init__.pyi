@@ -1,5 +1,7 @@
 """Evaluation of models, and its results."""
 
+from unskew.evaluation.adapters import ADAPTERS as ADAPTERS
+from unskew.evaluation.adapters.wrap import wrap_model as wrap_model
 from unskew.evaluation.frame import GroupedEvaluation as GroupedEvaluation
 from unskew.evaluation.monitor import Monitor as Monitor
 from unskew.evaluation.odds_benchmark import odds_error_between as odds_error_between

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -78,14 +78,6 @@ def require_weight_transform(weight_transform: object) -> None:
 def require_cluster(cluster: object, valid: Sequence[str] = CLUSTERS) -> None:
     if not (cluster is None or (isinstance(cluster, str) and cluster in valid)):
         raise UnknownNameError("cluster", cluster, ("None", *valid))
-
-
-def choose_cluster(cluster: Cluster | Literal["auto"], log: Ratings) -> Cluster:
-    """Users if some user has several ratings, else cells; any other choice is kept."""
-    if cluster != "auto":
-        return cluster
-    has_several = len(log) > 0 and int(np.bincount(log.user).max()) > 1
-    return "user" if has_several else None
 
 
 def describe_intervals(cluster: Cluster, bootstrap: int | None = None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from numbers import Integral
 from typing import Any, Literal
 
@@ -18,8 +19,8 @@ from unskew.errors import BadPredictionError, UsageError
 from unskew.estimators.point import Estimator
 from unskew.estimators.sums import Cluster, Clusters, Deltas, Imputed, ObservedCells, Resampling
 from unskew.estimators.weight_summary import WeightSummary
+from unskew.evaluation.adapters.wrap import adapt_model
 from unskew.evaluation.arguments import (
-    choose_cluster,
     choose_default_estimators,
     describe_intervals,
     find_estimators,
@@ -30,6 +31,7 @@ from unskew.evaluation.arguments import (
     require_weight_transform,
     warn_about_scales,
 )
+from unskew.evaluation.clusters import ClusterChoice, choose_clusters, warn_about_clusters
 from unskew.evaluation.cross_fitting import find_source
 from unskew.evaluation.imputation import impute_deltas
 from unskew.evaluation.predictions import Predictions, PredictionsLike, read_predictions
@@ -90,8 +92,11 @@ def evaluate(
         By model name (or one model alone): predicted ratings in the order of the log (the index of
         a pandas Series must agree with that); a matrix with rows in the order of ``log.users`` and
         columns in the order of ``log.items``; a frame of user, item, prediction and perhaps
-        position; a fitted model with ``predict(users, items)``, which gets ids; or a callable that
-        gets user codes (indices of ``log.users``) and returns their scores of all ``log.items``.
+        position; a fitted model with ``predict(users, items)``, which gets ids; a fitted model of
+        Surprise, implicit, LensKit and others (``unskew.evaluation.ADAPTERS`` lists the libraries,
+        :func:`unskew.evaluation.wrap_model` adds ids to those that know only codes); or a callable
+        that gets an array of user ids and one of item ids, and returns a row for each user with a
+        score for each item.
         Ranking metrics need the position among all items: a matrix, a model, a callable, a frame
         of the predictions of all items for each logged user, or a frame with a position column
         (1 is the user's best item).
@@ -117,7 +122,8 @@ def evaluate(
         ``"user"`` allows any dependence between the cells of a user and takes users as a sample
         of more users; ``"item"`` does the same for items, and ``"both"`` for users and items at
         once. None takes cells as independent given the propensities. ``"auto"`` is ``"user"`` if
-        users have several cells, which is right for most real logs.
+        users have several cells, and ``"both"`` if, besides, the total weights of items vary
+        significantly more than the propensities explain; the result says which and why.
     propensities_known
         Whether to take estimated propensities as known. The intervals then leave out the error
         of their estimation, and can be far too narrow or too wide. Estimates with a penalised
@@ -184,7 +190,6 @@ def evaluate(
     require_level(level)
     require_weight_transform(weight_transform)
     require_cluster(cluster)
-    chosen_cluster = choose_cluster(cluster, log)
     models = name_models(predictions)
     all_cells = _find_universe(log, universe, propensities)
     chosen_metrics = find_metrics(metrics, relevance_threshold=relevance_threshold)
@@ -197,10 +202,26 @@ def evaluate(
     chosen_propensities, estimation = _read_propensities(
         log, propensities, propensities_known, bootstrap
     )
+    seed = _choose_seed(random_state)
+    cells = _observe_cells(
+        log,
+        all_cells,
+        chosen_propensities,
+        weight_transform,
+        None if bootstrap is None else Resampling(bootstrap, seed),
+    )
+    can_change_clusters = not sequence and bootstrap is None
+    choice = choose_clusters(
+        cluster,
+        cells,
+        checks=any(estimator.is_weighted for estimator in chosen_estimators),
+        adds_items=can_change_clusters,
+    )
+    cells = _set_clusters(cells, choice)
     if sequence:
         planned_size = require_sequence(
             chosen_estimators,
-            cluster=chosen_cluster,
+            cluster=choice.cluster,
             bootstrap=bootstrap,
             planned_size=planned_size,
             propensities=chosen_propensities,
@@ -212,15 +233,6 @@ def evaluate(
             value=planned_size,
             remedy="Pass `sequence=True` too.",
         )
-    seed = _choose_seed(random_state)
-    cells = _observe_cells(
-        log,
-        all_cells,
-        chosen_propensities,
-        weight_transform,
-        chosen_cluster,
-        None if bootstrap is None else Resampling(bootstrap, seed),
-    )
     ranker = find_ranker(engine)
     readers = [read_predictions(*model, log, ranker=ranker) for model in models.items()]
     inputs = [_read_input(reader, log, all_cells, chosen_metrics) for reader in readers]
@@ -253,14 +265,25 @@ def evaluate(
     }
     if planned_size is not None:
         estimates = estimate_sequences(deltas, chosen_estimators, cells, planned_size)
-        intervals = describe_sequence(chosen_cluster, planned_size, estimates, chosen_propensities)
+        intervals = describe_sequence(choice.cluster, planned_size, estimates, chosen_propensities)
     else:
         estimates = {
             (metric, estimator.name): estimator.estimate(metric_deltas, cells)
             for metric, metric_deltas in deltas.items()
             for estimator in chosen_estimators
         }
-        intervals = describe_intervals(chosen_cluster, bootstrap)
+        intervals = describe_intervals(choice.cluster, bootstrap)
+    by_name = {estimator.name: estimator for estimator in chosen_estimators}
+    first_metric, first_deltas = next(iter(deltas.items()))
+    cluster_warning = warn_about_clusters(
+        choice,
+        first_metric,
+        first_deltas,
+        cells,
+        by_name,
+        estimates,
+        can_change=can_change_clusters,
+    )
     weight_summary = _summarize_weights(cells, chosen_estimators)
     is_transformed = weight_summary is not None and weight_transform is not None
     result = Evaluation(
@@ -276,14 +299,9 @@ def evaluate(
         n_transformed=cells.n_transformed if is_transformed else 0,
         backend=log.backend,
         estimation=estimation,
-        inputs=None
-        if sequence
-        else EvaluationInputs(
-            deltas,
-            cells,
-            {estimator.name: estimator for estimator in chosen_estimators},
-            log.rating,
-        ),
+        inputs=None if sequence else EvaluationInputs(deltas, cells, by_name, log.rating),
+        clusters=choice,
+        cluster_warning=cluster_warning,
         notes=(
             *notes,
             *([NO_UNIVERSE] if estimators is None and all_cells is None else []),
@@ -304,10 +322,13 @@ def _find_universe(log: Ratings, universe: UniverseLike, propensities: object) -
 
 
 def name_models(predictions: Any) -> dict[str, Any]:
-    """Predictions by model name; the name of one model alone is "model"."""
+    """Predictions by model name; the name of one model alone is "model".
+
+    Models of other libraries become models that predict pairs of ids.
+    """
     if not isinstance(predictions, Mapping):
-        return {"model": predictions}
-    models = {str(name): model for name, model in predictions.items()}
+        return {"model": adapt_model(predictions)}
+    models = {str(name): adapt_model(model) for name, model in predictions.items()}
     if len(models) < len(predictions):
         raise UsageError(
             f"two models have the same name: {', '.join(map(repr, predictions))}.",
@@ -371,7 +392,6 @@ def _observe_cells(
     universe: Universe | None,
     propensities: Propensities | None,
     weight_transform: WeightTransform | None,
-    cluster: Cluster,
     resampling: Resampling | None,
 ) -> ObservedCells:
     n_users, n_items = log.n_users, log.n_items
@@ -382,9 +402,14 @@ def _observe_cells(
         Clusters(log.item, n_items, resampling),
         propensities,
         weight_transform,
-        "user" if cluster is None and resampling is not None else cluster,
-        universe,
+        universe=universe,
     )
+
+
+def _set_clusters(cells: ObservedCells, choice: ClusterChoice) -> ObservedCells:
+    """The cells with the chosen clusters; a bootstrap draws users if cells are independent."""
+    draws_users = choice.cluster is None and cells.users.resampling is not None
+    return replace(cells, cluster="user" if draws_users else choice.cluster)
 
 
 def _read_input(

@@ -32,6 +32,7 @@ from unskew.evaluation.backends.narwhals.plan import (
 )
 from unskew.evaluation.backends.narwhals.sums import KEPT, n_units
 from unskew.evaluation.backends.narwhals.table import FrameSource
+from unskew.evaluation.clusters import ClusterChoice
 from unskew.evaluation.result import Evaluation, wrap_footer
 from unskew.metrics.metric import Metric
 from unskew.propensity.model import PropensityModel
@@ -63,7 +64,9 @@ def evaluate_frame(
     """Estimate the risks of models from a log in pandas, polars, pyarrow, DuckDB or PySpark.
 
     The log is read once, in its own engine, and only sums are fetched, so it may be larger than
-    memory. Arguments that are not described here mean the same as in :func:`unskew.evaluate`.
+    memory. Intervals are Student's t, without the correction for skewness of
+    :func:`unskew.evaluate`, which would need more sums. Arguments that are not described here mean
+    the same as there.
 
     Parameters
     ----------
@@ -83,6 +86,10 @@ def evaluate_frame(
     universe
         (n_users, n_items), or ``"log"`` to count the users and items of the log with one more
         query. With ``by`` it is the universe of each group, or a mapping from groups to universes.
+    cluster
+        ``"auto"`` is ``"user"`` if users have several rows. Unlike :func:`unskew.evaluate` it never
+        adds items, because their totals would take a second grouping of the log. Pass ``"both"``
+        if items share trends, or if their popularity is not in the propensities.
     by
         A column whose values are evaluated separately, in the same query.
     on_bad
@@ -114,6 +121,7 @@ def evaluate_frame(
     always 5  mae     naive         1.333      0.795   0.000    4.754    2.000
     always 5  mae     snips         2.560      0.830   0.000   11.023    1.104
     3 observed cells; effective sample size 2; 95% intervals, cells independent
+    intervals are Student's t, not corrected for skewness
     these propensities are taken as known, and nothing here can confirm them
     """
     require_level(level)
@@ -152,8 +160,13 @@ def evaluate_frame(
     results = {}
     for group in sorted(totals, key=_sort_key):
         if totals[group].all_rows[KEPT]:
+            used = queries[group].plan.cluster
             results[group] = queries[group].evaluate(
-                totals[group], universes.of_group(group), level=level, backend=backend
+                totals[group],
+                universes.of_group(group),
+                level=level,
+                backend=backend,
+                clusters=_explain_clusters(cluster, used),
             )
             results[group].warn()
     return results[None] if by is None else GroupedEvaluation(by, results, backend)
@@ -254,10 +267,17 @@ class FrameRequest:
         source = self.source.extend(
             lambda view, names: model.add_to_frame(view, names, columns, name), [name, *added]
         )
-        is_listed = strata is not None and strata.is_listed
-        return source, replace(
-            roles, propensity=name, fitted_count=count, has_listed_propensities=is_listed
-        )
+        ratings = None
+        if strata is not None and strata.kind == "rating":
+            ratings = tuple(strata.levels[strata.propensity > 0].tolist())
+        return source, replace(roles, propensity=name, fitted_count=count, fitted_ratings=ratings)
+
+
+def _explain_clusters(requested: Cluster | Literal["auto"], used: Cluster) -> ClusterChoice:
+    if requested != "auto":
+        return ClusterChoice(used, "as requested")
+    users = "no user has several rows" if used is None else "users have several rows"
+    return ClusterChoice(used, f"because {users}; item totals are not checked in frames")
 
 
 def _has_one_row_per_user(totals: GroupTotals) -> bool:

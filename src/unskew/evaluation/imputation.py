@@ -96,7 +96,8 @@ def _sum_all_cells(
         for column, model in enumerate(models):
             scores = model.block(log, users)
             for metric in metrics:
-                delta = _expect(metric, _make_input(metric, scores, levels), distributions)
+                used = scores if metric.ranks else model.as_ratings(log, users, scores)
+                delta = _expect(metric, _make_input(metric, used, levels), distributions)
                 _require_finite(delta, is_finite, model, log, users)
                 delta[logged] = observed[metric.name][column, rows]
                 by_user, by_item = sums[metric.name]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,8 @@ from unskew.data.frames import (
 from unskew.data.ids import Ids, encode, find_codes, format_id
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPredictionError, ColumnError
+from unskew.evaluation.adapters.external import ExternalModel
+from unskew.evaluation.adapters.wrap import adapt_model, describe_libraries
 from unskew.ranking.positions import Positions, Ranker, compute_positions
 from unskew.types import BoolVector, IntVector, Scorer, Scores, Vector
 
@@ -49,7 +52,9 @@ class BlockModel(Model, Protocol):
         ...
 
 
-PredictionsLike: TypeAlias = npt.ArrayLike | Model | Scorer | object
+IdScorer: TypeAlias = Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.ArrayLike]
+"""Gets user ids and item ids; returns a row for each user with a score for each item."""
+PredictionsLike: TypeAlias = npt.ArrayLike | Model | IdScorer | object
 
 
 class Predictions(Protocol):
@@ -78,7 +83,7 @@ class LoggedValues:
                 f"of {len(log)} ratings.",
                 parameter="predictions",
                 remedy="Pass one for each row of the log, in its order; a matrix of shape "
-                f"{(log.n_users, log.n_items)}; a frame; a model; or a scorer.",
+                f"{(log.n_users, log.n_items)}; a frame; a model; or a callable.",
             )
         return _require_all(self.name, self.prediction, log)
 
@@ -263,6 +268,10 @@ class ScoredCells:
             )
         return scores
 
+    def as_ratings(self, log: Ratings, users: IntVector, scores: Scores) -> Scores:
+        """The predicted ratings of a block of users, whose scores are these."""
+        return scores
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PredictedCells(ScoredCells):
@@ -274,23 +283,34 @@ class PredictedCells(ScoredCells):
         predicted = self.model.predict(log.users[log.user], log.items[log.item])
         return LoggedValues(self.name, np.asarray(predicted, dtype=np.float64)).values(log)
 
+    def as_ratings(self, log: Ratings, users: IntVector, scores: Scores) -> Scores:
+        ranks_otherwise = isinstance(self.model, ExternalModel) and self.model.limits is not None
+        return _scorer_from_pairs(self.name, self.model, log)(users) if ranks_otherwise else scores
+
 
 def read_predictions(
     name: str, predictions: PredictionsLike, log: Ratings, *, ranker: Ranker | None = None
 ) -> Predictions:
-    """Recognise a frame, a model, a scorer, a matrix, or an array in the order of the log."""
+    """Recognise a frame, a model, a callable, a matrix, or an array in the order of the log."""
     if is_frame(predictions):
         return FramedValues(name, open_frame(predictions))
     if isinstance(predictions, Factors):
         _require_shape(name, predictions, log)
         return ScoredCells(name, predictions, ranker)
-    if isinstance(predictions, BlockModel):
-        scorer = predictions.scorer(log.users, log.items)
-        return PredictedCells(name, scorer, ranker, predictions)
-    if isinstance(predictions, Model):
-        return PredictedCells(name, _scorer_from_pairs(name, predictions, log), ranker, predictions)
-    if callable(predictions):
-        return ScoredCells(name, predictions, ranker)
+    if isinstance(predictions, type):
+        raise BadPredictionError(
+            f"model {name!r}: {predictions.__name__} is a class, not a fitted model.",
+            parameter="predictions",
+            value=predictions.__name__,
+            remedy="Create a model, fit it, and pass that.",
+        )
+    model = adapt_model(predictions)
+    if isinstance(model, BlockModel):
+        return PredictedCells(name, model.scorer(log.users, log.items), ranker, model)
+    if isinstance(model, Model):
+        return PredictedCells(name, _scorer_from_pairs(name, model, log), ranker, model)
+    if callable(model):
+        return ScoredCells(name, _scorer_from_ids(name, model, log), ranker)
     values = _as_numbers(name, predictions)
     if values.shape == (log.n_users, log.n_items):
         return ScoredCells(name, values.__getitem__, ranker)
@@ -323,9 +343,26 @@ def _as_numbers(name: str, predictions: PredictionsLike) -> Vector:
             f"model {name!r}: a {type(predictions).__name__} cannot be read as predictions "
             f"({error}).",
             parameter="predictions",
+            value=type(predictions).__name__,
             remedy="Pass an array of numbers, an eager frame, a model with predict(users, items), "
-            "or a scorer.",
+            f"or a callable that gets user ids and item ids. {describe_libraries()}",
         ) from error
+
+
+def _scorer_from_ids(name: str, score: IdScorer, log: Ratings) -> Scorer:
+    """A scorer that gives the callable the ids of a block of users and of all items."""
+    try:
+        inspect.signature(score).bind(log.users, log.items)
+    except ValueError:  # some built-in functions have no signature
+        pass
+    except TypeError as error:
+        raise BadPredictionError(
+            f"model {name!r}: the callable cannot be called with two arguments ({error}).",
+            parameter="predictions",
+            remedy="A callable gets an array of user ids and an array of item ids, and returns one "
+            "row for each user with a score for each item.",
+        ) from error
+    return lambda users: np.asarray(score(log.users[users], log.items))
 
 
 def _scorer_from_pairs(name: str, model: Model, log: Ratings) -> Scorer:

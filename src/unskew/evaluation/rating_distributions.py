@@ -351,4 +351,5 @@ def _predict_logged(models: Sequence[ScoredCells], fold: IntVector, log: Ratings
 
 
 def _predict_block(model: ScoredCells, log: Ratings, users: IntVector) -> Vector:
-    return model.block(log, users).astype(np.float64).ravel()
+    scores = model.block(log, users)
+    return model.as_ratings(log, users, scores).astype(np.float64).ravel()

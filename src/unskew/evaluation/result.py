@@ -26,6 +26,7 @@ from unskew.errors import UnknownNameError, UnskewWarning, UsageError
 from unskew.estimators.choice import main_estimator
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.weight_summary import WeightSummary
+from unskew.evaluation.clusters import ClusterChoice
 from unskew.evaluation.distributions import describe_distributions, describe_robustness
 from unskew.evaluation.pairs import PairwiseComparison, adjust_pairs
 from unskew.evaluation.reliability import LONG_LOG, Reliability, SlotCount
@@ -155,6 +156,10 @@ class Evaluation(Result):
     """What the estimates were computed from, for :func:`unskew.sensitivity`; None if not kept."""
     n_dropped: int = 0
     """Rows that were dropped because of a bad value, if the caller allowed it."""
+    clusters: ClusterChoice | None = None
+    """Which clusters the intervals use, and why."""
+    cluster_warning: UnskewWarning | None = None
+    """What is wrong with these clusters; None if nothing is."""
     notes: tuple[str, ...] = ()
     """What the estimates take for granted, in words."""
 
@@ -257,6 +262,7 @@ class Evaluation(Result):
         record = {
             "level": self.level,
             "intervals": self.intervals,
+            "clusters": None if self.clusters is None else self.clusters.sentence,
             "propensities": self.describe_propensities(with_effect=False),
             "propensity_effect": self._describe_effect(),
             "assumption": self.assumption,
@@ -274,7 +280,7 @@ class Evaluation(Result):
             "unusable": [list(name) for name in self.reliability.find_unusable()],
             "warnings": [
                 *texts,
-                *map(str, self.reliability.problems()),
+                *map(str, self.problems()),
                 *(f"{text}." for text in self._describe_left_out()),
             ],
         } | describe_distributions(self.inputs, self.models, level=self.level)
@@ -307,15 +313,24 @@ class Evaluation(Result):
     def warn(self, stacklevel: int = 3) -> None:
         """Warn about estimates that cannot be trusted, unless the log is short."""
         if self.n_observed >= LONG_LOG:
-            for problem in self.reliability.warnings():
+            for problem in (*self.reliability.warnings(), *self._list_cluster_warnings()):
                 warnings.warn(problem, stacklevel=stacklevel)
 
+    def problems(self) -> Iterator[UnskewWarning]:
+        """Everything that a reader of the estimates must know."""
+        yield from self.reliability.problems()
+        yield from self._list_cluster_warnings()
+
+    def _list_cluster_warnings(self) -> Iterator[UnskewWarning]:
+        if self.cluster_warning is not None and self.n_observed >= LONG_LOG:
+            yield self.cluster_warning
+
     def __repr__(self) -> str:
-        problems = map(str, self.reliability.problems())
+        problems = map(str, self.problems())
         return "\n".join([text_table(self.to_columns()), *problems, self.describe()])
 
     def _repr_html_(self) -> str:
-        problems = (f"<p>{escape(str(each))}</p>" for each in self.reliability.problems())
+        problems = (f"<p>{escape(str(each))}</p>" for each in self.problems())
         footer = escape(self.describe()).replace("\n", "<br>")
         return "".join([html_table(self.to_columns()), *problems, f"<p>{footer}</p>"])
 
@@ -344,7 +359,13 @@ class Evaluation(Result):
 
         ``with_effect`` adds how much estimating the propensities changes the standard errors.
         """
-        texts = [*self.notes, self.describe_propensities(with_effect=with_effect), self.assumption]
+        clusters = self.clusters
+        texts = [
+            "" if clusters is None or clusters.is_expected else clusters.sentence,
+            *self.notes,
+            self.describe_propensities(with_effect=with_effect),
+            self.assumption,
+        ]
         return [text for text in texts if text]
 
     def problems_without_warning(self) -> Iterator[UnskewWarning]:

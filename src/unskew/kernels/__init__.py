@@ -1,4 +1,4 @@
-"""Hot loops, compiled by numba: pure functions on arrays.
+"""Hot loops: pure functions on arrays, compiled by numba except for :mod:`unskew.kernels.blocks`.
 
 Nothing is compiled before a kernel is called for the first time.
 """

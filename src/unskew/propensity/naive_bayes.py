@@ -43,6 +43,8 @@ MAX_LEVELS = 50
 """More distinct ratings than this are assumed to be a continuous scale, which needs bins."""
 MIN_COMPARED = 200
 """Smaller samples are not compared with the log."""
+MAX_COMPARED = 20
+"""With more levels, a binary search is faster than a comparison with each."""
 EQUAL_SHARES = 0.2
 """Above this p-value the ratings of sample and log are said to have the same distribution."""
 
@@ -272,14 +274,14 @@ class NaiveBayesPropensity(McarPropensityModel):
     def _describe_estimation(self, log: Ratings) -> Estimation:
         level = _find_levels(log.rating, self.cuts_).astype(np.int32)
         count = np.bincount(level, minlength=self.levels_.size)
-        values = self.propensity_by_level_[level]
+        is_full = self.propensity_by_level_ >= 1
         sample, source = self._describe_sample()
         return Strata(
             model=type(self).__name__,
             source=source,
             n_parameters=self.levels_.size,
             sees_ratings=True,
-            fixed=values >= 1 if (values >= 1).any() else None,
+            fixed=is_full[level] if (is_full & (count > 0)).any() else None,
             group=level,
             n_observed=self.observed_by_level_,
             propensity=self.propensity_by_level_,
@@ -479,7 +481,12 @@ def _find_cuts(sample: RatingFrequencies, bins: int | npt.ArrayLike) -> Vector:
 
 def _find_levels(rating: Vector, cuts: Vector) -> npt.NDArray[np.intp]:
     """The level of each rating, counted from 0."""
-    return np.searchsorted(cuts, rating, side="right")
+    if cuts.size > MAX_COMPARED:
+        return np.searchsorted(cuts, rating, side="right")
+    level = np.zeros(rating.size, dtype=np.intp)
+    for cut in cuts:
+        level += rating >= cut
+    return level
 
 
 def _count_levels(rating: Vector, cuts: Vector, weight: Vector | None = None) -> Vector:

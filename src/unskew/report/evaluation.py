@@ -400,6 +400,8 @@ def list_facts(record: Record) -> Iterator[tuple[str, str]]:
     if record.get("n_dropped"):
         yield "bad rows dropped", f"{record['n_dropped']:,}"
     yield "intervals", f"{record['level']:.0%}, {record['intervals']}"
+    if record.get("clusters"):
+        yield "clusters", record["clusters"].removeprefix("Clusters: ")
     if record.get("propensity_effect"):
         yield "error of the propensities", f"makes {record['propensity_effect']}"
     if record.get("robustness"):

@@ -8,7 +8,7 @@ DuckDB or Spark evaluates. So metrics and weight transforms are written once, fo
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import narwhals.stable.v2 as nw
@@ -85,8 +85,11 @@ class FrameColumn(NDArrayOperatorsMixin):
     @property
     def is_finite(self) -> FrameColumn:
         """True for values that are neither null nor NaN nor infinite."""
-        is_finite = self.expression.is_finite().fill_null(value=False)
-        return FrameColumn(~self.expression.is_null() & is_finite)
+        return FrameColumn(self.expression.is_finite().fill_null(value=False))
+
+    def is_in(self, values: Sequence[float]) -> FrameColumn:
+        """True for values that are listed; False for null."""
+        return FrameColumn(self.expression.is_in(values).fill_null(value=False))
 
     @property
     def as_vector(self) -> Vector:

@@ -66,8 +66,8 @@ class ColumnRoles:
     ids: Mapping[str, str]
     """The columns of ``user`` and ``item`` that exist."""
     group: str | None
-    has_listed_propensities: bool = False
-    """Whether the propensities are a table by rating: valid, or null for a rating without one."""
+    fitted_ratings: tuple[float, ...] | None = None
+    """The ratings that have a propensity, if propensities were counted by rating."""
     fitted_count: str | None = None
     """The column of n_g in the log of the fit, if propensities were counted by item or user."""
 
@@ -188,66 +188,78 @@ def _find_ids(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RowProblem:
-    """A reason why a row cannot be used."""
+class RowRequirement:
+    """What a row must have to be used."""
 
     name: str
     condition: FrameColumn
-    """True in rows that have the problem."""
+    """True in rows that meet the requirement."""
     column: str
-    """Our name of the column with the bad value."""
+    """Our name of the column with the value."""
     error: type[DataError]
-    description: str
+    violation: str
+    """What is wrong with rows that do not meet it."""
     remedy: str
 
 
-def row_problems(
+def list_requirements(
     table: FrameTable, roles: ColumnRoles, *, ids: Sequence[str], is_complete: bool
-) -> Iterator[RowProblem]:
-    """All problems that a row can have; ``ids`` are the ids that the evaluation reads."""
-    observed = column(OBSERVED)
+) -> Iterator[RowRequirement]:
+    """All requirements; ``ids`` are the ids that the evaluation reads."""
+
+    def if_observed(condition: FrameColumn) -> FrameColumn:
+        """A complete frame has rows of unobserved cells, which need neither rating nor weight."""
+        return ~column(OBSERVED) | condition if is_complete else condition
+
     for role in ids:
-        yield RowProblem(
-            f"no_{role}",
-            table.is_missing(role),
+        yield RowRequirement(
+            f"has_{role}",
+            ~table.is_missing(role),
             role,
             BadRatingError,
             f"{role} ids are missing",
             f"{DROP}, or fill in the ids.",
         )
-    yield RowProblem(
-        "no_rating",
-        observed & ~column("rating").is_finite,
+    yield RowRequirement(
+        "has_rating",
+        if_observed(column("rating").is_finite),
         "rating",
         BadRatingError,
         "ratings are missing or not finite",
         f"{DROP}: a cell without a rating is an unobserved cell.",
     )
-    if roles.has_listed_propensities:
-        yield RowProblem(
-            "no_propensity",
-            observed & table.is_null("propensity"),
+    if roles.fitted_ratings is not None:
+        yield RowRequirement(
+            "has_propensity",
+            if_observed(column("rating").is_in(roles.fitted_ratings)),
             "rating",
             BadRatingError,
             "ratings were not in the log that the propensities were fitted to",
             f"{DROP}, or fit the model to a log that has them.",
         )
     elif roles.propensity is not None:
-        yield from _propensity_problems()
+        for name, condition, violation, remedy in _propensity_requirements():
+            yield RowRequirement(
+                name,
+                if_observed(condition),
+                "propensity",
+                BadPropensityError,
+                f"propensities {violation}",
+                remedy,
+            )
     for model in range(len(roles.predictions)):
-        is_bad = ~column(prediction_column(model)).is_finite
-        yield RowProblem(
-            f"no_{prediction_column(model)}",
-            is_bad if is_complete else observed & is_bad,
+        yield RowRequirement(
+            has_value(prediction_column(model)),
+            column(prediction_column(model)).is_finite,
             prediction_column(model),
             BadPredictionError,
             f"predictions of {roles.models[model]!r} are missing or not finite",
             f"{DROP}, or predict them.",
         )
     for model in range(len(roles.positions)):
-        yield RowProblem(
-            f"no_{position_column(model)}",
-            observed & ~_is_position(column(position_column(model))),
+        yield RowRequirement(
+            has_value(position_column(model)),
+            if_observed(_is_position(column(position_column(model)))),
             position_column(model),
             BadPredictionError,
             f"positions of {roles.models[model]!r} are not whole numbers from 1 on",
@@ -255,37 +267,32 @@ def row_problems(
         )
 
 
-def _propensity_problems() -> Iterator[RowProblem]:
-    observed, propensity = column(OBSERVED), column("propensity")
-    is_number = observed & propensity.is_finite
-    for name, condition, description, remedy in (
-        (
-            "no_propensity",
-            observed & ~propensity.is_finite,
-            "are missing or not finite",
-            f"{DROP}, or predict them.",
-        ),
-        (
-            "large_propensity",
-            is_number & (propensity > 1.0),
-            "are above 1",
-            "Divide percentages by 100; pass 1/w for inverse weights w.",
-        ),
-        (
-            "small_propensity",
-            is_number & (propensity < SMALLEST),
-            f"are 0, negative or too small to invert (below {SMALLEST:g})",
-            f"{DROP}, and use propensities that are the probabilities of being observed.",
-        ),
-    ):
-        yield RowProblem(
-            name,
-            condition,
-            "propensity",
-            BadPropensityError,
-            f"propensities {description}",
-            remedy,
-        )
+def has_value(name: str) -> str:
+    """The column that says whether a row has a usable value in another column."""
+    return f"has_{name}"
+
+
+def _propensity_requirements() -> Iterator[tuple[str, FrameColumn, str, str]]:
+    propensity = column("propensity")
+    is_missing = ~propensity.is_finite
+    yield (
+        "has_propensity",
+        propensity.is_finite,
+        "are missing or not finite",
+        f"{DROP}, or predict them.",
+    )
+    yield (
+        "has_probability",
+        is_missing | (propensity <= 1.0),
+        "are above 1",
+        "Divide percentages by 100; pass 1/w for inverse weights w.",
+    )
+    yield (
+        "has_positive_propensity",
+        is_missing | (propensity >= SMALLEST),
+        f"are 0, negative or too small to invert (below {SMALLEST:g})",
+        f"{DROP}, and use propensities that are the probabilities of being observed.",
+    )
 
 
 def _is_position(value: FrameColumn) -> FrameColumn:
@@ -309,13 +316,15 @@ class FrameLog:
         self.table = source.select(roles.sources(), numbers=roles.numbers())
         has_rating = ~self.table.is_missing("rating") if is_complete else constant(1.0) > 0.0
         self.table.store({OBSERVED: has_rating})
-        self.problems = list(row_problems(self.table, roles, ids=ids, is_complete=is_complete))
-        self.table.store({problem.name: problem.condition for problem in self.problems})
+        self.requirements = list(
+            list_requirements(self.table, roles, ids=ids, is_complete=is_complete)
+        )
+        self.table.store({each.name: each.condition for each in self.requirements})
         is_kept = column(OBSERVED)
-        for problem in self.problems:
-            is_kept = is_kept & ~column(problem.name)
+        for requirement in self.requirements:
+            is_kept = is_kept & column(requirement.name)
         self.table.store({KEPT: choose(is_kept, 1.0, 0.0)})
-        self._with_problems = self.table.copy()
+        self._all_rows = self.table.copy()
         self.table.store(self._harmless_numbers())
 
     @property
@@ -328,7 +337,7 @@ class FrameLog:
         columns = {"rating": choose(is_kept, column("rating"), 0.0)}
         for model in range(len(self.roles.predictions)):
             name = prediction_column(model)
-            is_usable = ~column(f"no_{name}") if self.is_complete else is_kept
+            is_usable = column(has_value(name)) if self.is_complete else is_kept
             columns[name] = choose(is_usable, column(name), 0.0)
         for model in range(len(self.roles.positions)):
             name = position_column(model)
@@ -386,14 +395,14 @@ class FrameLog:
         n_rows, n_kept = round(totals[N_OBSERVED]), round(totals[KEPT])
         if n_kept == n_rows > 0:
             return
-        counts = self._count_problems()
+        counts = self._count_violations()
         if not counts:
             raise EmptyLogError(
                 "the frame has no ratings.", remedy="Check the filter or the file it comes from."
             )
         if on_bad == "raise":
             self._raise_error(*next(iter(counts.items())), n_rows)
-        summary = ", ".join(f"{n_bad:,} {problem.description}" for problem, n_bad in counts.items())
+        summary = ", ".join(f"{n_bad:,} {each.violation}" for each, n_bad in counts.items())
         if n_kept == 0:
             raise EmptyLogError(
                 f"none of {n_rows:,} rows can be used: {summary}.",
@@ -407,25 +416,25 @@ class FrameLog:
             stacklevel=3,
         )
 
-    def _count_problems(self) -> dict[RowProblem, int]:
-        """The number of rows with each problem that occurs."""
-        terms = {
-            f"n_{problem.name}": choose(column(problem.name), 1.0, 0.0) for problem in self.problems
-        }
-        totals = self._with_problems.add_up(terms, {}, by_group=False)[None]
-        counts = {problem: round(totals[f"n_{problem.name}"]) for problem in self.problems}
-        return {problem: n_bad for problem, n_bad in counts.items() if n_bad}
+    def _count_violations(self) -> dict[RowRequirement, int]:
+        """The number of rows that do not meet each requirement, without those that all meet."""
+        terms = {each.name: choose(column(each.name), 0.0, 1.0) for each in self.requirements}
+        totals = self._all_rows.add_up(
+            {f"n_without_{name}": term for name, term in terms.items()}, {}, by_group=False
+        )[None]
+        counts = {each: round(totals[f"n_without_{each.name}"]) for each in self.requirements}
+        return {each: n_bad for each, n_bad in counts.items() if n_bad}
 
-    def _raise_error(self, problem: RowProblem, n_bad: int, n_rows: int) -> NoReturn:
-        row = self._with_problems.filter(column(problem.name)).first_row() or {}
-        value, where = row.get(problem.column), describe_cell(row)
+    def _raise_error(self, requirement: RowRequirement, n_bad: int, n_rows: int) -> NoReturn:
+        row = self._all_rows.filter(~column(requirement.name)).first_row() or {}
+        value, where = row.get(requirement.column), describe_cell(row)
         example = f"{value} at {where}" if where else f"{value}"
-        raise problem.error(
-            f"{n_bad:,} of {n_rows:,} {problem.description}; one is {example}.",
-            parameter=self.roles.sources()[problem.column],
+        raise requirement.error(
+            f"{n_bad:,} of {n_rows:,} {requirement.violation}; one is {example}.",
+            parameter=self.roles.sources()[requirement.column],
             value=value,
             where=where or None,
-            remedy=problem.remedy,
+            remedy=requirement.remedy,
         )
 
     def require_distinct_cells(self) -> None:

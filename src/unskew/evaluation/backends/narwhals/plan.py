@@ -27,6 +27,7 @@ from unskew.evaluation.backends.narwhals.log import (
     N_TRANSFORMED,
     SQUARED_WEIGHT,
     FrameLog,
+    has_value,
     position_column,
     prediction_column,
 )
@@ -45,6 +46,7 @@ from unskew.evaluation.backends.narwhals.sums import (
     n_units,
 )
 from unskew.evaluation.backends.narwhals.table import FrameTable, Totals
+from unskew.evaluation.clusters import ClusterChoice
 from unskew.evaluation.result import Evaluation
 from unskew.metrics.metric import Delta, Metric, metric_bounds
 
@@ -53,6 +55,8 @@ FrameUniverse: TypeAlias = UniverseLike | Mapping[Any, UniverseLike]
 N_RANKED, N_INCOMPLETE = "n_ranked", "n_incomplete"
 """Totals of the query: rows with a prediction of every model; users without a row for every
 item."""
+NO_SKEWNESS = "intervals are Student's t, not corrected for skewness"
+"""Third moments would make the query 15 % slower, and fourth moments 50 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +333,13 @@ class FrameQuery:
                 )
 
     def evaluate(
-        self, totals: GroupTotals, universe: Universe | None, *, level: float, backend: str | None
+        self,
+        totals: GroupTotals,
+        universe: Universe | None,
+        *,
+        level: float,
+        backend: str | None,
+        clusters: ClusterChoice,
     ) -> Evaluation:
         """The evaluation of one group, from its totals."""
         plan, all_rows = self.plan, totals.all_rows
@@ -348,12 +358,14 @@ class FrameQuery:
             level=level,
             n_observed=scope.n_observed,
             intervals=describe_intervals(plan.cluster),
+            clusters=clusters,
             universe=universe,
             weight_summary=self._summarize_weights(all_rows, scope),
             n_transformed=round(all_rows.get(N_TRANSFORMED, 0.0)),
             backend=backend,
             estimation=None if self.strata is None else self.strata.strata.estimation,
             n_dropped=round(all_rows[N_OBSERVED]) - scope.n_observed,
+            notes=(NO_SKEWNESS,),
         )
 
     @property
@@ -482,9 +494,9 @@ def _count_bad_positions(log: FrameLog, terms: SumTerms, n_items: int | None) ->
         is_beyond = column(position_column(model)) > float(n_items)
         terms.count(f"n_beyond_{model}", (column(KEPT) > 0.0) & is_beyond)
     if log.is_complete:
-        is_ranked = ~column(f"no_{prediction_column(0)}")
+        is_ranked = column(has_value(prediction_column(0)))
         for model in range(1, len(log.roles.models)):
-            is_ranked = is_ranked & ~column(f"no_{prediction_column(model)}")
+            is_ranked = is_ranked & column(has_value(prediction_column(model)))
         terms.count(N_RANKED, is_ranked)
         is_incomplete = choose(column(N_RANKED) != float(n_items), 1.0, 0.0)
         terms.add_unit_term("user", N_INCOMPLETE, is_incomplete)

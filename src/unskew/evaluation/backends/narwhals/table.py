@@ -101,13 +101,6 @@ class FrameTable:
             is_null = is_null | expression.is_nan().fill_null(value=True)
         return FrameColumn(is_null)
 
-    def is_null(self, name: str) -> FrameColumn:
-        """True where a number is null, which libraries without null write as NaN."""
-        expression = nw.col(name)
-        if self._frame.implementation.is_pandas_like():
-            return FrameColumn(expression.is_null() | expression.is_nan())
-        return FrameColumn(expression.is_null())
-
     def store(self, columns: Mapping[str, FrameColumn]) -> None:
         """Add columns, or replace those of the same name."""
         with translated_errors(self._frame):

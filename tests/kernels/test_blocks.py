@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+
+from unskew.kernels.blocks import BLOCK, cut_rows, dot, sum_by_code, sum_products, take_columns
+
+N = 3 * BLOCK + 5
+RNG = np.random.default_rng(0)
+COLUMNS = RNG.normal(size=(3, N))
+CODE = RNG.integers(0, 7, N).astype(np.int32)
+
+
+def test_blocks_cover_all_cells_once() -> None:
+    assert np.array_equal(np.concatenate([np.arange(N)[rows] for rows in cut_rows(N)]), range(N))
+    assert list(cut_rows(0)) == [slice(0, BLOCK)]
+
+
+@pytest.mark.parametrize("n", [7, 2 * BLOCK])
+def test_sums_by_code(n: int) -> None:
+    factor = RNG.uniform(size=N)
+    sums = sum_by_code(COLUMNS, CODE, n, factor)
+
+    assert sums.shape == (3, n)
+    for total, column in zip(sums, COLUMNS, strict=True):
+        assert total == pytest.approx(np.bincount(CODE, column * factor, n))
+    assert sum_by_code(COLUMNS, CODE, n) == pytest.approx(sum_by_code(COLUMNS, CODE, n, factor**0))
+    assert sum_by_code(COLUMNS, CODE, 0).shape == (3, 0)
+
+
+def test_columns_are_taken_by_index() -> None:
+    table = RNG.normal(size=(3, 7))
+
+    assert np.array_equal(take_columns(table, CODE), table[:, CODE])
+
+
+def test_products_of_columns() -> None:
+    block = COLUMNS[:, :BLOCK]
+
+    assert sum_products(2 * block, block) == pytest.approx(2 * block @ block.T)
+
+
+def test_a_block_is_added_in_the_same_order_by_any_number_of_threads() -> None:
+    values = []
+    for n_threads in (1, 2):
+        with threadpool_limits(n_threads, user_api="blas"):
+            values.append([dot(COLUMNS[0, rows], COLUMNS[1, rows]) for rows in cut_rows(N)])
+    assert values[0] == values[1]
