@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from unskew.data.ids import Ids
 from unskew.data.parts import Part
 from unskew.io.files import read_table
 from unskew.io.log_files import ColumnNames
@@ -18,7 +18,7 @@ class LogPart:
     """A part of the table of a log, with all of its columns."""
 
     part: Part
-    columns: dict[str, Ids]
+    columns: dict[str, Any]
 
     def describe(self) -> str:
         """``2,000 of 10,000 ratings, a share of 0.2``."""
