@@ -44,8 +44,8 @@ def split(request: SplitRequest, *, output: tuple[str, str], quiet: bool) -> Non
     \b
     Example:
       unskew split log.csv -o train.csv test.csv
-      unskew split log.csv --share 0.1 --by user --seed 7 -o train.parquet test.parquet
-      unskew split u.data --names user_id,item_id,rating,time --by time -o train.csv test.csv
+      unskew split log.csv --share 0.1 --by user -o train.parquet test.csv
+      unskew split log.csv --by time --timestamp when -o train.csv test.csv
     """  # noqa: D301
     from unskew.io.files import write_table
     from unskew.workflows.splitting import split_log

@@ -156,7 +156,7 @@ def train(
     Example:
       unskew train log.csv --propensity p.unskew --factors 20 -o model.unskew
       unskew train log.csv --cross-validate --grid l2=0.2,1,5 -o model.unskew
-      unskew train log.csv --cross-validate --grid l2=1,5 -o model.unskew -o search.html
+      unskew train log.csv --cross-validate --grid l2=1,5 -o m.unskew -o search.html
       unskew train log.csv --propensity p.unskew --learner mrdr -o model.unskew
     """  # noqa: D301
     from unskew.workflows.training import read_training_data
