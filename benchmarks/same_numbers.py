@@ -1138,15 +1138,16 @@ def selection() -> Numbers:
         test={"test": random_test()},
         propensities=propensities,
         n_repeats=2,
-        metrics=("mse", "mae", "auc", "ndcg@3"),
+        metrics=("mse", "mae", "logged_auc", "logged_ndcg@3"),
         relevance_threshold=3.0,
         n_folds=2,
         reference="naive",
     )
     for learner in learners:
-        for metric in ("mse", "mae", "auc", "ndcg@3"):
+        for metric in ("mse", "mae", "logged_auc", "logged_ndcg@3"):
             row = compared.row(learner, metric=metric)
-            key = f"learners/{learner}/{metric.replace('@', '-at-')}"
+            name = metric.removeprefix("logged_").replace("@", "-at-")
+            key = f"learners/{learner}/{name}"
             yield key, in_order([row["mean"], row["std_error"], row["ci_low"]])
     row = compared.row("weighted", metric="mse")
     yield "learners/weighted/mse/difference", row["difference"]

@@ -83,13 +83,17 @@ class Estimator:
             )
         estimate = self.from_sums(spec, add_up(spec, deltas, cells), cells.scope)
         estimate = replace(
-            estimate, bounds=deltas.bounds, no_interval=self._explain_no_interval(deltas)
+            estimate,
+            bounds=deltas.bounds,
+            no_interval=self._explain_no_interval(deltas),
+            max_relative_error=deltas.max_relative_error,
         )
-        if estimate.replicates is not None:
-            return estimate
-        if self.is_weighted and isinstance(cells.estimation, Replicates):
-            return self._refit_halves(estimate, deltas, cells)
-        return add_uncertainty(estimate, spec, deltas, cells)
+        if estimate.replicates is None:
+            if self.is_weighted and isinstance(cells.estimation, Replicates):
+                estimate = self._refit_halves(estimate, deltas, cells)
+            else:
+                estimate = add_uncertainty(estimate, spec, deltas, cells)
+        return estimate.take_root() if deltas.is_root else estimate
 
     def _explain_no_interval(self, deltas: Deltas) -> str | None:
         """Why an interval would be wrong; None if the estimate has one."""

@@ -114,15 +114,16 @@ def describe_robustness(
     for propensities that never saw a rating.
 
     It is about the first metric by SNIPS or else IPS, against the closest other model; the weights
-    keep their sum. None if there are no weights, no other model, a weight transform, or more than a
-    million cells.
+    keep their sum. None if there are no weights, no other model, a weight transform, more than a
+    million cells, or a metric that is no sum over cells.
     """
     if inputs is None or len(models) < 2 or inputs.cells.scope.n_observed > MAX_ROBUSTNESS_CELLS:
         return None
     metric, cells = next(iter(inputs.deltas)), inputs.cells
     name = next((each for each in ("snips", "ips") if each in inputs.estimators), None)
     is_plain = cells.weight_transform is None and cells.users.resampling is None
-    if name is None or not is_plain or inputs.deltas[metric].slots is not None:
+    deltas = inputs.deltas[metric]
+    if name is None or not is_plain or deltas.slots is not None or not deltas.is_sum:
         return None
     unit, first = np.eye(len(models)), models.index(best)
     varied = [

@@ -13,9 +13,11 @@ from unskew.data.result import Result
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.point import Naive
 from unskew.estimators.sums import Clusters, Deltas, ObservedCells, Sums, add_up
+from unskew.evaluation.candidates import TestedCells
 from unskew.evaluation.predictions import PredictionsLike, read_predictions
+from unskew.metrics.logged import EmptyUsers, LoggedNormalizedGain
 from unskew.metrics.metric import Delta, Metric, MetricInput, find_metric
-from unskew.metrics.ranking import EmptyUsers, NormalizedGain
+from unskew.ranking.candidates import CandidatesLike
 from unskew.settings import Number, WholeNumber
 from unskew.types import Vector
 
@@ -38,6 +40,8 @@ class TestRanking(Result):
     n_empty: int
     """Users with test items, none of which is relevant."""
     empty_users: str
+    n_outside: int = 0
+    """Test cells that were left out because they are excluded, or not among the candidates."""
 
     def to_columns(self) -> dict[str, list[Any]]:
         """All fields, as a table of one row."""
@@ -54,6 +58,8 @@ def ranking_on_test(
     relevance_threshold: float,
     k: int = 5,
     empty_users: EmptyUsers = "drop",
+    exclude: Ratings | None = None,
+    candidates: CandidatesLike | None = None,
 ) -> TestRanking:
     """AUC and NDCG of every user's items in a test that was drawn uniformly at random.
 
@@ -70,16 +76,23 @@ def ranking_on_test(
     empty_users
         The NDCG of users without a relevant item: ``"drop"`` leaves them out, as AutoDebias and
         MRDR do; ``"one"`` (the CVIB family) and ``"zero"`` count them as 1 and 0.
+    exclude, candidates
+        Which items are ranked for each user, as for :func:`unskew.evaluate`. Test cells with other
+        items leave the test and are counted.
     """
     require_log(test)
     Number()("relevance_threshold", relevance_threshold)
     WholeNumber(least=1)("k", k)
-    prediction = read_predictions("model", predictions, test).values(test)
+    tested = TestedCells.find(test, candidates, exclude)
+    n_outside = len(test) - len(tested.log)
+    reader = read_predictions("model", predictions, test, rows=tested.rows)
+    test = tested.log
+    prediction = reader.values(test)
     threshold = float(relevance_threshold)
-    ndcg = _add_up_on_test(test, NormalizedGain(k, threshold, empty_users), prediction)
+    ndcg = _add_up_on_test(test, LoggedNormalizedGain(k, threshold, empty_users), prediction)
     auc, user_auc = (
         _add_up_on_test(test, find_metric(name, relevance_threshold=threshold), prediction)
-        for name in ("auc", "user_auc")
+        for name in ("logged_auc", "logged_user_auc")
     )
     n_relevant = np.bincount(test.user, test.rating >= threshold)
     n_empty = int(((np.bincount(test.user) > 0) & (n_relevant == 0)).sum())
@@ -92,6 +105,7 @@ def ranking_on_test(
         ndcg.n_clusters or 0,
         n_empty,
         empty_users,
+        n_outside,
     )
 
 
@@ -121,7 +135,8 @@ def _add_up_on_test(test: Ratings, metric: Metric, prediction: Vector) -> Sums:
 
 def _stack(deltas: Sequence[Delta]) -> Deltas:
     values = np.stack([delta.value for delta in deltas])
-    return Deltas(values, deltas[0].base, deltas[0].is_mean_of_users)
+    first = deltas[0]
+    return Deltas(values, first.base, first.is_mean_of_users, is_root=first.is_root)
 
 
 def _test_cells(test: Ratings) -> ObservedCells:

@@ -100,6 +100,11 @@ class Comparison(Result):
         verdict = "cannot be told apart from"
         if self.better is not None:
             verdict = "beats" if self.better == self.first else "loses to"
+        if math.isnan(self.ci_low):
+            return (
+                f"{self.first} and {self.second} on {self.metric} by {self.estimator}: difference "
+                f"{self.difference:+.4g}, without an interval; the result says why"
+            )
         p_value = f"p = {self.p_value:.2g}" if self.p_value > 1e-300 else "p < 1e-300"
         return (
             f"{self.first} {verdict} {self.second} on {self.metric} by {self.estimator}: "

@@ -70,6 +70,8 @@ class QueryPlan:
     """By (metric, estimator)."""
     ids: frozenset[str]
     """``"user"`` and ``"item"``, if something depends on them."""
+    roots: frozenset[str] = frozenset()
+    """Metrics that are the square root of a mean."""
 
     @classmethod
     def of(
@@ -78,16 +80,18 @@ class QueryPlan:
         """Find out what each metric reads and returns, before the log is read."""
         specs: dict[tuple[str, str], SumSpec] = {}
         ids: set[str] = set()
+        roots: set[str] = set()
         for metric in metrics:
             probe = MetricProbe.new()
             delta = metric(probe)
+            roots |= {metric.name} if delta.is_root else set()
             ids |= probe.reads
             for estimator in estimators:
                 specs[metric.name, estimator.name] = _find_spec(estimator, delta, cluster)
         ids |= {spec.unit for spec in specs.values() if spec.unit is not None}
         if cluster == "both":
             ids |= {"user", "item"}
-        return cls(metrics, estimators, cluster, specs, frozenset(ids))
+        return cls(metrics, estimators, cluster, specs, frozenset(ids), frozenset(roots))
 
     @property
     def units(self) -> tuple[Unit, ...]:
@@ -350,6 +354,9 @@ class FrameQuery:
             for metric in plan.metrics
             for estimator in plan.estimators
         }
+        for name in estimates:
+            if name[0] in plan.roots:
+                estimates[name] = estimates[name].take_root()
         return Evaluation(
             models=self.log.roles.models,
             metrics={metric.name: metric.higher_is_better for metric in plan.metrics},
