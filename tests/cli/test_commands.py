@@ -227,9 +227,11 @@ def test_a_file_of_all_predictions_ranks_the_items() -> None:
     Path("places.csv").write_text(f"user_id,item_id,prediction,position\n{text}\n")
     options = ("--universe", "log", "--metric", "dcg@5", "--estimator", "snips")
 
-    by_score, by_position = as_json(
-        "evaluate", "log.csv", "--predictions", "all.csv", "--predictions", "places.csv", *options
-    )["rows"]
+    (by_score,) = as_json("evaluate", "log.csv", "--predictions", "all.csv", *options)["rows"]
+    places = ("evaluate", "log.csv", "--predictions", "places.csv", *options)
+    (by_position,) = as_json(*places, "--position", "position")["rows"]
+    (by_zero,) = as_json(*places)["rows"]
+    assert by_zero["estimate"] != pytest.approx(by_position["estimate"])  # only if it is named
     assert by_score["estimate"] == pytest.approx(by_position["estimate"], rel=1e-12)
     said = run("evaluate", "log.csv", "--predictions", "part.csv", *options)
     assert said.exit_code == 3

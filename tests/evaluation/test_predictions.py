@@ -11,7 +11,7 @@ import pytest
 from frame_engines import ENGINES, each_engine
 from unskew import Ratings, evaluate
 from unskew.data import Factors
-from unskew.errors import BadPredictionError, ColumnError, UniverseError, UnskewWarning
+from unskew.errors import BadPredictionError, ColumnError, UniverseError, UnskewWarning, UsageError
 from unskew.evaluation import Evaluation
 from unskew.types import IntVector, Matrix, Scores, Vector
 
@@ -312,7 +312,7 @@ def test_positions_that_cannot_be(log: Ratings, position: float, message: str) -
     frame = pd.DataFrame(as_columns()).assign(position=position)
 
     with pytest.raises(BadPredictionError, match=message):
-        judge(log, frame, ("dcg",))
+        judge(log, frame, ("dcg",), position="position")
 
 
 def test_positions_of_aligned_values_are_not_to_be_had(log: Ratings) -> None:
@@ -327,15 +327,32 @@ def test_a_frame_without_the_column_says_what_to_rename(log: Ratings) -> None:
     frame = pd.DataFrame(as_columns())
 
     with pytest.raises(
-        ColumnError,
-        match=r"'a': its frame has no clear position column; .* Rename one to 'position'",
+        ColumnError, match=r"'a': there is no column 'rank' for position=; the columns are 'user_id"
     ):
-        judge(log, frame.assign(rank=1).rename(columns={"position": "Position"}), ("dcg@3",))
+        judge(log, frame, ("dcg@3",), position="rank")
     with pytest.raises(
         ColumnError,
         match=r"no clear prediction column; the columns are 'user_id', 'item_id'",
     ):
         judge(log, frame.rename(columns={"prediction": "svd"}))
+
+
+@pytest.mark.parametrize("name", ["position", "rank", "Positions"])
+def test_a_column_is_read_as_positions_only_if_it_is_named(log: Ratings, name: str) -> None:
+    shown = np.random.default_rng(0).integers(1, 4, SCORES.size)
+    frame = pd.DataFrame(as_columns()).drop(columns="position").assign(**{name: shown})
+    expected = numbers(judge(log, SCORES, RANKING_METRICS))
+
+    assert numbers(judge(log, frame, RANKING_METRICS)) == pytest.approx(expected, rel=1e-12)
+    named = numbers(judge(log, frame, RANKING_METRICS, position=name))
+    assert named != pytest.approx(expected, rel=1e-3)
+    assert numbers(judge(log, frame, RANKING_METRICS, position={"a": name})) == named
+
+
+def test_positions_of_what_is_no_frame_are_refused(log: Ratings) -> None:
+    for position in ("place", {"a": "place"}, {"b": "place"}):
+        with pytest.raises(UsageError, match=r"position names a column of a frame"):
+            judge(log, SCORES, ("dcg@3",), position=position)
 
 
 @each_engine
@@ -464,7 +481,14 @@ def test_a_scorer_cannot_rank_items_without_ids(log: Ratings) -> None:
 
 def test_a_frame_of_positions_can(log: Ratings) -> None:
     frame = pd.DataFrame(as_columns()).assign(position=lambda cells: cells["position"] + 3)
-    result = judge(log, frame, ("dcg",), universe=(N_USERS, 12), estimators=["naive"])
+    result = judge(
+        log,
+        frame,
+        ("dcg",),
+        universe=(N_USERS, 12),
+        estimators=["naive"],
+        position="position",
+    )
 
     discount = (1 / np.log2(POSITIONS + 4))[log.user, log.item]
     per_slot = (discount * TRUTH[log.user, log.item]).sum() / discount.sum()

@@ -33,16 +33,39 @@ HIDDEN_COLUMNS = ("first", "second", "std_error", "level", "higher_is_better")
     metavar="[NAME=]FILE",
     callback=options.parse_named_files,
     help="A model: a file with columns user, item and prediction, or a MODEL.unskew file. For "
-    "ranking metrics the file has all items of each logged user, or a column of positions.",
+    "ranking metrics the file has all items of each logged user, or --position names a column.",
+)
+@click.option(
+    "--model",
+    multiple=True,
+    metavar="[NAME=]FILE",
+    callback=options.parse_named_files,
+    help="A model: a file that `unskew train` wrote.",
 )
 @options.prediction_option()
 @click.option(
     "--position",
     multiple=True,
     metavar="COL",
-    help="For ranking metrics: the item's position among all items, one for each --prediction.",
+    help="For ranking metrics: the column of the positions that a model gives the items, one for "
+    "each --prediction, then one for each --predictions.",
 )
 @options.propensity_options
+@click.option(
+    "--exclude",
+    type=options.INPUT_FILE,
+    metavar="TRAIN",
+    help="A log whose items are not ranked for its users, such as the training log. Cells of LOG "
+    "that it has leave the test.",
+)
+@click.option(
+    *("--items", "candidates"),
+    type=options.INPUT_FILE,
+    metavar="FILE",
+    help="A file with the items that are ranked, for all users, or by user if it has a column of "
+    "users. By default all items.",
+)
+@options.timestamp_option("Column of times in LOG and TRAIN, to warn of a test before training.")
 @options.share_option(
     "--held-out",
     "LOG is a random part with this share of a larger log, such as the test part that `unskew "
@@ -110,6 +133,8 @@ def evaluate(
       unskew evaluate log.csv --prediction old --prediction new -o report.html
       unskew evaluate log.csv --predictions model.unskew --propensity p.unskew
       unskew evaluate test.csv --held-out 0.2 --prediction new --universe 943x1682
+      unskew evaluate test.csv --model m.unskew --exclude train.csv --metric recall@10
+      unskew evaluate test.csv --model m.unskew --items shop.csv --metric recall@10
       unskew evaluate log.parquet --fail-if 'snips.mae.ci_high>0.9' --json
     """  # noqa: D301
     from unskew.workflows.evaluation import evaluate_log, list_numbers

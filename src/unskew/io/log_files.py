@@ -276,6 +276,14 @@ def match_id_types(ids: Ids, vocabulary: Ids) -> Ids:
     return object_array([by_text.get(value, value) for value in ids.tolist()])
 
 
+def unite_ids(*lists: Ids) -> Ids:
+    """All distinct ids of several files; if some are text, all become text."""
+    has_text = [_has_text(ids) for ids in lists]
+    if any(has_text) and not all(has_text):
+        lists = tuple(map(_as_text, lists))
+    return encode(np.concatenate(lists))[1]
+
+
 def find_id_rows(table: FileTable, role: str, ids: Ids) -> RowNumbers:
     """For each id its row in a table with one row an id; an error if an id is not there."""
     listed = read_ids(table, role)

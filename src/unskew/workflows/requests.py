@@ -88,7 +88,18 @@ class EvaluationRequest(WeightedLogRequest):
     prediction: tuple[str, ...] = ()
     """Columns of the log that hold predictions."""
     position: tuple[str, ...] = ()
-    """Columns of the log that hold positions, one for each column of predictions."""
+    """Columns of positions: one for each column of predictions, then one for each file.
+
+    Without columns of predictions, one name may stand for all files.
+    """
+    model: Mapping[str, str] = field(default_factory=dict)
+    """By name: files of saved models."""
+    exclude: str | None = None
+    """The file of a log whose cells are not ranked and leave the test, such as the training log."""
+    candidates: str | None = None
+    """A file with the items that are ranked; if it has users too, with those of each user."""
+    timestamp: str | None = None
+    """The column of times in the log and in ``exclude``; only read if it is named."""
     metrics: tuple[str, ...] = ("mse", "mae")
     estimators: tuple[str, ...] = ("naive", "ips", "snips")
     cluster: Literal["auto", "user", "item", "both", "cell"] = "auto"

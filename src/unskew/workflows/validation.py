@@ -140,7 +140,6 @@ def _validate_rows(
         columns["rating"],
         columns.get("propensity"),
         (columns["prediction"],) if "prediction" in columns else (),
-        (columns["position"],) if "position" in columns else (),
     )
     problems = list(find_problems(table, roles))
     is_good = np.ones(len(table), dtype=bool)
