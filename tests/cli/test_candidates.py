@@ -193,3 +193,36 @@ def test_validate_does_not_take_where_an_item_was_shown_for_a_rank() -> None:
     Path("shown.csv").write_text("user,item,stars,position\n1,2,3,0\n1,3,4,1\n")
 
     assert "other columns position" in " ".join(fine("validate", "shown.csv").stdout.split())
+
+
+def test_what_is_missing_is_never_printed_as_none() -> None:
+    """Groups without a value, limits that do not exist, plans without a universe."""
+    Path("few.csv").write_text(
+        "user,item,stars,propensity,a,b,group\n1,1,5,0.5,4,3,\n1,2,3,0.5,2,3,x\n2,1,1,0.5,1,3,x\n"
+    )
+    evaluate = (
+        "evaluate",
+        "few.csv",
+        "--prediction",
+        "a",
+        "--prediction",
+        "b",
+        "--compare",
+        "a",
+        "b",
+    )
+    watch = ("watch", "few.csv", "--state", "s.json", "--prediction", "a", "--planned-size", "50")
+    commands: list[tuple[str, ...]] = [
+        (*evaluate, "--universe", "2x2"),
+        (*evaluate, "--by", "group", "--estimator", "naive"),
+        (*evaluate, "--estimator", "naive", "-o", "-"),
+        ("validate", "few.csv", "--train", "few.csv"),
+        ("propensity", "diagnose", "few.csv", "propensity", "--universe", "log"),
+        watch,
+        (*watch, "--universe", "2x2"),
+        ("doctor",),
+        ("data", "list"),
+    ]
+    for command in commands:
+        result = run(*command)
+        assert "None" not in result.stdout + result.stderr, command

@@ -16,7 +16,7 @@ from unskew.workflows.requests import EvaluationRequest
 if TYPE_CHECKING:
     from unskew.workflows.evaluation import AnyEvaluation
 
-HIDDEN_COLUMNS = ("first", "second", "std_error", "level", "higher_is_better")
+HIDDEN_COLUMNS = ("first", "second", "std_error", "level", "higher_is_better", "warnings")
 """Columns of a comparison that the table for people leaves out."""
 
 
@@ -133,8 +133,8 @@ def evaluate(
       unskew evaluate log.csv --prediction old --prediction new -o report.html
       unskew evaluate log.csv --predictions model.unskew --propensity p.unskew
       unskew evaluate test.csv --held-out 0.2 --prediction new --universe 943x1682
-      unskew evaluate test.csv --model m.unskew --exclude train.csv --metric recall@10
-      unskew evaluate test.csv --model m.unskew --items shop.csv --metric recall@10
+      unskew evaluate test.csv --model m.unskew --exclude train.csv --metric mrr
+      unskew evaluate test.csv --model m.unskew --items shop.csv --metric mrr
       unskew evaluate log.parquet --fail-if 'snips.mae.ci_high>0.9' --json
     """  # noqa: D301
     from unskew.workflows.evaluation import evaluate_log, list_numbers
@@ -165,10 +165,15 @@ def _print_evaluation(
         print_table(console, evaluation.to_columns(), title="Estimates", caption=caption)
         if models:
             names = [name for name in comparisons[0] if name not in HIDDEN_COLUMNS]
+            doubts = dict.fromkeys(text for row in comparisons for text in row["warnings"])
+            verdicts = [
+                f"{row['better'] or UNDECIDED}{', doubtful' if row['warnings'] else ''}"
+                for row in comparisons
+            ]
+            caption = "better: the model to which the interval points, if it excludes zero"
             print_table(
                 console,
-                {name: [row[name] for row in comparisons] for name in names}
-                | {"better": [row["better"] or UNDECIDED for row in comparisons]},
+                {name: [row[name] for row in comparisons] for name in names} | {"better": verdicts},
                 title=f"{models[0]} minus {models[1]}",
-                caption="better: the model to which the interval points, if it excludes zero",
+                caption="\n".join([caption, *(f"doubtful: {text}" for text in doubts)]),
             )

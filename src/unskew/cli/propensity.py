@@ -87,7 +87,7 @@ def fit(request: PropensityRequest, *, output: str, quiet: bool) -> None:
       unskew propensity fit log.csv --model nb --mcar random.csv -o p.unskew
       unskew propensity fit log.csv --model onebit --universe log -o p.unskew
       unskew propensity fit log.csv --model popularity --cross-fit 5 -o p.unskew
-      unskew propensity fit train.csv --model poisson --scale --share 0.8 -o p.unskew
+      unskew propensity fit train.csv --model poisson --share 0.8 -o p.unskew
     """  # noqa: D301
     from unskew.workflows.propensities import fit_propensity
 
