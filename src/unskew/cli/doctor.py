@@ -83,7 +83,7 @@ def check_installation() -> Iterator[InstallationCheck]:
 
 def _check_required() -> InstallationCheck:
     versions = {name: _find_version(name) for name in REQUIRED_PACKAGES}
-    missing = [name for name, found in versions.items() if found is None]
+    missing = [name for name, number in versions.items() if number is None]
     if missing:
         remedy = f"pip install {' '.join(missing)}"
         return InstallationCheck("packages", f"{_join(missing)} not installed", False, remedy)
@@ -93,24 +93,24 @@ def _check_required() -> InstallationCheck:
 def _check_extra(extra: str, packages: Sequence[str]) -> InstallationCheck:
     """Whether the packages of an extra are installed, and Java for Spark."""
     versions = {name: _find_version(name) for name in packages}
-    missing = [name for name, found in versions.items() if found is None]
+    missing = [name for name, number in versions.items() if number is None]
     what = f"extra {extra}"
     if missing:
         remedy = f"pip install 'unskew[{extra}]'"
         return InstallationCheck(what, f"{_join(missing)} not installed", remedy=remedy)
-    found = _join(f"{name} {versions[name]}" for name in versions)
+    installed = _join(f"{name} {versions[name]}" for name in versions)
     if "pyspark" in packages and not _has_java():
         remedy = "install a JDK, or set JAVA_HOME"
-        return InstallationCheck(what, f"{found}, but no Java", remedy=remedy)
-    return InstallationCheck(what, found)
+        return InstallationCheck(what, f"{installed}, but no Java", remedy=remedy)
+    return InstallationCheck(what, installed)
 
 
 def _check_datasets() -> InstallationCheck:
     from unskew.datasets.location import find_folder
 
-    found = [name for name in DATASETS if find_folder(name)]
-    if found:
-        return InstallationCheck("data sets", _join(found))
+    present = [name for name in DATASETS if find_folder(name)]
+    if present:
+        return InstallationCheck("data sets", _join(present))
     return InstallationCheck("data sets", "none found", remedy="unskew data list")
 
 

@@ -119,8 +119,8 @@ def as_parts(log: Ratings, excluded: Ratings, share: float) -> tuple[Ratings, Ra
         return replace(log, part=Part(np.arange(n_test), n_test, share, "random")), excluded
     is_rest = abs(n_test - share * n_whole) <= 1
     rest = 1.0 - share if is_rest else min(share * n_train / n_test, 1.0 - share)
-    known = find_codes(excluded.users, log.users)[np.unique(excluded.user)]
-    by: SplitUnit = "random" if np.isin(known, log.user).any() else "user"
+    user_codes = find_codes(excluded.users, log.users)[np.unique(excluded.user)]
+    by: SplitUnit = "random" if np.isin(user_codes, log.user).any() else "user"
     excluded = _share_users(excluded, log.users)
     return (
         replace(log, part=Part(np.arange(n_test), n_whole, share, by)),
