@@ -12,7 +12,7 @@ from unskew.data.ratings import Ratings
 from unskew.errors import UnknownNameError, UsageError
 from unskew.estimators.intervals import adjust_p_values
 from unskew.estimators.transforms import Clip
-from unskew.evaluation.random_test import ranking_on_test
+from unskew.evaluation.random_test import evaluate_random_test
 from unskew.model_selection.comparison import (
     BEST_CONSTANT,
     LOG_MEAN,
@@ -173,12 +173,11 @@ def test_rankings_of_the_test_items() -> None:
         relevance_threshold=4,
         n_threads=1,
     )
-    expected = ranking_on_test(
-        TEST, MatrixFactorization(2, 5.0).fit(LOG, P), relevance_threshold=4, k=3
-    )
+    model = MatrixFactorization(2, 5.0).fit(LOG, P)
+    expected = evaluate_random_test(TEST, model, metrics=metrics, relevance_threshold=4)
 
     values = [comparison.row("ips", metric=metric)["mean"] for metric in metrics]
-    assert values == pytest.approx([expected.ndcg, expected.auc, expected.user_auc])
+    assert values == pytest.approx([risk.estimate for risk in expected])
     assert comparison.row(LOG_MEAN, metric="logged_auc")["mean"] == pytest.approx(0.5)
 
 

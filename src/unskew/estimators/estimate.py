@@ -274,7 +274,8 @@ class Estimate:
             return Interval.unknown(value)
         if self.ratio_bias is not None:
             bias = self.ratio_bias.of(contrast, std_error)
-            if not abs(self._zero_if_rounding(bias)) <= MAX_BIAS * std_error:
+            is_small = abs(self._zero_if_rounding(bias)) <= MAX_BIAS * std_error
+            if not is_small or self.is_outside[contrast != 0].any():
                 return Interval.unknown(value)
         if self.replicates is not None:
             return _percentile_interval(self.replicates @ contrast, value, std_error, level)

@@ -65,6 +65,8 @@ class Estimator:
     """Whether it needs propensities."""
     imputes: bool = False
     """Whether it needs imputed deltas."""
+    needs_random_test: bool = False
+    """Whether the cells must be drawn at random from all cells."""
     needs_universe: bool = False
     """Whether it divides by the number of all cells."""
     has_worst_case: bool = False
@@ -298,6 +300,19 @@ class Naive(_WeightedMean):
 
     name = "naive"
     is_weighted = False
+
+
+@ESTIMATORS.declare(
+    "test_mean",
+    label="Random test",
+    summary="Random test is the mean over a test that was drawn at random from all cells.",
+    traits={"order": 0, "color": "accent", "marker": "square", "headline_rank": -1},
+)
+class RandomTestMean(Naive):
+    """The mean delta of a test whose cells were drawn at random: right without weights."""
+
+    name = "test_mean"
+    needs_random_test = True
 
 
 @ESTIMATORS.declare(

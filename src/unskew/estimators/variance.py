@@ -28,7 +28,7 @@ from unskew.estimators.sums import (
     few_clusters_error,
 )
 from unskew.estimators.user_functions import UserFunctions
-from unskew.kernels.blocks import cut_rows
+from unskew.kernels.blocks import cut_rows, sum_products
 from unskew.types import IntVector, Matrix, Vector
 
 MAX_LEVERAGE = 0.9
@@ -244,9 +244,10 @@ def _square(spec: SumSpec, deltas: Deltas, cells: ObservedCells) -> Matrix:
 
 
 def _sum_squares(columns: Matrix) -> Matrix:
-    """Sum over cells of x x'; ``einsum``, because BLAS adds in varying order."""
-    moment: Matrix = np.einsum("in,jn->ij", columns, columns)
-    return moment
+    """Sum over cells of x x'."""
+    blocks = (columns[:, rows] for rows in cut_rows(columns.shape[1]))
+    squares: Matrix = np.sum([sum_products(block, block) for block in blocks], axis=0)
+    return squares
 
 
 def _add_from_cells(
@@ -284,7 +285,6 @@ def _add_from_cells(
         lambda: _correct_cells(estimation, spec, deltas, cells),
         is_large=True,
     )
-
     risks, bases = columns[: value.size], columns[value.size :]
     if spec.divides_by_base and np.abs(bases).max() > ROUNDING * weight.max():
         moments = _measure_cells(

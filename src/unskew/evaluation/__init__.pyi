@@ -7,7 +7,6 @@ from unskew.evaluation.lists import ListDescription as ListDescription
 from unskew.evaluation.lists import describe_lists as describe_lists
 from unskew.evaluation.monitor import Monitor as Monitor
 from unskew.evaluation.odds_benchmark import odds_error_between as odds_error_between
-from unskew.evaluation.random_test import ranking_on_test as ranking_on_test
 from unskew.evaluation.result import Comparison as Comparison
 from unskew.evaluation.result import Evaluation as Evaluation
 from unskew.evaluation.result import Risk as Risk

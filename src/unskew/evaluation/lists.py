@@ -140,11 +140,11 @@ class _Popularity:
 
     @classmethod
     def of(cls, log: Ratings) -> _Popularity:
-        n_rated = np.bincount(log.user, minlength=log.n_users)
-        n_users = int((n_rated > 0).sum())
+        n_seen = np.bincount(log.user, minlength=log.n_users)
+        n_users = int((n_seen > 0).sum())
         share = np.bincount(log.item, minlength=log.n_items) / n_users
         total = np.bincount(log.user, weights=share[log.item], minlength=log.n_users)
-        mean = np.divide(total, n_rated, out=np.full(log.n_users, np.nan), where=n_rated > 0)
+        mean = np.divide(total, n_seen, out=np.full(log.n_users, np.nan), where=n_seen > 0)
         return cls(share, mean, n_users)
 
 

@@ -17,7 +17,7 @@ MIN_SLOTS = 10.0
 """Too few items of a list were rated if the effective number of observed slots is below this."""
 MIN_DEGREES, MAX_SKEWNESS = 10.0, 0.3
 """Beyond these, intervals of adverse samples covered less than their level in simulations."""
-METRICS_OF_USERS = frozenset({"ndcg", "map", "mrr", "hit_rate", "auc", "pooled_auc"})
+METRICS_OF_USERS = frozenset({"recall", "ndcg", "map", "mrr", "hit_rate", "auc", "pooled_auc"})
 """Metrics that no self-normalised estimator keeps within their range."""
 PER_POSITIVE = (
     "Use a metric per positive, such as mrr_per_positive or recall_per_positive@10, which stays "

@@ -458,9 +458,16 @@ class Evaluation(Result):
             yield f"{metric} rests on {least}{slots} (effective {count.effective:,.0f})"
 
     def _describe_left_out(self) -> Iterator[str]:
+        """How many users (or items) without data each mean leaves out, alike ones together."""
+        names: dict[int, dict[str, None]] = {}
         for (metric, estimator), estimate in self.estimates.items():
             if estimate.n_left_out:
-                yield f"{metric} by {estimator} leaves out {estimate.n_left_out:,} without data"
+                is_by_item = estimator == "item_normalized"
+                label = f"{metric} by {estimator}" if is_by_item else metric
+                names.setdefault(estimate.n_left_out, {})[label] = None
+        for count, labels in names.items():
+            verb = "leaves" if len(labels) == 1 else "leave"
+            yield f"{' and '.join(labels)} {verb} out {count:,} without data"
 
     def _find_estimate(self, metric: str, estimator: str) -> Estimate:
         if metric not in self.metrics:
