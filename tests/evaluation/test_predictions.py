@@ -190,9 +190,8 @@ def test_positions_of_a_frame_need_no_predictions(log: Ratings) -> None:
     columns = as_columns()
     del columns["prediction"]
 
-    assert numbers(judge(log, pd.DataFrame(columns), RANKING_METRICS)) == pytest.approx(
-        numbers(judge(log, SCORES, RANKING_METRICS))
-    )
+    found = judge(log, pd.DataFrame(columns), RANKING_METRICS, position="position")
+    assert numbers(found) == pytest.approx(numbers(judge(log, SCORES, RANKING_METRICS)))
 
 
 def test_users_in_small_blocks_give_the_same_numbers(
@@ -376,7 +375,7 @@ def test_a_frame_that_lacks_items_names_the_user(log: Ratings) -> None:
 
     with pytest.raises(BadPredictionError, match=f"user '{user}' has predictions of 8 items"):
         judge(log, frame.drop(index=unseen), ("dcg@3",))
-    with pytest.raises(BadPredictionError, match="among all 10 items, but there is no position"):
+    with pytest.raises(BadPredictionError, match="among all 10 items, but no column of positions"):
         judge(log, frame, ("dcg@3",), universe=(N_USERS, 10))
     frame.loc[unseen, "prediction"] = np.inf
     with pytest.raises(BadPredictionError, match=f"at row {unseen} is missing or not finite"):
