@@ -152,6 +152,7 @@ def from_arrays(rows: Vector | None = None, **options: Any) -> Evaluation:
     return evaluate(
         log,
         frames,
+        position="position",
         **({"propensities": P[rows], "universe": SPACE, "relevance_threshold": 4} | options),
     )
 

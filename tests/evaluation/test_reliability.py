@@ -247,6 +247,7 @@ def test_groups_keep_the_problems_and_conditions_of_their_evaluations() -> None:
         }
     )
     options: dict[str, Any] = {"metrics": ["precision@30"], "universe": (U, I)}
+    options["position"] = "position"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnskewWarning)
         groups = evaluate_frame(frame, by="half", estimators=["snips"], **options)

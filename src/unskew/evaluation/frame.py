@@ -81,8 +81,8 @@ def evaluate_frame(
         Users and items are read only if something depends on them: ``cluster``, normalised
         estimators, recall, ``universe="log"``.
     position
-        For ranking metrics: the position of the row's item among all items of its user, 1 for the
-        best; one column for each model.
+        For ranking metrics: the position that a model gives the row's item among all items of its
+        user, 1 for the best; one column for each model. It is never found by its name.
     universe
         (n_users, n_items), or ``"log"`` to count the users and items of the log with one more
         query. With ``by`` it is the universe of each group, or a mapping from groups to universes.

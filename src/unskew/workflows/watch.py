@@ -113,12 +113,17 @@ def _require_same_plan(saved: MonitorPlan, plan: MonitorPlan, path: str) -> None
             names = {"models": "prediction", "propensity": "propensities"}
             name = names.get(each.name, each.name)
             raise UsageError(
-                f"{path} was started with `{name}` {before!r}, not with {now!r}. A plan that "
+                f"{path} was started {_describe_choice(name, before)}, not "
+                f"{_describe_choice(name, now)}. A plan that "
                 "changes after a look at the data makes the limits wrong.",
                 parameter=name,
                 value=now,
                 remedy="Keep the plan, or start again with another `state` file.",
             )
+
+
+def _describe_choice(name: str, value: object) -> str:
+    return f"without `{name}`" if value is None else f"with `{name}` {value!r}"
 
 
 def _count(monitor: Monitor, request: WatchRequest, new: NewRows, table: FileTable) -> None:

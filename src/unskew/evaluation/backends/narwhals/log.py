@@ -95,6 +95,14 @@ class ColumnRoles:
             models = (prediction or DEFAULTS["prediction"],)
         else:
             models = tuple(prediction)
+        if reads_positions and position is None:
+            raise UsageError(
+                "ranking metrics need the position that a model gives the item of each row, among "
+                "all items of its user, and no column of positions is named.",
+                parameter="position",
+                remedy="Pass `position=...`. A column that says where the item was shown is "
+                "something else.",
+            )
         positions = _find_columns("position", position, columns) if reads_positions else ()
         if positions and len(positions) != len(models):
             raise UsageError(
