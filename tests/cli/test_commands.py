@@ -252,6 +252,11 @@ def test_a_model_judged_on_its_own_log_or_on_strangers_says_so() -> None:
         "model 'm' was not trained on 1 of the log's users and 1 of the log's items"
         in others.stderr
     )
+    Path("others.csv").write_text(
+        "user_id,item_id,rating,propensity\nnobody,film 1,3,0.5\n2,film 2,1,0.2\n"
+    )
+    strangers = fine("evaluate", "others.csv", "--predictions", "m.unskew", "--universe", "log")
+    assert "not trained on 1 of the log's users. For them" in strangers.stderr
 
 
 def test_several_metrics_may_share_one_option() -> None:
@@ -504,7 +509,7 @@ def test_a_gate_that_holds_and_one_that_is_not_known() -> None:
         (
             ("train", "log.csv", "--cross-validate", "--grid", "loss=zork", "-o", "m.unskew"),
             2,
-            "unknown loss 'zork'",
+            "unknown value 'zork' of --loss",
         ),
         (
             ("recommend", "log.parquet"),
@@ -545,7 +550,7 @@ def test_a_gate_that_holds_and_one_that_is_not_known() -> None:
         (
             ("train", "log.csv", "--relevance-threshold", "4", "-o", "m.unskew"),
             2,
-            "--relevance-threshold is for metrics of a search",
+            "--relevance-threshold is used by metrics of a grid search, but no --grid was passed",
         ),
     ],
     ids=lambda each: " ".join(each) if isinstance(each, tuple) else "",

@@ -146,10 +146,10 @@ class Estimation:
         """The estimation of some cells of the log, which are then a part of the log of the fit."""
         raise NotImplementedError
 
-    def correct(self, residual: Matrix, weight: Vector, elasticity: Vector) -> Correction:
-        """The correction of K risks, given e (K x observed cells), h and eta of each cell.
+    def correct(self, residual: Matrix, weight: Vector, weight_derivative: Vector) -> Correction:
+        """The correction of K risks, given e (K x observed cells), h and d of each cell.
 
-        ``eta = -dh / d log P`` is the elasticity of the weights: h itself without a transform.
+        ``d = -dh / d log P`` is h itself without a transform.
         """
         raise NotImplementedError
 
@@ -186,9 +186,9 @@ class Strata(Estimation):
         relation = "part" if is_smaller else self.relation
         return replace(self, group=self.group[rows], fixed=fixed, relation=relation)
 
-    def correct(self, residual: Matrix, weight: Vector, elasticity: Vector) -> Correction:
+    def correct(self, residual: Matrix, weight: Vector, weight_derivative: Vector) -> Correction:
         n_strata = self.n_observed.size
-        by_group = sum_by_code(residual, self.group, n_strata, elasticity)
+        by_group = sum_by_code(residual, self.group, n_strata, weight_derivative)
         coefficient = by_group / np.maximum(self.n_observed, 1.0)
         outside = None if self.sample is None else by_group
         if self.relation != "same":
@@ -219,7 +219,7 @@ class Strata(Estimation):
             sample=self.sample,
         )
 
-    def _pool_variance(self, residual: Matrix, weight: Vector, is_alone: BoolVector) -> Matrix:
+    def _pool_variance(self, residual: Matrix, weight: Vector, is_singleton: BoolVector) -> Matrix:
         """The variance of the cells that are alone, from the spread within larger strata."""
         count = np.bincount(self.group, minlength=self.n_observed.size)
         sums = sum_by_code(residual, self.group, count.size)
@@ -229,7 +229,7 @@ class Strata(Estimation):
         if n_free == 0:
             centred, n_free = residual, residual.shape[1]
         spread: Matrix = centred @ centred.T / n_free
-        return float(np.square(weight[is_alone]).sum()) * spread
+        return float(np.square(weight[is_singleton]).sum()) * spread
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

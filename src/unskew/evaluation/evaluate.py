@@ -544,7 +544,7 @@ def _has_mass(weight: Vector, n_cells: int | None) -> bool:
 def _summarize_weights(
     cells: ObservedCells, estimators: Sequence[Estimator]
 ) -> WeightSummary | None:
-    """The summary of the weights, with warnings if the data can hardly answer."""
+    """The summary of the weights, with a warning if they are too uneven to trust."""
     if not any(estimator.is_weighted for estimator in estimators) or not cells.weight.any():
         return None
     n_cells = None

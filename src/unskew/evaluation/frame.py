@@ -301,7 +301,7 @@ class GroupedEvaluation(Result, Mapping[Any, Evaluation]):
 
     def __getitem__(self, group: Any) -> Evaluation:
         if group not in self.groups:
-            raise UnknownNameError(self.by, group, map(repr, self.groups))
+            raise UnknownNameError(self.by, group, map(repr, self.groups), parameter=self.by)
         return self.groups[group]
 
     def __iter__(self) -> Iterator[Any]:

@@ -432,7 +432,7 @@ def _require_finite(values: Vector) -> None:
 
 
 def _sort_counts(count_by_rating: Mapping[Any, int]) -> tuple[Vector, Vector]:
-    """Ratings in ascending order, and their numbers."""
+    """Ratings in ascending order, and how often each occurs."""
     if not count_by_rating:
         raise empty_frame_error()
     values = float_array(list(count_by_rating), "ratings", BadRatingError)

@@ -411,12 +411,14 @@ def _warn_about_unknown_ids(name: str, model: Recommender, log: Ratings) -> None
         "users": inputs.count_unknown(log.users, model.users_),
         "items": inputs.count_unknown(log.items, model.items_),
     }
-    if any(counts.values()):
-        text = " and ".join(f"{count:,} of the log's {kind}" for kind, count in counts.items())
+    unknown = [f"{count:,} of the log's {kind}" for kind, count in counts.items() if count]
+    if unknown:
         warnings.warn(
             UnskewWarning(
-                f"model {name!r} was not trained on {text}. "
-                "For them it predicts from offsets or from the mean rating."
+                f"model {name!r} was not trained on {' and '.join(unknown)}. "
+                "For them it predicts from offsets or from the mean rating.",
+                parameter="log",
+                remedy="Train it on a log that has them, or leave these rows out.",
             ),
             stacklevel=3,
         )

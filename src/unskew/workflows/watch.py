@@ -222,4 +222,6 @@ def _has_limits(gate: Gate, numbers: Numbers) -> bool:
     if RISK_NUMBER.fullmatch(gate.name) is None:
         return True
     is_exact = gate.name.removeprefix("compare.").startswith("exact.")
-    return is_exact and any(name in gate.name for name in numbers)
+    return is_exact and any(
+        gate.name == name or gate.name.startswith(f"{name}.") for name in numbers
+    )
