@@ -3,6 +3,7 @@
     python benchmarks/interval_coverage.py                        # all cases, 2,000 logs each
     python benchmarks/interval_coverage.py --only nb --logs 300   # cases whose name has "nb"
     python benchmarks/interval_coverage.py --only movielens       # needs $UNSKEW_DATA
+    python benchmarks/interval_coverage.py --only ranking         # metrics of rankings
 
 Each case draws many logs from one rating matrix whose truth is known, estimates the propensities
 again from every log, and calls ``unskew.evaluate``. "a" and "b" are two models whose mean losses
@@ -34,6 +35,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from ranking_coverage import WORLDS, print_world
 
 import unskew
 from unskew.propensity import PoissonPropensity, PopularityPropensity
@@ -372,10 +374,12 @@ def main() -> None:
     names = [name for name in CASES if options.only in name]
     if "UNSKEW_DATA" not in os.environ:
         names = [name for name in names if not name.startswith("movielens")]
-    print(
-        "| case | clusters | ips/dr | snips/sndr | equal models differ: ips/dr | snips/sndr | s |"
-    )
-    print("|---|---|---|---|---|---|---|")
+    if names:
+        print(
+            "| case | clusters | ips/dr | snips/sndr "
+            "| equal models differ: ips/dr | snips/sndr | s |"
+        )
+        print("|---|---|---|---|---|---|---|")
     for name in names:
         CASES[name].world()  # once, before the processes share it
         start = time.perf_counter()
@@ -386,6 +390,9 @@ def main() -> None:
                 pool.map(run, [name] * options.jobs, seeds, sizes, [cluster] * options.jobs)
             )
         print_case(name, cluster, parts, time.perf_counter() - start, as_json=options.json)
+    for name in WORLDS:
+        if options.only in name:
+            print_world(name, options.logs, options.seed)
     noise = 1.96 * np.sqrt(LEVEL * (1 - LEVEL) / options.logs)
     print(f"\n{options.logs} logs a case, seed {options.seed}; simulation noise +-{noise:.1%}.")
 

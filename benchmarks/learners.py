@@ -119,7 +119,11 @@ def main() -> None:
     chosen = wide_learners() if options.wide else learners(coat.propensity_matrix)
     if options.clicks is not None:
         chosen = click_learners()
-    metrics = ("mse", "mae") if options.clicks is None else ("mse", "auc", "user_auc", "ndcg@5")
+    metrics = (
+        ("mse", "mae")
+        if options.clicks is None
+        else ("mse", "logged_auc", "logged_user_auc", "logged_ndcg@5")
+    )
     chosen = {name: chosen[name] for name in dict.fromkeys(["MF-IPS", *(options.only or chosen)])}
     tests = {"all": test, "clean": test.take(~coat.overlap)}
     began = perf_counter()

@@ -5,7 +5,9 @@
 
 Each size runs in its own process. Its peak memory includes the log, the factors and the compiler,
 but never a U x I array. Times are medians of interleaved repeats, after one warm-up of each.
-Compare ratios within one run, not seconds.
+Compare ratios within one run, not seconds. The rows "without seen items" exclude as many items of
+each user as the log has, drawn at random; the last column compares them with the same work on all
+items.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from unskew.data.factors import Factors
+from unskew.ranking.candidates import Candidates
 from unskew.ranking.positions import BLOCK_CELLS, compute_positions
 
 SIZES = {"small": (6_000, 4_000, 1_000_000), "large": (70_000, 10_000, 10_000_000)}
@@ -61,6 +64,22 @@ def seconds(run: Callable[[], object]) -> float:
     return perf_counter() - start
 
 
+def exclude_at_random(user: np.ndarray, item: np.ndarray, n_users: int, n_items: int) -> Candidates:
+    """Other items of each user than those of the log, about as many."""
+    rng = np.random.default_rng(1)
+    cells = np.unique(user.astype(np.int64) * n_items + rng.integers(n_items, size=item.size))
+    starts = np.append(0, np.cumsum(np.bincount(cells // n_items, minlength=n_users)))
+    return Candidates(n_users, n_items, hidden=(starts, (cells % n_items).astype(np.int32)))
+
+
+def of_all(name: str, taken: list[dict[str, float]]) -> str:
+    """The time without seen items over the time with all items; empty for other work."""
+    all_items = name.removesuffix(" without seen items")
+    if all_items == name:
+        return ""
+    return f"{median(times[name] / times[all_items] for times in taken):.2f}"
+
+
 def peak_megabytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
@@ -76,6 +95,13 @@ def measure(size: str, repeats: int) -> None:
         ),
         "exact positions": lambda: compute_positions(user, item, n_users, n_items, factors),
     }
+    seen = exclude_at_random(user, item, n_users, n_items)
+    kept = seen.contain(user, item)
+    kept_user, kept_item = user[kept], item[kept]
+    for name, top in ((f"top-{TOP} positions", TOP), ("exact positions", None)):
+        runs[f"{name} without seen items"] = lambda top=top: compute_positions(
+            kept_user, kept_item, n_users, n_items, factors, top=top, candidates=seen
+        )
     before = peak_megabytes()
     peaks = {}
     for name, run in runs.items():
@@ -88,7 +114,7 @@ def measure(size: str, repeats: int) -> None:
         print(
             f"| {n_users:,} x {n_items:,}, {n_cells:,} cells | {name} "
             f"| {median(times[name] for times in taken):.3f} | {ratio:.2f} "
-            f"| {before:.0f} | {peaks[name]:.0f} |",
+            f"| {before:.0f} | {peaks[name]:.0f} | {of_all(name, taken)} |",
             flush=True,
         )
 
@@ -104,7 +130,9 @@ def main() -> None:
         measure(arguments.size, arguments.repeats)
         return
     print(
-        "| log | work | seconds | GEMM time / ours | MB before | peak MB |\n" + "|---" * 6 + "|",
+        "| log | work | seconds | GEMM time / ours | MB before | peak MB | time / all items |\n"
+        + "|---" * 7
+        + "|",
         flush=True,
     )
     for size in SIZES:

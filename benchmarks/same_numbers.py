@@ -48,9 +48,6 @@ from unskew.estimators import (
     SubGaussian,
     Switch,
 )
-from unskew.evaluation import (
-    ranking_on_test,
-)
 from unskew.model_selection import (
     Learner,
 )
@@ -701,15 +698,18 @@ def ranking() -> Numbers:
     """Ranking metrics on a test of random cells."""
     test, scores = random_test(), score_matrices()["fair"]
     logged = scores[test.users[test.user], test.items[test.item]]
+
+    def judge(model: Any, metric: str, **options: Any) -> float:
+        result = unskew.evaluate_random_test(
+            test, model, metrics=[metric], relevance_threshold=3, **options
+        )
+        return next(iter(result)).estimate
+
     for empty in ("drop", "one", "zero"):
-        quality = ranking_on_test(test, logged, relevance_threshold=3, k=5, empty_users=empty)
-        yield f"empty-users-{empty}/ndcg", quality.ndcg
-        yield f"empty-users-{empty}/users", quality.n_users
-    yield "auc", quality.auc
-    yield "auc-within-users", quality.user_auc
-    yield "users-without-relevant", quality.n_empty
-    model = OffsetsOnly().fit(world().log)
-    yield "model/auc", ranking_on_test(test, model, relevance_threshold=3, k=3).auc
+        yield f"empty-users-{empty}/ndcg", judge(logged, "ndcg@5", empty_users=empty)
+    yield "auc", judge(logged, "pooled_auc")
+    yield "auc-within-users", judge(logged, "auc")
+    yield "model/auc", judge(OffsetsOnly().fit(world().log), "pooled_auc")
 
 
 def propensity_models() -> Numbers:
@@ -1138,15 +1138,16 @@ def selection() -> Numbers:
         test={"test": random_test()},
         propensities=propensities,
         n_repeats=2,
-        metrics=("mse", "mae", "auc", "ndcg@3"),
+        metrics=("mse", "mae", "logged_auc", "logged_ndcg@3"),
         relevance_threshold=3.0,
         n_folds=2,
         reference="naive",
     )
     for learner in learners:
-        for metric in ("mse", "mae", "auc", "ndcg@3"):
+        for metric in ("mse", "mae", "logged_auc", "logged_ndcg@3"):
             row = compared.row(learner, metric=metric)
-            key = f"learners/{learner}/{metric.replace('@', '-at-')}"
+            name = metric.removeprefix("logged_").replace("@", "-at-")
+            key = f"learners/{learner}/{name}"
             yield key, in_order([row["mean"], row["std_error"], row["ci_low"]])
     row = compared.row("weighted", metric="mse")
     yield "learners/weighted/mse/difference", row["difference"]

@@ -44,16 +44,14 @@ models = {
     "ExposureFactorization": unskew.models.ExposureFactorization(5, 1.0).fit(clicks),
     "RelevanceFactorization": relevance.fit(clicks, seen),
 }
-rankings = {
-    name: unskew.evaluation.ranking_on_test(test, model, relevance_threshold=4, k=5)
-    for name, model in models.items()
-}
-for name, ranking in rankings.items():
-    auc, user_auc, ndcg = ranking.auc, ranking.user_auc, ranking.ndcg
-    print(f"{name:28} AUC {auc:.3f}  within users {user_auc:.3f}  NDCG@5 {ndcg:.3f}")
+result = unskew.evaluate_random_test(
+    test, models, metrics=["pooled_auc", "auc", "ndcg@5"], relevance_threshold=4
+)
+print(result)
 
 # %%
 _, axes = plt.subplots(figsize=(7, 2.6), layout="constrained")
-axes.barh(list(rankings), [ranking.user_auc for ranking in rankings.values()])
+within_users = [risk.estimate for risk in result if risk.metric == "logged_user_auc"]
+axes.barh(list(models), within_users)
 axes.set(xlim=(0.5, 1), xlabel="AUC within users, on random cells")
 axes.invert_yaxis()

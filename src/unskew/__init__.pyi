@@ -20,6 +20,7 @@ from unskew.diagnostics.diagnose import diagnose as diagnose
 from unskew.diagnostics.planning import plan_random_sample as plan_random_sample
 from unskew.evaluation.evaluate import evaluate as evaluate
 from unskew.evaluation.frame import evaluate_frame as evaluate_frame
+from unskew.evaluation.random_test import evaluate_random_test as evaluate_random_test
 from unskew.evaluation.sensitivity import sensitivity as sensitivity
 from unskew.loading import load as load
 from unskew.model_selection.comparison import compare_learners as compare_learners

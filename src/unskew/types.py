@@ -31,3 +31,25 @@ class Scorer(Protocol):
     def __call__(self, users: IntVector, /) -> Scores:
         """One row for each user code, one column for each item, in the order of the log's items."""
         ...
+
+
+class UserFunction(Protocol):
+    """A metric that is no sum over cells: a number for each user that depends on all weights."""
+
+    def measure(self, weight: Vector, /) -> Matrix:
+        """Users x 2, given the weight of each logged cell: numerator and base of each user.
+
+        The metric is the sum of all numerators over the sum of all bases. A base of 0 leaves the
+        user out.
+        """
+        ...
+
+    def differentiate(self, weight: Vector, /) -> Matrix:
+        """Logged cells x 4: derivatives of the numerator and base of its user by its weight, and
+        how much both change if the cell is left out.
+        """
+        ...
+
+    def take(self, rows: IntVector, /) -> UserFunction:
+        """The same with some of the logged cells."""
+        ...

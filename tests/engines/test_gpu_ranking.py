@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import unskew
 from unskew.data.factors import Factors
 from unskew.errors import BadPredictionError, UsageError
+from unskew.ranking.candidates import Candidates
 from unskew.ranking.positions import compute_positions
 
 pytest.importorskip("torch", reason="ranking by torch needs the extra 'gpu'")
@@ -20,14 +21,18 @@ from unskew.engines.gpu.ranking import _best_columns as best_columns
 ENGINE = unskew.engines.GpuEngine(device="cpu")
 
 
+def hide(starts: Any, items: Any) -> Candidates:
+    return Candidates(2, 5, hidden=(starts, items))
+
+
 class Counting(unskew.engines.GpuEngine):
     """An engine that counts its calls."""
 
     n_calls = 0
 
-    def positions(self, factors: Factors, user: Any, item: Any, /) -> Any:
+    def positions(self, factors: Factors, user: Any, item: Any, candidates: Any = None, /) -> Any:
         Counting.n_calls += 1
-        return super(Counting, self).positions(factors, user, item)
+        return super(Counting, self).positions(factors, user, item, candidates)
 
 
 def factors_of(
@@ -55,6 +60,32 @@ def test_positions_are_those_of_the_processors(
     positions = ENGINE.positions(scorer, user, item)
 
     expected = compute_positions(user, item, n_users, n_items, scorer)
+    assert np.array_equal(positions.above, expected.above)
+    assert np.array_equal(positions.equal, expected.equal)
+
+
+@pytest.mark.parametrize("kind", ["listed", "hidden", "lists"])
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_positions_among_candidates_are_those_of_the_processors(kind: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    scorer = factors_of(rng, 6, 12)
+    scorer.item_offset[rng.integers(12)] = -np.inf
+    is_candidate = np.tile(rng.random(12) < 0.7, (6, 1))
+    if kind != "listed":
+        is_candidate = rng.random((6, 12)) < 0.7
+    user, item = (codes.astype(np.int32) for codes in np.nonzero(is_candidate))
+    parts = {}
+    for name, mask in (("lists", is_candidate), ("hidden", ~is_candidate)):
+        starts = np.append(0, np.cumsum(mask.sum(axis=1)))
+        parts[name] = starts, np.nonzero(mask)[1].astype(np.int32)
+    parts["listed"] = is_candidate[0]
+    name = "is_listed" if kind == "listed" else kind
+    candidates = Candidates(6, 12, **{name: parts[kind]})  # type: ignore[arg-type]
+
+    positions = ENGINE.positions(scorer, user, item, candidates)
+
+    expected = compute_positions(user, item, 6, 12, scorer, candidates=candidates)
     assert np.array_equal(positions.above, expected.above)
     assert np.array_equal(positions.equal, expected.equal)
 
@@ -111,7 +142,7 @@ def test_recommendations_are_those_of_the_processors(
 def test_equal_scores_come_in_the_order_of_the_items() -> None:
     scorer = Factors(np.ones((2, 1)), np.array([[0.0], [1.0], [1.0], [0.0], [1.0]]))
 
-    best, scores = ENGINE.best(scorer, 4, np.array([0, 1, 1]), np.array([2], np.int32))
+    best, scores = ENGINE.best(scorer, 4, hide(np.array([0, 1, 1]), np.array([2], np.int32)))
 
     assert best.tolist() == [[1, 4, 0, 3], [1, 2, 4, 0]]
     assert scores.tolist() == [[1, 1, 0, 0], [1, 1, 1, 0]]
@@ -149,7 +180,7 @@ def test_a_nan_score_cannot_be_ranked() -> None:
     scorer = Factors(np.array([[np.nan], [1.0]]), np.array([[1.0], [2.0], [3.0]]))
 
     with pytest.raises(BadPredictionError, match="user code 0 is NaN"):
-        ENGINE.best(scorer, 2, np.zeros(3, np.int64), np.empty(0, np.int32))
+        ENGINE.best(scorer, 2, Candidates(2, 3))
 
 
 @pytest.mark.parametrize(

@@ -481,7 +481,11 @@ def test_settings_are_chosen_on_spark(frame: Any) -> None:
     ("criterion", "message"),
     [
         ({"metric": "dcg@5", "estimator": "snips"}, "metric 'dcg@5' is not available on Spark"),
-        ({"metric": "auc", "estimator": "snips"}, "metric 'auc' is not available on Spark"),
+        (
+            {"metric": "logged_auc", "estimator": "snips"},
+            "metric 'logged_auc' is not available on Spark",
+        ),
+        ({"metric": "rmse", "estimator": "snips"}, "metric 'rmse' is not available on Spark"),
         ({"metric": "mse", "estimator": "dr"}, "estimator 'dr' is not available on Spark"),
     ],
 )

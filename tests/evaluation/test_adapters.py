@@ -18,11 +18,11 @@ import polars as pl
 import pytest
 from scipy import sparse
 
-from unskew import Ratings, evaluate
+from unskew import Ratings, evaluate, evaluate_random_test
 from unskew.data import Factors
 from unskew.errors import BadPredictionError, NotFittedError, UnknownIdError, UnskewWarning
 from unskew.errors import UsageError as WrongUsageError
-from unskew.evaluation import ADAPTERS, ranking_on_test, wrap_model
+from unskew.evaluation import ADAPTERS, wrap_model
 from unskew.evaluation.adapters.external import ExternalModel
 from unskew.evaluation.predictions import read_predictions
 from unskew.types import Matrix
@@ -338,9 +338,12 @@ def test_doubly_robust_estimates_use_the_librarys_predictions_in_every_cell(name
 def test_a_random_test_takes_them_too() -> None:
     case = fit("PyTorch")
 
-    assert ranking_on_test(LOG, case.model, relevance_threshold=4) == ranking_on_test(
-        LOG, align(case.predicted).astype(np.float32), relevance_threshold=4
-    )
+    tables = [
+        evaluate_random_test(LOG, model, metrics=["auc"], relevance_threshold=4).to_columns()
+        for model in (case.model, align(case.predicted).astype(np.float32))
+    ]
+
+    assert tables[0] == tables[1]
 
 
 def test_dropout_is_off_while_a_module_predicts_and_on_again_afterwards() -> None:

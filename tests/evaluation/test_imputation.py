@@ -250,8 +250,10 @@ def test_cells_without_ids_cannot_be_imputed() -> None:
 
 
 def test_metrics_that_rank_logged_items_are_not_imputed() -> None:
-    with pytest.raises(UsageError, match=r"'auc' ranks the logged items .* estimated by 'eib'"):
-        judge("eib", metrics=["auc"])
+    with pytest.raises(
+        UsageError, match=r"'logged_auc' ranks the logged items .* estimated by 'eib'"
+    ):
+        judge("eib", metrics=["logged_auc"])
 
 
 def test_the_result_says_what_it_takes_for_granted() -> None:

@@ -302,7 +302,7 @@ def test_repeated_predictions_are_refused(log: Ratings, make: Make) -> None:
 @pytest.mark.parametrize(
     ("position", "message"),
     [
-        (N_ITEMS + 1, "the largest position is 10, but there are 9 items"),
+        (N_ITEMS + 1, "a position is 10, but there are 9 items"),
         (0, "positions are not whole numbers from 1 on; the first is 0"),
         (1.5, r"positions are not whole numbers from 1 on; the first is 1\.5"),
         (np.nan, "positions are not whole numbers from 1 on; the first is nan"),

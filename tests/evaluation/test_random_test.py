@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from itertools import permutations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,13 @@ import unskew
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPredictionError, UnknownNameError, UsageError
 from unskew.estimators.estimate import Estimate
-from unskew.evaluation.random_test import compute_test_delta, estimate_on_test, ranking_on_test
+from unskew.evaluation.random_test import (
+    compute_test_delta,
+    estimate_on_test,
+    evaluate_random_test,
+)
+from unskew.metrics.logged import LoggedAuc, LoggedNormalizedGain, LoggedUserAuc
 from unskew.metrics.metric import Metric
-from unskew.metrics.ranking import Auc, NormalizedGain, UserAuc
 from unskew.metrics.rating import AbsoluteError
 from unskew.models.matrix_factorization import MatrixFactorization
 
@@ -56,14 +60,14 @@ def mean_ndcg_over_orders(score: np.ndarray, is_relevant: np.ndarray, k: int) ->
 
 @given(score=scores)
 def test_auc_is_the_share_of_ordered_pairs(score: np.ndarray) -> None:
-    assert estimate(Auc(4), score).value[0] == pytest.approx(pairs(score, RELEVANT))
+    assert estimate(LoggedAuc(4), score).value[0] == pytest.approx(pairs(score, RELEVANT))
 
 
 @given(score=scores)
 def test_user_auc_is_its_mean_over_users_with_both(score: np.ndarray) -> None:
     own = [pairs(score[TEST.user == user], RELEVANT[TEST.user == user]) for user in (0, 1, 4)]
 
-    result = estimate(UserAuc(4), score)
+    result = estimate(LoggedUserAuc(4), score)
 
     assert result.value[0] == pytest.approx(np.mean(own))
     assert result.n_clusters == 3
@@ -81,7 +85,7 @@ def test_ndcg_is_the_mean_over_the_orders_of_ties(
         for cells in mine.values()
     ]
 
-    result = estimate(NormalizedGain(k, 4, empty), score)  # type: ignore[arg-type]
+    result = estimate(LoggedNormalizedGain(k, 4, empty), score)  # type: ignore[arg-type]
 
     assert result.value[0] == pytest.approx(np.mean(own + filler))
     assert result.n_clusters == 3 + len(filler)
@@ -91,7 +95,7 @@ def test_ndcg_is_the_mean_over_the_orders_of_ties(
 def test_the_standard_error_of_user_auc_is_that_of_a_mean_over_users(score: np.ndarray) -> None:
     own = [pairs(score[TEST.user == user], RELEVANT[TEST.user == user]) for user in (0, 1, 4)]
 
-    assert estimate(UserAuc(4), score).covariance[0, 0] == pytest.approx(
+    assert estimate(LoggedUserAuc(4), score).covariance[0, 0] == pytest.approx(
         np.var(own, ddof=1) / 3, abs=1e-12
     )
 
@@ -111,7 +115,7 @@ def test_users_without_a_relevant_cell_belong_to_the_sample_of_the_auc(score: np
     influence[~RELEVANT] = (share(-others, -relevant) - auc) / others.size
     by_user = np.bincount(TEST.user, influence)
 
-    result = estimate(Auc(4), score)
+    result = estimate(LoggedAuc(4), score)
 
     assert result.n_clusters == 4
     assert result.covariance[0, 0] == pytest.approx(4 / 3 * (by_user**2).sum(), abs=1e-12)
@@ -144,57 +148,61 @@ def test_the_standard_error_of_auc_is_about_that_of_leaving_users_out() -> None:
     without = [pairs(score[user != left], is_relevant[user != left]) for left in range(60)]
     jackknife = np.sqrt(59 / 60 * np.square(without - np.mean(without)).sum())
 
-    std_error = estimate(Auc(4), score, test=test).of(0, level=0.95).std_error
+    std_error = estimate(LoggedAuc(4), score, test=test).of(0, level=0.95).std_error
     assert std_error == pytest.approx(jackknife, rel=0.05)
 
 
-def rank(predictions: Any, relevance_threshold: Any = 4, **options: Any) -> Any:
-    return ranking_on_test(TEST, predictions, relevance_threshold=relevance_threshold, **options)
+NAMES = {"ndcg@2": "logged_ndcg@2", "pooled_auc": "logged_auc", "auc": "logged_user_auc"}
+
+
+def rank(predictions: Any, **options: Any) -> dict[str, float]:
+    options = {"metrics": list(NAMES), "relevance_threshold": 4} | options
+    result = evaluate_random_test(TEST, predictions, **options)
+    return {risk.metric: risk.estimate for risk in result}
 
 
 def test_a_model_or_its_scores_and_every_convention() -> None:
     model = MatrixFactorization(1).fit(TEST)
     score = model.predict(TEST.users[TEST.user], TEST.items[TEST.item])
 
-    result = rank(model, k=2)
+    result = rank(model)
 
-    assert result == rank(score, k=2)
-    assert (result.n_users, result.n_empty) == (3, 1)
-    assert result.ndcg == pytest.approx(estimate(NormalizedGain(2, 4), score).value[0])
-    assert rank(score, k=2, empty_users="one").ndcg == pytest.approx((3 * result.ndcg + 1) / 4)
-    assert json.loads(result.to_json())["empty_users"] == "drop"
-    assert "user_auc" in repr(result)
-    assert "<table>" in result._repr_html_()
-    assert result.to_frame("pandas").shape == (1, 8)
+    assert result == rank(score)
+    expected = estimate(LoggedNormalizedGain(2, 4), score).value[0]
+    assert result["logged_ndcg@2"] == pytest.approx(expected)
+    one = rank(score, empty_users="one")["logged_ndcg@2"]
+    assert one == pytest.approx((3 * expected + 1) / 4)
 
 
-def test_a_single_user_is_ranked_without_a_standard_error() -> None:
-    one = TEST.take(TEST.user == 0)
-    result = ranking_on_test(one, np.array([4.0, 3.0, 2.0, 1.0]), relevance_threshold=4)
+def test_a_random_test_speaks_of_itself() -> None:
+    models = {"a": np.linspace(1, 5, len(TEST)), "b": np.full(len(TEST), 3.0)}
+    result = evaluate_random_test(TEST, models)
 
-    assert (result.auc, result.user_auc, result.n_users) == (0.75, 0.75, 1)
-    with pytest.raises(UsageError, match=r"at least 2 clusters .* with data; got 1"):
-        estimate(UserAuc(4), np.arange(4.0), test=one)
+    assert result.estimators == ("test_mean",)
+    naive = unskew.evaluate(TEST, models, estimators=["naive"])
+    for ours, plain in zip(result, naive, strict=True):
+        assert (ours.estimate, ours.ci_low) == (plain.estimate, plain.ci_low)
+    assert "drawn uniformly at random from all cells" in repr(result)
+    assert result.compare("a", "b").estimator == "test_mean"
+
+
+def test_the_page_of_a_random_test(tmp_path: Path) -> None:
+    models = {"a": np.linspace(1, 5, len(TEST)), "b": np.full(len(TEST), 3.0)}
+    page = evaluate_random_test(TEST, models).to_html(tmp_path / "page.html").read_text()
+
+    assert "If the test was drawn at random from all cells" in page
+    assert "imputed" not in page
 
 
 def test_evaluate_has_the_same_metrics_without_weights() -> None:
     score = np.linspace(1, 5, len(TEST))
-    metrics = ["ndcg@2", "auc", "user_auc"]
-
     result = unskew.evaluate(
-        TEST,
-        score,
-        metrics=metrics,
-        estimators=["naive"],
-        relevance_threshold=4,
-        cluster="user",
+        TEST, score, metrics=list(NAMES.values()), estimators=["naive"], relevance_threshold=4
     )
 
-    expected = rank(score, k=2)
-    values = [result.risk("model", metric=name, estimator="naive").estimate for name in metrics]
-    assert values == pytest.approx([expected.ndcg, expected.auc, expected.user_auc])
-    with pytest.raises(UsageError, match="'auc' ranks the logged items among each other"):
-        unskew.evaluate(TEST, score, propensities=np.ones(len(TEST)), metrics=["auc"])
+    assert {risk.metric: risk.estimate for risk in result} == pytest.approx(rank(score))
+    with pytest.raises(UsageError, match="'logged_auc' ranks the logged items among each other"):
+        unskew.evaluate(TEST, score, propensities=np.ones(len(TEST)), metrics=["logged_auc"])
 
 
 def test_refusals() -> None:
@@ -202,14 +210,14 @@ def test_refusals() -> None:
     with pytest.raises(UnknownNameError, match="unknown empty_users 'none'"):
         rank(score, empty_users="none")
     with pytest.raises(UsageError, match="needs relevant cells and others"):
-        estimate(Auc(0), score)
+        estimate(LoggedAuc(0), score)
     with pytest.raises(UsageError, match="no test user has both relevant and other items"):
-        estimate(UserAuc(0), score)
+        estimate(LoggedUserAuc(0), score)
     with pytest.raises(UsageError, match=r"no user of the test has a relevant item\."):
-        estimate(NormalizedGain(2, 6), score)
-    with pytest.raises(UsageError, match="relevance_threshold must be a finite number; got nan"):
-        rank(score, float("nan"))
+        estimate(LoggedNormalizedGain(2, 6), score)
+    with pytest.raises(UsageError, match="relevance_threshold"):
+        rank(score, relevance_threshold=float("nan"))
     with pytest.raises(BadPredictionError, match=r"got predictions of shape \(2,\) for a log"):
         rank([1.0, 2.0])
-    with pytest.raises(UsageError, match="k must be a whole number"):
-        rank(score, k=0)
+    with pytest.raises(UnknownNameError, match="ndcg@0"):
+        rank(score, metrics=["ndcg@0"])

@@ -12,7 +12,7 @@ from unskew.data.ratings import Ratings
 from unskew.errors import UnknownNameError, UsageError
 from unskew.estimators.intervals import adjust_p_values
 from unskew.estimators.transforms import Clip
-from unskew.evaluation.random_test import ranking_on_test
+from unskew.evaluation.random_test import evaluate_random_test
 from unskew.model_selection.comparison import (
     BEST_CONSTANT,
     LOG_MEAN,
@@ -162,7 +162,7 @@ def test_a_learner_may_have_propensities_of_its_own_and_a_stand_in_for_the_searc
 
 
 def test_rankings_of_the_test_items() -> None:
-    metrics = ("ndcg@3", "auc", "user_auc")
+    metrics = ("logged_ndcg@3", "logged_auc", "logged_user_auc")
     comparison = compare_learners(
         LOG,
         {"ips": MF},
@@ -173,13 +173,12 @@ def test_rankings_of_the_test_items() -> None:
         relevance_threshold=4,
         n_threads=1,
     )
-    expected = ranking_on_test(
-        TEST, MatrixFactorization(2, 5.0).fit(LOG, P), relevance_threshold=4, k=3
-    )
+    model = MatrixFactorization(2, 5.0).fit(LOG, P)
+    expected = evaluate_random_test(TEST, model, metrics=metrics, relevance_threshold=4)
 
     values = [comparison.row("ips", metric=metric)["mean"] for metric in metrics]
-    assert values == pytest.approx([expected.ndcg, expected.auc, expected.user_auc])
-    assert comparison.row(LOG_MEAN, metric="auc")["mean"] == pytest.approx(0.5)
+    assert values == pytest.approx([risk.estimate for risk in expected])
+    assert comparison.row(LOG_MEAN, metric="logged_auc")["mean"] == pytest.approx(0.5)
 
 
 def test_models_without_seeds_and_propensities() -> None:
@@ -223,9 +222,13 @@ def test_how_it_shows_itself(comparison: Any) -> None:
 @pytest.mark.parametrize(
     ("settings", "error", "match"),
     [
-        ({"metrics": ["rmse"]}, UnknownNameError, "unknown metric 'rmse'"),
+        ({"metrics": ["mape"]}, UnknownNameError, "unknown metric 'mape'"),
         ({"metrics": ["dcg@5"]}, UsageError, "'dcg@5' needs positions among all items"),
-        ({"metrics": ["auc"]}, UsageError, "counts relevant items, but the log has ratings other"),
+        (
+            {"metrics": ["logged_auc"]},
+            UsageError,
+            "counts relevant items, but the log has ratings other",
+        ),
         ({"reference": "other"}, UnknownNameError, "unknown reference 'other'"),
         ({"n_repeats": 0}, UsageError, "n_repeats must be a whole number"),
         ({"metrics": []}, UsageError, "metrics"),

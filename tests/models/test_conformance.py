@@ -339,3 +339,18 @@ def test_a_preset_is_a_configured_model_of_its_class(name: str) -> None:
 def test_an_unknown_recommender_is_refused_with_the_valid_names() -> None:
     with pytest.raises(UnknownNameError, match=r"unknown recommender 'mff'.* Did you mean 'mf'"):
         find_recommender("mff")
+
+
+def test_recommendations_among_candidates_and_without_excluded_items() -> None:
+    world = unskew.simulate(20, 12, density=0.3, alpha=0.9, random_state=0)
+    model = unskew.MatrixFactorization(2, 1.0).fit(world.log, world.propensities)
+    users = np.append(world.log.users[:5], world.log.users[0])
+    other = world.log.take(world.log.item % 3 == 0)
+
+    result = model.recommend(users, 12, exclude_seen=False, exclude=other, candidates=range(8))
+
+    np.testing.assert_array_equal(result.items[0], result.items[5])
+    for user, items, scores in zip(users, result.items, result.scores, strict=True):
+        shown = set(items[np.isfinite(scores)].tolist())
+        hidden = set(other.items[other.item[other.users[other.user] == user]].tolist())
+        assert shown == set(range(8)) - hidden

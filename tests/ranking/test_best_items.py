@@ -11,11 +11,11 @@ from hypothesis.extra.numpy import arrays
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPredictionError
 from unskew.ranking import positions
-from unskew.ranking.positions import best_columns, best_items, items_by_user, select_users
+from unskew.ranking.candidates import Candidates, select_users
+from unskew.ranking.positions import best_columns, best_items, items_by_user
 from unskew.types import Matrix
 
 tied_scores = arrays(np.float64, (4, 6), elements=st.integers(0, 3).map(float))
-NOTHING_EXCLUDED = np.zeros(5, np.int64), np.empty(0, np.int32)
 
 
 @given(scores=tied_scores, n_best=st.integers(1, 6))
@@ -29,7 +29,9 @@ def test_the_best_columns_are_the_first_of_a_stable_sort(scores: Matrix, n_best:
 def test_excluded_items_come_last_with_a_score_of_minus_infinity(scores: Matrix) -> None:
     starts, excluded = np.array([0, 2, 2, 3, 8]), np.array([1, 4, 0, 0, 1, 2, 3, 4], np.int32)
 
-    items, best_scores = best_items(scores.__getitem__, 3, 4, 6, starts, excluded)
+    items, best_scores = best_items(
+        scores.__getitem__, 3, 4, 6, Candidates(4, 6, hidden=(starts, excluded))
+    )
 
     for user in range(4):
         hidden = set(excluded[starts[user] : starts[user + 1]].tolist())
@@ -42,12 +44,10 @@ def test_excluded_items_come_last_with_a_score_of_minus_infinity(scores: Matrix)
 
 def test_blocks_of_users_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
     scores = np.random.default_rng(0).normal(size=(4, 6))
-    whole = best_items(scores.__getitem__, 2, 4, 6, *NOTHING_EXCLUDED)
+    whole = best_items(scores.__getitem__, 2, 4, 6, None)
     monkeypatch.setattr(positions, "TOP_CELLS", 7)
 
-    np.testing.assert_array_equal(
-        best_items(scores.__getitem__, 2, 4, 6, *NOTHING_EXCLUDED)[0], whole[0]
-    )
+    np.testing.assert_array_equal(best_items(scores.__getitem__, 2, 4, 6, None)[0], whole[0])
 
 
 def test_a_nan_names_the_user_and_the_item() -> None:
@@ -55,7 +55,7 @@ def test_a_nan_names_the_user_and_the_item() -> None:
     scores[2, 5] = np.nan
 
     with pytest.raises(BadPredictionError, match="the score of user 2 for item 5 is NaN"):
-        best_items(scores.__getitem__, 2, 4, 6, *NOTHING_EXCLUDED)
+        best_items(scores.__getitem__, 2, 4, 6, None)
 
 
 def test_the_seen_items_of_some_users_in_their_order() -> None:

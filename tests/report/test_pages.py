@@ -316,6 +316,7 @@ def test_with_a_random_sample_the_verdict_depends_on_its_drawing() -> None:
     assert record["no_correction"] is None
 
 
+@pytest.mark.filterwarnings("ignore:.*have the same distribution as the log")
 def test_weights_that_change_nothing_give_no_verdict() -> None:
     models = {"m": WORLD.truth + 1.0, "n": WORLD.truth + 2.0 * abs(NOISE)}
     rng = np.random.default_rng(1)
@@ -389,6 +390,7 @@ def test_the_lead_says_what_is_relevant() -> None:
     assert "is not computed for precision@5. In a public log" in record_of(lists)["robustness"]
 
 
+@pytest.mark.filterwarnings("ignore:.*have the same distribution as the log")
 def test_popular_items_speak_against_selection_by_rating_alone() -> None:
     rng = np.random.default_rng(3)
     truth = rng.integers(1, 6, size=(150, 60)).astype(float)

@@ -184,17 +184,10 @@ class Strata(Estimation):
 
     @property
     def sample_p_value(self) -> float:
-        """How likely ratings of the log differ as much from its sample; NaN without a sample.
-
-        Pearson's test of homogeneity, with independent ratings.
-        """
-        if self.sample is None:
-            return math.nan
-        table = np.array([self.n_observed, self.sample.count])
-        table = table[:, table.sum(axis=0) > 0]
-        expected = np.outer(table.sum(axis=1), table.sum(axis=0)) / table.sum()
-        statistic = float((np.square(table - expected) / expected).sum())
-        return float(special.chdtrc(table.shape[1] - 1, statistic)) if statistic > 0 else 1.0
+        """Whether the sample has the ratings of the log, by a test; NaN without a sample."""
+        return (
+            math.nan if self.sample is None else compare_counts(self.n_observed, self.sample.count)
+        )
 
     def take(self, rows: IntVector) -> Strata:
         fixed = None if self.fixed is None else self.fixed[rows]
@@ -315,6 +308,14 @@ def _draw_half(rng: np.random.Generator, cluster: IntVector | None, n_cells: int
         return rng.permutation(n_cells) < n_cells // 2
     present = np.unique(cluster)
     return np.isin(cluster, rng.permutation(present)[: present.size // 2])
+
+
+def compare_counts(observed: Vector, sample: Vector) -> float:
+    """The p-value of Pearson's test that the log and a sample have the same shares of ratings."""
+    counts = np.stack([observed, sample])[:, observed + sample > 0]
+    expected = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / counts.sum()
+    statistic = float((np.square(counts - expected) / expected).sum())
+    return float(special.chdtrc(max(counts.shape[1] - 1, 1), statistic))
 
 
 def describe_assumption(estimation: Estimation | None, *, fits_universe: bool = True) -> str:

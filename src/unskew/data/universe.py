@@ -21,6 +21,8 @@ class Universe:
 
     n_users: int
     n_items: int
+    n_candidates: int | None = None
+    """The number of cells that are candidates, if not all are: only those are evaluated."""
 
     def __post_init__(self) -> None:
         for name, size in (("users", self.n_users), ("items", self.n_items)):
@@ -35,11 +37,14 @@ class Universe:
 
     @property
     def n_cells(self) -> int:
-        """``n_users * n_items``, the U I of Eq. (10)."""
-        return self.n_users * self.n_items
+        """``n_users * n_items``, the U I of Eq. (10), or the number of candidates."""
+        return self.n_users * self.n_items if self.n_candidates is None else self.n_candidates
 
     def __str__(self) -> str:
-        return f"{count_noun(self.n_users, 'user')} x {count_noun(self.n_items, 'item')}"
+        size = f"{count_noun(self.n_users, 'user')} x {count_noun(self.n_items, 'item')}"
+        if self.n_candidates is None:
+            return size
+        return f"{size}, with {count_noun(self.n_candidates, 'candidate')}"
 
 
 UniverseLike: TypeAlias = Universe | tuple[int, int] | Literal["log"] | None

@@ -13,7 +13,7 @@ def corrects_selection(estimator: str) -> bool:
     if estimator not in ESTIMATORS:
         return True
     target = ESTIMATORS[estimator].target
-    return target.is_weighted or target.imputes
+    return target.is_weighted or target.imputes or target.needs_random_test
 
 
 def split_estimators(estimators: Sequence[str]) -> tuple[str | None, str | None]:

@@ -152,6 +152,8 @@ class Estimate:
     """What was observed of the lists, if the values are normalised by their slots."""
     ratio_bias: RatioBias | None = None
     """The estimated bias of a mean of ratios with few cells each; it is not subtracted."""
+    max_relative_error: float | None = None
+    """There is no interval if a standard error exceeds this share of its value; None for any."""
     clock: SequenceClock | None = None
     """For limits that hold at every look at a growing log; None for limits of this look alone."""
     no_interval: str | None = None
@@ -174,6 +176,48 @@ class Estimate:
     def difference(self, first: int, second: int, *, level: float) -> Interval:
         """The risk of ``first`` minus the risk of ``second``, paired cell by cell."""
         return self._interval(first, second, level)
+
+    def take_root(self) -> Estimate:
+        """The square roots of the values, with errors by the delta method.
+
+        Degrees of freedom and skewness of the errors stay.
+        """
+        if (self.value < 0).any():
+            raise UsageError(
+                f"a mean of squares was estimated as {self.value.min():.3g}, which is negative and "
+                "has no root: this estimator is too noisy here.",
+                remedy="Use 'snips', or the mean of squares itself.",
+            )
+        root = np.sqrt(self.value)
+        derivative = np.divide(0.5, root, out=np.zeros_like(root), where=root > 0)
+        both = np.outer(derivative, derivative)
+        covariance, known_covariance = self.covariance * both, self.known_covariance
+        moments, outside, ratio_bias = self.moments, self.outside, self.ratio_bias
+        if ratio_bias is not None:
+            gap = None if ratio_bias.gap is None else derivative * ratio_bias.gap
+            ratio_bias = RatioBias(derivative * ratio_bias.first_order, gap)
+        if outside is not None:
+            outside = replace(outside, gradient=outside.gradient * derivative[:, None])
+        if moments is not None:
+            part = covariance if outside is None else covariance - outside.covariance
+            moments = moments.with_variance(part)
+        return replace(
+            self,
+            value=root,
+            covariance=covariance,
+            replicates=None if self.replicates is None else np.sqrt(self.replicates),
+            moments=moments,
+            outside=outside,
+            known_covariance=None if known_covariance is None else known_covariance * both,
+            bias=None if self.bias is None else self.bias * derivative,
+            ratio_bias=ratio_bias,
+        )
+
+    def is_too_noisy(self, model: int) -> bool:
+        """Whether the standard error of one model is too large to be trusted itself."""
+        if self.max_relative_error is None:
+            return False
+        return self.plain_std_error(model) > self.max_relative_error * abs(float(self.value[model]))
 
     @property
     def is_outside(self) -> BoolVector:
@@ -226,9 +270,12 @@ class Estimate:
             limits = self.clock.limits(value, std_error, level=level)
             p_value = self.clock.p_value(value, std_error, level=level)
             return Interval(value, std_error, *limits, p_value)
+        if any(self.is_too_noisy(int(model)) for model in np.flatnonzero(contrast)):
+            return Interval.unknown(value)
         if self.ratio_bias is not None:
             bias = self.ratio_bias.of(contrast, std_error)
-            if not abs(self._zero_if_rounding(bias)) <= MAX_BIAS * std_error:
+            is_small = abs(self._zero_if_rounding(bias)) <= MAX_BIAS * std_error
+            if not is_small or self.is_outside[contrast != 0].any():
                 return Interval.unknown(value)
         if self.replicates is not None:
             return _percentile_interval(self.replicates @ contrast, value, std_error, level)

@@ -90,8 +90,9 @@ class StrataSums:
     """Of h x minus its mean in the stratum."""
     pooled: Matrix
     """Variance of cells that are alone in their stratum, from the spread within larger strata."""
-    reduction: Matrix
-    """Subtracted if the log is a part of the log of the fit; else 0."""
+    addition: Matrix
+    """What the counts of the log of the fit add to the variance: positive if they come from
+    another log, negative if the rows are a part of that log, 0 if they are all of it."""
     gradient: Matrix
     """Columns (or, for means of ratios, models) x strata: the sum of -dh/dlog P times x."""
     sample: RandomSample | None = None
@@ -103,7 +104,7 @@ class StrataSums:
         covariance, gradient = estimate.covariance, self.gradient
         if not of_ratios:
             covariance = self.moments.covariance(influence)
-            covariance = covariance + influence @ (self.pooled - self.reduction) @ influence.T
+            covariance = covariance + influence @ (self.pooled + self.addition) @ influence.T
             gradient = influence @ self.gradient
         outside = None
         if self.sample is not None:
@@ -166,7 +167,7 @@ class LevelSums:
             squared_weight=float(np.square(self.weight[self.is_alone]).sum()),
         )
 
-    def reduction(self, fitted_count: Vector, propensity: Vector) -> Matrix:
+    def count_variance(self, fitted_count: Vector, propensity: Vector) -> Matrix:
         """Sum over strata of (1 - P) (sum of -dh/dlog P x)^2 / n_g of the log of the fit."""
         gradient = self.gradient()
         return (gradient * (1.0 - propensity) / np.maximum(fitted_count, 1.0)) @ gradient.T

@@ -65,6 +65,8 @@ class Estimator:
     """Whether it needs propensities."""
     imputes: bool = False
     """Whether it needs imputed deltas."""
+    needs_random_test: bool = False
+    """Whether the cells must be drawn at random from all cells."""
     needs_universe: bool = False
     """Whether it divides by the number of all cells."""
     has_worst_case: bool = False
@@ -83,13 +85,17 @@ class Estimator:
             )
         estimate = self.from_sums(spec, add_up(spec, deltas, cells), cells.scope)
         estimate = replace(
-            estimate, bounds=deltas.bounds, no_interval=self._explain_no_interval(deltas)
+            estimate,
+            bounds=deltas.bounds,
+            no_interval=self._explain_no_interval(deltas),
+            max_relative_error=deltas.max_relative_error,
         )
-        if estimate.replicates is not None:
-            return estimate
-        if self.is_weighted and isinstance(cells.estimation, Replicates):
-            return self._refit_halves(estimate, deltas, cells)
-        return add_uncertainty(estimate, spec, deltas, cells)
+        if estimate.replicates is None:
+            if self.is_weighted and isinstance(cells.estimation, Replicates):
+                estimate = self._refit_halves(estimate, deltas, cells)
+            else:
+                estimate = add_uncertainty(estimate, spec, deltas, cells)
+        return estimate.take_root() if deltas.is_root else estimate
 
     def _explain_no_interval(self, deltas: Deltas) -> str | None:
         """Why an interval would be wrong; None if the estimate has one."""
@@ -294,6 +300,19 @@ class Naive(_WeightedMean):
 
     name = "naive"
     is_weighted = False
+
+
+@ESTIMATORS.declare(
+    "test_mean",
+    label="Random test",
+    summary="Random test is the mean over a test that was drawn at random from all cells.",
+    traits={"order": 0, "color": "accent", "marker": "square", "headline_rank": -1},
+)
+class RandomTestMean(Naive):
+    """The mean delta of a test whose cells were drawn at random: right without weights."""
+
+    name = "test_mean"
+    needs_random_test = True
 
 
 @ESTIMATORS.declare(

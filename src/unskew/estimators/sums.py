@@ -28,9 +28,10 @@ from unskew.data.propensities import Propensities
 from unskew.data.universe import Universe
 from unskew.data.weights import WeightTransform, transform_weights
 from unskew.errors import UsageError
+from unskew.estimators.user_functions import UserFunctions
 from unskew.kernels.blocks import cut_rows, sum_products
 from unskew.settings import WholeNumber
-from unskew.types import IntVector, Matrix, Vector
+from unskew.types import BoolVector, IntVector, Matrix, Vector
 
 T = TypeVar("T")
 Cluster: TypeAlias = Unit | Literal["both"] | None
@@ -40,6 +41,10 @@ STEP = 1e-6
 """Relative step of the numerical derivative of a weight transform."""
 SINGLE_CELL = 1e-9
 """A group whose effective size exceeds 1 by less than about this share has a single cell."""
+MIN_CELLS_PER_USER = 2.0
+"""With fewer observed relevant cells per user, the bias of a function of them cannot be seen."""
+NEGLIGIBLE_BIAS = 1e-6
+"""A smaller bias is a rounding error: the function is linear in each weight."""
 NEARLY_EQUAL = 1e-3
 """Deltas that differ from the first by at most this share of it are nearly equal."""
 
@@ -307,6 +312,18 @@ class Deltas:
     of recommended items."""
     bounds: tuple[float, float] | None = None
     """The range of the metric; None if unknown."""
+    functions: UserFunctions | None = None
+    """Of a metric that is no sum over cells: numbers of each user, in place of ``value``."""
+    is_root: bool = False
+    """Whether the risk is the square root of the mean delta."""
+    max_relative_error: float | None = None
+    """Of functions without bias that can be very noisy: there is no interval if the standard error
+    exceeds this share of the value."""
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether the risk is a sum over cells, or a ratio of such sums."""
+        return self.functions is None and not self.is_root
 
     def base_of(self, spec: SumSpec) -> Vector | Matrix | None:
         """What ``spec`` divides by: one row, one row for each model, or None for 1 in all cells."""
@@ -318,7 +335,15 @@ class Deltas:
         imputed = self.imputed and replace(self.imputed, observed=self.imputed.observed[:, rows])
         base = None if self.base is None else self.base[rows]
         slots = None if self.slots is None else self.slots[:, rows]
-        return replace(self, value=self.value[:, rows], base=base, imputed=imputed, slots=slots)
+        functions = None if self.functions is None else self.functions.take(rows)
+        return replace(
+            self,
+            value=self.value[:, rows],
+            base=base,
+            imputed=imputed,
+            slots=slots,
+            functions=functions,
+        )
 
     def combine(self, contrast: Vector) -> Deltas:
         """One row: the sum over models of ``contrast`` times their deltas.
@@ -341,6 +366,7 @@ class Deltas:
             value=_combine_rows(contrast, self.value),
             imputed=imputed,
             slots=slots,
+            functions=None if self.functions is None else self.functions.combine(contrast),
             bounds=self.bounds if is_single and contrast[used[0]] == 1.0 else None,
         )
 
@@ -410,6 +436,33 @@ class Sums:
             by_cluster = by_cluster[is_used]
             clusters = replace(clusters, n=len(by_cluster))
         return replace(_sum_clusters(by_cluster, clusters), slots=slots)
+
+    @classmethod
+    def of_functions(
+        cls,
+        functions: UserFunctions,
+        weight: Vector,
+        groups: Clusters,
+        propensities: Propensities | None,
+        is_read: BoolVector,
+    ) -> Sums:
+        """Sums over users of the numerators and the base of functions of their weights.
+
+        ``propensities`` are those behind the weights; with them the bias is estimated. It is NaN
+        if users have too few of the cells that are read to see it.
+        """
+        by_user = functions.measure(weight)
+        sums = _sum_clusters(by_user, replace(groups, n=len(by_user)))
+        n_with_cells = int((np.bincount(groups.code) > 0).sum())
+        sums = replace(sums, n_left_out=max(n_with_cells - len(by_user), 0))
+        if propensities is None or sums.weight == 0:
+            return sums
+        uncertainty = 1.0 - propensities.values
+        bias = functions.estimate_bias(weight, uncertainty, sums.ratio)
+        users = groups.code[is_read & (weight > 0)]
+        if users.size < MIN_CELLS_PER_USER * np.unique(users).size:
+            bias[np.abs(bias) > NEGLIGIBLE_BIAS * sums.weight] = np.nan
+        return replace(sums, ratio_bias=bias / sums.weight, n_biases=1)
 
     @classmethod
     def of_ratios(
@@ -533,6 +586,11 @@ def add_up(spec: SumSpec, deltas: Deltas, cells: ObservedCells) -> Sums:
             clusters=clusters,
             imputed_by_cluster=imputed,
         )
+    if deltas.functions is not None and clusters is not None:
+        has_bias = spec.is_weighted and deltas.max_relative_error is None
+        propensities = cells.propensities if has_bias else None
+        is_read = np.ones(weight.size, bool) if deltas.base is None else deltas.base > 0
+        return Sums.of_functions(deltas.functions, weight, clusters, propensities, is_read)
     value, shift = deltas.value, np.zeros(len(deltas.value))
     base = deltas.base_of(spec)
     if spec.divides_by_base and base is None:

@@ -27,7 +27,8 @@ from unskew.estimators.sums import (
     SumSpec,
     few_clusters_error,
 )
-from unskew.kernels.blocks import cut_rows
+from unskew.estimators.user_functions import UserFunctions
+from unskew.kernels.blocks import cut_rows, sum_products
 from unskew.types import IntVector, Matrix, Vector
 
 MAX_LEVERAGE = 0.9
@@ -68,6 +69,9 @@ def linearize(
     groups = cells.clusters_by(spec.unit)
     if spec.adds_imputed and deltas.imputed is not None:
         return _linearize_imputed(spec, deltas.value, deltas.imputed, cells, weight)
+    if deltas.functions is not None:
+        total = float(deltas.functions.measure(weight)[:, -1].sum())
+        return Linearization(deltas.functions.differentiate(weight, estimate.value), total)
     if spec.of_ratios and groups is not None:
         return _linearize_mean_of_groups(deltas.value, base, weight, groups)
     if spec.divides_by_base:
@@ -120,6 +124,10 @@ def add_uncertainty(
     if is_sum:
         return _add_from_cells(estimate, spec, deltas, cells)
     weight = cells.weight_of(spec)
+    if deltas.functions is not None:
+        estimate = _add_moments(estimate, deltas.functions, weight)
+        if _find_estimation(spec, cells) is None:
+            return estimate
     linearization = linearize(spec, deltas, cells, estimate, weight)
     contributions = linearization.residual * weight
     moments = None
@@ -129,6 +137,8 @@ def add_uncertainty(
         if cells.cluster == "both":
             n_clusters = min(_count_clusters(estimate, cells))
             estimate = replace(estimate, covariance=measured, n_clusters=n_clusters)
+    if deltas.functions is not None:
+        moments = estimate.moments
     estimate = replace(estimate, moments=moments)
     if estimation is None:
         return estimate
@@ -138,6 +148,14 @@ def add_uncertainty(
         contributions -= correction.score
         covariance, moments = _measure(contributions, linearization, correction, cells, estimate)
     return _add_estimation(estimate, correction, covariance, moments, linearization.normalizer)
+
+
+def _add_moments(estimate: Estimate, functions: UserFunctions, weight: Vector) -> Estimate:
+    """The estimate with moments of what each user adds to it."""
+    by_user = functions.measure(weight)
+    residual = by_user[:, :-1] - np.outer(by_user[:, -1], estimate.value)
+    _, moments = _measure_sums(residual / by_user[:, -1].sum(), len(by_user), None)
+    return replace(estimate, moments=moments)
 
 
 def _find_estimation(spec: SumSpec, cells: ObservedCells) -> Estimation | None:
@@ -226,9 +244,10 @@ def _square(spec: SumSpec, deltas: Deltas, cells: ObservedCells) -> Matrix:
 
 
 def _sum_squares(columns: Matrix) -> Matrix:
-    """Sum over cells of x x'; ``einsum``, because BLAS adds in varying order."""
-    moment: Matrix = np.einsum("in,jn->ij", columns, columns)
-    return moment
+    """Sum over cells of x x'."""
+    blocks = (columns[:, rows] for rows in cut_rows(columns.shape[1]))
+    squares: Matrix = np.sum([sum_products(block, block) for block in blocks], axis=0)
+    return squares
 
 
 def _add_from_cells(
@@ -266,7 +285,6 @@ def _add_from_cells(
         lambda: _correct_cells(estimation, spec, deltas, cells),
         is_large=True,
     )
-
     risks, bases = columns[: value.size], columns[value.size :]
     if spec.divides_by_base and np.abs(bases).max() > ROUNDING * weight.max():
         moments = _measure_cells(

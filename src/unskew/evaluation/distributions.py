@@ -122,16 +122,17 @@ def describe_robustness(
 
     It is about the first metric by SNIPS or else IPS, against the closest other model; the weights
     keep their sum. None if there are no weights, no other model, a weight transform, or more than a
-    million cells.
+    million cells. For a metric that is no sum over cells, it says that it is not computed.
     """
     if inputs is None or len(models) < 2 or inputs.cells.scope.n_observed > MAX_ROBUSTNESS_CELLS:
         return None
     metric, cells = next(iter(inputs.deltas)), inputs.cells
     name = next((each for each in ("snips", "ips") if each in inputs.estimators), None)
     is_plain = cells.weight_transform is None and cells.users.resampling is None
+    deltas = inputs.deltas[metric]
     if name is None or not is_plain:
         return None
-    if inputs.deltas[metric].slots is not None:
+    if deltas.slots is not None or not deltas.is_sum:
         return (
             "How wrong the odds of being logged may be until this order changes is not computed "
             f"for {metric_label(metric)}. {MEASURED}."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
 from typing import Any, Literal
@@ -18,6 +18,7 @@ from unskew.data.weights import WeightTransform
 from unskew.errors import BadPredictionError, UsageError
 from unskew.estimators.point import Estimator
 from unskew.estimators.sums import Cluster, Clusters, Deltas, Imputed, ObservedCells, Resampling
+from unskew.estimators.user_functions import UserFunctions
 from unskew.estimators.weight_summary import WeightSummary
 from unskew.evaluation.adapters.wrap import adapt_model
 from unskew.evaluation.arguments import (
@@ -31,6 +32,7 @@ from unskew.evaluation.arguments import (
     require_weight_transform,
     warn_about_scales,
 )
+from unskew.evaluation.candidates import TestedCells, restrict_universe
 from unskew.evaluation.clusters import ClusterChoice, choose_clusters, warn_about_clusters
 from unskew.evaluation.cross_fitting import find_source
 from unskew.evaluation.imputation import impute_deltas
@@ -43,7 +45,15 @@ from unskew.evaluation.rating_distributions import (
 from unskew.evaluation.result import Evaluation
 from unskew.evaluation.sequence import describe_sequence, estimate_sequences, require_sequence
 from unskew.evaluation.weight_changes import EvaluationInputs
-from unskew.metrics.metric import Metric, MetricInput, metric_bounds
+from unskew.metrics.metric import (
+    CandidateCounts,
+    Metric,
+    MetricInput,
+    is_plug_in,
+    max_relative_error,
+    metric_bounds,
+)
+from unskew.ranking.candidates import CandidatesLike
 from unskew.ranking.positions import Ranker, find_ranker
 from unskew.settings import check_random_state
 from unskew.types import Vector
@@ -68,6 +78,8 @@ def evaluate(
     metrics: Sequence[str | Metric] = ("mse", "mae"),
     estimators: Sequence[str | Estimator] | None = None,
     universe: UniverseLike = None,
+    exclude: Ratings | None = None,
+    candidates: CandidatesLike | None = None,
     level: float = 0.95,
     cluster: Cluster | Literal["auto"] = "auto",
     propensities_known: bool = False,
@@ -116,6 +128,14 @@ def evaluate(
         the estimators ``ips``, ``dr``, ``sndr`` and ``eib`` need it. ``"log"`` means that the
         users and items of the log are all there are. None is the universe of the log, if it was
         stated there or the log was built from a matrix, else that of a fitted propensity model.
+    exclude
+        A log, such as the training log: its items are not ranked for its users. Logged cells that
+        are excluded leave the test; the result says how many. If both logs are parts of one split,
+        the propensities follow. Otherwise pass the probability that a cell which is not excluded
+        is in the log. Positions in a frame must be positions among the candidates already.
+    candidates
+        Item ids that are ranked for all users, or a frame of users and items; by default all items.
+        Logged cells outside leave the test. IPS divides by the number of candidates.
     level
         Confidence level of the intervals.
     cluster
@@ -192,6 +212,9 @@ def evaluate(
     require_cluster(cluster)
     models = name_models(predictions)
     all_cells = _find_universe(log, universe, propensities)
+    tested = TestedCells.find(log, candidates, exclude)
+    counts = None if all_cells is None else tested.count(all_cells)
+    all_cells = restrict_universe(all_cells, counts)
     chosen_metrics = find_metrics(metrics, relevance_threshold=relevance_threshold)
     chosen_estimators = find_estimators(
         choose_default_estimators(all_cells) if estimators is None else estimators
@@ -199,9 +222,11 @@ def evaluate(
     require_compatible(chosen_metrics, chosen_estimators)
     warn_about_scales(models, chosen_metrics, log)
     _require_propensities(propensities, chosen_estimators)
-    chosen_propensities, estimation = _read_propensities(
+    whole_propensities, estimation = _read_propensities(
         log, propensities, propensities_known, bootstrap
     )
+    chosen_propensities = tested.take_propensities(whole_propensities)
+    whole_log, log = log, tested.log
     seed = _choose_seed(random_state)
     cells = _observe_cells(
         log,
@@ -234,15 +259,18 @@ def evaluate(
             remedy="Pass `sequence=True` too.",
         )
     ranker = find_ranker(engine)
-    readers = [read_predictions(*model, log, ranker=ranker) for model in models.items()]
-    inputs = [_read_input(reader, log, all_cells, chosen_metrics) for reader in readers]
+    readers = [
+        read_predictions(*model, whole_log, ranker=ranker, rows=tested.rows)
+        for model in models.items()
+    ]
+    inputs = [_read_input(reader, tested, all_cells, counts, chosen_metrics) for reader in readers]
     imputed: dict[str, Imputed] = {}
     imputing = [estimator for estimator in chosen_estimators if estimator.imputes]
     notes: tuple[str, ...] = ()
     if imputing and imputation is not None:
         source = find_source(
             imputation,
-            imputation_folds,
+            tested.take(imputation_folds),
             log,
             chosen_propensities,
             is_independent=imputation_independent,
@@ -256,6 +284,7 @@ def evaluate(
             imputed_ratings,
             log,
             all_cells,
+            tested.candidates,
             source.no_interval,
         )
         notes = (source.note,)
@@ -303,6 +332,8 @@ def evaluate(
         clusters=choice,
         cluster_warning=cluster_warning,
         notes=(
+            *tested.describe(),
+            *_describe_plug_ins(chosen_metrics, deltas, cells),
             *notes,
             *([NO_UNIVERSE] if estimators is None and all_cells is None else []),
             *([TIME_SPLIT] if log.part is not None and log.part.by == "time" else []),
@@ -339,6 +370,23 @@ def name_models(predictions: Any) -> dict[str, Any]:
     if not models:
         raise UsageError("`predictions` is empty: there is no model.", parameter="predictions")
     return models
+
+
+def _describe_plug_ins(
+    metrics: Sequence[Metric], deltas: Mapping[str, Deltas], cells: ObservedCells
+) -> Iterator[str]:
+    """Which metrics are biased because users have few observed relevant items."""
+    names = [metric.name for metric in metrics if is_plug_in(metric)]
+    if not names or not (cells.weight > 1).any():
+        return
+    base = deltas[names[0]].base
+    assert base is not None
+    users = cells.users.code[base > 0]
+    mean = users.size / max(np.unique(users).size, 1)
+    yield (
+        f"{' and '.join(names)} by weights {'is' if len(names) == 1 else 'are'} biased "
+        f"while users have few observed relevant items; here {mean:.1f} per user who has some"
+    )
 
 
 def _require_propensities(propensities: object, estimators: Sequence[Estimator]) -> None:
@@ -414,15 +462,19 @@ def _set_clusters(cells: ObservedCells, choice: ClusterChoice) -> ObservedCells:
 
 
 def _read_input(
-    reader: Predictions, log: Ratings, universe: Universe | None, metrics: Sequence[Metric]
+    reader: Predictions,
+    tested: TestedCells,
+    universe: Universe | None,
+    counts: CandidateCounts | None,
+    metrics: Sequence[Metric],
 ) -> MetricInput:
     """What the metrics read of one model, computed once."""
-    n_items = None if universe is None else universe.n_items
+    log, n_items = tested.log, None if universe is None else universe.n_items
     tops = [metric.top for metric in metrics if metric.ranks]
     positions = None
     if tops and n_items is not None:
         top = None if None in tops else max(top for top in tops if top is not None)
-        positions = reader.positions(log, n_items=n_items, top=top)
+        positions = reader.positions(log, n_items=n_items, top=top, candidates=tested.candidates)
     return MetricInput(
         log.rating,
         log.item,
@@ -431,6 +483,8 @@ def _read_input(
         positions=positions,
         n_items=n_items,
         user=log.user,
+        n_users=None if universe is None else universe.n_users,
+        candidates=counts,
     )
 
 
@@ -452,6 +506,7 @@ def _compute_deltas(
             remedy="Check that the predictions are on the scale of the ratings.",
         )
     slots = [delta.slots for delta in deltas if delta.slots is not None]
+    functions = tuple(delta.function for delta in deltas if delta.function is not None)
     return Deltas(
         value,
         base,
@@ -459,6 +514,9 @@ def _compute_deltas(
         None if base is not None else imputed,
         np.stack(slots) if slots else None,
         metric_bounds(metric),
+        UserFunctions(functions) if functions else None,
+        deltas[0].is_root,
+        max_relative_error(metric),
     )
 
 

@@ -23,7 +23,8 @@ from unskew.evaluation.rating_distributions import (
     RatingDistribution,
     require_all_cells,
 )
-from unskew.metrics.metric import Metric, MetricInput, rating_degree
+from unskew.metrics.metric import CandidateCounts, Metric, MetricInput, rating_degree
+from unskew.ranking.candidates import Candidates
 from unskew.ranking.positions import compute_positions
 from unskew.tables import count_noun
 from unskew.types import BoolVector, IntVector, Matrix, Scores, Vector
@@ -39,13 +40,14 @@ def impute_deltas(
     ratings: ImputedRatings,
     log: Ratings,
     universe: Universe | None,
+    candidates: Candidates | None = None,
     no_interval: str | None = None,
 ) -> dict[str, Imputed]:
     """By metric: the expected deltas of each model over the distributions of the ratings.
 
-    They are given on the log, and summed over all cells of every user and of every item. A logged
-    cell has the model of its fold in both; the others have the mean over the models. Ratio metrics
-    have none.
+    They are given on the log, and summed over all cells of every user and of every item, or over
+    their ``candidates``. A logged cell has the model of its fold in both; the others have the mean
+    over the models. Ratio metrics have none.
     """
     means = [metric for metric in metrics if metric(inputs[0]).base is None]
     if not means:
@@ -59,7 +61,8 @@ def impute_deltas(
         )
         for metric in means
     }
-    sums = _sum_all_cells(means, scorers, ratings, observed, log, levels)
+    counts = inputs[0].candidates
+    sums = _sum_all_cells(means, scorers, ratings, observed, log, levels, candidates, counts)
     return {
         name: Imputed(deltas, *sums[name], no_interval=no_interval)
         for name, deltas in observed.items()
@@ -73,8 +76,10 @@ def _sum_all_cells(
     observed: Mapping[str, Matrix],
     log: Ratings,
     levels: Vector,
+    candidates: Candidates | None,
+    counts: CandidateCounts | None,
 ) -> dict[str, tuple[Matrix, Matrix]]:
-    """By metric: imputed deltas added up by user and by item, in blocks of users.
+    """By metric: imputed deltas of candidates added up by user and by item, in blocks of users.
 
     ``observed`` has those of the logged cells.
     """
@@ -93,11 +98,13 @@ def _sum_all_cells(
         logged = cell_numbers(log.user[rows] - first, log.item[rows], log.n_items)
         distributions = list(ratings.blocks(log, users))
         is_finite = np.logical_and.reduce([each.is_finite for each in distributions])
+        is_hidden = _find_hidden(users, log.n_items, candidates)
         for column, model in enumerate(models):
             scores = model.block(log, users)
             for metric in metrics:
                 used = scores if metric.ranks else model.as_ratings(log, users, scores)
-                delta = _expect(metric, _make_input(metric, used, levels), distributions)
+                cells = _make_input(metric, used, levels, users, candidates, counts)
+                delta = np.where(is_hidden, 0.0, _expect(metric, cells, distributions))
                 _require_finite(delta, is_finite, model, log, users)
                 delta[logged] = observed[metric.name][column, rows]
                 by_user, by_item = sums[metric.name]
@@ -119,8 +126,19 @@ def _expect(
     return expected
 
 
+def _find_hidden(
+    users: IntVector, n_items: int, candidates: Candidates | None
+) -> BoolVector | np.bool_:
+    """Whether each cell of a block of users is not a candidate."""
+    if candidates is None:
+        return np.bool_(False)
+    scores = np.zeros((users.size, n_items))
+    candidates.hide_others(users, scores)
+    return np.isneginf(scores.ravel())
+
+
 def _require_ids(log: Ratings, universe: Universe | None) -> None:
-    if universe is not None and universe.n_cells != log.n_cells:
+    if universe is not None and (universe.n_users, universe.n_items) != (log.n_users, log.n_items):
         raise UniverseError(
             f"the universe has {universe}, but the log has the ids of only "
             f"{count_noun(log.n_users, 'user')} and {count_noun(log.n_items, 'item')}, so not "
@@ -146,8 +164,18 @@ def _require_finite(
         )
 
 
-def _make_input(metric: Metric, scores: Scores, levels: Vector) -> MetricInput:
-    """All cells of a block of users; their ratings are filled in later."""
+def _make_input(
+    metric: Metric,
+    scores: Scores,
+    levels: Vector,
+    users: IntVector,
+    candidates: Candidates | None,
+    counts: CandidateCounts | None,
+) -> MetricInput:
+    """All cells of a block of users; their ratings are filled in later.
+
+    Cells that are not candidates get any position.
+    """
     n_users, n_items = scores.shape
     item = np.tile(np.arange(n_items, dtype=np.int32), n_users)
     empty: Matrix = np.empty(0)
@@ -155,5 +183,15 @@ def _make_input(metric: Metric, scores: Scores, levels: Vector) -> MetricInput:
         prediction = scores.astype(np.float64).ravel()
         return MetricInput(empty, item, levels, prediction=prediction, n_items=n_items)
     user = np.repeat(np.arange(n_users, dtype=np.int32), n_items)
-    positions = compute_positions(user, item, n_users, n_items, scores.__getitem__, top=metric.top)
-    return MetricInput(empty, item, levels, positions=positions, n_items=n_items)
+    positions = compute_positions(
+        user,
+        item,
+        n_users,
+        n_items,
+        scores.__getitem__,
+        top=metric.top,
+        candidates=None if candidates is None else candidates.take(users),
+    )
+    if counts is not None:
+        counts = replace(counts, of_cell=counts.by_user[users][user])
+    return MetricInput(empty, item, levels, positions=positions, n_items=n_items, candidates=counts)

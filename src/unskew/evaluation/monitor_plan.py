@@ -110,4 +110,4 @@ def _is_computed_by_row(metric: Metric) -> bool:
         delta = metric(MetricInput(row, nothing, nothing, prediction=row))
     except (TypeError, AttributeError, LookupError, ValueError, UnskewError):
         return False
-    return delta.base is None
+    return delta.base is None and not delta.is_root

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from unskew.data.result import Result
 from unskew.estimators.intervals import adjust_p_values
-from unskew.tables import UNDECIDED, html_table, text_table
+from unskew.tables import UNDECIDED, count_noun, html_table, text_table
 
 if TYPE_CHECKING:
     from unskew.evaluation.result import Comparison
@@ -85,9 +85,9 @@ class PairwiseComparison(Result):
         verdict = f"best on {self.metric} by {self.estimator}: {leader}"
         if ties:
             verdict += f"; {UNDECIDED} from it: {', '.join(ties)}"
-        count = len(self.pairs)
+        count = count_noun(len(self.pairs), "pair")
         return (
-            f"{verdict}\np-values are adjusted for {count} pairs by Holm's method; "
+            f"{verdict}\np-values are adjusted for {count} by Holm's method; "
             f"{self.level:.0%} intervals are for each pair alone"
         )
 

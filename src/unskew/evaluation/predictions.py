@@ -26,6 +26,7 @@ from unskew.data.ratings import Ratings
 from unskew.errors import BadPredictionError, ColumnError
 from unskew.evaluation.adapters.external import ExternalModel
 from unskew.evaluation.adapters.wrap import adapt_model, describe_libraries
+from unskew.ranking.candidates import Candidates
 from unskew.ranking.positions import Positions, Ranker, compute_positions
 from unskew.types import BoolVector, IntVector, Scorer, Scores, Vector
 
@@ -64,8 +65,16 @@ class Predictions(Protocol):
         """A predicted rating for each cell, in the order of the log."""
         ...
 
-    def positions(self, log: Ratings, /, *, n_items: int, top: int | None) -> Positions:
-        """The position of each cell among all items, exact up to ``top``."""
+    def positions(
+        self,
+        log: Ratings,
+        /,
+        *,
+        n_items: int,
+        top: int | None,
+        candidates: Candidates | None = None,
+    ) -> Positions:
+        """The position of each cell among the candidates, exact up to ``top``."""
         ...
 
 
@@ -87,7 +96,15 @@ class LoggedValues:
             )
         return _require_all(self.name, self.prediction, log)
 
-    def positions(self, log: Ratings, /, *, n_items: int, top: int | None) -> Positions:
+    def positions(
+        self,
+        log: Ratings,
+        /,
+        *,
+        n_items: int,
+        top: int | None,
+        candidates: Candidates | None = None,
+    ) -> Positions:
         raise BadPredictionError(
             f"model {self.name!r}: ranking metrics need the position of each cell among all items, "
             "which cannot be computed from predictions of the logged cells alone.",
@@ -113,20 +130,35 @@ class FramedValues:
     def values(self, log: Ratings, /) -> Vector:
         return _require_all(self.name, self._read_column(log, "prediction"), log)
 
-    def positions(self, log: Ratings, /, *, n_items: int, top: int | None) -> Positions:
+    def positions(
+        self,
+        log: Ratings,
+        /,
+        *,
+        n_items: int,
+        top: int | None,
+        candidates: Candidates | None = None,
+    ) -> Positions:
         if not has_column("position", self.frame.columns):
-            return self._rank_items(log, n_items=n_items, top=top)
+            return self._rank_items(log, n_items=n_items, top=top, candidates=candidates)
         position = self._read_column(log, "position")
-        if position.max() > n_items:
+        most = n_items if candidates is None else candidates.count[log.user] + n_items - log.n_items
+        is_beyond = position > most
+        if is_beyond.any():
+            row = int(is_beyond.argmax())
+            kind = "items" if candidates is None else "candidates"
             raise BadPredictionError(
-                f"model {self.name!r}: the largest position is {position.max():g}, but there are "
-                f"{n_items} items.",
+                f"model {self.name!r}: a position is {position[row]:g}, but there are "
+                f"{np.broadcast_to(most, position.shape)[row]} {kind}; see {log.name_cell(row)}.",
                 parameter="predictions",
-                remedy="Number the items of each user from 1, and count all items in `universe`.",
+                where=log.name_cell(row),
+                remedy=f"Number the {kind} of each user from 1, and count all items in `universe`.",
             )
         return Positions.from_column(position)
 
-    def _rank_items(self, log: Ratings, *, n_items: int, top: int | None) -> Positions:
+    def _rank_items(
+        self, log: Ratings, *, n_items: int, top: int | None, candidates: Candidates | None
+    ) -> Positions:
         """Positions by decreasing prediction, from a frame of all items of each logged user."""
         self.values(log)  # refuses missing and repeated cells of the log
         users, row_of_cell = np.unique(log.user, return_inverse=True)
@@ -148,7 +180,12 @@ class FramedValues:
                 remedy="Predict all items of each logged user.",
             )
         blocks = scores.reshape(users.size, n_items)
-        logged_item = find_codes(log.items, items)[log.item]
+        columns = find_codes(log.items, items)
+        logged_item = columns[log.item]
+        if candidates is not None:
+            _require_item_ids(self.name, log, n_items)
+            blocks, logged_item = blocks[:, columns], log.item
+            candidates = candidates.take(users)
         return compute_positions(
             row_of_cell.astype(np.int32),
             logged_item,
@@ -156,6 +193,7 @@ class FramedValues:
             n_items,
             blocks.__getitem__,
             top=top,
+            candidates=candidates,
         )
 
     def _require_all_items(self, users: Ids, counts: npt.NDArray[np.integer], n_items: int) -> None:
@@ -242,19 +280,27 @@ class ScoredCells:
             values[rows] = block[np.searchsorted(users, log.user[rows]), log.item[rows]]
         return _require_all(self.name, values, log)
 
-    def positions(self, log: Ratings, /, *, n_items: int, top: int | None) -> Positions:
-        if n_items != log.n_items:
-            raise BadPredictionError(
-                f"model {self.name!r}: the universe has {n_items} items, but the log has the ids "
-                f"of only {log.n_items}, so the others cannot be ranked.",
-                parameter="universe",
-                remedy="Build the log with items=[all item ids], or pass a frame with a position "
-                "column.",
-                shell_remedy="Pass a file of predictions that has a column of positions.",
-            )
+    def positions(
+        self,
+        log: Ratings,
+        /,
+        *,
+        n_items: int,
+        top: int | None,
+        candidates: Candidates | None = None,
+    ) -> Positions:
+        _require_item_ids(self.name, log, n_items)
         if self.ranker is not None and isinstance(self.scorer, Factors):
-            return self.ranker.positions(self.scorer, log.user, log.item)
-        return compute_positions(log.user, log.item, log.n_users, log.n_items, self.scorer, top=top)
+            return self.ranker.positions(self.scorer, log.user, log.item, candidates)
+        return compute_positions(
+            log.user,
+            log.item,
+            log.n_users,
+            log.n_items,
+            self.scorer,
+            top=top,
+            candidates=candidates,
+        )
 
     def block(self, log: Ratings, users: IntVector) -> Scores:
         """The scores of a block of users for all items."""
@@ -289,9 +335,17 @@ class PredictedCells(ScoredCells):
 
 
 def read_predictions(
-    name: str, predictions: PredictionsLike, log: Ratings, *, ranker: Ranker | None = None
+    name: str,
+    predictions: PredictionsLike,
+    log: Ratings,
+    *,
+    ranker: Ranker | None = None,
+    rows: BoolVector | None = None,
 ) -> Predictions:
-    """Recognise a frame, a model, a callable, a matrix, or an array in the order of the log."""
+    """Recognise a frame, a model, a callable, a matrix, or an array in the order of the log.
+
+    ``rows`` are those of ``log`` that are evaluated; None means all.
+    """
     if is_frame(predictions):
         return FramedValues(name, open_frame(predictions))
     if isinstance(predictions, Factors):
@@ -322,7 +376,21 @@ def read_predictions(
             parameter="predictions",
             error=BadPredictionError,
         )
+    if rows is not None and values.shape == rows.shape:
+        values = values[rows]
     return LoggedValues(name, values)
+
+
+def _require_item_ids(name: str, log: Ratings, n_items: int) -> None:
+    if n_items != log.n_items:
+        raise BadPredictionError(
+            f"model {name!r}: the universe has {n_items} items, but the log has the ids of only "
+            f"{log.n_items}, so the others cannot be ranked.",
+            parameter="universe",
+            remedy="Build the log with items=[all item ids], or pass a frame with a position "
+            "column.",
+            shell_remedy="Pass a file of predictions that has a column of positions.",
+        )
 
 
 def _require_shape(name: str, factors: Factors, log: Ratings) -> None:

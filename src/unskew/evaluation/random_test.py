@@ -2,97 +2,112 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 
-from unskew.data.ratings import Ratings, require_log
-from unskew.data.result import Result
+from unskew.data.ratings import Ratings
+from unskew.data.universe import UniverseLike
 from unskew.estimators.estimate import Estimate
-from unskew.estimators.point import Naive
-from unskew.estimators.sums import Clusters, Deltas, ObservedCells, Sums, add_up
-from unskew.evaluation.predictions import PredictionsLike, read_predictions
-from unskew.metrics.metric import Delta, Metric, MetricInput, find_metric
-from unskew.metrics.ranking import EmptyUsers, NormalizedGain
-from unskew.settings import Number, WholeNumber
+from unskew.estimators.point import Naive, RandomTestMean
+from unskew.estimators.sums import Cluster, Clusters, Deltas, ObservedCells
+from unskew.evaluation.arguments import find_metrics
+from unskew.evaluation.evaluate import evaluate
+from unskew.evaluation.predictions import PredictionsLike
+from unskew.evaluation.result import Evaluation
+from unskew.metrics.logged import EmptyUsers, LoggedNormalizedGain
+from unskew.metrics.metric import Delta, Metric, MetricInput
+from unskew.ranking.candidates import CandidatesLike
 from unskew.types import Vector
 
-
-@dataclass(frozen=True, slots=True, repr=False)
-class TestRanking(Result):
-    """How a model ranks the test items of each user."""
-
-    __test__: ClassVar[bool] = False  # pytest must not collect it
-    kind: ClassVar[str] = "test_ranking"
-    auc: float
-    """Over all pairs of a relevant and another cell of the test."""
-    user_auc: float
-    """Over such pairs of one user's cells, mean over users."""
-    ndcg: float
-    k: int
-    relevance_threshold: float
-    n_users: int
-    """Users in the mean of ``ndcg``."""
-    n_empty: int
-    """Users with test items, none of which is relevant."""
-    empty_users: str
-
-    def to_columns(self) -> dict[str, list[Any]]:
-        """All fields, as a table of one row."""
-        return {name: [value] for name, value in asdict(self).items()}
-
-    def to_record(self) -> dict[str, Any]:
-        return asdict(self)
+RANDOM_TEST = (
+    "the test is taken as drawn uniformly at random from all cells, and nothing here can confirm it"
+)
+LOGGED_NAMES: Mapping[str, str] = {
+    "ndcg": "logged_ndcg",
+    "auc": "logged_user_auc",
+    "pooled_auc": "logged_auc",
+}
+"""Metrics that rank the tested items of a user among each other on a random test."""
 
 
-def ranking_on_test(
+def evaluate_random_test(
     test: Ratings,
-    predictions: PredictionsLike,
+    predictions: Mapping[str, PredictionsLike] | PredictionsLike,
     *,
-    relevance_threshold: float,
-    k: int = 5,
+    metrics: Sequence[str | Metric] = ("mse", "mae"),
+    relevance_threshold: float | None = None,
     empty_users: EmptyUsers = "drop",
-) -> TestRanking:
-    """AUC and NDCG of every user's items in a test that was drawn uniformly at random.
+    exclude: Ratings | None = None,
+    candidates: CandidatesLike | None = None,
+    universe: UniverseLike = None,
+    level: float = 0.95,
+    cluster: Cluster | Literal["auto"] = "auto",
+) -> Evaluation:
+    """Evaluate models on a test whose cells were drawn uniformly at random: no weights are needed.
 
     Parameters
     ----------
     test
-        The ratings of the test.
+        Ratings of cells that were drawn at random from all cells, such as the test of Coat or of
+        Yahoo! R3.
     predictions
-        Predictions of one model, as for :func:`unskew.evaluate`.
+        Models by name, or one model, as for :func:`unskew.evaluate`.
+    metrics
+        As for :func:`unskew.evaluate`. ``ndcg``, ``auc`` (within users) and ``pooled_auc`` rank the
+        tested items among each other, as is usual on such tests; the result has them as
+        ``logged_ndcg``, ``logged_user_auc`` and ``logged_auc``. All other metrics of rankings rank
+        the items of the universe.
     relevance_threshold
         Ratings of at least this value are relevant.
-    k
-        The number of positions of NDCG@k.
     empty_users
-        The NDCG of users without a relevant item: ``"drop"`` leaves them out, as AutoDebias and
+        The ``ndcg`` of users without a relevant item: ``"drop"`` leaves them out, as AutoDebias and
         MRDR do; ``"one"`` (the CVIB family) and ``"zero"`` count them as 1 and 0.
+    exclude, candidates, universe, level, cluster
+        As for :func:`unskew.evaluate`.
+
+    Examples
+    --------
+    >>> test = Ratings.from_arrays([0, 0, 1, 1], [0, 1, 0, 1], [5, 1, 2, 4])
+    >>> result = evaluate_random_test(
+    ...     test, {"m": [4.0, 2.0, 3.0, 3.5]}, metrics=["mae", "auc"], relevance_threshold=4
+    ... )
+    >>> result.risk("m", metric="logged_user_auc", estimator="test_mean").estimate
+    1.0
     """
-    require_log(test)
-    Number()("relevance_threshold", relevance_threshold)
-    WholeNumber(least=1)("k", k)
-    prediction = read_predictions("model", predictions, test).values(test)
-    threshold = float(relevance_threshold)
-    ndcg = _add_up_on_test(test, NormalizedGain(k, threshold, empty_users), prediction)
-    auc, user_auc = (
-        _add_up_on_test(test, find_metric(name, relevance_threshold=threshold), prediction)
-        for name in ("auc", "user_auc")
+    chosen = [
+        _set_empty_users(metric, empty_users)
+        for metric in find_metrics(_name_on_test(metrics), relevance_threshold=relevance_threshold)
+    ]
+    result = evaluate(
+        test,
+        predictions,
+        metrics=chosen,
+        estimators=[RandomTestMean()],
+        relevance_threshold=relevance_threshold,
+        exclude=exclude,
+        candidates=candidates,
+        universe=universe,
+        level=level,
+        cluster=cluster,
     )
-    n_relevant = np.bincount(test.user, test.rating >= threshold)
-    n_empty = int(((np.bincount(test.user) > 0) & (n_relevant == 0)).sum())
-    return TestRanking(
-        float(auc.ratio[0]),
-        float(user_auc.ratio[0]),
-        float(ndcg.ratio[0]),
-        k,
-        threshold,
-        ndcg.n_clusters or 0,
-        n_empty,
-        empty_users,
-    )
+    return replace(result, notes=(*result.notes, RANDOM_TEST))
+
+
+def _name_on_test(metrics: object) -> object:
+    """One metric or several, with the usual meaning of their names on a random test."""
+    if isinstance(metrics, str):
+        name, separator, top = metrics.partition("@")
+        return f"{LOGGED_NAMES.get(name, name)}{separator}{top}"
+    return [_name_on_test(each) for each in metrics] if isinstance(metrics, Sequence) else metrics
+
+
+def _set_empty_users(metric: Metric, empty_users: EmptyUsers) -> Metric:
+    if isinstance(metric, LoggedNormalizedGain):
+        return replace(metric, empty_users=empty_users)
+    return metric
 
 
 def compute_test_delta(test: Ratings, metric: Metric, prediction: Vector) -> Delta:
@@ -110,18 +125,10 @@ def estimate_on_test(test: Ratings, deltas: Sequence[Delta]) -> Estimate:
     return Naive().estimate(_stack(deltas), _test_cells(test))
 
 
-def _add_up_on_test(test: Ratings, metric: Metric, prediction: Vector) -> Sums:
-    """The sums alone: unlike standard errors, they exist for a single user."""
-    delta = compute_test_delta(test, metric, prediction)
-    spec = Naive().sums_needed(
-        is_ratio=delta.base is not None, is_mean_of_users=delta.is_mean_of_users, cluster="user"
-    )
-    return add_up(spec, _stack([delta]), _test_cells(test))
-
-
 def _stack(deltas: Sequence[Delta]) -> Deltas:
     values = np.stack([delta.value for delta in deltas])
-    return Deltas(values, deltas[0].base, deltas[0].is_mean_of_users)
+    first = deltas[0]
+    return Deltas(values, first.base, first.is_mean_of_users, is_root=first.is_root)
 
 
 def _test_cells(test: Ratings) -> ObservedCells:

@@ -20,6 +20,13 @@ MIN_DEGREES, MAX_SKEWNESS = 10.0, 0.3
 MAX_NOISE, MAX_NAMED = 4.0, 3
 """Noise does not explain a value that is more than this many standard errors outside its range. A
 warning names at most this many models."""
+METRICS_OF_USERS = frozenset({"recall", "ndcg", "map", "mrr", "hit_rate", "auc", "pooled_auc"})
+"""Metrics that no self-normalised estimator keeps within their range."""
+PER_POSITIVE = (
+    "A metric per positive, such as mrr_per_positive or recall_per_positive@10, stays within the "
+    "range, but is not right either if the propensities are wrong."
+)
+IN_RANGE = "'snips' stays within the range, but is not right either if the propensities are wrong."
 LONG_LOG = 100
 """With fewer users, items or cells than this, few degrees of freedom are nothing special. On
 shorter logs, results describe their problems and do not warn."""
@@ -72,14 +79,14 @@ class Reliability:
         """Why estimates of these models cannot be used: outside the range, or no interval."""
         for (metric, estimator), estimate in self.estimates.items():
             label = _name_estimate(metric, estimator)
-            yield from self._check_range(label, estimate, models)
+            yield from self._check_range(label, metric, estimate, models)
         yield from self.missing_intervals()
 
     def warnings(self) -> Iterator[UnskewWarning]:
         """Problems of estimates that look like any other."""
         for (metric, estimator), estimate in self.estimates.items():
             label = _name_estimate(metric, estimator)
-            yield from self._check_range(label, estimate, range(len(self.models)))
+            yield from self._check_range(label, metric, estimate, range(len(self.models)))
             yield from self._check_slots(label, estimate)
         yield from self._check_lists()
         yield from self._check_tails()
@@ -92,11 +99,13 @@ class Reliability:
     def missing_intervals(self) -> Iterator[UnskewWarning]:
         """Why estimates have no interval."""
         for (metric, estimator), estimate in self.estimates.items():
-            yield from self._check_bias(_name_estimate(metric, estimator), estimate)
+            label = _name_estimate(metric, estimator)
+            yield from self._check_bias(label, metric, estimate)
+            yield from self._check_noise(label, estimate)
         yield from self._explain_imputation()
 
     def _check_range(
-        self, label: str, estimate: Estimate, models: Sequence[int]
+        self, label: str, metric: str, estimate: Estimate, models: Sequence[int]
     ) -> Iterator[UnskewWarning]:
         outside = [model for model in models if estimate.is_outside[model]]
         if estimate.bounds is None or not outside:
@@ -114,8 +123,7 @@ class Reliability:
             )
         yield PropensityWarning(
             f"{label} is {join_words(named)}, outside its range of {low:g} to {high:g}: {cause}",
-            remedy="'snips' stays within the range, but is not right either if the propensities "
-            "are wrong.",
+            remedy=PER_POSITIVE if metric.partition("@")[0] in METRICS_OF_USERS else IN_RANGE,
         )
 
     def _check_slots(self, label: str, estimate: Estimate) -> Iterator[UnskewWarning]:
@@ -175,19 +183,32 @@ class Reliability:
                     remedy="Check that `relevance_threshold` is within the range of the ratings.",
                 )
 
-    def _check_bias(self, label: str, estimate: Estimate) -> Iterator[UnskewWarning]:
+    def _check_bias(self, label: str, metric: str, estimate: Estimate) -> Iterator[UnskewWarning]:
         if estimate.ratio_bias is None:
             return
+        is_of_users = metric.partition("@")[0] in METRICS_OF_USERS
         for model, name in enumerate(self.models):
-            if math.isnan(estimate.of(model, level=self.level).std_error):
+            is_unknown = math.isnan(estimate.of(model, level=self.level).std_error)
+            if is_unknown and not estimate.is_too_noisy(model):
                 bias, std_error = estimate.find_ratio_bias(model), estimate.plain_std_error(model)
                 size = "is unknown" if math.isnan(bias) else f"is about {bias:+.2g}"
                 yield UnskewWarning(
                     f"{label} has no interval for {name!r}: a mean of ratios of few cells "
                     f"is biased. Its bias {size}, its standard error {std_error:.2g}.",
-                    remedy="Use 'snips'.",
+                    remedy=PER_POSITIVE if is_of_users else "Use 'snips'.",
                 )
                 return
+
+    def _check_noise(self, label: str, estimate: Estimate) -> Iterator[UnskewWarning]:
+        noisy = [model for model in range(len(self.models)) if estimate.is_too_noisy(model)]
+        if noisy:
+            yield UnskewWarning(
+                f"{label} has no interval for {self.models[noisy[0]]!r}: it rests on products of "
+                f"weights, and its standard error {estimate.plain_std_error(noisy[0]):.2g} "
+                f"exceeds {estimate.max_relative_error:.0%} of its value, so that the error itself "
+                "cannot be trusted.",
+                remedy=PER_POSITIVE,
+            )
 
     def _explain_imputation(self) -> Iterator[UnskewWarning]:
         """Why imputing estimators have no interval; one sentence for all with the same reason."""

@@ -104,6 +104,11 @@ class Comparison(Result):
         verdict = "cannot be told apart from"
         if self.better is not None:
             verdict = "beats" if self.better == self.first else "loses to"
+        if math.isnan(self.ci_low):
+            return (
+                f"{self.first} and {self.second} on {self.metric} by {self.estimator}: difference "
+                f"{self.difference:+.4g}, without an interval; the result says why"
+            )
         p_value = f"p = {self.p_value:.2g}" if self.p_value > 1e-300 else "p < 1e-300"
         return (
             f"{self.first} {verdict} {self.second} on {self.metric} by {self.estimator}: "
@@ -341,8 +346,8 @@ class Evaluation(Result):
             yield PropensityWarning(
                 f"{dispersion.describe()}. Propensities of {estimation.model} depend on the rating "
                 f"alone, and leave out that some {dispersion.unit}s are logged more often than "
-                "others. This speaks against the assumption that selection depends on the rating alone. "
-                "It does not say how much this changes the estimates."
+                "others. This speaks against the assumption that selection depends on the rating "
+                "alone. It does not say how much this changes the estimates."
             )
 
     def _list_cluster_warnings(self) -> Iterator[UnskewWarning]:
@@ -517,9 +522,16 @@ class Evaluation(Result):
             yield f"{metric} rests on {least}{slots} (effective {count.effective:,.0f})"
 
     def _describe_left_out(self) -> Iterator[str]:
+        """How many users (or items) without data each mean leaves out, alike ones together."""
+        names: dict[int, dict[str, None]] = {}
         for (metric, estimator), estimate in self.estimates.items():
             if estimate.n_left_out:
-                yield f"{metric} by {estimator} leaves out {estimate.n_left_out:,} without data"
+                is_by_item = estimator == "item_normalized"
+                label = f"{metric} by {estimator}" if is_by_item else metric
+                names.setdefault(estimate.n_left_out, {})[label] = None
+        for count, labels in names.items():
+            verb = "leaves" if len(labels) == 1 else "leave"
+            yield f"{' and '.join(labels)} {verb} out {count:,} without data"
 
     def _find_estimate(self, metric: str, estimator: str) -> Estimate:
         if metric not in self.metrics:

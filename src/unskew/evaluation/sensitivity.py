@@ -211,6 +211,9 @@ def _describe_limits(
             yield f"{name} uses no weights and does not change"
         elif not estimator.has_worst_case:
             yield f"the worst case of {name} under an odds error is unknown: clipping only"
+    for metric, deltas in inputs.deltas.items():
+        if deltas.functions is not None:
+            yield f"the worst case of {metric} under an odds error is unknown: clipping only"
 
 
 def _describe_free_weights(

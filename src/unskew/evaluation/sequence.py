@@ -119,10 +119,10 @@ def describe_sequence(
 def _estimate(
     metric: str, deltas: Deltas, estimator: Estimator, cells: ObservedCells, planned_size: int
 ) -> Estimate:
-    if deltas.is_mean_of_users:
+    if deltas.is_mean_of_users or not deltas.is_sum:
         raise UsageError(
-            f"{metric!r} is a mean over users of ratios, which has no limits that hold at every "
-            "look.",
+            f"{metric!r} is no sum over cells, nor a ratio of such sums, so that it has no limits "
+            "that hold at every look.",
             parameter="metrics",
             value=metric,
             remedy="Use a metric that is a mean over cells.",

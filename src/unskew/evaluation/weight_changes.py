@@ -57,7 +57,16 @@ class EvaluationInputs:
         Under an odds error the weights keep the sums that ``constraint`` names, if the estimator
         can do that.
         """
-        combined = self.deltas[metric].combine(contrast)
+        deltas = self.deltas[metric]
+        if deltas.is_root and np.count_nonzero(contrast) > 1:
+            raise UsageError(
+                f"the range of a difference of {metric} is unknown: a difference of roots is no "
+                "function of one sum.",
+                parameter="metric",
+                value=metric,
+                remedy="Compare by 'mse'.",
+            )
+        combined = deltas.combine(contrast)
         if combined.slots is None:
             self._require_common_base(metric, estimator)
         return VariedEstimate(
@@ -130,7 +139,8 @@ class VariedEstimate:
     @property
     def has_worst_case(self) -> bool:
         """Whether the extremes under an odds error are known."""
-        return self.estimator.is_weighted and self.estimator.has_worst_case
+        is_sum = self.deltas.functions is None
+        return is_sum and self.estimator.is_weighted and self.estimator.has_worst_case
 
     @cached_property
     def sums(self) -> KeptSums | None:

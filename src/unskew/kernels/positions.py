@@ -167,6 +167,45 @@ def top_positions(
 
 
 @compiled
+def hide_items(scores: Scores, users: IntVector, starts: Offsets, items: IntVector) -> None:
+    """Row r gets -inf at ``items[starts[u]:starts[u + 1]]`` of its user u = ``users[r]``."""
+    for r in range(users.size):
+        for index in range(starts[users[r]], starts[users[r] + 1]):
+            scores[r, items[index]] = -np.inf
+
+
+@compiled
+def hide_other_items(scores: Scores, users: IntVector, starts: Offsets, items: IntVector) -> None:
+    """Row r keeps its scores at ``items[starts[u]:starts[u + 1]]``; all others become -inf."""
+    for r in range(users.size):
+        listed = items[starts[users[r]] : starts[users[r] + 1]]
+        kept = scores[r][listed]
+        scores[r, :] = -np.inf
+        for index in range(listed.size):
+            scores[r, listed[index]] = kept[index]
+
+
+@compiled
+def uncount_hidden(
+    scores: Scores,
+    starts: Offsets,
+    cells: IntVector,
+    items: IntVector,
+    n_hidden: IntVector,
+    equal: IntVector,
+) -> None:
+    """Subtract hidden items, which have the score -inf, from ``equal`` of cells that have it too.
+
+    A cell that was not counted, because it is below the top, has ``equal = 1`` and keeps it.
+    """
+    for r in range(starts.size - 1):
+        for index in range(starts[r], starts[r + 1]):
+            cell = cells[index]
+            if scores[r, items[index]] == -np.inf and equal[cell] > n_hidden[r]:
+                equal[cell] -= n_hidden[r]
+
+
+@compiled
 def _count(values: Scores, score: Score) -> tuple[np.int32, np.int32]:
     """#{v > score} and #{v = score}."""
     above, equal = np.int32(0), np.int32(0)

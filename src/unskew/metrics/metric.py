@@ -14,7 +14,7 @@ from unskew.data.checks import is_finite_number
 from unskew.errors import BadPredictionError, UniverseError, UnknownNameError, UsageError
 from unskew.metrics import METRICS
 from unskew.registry import Declaration
-from unskew.types import IntVector, Vector
+from unskew.types import IntVector, UserFunction, Vector
 
 LARGEST_TOP = 2**31 - 1
 Bounds: TypeAlias = tuple[float, float]
@@ -22,7 +22,7 @@ Bounds: TypeAlias = tuple[float, float]
 
 
 class CellPositions(Protocol):
-    """The positions of cells among all items of their user; 1 is the top."""
+    """The positions of cells among the candidates of their user; 1 is the top."""
 
     def mean(self, value_at_position: Callable[[Vector], Vector], *, last: int) -> Vector:
         """The mean of ``value_at_position`` over the positions that tied items share.
@@ -30,6 +30,16 @@ class CellPositions(Protocol):
         Positions after ``last`` have the value 0.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CandidateCounts:
+    """The number of items that are ranked for each user."""
+
+    by_user: IntVector
+    """Of all users of the universe; those with 0 do not count as users."""
+    of_cell: IntVector
+    """Of the user of each cell."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,8 +58,12 @@ class MetricInput:
     prediction: Vector | None = None
     positions: CellPositions | None = None
     n_items: int | None = None
-    """The number of items to rank; None if unknown."""
+    """The number of all items; None if unknown."""
     user: IntVector | None = None
+    n_users: int | None = None
+    """The number of all users; None if unknown."""
+    candidates: CandidateCounts | None = None
+    """None if all items are ranked for every user."""
 
     def require_predictions(self) -> Vector:
         """The predictions; an error if there are none."""
@@ -80,15 +94,49 @@ class MetricInput:
             )
         return self.positions, self.n_items
 
+    @property
+    def mean_candidates(self) -> float:
+        """Candidates per user: a delta of this times x adds x to the mean over users."""
+        if self.candidates is None:
+            return float(self.require_positions()[1])
+        return float(self.candidates.by_user[self.candidates.by_user > 0].mean())
+
+    @property
+    def n_candidates(self) -> IntVector | int:
+        """The number of candidates of each cell's user."""
+        return self.require_positions()[1] if self.candidates is None else self.candidates.of_cell
+
+    def count_candidates(self) -> IntVector:
+        """The number of candidates of all users of the universe."""
+        if self.candidates is not None:
+            return self.candidates.by_user
+        if self.n_users is None:
+            raise _memory_error()
+        return np.full(self.n_users, self.require_positions()[1], np.int32)
+
+    def sum_over_list(self, value_at_position: Callable[[Vector], Vector], last: int) -> float:
+        """The sum of the values of positions 1 to ``last``, of users who have that many candidates.
+
+        It is the mean over users, some of whom may have fewer.
+        """
+        sums = np.cumsum(value_at_position(np.arange(1.0, last + 1.0)))
+        if self.candidates is None:
+            return float(sums[-1])
+        counts = self.candidates.by_user[self.candidates.by_user > 0]
+        return float(sums[np.minimum(counts, last) - 1].mean())
+
     def require_users(self) -> IntVector:
         """The user of each cell; an error if users are unknown."""
         if self.user is None:
-            raise UsageError(
-                "this metric ranks the logged items of each user, which needs the log in memory.",
-                remedy="Build a log with Ratings.from_frame and call evaluate().",
-                shell_remedy="Use `reader='memory'`.",
-            )
+            raise _memory_error()
         return self.user
+
+    def require_tie_counts(self) -> tuple[IntVector, IntVector]:
+        """How many candidates are above each cell, and how many share its positions with it."""
+        counts: tuple[IntVector, IntVector] | None = getattr(self.positions, "tie_counts", None)
+        if counts is None:
+            raise _memory_error()
+        return counts
 
     def distinct(self) -> Vector:
         """The distinct ratings of the scale in ascending order."""
@@ -117,6 +165,15 @@ class MetricInput:
         """Raise an error if the log has no rating of at least ``threshold``."""
         if not (self.scale >= threshold).any():
             raise nothing_relevant_error(self.scale.max(), threshold)
+
+
+def _memory_error() -> UsageError:
+    return UsageError(
+        "this metric reads all logged items of a user together, which needs the log in memory.",
+        parameter="metrics",
+        remedy="Build a log with Ratings.from_frame and call evaluate().",
+        shell_remedy="Use `reader='memory'`.",
+    )
 
 
 def unclear_relevance_error(rating: float) -> UsageError:
@@ -154,6 +211,11 @@ class Delta:
     """Of a metric of recommended items: how much each cell's place in the list counts, with mean 1
     over all cells. SNIPS and the naive average divide by the weighted sum of the slots that were
     observed, so that they stay within the range of the metric."""
+    function: UserFunction | None = None
+    """Of a metric that is no sum over cells. ``value`` is then not read; ``base`` shows which cells
+    the metric reads."""
+    is_root: bool = False
+    """Whether the risk is the square root of the mean."""
 
 
 class Metric(Protocol):
@@ -205,6 +267,16 @@ def metric_bounds(metric: Metric) -> Bounds | None:
     """The range of the metric; None if it declares no ``bounds``."""
     bounds: Bounds | None = getattr(metric, "bounds", None)
     return bounds
+
+
+def is_plug_in(metric: Metric) -> bool:
+    """Whether it replaces a user's number of relevant items by an estimate, which biases it."""
+    return bool(getattr(metric, "is_plug_in", False))
+
+
+def max_relative_error(metric: Metric) -> float | None:
+    """The share of its value up to which the standard error of the metric can be trusted."""
+    return getattr(metric, "max_relative_error", None)
 
 
 def find_metric(metric: str | Metric, *, relevance_threshold: float | None = None) -> Metric:

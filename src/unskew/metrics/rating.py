@@ -73,6 +73,22 @@ class SquaredError:
 
 
 @METRICS.declare(
+    "rmse",
+    label="RMSE",
+    summary="Root of the mean squared error.",
+    traits={"order": 1.5, "words": "root mean squared error"},
+)
+@dataclass(frozen=True, slots=True)
+class RootSquaredError(SquaredError):
+    """The square root of the mean squared error, which is on the scale of the ratings."""
+
+    name: ClassVar[str] = "rmse"
+
+    def __call__(self, cells: MetricInput, /) -> Delta:
+        return Delta(squared_error(cells.rating, cells.require_predictions()), is_root=True)
+
+
+@METRICS.declare(
     "mae",
     label="MAE",
     summary="Mean absolute error.",

@@ -20,8 +20,8 @@ from unskew.errors import BadPredictionError, UnknownNameError, UsageError
 from unskew.estimators.intervals import adjust_p_values
 from unskew.evaluation.arguments import find_metrics, require_level
 from unskew.evaluation.random_test import compute_test_delta, estimate_on_test
+from unskew.metrics.logged import EmptyUsers
 from unskew.metrics.metric import Delta, Metric
-from unskew.metrics.ranking import EmptyUsers
 from unskew.model_selection.search import (
     CrossValidation,
     count_unconverged,
@@ -177,12 +177,12 @@ def compare_learners(
     random_state
         Seed of the first repetition, the following ones use the numbers above; or a generator.
     metrics
-        ``mse``, ``mae``, and with ``relevance_threshold`` also ``auc``, ``user_auc`` and
-        ``ndcg@k`` of the test items.
+        ``mse``, ``mae``, and with ``relevance_threshold`` also ``logged_auc``,
+        ``logged_user_auc`` and ``logged_ndcg@k`` of the test items.
     relevance_threshold
         Ratings of at least this are relevant.
     empty_users
-        The ``ndcg@k`` of a user without a relevant test item: ``"one"``, ``"zero"``, or
+        The ``logged_ndcg@k`` of a user without a relevant test item: ``"one"``, ``"zero"``, or
         ``"drop"`` to ignore such users.
     reference
         The learner that the others are compared with; by default the first.
@@ -273,7 +273,7 @@ def _find_test_metrics(
                 "ratings of only some items.",
                 parameter="metrics",
                 value=metric.name,
-                remedy="Use a rating metric, auc, user_auc or ndcg@k.",
+                remedy="Use a rating metric, logged_auc, logged_user_auc or logged_ndcg@k.",
             )
     return [_with_empty_users(metric, empty_users) for metric in metrics]
 

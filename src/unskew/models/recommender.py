@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from unskew.data.cells import cell_numbers
 from unskew.data.factors import Factors
-from unskew.data.ids import Ids, as_ids, describe_id_types, find_codes, format_id
+from unskew.data.ids import Ids, as_ids, describe_id_types, encode, find_codes, format_id
 from unskew.data.ratings import Ratings
 from unskew.data.result import Result
 from unskew.errors import (
@@ -25,13 +25,8 @@ from unskew.errors import (
     UsageError,
 )
 from unskew.io.model_files import write_model
-from unskew.ranking.positions import (
-    Ranker,
-    best_items,
-    find_ranker,
-    items_by_user,
-    select_users,
-)
+from unskew.ranking.candidates import Candidates, CandidatesLike, read_candidates, select_users
+from unskew.ranking.positions import Ranker, best_items, find_ranker, items_by_user
 from unskew.settings import Configurable, WholeNumber, require_fitted
 from unskew.tables import count_noun
 from unskew.types import ArrayShapes, IntVector, RowStarts, Scorer, Scores, SeenItems, Vector
@@ -121,10 +116,15 @@ class Recommender(Configurable, ABC):
         k: int = 10,
         *,
         exclude_seen: bool = True,
+        exclude: Ratings | None = None,
+        candidates: CandidatesLike | None = None,
         on_unknown: OnUnknown = "warn",
         engine: str | Ranker = "auto",
     ) -> Recommendations:
         """The ``k`` best items of each user.
+
+        The score of an item that is not a candidate is NaN; such items fill up the lists of users
+        who have fewer than ``k`` candidates.
 
         Parameters
         ----------
@@ -134,6 +134,10 @@ class Recommender(Configurable, ABC):
             The number of items for each user.
         exclude_seen
             Leave out the items that a user rated in the log of the fit.
+        exclude
+            A log of further items that are left out, each for its user.
+        candidates
+            Item ids of which to recommend, for all users; or a frame of users and items.
         on_unknown
             What to do about a user who was not in that log: ``"fallback"`` recommends what is best
             without knowing the user, ``"warn"`` does the same with a warning, ``"nan"`` recommends
@@ -148,12 +152,17 @@ class Recommender(Configurable, ABC):
         WholeNumber(least=1)("k", k)
         n_best = min(int(k), len(self.items_))
         score = self.scorer(ids, self.items_)
-        seen_by = codes if exclude_seen else np.full_like(codes, -1)
-        excluded = select_users((self.seen_starts_, self.seen_items_), seen_by)
+        distinct_codes, distinct = encode(ids)
+        chosen = read_candidates(distinct, self.items_, candidates, exclude)
+        if chosen is None:
+            chosen = Candidates(len(distinct), len(self.items_))
+        chosen = chosen.take(distinct_codes)
+        if exclude_seen:
+            chosen = chosen.without(*select_users((self.seen_starts_, self.seen_items_), codes))
         if ranker is not None and isinstance(score, Factors):
-            best, scores = ranker.best(score, n_best, *excluded)
+            best, scores = ranker.best(score, n_best, chosen)
         else:
-            best, scores = best_items(score, n_best, ids.size, len(self.items_), *excluded)
+            best, scores = best_items(score, n_best, ids.size, len(self.items_), chosen)
         scores = np.where(np.isneginf(scores), np.nan, scores)
         if on_unknown == "nan":
             scores[codes < 0] = np.nan

@@ -1,4 +1,4 @@
-"""Items by decreasing score: the position of each logged cell, and the best items of users.
+"""Candidates by decreasing score: the position of each logged cell, and the best items of users.
 
 There is no U x I array: the scorer is called for blocks of users, one block at a time.
 """
@@ -18,6 +18,7 @@ from unskew.data.cells import group_rows
 from unskew.data.factors import Factors
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPredictionError, UniverseError, UsageError
+from unskew.ranking.candidates import Candidates
 from unskew.registry import find_engine
 from unskew.threads import count_threads, single_blas_thread
 from unskew.types import IntVector, RowStarts, Scorer, Scores, SeenItems, Vector
@@ -30,15 +31,20 @@ TOP_CELLS = 1 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Positions:
-    """Positions of the logged cells among all items of their user, in the order of the log.
+    """Positions of the logged cells among the candidates of their user, in the order of the log.
 
     A cell shares positions above + 1 to above + equal with the items that have the same score.
     """
 
     above: IntVector
-    """Items of the same user with a strictly larger score."""
+    """Candidates of the same user with a strictly larger score."""
     equal: IntVector
-    """Items of the same user with exactly this score, including the cell itself."""
+    """Candidates of the same user with exactly this score, including the cell itself."""
+
+    @property
+    def tie_counts(self) -> tuple[IntVector, IntVector]:
+        """``above`` and ``equal``, for metrics that read them directly."""
+        return self.above, self.equal
 
     @classmethod
     def from_column(cls, position: npt.ArrayLike) -> Positions:
@@ -74,17 +80,19 @@ class Positions:
 class Ranker(Protocol):
     """An engine that ranks the items of factor models on another device."""
 
-    def positions(self, factors: Factors, user: IntVector, item: IntVector, /) -> Positions:
+    def positions(
+        self,
+        factors: Factors,
+        user: IntVector,
+        item: IntVector,
+        candidates: Candidates | None = None,
+        /,
+    ) -> Positions:
         """Exact positions, the same as those of :func:`compute_positions`."""
         ...
 
     def best(
-        self,
-        factors: Factors,
-        n_best: int,
-        excluded_starts: RowStarts,
-        excluded_items: IntVector,
-        /,
+        self, factors: Factors, n_best: int, candidates: Candidates, /
     ) -> tuple[npt.NDArray[np.integer], Scores]:
         """The best items and their scores, as :func:`best_items` has them."""
         ...
@@ -111,12 +119,14 @@ def compute_positions(
     scorer: Scorer,
     *,
     top: int | None = None,
+    candidates: Candidates | None = None,
     block_cells: int = BLOCK_CELLS,
     n_threads: int | None = None,
 ) -> Positions:
     """above_ui = #{j : s_uj > s_ui} and equal_ui = #{j : s_uj = s_ui} for each logged (u, i).
 
-    j runs over all ``n_items`` items. ``user`` and ``item`` are codes in the order of the log.
+    j runs over all ``n_items`` items, or over the ``candidates`` of the user; then every logged
+    cell must be a candidate. ``user`` and ``item`` are codes in the order of the log.
     ``scorer`` is called for users with a logged cell only, and from this thread only unless it is
     :class:`Factors`. With ``top``, the counts are exact only for cells with fewer than ``top``
     items above them; other cells have some ``above >= top`` and any ``equal``. That is faster, and
@@ -144,7 +154,8 @@ def compute_positions(
     threads = count_threads(n_threads)
     with ThreadPoolExecutor(threads) as pool:
         log = _CellsByUser.sort(user, item, n_users, n_items, pool, n_slices=threads)
-        counter = _PositionCounter(log, n_items, top, positions)
+        n_hidden = None if candidates is None else n_items - candidates.count
+        counter = _PositionCounter(log, n_items, top, positions, candidates, n_hidden)
         blocks = list(_slices(log.users.size, block_cells // max(1, n_items)))
         if isinstance(scorer, Factors):
             _score_in_threads(scorer, counter, blocks, pool)
@@ -224,12 +235,17 @@ class _PositionCounter:
     n_items: int
     top: int | None
     positions: Positions
+    candidates: Candidates | None
+    n_hidden: IntVector | None
+    """By user: items that are not candidates."""
 
     def count(self, rows: slice, scores: Scores) -> None:
-        """Write the positions of the cells in these rows."""
-        from unskew.kernels.positions import exact_positions, top_positions
+        """Write the positions of the cells in these rows; hides items that are not candidates."""
+        from unskew.kernels.positions import exact_positions, top_positions, uncount_hidden
 
         log, above, equal = self.log, self.positions.above, self.positions.equal
+        if self.candidates is not None:
+            self.candidates.hide_others(log.users[rows], scores)
         starts = log.starts[rows.start : rows.stop + 1]
         if self.top is None:
             bad = exact_positions(scores, starts, log.cells, log.items, above, equal)
@@ -244,6 +260,9 @@ class _PositionCounter:
                 where=f"user code {user}, item code {item}",
                 remedy="Return a number for every item; -inf puts an item last.",
             )
+        if self.n_hidden is not None:
+            n_hidden = self.n_hidden[log.users[rows]]
+            uncount_hidden(scores, starts, log.cells, log.items, n_hidden, equal)
 
     def check(self, rows: slice, returned: Scores) -> Scores:
         """The scores as contiguous float32 or float64 rows; other numbers become float64."""
@@ -300,6 +319,8 @@ def _score_here(
     """
     for rows in blocks:
         scores = counter.check(rows, scorer(counter.log.users[rows]))
+        if counter.candidates is not None:
+            scores = scores.copy()  # the scorer may own the memory, and items will be hidden in it
         parts = list(_slices(len(scores), -(-len(scores) // n_parts)))
         parts_of_log = (slice(rows.start + part.start, rows.start + part.stop) for part in parts)
         list(pool.map(counter.count, parts_of_log, [scores[part] for part in parts]))
@@ -332,13 +353,12 @@ def best_items(
     n_best: int,
     n_users: int,
     n_items: int,
-    excluded_starts: RowStarts,
-    excluded_items: IntVector,
+    candidates: Candidates | None,
 ) -> tuple[npt.NDArray[np.intp], Vector]:
     """The ``n_best`` items of each user and their scores, best first: two users x n_best arrays.
 
-    The items ``excluded_items[excluded_starts[u]:excluded_starts[u + 1]]`` of user u get the score
-    -inf, and so come last. Equal scores are in the order of the items. Users are scored in blocks.
+    Items that are not candidates of the user get the score -inf, and so come last. Equal scores
+    are in the order of the items. Users are scored in blocks.
     """
     items, scores = np.empty((n_users, n_best), np.intp), np.empty((n_users, n_best))
     size = max(1, TOP_CELLS // n_items)
@@ -351,9 +371,8 @@ def best_items(
                 f"the score of user {first + user} for item {item} is NaN, so it cannot be ranked.",
                 remedy="Fit the model again with a stronger penalty.",
             )
-        block_starts = excluded_starts[first : first + users.size + 1]
-        row = np.repeat(np.arange(users.size), np.diff(block_starts))
-        block[row, excluded_items[block_starts[0] : block_starts[-1]]] = -np.inf
+        if candidates is not None:
+            candidates.hide_others(users, block)
         items[users] = best_columns(block, n_best)
         scores[users] = np.take_along_axis(block, items[users], axis=1)
     return items, scores
@@ -380,12 +399,3 @@ def items_by_user(log: Ratings) -> SeenItems:
     """The items of each user in the log: where those of a user start, and the item codes."""
     starts, order = group_rows(log.user, log.n_users)
     return starts, log.item[order]
-
-
-def select_users(seen: SeenItems, users: IntVector) -> SeenItems:
-    """The seen items of the given users, in their order; -1 is a user who has seen none."""
-    all_starts, all_items = seen
-    length = np.where(users >= 0, np.diff(all_starts, append=0)[users], 0)
-    starts = np.concatenate([[0], np.cumsum(length)])
-    index = np.arange(starts[-1]) + np.repeat(all_starts[users] - starts[:-1], length)
-    return starts, all_items[index]

@@ -76,6 +76,8 @@ def opening(estimator: str, record: Record) -> str:
     """
     if not corrects_selection(estimator):
         return f"{estimator_label(estimator)} says"
+    if estimator in ESTIMATORS and ESTIMATORS[estimator].target.needs_random_test:
+        return "If the test was drawn at random from all cells,"
     imputes = estimator in ESTIMATORS and ESTIMATORS[estimator].target.imputes
     if not uses_weights(estimator):
         return "If the imputed ratings are right,"

@@ -9,9 +9,10 @@ import numpy.typing as npt
 
 from unskew.data.factors import Factors
 from unskew.factorization.engine import FitRequest, FitResult
+from unskew.ranking.candidates import Candidates
 from unskew.ranking.positions import Positions
 from unskew.registry import require_package
-from unskew.types import IntVector, RowStarts, Scores
+from unskew.types import IntVector, Scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,30 +39,31 @@ class GpuEngine:
 
         return fit_on_device(self.device, self.memory, request)
 
-    def positions(self, factors: Factors, user: IntVector, item: IntVector, /) -> Positions:
-        """The position of each logged cell among all items of its user."""
+    def positions(
+        self,
+        factors: Factors,
+        user: IntVector,
+        item: IntVector,
+        candidates: Candidates | None = None,
+        /,
+    ) -> Positions:
+        """The position of each logged cell among the candidates of its user."""
         _require_torch()
         from unskew.engines.gpu.ranking import compute_positions_on_device
 
-        return compute_positions_on_device(self.device, factors, user, item)
+        return compute_positions_on_device(self.device, factors, user, item, candidates)
 
     def best(
-        self,
-        factors: Factors,
-        n_best: int,
-        excluded_starts: RowStarts,
-        excluded_items: IntVector,
-        /,
+        self, factors: Factors, n_best: int, candidates: Candidates, /
     ) -> tuple[npt.NDArray[np.integer], Scores]:
         """The best items of each user and their scores, best first.
 
-        The items ``excluded_items[excluded_starts[u]:excluded_starts[u + 1]]`` of user u have the
-        score -inf.
+        Items that are not candidates of the user have the score -inf.
         """
         _require_torch()
         from unskew.engines.gpu.ranking import best_items_on_device
 
-        return best_items_on_device(self.device, factors, n_best, excluded_starts, excluded_items)
+        return best_items_on_device(self.device, factors, n_best, candidates)
 
 
 def _require_torch() -> None:

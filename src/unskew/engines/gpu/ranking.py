@@ -11,17 +11,22 @@ import torch
 from unskew.data.factors import Factors
 from unskew.engines.gpu.cells import find_device, to_device, to_host
 from unskew.errors import BadPredictionError
+from unskew.ranking.candidates import Candidates, select_users
 from unskew.ranking.positions import Positions
-from unskew.types import IntVector, RowStarts, Scores
+from unskew.types import IntVector, Scores, SeenItems
 
 SCORES_ON_DEVICE, SCORES_ON_HOST = 1 << 27, 1 << 22
 """Scores of a block of users. Sorting takes about five times their memory."""
 
 
 def compute_positions_on_device(
-    device_name: str | None, factors: Factors, user: IntVector, item: IntVector
+    device_name: str | None,
+    factors: Factors,
+    user: IntVector,
+    item: IntVector,
+    candidates: Candidates | None = None,
 ) -> Positions:
-    """Exact positions of logged cells.
+    """Exact positions of logged cells among the candidates of their users.
 
     The scores of each user are sorted once, and each cell is found among them by bisection.
     """
@@ -32,9 +37,14 @@ def compute_positions_on_device(
     users, lengths = torch.unique_consecutive(codes[order], return_counts=True)
     starts = [0, *torch.cumsum(lengths, 0).tolist()]
     counts = torch.empty((2, user.size), dtype=torch.int32, device=device)
+    n_hidden = None
+    if candidates is not None:
+        n_hidden = to_device(factors.n_items - candidates.count, device)
     for rows in _blocks(users.numel(), factors.n_items, device):
         cells = order[starts[rows.start] : starts[rows.stop]]
         scores = user_rows[users[rows]] @ item_columns
+        if candidates is not None:
+            scores = _hide_others(scores, to_host(users[rows]), candidates)
         row = torch.repeat_interleave(torch.arange(scores.shape[0], device=device), lengths[rows])
         score = scores[row, columns[cells]]
         ascending = scores.sort(dim=1).values
@@ -43,6 +53,9 @@ def compute_positions_on_device(
         n_up_to = _count_below(ascending, row, score, with_equal=True)
         counts[0, cells] = (factors.n_items - n_up_to).int()
         counts[1, cells] = (n_up_to - n_below).int()
+        if n_hidden is not None:
+            hidden = n_hidden[users[rows]][row]
+            counts[1, cells] -= torch.where(score.isneginf(), hidden, 0).int()
     above, equal = to_host(counts)
     return Positions(above, equal)
 
@@ -51,13 +64,9 @@ def best_items_on_device(
     device_name: str | None,
     factors: Factors,
     n_best: int,
-    excluded_starts: RowStarts,
-    excluded_items: IntVector,
+    candidates: Candidates,
 ) -> tuple[npt.NDArray[np.integer], Scores]:
-    """The best items of every user and their scores, as ``ranking.positions.best_items``.
-
-    ``excluded_items[excluded_starts[u]:excluded_starts[u + 1]]`` of user u come last.
-    """
+    """The best items of every user and their scores, as ``ranking.positions.best_items``."""
     device = find_device(device_name)
     user_rows, item_columns = _copy_factors(factors, device)
     items = np.empty((factors.n_users, n_best), np.int64)
@@ -65,13 +74,32 @@ def best_items_on_device(
     for rows in _blocks(factors.n_users, factors.n_items, device):
         block = user_rows[rows] @ item_columns
         _refuse_nan(block.isnan().any(1), torch.arange(rows.start, rows.stop))
-        block_starts = excluded_starts[rows.start : rows.stop + 1]
-        row = np.repeat(np.arange(block_starts.size - 1), np.diff(block_starts))
-        column = excluded_items[block_starts[0] : block_starts[-1]].astype(np.int64)
-        block[to_device(row, device), to_device(column, device)] = -torch.inf
+        users = np.arange(rows.start, rows.stop, dtype=np.int32)
+        block = _hide_others(block, users, candidates)
         best = _best_columns(block, n_best)
         items[rows], scores[rows] = to_host(best), to_host(block.gather(1, best))
     return items, scores
+
+
+def _hide_others(scores: torch.Tensor, users: IntVector, candidates: Candidates) -> torch.Tensor:
+    """The scores of these users, with -inf for items that are not candidates."""
+    if candidates.lists is not None:
+        cells = _cells_of_block(candidates.lists, users, scores.device)
+        return torch.full_like(scores, -torch.inf).index_put_(cells, scores[cells])
+    if candidates.is_listed is not None:
+        scores[:, to_device(~candidates.is_listed, scores.device)] = -torch.inf
+    if candidates.hidden is not None:
+        scores[_cells_of_block(candidates.hidden, users, scores.device)] = -torch.inf
+    return scores
+
+
+def _cells_of_block(
+    items_by_user: SeenItems, users: IntVector, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Row and column of each of these items in a block of scores of ``users``."""
+    starts, items = select_users(items_by_user, users)
+    row = np.repeat(np.arange(users.size), np.diff(starts))
+    return to_device(row, device), to_device(items.astype(np.int64), device)
 
 
 def _copy_factors(factors: Factors, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:

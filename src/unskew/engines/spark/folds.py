@@ -139,6 +139,13 @@ def _probe(metric: Metric, estimator: Estimator) -> tuple[ScaleProbe, SumSpec]:
     """What the metric reads, and the sums that its estimate is made of."""
     probe = ScaleProbe.new()
     delta = metric(probe)
+    if delta.is_root:
+        raise UsageError(
+            f"the metric {metric.name!r} is not available on Spark.",
+            parameter="metric",
+            value=metric.name,
+            remedy="Use 'mse', which prefers the same settings.",
+        )
     spec = estimator.sums_needed(
         is_ratio=delta.base is not None, is_mean_of_users=delta.is_mean_of_users, cluster=None
     )

@@ -200,6 +200,8 @@ class RowRequirement:
     violation: str
     """What is wrong with rows that do not meet it."""
     remedy: str
+    is_implied: bool = False
+    """Whether another requirement implies this one, which is then only for the message."""
 
 
 def list_requirements(
@@ -227,6 +229,7 @@ def list_requirements(
         BadRatingError,
         "ratings are missing or not finite",
         f"{DROP}: a cell without a rating is an unobserved cell.",
+        is_implied=roles.fitted_ratings is not None,
     )
     if roles.fitted_ratings is not None:
         yield RowRequirement(
@@ -322,7 +325,8 @@ class FrameLog:
         self.table.store({each.name: each.condition for each in self.requirements})
         is_kept = column(OBSERVED)
         for requirement in self.requirements:
-            is_kept = is_kept & column(requirement.name)
+            if not requirement.is_implied:
+                is_kept = is_kept & column(requirement.name)
         self.table.store({KEPT: choose(is_kept, 1.0, 0.0)})
         self._all_rows = self.table.copy()
         self.table.store(self._harmless_numbers())

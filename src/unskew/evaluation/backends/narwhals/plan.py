@@ -70,6 +70,8 @@ class QueryPlan:
     """By (metric, estimator)."""
     ids: frozenset[str]
     """``"user"`` and ``"item"``, if something depends on them."""
+    roots: frozenset[str] = frozenset()
+    """Metrics that are the square root of a mean."""
 
     @classmethod
     def of(
@@ -78,16 +80,18 @@ class QueryPlan:
         """Find out what each metric reads and returns, before the log is read."""
         specs: dict[tuple[str, str], SumSpec] = {}
         ids: set[str] = set()
+        roots: set[str] = set()
         for metric in metrics:
             probe = MetricProbe.new()
             delta = metric(probe)
+            roots |= {metric.name} if delta.is_root else set()
             ids |= probe.reads
             for estimator in estimators:
                 specs[metric.name, estimator.name] = _find_spec(estimator, delta, cluster)
         ids |= {spec.unit for spec in specs.values() if spec.unit is not None}
         if cluster == "both":
             ids |= {"user", "item"}
-        return cls(metrics, estimators, cluster, specs, frozenset(ids))
+        return cls(metrics, estimators, cluster, specs, frozenset(ids), frozenset(roots))
 
     @property
     def units(self) -> tuple[Unit, ...]:
@@ -194,6 +198,8 @@ class GroupTotals:
 
     all_rows: Totals
     levels: LevelTotals
+    is_of_fit: bool = False
+    """Whether the frame, with all groups, has as many ratings as the log of the fit."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -260,6 +266,14 @@ class FrameQuery:
 
     def run(self) -> dict[Any, GroupTotals]:
         """The totals of each group; without groups, those of all rows under None."""
+        totals = self._fetch()
+        if self.strata is None:
+            return totals
+        n_rows = sum(group.all_rows[N_OBSERVED] for group in totals.values())
+        is_of_fit = round(n_rows) == self.strata.strata.n_observed
+        return {name: replace(group, is_of_fit=is_of_fit) for name, group in totals.items()}
+
+    def _fetch(self) -> dict[Any, GroupTotals]:
         table, by_group = self.log.table, self.log.has_groups
         if not isinstance(self.strata, ListedStrata):
             totals = table.add_up(self.terms.rows, self.terms.units, by_group=by_group)
@@ -284,7 +298,7 @@ class FrameQuery:
     def _centre(self, table: FrameTable, terms: SumTerms, levels: LevelTotals) -> bool:
         """Request sums by cluster of centred contributions, unless no estimate depends on them."""
         assert isinstance(self.strata, ListedStrata)
-        if not self.plan.units or self.strata.is_part(levels):
+        if not self.plan.units or self.strata.differs(levels):
             return False
         for reader in self._weighted_readers():
             if not reader.spec.of_ratios:
@@ -350,6 +364,9 @@ class FrameQuery:
             for metric in plan.metrics
             for estimator in plan.estimators
         }
+        for name in estimates:
+            if name[0] in plan.roots:
+                estimates[name] = estimates[name].take_root()
         return Evaluation(
             models=self.log.roles.models,
             metrics={metric.name: metric.higher_is_better for metric in plan.metrics},
@@ -398,10 +415,11 @@ class FrameQuery:
             estimate = replace(estimate, degrees=reader.degrees(all_rows))
         if self.strata is None or not spec.is_weighted:
             return estimate
+        sums_of_reader = all_rows, reader, second_moments, n_clusters
         if isinstance(self.strata, ListedStrata):
-            strata = self.strata.read(totals.levels, all_rows, reader, second_moments, n_clusters)
+            strata = self.strata.read(totals.levels, *sums_of_reader, is_of_fit=totals.is_of_fit)
         else:
-            strata = self.strata.read(all_rows, reader, second_moments, n_clusters)
+            strata = self.strata.read(*sums_of_reader, is_of_fit=totals.is_of_fit)
         return strata.correct(estimate, influence, estimate.covariance, of_ratios=spec.of_ratios)
 
     def _count_clusters(self, estimate: Estimate, totals: Totals, scope: Scope) -> dict[Unit, int]:

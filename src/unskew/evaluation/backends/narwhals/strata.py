@@ -58,6 +58,17 @@ class StrataTerms:
         self.is_fixed = is_fixed
         """Whether -dh / d log P may differ from h."""
 
+    def find_addition(self, variance: Matrix, is_of_fit: bool) -> Matrix:
+        """What the counts of another log, or of all of this log, add to the variance.
+
+        ``is_of_fit`` says whether the frame is the log of the fit, so that some of its rows are a
+        part of it. Then their errors cancel a part of those of the counts; with clusters this is
+        left out, which makes intervals a little too wide.
+        """
+        if is_of_fit:
+            return -variance if not self.units else np.zeros_like(variance)
+        return variance
+
     def columns_to_centre(self, reader: TotalsReader) -> list[str]:
         """The columns that are not 0 after centring: 1 is its own mean in each stratum."""
         return [name for name in reader.columns if name != ONE or self.is_fixed]
@@ -189,7 +200,7 @@ class ListedStrata(StrataTerms):
         """
         derived = self._find_derived(readers)
         others = {name: term for name, term in more.items() if name not in derived}
-        terms = self.terms.rows | others
+        terms = others | self.terms.rows
         fetched = table.add_up_by(terms, STRATUM, by_group=self.by_group)
         return {
             group: {level: self._derive(level, totals, derived) for level, totals in levels.items()}
@@ -233,8 +244,8 @@ class ListedStrata(StrataTerms):
             )
         return index
 
-    def is_part(self, levels: LevelTotals) -> bool:
-        """Whether the rows are a part of the log of the fit."""
+    def differs(self, levels: LevelTotals) -> bool:
+        """Whether the rows are not all of the log of the fit."""
         return not np.array_equal(self._read(levels, KEPT), self.strata.count)
 
     def _read(self, levels: LevelTotals, name: str) -> Vector:
@@ -295,16 +306,18 @@ class ListedStrata(StrataTerms):
         reader: TotalsReader,
         second_moments: SecondMoments,
         n: Mapping[Unit, int],
+        *,
+        is_of_fit: bool,
     ) -> StrataSums:
         """What the strata change for the estimate of one reader."""
         if reader.spec.of_ratios:
             return self._read_gradient(levels, totals, reader)
         sums = self.read_levels(levels, reader)
         zero = np.zeros_like(sums.moment[0])
-        if self.is_part(levels):
-            fit = self.strata.count, self.strata.propensity
-            reduction = zero if self.units else sums.reduction(*fit)
-            return StrataSums(second_moments, zero, reduction, sums.gradient(), self.strata.sample)
+        if self.differs(levels):
+            variance = sums.count_variance(self.strata.count, self.strata.propensity)
+            addition = self.find_addition(variance, is_of_fit)
+            return StrataSums(second_moments, zero, addition, sums.gradient(), self.strata.sample)
         cells = sums.within(sums.uncertainty if not self.units else 1.0)
         moments = SecondMoments(cells, self.read_units(totals, reader, n))
         return StrataSums(moments, sums.pooled(), zero, sums.gradient(), self.strata.sample)
@@ -367,10 +380,9 @@ class UnitStrata(StrataTerms):
             if len(self.units) != 1:
                 within = inflation * (weight * weight * moment - of_squares * square)
                 terms.add_unit_term(self.unit, self._term("within", first, second), within)
-            if not self.units:
-                reduction = elasticity * elasticity * square * at_least_one * uncertainty
-                reduction = reduction / choose(fitted > 0.5, fitted, 1.0)
-                terms.add_unit_term(self.unit, self._term("reduction", first, second), reduction)
+            of_counts = elasticity * elasticity * square * at_least_one * uncertainty
+            of_counts = of_counts / choose(fitted > 0.5, fitted, 1.0)
+            terms.add_unit_term(self.unit, self._term("counts", first, second), of_counts)
         for unit in self.units:
             if unit == self.unit:
                 self._request_own(terms, reader, weight, elasticity)
@@ -409,8 +421,8 @@ class UnitStrata(StrataTerms):
             columns[centred(name)] = leverage * contribution
         table.store(columns)
 
-    def is_part(self, totals: Totals) -> bool:
-        """Whether the rows are a part of the log of the fit."""
+    def differs(self, totals: Totals) -> bool:
+        """Whether the rows are not all of the log of the fit."""
         return totals[self.n_different] > 0 or round(totals[KEPT]) != self.strata.n_observed
 
     def read(
@@ -419,6 +431,8 @@ class UnitStrata(StrataTerms):
         reader: TotalsReader,
         second_moments: SecondMoments,
         n: Mapping[Unit, int],
+        *,
+        is_of_fit: bool,
     ) -> StrataSums:
         """What the strata change for the estimate of one reader."""
         zero = np.zeros((len(reader.columns),) * 2)
@@ -429,8 +443,9 @@ class UnitStrata(StrataTerms):
         def read(name: str) -> Matrix:
             return read_matrix(reader, totals, lambda *pair: self._term(name, *pair))
 
-        if self.is_part(totals):
-            return StrataSums(second_moments, zero, read("reduction"), gradient)
+        if self.differs(totals):
+            addition = self.find_addition(read("counts"), is_of_fit)
+            return StrataSums(second_moments, zero, addition, gradient)
         moment = read_matrix(reader, totals, plain)
         pooled = pool_variance(
             moment - read("square"),

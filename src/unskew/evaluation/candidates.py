@@ -1,0 +1,116 @@
+"""The cells that an evaluation tests if not every item is ranked for every user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from unskew.data.propensities import Propensities
+from unskew.data.ratings import Ratings
+from unskew.data.universe import Universe
+from unskew.evaluation.rating_distributions import Folds
+from unskew.metrics.metric import CandidateCounts
+from unskew.ranking.candidates import Candidates, CandidatesLike, keep_candidates, read_candidates
+from unskew.tables import count_noun
+from unskew.types import BoolVector
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TestedCells:
+    """The logged cells that are candidates."""
+
+    log: Ratings
+    rows: BoolVector | None = None
+    """Which rows of the caller's log they are; None if all."""
+    candidates: Candidates | None = None
+    """None if all items are ranked for every user."""
+    is_list: bool = False
+    """Whether the caller listed the candidates, rather than only excluding items."""
+    excluded_share: float | None = None
+    """If the test and ``exclude`` are parts of one log: the share of the excluded part."""
+    is_other_users: bool = False
+    """Whether ``exclude`` has the other users of a split by user, so that it changes nothing."""
+
+    @classmethod
+    def find(
+        cls, log: Ratings, candidates: CandidatesLike | None, exclude: Ratings | None
+    ) -> TestedCells:
+        """The cells of the log that can be tested; an error if there are none."""
+        is_split = exclude is not None and _are_parts_of_one_log(log, exclude)
+        is_other_users = is_split and log.part is not None and log.part.by == "user"
+        chosen = read_candidates(
+            log.users, log.items, candidates, None if is_other_users else exclude
+        )
+        if chosen is None:
+            return cls(log, is_other_users=is_other_users)
+        share = exclude.share if exclude is not None and is_split else None
+        rows = keep_candidates(log, chosen)
+        return cls(
+            log if rows.all() else log.take(rows),
+            None if rows.all() else rows,
+            chosen,
+            candidates is not None,
+            None if is_other_users else share,
+            is_other_users,
+        )
+
+    def take(self, folds: Folds | None) -> Folds | None:
+        """What the caller gave for each row of the log, of the tested cells."""
+        return folds if folds is None or self.rows is None else np.asarray(folds)[self.rows]
+
+    def take_propensities(self, propensities: Propensities | None) -> Propensities | None:
+        """The propensities of the tested cells, as candidates.
+
+        If the test and ``exclude`` are parts of one log with shares s and r, a cell that is not in
+        ``exclude`` is in the test with probability s P / (1 - r P).
+        """
+        if propensities is None:
+            return None
+        if self.rows is not None:
+            propensities = propensities.take(self.rows)
+        if self.excluded_share is None:
+            return propensities
+        odds = self.excluded_share / self.log.share
+        return replace(propensities, values=1.0 / (propensities.inverse - odds))
+
+    def count(self, universe: Universe) -> CandidateCounts | None:
+        """The number of candidates of all users of the universe; None if all items are."""
+        if self.candidates is None:
+            return None
+        unlisted_items = 0 if self.is_list else universe.n_items - self.log.n_items
+        count = self.candidates.count + np.int32(unlisted_items)
+        of_other_users = universe.n_items
+        if self.is_list:
+            is_listed = self.candidates.is_listed
+            of_other_users = 0 if is_listed is None else int(is_listed.sum())
+        others = np.full(universe.n_users - count.size, of_other_users, np.int32)
+        return CandidateCounts(np.append(count, others), count[self.log.user])
+
+    def describe(self) -> Iterator[str]:
+        """What was left out, in words."""
+        if self.is_other_users:
+            yield "`exclude` has other users than the test, so all items are ranked"
+        if self.candidates is None:
+            return
+        n_out = 0 if self.rows is None else int((~self.rows).sum())
+        if n_out:
+            yield f"{count_noun(n_out, 'logged cell')} left the test: not among the candidates"
+        if self.excluded_share is not None:
+            yield "propensities are those of cells outside `exclude`: s P / (1 - r P)"
+
+
+def restrict_universe(universe: Universe | None, counts: CandidateCounts | None) -> Universe | None:
+    """The universe of the candidates."""
+    if universe is None or counts is None:
+        return universe
+    return replace(universe, n_candidates=int(counts.by_user.sum(dtype=np.int64)))
+
+
+def _are_parts_of_one_log(log: Ratings, exclude: object) -> bool:
+    """Whether they are disjoint parts of a split."""
+    if not isinstance(exclude, Ratings) or log.part is None or exclude.part is None:
+        return False
+    is_same = log.part.n_whole == exclude.part.n_whole and np.array_equal(log.users, exclude.users)
+    return is_same and np.intersect1d(log.part.rows, exclude.part.rows).size == 0

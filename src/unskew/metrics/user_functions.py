@@ -1,0 +1,112 @@
+"""Metrics of the whole ranking of a user, as functions of the weights of relevant cells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from unskew.data.cells import RowNumbers
+from unskew.metrics.metric import MetricInput
+from unskew.types import IntVector, Matrix, Vector
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankingFunction:
+    """One of the functions of :mod:`unskew.kernels.user_metrics`, for all users."""
+
+    kind: int
+    user: IntVector
+    above: IntVector
+    equal: IntVector
+    gain: Vector
+    """0 for cells that are not relevant."""
+    worth: Vector
+    """What a gain at the cell's position counts."""
+    sums: Vector
+    """What gains of 1 at the first 0, 1, 2, ... positions count together."""
+    n_candidates: IntVector
+    """Of all users of the universe."""
+    top: int
+    empty_value: float | None = None
+    """The value of users without an observed relevant item; None leaves them out."""
+
+    @classmethod
+    def of(
+        cls,
+        kind: int,
+        cells: MetricInput,
+        gain: Vector,
+        *,
+        top: int | None,
+        worth: Any = np.ones_like,
+        empty_value: float | None = None,
+    ) -> RankingFunction:
+        """The function of one model; ``worth`` gives what a gain at a position counts."""
+        user, tie_counts = cells.require_users(), cells.require_tie_counts()
+        positions, n_items = cells.require_positions()
+        last = n_items if top is None else min(top, n_items)
+        values = worth(np.arange(1.0, last + 1.0))
+        return cls(
+            kind,
+            user,
+            *tie_counts,
+            gain,
+            positions.mean(worth, last=last),
+            np.append(0.0, np.cumsum(values)),
+            cells.count_candidates(),
+            last,
+            empty_value,
+        )
+
+    def take(self, rows: IntVector, /) -> RankingFunction:
+        return replace(
+            self,
+            user=self.user[rows],
+            above=self.above[rows],
+            equal=self.equal[rows],
+            gain=self.gain[rows],
+            worth=self.worth[rows],
+        )
+
+    def measure(self, weight: Vector, /) -> Matrix:
+        from unskew.kernels.user_metrics import measure_users
+
+        cells, users, arguments = self._sort(weight)
+        results = np.zeros((self.n_candidates.size, 2))
+        if self.empty_value is not None:
+            results[self.n_candidates > 0] = self.empty_value, 1.0
+        if cells.size:
+            results[users] = measure_users(self.kind, weight[cells], *arguments)
+        return results
+
+    def differentiate(self, weight: Vector, /) -> Matrix:
+        from unskew.kernels.user_metrics import differentiate_users
+
+        cells, _, arguments = self._sort(weight)
+        results = np.zeros((weight.size, 4))
+        if cells.size:
+            results[cells] = differentiate_users(self.kind, weight[cells], *arguments)
+            results[cells, 2:] -= self.measure(weight)[self.user[cells]]
+        return results
+
+    def _sort(self, weight: Vector) -> tuple[RowNumbers, IntVector, tuple[Any, ...]]:
+        """Relevant cells with weight by user and position, their users, and what kernels read."""
+        chosen = np.flatnonzero((self.gain > 0) & (weight > 0))
+        order = np.lexsort((self.above[chosen], self.user[chosen]))
+        cells = chosen[order]
+        users, starts = np.unique(self.user[cells], return_index=True)
+        gain = self.gain[cells]
+        arguments = (
+            np.append(starts, cells.size),
+            self.above[cells],
+            self.equal[cells],
+            gain,
+            self.worth[cells],
+            np.lexsort((-gain, self.user[cells])),
+            self.n_candidates[users],
+            self.sums,
+            self.top,
+        )
+        return cells, users, arguments
