@@ -306,7 +306,7 @@ class Naive(_WeightedMean):
     "test_mean",
     label="Random test",
     summary="Random test is the mean over a test that was drawn at random from all cells.",
-    traits={"order": 0, "color": "accent", "marker": "square", "headline_rank": -1},
+    traits={"order": 9, "color": "accent", "marker": "square", "headline_rank": -1},
 )
 class RandomTestMean(Naive):
     """The mean delta of a test whose cells were drawn at random: right without weights."""

@@ -478,7 +478,8 @@ class Sums:
 
         The groups are the sample, so the spread between them includes the noise within them.
         Groups whose base adds up to 0 are left out and counted. ``propensities`` are those behind
-        the weights; with them the bias of the ratios is estimated.
+        the weights; with them the bias of the ratios is estimated. It is NaN if groups have too
+        few cells with a base to see it.
         """
         by_group = groups.add_up(_stack(delta, base) * weight)
         with_base = by_group[by_group[:, -1] > 0]
@@ -492,6 +493,10 @@ class Sums:
         if propensities is None:
             return sums
         bias, n_biases = _add_up_biases(delta, weight, base, groups, propensities)
+        if base is not None:
+            users = groups.code[(base > 0) & (weight > 0)]
+            if users.size < MIN_CELLS_PER_USER * n_groups:
+                bias = np.full_like(bias, np.nan)
         pooled = by_group.sum(axis=0) if base is None else None
         return replace(sums, ratio_bias=bias, n_biases=n_biases, pooled=pooled)
 
