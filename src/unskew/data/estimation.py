@@ -12,11 +12,13 @@ computes ``B's`` and ``G`` in its own way, as a :class:`Correction`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
+from scipy import special
 
 from unskew.errors import UsageError
 from unskew.kernels.blocks import sum_by_code, take_columns
@@ -180,6 +182,13 @@ class Strata(Estimation):
     relation: LogRelation = "same"
     """How the log is related to the log of the fit."""
 
+    @property
+    def sample_p_value(self) -> float:
+        """Whether the sample has the ratings of the log, by a test; NaN without a sample."""
+        return (
+            math.nan if self.sample is None else compare_counts(self.n_observed, self.sample.count)
+        )
+
     def take(self, rows: IntVector) -> Strata:
         fixed = None if self.fixed is None else self.fixed[rows]
         is_smaller = self.relation == "same" and rows.size < self.group.size
@@ -301,8 +310,21 @@ def _draw_half(rng: np.random.Generator, cluster: IntVector | None, n_cells: int
     return np.isin(cluster, rng.permutation(present)[: present.size // 2])
 
 
-def describe_assumption(estimation: Estimation | None) -> str:
-    """What must be true for the propensities to be right, and cannot be checked with the log."""
+def compare_counts(observed: Vector, sample: Vector) -> float:
+    """The p-value of Pearson's test that the log and a sample have the same shares of ratings."""
+    counts = np.stack([observed, sample])[:, observed + sample > 0]
+    expected = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / counts.sum()
+    statistic = float((np.square(counts - expected) / expected).sum())
+    return float(special.chdtrc(max(counts.shape[1] - 1, 1), statistic))
+
+
+def describe_assumption(estimation: Estimation | None, *, fits_universe: bool = True) -> str:
+    """What must be true for the propensities to be right, and cannot be checked with the log.
+
+    ``fits_universe`` is whether the weights add up to the number of cells.
+    """
+    if estimation is None and not fits_universe:
+        return "these propensities are taken as known, but their weights speak against them"
     if estimation is None:
         return "these propensities are taken as known, and nothing here can confirm them"
     if not estimation.sees_ratings:
@@ -321,5 +343,8 @@ def describe_condition(estimation: Estimation | None) -> str:
     if estimation is None:
         return "if the supplied propensities are right"
     if isinstance(estimation, Strata) and estimation.sample is not None:
-        return f"if the {estimation.sample.size:,} ratings were really drawn at random"
+        return (
+            f"if the {estimation.sample.size:,} ratings were really drawn at random and selection "
+            "depends on the rating alone"
+        )
     return "if the propensities are right"

@@ -97,7 +97,8 @@ class WeightSummary:
                 f"the inverse propensities add up to {self.mass:,.0f}, but there are "
                 f"{self.n_cells:,} cells ({error:+.1%}, {abs(z):,.1f} standard errors): "
                 "the propensities or the universe are wrong.",
-                remedy="Check both. Use 'snips', which corrects a constant factor, not 'ips'.",
+                remedy="Check both. 'snips' helps only if all propensities are wrong by the same "
+                "factor.",
             )
         is_long = self.n_observed >= 1 / TOP_ROWS
         if is_long and self.top_share is not None and self.top_share > MAX_TOP_SHARE:

@@ -355,6 +355,7 @@ def evaluate(
             *([NO_UNIVERSE] if estimators is None and all_cells is None else []),
             *([TIME_SPLIT] if log.part is not None and log.part.by == "time" else []),
         ),
+        relevance_threshold=relevance_threshold,
     )
     result.warn()
     return result
