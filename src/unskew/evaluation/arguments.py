@@ -101,7 +101,9 @@ def warn_about_scales(models: Mapping[str, Any], metrics: Sequence[Metric], log:
     These are scores of models that only rank items, and (if ``log`` has other ratings than 0 and 1)
     probabilities of models that were fitted to binarized ratings.
     """
-    rating_metrics = " and ".join(metric.name for metric in metrics if not metric.ranks)
+    rating_metrics = " and ".join(
+        metric.name for metric in metrics if not (metric.ranks or compares_logged_cells(metric))
+    )
     if not rating_metrics:
         return
     rankers = [
