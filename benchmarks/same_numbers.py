@@ -453,7 +453,12 @@ def prediction_forms() -> Numbers:
         ranks = key != "arrays"
         metrics = ["mse", "mae", *(["dcg", "dcg@5", "recall@5"] if ranks else [])]
         result = unskew.evaluate(
-            log, {"one": form}, propensities=propensities, metrics=metrics, relevance_threshold=4.0
+            log,
+            {"one": form},
+            propensities=propensities,
+            metrics=metrics,
+            relevance_threshold=4.0,
+            position="position" if key.endswith("frame") else None,
         )
         values = [value(result, "one", metric, "snips") for metric in metrics]
         yield f"form-{key}/mse/snips/value", values[0]

@@ -77,13 +77,17 @@ def test_a_pickled_message_comes_back_whole(error: errors.Message) -> None:
 
 
 def test_an_unknown_name_suggests_the_nearest() -> None:
-    text = str(UnknownNameError("metric", "mes", ["mse", "mae"]))
+    text = str(UnknownNameError("metric", "mes", ["mse", "mae"], parameter="metrics"))
 
     assert text == "unknown metric 'mes'; valid names are: mse, mae. Did you mean 'mse'?"
 
 
 def test_the_parameter_of_an_unknown_name_is_an_argument() -> None:
-    assert UnknownNameError("metric", "mes", ["mse"]).parameter == "metric"
+    of_parameter = UnknownNameError("normalize", "selff", ["self", "none"])
+    assert of_parameter.parameter == "normalize"
+    assert str(of_parameter).startswith(
+        "unknown value 'selff' of normalize; valid values are: self"
+    )
     assert UnknownNameError("metric of this evaluation", "mes", ["mse"]).parameter is None
     assert UnknownNameError("solver for log loss", "cg", ["als"], parameter="solver").parameter == (
         "solver"

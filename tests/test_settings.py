@@ -64,7 +64,7 @@ def test_scikit_learn_clones_it() -> None:
         ({"rate": 0}, r"rate must be a finite number, above 0 and at most 1; got 0\."),
         ({"rate": float("nan")}, "rate must be a finite number"),
         ({"rate": "a"}, "rate must be a finite number"),
-        ({"mode": "quick"}, "unknown mode 'quick'; valid names are: slow, fast"),
+        ({"mode": "quick"}, "unknown value 'quick' of mode; valid values are: slow, fast"),
         ({"random_state": -1}, "random_state must be a whole number, at least 0; got -1"),
         ({"random_state": True}, "random_state must be a whole number"),
     ],

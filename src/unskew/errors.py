@@ -180,15 +180,19 @@ class UnknownNameError(UsageError):
     def __init__(
         self, kind: str, name: object, valid: Iterable[str], *, parameter: str | None = None
     ) -> None:
-        """``parameter`` is the argument that has the name; by default ``kind`` if it is a word."""
+        """``kind`` says what has the name, such as ``metric``.
+
+        ``parameter`` is the argument that has the name. Without it, a ``kind`` of one word is that
+        argument, and the message says so.
+        """
         names = list(valid)
         near = get_close_matches(str(name).lower(), names, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
-        super().__init__(
-            f"unknown {kind} {name!r}; valid names are: {', '.join(names)}.{hint}",
-            parameter=parameter or (kind if kind.isidentifier() else None),
-            value=name,
-        )
+        problem = f"unknown {kind} {name!r}; valid names are"
+        if parameter is None and kind.isidentifier():
+            parameter = kind
+            problem = f"unknown value {name!r} of `{kind}`; valid values are"
+        super().__init__(f"{problem}: {', '.join(names)}.{hint}", parameter=parameter, value=name)
 
 
 class NotFittedError(UsageError, AttributeError):

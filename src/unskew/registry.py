@@ -124,7 +124,8 @@ class Registry(Mapping[str, Declaration[T]]):
         if name in self._by_alias:
             return self._declarations[self._by_alias[name]]
         if name not in self._declarations:
-            raise UnknownNameError(self.kind, name, self)
+            parameter = self.kind if self.kind.isidentifier() else None
+            raise UnknownNameError(self.kind, name, self, parameter=parameter)
         return self._declarations[name]
 
     def to_markdown(self) -> str:
@@ -248,7 +249,7 @@ def find_engine(engine: str | object) -> Any:
     if engine in LOCAL_ENGINES:
         return None
     if engine not in engine_names():
-        raise UnknownNameError("engine", engine, engine_names())
+        raise UnknownNameError("engine", engine, engine_names(), parameter="engine")
     return _find_entry_point("unskew.engines", engine).load()()
 
 

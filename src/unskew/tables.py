@@ -67,3 +67,13 @@ def count_noun(count: float, noun: str) -> str:
     ('1 user', '2,000 users', '0 bad rows')
     """
     return f"{count:,.0f} {noun}{'' if count == 1 else 's'}"
+
+
+def join_words(words: Sequence[str]) -> str:
+    """A list in a sentence.
+
+    >>> join_words(["MAE"]), join_words(["MAE", "MSE", "DCG"])
+    ('MAE', 'MAE, MSE and DCG')
+    """
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last

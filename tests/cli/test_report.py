@@ -112,13 +112,13 @@ def test_a_search_has_a_page_and_one_fit_has_none() -> None:
         "5",
         "-o",
         "m.unskew",
-        "--html",
+        "-o",
         "page.html",
     )
 
     fine(*fit, "--cross-validate", "--grid", "l2=1,5", "--grid", "factors=1,2", "--folds", "2")
     assert "Cross-validation" in Path("page.html").read_text()
-    assert "--html needs --cross-validate" in run(*fit).stderr
+    assert "-o page.html needs --cross-validate" in run(*fit).stderr
 
 
 def test_reproduce_writes_a_page_of_one_experiment() -> None:
@@ -131,13 +131,13 @@ def test_reproduce_writes_a_page_of_one_experiment() -> None:
 
 
 def test_the_demo_writes_a_page() -> None:
-    result = fine("demo", "--html", "report.html")
+    result = fine("demo", "-o", "report.html")
 
     assert result.stderr == "wrote report.html\n"
     text = Path("report.html").read_text()
     assert "realist beats optimist by 0.90 MAE [0.88, 0.92].</em>" in text
     assert " (The plain average says optimist, by 0.13.)</h1>" in text
-    assert "unskew demo --html report.html" in text
+    assert "unskew demo -o report.html" in text
     assert len(text) < 1_500_000
 
 

@@ -202,7 +202,7 @@ def test_a_plan_must_not_change(tmp_path: Path, lines: list[str]) -> None:
 
     changed = run(tmp_path, "--planned-size", "5000")
     assert changed.exit_code == 2
-    assert "was started with --planned-size 500, not with 5000" in changed.stderr
+    assert "was started with --planned-size 500, not with --planned-size 5000" in changed.stderr
     other = run(tmp_path, models=("--prediction", "old", "--metric", "mae"))
     assert other.exit_code == 2
     assert "A plan that changes" in other.stderr

@@ -67,8 +67,10 @@ DELTA = np.random.default_rng(5).gamma(2.0, size=(2, len(LOG)))
 def correct(propensities: Propensities, residual: Matrix) -> Correction:
     estimation, weight = propensities.estimation, propensities.inverse
     assert estimation is not None
-    elasticity = weight if estimation.fixed is None else np.where(estimation.fixed, 0.0, weight)
-    return estimation.correct(residual, weight, elasticity)
+    weight_derivative = (
+        weight if estimation.fixed is None else np.where(estimation.fixed, 0.0, weight)
+    )
+    return estimation.correct(residual, weight, weight_derivative)
 
 
 def residual_of(kind: str, delta: Matrix, weight: Vector) -> tuple[Matrix, float]:
@@ -242,8 +244,8 @@ def test_the_variance_of_the_residuals_is_a_schur_complement(name: str) -> None:
     propensities = MODELS[name]().fit(LOG, universe="log").predict(LOG)
     uncertainty, target = 1 - propensities.values, DELTA * propensities.inverse
     score = correct(propensities, DELTA).score
-    is_alone = np.isclose(score, target).all(axis=0)
-    score, target, uncertainty = (part[..., ~is_alone] for part in (score, target, uncertainty))
+    is_singleton = np.isclose(score, target).all(axis=0)
+    score, target, uncertainty = (part[..., ~is_singleton] for part in (score, target, uncertainty))
 
     within = (target - score) * uncertainty @ (target - score).T
     complement = target * uncertainty @ target.T - target * uncertainty @ score.T

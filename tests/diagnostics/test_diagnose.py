@@ -153,7 +153,7 @@ def test_a_sample_agrees_with_every_cell_within_its_error_bars() -> None:
     assert sampled.fit is not None
     assert exact.calibration is not None
     assert sampled.calibration is not None
-    for name in ("log_loss", "brier", "mass"):
+    for name in ("log_loss", "brier", "sum_of_propensities"):
         value, error = getattr(sampled.fit, name), getattr(sampled.fit, f"{name}_error")
         assert getattr(exact.fit, f"{name}_error") is None
         assert 0 < error < 0.1 * value
@@ -176,7 +176,7 @@ def test_a_fitted_model_predicts_all_cells() -> None:
 
     assert diagnosis.fit is not None
     assert diagnosis.calibration is not None
-    assert diagnosis.fit.mass == pytest.approx(len(LOG))
+    assert diagnosis.fit.sum_of_propensities == pytest.approx(len(LOG))
     assert (
         diagnosis.calibration.slope,
         diagnosis.calibration.error,

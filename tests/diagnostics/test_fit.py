@@ -35,11 +35,15 @@ FIT = PropensityFit.of(
 def test_scores_are_scikit_learns() -> None:
     assert FIT.log_loss == pytest.approx(log_loss(FIT_SEEN, FIT_P))
     assert FIT.brier == pytest.approx(brier_score_loss(FIT_SEEN, FIT_P))
-    assert (FIT.log_loss_error, FIT.brier_error, FIT.mass_error) == (None, None, None)
+    assert (FIT.log_loss_error, FIT.brier_error, FIT.sum_of_propensities_error) == (
+        None,
+        None,
+        None,
+    )
 
 
 def test_mass_and_reach_by_their_definitions() -> None:
-    assert FIT.mass == pytest.approx(FIT_P.sum())
+    assert FIT.sum_of_propensities == pytest.approx(FIT_P.sum())
     assert FIT.mass_ratio == pytest.approx(FIT_P.sum() / FIT_SEEN.sum())
     assert FIT.share_below == pytest.approx((FIT_P < 0.001).mean())
     assert FIT.smallest == FIT_P.min()
@@ -68,7 +72,8 @@ def test_a_certain_cell_that_was_not_observed() -> None:
     )
 
     assert result.log_loss == np.inf
-    assert "some unobserved cells have a propensity of 1" in " ".join(map(str, result.warnings()))
+    said = " ".join(map(str, result.warnings()))
+    assert "1 of 2 unobserved cells that were examined have a propensity of 1" in said
 
 
 def test_too_much_and_too_little_mass() -> None:

@@ -386,7 +386,7 @@ def test_arguments_of_the_wrong_kind_are_refused(frame: Any) -> None:
         match="propensities must be the name of a column with engine='spark'; got ndarray",
     ):
         MatrixFactorization(2).fit(frame, COLUMNS["propensity"], engine="spark")
-    with pytest.raises(UnknownNameError, match="unknown normalize 'rows'"):
+    with pytest.raises(UnknownNameError, match="unknown value 'rows' of normalize"):
         MatrixFactorization(2, normalize="rows").fit(frame, engine="spark")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="n_blocks must be a whole number, at least 1"):
         MatrixFactorization(2).fit(frame, "propensity", engine=SparkEngine(n_blocks=0))

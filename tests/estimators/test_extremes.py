@@ -10,7 +10,7 @@ from unskew.data.estimation import Estimation
 from unskew.data.propensities import Propensities
 from unskew.data.universe import Universe
 from unskew.estimators.extremes import move_to_extreme
-from unskew.estimators.odds import KeptSums, WeightBox
+from unskew.estimators.odds import FixedSums, WeightBox
 from unskew.estimators.point import Estimator, find_estimator
 from unskew.estimators.sums import Clusters, Deltas, Imputed, ObservedCells
 from unskew.estimators.variance import Linearization, linearize
@@ -49,12 +49,12 @@ def make_cells(weight: Vector, estimation: Estimation | None = None, **options: 
     )
 
 
-def keep_sums(constraint: str | None) -> KeptSums | None:
+def keep_sums(constraint: str | None) -> FixedSums | None:
     if constraint is None:
         return None
     if constraint == "mass":
-        return KeptSums.of_all(N)
-    return KeptSums.of_clusters(Clusters(USER, 8) if constraint == "user" else Clusters(ITEM, 5))
+        return FixedSums.of_all(N)
+    return FixedSums.of_clusters(Clusters(USER, 8) if constraint == "user" else Clusters(ITEM, 5))
 
 
 def value_at_extreme(
@@ -118,8 +118,8 @@ def test_contributions_are_the_derivatives_by_the_count_of_each_cell(
 class Recorder(Estimation):
     """Estimated propensities that keep what the correction was asked for."""
 
-    def correct(self, residual: Any, weight: Vector, elasticity: Vector) -> Any:
-        self.asked.append(residual * elasticity)  # type: ignore[attr-defined]
+    def correct(self, residual: Any, weight: Vector, weight_derivative: Vector) -> Any:
+        self.asked.append(residual * weight_derivative)  # type: ignore[attr-defined]
         raise InterruptedError
 
 
@@ -136,7 +136,7 @@ def test_the_correction_gets_the_derivatives_by_the_propensity_of_each_cell(
     _, linearization, moved = linearize_extreme(estimator, deltas, cells, box)
     assert moved.estimation is not None
     with pytest.raises(InterruptedError):
-        moved.estimation.correct(linearization.residual, moved.weight, moved.elasticity)
+        moved.estimation.correct(linearization.residual, moved.weight, moved.weight_derivative)
 
     step = 1e-6
     for cell in range(N):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from unskew.estimators.odds import KeptSums, WeightBox, largest_ratio, largest_sum
+from unskew.estimators.odds import FixedSums, WeightBox, largest_ratio, largest_sum
 from unskew.estimators.sums import Clusters
 from unskew.types import Vector
 
@@ -124,9 +124,9 @@ def test_a_long_log_takes_few_steps_and_agrees_with_sorting() -> None:
 
 
 def keep_sums(box: WeightBox, code: Vector | None = None) -> WeightBox:
-    sums = KeptSums.of_all(box.low.size)
+    sums = FixedSums.of_all(box.low.size)
     if code is not None:
-        sums = KeptSums.of_clusters(Clusters(code.astype(np.int32), int(code.max()) + 2))
+        sums = FixedSums.of_clusters(Clusters(code.astype(np.int32), int(code.max()) + 2))
     return WeightBox(box.low, box.assumed, box.high, sums)
 
 
@@ -241,7 +241,7 @@ def test_the_optimism_is_what_multipliers_of_the_other_cells_would_add(seed: int
 
 def test_orders_are_remembered_and_checked() -> None:
     rng = np.random.default_rng(1)
-    sums = KeptSums.of_clusters(Clusters(rng.integers(0, 5, 50).astype(np.int32), 5))
+    sums = FixedSums.of_clusters(Clusters(rng.integers(0, 5, 50).astype(np.int32), 5))
     first, second, third = rng.normal(size=(3, 50))
 
     for residual in (first, second, 2 * first, third, second):

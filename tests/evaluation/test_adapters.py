@@ -502,9 +502,13 @@ def test_named_features_must_be_in_one_table_each() -> None:
     users = pd.DataFrame({"user_id": USERS, "age": AGE})
     items = pd.DataFrame({"item_id": ITEMS, "age": GENRE})
 
-    with pytest.raises(BadPredictionError, match="fitted to the column 'age', which each table"):
+    with pytest.raises(
+        BadPredictionError, match="fitted to the column 'age', which is in both user_features and"
+    ):
         wrap_model(model, user_features=users, item_features=items)
-    with pytest.raises(BadPredictionError, match="fitted to the column 'age', which neither table"):
+    with pytest.raises(
+        BadPredictionError, match="fitted to the column 'age', which is in neither user_fe"
+    ):
         wrap_model(
             model,
             users=USERS,

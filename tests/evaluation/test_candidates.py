@@ -119,11 +119,12 @@ def test_a_test_without_candidates_is_refused() -> None:
 
 def test_positions_in_a_frame_are_among_the_candidates_already() -> None:
     rows = pd.DataFrame({"user": USER, "item": ITEM, "position": 1})[~SEEN.ravel()]
-    result = judge(LOG.take(~SEEN.ravel()), rows, metrics=["precision@1"], exclude=TRAIN)
+    options: dict[str, object] = {"exclude": TRAIN, "position": "position"}
+    result = judge(LOG.take(~SEEN.ravel()), rows, metrics=["precision@1"], **options)
     assert result["precision@1"] > 1
 
     with pytest.raises(BadPredictionError, match=r"a position is 9, but there are \d candidates"):
-        judge(LOG.take(~SEEN.ravel()), rows.assign(position=9), metrics=["cg@1"], exclude=TRAIN)
+        judge(LOG.take(~SEEN.ravel()), rows.assign(position=9), metrics=["cg@1"], **options)
 
 
 def test_propensities_of_a_split_are_those_of_unseen_cells() -> None:

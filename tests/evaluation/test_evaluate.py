@@ -366,7 +366,8 @@ def test_weights_that_are_all_switched_off() -> None:
     off = Switch(1.0)
 
     with pytest.raises(
-        UsageError, match="all weights are zero: there is no cell, user or item to average over"
+        UsageError,
+        match="every cell that this metric counts has weight 0, so there is nothing to average",
     ):
         judge(weight_transform=off, estimators=["snips"])
     with pytest.raises(UsageError, match="all weights are zero: 'ips' would be 0 for any data"):
@@ -479,17 +480,22 @@ def test_the_default_estimators_need_propensities() -> None:
         ),
         (
             {"estimators": ["naiv"]},
-            "unknown estimator 'naiv'; valid names are: naive, ips, snips, user_normalized",
+            "unknown estimator 'naiv'; valid names are: .*naive, ips, snips, user_normalized",
         ),
         (
             {"cluster": "movie"},
-            "unknown cluster 'movie'; valid names are: None, auto, user, item, both",
+            "unknown value 'movie' of cluster; valid values are: None, auto, user, item, both",
         ),
     ],
 )
 def test_unknown_names_list_the_valid_ones(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UnknownNameError, match=message):
         judge(**options)
+
+
+def test_none_in_quotes_is_no_cluster() -> None:
+    with pytest.raises(UsageError, match="cluster must be None without quotes, or one of auto"):
+        judge(cluster="None")
 
 
 @pytest.mark.parametrize("what", ["metrics", "estimators"])

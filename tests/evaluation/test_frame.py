@@ -152,6 +152,7 @@ def from_arrays(rows: Vector | None = None, **options: Any) -> Evaluation:
     return evaluate(
         log,
         frames,
+        position="position",
         **({"propensities": P[rows], "universe": SPACE, "relevance_threshold": 4} | options),
     )
 
@@ -600,8 +601,8 @@ def test_formulas_that_are_not_elementwise_raise_an_error() -> None:
         ({"prediction": 3}, UsageError, "must be the name of a column"),
         ({"by": "country"}, ColumnError, "there is no column 'country'; the columns are"),
         ({"rating": "half"}, BadRatingError, "column 'half' has the type String, not numbers"),
-        ({"cluster": "country"}, UnknownNameError, "unknown cluster 'country'"),
-        ({"on_bad": "ignore"}, UnknownNameError, "unknown on_bad 'ignore'"),
+        ({"cluster": "country"}, UnknownNameError, "unknown value 'country' of cluster"),
+        ({"on_bad": "ignore"}, UnknownNameError, "unknown value 'ignore' of on_bad"),
         ({"level": 95}, UsageError, "level must lie"),
         (
             {"estimators": ["user_normalized"], "metrics": ["recall@5"]},
@@ -611,7 +612,7 @@ def test_formulas_that_are_not_elementwise_raise_an_error() -> None:
         (
             {"weight_transform": Switch(1), "estimators": ["snips"]},
             UsageError,
-            "all weights are zero",
+            "every cell that this metric counts has weight 0",
         ),
         (
             {"weight_transform": Switch(1), "estimators": ["ips"]},

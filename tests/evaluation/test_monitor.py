@@ -25,7 +25,9 @@ from unskew.errors import (
 from unskew.estimators.sequences import SequenceClock
 from unskew.evaluation import Monitor
 from unskew.evaluation.evaluate import evaluate
+from unskew.evaluation.monitor_plan import MonitorPlan
 from unskew.evaluation.monitor_state import MAX_LOOKS
+from unskew.metrics.metric import Delta, MetricInput
 from unskew.types import Vector
 
 N = 2_000
@@ -166,7 +168,7 @@ def test_inverse_propensities_beyond_the_universe_are_a_warning() -> None:
     [
         ({"planned_size": 0}, "planned_size must be a whole number, at least 1"),
         ({"level": 1.0}, "level must lie strictly between"),
-        ({"unit": "item"}, "unknown unit 'item'"),
+        ({"unit": "item"}, "unknown value 'item' of unit"),
         ({"max_weight": 5}, "need both the largest weight and the largest delta"),
         ({"max_weight": 5, "max_delta": 4}, "need the arrivals that were not rated"),
         (FULL | {"unit": "user"}, "are for single rows"),
@@ -178,6 +180,26 @@ def test_inverse_propensities_beyond_the_universe_are_a_warning() -> None:
 def test_a_plan_that_cannot_work_is_refused(options: dict[str, Any], match: str) -> None:
     with pytest.raises(UsageError, match=match):
         start(**options)
+
+
+class CentredError:
+    """It reads the other rows of its batch, so batches would change the result."""
+
+    name = "centred_error"
+    higher_is_better = False
+    ranks = False
+
+    def __call__(self, cells: MetricInput) -> Delta:
+        centred = cells.rating - cells.rating.mean()
+        return Delta(np.abs(cells.require_predictions() - centred))
+
+
+def test_a_metric_that_reads_other_rows_is_refused() -> None:
+    metrics: Any = (CentredError(),)
+    plan = MonitorPlan(models=("a",), planned_size=9, metrics=metrics)
+
+    with pytest.raises(UsageError, match="'centred_error' depends on other rows of the log"):
+        plan.find_metrics()
 
 
 def test_models_need_different_names() -> None:

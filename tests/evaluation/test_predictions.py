@@ -11,7 +11,7 @@ import pytest
 from frame_engines import ENGINES, each_engine
 from unskew import Ratings, evaluate
 from unskew.data import Factors
-from unskew.errors import BadPredictionError, ColumnError, UniverseError, UnskewWarning
+from unskew.errors import BadPredictionError, ColumnError, UniverseError, UnskewWarning, UsageError
 from unskew.evaluation import Evaluation
 from unskew.types import IntVector, Matrix, Scores, Vector
 
@@ -190,9 +190,8 @@ def test_positions_of_a_frame_need_no_predictions(log: Ratings) -> None:
     columns = as_columns()
     del columns["prediction"]
 
-    assert numbers(judge(log, pd.DataFrame(columns), RANKING_METRICS)) == pytest.approx(
-        numbers(judge(log, SCORES, RANKING_METRICS))
-    )
+    found = judge(log, pd.DataFrame(columns), RANKING_METRICS, position="position")
+    assert numbers(found) == pytest.approx(numbers(judge(log, SCORES, RANKING_METRICS)))
 
 
 def test_users_in_small_blocks_give_the_same_numbers(
@@ -312,7 +311,7 @@ def test_positions_that_cannot_be(log: Ratings, position: float, message: str) -
     frame = pd.DataFrame(as_columns()).assign(position=position)
 
     with pytest.raises(BadPredictionError, match=message):
-        judge(log, frame, ("dcg",))
+        judge(log, frame, ("dcg",), position="position")
 
 
 def test_positions_of_aligned_values_are_not_to_be_had(log: Ratings) -> None:
@@ -327,15 +326,32 @@ def test_a_frame_without_the_column_says_what_to_rename(log: Ratings) -> None:
     frame = pd.DataFrame(as_columns())
 
     with pytest.raises(
-        ColumnError,
-        match=r"'a': its frame has no clear position column; .* Rename one to 'position'",
+        ColumnError, match=r"'a': there is no column 'rank' for position=; the columns are 'user_id"
     ):
-        judge(log, frame.assign(rank=1).rename(columns={"position": "Position"}), ("dcg@3",))
+        judge(log, frame, ("dcg@3",), position="rank")
     with pytest.raises(
         ColumnError,
         match=r"no clear prediction column; the columns are 'user_id', 'item_id'",
     ):
         judge(log, frame.rename(columns={"prediction": "svd"}))
+
+
+@pytest.mark.parametrize("name", ["position", "rank", "Positions"])
+def test_a_column_is_read_as_positions_only_if_it_is_named(log: Ratings, name: str) -> None:
+    shown = np.random.default_rng(0).integers(1, 4, SCORES.size)
+    frame = pd.DataFrame(as_columns()).drop(columns="position").assign(**{name: shown})
+    expected = numbers(judge(log, SCORES, RANKING_METRICS))
+
+    assert numbers(judge(log, frame, RANKING_METRICS)) == pytest.approx(expected, rel=1e-12)
+    named = numbers(judge(log, frame, RANKING_METRICS, position=name))
+    assert named != pytest.approx(expected, rel=1e-3)
+    assert numbers(judge(log, frame, RANKING_METRICS, position={"a": name})) == named
+
+
+def test_positions_of_what_is_no_frame_are_refused(log: Ratings) -> None:
+    for position in ("place", {"a": "place"}, {"b": "place"}):
+        with pytest.raises(UsageError, match=r"position names a column of a frame"):
+            judge(log, SCORES, ("dcg@3",), position=position)
 
 
 @each_engine
@@ -359,7 +375,7 @@ def test_a_frame_that_lacks_items_names_the_user(log: Ratings) -> None:
 
     with pytest.raises(BadPredictionError, match=f"user '{user}' has predictions of 8 items"):
         judge(log, frame.drop(index=unseen), ("dcg@3",))
-    with pytest.raises(BadPredictionError, match="among all 10 items, but there is no position"):
+    with pytest.raises(BadPredictionError, match="among all 10 items, but no column of positions"):
         judge(log, frame, ("dcg@3",), universe=(N_USERS, 10))
     frame.loc[unseen, "prediction"] = np.inf
     with pytest.raises(BadPredictionError, match=f"at row {unseen} is missing or not finite"):
@@ -464,7 +480,14 @@ def test_a_scorer_cannot_rank_items_without_ids(log: Ratings) -> None:
 
 def test_a_frame_of_positions_can(log: Ratings) -> None:
     frame = pd.DataFrame(as_columns()).assign(position=lambda cells: cells["position"] + 3)
-    result = judge(log, frame, ("dcg",), universe=(N_USERS, 12), estimators=["naive"])
+    result = judge(
+        log,
+        frame,
+        ("dcg",),
+        universe=(N_USERS, 12),
+        estimators=["naive"],
+        position="position",
+    )
 
     discount = (1 / np.log2(POSITIONS + 4))[log.user, log.item]
     per_slot = (discount * TRUTH[log.user, log.item]).sum() / discount.sum()

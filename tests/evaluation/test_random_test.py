@@ -207,7 +207,7 @@ def test_evaluate_has_the_same_metrics_without_weights() -> None:
 
 def test_refusals() -> None:
     score = np.zeros(len(TEST))
-    with pytest.raises(UnknownNameError, match="unknown empty_users 'none'"):
+    with pytest.raises(UnknownNameError, match="unknown value 'none' of empty_users"):
         rank(score, empty_users="none")
     with pytest.raises(UsageError, match="needs relevant cells and others"):
         estimate(LoggedAuc(0), score)

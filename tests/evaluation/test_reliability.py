@@ -117,6 +117,18 @@ def seldom_seen() -> tuple[Matrix, Matrix]:
     return seen, p
 
 
+def test_noise_does_not_explain_a_value_far_outside_the_range() -> None:
+    seen, p = np.random.default_rng(1).random((U, I)) < 0.5, np.full((U, I), 0.02)
+    result = judge_quietly(seen, p, metrics=["precision@5"], estimators=["ips"])
+    (text,) = [str(each) for each in result.problems() if "outside its range" in str(each)]
+
+    values = [result.risk(name, metric="precision@5", estimator="ips") for name in result.models]
+    assert all(risk.estimate > 1 + 4 * risk.std_error for risk in values)
+    assert all(f"{risk.estimate:.3g} for {risk.model!r}" in text for risk in values)
+    assert "noise does not explain this. The propensities or the universe are wrong." in text
+    assert text.endswith("but is not right either if the propensities are wrong.")
+
+
 def test_a_value_outside_the_range_is_reported_with_a_warning_and_never_in_a_headline() -> None:
     seen, p = seldom_seen()
     with pytest.warns(PropensityWarning) as caught:
@@ -131,7 +143,7 @@ def test_a_value_outside_the_range_is_reported_with_a_warning_and_never_in_a_hea
     assert any(
         "few items that 'a' recommends were rated" in t and "6 observed slots" in t for t in texts
     )
-    assert "outside its range" in repr(result)
+    assert "this estimator is too noisy here, or the propensities" in repr(result)
     record = json.loads(result.to_json())
     assert ["precision@5", "ips"] in record["unusable"]
     assert ["precision@5", "snips"] not in record["unusable"]
@@ -247,6 +259,7 @@ def test_groups_keep_the_problems_and_conditions_of_their_evaluations() -> None:
         }
     )
     options: dict[str, Any] = {"metrics": ["precision@30"], "universe": (U, I)}
+    options["position"] = "position"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnskewWarning)
         groups = evaluate_frame(frame, by="half", estimators=["snips"], **options)

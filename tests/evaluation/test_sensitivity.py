@@ -481,7 +481,9 @@ def test_means_over_groups_leave_weights_free_and_say_so(result: Evaluation) -> 
 
 
 def test_an_unknown_constraint_is_refused(result: Evaluation) -> None:
-    with pytest.raises(UnknownNameError, match="unknown constraint 'level'; valid names are: mass"):
+    with pytest.raises(
+        UnknownNameError, match="unknown value 'level' of constraint; valid values are: mass"
+    ):
         sensitivity(result, constraint="level")  # type: ignore[arg-type]
 
 

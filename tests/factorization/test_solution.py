@@ -112,7 +112,7 @@ def test_a_fit_that_does_not_converge_warns_with_the_remedy() -> None:
         ({"tol": -1.0}, "tol must be a finite number, at least 0"),
         ({"n_threads": 0}, "n_threads must be a whole number, at least 1 or None"),
         ({"random_state": -1}, "random_state must be a whole number, at least 0"),
-        ({"dtype": "float16"}, "unknown dtype 'float16'"),
+        ({"dtype": "float16"}, "unknown value 'float16' of dtype"),
     ],
 )
 def test_options_out_of_range_are_refused(settings: dict[str, Any], match: str) -> None:

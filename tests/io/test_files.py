@@ -62,6 +62,51 @@ def test_an_unknown_extension_is_refused() -> None:
         infer_format("u.data")
 
 
+@pytest.mark.parametrize("name", ["u.data", "log.csv", "log.txt", "log"])
+@pytest.mark.parametrize("delimiter", ["\t", ",", ";"])
+def test_the_first_lines_tell_the_delimiter(tmp_path: Path, name: str, delimiter: str) -> None:
+    rows = [["user", "item", "note"], ["1", "2", '"a b"'], ["3", "4", "c"]]
+    content = "\n".join(delimiter.join(row) for row in rows).encode()
+
+    table = read_table(written(tmp_path, content, name))
+
+    assert as_lists(table) == {"user": [1, 3], "item": [2, 4], "note": ["a b", "c"]}
+
+
+def test_commas_inside_fields_do_not_hide_tabs(tmp_path: Path) -> None:
+    table = read_table(written(tmp_path, b"user\titem\tstars\n1\t2\t4,5\n", "log.csv"))
+
+    assert as_lists(table) == {"user": [1], "item": [2], "stars": ["4,5"]}
+
+
+def test_a_csv_file_with_fewer_other_delimiters_has_commas(tmp_path: Path) -> None:
+    assert written(tmp_path, b"a,b;c,d\n1,2;3,4\n").delimiter == ","
+    assert written(tmp_path, b"a\n1\n").delimiter == ","
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("log.csv", b"1\t2\t4,5\n"), ("u.data", b"a,b,c;d\n1,2,3;4\n")]
+)
+def test_two_possible_delimiters_are_refused(tmp_path: Path, name: str, content: bytes) -> None:
+    with pytest.raises(
+        UsageError, match=r"comma or (tab|semicolon) could separate the fields of .* format='tsv'"
+    ):
+        read_table(written(tmp_path, content, name))
+
+
+@pytest.mark.parametrize(
+    "content", [b'{"a": 1, "b": 2}\n', b"PAR1\0,\n\0,\n", b"\xff,1\n", b"a\n1\n", b""]
+)
+def test_other_content_needs_a_format(tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(UsageError, match=r"the format is unknown for the extension '\.data'"):
+        read_table(written(tmp_path, content, "u.data"))
+
+
+def test_numbers_without_a_header_need_names(tmp_path: Path) -> None:
+    with pytest.raises(ColumnError, match=r"no header line, pass columns="):
+        read_table(written(tmp_path, b"196\t242\t3\n186\t302\t3\n", "u.data"))
+
+
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("ending", ["", ".gz"])
 def test_every_format_comes_back_as_it_went(tmp_path: Path, form: str, ending: str) -> None:
@@ -223,9 +268,7 @@ def test_blank_lines_count_as_lines_and_not_as_rows(tmp_path: Path) -> None:
 def test_names_for_a_file_without_any(tmp_path: Path) -> None:
     (tmp_path / "u.data").write_text("1\t2\t3\n4\t5\t6\n")
     table = read_table(
-        FileSource.from_name(
-            str(tmp_path / "u.data"), format="tsv", columns=("user", "item", "rating")
-        )
+        FileSource.from_name(str(tmp_path / "u.data"), columns=("user", "item", "rating"))
     )
 
     assert as_lists(table) == {"user": [1, 4], "item": [2, 5], "rating": [3, 6]}

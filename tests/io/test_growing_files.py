@@ -64,3 +64,16 @@ def test_every_format_can_grow_but_not_change(extension: str, tmp_path: Path) ->
 def test_standard_input_is_refused() -> None:
     with pytest.raises(UsageError, match="standard input cannot be read again"):
         read_new_rows(FileSource.from_name("-"), {})
+
+
+def test_new_rows_have_the_delimiter_of_the_whole_file(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("user;item\n1;2\n")
+    source = FileSource.from_name(str(path))
+    position = read_new_rows(source, {}).position
+    path.write_text("user;item\n1;2\n3;4\n")
+
+    table = read_new_rows(FileSource.from_name(str(path)), position).table
+
+    assert table is not None
+    assert table.columns["item"].ids().tolist() == [4]

@@ -229,7 +229,7 @@ def test_how_it_shows_itself(comparison: Any) -> None:
             UsageError,
             "counts relevant items, but the log has ratings other",
         ),
-        ({"reference": "other"}, UnknownNameError, "unknown reference 'other'"),
+        ({"reference": "other"}, UnknownNameError, "unknown value 'other' of reference"),
         ({"n_repeats": 0}, UsageError, "n_repeats must be a whole number"),
         ({"metrics": []}, UsageError, "metrics"),
         ({"test": {}}, UsageError, "test contains no test sets. Pass a Ratings object"),

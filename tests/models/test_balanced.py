@@ -171,5 +171,5 @@ def test_a_log_of_another_kind_of_cells_is_checked_as_always() -> None:
 
 
 def test_a_weighting_that_is_none_is_refused_by_name() -> None:
-    with pytest.raises(UnknownNameError, match="unknown weighting 'mrd'"):
+    with pytest.raises(UnknownNameError, match="unknown value 'mrd' of weighting"):
         StableDR(weighting="mrd").fit(LOG, P)  # type: ignore[arg-type]

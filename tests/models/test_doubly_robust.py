@@ -381,11 +381,11 @@ def test_clicks_are_a_log_of_zeros_and_ones() -> None:
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
-        ({"weighting": "mdr"}, "unknown weighting 'mdr'.*Did you mean 'mrdr'"),
-        ({"imputation": "loss"}, "unknown imputation 'loss'"),
-        ({"loss": "hinge"}, "unknown loss 'hinge'"),
-        ({"offsets": "some"}, "unknown offsets 'some'"),
-        ({"dtype": "float16"}, "unknown dtype"),
+        ({"weighting": "mdr"}, "unknown value 'mdr' of weighting.*Did you mean 'mrdr'"),
+        ({"imputation": "loss"}, "unknown value 'loss' of imputation"),
+        ({"loss": "hinge"}, "unknown value 'hinge' of loss"),
+        ({"offsets": "some"}, "unknown value 'some' of offsets"),
+        ({"dtype": "float16"}, "unknown value .* of dtype"),
         ({"n_rounds": 0}, "n_rounds must be a whole number, at least 1"),
         ({"l2": -1.0}, "l2 must be a finite number"),
         (

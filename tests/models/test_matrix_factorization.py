@@ -471,11 +471,11 @@ def test_a_checkpoint_of_another_fit_is_refused(tmp_path: Path) -> None:
         ({"max_iter": 0}, "max_iter must be a whole number, at least 1"),
         ({"tol": float("nan")}, "tol must be a finite number"),
         ({"random_state": -1}, "random_state must be a whole number"),
-        ({"offsets": "some"}, "unknown offsets 'some'"),
+        ({"offsets": "some"}, "unknown value 'some' of offsets"),
         ({"loss": "absolute", "solver": "als"}, "unknown solver for absolute loss 'als'"),
-        ({"loss": "cubic"}, "unknown loss 'cubic'"),
-        ({"normalize": "all"}, "unknown normalize 'all'"),
-        ({"dtype": "float16"}, "unknown dtype 'float16'"),
+        ({"loss": "cubic"}, "unknown value 'cubic' of loss"),
+        ({"normalize": "all"}, "unknown value 'all' of normalize"),
+        ({"dtype": "float16"}, "unknown value 'float16' of dtype"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, Any], match: str) -> None:

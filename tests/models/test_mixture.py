@@ -589,9 +589,9 @@ def test_a_free_effect_gives_a_warning() -> None:
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
-        ({"mechanism": "cpt"}, "unknown mechanism 'cpt'.*Did you mean 'cpt-v'"),
-        ({"value_effect": "none"}, "unknown value_effect 'none'"),
-        ({"statistic": "mode"}, "unknown statistic 'mode'"),
+        ({"mechanism": "cpt"}, "unknown value 'cpt' of mechanism.*Did you mean 'cpt-v'"),
+        ({"value_effect": "none"}, "unknown value 'none' of value_effect"),
+        ({"statistic": "mode"}, "unknown value 'mode' of statistic"),
         ({"n_clusters": 0}, "n_clusters must be a whole number, at least 1"),
         ({"n_restarts": 1.5}, "n_restarts must be a whole number"),
         ({"max_iter": 0}, "max_iter must be a whole number, at least 1"),

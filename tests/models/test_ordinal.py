@@ -679,9 +679,9 @@ def test_verbose_shows_progress(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
-        ({"mechanism": "mcar"}, "unknown mechanism 'mcar'"),
-        ({"value_effect": "fixd"}, "unknown value_effect 'fixd'.*Did you mean 'fixed'"),
-        ({"statistic": "mode"}, "unknown statistic 'mode'"),
+        ({"mechanism": "mcar"}, "unknown value 'mcar' of mechanism"),
+        ({"value_effect": "fixd"}, "unknown value 'fixd' of value_effect.*Did you mean 'fixed'"),
+        ({"statistic": "mode"}, "unknown value 'mode' of statistic"),
     ],
 )
 def test_unknown_names_are_refused(settings: dict[str, Any], match: str) -> None:

@@ -259,7 +259,7 @@ def test_propensities_matter_and_are_checked(kind: Any) -> None:
             (kind, {"max_iter": 0}, "max_iter must be a whole number, at least 1")
             for kind in MODELS
         ),
-        *((kind, {"dtype": "float16"}, "unknown dtype 'float16'") for kind in MODELS),
+        *((kind, {"dtype": "float16"}, "unknown value 'float16' of dtype") for kind in MODELS),
         *(
             (
                 kind,
@@ -292,7 +292,7 @@ def test_propensities_matter_and_are_checked(kind: Any) -> None:
         (
             WeightedFactorization,
             {"confidence": "square"},
-            "unknown confidence 'square'; valid names are: linear, log",
+            "unknown value 'square' of confidence; valid values are: linear, log",
         ),
         (
             ExposureFactorization,
@@ -335,7 +335,7 @@ def test_propensities_matter_and_are_checked(kind: Any) -> None:
             {"floor": 0.0},
             "floor must be a finite number, above 0 and at most 1",
         ),
-        (RelevanceFactorization, {"offsets": "some"}, "unknown offsets 'some'"),
+        (RelevanceFactorization, {"offsets": "some"}, "unknown value 'some' of offsets"),
     ],
 )
 def test_settings_out_of_range_are_refused(kind: Any, settings: dict[str, Any], match: str) -> None:

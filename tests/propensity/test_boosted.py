@@ -211,7 +211,7 @@ def test_a_balance_that_is_still_improving_causes_a_warning() -> None:
         (
             {"stop": "soon"},
             UnknownNameError,
-            r"unknown stop 'soon'; valid names are: asam, ks, deviance",
+            r"unknown value 'soon' of stop; valid values are: asam, ks, deviance",
         ),
         (
             {"learning_rate": 0},

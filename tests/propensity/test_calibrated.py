@@ -235,7 +235,7 @@ def test_a_model_that_ranks_cells_the_wrong_way_round_is_warned_about() -> None:
         (
             CalibratedPropensity(UniformPropensity(), method="spline"),
             UnknownNameError,
-            "unknown method 'spline'; .*platt, isotonic",
+            "unknown value 'spline' of method; .*platt, isotonic",
         ),  # type: ignore[arg-type]
         (
             CalibratedPropensity(UniformPropensity(), n_folds=1),

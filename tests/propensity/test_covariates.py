@@ -13,8 +13,10 @@ from hypothesis.extra.numpy import arrays
 
 from frame_engines import each_engine
 from unskew.data.ids import as_ids
+from unskew.data.ratings import Ratings
 from unskew.errors import DataError, PropensityWarning, UsageError
 from unskew.propensity.covariates import CovariateProfiles, varying_products
+from unskew.propensity.logistic import LogisticPropensity
 
 IDS = np.array(["ann", "bob", "cy"])
 pytestmark = pytest.mark.filterwarnings("ignore:.*has neither a column")
@@ -209,6 +211,16 @@ def test_a_column_like_ids_draws_a_warning() -> None:
         match="'user:account' is a different whole number for each of 40 users, like ids",
     ):
         CovariateProfiles.read(frame, as_ids(list(range(40))), "user")
+
+
+def test_a_warning_about_a_table_points_to_the_caller_of_fit() -> None:
+    log = Ratings.from_arrays(np.arange(40), np.arange(40) % 4, np.ones(40))
+    frame = pd.DataFrame({"account": np.arange(100, 140)}, index=log.users)
+
+    with pytest.warns(PropensityWarning, match="like ids") as caught:
+        LogisticPropensity(user_features=frame).fit(log, universe="log")
+
+    assert caught[0].filename == __file__
 
 
 def test_constants_can_be_left_out() -> None:

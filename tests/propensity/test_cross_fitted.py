@@ -267,7 +267,7 @@ def test_an_item_whose_only_rating_is_held_out_needs_smoothing() -> None:
         (
             CrossFittedPropensity(PopularityPropensity(), by="item"),
             UnknownNameError,
-            "unknown by 'item'; valid names are: user, cell",
+            "unknown value 'item' of by; valid values are: user, cell",
         ),  # type: ignore[arg-type]
         (
             CrossFittedPropensity(PopularityPropensity(), n_folds=1),

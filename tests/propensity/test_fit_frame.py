@@ -140,7 +140,7 @@ def test_what_cannot_be_fitted_is_refused() -> None:
         model.fit_frame(frame)
     with pytest.raises(UniverseError, match=r"the log alone has \d+ items"):
         model.fit_frame(frame, universe=(40, 3))
-    with pytest.raises(UnknownNameError, match="unknown by 'country'"):
+    with pytest.raises(UnknownNameError, match="unknown value 'country' of by"):
         PopularityPropensity("country").fit_frame(frame, universe=(40, 50))
     with pytest.raises(EmptyLogError, match="no ratings"):
         model.fit_frame(frame.head(0), universe=(40, 50))

@@ -455,14 +455,14 @@ def test_the_representation_shows_sizes() -> None:
         (
             {"interactions": "some"},
             UnknownNameError,
-            r"unknown interactions 'some'; valid names are: all, user-item, none",
+            r"unknown value 'some' of interactions; valid values are: all, user-item, none",
         ),
         (
             {"ridge": -1.0},
             UsageError,
             r"ridge must be a finite number, at least 0; got -1.0",
         ),
-        ({"ridge": "best"}, UnknownNameError, r"unknown ridge 'best'"),
+        ({"ridge": "best"}, UnknownNameError, r"unknown value 'best' of ridge"),
         ({"ridge": []}, UsageError, r"ridge is an empty list"),
         ({"n_folds": 1}, UsageError, r"n_folds must be a whole number, at least 2"),
         (

@@ -442,7 +442,7 @@ def test_settings_that_make_no_sense_are_refused(given: dict[str, object], messa
 def test_an_unknown_solver_is_refused() -> None:
     with pytest.raises(
         UnknownNameError,
-        match=r"unknown solver 'lowrank'; valid names are: low_rank, convex. Did you mean",
+        match=r"unknown value 'lowrank' of solver; valid values are: low_rank, convex",
     ):
         OneBitPropensity(solver="lowrank").fit(log_of(random_bits(6, 5)))
 

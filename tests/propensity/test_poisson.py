@@ -342,7 +342,7 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, float], mes
 def test_an_unknown_likelihood_is_refused() -> None:
     with pytest.raises(
         UnknownNameError,
-        match=r"unknown likelihood 'poison'; valid names are: bernoulli, poisson. Did you mean",
+        match=r"unknown value 'poison' of likelihood; valid values are: bernoulli, poisson",
     ):
         PoissonPropensity(likelihood="poison").fit(random_log(6, 5))
 

@@ -205,7 +205,7 @@ def test_a_file_whose_parts_do_not_belong_together_is_refused() -> None:
         (
             PopularityPropensity("genre"),
             UnknownNameError,
-            "unknown by 'genre'; valid names are: item, user, both",
+            "unknown value 'genre' of by; valid values are: item, user, both",
         ),  # type: ignore[arg-type]
         (
             PopularityPropensity(power=0),

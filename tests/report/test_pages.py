@@ -174,7 +174,7 @@ def test_a_comparison_is_told_as_who_beats_whom_by_how_much() -> None:
     )
     assert (
         describe_comparison(row("a", "b", 0.01, 0.09, None))
-        == "a and b cannot be told apart on MAE: difference +0.01 [−0.08, 0.10]"
+        == "a and b cannot be told apart on MAE: a minus b is +0.01 [−0.08, +0.10]"
     )
 
 
@@ -240,16 +240,18 @@ def test_propensities_without_ratings_give_no_verdict() -> None:
     assert rest.startswith(
         " Adjusted only for activity and popularity, m is ahead of far by 2.000 MAE ["
     )
-    assert rest.endswith("; if people rate what they like, this can reverse.")
+    assert rest.endswith(
+        "; if people rate what they like, this can reverse. (The plain average says m, by 2.000.)"
+    )
     tied = {"m": WORLD.truth + 1.0, "n": WORLD.truth - 1.0}
     assert headline(judged_blindly(tied, metrics=["mae"])).endswith(
-        "m and n cannot be told apart on MAE: difference 0.000 [0.000, 0.000]; "
-        "if people rate what they like, this can change."
+        "m and n cannot be told apart on MAE: m minus n is 0.000 [0.000, 0.000]; if people rate "
+        "what they like, this can change. (The plain average cannot tell them apart.)"
     )
     assert headline(judged_blindly({"m": far}, metrics=["mae"])) == (
         "This log cannot say what MAE m has over all users and items. Adjusted only for activity "
         "and popularity, m has MAE 3.000 [3.000, 3.000]; if people rate what they like, this can "
-        "be wrong."
+        "be wrong. (The plain average is 3.000.)"
     )
 
 
@@ -278,10 +280,25 @@ def test_weights_that_do_not_add_up_to_the_cells_give_no_verdict() -> None:
             True,
         ),
         (
-            " With them, m is ahead of n by 1.000 MAE; neither the size nor the interval can be "
-            "trusted.",
+            " With them, m is ahead of n by 1.000 MAE; neither the order, the size nor the "
+            "interval can be trusted.",
             False,
         ),
+    )
+    page = build_page(record)
+    words = " ".join((*page.assumptions, *(each.text for each in page.sections)))
+    assert "taken as known, but their weights speak against them" in words
+    assert "if the propensities are right" not in words
+    assert "odds of being logged" not in words
+    assert page.sections[0].title == "Differences"
+    assert [entry.label for entry in page.sections[2].charts[0].legend] == [
+        "in the log",
+        "weighted",
+    ]
+    tied = {"m": WORLD.truth + 1.0, "n": WORLD.truth - 1.0}
+    equal = evaluate(WORLD.log, tied, propensities=propensities, metrics=["mae", "mse"])
+    assert headline(record_of(equal)).endswith(
+        " of the cells). Nothing can be said about which model is better."
     )
     naive = evaluate(WORLD.log, WORLD_APART, propensities=propensities, estimators=["naive"])
     assert "Not reliable" not in headline(record_of(naive))
@@ -293,10 +310,98 @@ def test_with_a_random_sample_the_verdict_depends_on_its_drawing() -> None:
     record = record_of(evaluate(WORLD.log, WORLD_APART, propensities=propensities, metrics=["mae"]))
 
     assert headline(record) == (
-        "If the 1,000 ratings were really drawn at random, m beats n by 1.000 MAE "
-        "[1.000, 1.000]. (The plain average says the same, by 1.000.)"
+        "If the 1,000 ratings were really drawn at random and selection depends on the rating "
+        "alone, m beats n by 1.000 MAE [1.000, 1.000]. (The plain average says m, by 1.000.)"
     )
-    assert "a factor of about 5" not in str(record["robustness"])
+    assert record["no_correction"] is None
+
+
+@pytest.mark.filterwarnings("ignore:.*have the same distribution as the log")
+def test_weights_that_change_nothing_give_no_verdict() -> None:
+    models = {"m": WORLD.truth + 1.0, "n": WORLD.truth + 2.0 * abs(NOISE)}
+    rng = np.random.default_rng(1)
+
+    def judged_with(sample: Any) -> Page:
+        propensities = NaiveBayesPropensity().fit(WORLD.log, mcar=sample)
+        found = evaluate(WORLD.log, models, propensities=propensities, metrics=["mae"])
+        return build_page(record_of(found))
+
+    same = judged_with(np.tile(WORLD.log.rating, 10))
+    size = f"{10 * len(WORLD.log):,}"
+    assert same.headline[0] == ("The correction changed almost nothing.", True)
+    assert same.headline[1][0].startswith(
+        f" Either people do not rate what they like here, or the {size} ratings were not drawn at "
+        "random from all cells; in the last case the result can reverse. With these propensities, "
+    )
+    assert "beats" not in same.title
+    assert "So this result is not safe." in " ".join(same.assumptions)
+    assert same.sections[0].title == "Differences"
+    few = judged_with(rng.choice(WORLD.log.rating, 60))
+    assert "here, or 60 random ratings are too few to show it, or the 60 ratings were" in few.title
+    random = judged_with(rng.choice(WORLD.truth.ravel(), 60, replace=False))
+    assert random.title.startswith("If the 60 ratings were really drawn at random and")
+
+
+def test_even_weights_of_supplied_propensities_are_pointed_out() -> None:
+    share = len(WORLD.log) / WORLD.truth.size
+    found = evaluate(WORLD.log, WORLD_APART, propensities=np.full(len(WORLD.log), share))
+
+    assert headline(record_of(found)).startswith(
+        "The correction changed almost nothing. Either the log has ratings of almost random cells, "
+        "or the propensities leave out why people rate;"
+    )
+
+
+def test_a_refusal_says_what_to_do_next() -> None:
+    step = "collect ratings of random cells. `unskew.plan_random_sample` says how many"
+    assert step in build_page(judged_blindly(PAIR)).assumptions[-1]
+    assert step not in " ".join(build_page(record_of(judged(PAIR))).assumptions)
+
+
+def test_equal_models_are_apart_by_at_most_the_limit() -> None:
+    tied = {"m": WORLD.truth + 1.0, "n": WORLD.truth + NOISE / abs(NOISE).mean()}
+    record = record_of(judged(tied))
+    low, high = (
+        next(row[end] for row in record["differences"] if row["estimator"] == "snips")
+        for end in ("ci_low", "ci_high")
+    )
+
+    assert low < 0 < high
+    assert f", so neither is better by more than {max(-low, high):.2f}" in headline(record)
+
+
+def test_equal_ips_and_snips_are_explained() -> None:
+    def notes_of(record: dict[str, Any]) -> tuple[str, ...]:
+        (section,) = [each for each in build_page(record).sections if each.title == "Estimates"]
+        return section.notes
+
+    (note,) = notes_of(judged_blindly(PAIR, metrics=["mae"]))
+    assert note.startswith("IPS and SNIPS are equal here, because these weights add up to")
+    assert notes_of(judged_blindly(PAIR, estimators=["snips"])) == ()
+    assert notes_of(record_of(judged(PAIR))) == ()
+
+
+def test_the_lead_says_what_is_relevant() -> None:
+    lists = judged(PAIR, metrics=["precision@5"], relevance_threshold=4)
+    errors = judged(PAIR, relevance_threshold=4)
+
+    assert "top 5 (ratings of at least 4 are relevant), higher" in build_page(record_of(lists)).lead
+    assert "relevant" not in build_page(record_of(errors)).lead
+    assert "is not computed for precision@5. In a public log" in record_of(lists)["robustness"]
+
+
+@pytest.mark.filterwarnings("ignore:.*have the same distribution as the log")
+def test_popular_items_speak_against_selection_by_rating_alone() -> None:
+    rng = np.random.default_rng(3)
+    truth = rng.integers(1, 6, size=(150, 60)).astype(float)
+    popularity = np.linspace(0.05, 0.6, 60)
+    for by_item, is_named in ((popularity, True), (np.full(60, 0.3), False)):
+        users, items = np.nonzero(rng.random(truth.shape) < by_item)
+        log = Ratings.from_arrays(users, items, truth[users, items], universe=truth.shape)
+        fitted = NaiveBayesPropensity().fit(log, mcar=rng.choice(truth.ravel(), 500))
+        found = evaluate(log, truth + 1.0, propensities=fitted, metrics=["mae"])
+        said = "speaks against the assumption that selection depends on the rating alone"
+        assert (said in " ".join(build_page(record_of(found)).warnings)) is is_named
 
 
 def test_metrics_with_another_winner_are_named() -> None:
@@ -344,12 +449,16 @@ def test_the_odds_error_is_compared_with_a_real_log_if_no_rating_was_seen() -> N
     )
 
     start = r"If the odds of being logged are wrong by more than a factor of [\d.]+ in the worst "
-    start += r"way, the order of m and n can change\."
-    ending = r" In one real log with a random counterpart, self-selection that nothing corrected "
-    ending += r"was a factor of about 5\. So this result is not safe\."
-    assert re.fullmatch(start, known)
-    assert re.fullmatch(start + ending, blind)
-    assert re.fullmatch(start, sampled)
+    start += r"way, the order of m and n can change; sampling error is not included\."
+    ending = r" In a public log with ratings of random cells, self-selection that nothing "
+    ending += r"corrected was a factor of about 5"
+    corrected = (
+        f"( That would be a small error\\.)?{ending}, which these propensities are meant to "
+    )
+    corrected += "correct"
+    assert re.fullmatch(rf"{start}{corrected}, if they depend on the rating\.", known)
+    assert re.fullmatch(rf"{start}{ending}\. So this result is not safe\.", blind)
+    assert re.fullmatch(rf"{start}{corrected}\.", sampled)
     assert record_of(judged(WORLD_APART))["robustness"] == (
         "However wrong the odds of being logged are, the order of m and n stays."
     )
@@ -360,12 +469,13 @@ def test_how_the_intervals_were_computed_stands_at_the_end() -> None:
     facts, uneven = dict(page.facts), build_page(judged_blindly(PAIR, metrics=["mae"]))
 
     assert re.fullmatch(
-        r"makes standard errors .* times those of known propensities",
-        dict(uneven.facts)["error of the propensities"],
+        r"makes standard errors .* times as large as with known propensities; less than 1 because "
+        r"propensities that are fitted to the log .*",
+        dict(uneven.facts)["estimating the propensities"],
     )
     assert "the weights keep their sum" in facts["wrong odds"]
     assert facts["estimators"] == "Naive, IPS, SNIPS"
-    assert not any("times those of" in text or "sum" in text for text in page.assumptions)
+    assert not any("times as large" in text or "sum" in text for text in page.assumptions)
     assert page.lead.endswith("The propensity is the probability that a rating was logged.")
 
 

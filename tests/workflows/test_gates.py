@@ -84,7 +84,11 @@ def test_a_model_may_be_judged_in_groups() -> None:
 
 @pytest.mark.parametrize("model", ["old", "new"])
 def test_a_number_that_was_not_measured_never_passes(model: str) -> None:
-    with pytest.raises(UsageError, match=f"cannot be tested: .* of {model} was not measured"):
+    with pytest.raises(
+        UsageError,
+        match=rf"cannot be tested: .* of {model} was not measured\. "
+        r"Numbers that were measured are: snips\.mae\.ci_high, ess\.",
+    ):
         check_gates([Gate.parse(f"log_loss.{model}<0")], NUMBERS)
 
 

@@ -16,14 +16,14 @@ CAPTION = "± is half of a 95 % interval."
 
 @declare_command("demo", "Evaluate two models on a simulated log whose truth is known.", order=1)
 @options.seed_option
-@options.html_option("Also write the result as an HTML page.")
-def demo(random_state: int, html: str | None) -> None:
+@options.page_option("Also write the result as a page (.html).")
+def demo(random_state: int, output: str | None) -> None:
     """Evaluate two models on a simulated log whose truth is known.
 
     \b
     Example:
       unskew demo --seed 7
-      unskew demo --html report.html
+      unskew demo -o report.html
     """  # noqa: D301
     console = open_console()
     print_paragraph(
@@ -42,8 +42,8 @@ def demo(random_state: int, html: str | None) -> None:
     title = "Which is better? Optimist minus realist"
     print_table(console, _list_comparisons(result), title=title, caption=CAPTION)
     print_paragraph(console, result.summary())
-    if html is not None:
-        write_page(result.to_json(), html, quiet=False)
+    if output is not None:
+        write_page(result.to_json(), output, quiet=False)
 
 
 def _list_comparisons(result: Demo) -> dict[str, list[object]]:

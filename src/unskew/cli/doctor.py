@@ -8,7 +8,7 @@ import platform
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -22,14 +22,12 @@ from unskew.cli.program import declare_command
 from unskew.datasets import DATASETS
 
 REQUIRED_PACKAGES = ("numpy", "scipy", "numba", "scikit-learn", "narwhals", "click", "rich")
-FRAME_PACKAGES = {"polars": "evaluate_frame on polars", "pandas": "frames of pandas"}
-"""Optional packages that no extra installs, and what they are for."""
 
 
 @declare_command("doctor", "Check the installation: versions, extras, caches, data sets.", order=10)
 @options.json_option
 def doctor(as_json: bool) -> None:
-    """Show versions, threads, the kernel cache, optional packages, Java and data sets.
+    """Show versions, threads, the kernel cache, extras and data sets, one line each.
 
     Something that is missing is shown with the command that installs it. The exit code is 1 if
     unskew cannot work without it.
@@ -70,53 +68,77 @@ class InstallationCheck:
 
 def check_installation() -> Iterator[InstallationCheck]:
     """All checks, in the order in which they are shown."""
-    from unskew.datasets.location import describe_search, find_folder
     from unskew.threads import count_threads, describe_blas
 
     system = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     yield InstallationCheck("unskew", __version__)
     yield InstallationCheck("Python", system)
-    for name in REQUIRED_PACKAGES:
-        yield _check_package(name, name, f"pip install {name}", is_required=True)
-    yield InstallationCheck("threads", str(count_threads(None)))
-    yield InstallationCheck("BLAS", describe_blas())
+    yield _check_required()
+    yield InstallationCheck("threads", f"{count_threads(None)}; BLAS {describe_blas()}")
     yield _check_kernel_cache()
-    for name, extra in _list_extras():
-        yield _check_package(f"{name} [{extra}]", name, f"pip install 'unskew[{extra}]'")
-    for name, purpose in FRAME_PACKAGES.items():
-        yield _check_package(name, name, f"pip install {name}, for {purpose}")
-    yield _check_java()
-    yield InstallationCheck("data sets in", describe_search())
-    for name, declaration in DATASETS.items():
-        folder = find_folder(name)
-        tells_where = "" if declaration.traits["source"].archive else " tells where to get it"
-        remedy = "" if folder else f"unskew data fetch {name}{tells_where}"
-        yield InstallationCheck(f"  {name}", folder or "not found", remedy=remedy)
+    for extra, packages in _list_extras().items():
+        yield _check_extra(extra, packages)
+    yield _check_datasets()
 
 
-def _check_package(
-    label: str, package: str, remedy: str, *, is_required: bool = False
-) -> InstallationCheck:
+def _check_required() -> InstallationCheck:
+    versions = {name: _find_version(name) for name in REQUIRED_PACKAGES}
+    missing = [name for name, number in versions.items() if number is None]
+    if missing:
+        remedy = f"pip install {' '.join(missing)}"
+        return InstallationCheck("packages", f"{_join(missing)} not installed", False, remedy)
+    return InstallationCheck("packages", _join(f"{name} {versions[name]}" for name in versions))
+
+
+def _check_extra(extra: str, packages: Sequence[str]) -> InstallationCheck:
+    """Whether the packages of an extra are installed, and Java for Spark."""
+    versions = {name: _find_version(name) for name in packages}
+    missing = [name for name, number in versions.items() if number is None]
+    what = f"extra {extra}"
+    if missing:
+        remedy = f"pip install 'unskew[{extra}]'"
+        return InstallationCheck(what, f"{_join(missing)} not installed", remedy=remedy)
+    installed = _join(f"{name} {versions[name]}" for name in versions)
+    if "pyspark" in packages and not _has_java():
+        remedy = "install a JDK, or set JAVA_HOME"
+        return InstallationCheck(what, f"{installed}, but no Java", remedy=remedy)
+    return InstallationCheck(what, installed)
+
+
+def _check_datasets() -> InstallationCheck:
+    from unskew.datasets.location import find_folder
+
+    present = [name for name in DATASETS if find_folder(name)]
+    if present:
+        return InstallationCheck("data sets", _join(present))
+    return InstallationCheck("data sets", "none found", remedy="unskew data list")
+
+
+def _find_version(package: str) -> str | None:
     try:
-        return InstallationCheck(label, version(package))
+        return version(package)
     except PackageNotFoundError:
-        return InstallationCheck(label, "not installed", not is_required, remedy)
+        return None
 
 
-def _list_extras() -> Iterator[tuple[str, str]]:
-    """Optional packages, each with the extra that installs it, as unskew's metadata declare."""
+def _join(names: Iterable[str]) -> str:
+    return ", ".join(names)
+
+
+def _list_extras() -> dict[str, list[str]]:
+    """The packages of each extra that users choose, as unskew's metadata declare."""
+    extras: dict[str, list[str]] = {}
     for requirement in requires("unskew") or ():
         parts = re.fullmatch(r"([\w.-]+)[^;]*;\s*extra\s*==\s*['\"](\w+)['\"]", requirement)
         if parts is not None and parts[1] != "unskew" and parts[2] not in ("dev", "docs", "all"):
-            yield parts[1], parts[2]
+            extras.setdefault(parts[2], []).append(parts[1])
+    return extras
 
 
-def _check_java() -> InstallationCheck:
+def _has_java() -> bool:
     folder = os.environ.get("JAVA_HOME")
-    path = shutil.which("java", path=str(Path(folder) / "bin")) if folder else None
-    path = path or shutil.which("java")
-    remedy = "" if path else "install a JDK, or set JAVA_HOME"
-    return InstallationCheck("Java, for Spark", path or "not found", remedy=remedy)
+    in_folder = folder and shutil.which("java", path=str(Path(folder) / "bin"))
+    return bool(in_folder or shutil.which("java"))
 
 
 def _check_kernel_cache() -> InstallationCheck:

@@ -16,7 +16,7 @@ from unskew.workflows.requests import EvaluationRequest
 if TYPE_CHECKING:
     from unskew.workflows.evaluation import AnyEvaluation
 
-HIDDEN_COLUMNS = ("first", "second", "std_error", "level", "higher_is_better")
+HIDDEN_COLUMNS = ("first", "second", "std_error", "level", "higher_is_better", "warnings")
 """Columns of a comparison that the table for people leaves out."""
 
 
@@ -33,16 +33,44 @@ HIDDEN_COLUMNS = ("first", "second", "std_error", "level", "higher_is_better")
     metavar="[NAME=]FILE",
     callback=options.parse_named_files,
     help="A model: a file with columns user, item and prediction, or a MODEL.unskew file. For "
-    "ranking metrics the file has all items of each logged user, or a column of positions.",
+    "ranking metrics the file has all items of each logged user, or --position names a column.",
+)
+@click.option(
+    "--model",
+    multiple=True,
+    metavar="[NAME=]FILE",
+    callback=options.parse_named_files,
+    help="A model: a file that `unskew train` wrote.",
 )
 @options.prediction_option()
 @click.option(
     "--position",
     multiple=True,
     metavar="COL",
-    help="For ranking metrics: the item's position among all items, one for each --prediction.",
+    help="For ranking metrics: the column of the positions that a model gives the items, one for "
+    "each --prediction, then one for each --predictions.",
 )
 @options.propensity_options
+@click.option(
+    "--exclude",
+    type=options.INPUT_FILE,
+    metavar="TRAIN",
+    help="A log whose items are not ranked for its users, such as the training log. Cells of LOG "
+    "that it has leave the test.",
+)
+@click.option(
+    *("--items", "candidates"),
+    type=options.INPUT_FILE,
+    metavar="FILE",
+    help="A file with the items that are ranked, for all users, or by user if it has a column of "
+    "users. By default all items.",
+)
+@options.timestamp_option("Column of times in LOG and TRAIN, to warn of a test before training.")
+@options.share_option(
+    "--held-out",
+    "LOG is a random part with this share of a larger log, such as the test part that `unskew "
+    "split` wrote. Propensities are of the larger log and are multiplied by it.",
+)
 @options.universe_option
 @options.metric_option
 @options.estimator_option
@@ -104,6 +132,9 @@ def evaluate(
       unskew evaluate log.csv --prediction old --prediction new --compare old new
       unskew evaluate log.csv --prediction old --prediction new -o report.html
       unskew evaluate log.csv --predictions model.unskew --propensity p.unskew
+      unskew evaluate test.csv --held-out 0.2 --prediction new --universe 943x1682
+      unskew evaluate test.csv --model m.unskew --exclude train.csv --metric mrr
+      unskew evaluate test.csv --model m.unskew --items shop.csv --metric mrr
       unskew evaluate log.parquet --fail-if 'snips.mae.ci_high>0.9' --json
     """  # noqa: D301
     from unskew.workflows.evaluation import evaluate_log, list_numbers
@@ -134,10 +165,15 @@ def _print_evaluation(
         print_table(console, evaluation.to_columns(), title="Estimates", caption=caption)
         if models:
             names = [name for name in comparisons[0] if name not in HIDDEN_COLUMNS]
+            doubts = dict.fromkeys(text for row in comparisons for text in row["warnings"])
+            verdicts = [
+                f"{row['better'] or UNDECIDED}{', doubtful' if row['warnings'] else ''}"
+                for row in comparisons
+            ]
+            caption = "better: the model to which the interval points, if it excludes zero"
             print_table(
                 console,
-                {name: [row[name] for row in comparisons] for name in names}
-                | {"better": [row["better"] or UNDECIDED for row in comparisons]},
+                {name: [row[name] for row in comparisons] for name in names} | {"better": verdicts},
                 title=f"{models[0]} minus {models[1]}",
-                caption="better: the model to which the interval points, if it excludes zero",
+                caption="\n".join([caption, *(f"doubtful: {text}" for text in doubts)]),
             )

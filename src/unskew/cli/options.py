@@ -190,6 +190,12 @@ def _parse_gates(
     return tuple(map(Gate.parse, texts))
 
 
+def share_option(name: str, text: str) -> Decorator[Any]:
+    """An option whose value is the share of a part of a log, in (0, 1]."""
+    kind = click.FloatRange(min=0, max=1, min_open=True)
+    return click.option(name, type=kind, metavar="SHARE", help=text)
+
+
 def prediction_option(*, required: bool = False) -> Decorator[Any]:
     text = "A model: a column of LOG with its predictions."
     return click.option("--prediction", multiple=True, required=required, metavar="COL", help=text)
@@ -281,6 +287,12 @@ log_options = combine_options(
     click.option("--item", metavar="COL", help="Column of items."),
     click.option("--rating", metavar="COL", help="Column of ratings."),
 )
+
+
+def timestamp_option(text: str) -> Decorator[Any]:
+    return click.option("--timestamp", metavar="COL", help=text)
+
+
 on_bad_option = choice_option(
     "--on-bad",
     ["raise", "drop"],
@@ -346,26 +358,55 @@ def table_option(text: str, *, required: bool = False, page: bool = False) -> De
     """
     other_endings = (".json", PAGE) if page else (".json",)
 
-    def check_extension(
-        _context: click.Context, _parameter: click.Parameter, value: str | None
-    ) -> str | None:
-        try:
-            if value is not None and not value.endswith(other_endings):
-                infer_format(value)
-        except UsageError as error:
-            endings = ", ".join([*other_endings, *EXTENSIONS])
-            raise click.BadParameter(f"{value!r} must end in one of {endings}.") from error
+    def check(_context: click.Context, _parameter: click.Parameter, value: Any) -> Any:
+        if value is not None:
+            _check_extension(value, other_endings)
         return value
 
     return click.option(
-        "-o", "--output", type=OUTPUT_FILE, required=required, callback=check_extension, help=text
+        "-o", "--output", type=OUTPUT_FILE, required=required, callback=check, help=text
     )
 
 
-def html_option(text: str) -> Decorator[Any]:
+def table_pair_option(text: str) -> Decorator[Any]:
+    """``-o FILE FILE`` for two tables; their extensions are checked before any work is done."""
+
+    def check(_context: click.Context, _parameter: click.Parameter, value: Any) -> Any:
+        for name in value:
+            _check_extension(name)
+        return value
+
     return click.option(
-        "--html", type=click.Path(dir_okay=False, writable=True), metavar="FILE.html", help=text
+        *("-o", "--output"),
+        nargs=2,
+        type=click.Path(dir_okay=False, writable=True),
+        required=True,
+        metavar="TRAIN TEST",
+        callback=check,
+        help=text,
     )
+
+
+def page_option(text: str) -> Decorator[Any]:
+    """``-o FILE.html`` for a page and nothing else."""
+
+    def check(_context: click.Context, _parameter: click.Parameter, value: Any) -> Any:
+        if value is not None and not value.endswith(PAGE):
+            raise click.BadParameter(f"{value!r} must end in {PAGE}.")
+        return value
+
+    file = click.Path(dir_okay=False, writable=True)
+    return click.option("-o", "--output", type=file, callback=check, help=text)
+
+
+def _check_extension(name: str, other_endings: tuple[str, ...] = ()) -> None:
+    """Raise an error unless the extension is one of a table, or one of ``other_endings``."""
+    try:
+        if not name.endswith(other_endings):
+            infer_format(name)
+    except UsageError as error:
+        endings = ", ".join([*other_endings, *EXTENSIONS])
+        raise click.BadParameter(f"{name!r} must end in one of {endings}.") from error
 
 
 def _set_verbose(context: click.Context, _parameter: click.Parameter, value: bool) -> None:

@@ -35,8 +35,8 @@ EXIT_CODES = {UsageError: 2, DataError: 3, GateError: 4}
 """Every other error exits with 1."""
 RUNNING_COMMAND = "unskew.running_command"
 """Key of the command that runs, in the dictionary that all contexts share."""
-OUTPUT_PARAMETERS = ("output", "html")
-"""Parameters that name a file to write."""
+OUTPUT_PARAMETER = "output"
+"""The parameter that names files to write."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -51,18 +51,15 @@ class SafeCommand(click.Command):
         inputs = [
             text
             for name, value in context.params.items()
-            if name not in OUTPUT_PARAMETERS
+            if name != OUTPUT_PARAMETER
             for text in _find_texts(value)
         ]
-        for parameter in self.params:
-            path = context.params.get(parameter.name or "")
-            if parameter.name in OUTPUT_PARAMETERS and isinstance(path, str):
-                overwritten = next((text for text in inputs if _is_same_file(path, text)), None)
-                if overwritten is not None:
-                    raise click.UsageError(
-                        f"{parameter.opts[0]} {path} would overwrite the input file {overwritten}."
-                        " Choose another file."
-                    )
+        for path in _find_texts(context.params.get(OUTPUT_PARAMETER)):
+            overwritten = next((text for text in inputs if _is_same_file(path, text)), None)
+            if overwritten is not None:
+                raise click.UsageError(
+                    f"-o {path} would overwrite the input file {overwritten}. Choose another file."
+                )
         return super().invoke(context)
 
     def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:

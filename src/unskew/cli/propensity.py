@@ -53,6 +53,24 @@ COMMANDS.add(
 @options.mcar_option
 @options.feature_options
 @options.universe_option
+@click.option(
+    "--cross-fit",
+    type=click.IntRange(min=2),
+    metavar="K",
+    help="Fit K models, each without one of K folds, so that no cell is predicted by a model that "
+    "has seen it.",
+)
+@click.option(
+    "--scale",
+    is_flag=True,
+    help="Scale the propensities of all cells to add up to the number of ratings.",
+)
+@options.share_option(
+    "--share",
+    "LOG is a random part with this share of a larger log, such as the training part that "
+    "`unskew split` wrote. `unskew evaluate --held-out` then needs no more than the share of the "
+    "test part.",
+)
 @options.set_option
 @options.bad_row_options
 @options.output_option("The file of the model, such as p.unskew.", required=True)
@@ -68,6 +86,8 @@ def fit(request: PropensityRequest, *, output: str, quiet: bool) -> None:
     Example:
       unskew propensity fit log.csv --model nb --mcar random.csv -o p.unskew
       unskew propensity fit log.csv --model onebit --universe log -o p.unskew
+      unskew propensity fit log.csv --model popularity --cross-fit 5 -o p.unskew
+      unskew propensity fit train.csv --model poisson --share 0.8 -o p.unskew
     """  # noqa: D301
     from unskew.workflows.propensities import fit_propensity
 

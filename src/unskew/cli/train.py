@@ -10,6 +10,7 @@ import click
 
 from unskew.cli import options
 from unskew.cli.printing import (
+    PAGE,
     is_progress_shown,
     open_console,
     print_note,
@@ -55,6 +56,19 @@ def _parse_grid(
             values = [float(value) if type(value) is int else value for value in values]
         grid[key] = values
     return grid
+
+
+def _parse_outputs(
+    _context: click.Context, _parameter: click.Parameter, paths: tuple[str, ...]
+) -> tuple[str, str | None]:
+    """The file of the model, and that of the page."""
+    pages = [path for path in paths if path.endswith(PAGE)]
+    models = [path for path in paths if path not in pages]
+    if len(models) != 1 or len(pages) > 1:
+        raise click.BadParameter(
+            f"name one file for the model and at most one page that ends in {PAGE}."
+        )
+    return models[0], pages[0] if pages else None
 
 
 @declare_command(
@@ -113,8 +127,15 @@ def _parse_grid(
 )
 @options.bad_row_options
 @options.json_option
-@options.output_option("The file of the model, such as model.unskew.", required=True)
-@options.html_option("With --cross-validate: write the search as an HTML page.")
+@click.option(
+    *("-o", "--output"),
+    type=options.OUTPUT_FILE,
+    multiple=True,
+    required=True,
+    callback=_parse_outputs,
+    help="The file of the model, such as model.unskew. With --cross-validate, a second -o writes "
+    "the search as a page (.html).",
+)
 @options.seed_option
 @options.verbosity_options
 def train(
@@ -122,8 +143,7 @@ def train(
     *,
     cross_validate: bool,
     as_json: bool,
-    output: str,
-    html: str | None,
+    output: tuple[str, str | None],
     quiet: bool,
 ) -> None:
     """Fit a recommender to LOG.
@@ -136,21 +156,23 @@ def train(
     Example:
       unskew train log.csv --propensity p.unskew --factors 20 -o model.unskew
       unskew train log.csv --cross-validate --grid l2=0.2,1,5 -o model.unskew
+      unskew train log.csv --cross-validate --grid l2=1,5 -o m.unskew -o search.html
       unskew train log.csv --propensity p.unskew --learner mrdr -o model.unskew
     """  # noqa: D301
     from unskew.workflows.training import read_training_data
 
-    _require_consistent(request, cross_validate=cross_validate, html=html)
+    path, page = output
+    _require_consistent(request, cross_validate=cross_validate, page=page)
     with show_progress(quiet, f"reading {request.log}"):
         data = read_training_data(request, verbose=is_progress_shown(quiet))
     if cross_validate:
-        _search_settings(data, as_json=as_json, output=output, html=html, quiet=quiet)
+        _search_settings(data, as_json=as_json, path=path, page=page, quiet=quiet)
     else:
-        _fit_once(data, as_json=as_json, output=output, quiet=quiet)
+        _fit_once(data, as_json=as_json, path=path, quiet=quiet)
 
 
 def _require_consistent(
-    request: TrainingRequest, *, cross_validate: bool, html: str | None
+    request: TrainingRequest, *, cross_validate: bool, page: str | None
 ) -> None:
     if bool(request.grid) != cross_validate:
         raise click.UsageError(
@@ -158,26 +180,26 @@ def _require_consistent(
         )
     if cross_validate and request.checkpoint:
         raise click.UsageError("--checkpoint cannot be combined with --cross-validate.")
-    for option, value in (("--html", html), ("--metric", request.metric)):
+    for option, value in ((f"-o {page}", page), ("--metric", request.metric)):
         if value is not None and not cross_validate:
             raise click.UsageError(f"{option} needs --cross-validate.")
 
 
-def _fit_once(data: TrainingData, *, as_json: bool, output: str, quiet: bool) -> None:
+def _fit_once(data: TrainingData, *, as_json: bool, path: str, quiet: bool) -> None:
     from unskew.workflows.training import fit_model, summarize_fit
 
     model = fit_model(data)
-    model.save(output)
+    model.save(path)
     summary = summarize_fit(data, model)
     if as_json:
         click.echo(summary.to_json())
     else:
         print_paragraph(open_console(), str(summary))
-    print_written(output, quiet=quiet)
+    print_written(path, quiet=quiet)
 
 
 def _search_settings(
-    data: TrainingData, *, as_json: bool, output: str, html: str | None, quiet: bool
+    data: TrainingData, *, as_json: bool, path: str, page: str | None, quiet: bool
 ) -> None:
     from unskew.workflows.training import search_settings
 
@@ -188,7 +210,7 @@ def _search_settings(
             f"{data.metric}; --metric chooses another metric"
         )
     search = search_settings(data, verbose=is_progress_shown(quiet))
-    search.best_model.save(output)
+    search.best_model.save(path)
     if as_json:
         click.echo(search.to_json())
     else:
@@ -202,9 +224,9 @@ def _search_settings(
         )
         title = "Settings, the best first"
         print_table(open_console(), search.to_columns(), title=title, caption=caption)
-    print_written(output, quiet=quiet)
-    if html is not None:
-        write_page(search.to_json(), html, quiet=quiet)
+    print_written(path, quiet=quiet)
+    if page is not None:
+        write_page(search.to_json(), page, quiet=quiet)
 
 
 @declare_command("recommend", "List the best items of users, from a trained model.", order=6)

@@ -12,31 +12,41 @@ from unskew.cli import options
 from unskew.cli.printing import open_console, print_lines, print_note, print_paragraph, print_table
 from unskew.cli.program import declare_command, render_message
 from unskew.tables import count_noun
-from unskew.workflows.requests import LogRequest
+from unskew.workflows.requests import ValidationRequest
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from unskew.data.leaks import Leaks
     from unskew.workflows.validation import Validation
 
 BAR_WIDTH = 40
 
 
 @declare_command(
-    "validate", "Describe a log file and list all its problems.", order=2, request=LogRequest
+    "validate", "Describe a log file and list all its problems.", order=2, request=ValidationRequest
 )
 @options.log_options
+@click.option(
+    "--train",
+    type=options.INPUT_FILE,
+    metavar="FILE",
+    help="The log that models were trained on: tell what LOG shares with it.",
+)
+@options.timestamp_option("Column of times, for --train; by default one with a common name.")
 @options.json_option
 @options.verbosity_options
-def validate(request: LogRequest, *, as_json: bool, quiet: bool) -> None:  # noqa: ARG001
+def validate(request: ValidationRequest, *, as_json: bool, quiet: bool) -> None:  # noqa: ARG001
     """Check every row of LOG: columns, counts, duplicates, invalid values, ratings and density.
 
-    All problems are listed, not only the first. The exit code is 3 if LOG cannot be used.
+    All problems are listed, not only the first. The exit code is 3 if LOG cannot be used. With
+    --train, ratings of LOG that are in the training log or older than it are told as warnings.
 
     \b
     Example:
       unskew validate log.csv
-      unskew validate u.data --format tsv --names user_id,item_id,rating,time
+      unskew validate u.data --names user_id,item_id,rating,time
+      unskew validate test.csv --train train.csv
       unskew validate - --format jsonl --json
     """  # noqa: D301
     from unskew.workflows.validation import validate_log
@@ -46,6 +56,9 @@ def validate(request: LogRequest, *, as_json: bool, quiet: bool) -> None:  # noq
         click.echo(validation.to_json())
     else:
         _print_validation(open_console(), validation)
+    if validation.leaks is not None:
+        for warning in validation.leaks.warnings():
+            print_note(f"warning: {render_message(warning)}")
     for error in validation.errors:
         print_note(f"error: {validation.file}: {render_message(error)}")
     click.get_current_context().exit(0 if validation.is_usable else 3)
@@ -74,6 +87,9 @@ def _print_validation(console: Console, validation: Validation) -> None:
         labelled = zip_longest([name], lines, fillvalue="")
         print_lines(console, (f"{label:<{width}}{line}" for label, line in labelled))
     console.print()
+    if validation.leaks is not None:
+        print_paragraph(console, _describe_leaks(validation.leaks))
+        console.print()
     if validation.histogram:
         print_table(console, _make_bars(validation), title="Ratings")
     n_problems = count_noun(len(validation.errors), "problem")
@@ -83,6 +99,13 @@ def _print_validation(console: Console, validation: Validation) -> None:
         else f"cannot be used as a log: {n_problems}, listed on standard error"
     )
     print_paragraph(console, f"{validation.file} {verdict}.")
+
+
+def _describe_leaks(leaks: Leaks) -> str:
+    """What LOG shares with the training log, and what a model cannot know, as one line each."""
+    early = "" if leaks.n_early is None else f", {leaks.n_early:,} older than its latest rating"
+    shared = f"{leaks.n_shared:,} of {count_noun(leaks.n_test, 'rating')} in the training log"
+    return "\n".join([f"{shared}{early}", *leaks.notes()])
 
 
 def _make_bars(validation: Validation) -> dict[str, list[object]]:

@@ -1,4 +1,8 @@
-"""Which column of a table has which role: by name, by our default, or by a common name."""
+"""Which column of a table has which role: by name, by our default, or by a common name.
+
+Columns of positions have no common name: a column called ``position`` may say where an item was
+shown, which is not the position that a model gives it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,6 @@ DEFAULTS: Mapping[str, str] = {
     "rating": "rating",
     "prediction": "prediction",
     "propensity": "propensity",
-    "position": "position",
     "timestamp": "timestamp",
 }
 
@@ -29,7 +32,6 @@ COMMON_NAMES: Mapping[str, frozenset[str]] = {
     "rating": frozenset("rating ratings r stars star ratingvalue userrating overall".split()),
     "prediction": frozenset("prediction predictions predicted pred yhat est estimate".split()),
     "propensity": frozenset("propensity propensities".split()),
-    "position": frozenset("position positions rank".split()),
     "timestamp": frozenset("timestamp time date datetime ts unixtime ratedat".split()),
 }
 """Names that are common in public data sets; capitals, spaces and underscores do not count."""

@@ -12,11 +12,13 @@ computes ``B's`` and ``G`` in its own way, as a :class:`Correction`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
+from scipy import special
 
 from unskew.errors import UsageError
 from unskew.kernels.blocks import sum_by_code, take_columns
@@ -146,10 +148,10 @@ class Estimation:
         """The estimation of some cells of the log, which are then a part of the log of the fit."""
         raise NotImplementedError
 
-    def correct(self, residual: Matrix, weight: Vector, elasticity: Vector) -> Correction:
-        """The correction of K risks, given e (K x observed cells), h and eta of each cell.
+    def correct(self, residual: Matrix, weight: Vector, weight_derivative: Vector) -> Correction:
+        """The correction of K risks, given e (K x observed cells), h and d of each cell.
 
-        ``eta = -dh / d log P`` is the elasticity of the weights: h itself without a transform.
+        ``d = -dh / d log P`` is h itself without a transform.
         """
         raise NotImplementedError
 
@@ -180,15 +182,22 @@ class Strata(Estimation):
     relation: LogRelation = "same"
     """How the log is related to the log of the fit."""
 
+    @property
+    def sample_p_value(self) -> float:
+        """Whether the sample has the ratings of the log, by a test; NaN without a sample."""
+        return (
+            math.nan if self.sample is None else compare_counts(self.n_observed, self.sample.count)
+        )
+
     def take(self, rows: IntVector) -> Strata:
         fixed = None if self.fixed is None else self.fixed[rows]
         is_smaller = self.relation == "same" and rows.size < self.group.size
         relation = "part" if is_smaller else self.relation
         return replace(self, group=self.group[rows], fixed=fixed, relation=relation)
 
-    def correct(self, residual: Matrix, weight: Vector, elasticity: Vector) -> Correction:
+    def correct(self, residual: Matrix, weight: Vector, weight_derivative: Vector) -> Correction:
         n_strata = self.n_observed.size
-        by_group = sum_by_code(residual, self.group, n_strata, elasticity)
+        by_group = sum_by_code(residual, self.group, n_strata, weight_derivative)
         coefficient = by_group / np.maximum(self.n_observed, 1.0)
         outside = None if self.sample is None else by_group
         if self.relation != "same":
@@ -219,7 +228,7 @@ class Strata(Estimation):
             sample=self.sample,
         )
 
-    def _pool_variance(self, residual: Matrix, weight: Vector, is_alone: BoolVector) -> Matrix:
+    def _pool_variance(self, residual: Matrix, weight: Vector, is_singleton: BoolVector) -> Matrix:
         """The variance of the cells that are alone, from the spread within larger strata."""
         count = np.bincount(self.group, minlength=self.n_observed.size)
         sums = sum_by_code(residual, self.group, count.size)
@@ -229,7 +238,7 @@ class Strata(Estimation):
         if n_free == 0:
             centred, n_free = residual, residual.shape[1]
         spread: Matrix = centred @ centred.T / n_free
-        return float(np.square(weight[is_alone]).sum()) * spread
+        return float(np.square(weight[is_singleton]).sum()) * spread
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -301,8 +310,21 @@ def _draw_half(rng: np.random.Generator, cluster: IntVector | None, n_cells: int
     return np.isin(cluster, rng.permutation(present)[: present.size // 2])
 
 
-def describe_assumption(estimation: Estimation | None) -> str:
-    """What must be true for the propensities to be right, and cannot be checked with the log."""
+def compare_counts(observed: Vector, sample: Vector) -> float:
+    """The p-value of Pearson's test that the log and a sample have the same shares of ratings."""
+    counts = np.stack([observed, sample])[:, observed + sample > 0]
+    expected = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / counts.sum()
+    statistic = float((np.square(counts - expected) / expected).sum())
+    return float(special.chdtrc(max(counts.shape[1] - 1, 1), statistic))
+
+
+def describe_assumption(estimation: Estimation | None, *, fits_universe: bool = True) -> str:
+    """What must be true for the propensities to be right, and cannot be checked with the log.
+
+    ``fits_universe`` is whether the weights add up to the number of cells.
+    """
+    if estimation is None and not fits_universe:
+        return "these propensities are taken as known, but their weights speak against them"
     if estimation is None:
         return "these propensities are taken as known, and nothing here can confirm them"
     if not estimation.sees_ratings:
@@ -321,5 +343,8 @@ def describe_condition(estimation: Estimation | None) -> str:
     if estimation is None:
         return "if the supplied propensities are right"
     if isinstance(estimation, Strata) and estimation.sample is not None:
-        return f"if the {estimation.sample.size:,} ratings were really drawn at random"
+        return (
+            f"if the {estimation.sample.size:,} ratings were really drawn at random and selection "
+            "depends on the rating alone"
+        )
     return "if the propensities are right"

@@ -41,12 +41,14 @@ class Leaks(Result):
                 f"the first is {self.first_shared}. A model knows these ratings, so the test is "
                 "too easy.",
                 remedy="Split one log with unskew.split, or drop those rows.",
+                shell_remedy="Split one log with `unskew split`, or drop those rows.",
             )
         if self.n_early:
             yield UnskewWarning(
                 f"{self.n_early:,} of {self.n_test:,} test ratings are older than the latest "
                 "training rating, so models were trained on what came later.",
                 remedy="Split by time: unskew.split(log, `by='time'`).",
+                shell_remedy="Split by time with `unskew split`.",
             )
 
     def notes(self) -> Iterator[str]:

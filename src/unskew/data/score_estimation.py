@@ -1,6 +1,6 @@
 """Propensities that were fitted to the log by score equations, sum of (O - P) s = 0.
 
-``b = sum over observed cells of eta e g`` is minus the derivative of a risk, times C, by the
+``b = sum over observed cells of d e g`` is minus the derivative of a risk, times C, by the
 parameters; ``g = d log P / d parameters``, and ``A`` is the sum over all cells of P g s'. Then
 ``B = A^-1 b``, and the error of the risk has ``h e - B's`` instead of ``h e``. ``A`` is without a
 penalty: the bias of a penalty, ``B' sum of (O - P) s / C`` to first order, is subtracted from the
@@ -64,15 +64,15 @@ class ScoreEstimation(Estimation):
             relation="part" if is_part else self.relation,
         )
 
-    def correct(self, residual: Matrix, weight: Vector, elasticity: Vector) -> Correction:
+    def correct(self, residual: Matrix, weight: Vector, weight_derivative: Vector) -> Correction:
         with single_blas_thread():
-            projection = self._project(residual * elasticity)
+            projection = self._project(residual * weight_derivative)
             if self.relation != "same":
                 return self._correct_other_log(projection)
             return self._correct_same_log(projection, residual, weight)
 
     def _project(self, target: Matrix) -> Projection:
-        """Solve A B = b, given K x observed cells of ``eta e``."""
+        """Solve A B = b, given K x observed cells of ``d e``."""
         raise NotImplementedError
 
     def _leverage(self) -> Vector:
@@ -87,7 +87,7 @@ class ScoreEstimation(Estimation):
     def _has_few_parameters(self) -> bool:
         return False
 
-    def _is_alone(self) -> BoolVector | None:
+    def _is_singleton(self) -> BoolVector | None:
         """Cells that determine a parameter alone, so that they have no residual."""
         return None
 
@@ -95,11 +95,11 @@ class ScoreEstimation(Estimation):
         self, projection: Projection, residual: Matrix, weight: Vector
     ) -> Correction:
         score, leverage, pooled = projection.score, self._leverage(), None
-        is_alone = self._is_alone()
-        if is_alone is not None and is_alone.any():
-            score = np.where(is_alone, residual * weight, score)
-            leverage = np.where(is_alone, 0.0, leverage)
-            pooled = self._pool_variance(residual, weight, score, leverage, is_alone)
+        is_singleton = self._is_singleton()
+        if is_singleton is not None and is_singleton.any():
+            score = np.where(is_singleton, residual * weight, score)
+            leverage = np.where(is_singleton, 0.0, leverage)
+            pooled = self._pool_variance(residual, weight, score, leverage, is_singleton)
         by_user, by_item = projection.by_user, projection.by_item
         return Correction(
             score,
@@ -132,10 +132,10 @@ class ScoreEstimation(Estimation):
         weight: Vector,
         score: Matrix,
         leverage: Vector,
-        is_alone: BoolVector,
+        is_singleton: BoolVector,
     ) -> Matrix:
         """The variance of the cells that are alone, from the residuals of the others."""
-        is_used = ~is_alone & (weight > 0)
+        is_used = ~is_singleton & (weight > 0)
         uncertainty = self.uncertainty[is_used]
         centred = residual[:, is_used] - score[:, is_used] / weight[is_used]
         free = float(uncertainty @ (1.0 - np.minimum(leverage[is_used], 1.0)))
@@ -143,7 +143,7 @@ class ScoreEstimation(Estimation):
             uncertainty, centred = self.uncertainty, residual
             free = max(float(uncertainty.sum()), np.finfo(np.float64).tiny)
         spread: Matrix = (centred * uncertainty) @ centred.T / free
-        return float(np.square(weight[is_alone]) @ self.uncertainty[is_alone]) * spread
+        return float(np.square(weight[is_singleton]) @ self.uncertainty[is_singleton]) * spread
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -181,7 +181,7 @@ class Offsets(ScoreEstimation):
     """Logistic regression with a number for each user, or for each item, or both.
 
     There are too many parameters for their information matrix. ``B's`` is the weighted least
-    squares fit of ``eta e`` on the terms, over the observed cells and with weights 1 - P: the same
+    squares fit of ``d e`` on the terms, over the observed cells and with weights 1 - P: the same
     equations with A estimated from the log.
     """
 
@@ -264,12 +264,12 @@ class Offsets(ScoreEstimation):
     def _leverage_power(self) -> int:
         return 2
 
-    def _is_alone(self) -> BoolVector:
-        is_alone = np.zeros(self.user.size, dtype=bool)
+    def _is_singleton(self) -> BoolVector:
+        is_singleton = np.zeros(self.user.size, dtype=bool)
         for code, is_used in self._sides():
             if is_used:
-                is_alone |= np.bincount(code)[code] == 1
-        return is_alone
+                is_singleton |= np.bincount(code)[code] == 1
+        return is_singleton
 
     def _sides(self) -> tuple[tuple[IntVector, bool], tuple[IntVector, bool]]:
         return (self.user, self.has_user), (self.item, self.has_item)
@@ -280,7 +280,7 @@ class Margins(ScoreEstimation):
     """P = min(1, k n_u n_i), with k such that all propensities add up to the number of ratings.
 
     The derivative of log P by the counts is known in closed form. Without capped cells k = 1 / n,
-    and ``B's = b_u / n_u + b_i / n_i - b / n`` for the sums b_u, b_i and b of ``eta e`` over the
+    and ``B's = b_u / n_u + b_i / n_i - b / n`` for the sums b_u, b_i and b of ``d e`` over the
     cells of the user, of the item, and over all.
     """
 
@@ -316,9 +316,11 @@ class Margins(ScoreEstimation):
             - 1.0 / self.user.size
         )
 
-    def _is_alone(self) -> BoolVector:
-        is_alone: BoolVector = (self.user_total[self.user] < 2) | (self.item_total[self.item] < 2)
-        return is_alone
+    def _is_singleton(self) -> BoolVector:
+        is_singleton: BoolVector = (self.user_total[self.user] < 2) | (
+            self.item_total[self.item] < 2
+        )
+        return is_singleton
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -41,21 +41,26 @@ class PropensityFit:
     brier: float
     """Mean of (O - P)^2."""
     brier_error: float | None
-    mass: float
+    sum_of_propensities: float
     """Sum of P over all cells: the expected number of observed cells."""
-    mass_error: float | None
+    sum_of_propensities_error: float | None
     floor: float
     share_below: float
     """Share of all cells with P below ``floor``."""
     smallest: float
     """The smallest P of all cells that were examined."""
+    n_certain: int
+    """Unobserved cells with P = 1, among those that were examined."""
+    n_unobserved: int
+    """Unobserved cells that were examined."""
 
     @classmethod
     def of(cls, cells: CellPropensities, *, floor: float) -> PropensityFit:
         """Compare the propensities of observed and unobserved cells."""
         observed, unobserved = cells.observed, cells.unobserved
         log_loss, log_loss_error = math.inf, None
-        if (unobserved < 1).all():
+        n_certain = int((unobserved >= 1).sum())
+        if n_certain == 0:
             log_loss, log_loss_error = cells.mean(-np.log(observed), -np.log1p(-unobserved))
         brier, brier_error = cells.mean(np.square(1 - observed), np.square(unobserved))
         mean, mean_error = cells.mean(observed, unobserved)
@@ -68,28 +73,31 @@ class PropensityFit:
             log_loss_error=log_loss_error,
             brier=brier,
             brier_error=brier_error,
-            mass=mean * cells.n_cells,
-            mass_error=None if mean_error is None else mean_error * cells.n_cells,
+            sum_of_propensities=mean * cells.n_cells,
+            sum_of_propensities_error=None if mean_error is None else mean_error * cells.n_cells,
             floor=floor,
             share_below=share_below,
             smallest=float(min(observed.min(), unobserved.min(initial=1.0))),
+            n_certain=n_certain,
+            n_unobserved=unobserved.size,
         )
 
     @property
     def mass_ratio(self) -> float:
         """Sum of P over the number of observed cells: 1 if propensities are right on average."""
-        return self.mass / self.n_observed
+        return self.sum_of_propensities / self.n_observed
 
     @property
     def mass_ratio_error(self) -> float | None:
         """Standard error of ``mass_ratio``; None if no cell was sampled."""
-        return None if self.mass_error is None else self.mass_error / self.n_observed
+        error = self.sum_of_propensities_error
+        return None if error is None else error / self.n_observed
 
     def warnings(self) -> Iterator[PropensityWarning]:
         """One warning for each thing that looks wrong."""
         if abs(self.mass_ratio - 1) > MAX_MASS_ERROR:
             yield PropensityWarning(
-                f"the propensities of all cells add up to {self.mass:,.0f}, "
+                f"the propensities of all cells add up to {self.sum_of_propensities:,.0f}, "
                 f"but {self.n_observed:,} cells were observed ({self.mass_ratio - 1:+.0%}).",
                 remedy="Scale the propensities to the density of the log.",
             )
@@ -102,7 +110,9 @@ class PropensityFit:
             )
         if math.isinf(self.log_loss):
             yield PropensityWarning(
-                "some unobserved cells have a propensity of 1, so the log-loss is infinite.",
+                f"{self.n_certain:,} of {self.n_unobserved:,} unobserved cells that were examined "
+                "have a propensity of 1, so the log-loss is infinite.",
+                parameter="propensities",
                 remedy="Use propensities below 1 for cells that can be unobserved.",
             )
 

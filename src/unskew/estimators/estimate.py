@@ -75,9 +75,9 @@ class SlotSample:
     @classmethod
     def of(cls, sums: Sums) -> SlotSample | None:
         """From the sums of a metric with slots; None for other metrics."""
-        if sums.slots is None:
+        if sums.slot_totals is None:
             return None
-        count, squared, uncertain = sums.slots.T
+        count, squared, uncertain = sums.slot_totals.T
         total = np.square(sums.weighted_base)
         binomial = np.divide(total, uncertain, out=np.full_like(total, np.inf), where=uncertain > 0)
         return cls(count, total / squared, binomial)

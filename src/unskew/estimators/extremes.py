@@ -5,7 +5,7 @@ At the extreme weights w the largest value R satisfies
     sum w (e - theta) + theta k = 0
 
 with the residual e = delta - R base (IPS and DR: delta, and the sum is C R), the multiplier theta
-of the kept sum, and k the assumed weights, scaled to that sum. By the envelope theorem the
+of the fixed sum, and k the assumed weights, scaled to that sum. By the envelope theorem the
 contribution of a cell to the error is w (e - theta) + theta k: what moves the threshold theta has
 no effect of first order. It is the contribution of a cell whose delta is lower by
 theta (1 - k / w), so that the estimator itself can compute the rest.
@@ -60,7 +60,7 @@ def _distort(
         model=estimation.model,
         assumed=estimation,
         weight=cells.weight,
-        elasticity=cells.elasticity,
+        weight_derivative=cells.weight_derivative,
         derivative=cells.weight * factor,
         kept_term=kept_term * (1.0 - cells.weight * factor / weight),
     )
@@ -76,15 +76,15 @@ class _DistortedEstimation(Estimation):
     assumed: Estimation
     weight: Vector
     """1/P of the estimated propensities."""
-    elasticity: Vector
+    weight_derivative: Vector
     derivative: Vector
     """-dw / d log P of the distorted weight w by the estimated propensity P."""
     kept_term: Vector
     """What the sum of the estimated weights adds to -d(w e) / d log P."""
 
-    def correct(self, residual: Matrix, weight: Vector, elasticity: Vector) -> Correction:
+    def correct(self, residual: Matrix, weight: Vector, weight_derivative: Vector) -> Correction:
         total = residual * self.derivative + self.kept_term
-        return self.assumed.correct(total / self.weight, self.weight, self.elasticity)
+        return self.assumed.correct(total / self.weight, self.weight, self.weight_derivative)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

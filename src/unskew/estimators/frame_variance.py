@@ -127,19 +127,19 @@ class LevelSums:
     """Strata x columns x columns: sum of x x'."""
     weight: Vector
     """h of the cells of each stratum."""
-    elasticity: Vector
+    weight_derivative: Vector
     """-dh / d log P."""
     uncertainty: Vector
     """1 - P."""
 
     @property
-    def is_alone(self) -> BoolVector:
-        is_alone: BoolVector = self.count == 1
-        return is_alone
+    def is_singleton(self) -> BoolVector:
+        is_singleton: BoolVector = self.count == 1
+        return is_singleton
 
     @property
-    def inflation(self) -> Vector:
-        """n / (n - 1), the correction for the estimated mean; 1 for cells that are alone."""
+    def bessel_factor(self) -> Vector:
+        """n / (n - 1), the correction for the estimated mean; 1 for a stratum of one cell."""
         factor: Vector = np.where(self.count > 1, self.count / np.maximum(self.count - 1, 1), 1.0)
         return factor
 
@@ -151,10 +151,10 @@ class LevelSums:
 
     def within(self, uncertainty: Vector | float) -> Matrix:
         """Sum over cells of (h x - B)(h x - B)', where B is the mean of -dh/dlog P x."""
-        h, eta = self.weight, self.elasticity
+        h, d = self.weight, self.weight_derivative
         spread = (h * h)[:, None, None] * self.moment
-        spread = spread - (2 * h * eta - eta * eta)[:, None, None] * self.square_of_total
-        within: Matrix = np.einsum("g,gij->ij", self.inflation * uncertainty, spread)
+        spread = spread - (2 * h * d - d * d)[:, None, None] * self.square_of_total
+        within: Matrix = np.einsum("g,gij->ij", self.bessel_factor * uncertainty, spread)
         return within
 
     def pooled(self) -> Matrix:
@@ -164,7 +164,7 @@ class LevelSums:
             self.moment.sum(axis=0),
             n_free=float(np.maximum(self.count - 1, 0).sum()),
             n_cells=float(self.count.sum()),
-            squared_weight=float(np.square(self.weight[self.is_alone]).sum()),
+            squared_weight=float(np.square(self.weight[self.is_singleton]).sum()),
         )
 
     def count_variance(self, fitted_count: Vector, propensity: Vector) -> Matrix:
@@ -174,7 +174,7 @@ class LevelSums:
 
     def gradient(self) -> Matrix:
         """Columns x strata: sum of -dh/dlog P x."""
-        return (self.elasticity[:, None] * self.total).T
+        return (self.weight_derivative[:, None] * self.total).T
 
 
 def pool_variance(

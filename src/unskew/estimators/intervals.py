@@ -171,8 +171,8 @@ def wilson_limits(
     squared = t_quantile(level, degrees) ** 2
     middle = (share + squared / (2 * size)) / (1 + squared / size)
     spread = share * (1 - share) / size + squared / (4 * size**2)
-    reach = math.sqrt(squared * spread) / (1 + squared / size)
-    return max(middle - reach, 0.0), min(middle + reach, 1.0)
+    half_width = math.sqrt(squared * spread) / (1 + squared / size)
+    return max(middle - half_width, 0.0), min(middle + half_width, 1.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -208,8 +208,8 @@ class ShareTest:
     def limits(self, *, level: float, degrees: float) -> tuple[float, float]:
         """All means that are not rejected, from the lowest to the highest."""
         t = t_quantile(level, degrees)
-        reach = t * math.sqrt(self.variance)
-        low, high = self.mean - reach, self.mean + reach
+        half_width = t * math.sqrt(self.variance)
+        low, high = self.mean - half_width, self.mean + half_width
         least, largest = float(self.values.min()), float(self.values.max())
         if self.statistic(least) > t:
             low = brentq(lambda mean: self.statistic(mean) - t, least, self.mean)

@@ -26,14 +26,14 @@ from unskew.types import BoolVector, Vector
 Positions: TypeAlias = npt.NDArray[np.integer]
 
 Constraint: TypeAlias = Literal["mass", "item", "user"]
-"""Which sums of weights are kept: of all cells, of each item's or of each user's cells."""
+"""Which sums of weights are held fixed: of all cells, of each item's or of each user's cells."""
 MAX_STEPS = 100
 """Newton's method for a ratio takes a handful of steps; rounding errors must not prolong it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class KeptSums:
-    """Groups of cells whose weights keep their sum."""
+class FixedSums:
+    """Groups of cells in each of which the sum of the weights is held fixed."""
 
     code: Positions
     """The group of each cell; every group has one."""
@@ -43,45 +43,45 @@ class KeptSums:
     """The last two orders of the cells, which are the same for every odds error."""
 
     @classmethod
-    def of_all(cls, n_observed: int) -> KeptSums:
+    def of_all(cls, n_observed: int) -> FixedSums:
         """All cells are one group."""
         return cls(np.zeros(n_observed, dtype=np.intp), np.array([n_observed]))
 
     @classmethod
-    def of_clusters(cls, clusters: Clusters) -> KeptSums:
+    def of_clusters(cls, clusters: Clusters) -> FixedSums:
         """Each cluster with several cells is a group; clusters of one cell form one group.
 
         The weight of a single cell says too little about the sum of its cluster.
         """
-        is_alone = np.bincount(clusters.code)[clusters.code] == 1
-        merged = np.where(is_alone, clusters.n, clusters.code)
+        is_singleton = np.bincount(clusters.code)[clusters.code] == 1
+        merged = np.where(is_singleton, clusters.n, clusters.code)
         _, code, size = np.unique(merged, return_inverse=True, return_counts=True)
         return cls(code, size)
 
     @property
-    def is_mass(self) -> bool:
+    def is_one_group(self) -> bool:
         """Whether all cells are one group, whose true weights add up to the number of all cells."""
         return self.size.size == 1
 
     def add_up(self, column: Vector) -> Vector:
         """The sum of each group."""
-        if self.is_mass:
+        if self.is_one_group:
             return np.array([column.sum()])
         return np.bincount(self.code, weights=column).astype(np.float64, copy=False)
 
     def of_cells(self, by_group: Vector) -> Vector:
         """The value of each cell's group; one value if there is one group."""
-        return by_group if self.is_mass else by_group[self.code]
+        return by_group if self.is_one_group else by_group[self.code]
 
     def sort(self, residual: Vector) -> Positions:
         """The cells group by group, each from the largest residual to the smallest."""
         for order in self.orders:
             is_sorted = np.diff(residual[order]) <= 0
-            if not self.is_mass:
+            if not self.is_one_group:
                 is_sorted[np.cumsum(self.size)[:-1] - 1] = True
             if is_sorted.all():
                 return order
-        order = np.argsort(-residual) if self.is_mass else np.lexsort((-residual, self.code))
+        order = np.argsort(-residual) if self.is_one_group else np.lexsort((-residual, self.code))
         self.orders[:] = [order, *self.orders[:1]]
         return order
 
@@ -93,11 +93,11 @@ class WeightBox:
     low: Vector
     assumed: Vector
     high: Vector
-    sums: KeptSums | None = None
+    sums: FixedSums | None = None
     """None: any weights within their ranges."""
 
     @classmethod
-    def around(cls, weight: Vector, odds_error: float, sums: KeptSums | None = None) -> WeightBox:
+    def around(cls, weight: Vector, odds_error: float, sums: FixedSums | None = None) -> WeightBox:
         """The box if odds are off by up to ``odds_error`` >= 1."""
         low, high = 1.0 + (weight - 1.0) / odds_error, 1.0 + (weight - 1.0) * odds_error
         return cls(low, weight, high, sums)
@@ -125,7 +125,7 @@ def largest_sum(residual: Vector, box: WeightBox, *, n_cells: int | None = None)
     if box.sums is None:
         return ExtremeWeights(np.where(residual > 0, box.high, box.low))
     target = box.sums.add_up(box.assumed)
-    if n_cells is not None and box.sums.is_mass:
+    if n_cells is not None and box.sums.is_one_group:
         free = np.where(residual > 0, box.high, box.low)
         ends = np.array([min(target[0], n_cells), max(target[0], n_cells)])
         target = np.clip(free.sum(keepdims=True), *ends)
@@ -136,13 +136,15 @@ def largest_sum(residual: Vector, box: WeightBox, *, n_cells: int | None = None)
 
 
 def _fill_knapsack(
-    residual: Vector, box: WeightBox, sums: KeptSums, target: Vector
+    residual: Vector, box: WeightBox, sums: FixedSums, target: Vector
 ) -> ExtremeWeights:
     """The weights at which sum w e is largest if the weights of each group add up to ``target``."""
     order = sums.sort(residual)
     start = np.cumsum(sums.size) - sums.size
     span = (box.high - box.low)[order]
     before = np.cumsum(span) - span
+    # On the scale of ``before``, where the sum of each cell's group reaches its target: the spans
+    # of all earlier groups, plus what may be added to the least weights of this group.
     room = np.repeat(before[start] + target - sums.add_up(box.low), sums.size)
     weight = box.low.copy()
     weight[order] += np.clip(room - before, 0.0, span)
@@ -150,19 +152,21 @@ def _fill_knapsack(
     last = np.maximum(start + n_raised - 1, 0)
     multiplier = sums.of_cells(np.where(n_raised > 0, residual[order[last]], 0.0))
     optimism = 0.0
-    if not sums.is_mass:
+    if not sums.is_one_group:
         is_up = weight > box.assumed
         without = np.empty_like(residual)
         without[order] = _multipliers_without(residual, box, sums, order, room, is_up[order])
-        reach = np.where(is_up, box.high - box.assumed, box.assumed - box.low)
-        optimism = float(np.abs(without - multiplier) @ reach)
+        # A cell's own residual moved the multiplier of its group, by ``without - multiplier``.
+        # This made the largest value too small, by that times the change of the cell's weight.
+        change = np.where(is_up, box.high - box.assumed, box.assumed - box.low)
+        optimism = float(np.abs(without - multiplier) @ change)
     return ExtremeWeights(weight, multiplier, optimism)
 
 
 def _multipliers_without(
     residual: Vector,
     box: WeightBox,
-    sums: KeptSums,
+    sums: FixedSums,
     order: Positions,
     room: Vector,
     is_up: BoolVector,
@@ -186,7 +190,7 @@ def largest_ratio(
     """The weights in the box at which sum w delta / sum w base is largest.
 
     With ``groups``, the ratio of each group is, and the box has no sums. A common factor of all
-    weights cancels, so a kept sum is that of the assumed weights, not the number of all cells.
+    weights cancels, so a fixed sum is that of the assumed weights, not the number of all cells.
 
     The largest ratio R is the root of the convex function g(R) = max over w of
     sum w (delta - R base). Newton's method for g sets R to the ratio at the weights of the last R.

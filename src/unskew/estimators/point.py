@@ -159,8 +159,8 @@ class Estimator:
         """The risk of each model, from the sums that ``spec`` describes."""
         raise NotImplementedError
 
-    def can_keep_sums(self, deltas: Deltas) -> bool:
-        """Whether :meth:`largest_weights` is defined for boxes with given sums of weights."""
+    def can_fix_sums(self, deltas: Deltas) -> bool:
+        """Whether :meth:`largest_weights` is defined for boxes with fixed sums of weights."""
         return not deltas.is_mean_of_users
 
     def largest_weights(
@@ -185,12 +185,7 @@ def self_normalized(sums: Sums) -> Estimate:
     By the delta method its error is the sum over cells of h (delta - R) / sum h.
     """
     base, n_bases = sums.weighted_base, sums.n_bases
-    if (base == 0).all():
-        raise UsageError(
-            "all weights are zero: there is no cell, user or item to average over.",
-            remedy="Use a `weight_transform` that keeps some weights above 0, or a lower "
-            "`relevance_threshold`.",
-        )
+    _require_weight(sums)
     if (base == 0).any():
         raise UsageError(
             f"no item that model {int((base == 0).argmax()) + 1} of {base.size} recommends was "
@@ -232,9 +227,13 @@ def self_normalized_dr(sums: Sums, *, n_cells: int) -> Estimate:
     _require_weight(sums)
     n_models = sums.weighted_delta.size // 2
     identity = np.eye(n_models)
-    mean_error = sums.weighted_delta[n_models:] / sums.weight
+    mean_error = sums.weighted_delta[n_models:] / sums.last_weighted_base
     influence = np.column_stack(
-        [identity / n_cells, identity / sums.weight, -mean_error / sums.weight]
+        [
+            identity / n_cells,
+            identity / sums.last_weighted_base,
+            -mean_error / sums.last_weighted_base,
+        ]
     )
     replicates = None
     if sums.replicates is not None:
@@ -245,9 +244,9 @@ def self_normalized_dr(sums: Sums, *, n_cells: int) -> Estimate:
 
 
 def _require_weight(sums: Sums) -> None:
-    if sums.weight == 0:
+    if (sums.weighted_base == 0).all():
         raise UsageError(
-            "all weights are zero: there is no cell, user or item to average over.",
+            "every cell that this metric counts has weight 0, so there is nothing to average.",
             remedy="Use a `weight_transform` that keeps some weights above 0, or a lower "
             "`relevance_threshold`.",
         )
@@ -306,7 +305,7 @@ class Naive(_WeightedMean):
     "test_mean",
     label="Random test",
     summary="Random test is the mean over a test that was drawn at random from all cells.",
-    traits={"order": 0, "color": "accent", "marker": "square", "headline_rank": -1},
+    traits={"order": 9, "color": "accent", "marker": "square", "headline_rank": -1},
 )
 class RandomTestMean(Naive):
     """The mean delta of a test whose cells were drawn at random: right without weights."""
@@ -345,7 +344,7 @@ class IPS(_WeightedMean):
     def from_sums(self, spec: SumSpec, sums: Sums, scope: Scope) -> Estimate:
         if spec.divides_by_base:
             return super().from_sums(spec, sums, scope)
-        if sums.weight == 0:
+        if sums.last_weighted_base == 0:
             raise UsageError(
                 f"all weights are zero: {self.name!r} would be 0 for any data.",
                 remedy="Use a `weight_transform` that keeps some weights above 0.",
@@ -391,7 +390,7 @@ class _MeanOfGroups(Estimator):
     def from_sums(self, spec: SumSpec, sums: Sums, scope: Scope) -> Estimate:
         return self_normalized(sums)
 
-    def can_keep_sums(self, deltas: Deltas) -> bool:
+    def can_fix_sums(self, deltas: Deltas) -> bool:
         return False
 
     def largest_weights(

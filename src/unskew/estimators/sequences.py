@@ -23,7 +23,8 @@ Exact for values u in [0, 1] (empirical Bernstein with predictable weights lam):
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -57,8 +58,8 @@ class SequenceClock:
         """Limits that hold at every look; infinite if it is too early."""
         if self.is_early:
             return -math.inf, math.inf
-        reach = std_error * self.multiplier(level)
-        return value - reach, value + reach
+        half_width = std_error * self.multiplier(level)
+        return value - half_width, value + half_width
 
     def multiplier(self, level: float) -> float:
         """m_t: the distance of the limits in standard errors."""
@@ -150,6 +151,21 @@ def _accumulate(start: Matrix, values: Matrix) -> Matrix:
     return end
 
 
+class BernsteinSums(NamedTuple):
+    """What the exact limits need of all values so far, in the letters of the formula."""
+
+    u: float
+    squared_deviation: float
+    """Sum of (u - mu)^2."""
+    lam: float
+    lam_u: float
+    penalty: float
+    """Sum of 4 (u - mu)^2 psi(lam), with mu before the value was added."""
+
+
+NO_SUMS = BernsteinSums(0.0, 0.0, 0.0, 0.0, 0.0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BernsteinSequence:
     """Exact limits of the mean of values that are known to lie between ``low`` and ``high``.
@@ -162,8 +178,7 @@ class BernsteinSequence:
     high: float
     level: float = 0.95
     n_units: int = 0
-    sums: tuple[float, ...] = field(default=(0.0,) * 5)
-    """Sums of u, (u - mu)^2, lam, lam u, and 4 (u - mu)^2 psi."""
+    sums: BernsteinSums = NO_SUMS
 
     def __post_init__(self) -> None:
         if not self.low < self.high:
@@ -178,7 +193,7 @@ class BernsteinSequence:
                 f"{int(is_outside.sum()):,} of {u.size:,} values lie outside their range from "
                 f"{self.low:g} to {self.high:g}; the first is "
                 f"{float(values[int(is_outside.argmax())]):g}. Exact limits would be wrong.",
-                remedy="Use larger `max_weight` or `max_delta` from the start.",
+                remedy="Declare a wider range from the start.",
             )
         state = self
         for start in range(0, u.size, CHUNK):
@@ -187,17 +202,22 @@ class BernsteinSequence:
 
     def _add_chunk(self, u: Vector) -> BernsteinSequence:
         index = self.n_units + np.arange(1, u.size + 1)
-        sum_u = np.cumsum(np.concatenate([[self.sums[0]], u]))
+        sum_u = np.cumsum(np.concatenate([[self.sums.u], u]))
         mean = (0.5 + sum_u) / np.append(index[0], index + 1)
-        sum_square = np.cumsum(np.concatenate([[self.sums[1]], (u - mean[1:]) ** 2]))
+        squares = np.concatenate([[self.sums.squared_deviation], (u - mean[1:]) ** 2])
+        sum_square = np.cumsum(squares)
         variance = (0.25 + sum_square[:-1]) / index
-        bet = np.minimum(
+        lam = np.minimum(
             np.sqrt(2 * math.log(2 / (1 - self.level)) / (variance * index * np.log1p(index))), 0.5
         )
-        penalty = (u - mean[:-1]) ** 2 * (-np.log1p(-bet) - bet)
-        others = zip(self.sums[2:], (bet, bet * u, penalty), strict=True)
-        rest = (np.cumsum(np.append(start, column))[-1] for start, column in others)
-        sums = tuple(float(number) for number in (sum_u[-1], sum_square[-1], *rest))
+        penalty = (u - mean[:-1]) ** 2 * (-np.log1p(-lam) - lam)
+        sums = BernsteinSums(
+            u=float(sum_u[-1]),
+            squared_deviation=float(sum_square[-1]),
+            lam=float(_accumulate(np.array(self.sums.lam), lam)),
+            lam_u=float(_accumulate(np.array(self.sums.lam_u), lam * u)),
+            penalty=float(_accumulate(np.array(self.sums.penalty), penalty)),
+        )
         return replace(self, n_units=self.n_units + u.size, sums=sums)
 
     @property
@@ -205,12 +225,12 @@ class BernsteinSequence:
         """The weighted mean at the centre of the limits; NaN without any value."""
         if self.n_units == 0:
             return math.nan
-        return self.low + (self.high - self.low) * self.sums[3] / self.sums[2]
+        return self.low + (self.high - self.low) * self.sums.lam_u / self.sums.lam
 
     def limits(self) -> tuple[float, float]:
         """Limits that hold at every look, within the range of the values."""
         if self.n_units == 0:
             return self.low, self.high
-        reach = (math.log(2 / (1 - self.level)) + self.sums[4]) / self.sums[2]
-        reach *= self.high - self.low
-        return max(self.value - reach, self.low), min(self.value + reach, self.high)
+        half_width = (math.log(2 / (1 - self.level)) + self.sums.penalty) / self.sums.lam
+        half_width *= self.high - self.low
+        return max(self.value - half_width, self.low), min(self.value + half_width, self.high)

@@ -163,11 +163,11 @@ class ObservedCells:
         return None if self.propensities is None else self.propensities.estimation
 
     @cached_property
-    def elasticity(self) -> Vector:
+    def weight_derivative(self) -> Vector:
         """-dh / d log P: h itself without a weight transform, 0 where P or h is clipped."""
-        elasticity = find_elasticity(self.inverse, self.weight_transform)
+        weight_derivative = find_weight_derivative(self.inverse, self.weight_transform)
         fixed = None if self.estimation is None else self.estimation.fixed
-        return elasticity if fixed is None else np.where(fixed, 0.0, elasticity)
+        return weight_derivative if fixed is None else np.where(fixed, 0.0, weight_derivative)
 
     def take(self, rows: IntVector, propensities: Propensities) -> ObservedCells:
         """Some of the cells, with their own propensities; the universe stays."""
@@ -260,7 +260,7 @@ class ObservedCells:
         return ("user", "item") if self.cluster == "both" else (self.cluster,)
 
 
-def find_elasticity(inverse: Vector, weight_transform: WeightTransform | None) -> Vector:
+def find_weight_derivative(inverse: Vector, weight_transform: WeightTransform | None) -> Vector:
     """-dh / d log P, given 1/P: h itself without a weight transform."""
     if weight_transform is None:
         return inverse
@@ -383,7 +383,7 @@ class Sums:
     """Units with cells but without weight, which a mean over units leaves out."""
     replicates: Matrix | None = None
     """``total`` of each bootstrap resample."""
-    slots: Matrix | None = None
+    slot_totals: Matrix | None = None
     """Models x 3, if each model has its own base: the number of cells with weight and base, the
     sum of (h base)^2, and the sum of (1 - P) (h base)^2."""
     ratio_bias: Vector | None = None
@@ -417,12 +417,12 @@ class Sums:
         deltas = np.atleast_2d(delta)
         if weight is None:
             weight = np.ones(deltas.shape[1]) if propensities is None else propensities.inverse
-        slots = None
+        slot_totals = None
         if base is not None and base.ndim == 2:
-            slots = _summarize_slots(base * weight, propensities)
+            slot_totals = _summarize_slots(base * weight, propensities)
         if clusters is None:
             sums = _sum_cells(deltas, propensities, weight, base, imputed_by_cluster)
-            return replace(sums, slots=slots)
+            return replace(sums, slot_totals=slot_totals)
         if by_cluster is None:
             by_cluster = clusters.add_up_weighted(deltas, base, weight)
         if imputed_by_cluster is not None:
@@ -431,11 +431,11 @@ class Sums:
             by_cluster[:, :-1] += imputed_by_cluster
         if is_ratio:
             is_used = by_cluster[:, -1] > 0
-            if slots is not None:
+            if slot_totals is not None:
                 is_used = np.bincount(clusters.code, weights=weight) > 0
             by_cluster = by_cluster[is_used]
             clusters = replace(clusters, n=len(by_cluster))
-        return replace(_sum_clusters(by_cluster, clusters), slots=slots)
+        return replace(_sum_clusters(by_cluster, clusters), slot_totals=slot_totals)
 
     @classmethod
     def of_functions(
@@ -455,14 +455,14 @@ class Sums:
         sums = _sum_clusters(by_user, replace(groups, n=len(by_user)))
         n_with_cells = int((np.bincount(groups.code) > 0).sum())
         sums = replace(sums, n_left_out=max(n_with_cells - len(by_user), 0))
-        if propensities is None or sums.weight == 0:
+        if propensities is None or sums.last_weighted_base == 0:
             return sums
         uncertainty = 1.0 - propensities.values
         bias = functions.estimate_bias(weight, uncertainty, sums.ratio)
         users = groups.code[is_read & (weight > 0)]
         if users.size < MIN_CELLS_PER_USER * np.unique(users).size:
-            bias[np.abs(bias) > NEGLIGIBLE_BIAS * sums.weight] = np.nan
-        return replace(sums, ratio_bias=bias / sums.weight, n_biases=1)
+            bias[np.abs(bias) > NEGLIGIBLE_BIAS * sums.last_weighted_base] = np.nan
+        return replace(sums, ratio_bias=bias / sums.last_weighted_base, n_biases=1)
 
     @classmethod
     def of_ratios(
@@ -478,7 +478,8 @@ class Sums:
 
         The groups are the sample, so the spread between them includes the noise within them.
         Groups whose base adds up to 0 are left out and counted. ``propensities`` are those behind
-        the weights; with them the bias of the ratios is estimated.
+        the weights; with them the bias of the ratios is estimated. It is NaN if groups have too
+        few cells with a base to see it.
         """
         by_group = groups.add_up(_stack(delta, base) * weight)
         with_base = by_group[by_group[:, -1] > 0]
@@ -492,6 +493,10 @@ class Sums:
         if propensities is None:
             return sums
         bias, n_biases = _add_up_biases(delta, weight, base, groups, propensities)
+        if base is not None:
+            users = groups.code[(base > 0) & (weight > 0)]
+            if users.size < MIN_CELLS_PER_USER * n_groups:
+                bias = np.full_like(bias, np.nan)
         pooled = by_group.sum(axis=0) if base is None else None
         return replace(sums, ratio_bias=bias, n_biases=n_biases, pooled=pooled)
 
@@ -516,7 +521,7 @@ class Sums:
             self.moment + other.moment,
             None if self.n_clusters is None else self.n_clusters + (other.n_clusters or 0),
             self.n_left_out + other.n_left_out,
-            slots=_add_optional(self.slots, other.slots),
+            slot_totals=_add_optional(self.slot_totals, other.slot_totals),
             ratio_bias=_add_optional(self.ratio_bias, other.ratio_bias),
             n_biases=self.n_biases + other.n_biases,
             pooled=_add_optional(self.pooled, other.pooled),
@@ -526,7 +531,7 @@ class Sums:
     @property
     def n_bases(self) -> int:
         """The number of bases: one for all models, or one for each."""
-        return 1 if self.slots is None else len(self.slots)
+        return 1 if self.slot_totals is None else len(self.slot_totals)
 
     @property
     def weighted_delta(self) -> Vector:
@@ -534,7 +539,7 @@ class Sums:
         return self.total[: -self.n_bases]
 
     @property
-    def weight(self) -> float:
+    def last_weighted_base(self) -> float:
         """Sum of h * base, of the last model if each has its own base."""
         return float(self.total[-1])
 
@@ -628,7 +633,7 @@ def add_up(spec: SumSpec, deltas: Deltas, cells: ObservedCells) -> Sums:
 
 
 def _summarize_slots(weighted: Matrix, propensities: Propensities | None) -> Matrix:
-    """Models x 3: see :attr:`Sums.slots`, from h * base of each model and cell."""
+    """Models x 3: see :attr:`Sums.slot_totals`, from h * base of each model and cell."""
     squared = np.square(weighted)
     uncertain = squared if propensities is None else squared * (1.0 - propensities.values)
     return np.column_stack([(weighted > 0).sum(axis=1), squared.sum(axis=1), uncertain.sum(axis=1)])
@@ -654,11 +659,11 @@ def _add_up_biases(
     sums = groups.add_up(np.vstack([of_base, of_base**2, uncertain * ones, weight * delta]))
     products = groups.add_up(uncertain * delta)
     total, squared, spread = sums[:, 0], sums[:, 1], sums[:, 2]
-    room = total**2 - squared
-    is_used = room > SINGLE_CELL * total**2
+    pair_sum = total**2 - squared  # over pairs of different cells: 0 for a single cell
+    is_used = pair_sum > SINGLE_CELL * total**2
     ratio = sums[is_used, 3:] / total[is_used, None]
     excess = products[is_used] - ratio * spread[is_used, None]
-    return -(excess / room[is_used, None]).sum(axis=0), int(is_used.sum())
+    return -(excess / pair_sum[is_used, None]).sum(axis=0), int(is_used.sum())
 
 
 def _add_optional(first: Matrix | None, second: Matrix | None) -> Matrix | None:

@@ -142,7 +142,7 @@ def add_uncertainty(
     estimate = replace(estimate, moments=moments)
     if estimation is None:
         return estimate
-    correction = estimation.correct(linearization.residual, weight, cells.elasticity)
+    correction = estimation.correct(linearization.residual, weight, cells.weight_derivative)
     covariance = estimate.covariance
     if not spec.of_ratios:
         contributions -= correction.score
@@ -327,7 +327,7 @@ def _correct_cells(
     columns = np.empty((n_models + n_bases, weight.size))
     columns[:n_models] = deltas.value
     columns[n_models:] = 1.0 if base is None else base
-    correction = estimation.correct(columns, weight, cells.elasticity)
+    correction = estimation.correct(columns, weight, cells.weight_derivative)
     for rows in cut_rows(weight.size):
         block = columns[:, rows]
         block *= weight[rows]

@@ -41,12 +41,14 @@ class WeightSummary:
         cls, weight: Vector, *, n_cells: int | None = None, is_balanced: bool = False
     ) -> WeightSummary:
         """The summary of an array of weights that are not all zero."""
-        mass = float(weight.sum())
+        sum_of_weights = float(weight.sum())
         n_top = max(1, round(TOP_ROWS * weight.size))
         top = float(np.partition(weight, weight.size - n_top)[-n_top:].sum())
         largest = float(weight.max())
-        effective = (mass / largest) ** 2 / float(np.square(weight / largest).sum())
-        return cls(weight.size, effective, mass, top / mass, n_cells, is_balanced)
+        effective = (sum_of_weights / largest) ** 2 / float(np.square(weight / largest).sum())
+        return cls(
+            weight.size, effective, sum_of_weights, top / sum_of_weights, n_cells, is_balanced
+        )
 
     @property
     def sample_share(self) -> float:
@@ -78,7 +80,7 @@ class WeightSummary:
         return abs(z) <= MAX_MASS_Z or abs(error) <= MIN_MASS_ERROR
 
     def warnings(self) -> Iterator[PropensityWarning]:
-        """One warning for each sign that the data can hardly answer."""
+        """One warning for each sign that the weights are too uneven, or wrong."""
         is_small = self.effective_sample_size < MIN_SAMPLE_SIZE <= self.n_observed
         if is_small and self.sample_share < MIN_SAMPLE_SHARE:
             yield PropensityWarning(
@@ -95,7 +97,8 @@ class WeightSummary:
                 f"the inverse propensities add up to {self.mass:,.0f}, but there are "
                 f"{self.n_cells:,} cells ({error:+.1%}, {abs(z):,.1f} standard errors): "
                 "the propensities or the universe are wrong.",
-                remedy="Check both. Use 'snips', which corrects a constant factor, not 'ips'.",
+                remedy="Check both. 'snips' helps only if all propensities are wrong by the same "
+                "factor.",
             )
         is_long = self.n_observed >= 1 / TOP_ROWS
         if is_long and self.top_share is not None and self.top_share > MAX_TOP_SHARE:

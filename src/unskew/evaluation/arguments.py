@@ -53,8 +53,8 @@ def require_compatible(metrics: Sequence[Metric], estimators: Sequence[Estimator
                 f"for which items were logged, so it cannot be estimated by {corrected[0]!r}.",
                 parameter="metrics",
                 value=metric.name,
-                remedy="Use `estimators=['naive']` on a test that was drawn uniformly at random, "
-                "or a metric of all items such as dcg@10.",
+                remedy="Use `estimators=['naive']` on a test log whose cells were drawn uniformly "
+                "at random, or a metric of all items such as dcg@10.",
             )
 
 
@@ -78,6 +78,12 @@ def require_weight_transform(weight_transform: object) -> None:
 
 
 def require_cluster(cluster: object, valid: Sequence[str] = CLUSTERS) -> None:
+    if cluster == "None":
+        raise UsageError(
+            f"`cluster` must be None without quotes, or one of {', '.join(valid)}; got 'None'.",
+            parameter="cluster",
+            value=cluster,
+        )
     if not (cluster is None or (isinstance(cluster, str) and cluster in valid)):
         raise UnknownNameError("cluster", cluster, ("None", *valid))
 

@@ -34,6 +34,8 @@ class ClusterChoice:
     """Whether a reader takes these clusters for granted."""
     missing: Dispersion | None = None
     """A dependence that the clusters leave out, although the log shows it."""
+    dispersion: Dispersion | None = None
+    """A dependence that the log shows, whether the clusters leave it out or not."""
 
     @property
     def sentence(self) -> str:
@@ -59,14 +61,15 @@ def choose_clusters(
     if is_checked and chosen != "both" and _has_several(cells, "item"):
         missing = find_missing_dependence(cells, chosen)
     if cluster != "auto":
-        return ClusterChoice(cluster, "as requested", missing=missing)
+        return ClusterChoice(cluster, "as requested", missing=missing, dispersion=missing)
     users = "users have several cells" if by_user else "each user has one cell"
     if missing is not None and adds_items:
         added: Cluster = "both" if by_user else "item"
-        return ClusterChoice(added, f"because {users} and {missing.describe()}", is_expected=False)
+        reason = f"because {users} and {missing.describe()}"
+        return ClusterChoice(added, reason, is_expected=False, dispersion=missing)
     if missing is None and is_checked and by_user:
         users += " and item totals vary hardly more than the propensities explain"
-    return ClusterChoice(chosen, f"because {users}", missing=missing)
+    return ClusterChoice(chosen, f"because {users}", missing=missing, dispersion=missing)
 
 
 def _has_several(cells: ObservedCells, unit: Unit) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 
 from unskew.estimators.transforms import Clip
 from unskew.evaluation.weight_changes import CLIP, EvaluationInputs, Shift
+from unskew.metrics import metric_label
 from unskew.types import Vector
 
 MAX_RATING_BINS = 20
@@ -20,6 +21,12 @@ MAX_ROBUSTNESS_CELLS = 1_000_000
 """For longer logs the odds error that reverses a verdict is not computed for a page."""
 MEASURED_SELECTION = 5.0
 """The odds error of propensities that ignore ratings, in one log with a random counterpart."""
+SMALL_ODDS_ERROR = 1.5
+"""An odds error below this is called small on a page."""
+MEASURED = (
+    "In a public log with ratings of random cells, self-selection that nothing corrected was a "
+    f"factor of about {MEASURED_SELECTION:g}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,16 +113,16 @@ def describe_robustness(
     best: str,
     *,
     level: float,
-    with_benchmark: bool,
+    sees_ratings: bool | None,
 ) -> str | None:
     """How wrong the odds of being logged must be so that the best model can lose its lead.
 
-    ``with_benchmark`` compares this odds error with the self-selection of a real log, which is
-    for propensities that never saw a rating.
+    If the propensities do not correct for ratings, self-selection of a real log is the yardstick.
+    ``sees_ratings`` is whether they depend on ratings, and None if that is unknown.
 
     It is about the first metric by SNIPS or else IPS, against the closest other model; the weights
-    keep their sum. None if there are no weights, no other model, a weight transform, more than a
-    million cells, or a metric that is no sum over cells.
+    keep their sum. None if there are no weights, no other model, a weight transform, or more than a
+    million cells. For a metric that is no sum over cells, it says that it is not computed.
     """
     if inputs is None or len(models) < 2 or inputs.cells.scope.n_observed > MAX_ROBUSTNESS_CELLS:
         return None
@@ -123,8 +130,13 @@ def describe_robustness(
     name = next((each for each in ("snips", "ips") if each in inputs.estimators), None)
     is_plain = cells.weight_transform is None and cells.users.resampling is None
     deltas = inputs.deltas[metric]
-    if name is None or not is_plain or deltas.slots is not None or not deltas.is_sum:
+    if name is None or not is_plain:
         return None
+    if deltas.slots is not None or not deltas.is_sum:
+        return (
+            "How wrong the odds of being logged may be until this order changes is not computed "
+            f"for {metric_label(metric)}. {MEASURED}."
+        )
     unit, first = np.eye(len(models)), models.index(best)
     varied = [
         inputs.contrast(
@@ -150,15 +162,15 @@ def describe_robustness(
         return f"However wrong the odds of being logged are, {pair} stays."
     text = (
         f"If the odds of being logged are wrong by more than a factor of {flips_at:.3g} in the "
-        f"worst way, {pair} can change."
+        f"worst way, {pair} can change; sampling error is not included."
     )
-    if not with_benchmark:
-        return text
-    text += (
-        " In one real log with a random counterpart, self-selection that nothing corrected was a "
-        f"factor of about {MEASURED_SELECTION:g}."
-    )
-    return text + (" So this result is not safe." if flips_at < MEASURED_SELECTION else "")
+    if sees_ratings is False:
+        unsafe = " So this result is not safe." if flips_at < MEASURED_SELECTION else ""
+        return f"{text} {MEASURED}.{unsafe}"
+    if flips_at < SMALL_ODDS_ERROR:
+        text += " That would be a small error."
+    condition = "" if sees_ratings else ", if they depend on the rating"
+    return f"{text} {MEASURED}, which these propensities are meant to correct{condition}."
 
 
 def _clip_estimates(inputs: EvaluationInputs, models: Sequence[str], level: float) -> list[Shift]:

@@ -37,7 +37,12 @@ from unskew.evaluation.candidates import TestedCells, restrict_universe
 from unskew.evaluation.clusters import ClusterChoice, choose_clusters, warn_about_clusters
 from unskew.evaluation.cross_fitting import find_source
 from unskew.evaluation.imputation import impute_deltas
-from unskew.evaluation.predictions import Predictions, PredictionsLike, read_predictions
+from unskew.evaluation.predictions import (
+    Predictions,
+    PredictionsLike,
+    name_positions,
+    read_predictions,
+)
 from unskew.evaluation.rating_distributions import (
     FoldedPredictions,
     Folds,
@@ -79,6 +84,7 @@ def evaluate(
     metrics: Sequence[str | Metric] = ("mse", "mae"),
     estimators: Sequence[str | Estimator] | None = None,
     universe: UniverseLike = None,
+    position: str | Mapping[str, str] | None = None,
     exclude: Ratings | None = None,
     candidates: CandidatesLike | None = None,
     level: float = 0.95,
@@ -111,8 +117,8 @@ def evaluate(
         that gets an array of user ids and one of item ids, and returns a row for each user with a
         score for each item.
         Ranking metrics need the position among all items: a matrix, a model, a callable, a frame
-        of the predictions of all items for each logged user, or a frame with a position column
-        (1 is the user's best item).
+        of the predictions of all items for each logged user, or a frame with positions (see
+        ``position``).
     propensities
         The probability with which each logged cell was observed: values in the order of the log, a
         matrix as for predictions, or a fitted propensity model. If the log is a part made by
@@ -129,6 +135,10 @@ def evaluate(
         the estimators ``ips``, ``dr``, ``sndr`` and ``eib`` need it. ``"log"`` means that the
         users and items of the log are all there are. None is the universe of the log, if it was
         stated there or the log was built from a matrix, else that of a fitted propensity model.
+    position
+        For ranking metrics: the column of frames of predictions that has the positions, 1 for the
+        item that the model ranks best; or the column by model name. No column is read as positions
+        unless it is named: one that is called ``position`` may say where an item was shown.
     exclude
         A log, such as the training log: its items are not ranked for its users. Logged cells that
         are excluded leave the test; the result says how many. If both logs are parts of one split,
@@ -259,10 +269,17 @@ def evaluate(
             value=planned_size,
             remedy="Pass `sequence=True` too.",
         )
-    ranker = find_ranker(engine)
+    ranker, position_columns = find_ranker(engine), name_positions(position, models)
     readers = [
-        read_predictions(*model, whole_log, ranker=ranker, rows=tested.rows)
-        for model in models.items()
+        read_predictions(
+            name,
+            model,
+            whole_log,
+            ranker=ranker,
+            rows=tested.rows,
+            position=position_columns.get(name),
+        )
+        for name, model in models.items()
     ]
     inputs = [_read_input(reader, tested, all_cells, counts, chosen_metrics) for reader in readers]
     imputed: dict[str, Imputed] = {}
@@ -339,6 +356,7 @@ def evaluate(
             *([NO_UNIVERSE] if estimators is None and all_cells is None else []),
             *([TIME_SPLIT] if log.part is not None and log.part.by == "time" else []),
         ),
+        relevance_threshold=relevance_threshold,
     )
     result.warn()
     return result
@@ -527,7 +545,7 @@ def _has_mass(weight: Vector, n_cells: int | None) -> bool:
 def _summarize_weights(
     cells: ObservedCells, estimators: Sequence[Estimator]
 ) -> WeightSummary | None:
-    """The summary of the weights, with warnings if the data can hardly answer."""
+    """The summary of the weights, with a warning if they are too uneven to trust."""
     if not any(estimator.is_weighted for estimator in estimators) or not cells.weight.any():
         return None
     n_cells = None

@@ -83,8 +83,8 @@ def evaluate_frame(
         Users and items are read only if something depends on them: ``cluster``, normalised
         estimators, recall, ``universe="log"``.
     position
-        For ranking metrics: the position of the row's item among all items of its user, 1 for the
-        best; one column for each model.
+        For ranking metrics: the position that a model gives the row's item among all items of its
+        user, 1 for the best; one column for each model. It is never found by its name.
     universe
         (n_users, n_items), or ``"log"`` to count the users and items of the log with one more
         query. With ``by`` it is the universe of each group, or a mapping from groups to universes.
@@ -316,7 +316,7 @@ class GroupedEvaluation(Result, Mapping[Any, Evaluation]):
 
     def __getitem__(self, group: Any) -> Evaluation:
         if group not in self.groups:
-            raise UnknownNameError(self.by, group, map(repr, self.groups))
+            raise UnknownNameError(self.by, group, map(repr, self.groups), parameter=self.by)
         return self.groups[group]
 
     def __iter__(self) -> Iterator[Any]:

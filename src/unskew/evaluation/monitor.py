@@ -162,7 +162,7 @@ class Monitor:
             take_look(self.plan, state),
             state.path,
             state.n_observed,
-            state.mass,
+            state.sum_of_weights,
         )
 
     def save(self, path: str | Path) -> None:

@@ -101,13 +101,22 @@ class MonitorPlan:
 
 
 def _is_computed_by_row(metric: Metric) -> bool:
-    """Whether the delta of a row follows from its rating and its prediction alone."""
+    """Whether the delta of a row follows from its rating and its prediction alone.
+
+    The metric is called with two rows together and with each of them singly. A metric that reads
+    another row, such as the mean rating of the batch, gives different deltas.
+    """
     if metric.ranks:
         return False
-    nothing: Any = None
-    row = np.ones(1)
+    unused: Any = None  # the ids: a metric that reads them raises an error
+    rating, prediction = np.array([1.0, 2.0]), np.array([2.0, 5.0])
     try:
-        delta = metric(MetricInput(row, nothing, nothing, prediction=row))
+        together, first, second = (
+            metric(MetricInput(rating[rows], unused, unused, prediction=prediction[rows]))
+            for rows in (slice(0, 2), slice(0, 1), slice(1, 2))
+        )
     except (TypeError, AttributeError, LookupError, ValueError, UnskewError):
         return False
-    return delta.base is None and not delta.is_root
+    if together.base is not None or together.is_root:
+        return False
+    return np.array_equal(together.value, np.concatenate([first.value, second.value]))

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from unskew.estimators.sequences import BernsteinSequence, UnitMoments
+from unskew.estimators.sequences import BernsteinSequence, BernsteinSums, UnitMoments
 from unskew.evaluation.monitor_plan import MonitorPlan
 from unskew.types import Matrix, Vector
 
@@ -47,7 +47,7 @@ class MonitorState:
 
     n_rows: int
     n_observed: int
-    mass: float
+    sum_of_weights: float
     """Sum of 1/P."""
     moments: tuple[UnitMoments, ...]
     """By metric, over rows; empty sums if users are the units."""
@@ -77,12 +77,12 @@ class MonitorState:
     def add(self, plan: MonitorPlan, batch: Batch) -> MonitorState:
         """The state after more rows."""
         sums = [batch.weighted_sums(metric) for metric in range(len(self.moments))]
-        mass = float(np.cumsum(np.append(self.mass, batch.weight))[-1])
+        sum_of_weights = float(np.cumsum(np.append(self.sum_of_weights, batch.weight))[-1])
         state = replace(
             self,
             n_rows=self.n_rows + len(batch.weight),
             n_observed=self.n_observed + int((batch.weight > 0).sum()),
-            mass=mass,
+            sum_of_weights=sum_of_weights,
         )
         if plan.unit == "user":
             state = state._add_to_users(batch.users, np.stack(sums))
@@ -124,7 +124,7 @@ class MonitorState:
         return {
             "n_rows": self.n_rows,
             "n_observed": self.n_observed,
-            "mass": self.mass,
+            "mass": self.sum_of_weights,
             "moments": [
                 [each.n_units, each.total.tolist(), each.moment.tolist()] for each in self.moments
             ],
@@ -151,10 +151,10 @@ class MonitorState:
         )
         by_user = np.array(record["by_user"], np.float64)
         exact = tuple(
-            replace(start, n_units=int(n), sums=tuple(map(float, sums)))
+            replace(start, n_units=int(n), sums=BernsteinSums._make(map(float, sums)))
             for start, (n, sums) in zip(empty.exact, record["exact"], strict=True)
         )
-        if len(moments) != len(plan.metrics) or any(len(each.sums) != 5 for each in exact):
+        if len(moments) != len(plan.metrics):
             raise ValueError("the sums do not fit the plan")
         return cls(
             int(record["n_rows"]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.cells import cell_numbers, find_cells
-from unskew.data.columns import DEFAULTS, find_column, has_column
+from unskew.data.columns import DEFAULTS, find_column
 from unskew.data.factors import Factors
 from unskew.data.frames import (
     EagerFrame,
@@ -23,7 +23,7 @@ from unskew.data.frames import (
 )
 from unskew.data.ids import Ids, encode, find_codes, format_id
 from unskew.data.ratings import Ratings
-from unskew.errors import BadPredictionError, ColumnError
+from unskew.errors import BadPredictionError, ColumnError, UsageError
 from unskew.evaluation.adapters.external import ExternalModel
 from unskew.evaluation.adapters.wrap import adapt_model, describe_libraries
 from unskew.ranking.candidates import Candidates
@@ -110,10 +110,10 @@ class LoggedValues:
             "which cannot be computed from predictions of the logged cells alone.",
             parameter="predictions",
             remedy="Pass a model, a callable that scores a block of users for all items, a frame "
-            "of the predictions of all items, or a frame with a position column.",
+            "of the predictions of all items, or a frame with positions and `position=...`.",
             shell_remedy="Pass `predictions=...` with a saved model, with a file of the "
-            "predictions of all items of each logged user, or with a file that has a column of "
-            "positions; or pass `position=...`.",
+            "predictions of all items of each logged user; or pass `position=...`, a column of "
+            "positions.",
         )
 
 
@@ -126,6 +126,8 @@ class FramedValues:
 
     name: str
     frame: EagerFrame
+    position: str | None = None
+    """The column of positions that the model gives; None if there is none."""
 
     def values(self, log: Ratings, /) -> Vector:
         return _require_all(self.name, self._read_column(log, "prediction"), log)
@@ -139,9 +141,9 @@ class FramedValues:
         top: int | None,
         candidates: Candidates | None = None,
     ) -> Positions:
-        if not has_column("position", self.frame.columns):
+        if self.position is None:
             return self._rank_items(log, n_items=n_items, top=top, candidates=candidates)
-        position = self._read_column(log, "position")
+        position = self._read_column(log, "position", self.position)
         most = n_items if candidates is None else candidates.count[log.user] + n_items - log.n_items
         is_beyond = position > most
         if is_beyond.any():
@@ -204,22 +206,25 @@ class FramedValues:
             where = f"user {format_id(users[first])}"
             raise BadPredictionError(
                 f"model {self.name!r}: ranking metrics need the position of each cell among all "
-                f"{n_items} items, but there is no position column, and {where} has predictions "
-                f"of {counts[first]} items.",
+                f"{n_items} items, but no column of positions is named, and {where} has "
+                f"predictions of {counts[first]} items.",
                 parameter="predictions",
                 where=where,
-                remedy="Predict all items of the universe for each logged user, or add a position "
-                "column (1 is the best item).",
+                remedy="Predict all items of the universe for each logged user, or name a column "
+                "of positions (1 is the best item) with `position=...`.",
             )
 
-    def _read_column(self, log: Ratings, role: str) -> Vector:
+    def _read_column(self, log: Ratings, role: str, name: str | None = None) -> Vector:
         """A column in the order of the log."""
-        return number_column(self.frame, self._find_column(role, None))[self._find_rows(log)]
+        return number_column(self.frame, self._find_column(role, name))[self._find_rows(log)]
 
     def _find_column(self, role: str, name: str | None) -> str:
         try:
             return find_column(role, name, self.frame.columns)
         except ColumnError as error:
+            if name is not None:
+                error.problem = f"model {self.name!r}: {error.problem}"
+                raise
             raise ColumnError(
                 f"model {self.name!r}: its frame has no clear {role} column; the columns are "
                 f"{', '.join(map(repr, self.frame.columns))}.",
@@ -334,6 +339,26 @@ class PredictedCells(ScoredCells):
         return _scorer_from_pairs(self.name, self.model, log)(users) if ranks_otherwise else scores
 
 
+def name_positions(
+    position: str | Mapping[str, str] | None, models: Mapping[str, PredictionsLike]
+) -> dict[str, str]:
+    """The column of positions of each frame; ``position`` is that of all, or by model name."""
+    if position is None:
+        return {}
+    frames = [name for name, model in models.items() if is_frame(model)]
+    named = dict.fromkeys(frames, position) if isinstance(position, str) else dict(position)
+    if not named or not named.keys() <= set(frames):
+        raise UsageError(
+            f"`position` names a column of a frame of predictions, but "
+            f"{', '.join(repr(name) for name in (named or models) if name not in frames)} is not "
+            "a frame.",
+            parameter="position",
+            value=position,
+            remedy="Leave it out for models that are not frames: their items are ranked by score.",
+        )
+    return named
+
+
 def read_predictions(
     name: str,
     predictions: PredictionsLike,
@@ -341,13 +366,15 @@ def read_predictions(
     *,
     ranker: Ranker | None = None,
     rows: BoolVector | None = None,
+    position: str | None = None,
 ) -> Predictions:
     """Recognise a frame, a model, a callable, a matrix, or an array in the order of the log.
 
-    ``rows`` are those of ``log`` that are evaluated; None means all.
+    ``rows`` are those of ``log`` that are evaluated; None means all. ``position`` is the column of
+    a frame that has positions.
     """
     if is_frame(predictions):
-        return FramedValues(name, open_frame(predictions))
+        return FramedValues(name, open_frame(predictions), position)
     if isinstance(predictions, Factors):
         _require_shape(name, predictions, log)
         return ScoredCells(name, predictions, ranker)
@@ -387,9 +414,10 @@ def _require_item_ids(name: str, log: Ratings, n_items: int) -> None:
             f"model {name!r}: the universe has {n_items} items, but the log has the ids of only "
             f"{log.n_items}, so the others cannot be ranked.",
             parameter="universe",
-            remedy="Build the log with items=[all item ids], or pass a frame with a position "
-            "column.",
-            shell_remedy="Pass a file of predictions that has a column of positions.",
+            remedy="Build the log with items=[all item ids], or pass a frame with positions "
+            "and `position=...`.",
+            shell_remedy="Pass `candidates=...`, a file of the items that are ranked; or a file of "
+            "predictions with a column of positions, and `position=...`.",
         )
 
 

@@ -11,18 +11,22 @@ from unskew.estimators import ESTIMATORS
 from unskew.estimators.estimate import SHARE, Estimate
 from unskew.metrics import metric_label
 from unskew.metrics.metric import find_list_length
-from unskew.tables import count_noun
+from unskew.tables import count_noun, join_words
 
 MIN_SLOTS = 10.0
 """Too few items of a list were rated if the effective number of observed slots is below this."""
 MIN_DEGREES, MAX_SKEWNESS = 10.0, 0.3
 """Beyond these, intervals of adverse samples covered less than their level in simulations."""
+MAX_NOISE, MAX_NAMED = 4.0, 3
+"""Noise does not explain a value that is more than this many standard errors outside its range. A
+warning names at most this many models."""
 METRICS_OF_USERS = frozenset({"recall", "ndcg", "map", "mrr", "hit_rate", "auc", "pooled_auc"})
 """Metrics that no self-normalised estimator keeps within their range."""
 PER_POSITIVE = (
-    "Use a metric per positive, such as mrr_per_positive or recall_per_positive@10, which stays "
-    "within the range."
+    "A metric per positive, such as mrr_per_positive or recall_per_positive@10, stays within the "
+    "range, but is not right either if the propensities are wrong."
 )
+IN_RANGE = "'snips' stays within the range, but is not right either if the propensities are wrong."
 LONG_LOG = 100
 """With fewer users, items or cells than this, few degrees of freedom are nothing special. On
 shorter logs, results describe their problems and do not warn."""
@@ -106,15 +110,20 @@ class Reliability:
         outside = [model for model in models if estimate.is_outside[model]]
         if estimate.bounds is None or not outside:
             return
-        model = outside[0]
         low, high = estimate.bounds
+        values = [f"{estimate.value[model]:.3g} for {self.models[model]!r}" for model in outside]
+        others = len(values) - MAX_NAMED
+        named = values[:MAX_NAMED] + ([f"{others} more"] if others > 0 else [])
+        cause = "this estimator is too noisy here, or the propensities or the universe are wrong."
+        if max(_count_errors_outside(estimate, model) for model in outside) > MAX_NOISE:
+            cause = (
+                "noise does not explain this. The propensities or the universe are wrong. For "
+                "example, people may rate what they like, so that recommended items are logged "
+                "more often."
+            )
         yield PropensityWarning(
-            f"{label} is {estimate.value[model]:.3g} for {self.models[model]!r}, outside its range "
-            f"of {low:g} to {high:g}: this estimator is too noisy here, or the propensities or "
-            "the universe are wrong.",
-            remedy=PER_POSITIVE
-            if metric.partition("@")[0] in METRICS_OF_USERS
-            else "Use 'snips', which stays within the range.",
+            f"{label} is {join_words(named)}, outside its range of {low:g} to {high:g}: {cause}",
+            remedy=PER_POSITIVE if metric.partition("@")[0] in METRICS_OF_USERS else IN_RANGE,
         )
 
     def _check_slots(self, label: str, estimate: Estimate) -> Iterator[UnskewWarning]:
@@ -236,6 +245,13 @@ class Reliability:
             "interval may be too narrow.",
             remedy="Collect more ratings where propensities are small, or clip the weights.",
         )
+
+
+def _count_errors_outside(estimate: Estimate, model: int) -> float:
+    """How many standard errors a value is outside its range; 0 without a standard error."""
+    low, high = estimate.bounds or (-math.inf, math.inf)
+    value, std_error = float(estimate.value[model]), estimate.plain_std_error(model)
+    return max(low - value, value - high) / std_error if std_error > 0 else 0.0
 
 
 def _name_estimate(metric: str, estimator: str) -> str:

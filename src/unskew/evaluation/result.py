@@ -16,13 +16,14 @@ import numpy as np
 
 from unskew.data.estimation import (
     Estimation,
+    Strata,
     TakenAsKnown,
     describe_assumption,
     describe_condition,
 )
 from unskew.data.result import Result
 from unskew.data.universe import Universe
-from unskew.errors import UnknownNameError, UnskewWarning, UsageError
+from unskew.errors import PropensityWarning, UnknownNameError, UnskewWarning, UsageError
 from unskew.estimators.choice import main_estimator
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.weight_summary import WeightSummary
@@ -44,6 +45,9 @@ COLUMNS = (
     "degrees",
 )
 FOOTER_WIDTH = 100
+EVEN_WEIGHTS, ALIKE = 0.98, 0.05
+"""Weights correct almost nothing if the effective sample size is at least this share of the log, or
+if a random sample differs from the log by a p-value of more than the second number."""
 SMALL_BIAS = 0.01
 """A bias below this share of the standard error is not mentioned."""
 
@@ -167,6 +171,8 @@ class Evaluation(Result):
     """What is wrong with these clusters; None if nothing is."""
     notes: tuple[str, ...] = ()
     """What the estimates take for granted, in words."""
+    relevance_threshold: float | None = None
+    """The least relevant rating, if the caller said so."""
 
     def __iter__(self) -> Iterator[Risk]:
         for metric in self.metrics:
@@ -269,10 +275,11 @@ class Evaluation(Result):
             "intervals": self.intervals,
             "clusters": None if self.clusters is None else self.clusters.sentence,
             "propensities": self.describe_propensities(with_effect=False),
-            "propensity_effect": self._describe_effect(),
+            "propensity_effect": self._describe_effect(with_reason=True),
             "assumption": self.assumption,
             "condition": "" if self.weight_summary is None else describe_condition(self.estimation),
             "sees_ratings": self.estimation is None or self.estimation.sees_ratings,
+            "no_correction": self._explain_no_correction(),
             "n_observed": self.n_observed,
             "universe": universe,
             "weights": weights,
@@ -291,6 +298,8 @@ class Evaluation(Result):
         } | describe_distributions(self.inputs, self.models, level=self.level)
         record |= {"robustness": self._describe_robustness()}
         record |= {"notes": list(self.notes)} if self.notes else {}
+        if self.relevance_threshold is not None:
+            record |= {"relevance_threshold": self.relevance_threshold}
         return record | ({"n_dropped": self.n_dropped} if self.n_dropped else {})
 
     def to_html(self, path: str | Path) -> Path:
@@ -325,6 +334,21 @@ class Evaluation(Result):
         """Everything that a reader of the estimates must know."""
         yield from self.reliability.problems()
         yield from self._list_cluster_warnings()
+        yield from self._check_popularity()
+
+    def _check_popularity(self) -> Iterator[UnskewWarning]:
+        """Item totals that vary too much for propensities that depend on the rating alone."""
+        dispersion = None if self.clusters is None else self.clusters.dispersion
+        estimation = self.estimation
+        if dispersion is None or not isinstance(estimation, Strata) or self.n_observed < LONG_LOG:
+            return
+        if estimation.kind == "rating":
+            yield PropensityWarning(
+                f"{dispersion.describe()}. Propensities of {estimation.model} depend on the rating "
+                f"alone, and leave out that some {dispersion.unit}s are logged more often than "
+                "others. This speaks against the assumption that selection depends on the rating "
+                "alone. It does not say how much this changes the estimates."
+            )
 
     def _list_cluster_warnings(self) -> Iterator[UnskewWarning]:
         if self.cluster_warning is not None and self.n_observed >= LONG_LOG:
@@ -376,29 +400,60 @@ class Evaluation(Result):
     def problems_without_warning(self) -> Iterator[UnskewWarning]:
         """Problems that the text of the result has, and :meth:`warn` has not."""
         if self.n_observed < LONG_LOG:
-            return self.reliability.problems()
-        return self.reliability.doubtful_intervals()
+            yield from self.reliability.problems()
+        else:
+            yield from self.reliability.doubtful_intervals()
+            yield from self._check_popularity()
 
     def _describe_robustness(self) -> str | None:
         """How wrong the propensities may be until the verdict on the first metric changes."""
         weighted = [name for name in ("snips", "ips") if name in self.estimators]
-        if self.weight_summary is None or not weighted:
+        if self.weight_summary is None or not weighted or not self.weight_summary.fits_universe:
             return None
         metric, higher_is_better = next(iter(self.metrics.items()))
         values = self.estimates[metric, weighted[0]].value
         best = self.models[int(values.argmax() if higher_is_better else values.argmin())]
+        sees_ratings = None if self.estimation is None else self.estimation.sees_ratings
+        if self._explain_no_correction() is not None:
+            sees_ratings = False
         return describe_robustness(
             self.inputs,
             self.models,
             best,
             level=self.level,
-            with_benchmark=self.estimation is not None and not self.estimation.sees_ratings,
+            sees_ratings=sees_ratings,
+        )
+
+    def _explain_no_correction(self) -> str | None:
+        """Two reasons why weights that should correct change almost nothing; None if they do."""
+        summary, estimation = self.weight_summary, self.estimation
+        if summary is None or self.n_transformed:
+            return None
+        if estimation is not None and not estimation.sees_ratings:
+            return None
+        is_even = summary.sample_share >= EVEN_WEIGHTS
+        if isinstance(estimation, Strata) and estimation.sample is not None:
+            if not (is_even or estimation.sample_p_value > ALIKE):
+                return None
+            size = f"{estimation.sample.size:,}"
+            few = "" if is_even else f"or {size} random ratings are too few to show it, "
+            return (
+                f"Either people do not rate what they like here, {few}or the {size} ratings were "
+                "not drawn at random from all cells"
+            )
+        if not is_even:
+            return None
+        return (
+            "Either the log has ratings of almost random cells, or the propensities leave out why "
+            "people rate"
         )
 
     @property
     def assumption(self) -> str:
         """What must be true for the weights to be right; empty if no estimator uses weights."""
-        return "" if self.weight_summary is None else describe_assumption(self.estimation)
+        if self.weight_summary is None:
+            return ""
+        return describe_assumption(self.estimation, fits_universe=self.weight_summary.fits_universe)
 
     def describe_propensities(self, *, with_effect: bool = True) -> str:
         """Where the propensities come from, and what that means for the intervals."""
@@ -433,8 +488,11 @@ class Evaluation(Result):
             f"model{bias}"
         )
 
-    def _describe_effect(self) -> str:
-        """How much estimating the propensities changes the standard errors; empty if known."""
+    def _describe_effect(self, *, with_reason: bool = False) -> str:
+        """How much estimating the propensities changes the standard errors; empty if known.
+
+        ``with_reason`` explains standard errors that become smaller.
+        """
         ratios = [
             risk.std_error / risk.std_error_known
             for risk in self
@@ -444,7 +502,13 @@ class Evaluation(Result):
             return ""
         low, high = f"{min(ratios):.2g}", f"{max(ratios):.2g}"
         times = low if low == high else f"{low} to {high}"
-        return f"standard errors {times} times those of known propensities"
+        text = f"standard errors {times} times as large as with known propensities"
+        if with_reason and min(ratios) < 1:
+            text += (
+                "; less than 1 because propensities that are fitted to the log follow its chance "
+                "variation and cancel a part of it, not because they are closer to the truth"
+            )
+        return text
 
     def _describe_slots(self) -> Iterator[str]:
         """The observed slots behind each metric, of the model whose list was seen least."""

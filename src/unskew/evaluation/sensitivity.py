@@ -70,8 +70,8 @@ def sensitivity(
     odds_error
         Factors Gamma, each at least 1; 1 gives the estimate itself.
     constraint
-        Which sums of weights are kept under an odds error: "mass" (all cells), "item", "user", or
-        None for free weights.
+        Which sums of weights are held fixed under an odds error: "mass" (all cells), "item",
+        "user", or None for free weights.
     benchmark
         Odds errors by name that the result shows for comparison, such as
         ``{"leaving out genre": odds_error_between(with_genre, without_genre, log)}``.
@@ -224,7 +224,7 @@ def _describe_free_weights(
         return
     for name, estimator in inputs.estimators.items():
         if estimator.is_weighted and estimator.has_worst_case:
-            free = [metric for metric in inputs.deltas if not inputs.can_keep_sums(metric, name)]
+            free = [metric for metric in inputs.deltas if not inputs.can_fix_sums(metric, name)]
             if free:
                 yield f"not so for {', '.join(free)} by {name}: {CONSTRAINTS[None]}"
 
@@ -249,7 +249,7 @@ class Robustness(Result):
     shifts: tuple[Shift, ...]
     """The difference under the weight limits and odds errors of the sensitivity."""
     constraint: Constraint | None = None
-    """Which sums of weights are kept under an odds error."""
+    """Which sums of weights are held fixed under an odds error."""
     benchmark: Mapping[str, float] = field(default_factory=dict)
     """Odds errors by name, for comparison."""
 
@@ -314,7 +314,7 @@ class Sensitivity(Result):
     intervals: str
     shifts: tuple[Shift, ...]
     constraint: Constraint | None = None
-    """Which sums of weights are kept under an odds error, where the estimator allows it."""
+    """Which sums of weights are held fixed under an odds error, where the estimator allows it."""
     benchmark: Mapping[str, float] = field(default_factory=dict)
     """Odds errors by name, for comparison."""
     notes: tuple[str, ...] = ()

@@ -169,7 +169,7 @@ def _add_earlier_fit(
     )
     linearization = linearize(spec, deltas, cells, estimate, weight)
     assert cells.estimation is not None
-    correction = cells.estimation.correct(linearization.residual, weight, cells.elasticity)
+    correction = cells.estimation.correct(linearization.residual, weight, cells.weight_derivative)
     covariance = estimate.covariance
     if correction.reduction is not None:
         covariance = covariance + correction.reduction / linearization.normalizer**2

@@ -30,7 +30,7 @@ class Watch(Result):
     look: Look
     path: tuple[Look, ...]
     n_observed: int
-    mass: float
+    sum_of_weights: float
 
     @property
     def is_early(self) -> bool:
@@ -54,7 +54,7 @@ class Watch(Result):
         """The share of all cells that the rated rows stand for; None without a universe."""
         if self.plan.universe is None:
             return None
-        return self.mass / (self.plan.universe[0] * self.plan.universe[1])
+        return self.sum_of_weights / (self.plan.universe[0] * self.plan.universe[1])
 
     def to_columns(self) -> dict[str, list[Any]]:
         """Model, metric, estimator, estimate, ci_low, ci_high; None if it is too early."""

@@ -13,7 +13,7 @@ import numpy as np
 from unskew.errors import UsageError
 from unskew.estimators.estimate import Interval
 from unskew.estimators.extremes import move_to_extreme
-from unskew.estimators.odds import Constraint, KeptSums, WeightBox
+from unskew.estimators.odds import Constraint, FixedSums, WeightBox
 from unskew.estimators.point import Estimator
 from unskew.estimators.sums import Deltas, ObservedCells
 from unskew.estimators.transforms import Clip
@@ -75,12 +75,12 @@ class EvaluationInputs:
             self.cells,
             self.estimators[estimator],
             level,
-            constraint if self.can_keep_sums(metric, estimator) else None,
+            constraint if self.can_fix_sums(metric, estimator) else None,
         )
 
-    def can_keep_sums(self, metric: str, estimator: str) -> bool:
+    def can_fix_sums(self, metric: str, estimator: str) -> bool:
         """Whether the extremes are known for weights whose sums are given."""
-        return self.estimators[estimator].can_keep_sums(self.deltas[metric])
+        return self.estimators[estimator].can_fix_sums(self.deltas[metric])
 
     def _require_common_base(self, metric: str, estimator: str) -> None:
         deltas, chosen = self.deltas[metric], self.estimators[estimator]
@@ -134,7 +134,7 @@ class VariedEstimate:
     estimator: Estimator
     level: float
     constraint: Constraint | None = None
-    """Which sums of weights are kept under an odds error."""
+    """Which sums of weights are held fixed under an odds error."""
 
     @property
     def has_worst_case(self) -> bool:
@@ -143,14 +143,14 @@ class VariedEstimate:
         return is_sum and self.estimator.is_weighted and self.estimator.has_worst_case
 
     @cached_property
-    def sums(self) -> KeptSums | None:
+    def sums(self) -> FixedSums | None:
         """Groups of cells whose weights keep their sum; they remember how cells are sorted."""
         if self.constraint is None:
             return None
         if self.constraint == "mass":
-            return KeptSums.of_all(self.cells.scope.n_observed)
+            return FixedSums.of_all(self.cells.scope.n_observed)
         clusters = self.cells.users if self.constraint == "user" else self.cells.items
-        return KeptSums.of_clusters(clusters)
+        return FixedSums.of_clusters(clusters)
 
     def clip(self, max_weight: float) -> Shift:
         """The estimate with weights min(w, max_weight)."""

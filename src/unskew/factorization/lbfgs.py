@@ -211,6 +211,7 @@ class JointLbfgs(LbfgsSolver[Factors]):
         return np.concatenate(parts).astype(np.float64)
 
     def _unpack(self, point: Vector) -> Factors:
+        """The inverse of ``_pack``; offsets are 0 if the vector has none."""
         n_users, n_items = self.objective.by_user.n_rows, self.objective.by_item.n_rows
         d = self.objective.n_factors
         user, item, rest = np.split(point, [n_users * d, (n_users + n_items) * d])

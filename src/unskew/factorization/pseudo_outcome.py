@@ -190,7 +190,7 @@ class PseudoOutcomeSolver(SweepingSolver):
 
         n_unknowns = self._n_unknowns
         exact = design[:, :n_unknowns].astype(np.float64)
-        cholesky = self._factorize(exact)
+        cholesky = self._cholesky(exact)
         imputed_part, offset_part = exact.T @ opposite_imputed_rows, exact.T @ opposite_offset
         products = padded_zeros(cells.n_rows, n_unknowns, design.dtype)
         solutions = np.empty((cells.n_rows, n_unknowns), design.dtype)
@@ -204,7 +204,8 @@ class PseudoOutcomeSolver(SweepingSolver):
         self.workers.map(solve_rows, cells.tasks)
         return solutions, products[:, :n_unknowns]
 
-    def _factorize(self, design: Matrix) -> tuple[Matrix, bool]:
+    def _cholesky(self, design: Matrix) -> tuple[Matrix, bool]:
+        """The Cholesky factor of X'X plus the penalty, for the equations of all rows of a side."""
         ridge = np.full(self._n_unknowns, self.ridge)
         ridge[self.n_factors :] *= self.offsets == "regularized"
         try:

@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from typing import Any, Literal, TypeAlias
 
 from unskew.errors import BadFileError, UsageError
-from unskew.io.sources import FileSource, Format
-from unskew.io.text_files import DELIMITERS, check_delimited
+from unskew.io.sources import DELIMITERS, FileSource, Format
+from unskew.io.text_files import check_delimited
 from unskew.registry import require_package
 
 Reader: TypeAlias = Literal["auto", "memory", "duckdb"]
@@ -78,7 +78,7 @@ def _read_relation(connection: Any, source: FileSource) -> Any:
     )
     return connection.read_csv(
         pattern,
-        delimiter=DELIMITERS[source.format],
+        delimiter=source.delimiter,
         all_varchar=True,
         quotechar='"',
         escapechar='"',

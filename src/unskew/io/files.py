@@ -21,10 +21,9 @@ import numpy as np
 from unskew.data.ids import Ids
 from unskew.errors import BadFileError, DataError
 from unskew.io.model_files import replace_file
-from unskew.io.sources import STANDARD_STREAM, FileSource, Format, infer_format
+from unskew.io.sources import DELIMITERS, STANDARD_STREAM, FileSource, Format, infer_format
 from unskew.io.table import INTEGER, FileTable, PythonColumn, require_column_names
 from unskew.io.text_files import (
-    DELIMITERS,
     encode_delimited,
     encode_json_lines,
     read_delimited,
@@ -98,13 +97,13 @@ def read_delimited_fast(source: FileSource) -> FileTable:
 
     with source.open() as file:
         header = file.readline().decode("utf-8-sig", errors="replace").rstrip("\r\n")
-    names = source.columns or tuple(header.split(DELIMITERS[source.format]))
+    names = source.columns or tuple(header.split(source.delimiter))
     try:
         require_column_names(source, names)
         table = csv.read_csv(
             _open_content(source),
             read_options=csv.ReadOptions(column_names=list(source.columns) or None),
-            parse_options=csv.ParseOptions(delimiter=DELIMITERS[source.format], quote_char=False),
+            parse_options=csv.ParseOptions(delimiter=source.delimiter, quote_char=False),
             convert_options=csv.ConvertOptions(
                 column_types={name: pa.string() for name in names},
                 null_values=[""],

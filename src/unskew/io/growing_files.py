@@ -11,6 +11,7 @@ import hashlib
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, cast
 
@@ -43,10 +44,16 @@ class NewRows:
 class FilePart(FileSource):
     """The new part of a text file, under the header of the whole file."""
 
+    whole: FileSource = field(kw_only=True)
     content: bytes = field(default=b"", repr=False)
     header: bytes = b""
     start: int = 0
     """The byte of the whole file at which the new part begins."""
+
+    @cached_property
+    def delimiter(self) -> str:
+        """What separates the fields of the whole file."""
+        return self.whole.delimiter
 
     def name_line(self, number: int) -> str:
         """The line of the whole file."""
@@ -94,8 +101,15 @@ def _read_text(source: FileSource, path: Path, position: ReadPosition) -> NewRow
     n_before = int(position.get("n_rows", 0))
     table = None
     if complete.strip():
-        content = header + complete
-        part = FilePart(path, source.format, source.columns, content, header, start)
+        part = FilePart(
+            path,
+            source.format,
+            source.columns,
+            whole=source,
+            content=header + complete,
+            header=header,
+            start=start,
+        )
         table = read_table(part)
     return NewRows(
         table,

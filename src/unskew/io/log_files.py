@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -19,9 +20,10 @@ from unskew.data.cells import (
 from unskew.data.ids import Ids, encode, find_codes, format_id, missing_ids, object_array
 from unskew.data.propensities import SMALLEST
 from unskew.data.ratings import Ratings, describe_duplicates
+from unskew.data.timestamps import Timestamps
 from unskew.data.universe import UniverseLike
 from unskew.errors import BadFileError, DuplicateCellError, EmptyLogError
-from unskew.io.table import FileTable
+from unskew.io.table import FileTable, TableColumn
 from unskew.tables import count_noun
 from unskew.types import BoolVector, Vector
 
@@ -40,6 +42,8 @@ class ColumnNames:
     """Only read if it is named."""
     predictions: tuple[str, ...] = ()
     positions: tuple[str, ...] = ()
+    timestamp: str | None = None
+    """Only read if it is named."""
 
     def resolve(self, table: FileTable) -> ColumnNames:
         """The same columns by their names in the table."""
@@ -52,6 +56,7 @@ class ColumnNames:
             propensity=propensity and table.find_column("propensity", propensity),
             predictions=tuple(table.find_column("prediction", name) for name in self.predictions),
             positions=tuple(table.find_column("position", name) for name in self.positions),
+            timestamp=self.timestamp and table.find_column("timestamp", self.timestamp),
         )
 
     @property
@@ -104,6 +109,18 @@ class FileLog:
         """A column as ids, for the rows of the log."""
         return self.table.columns[column].ids()[self.rows]
 
+    def values(self, column: str) -> Ids:
+        """A column as it is in the file, for the rows of the log.
+
+        Text is read as numbers if all of it is decimal numbers.
+        """
+        values = self.ids(column)
+        if values.dtype.kind != "O" or missing_ids(values).any():
+            return values
+        numbers = self.numbers(column)
+        has_integers = any(isinstance(value, int) for value in values)
+        return numbers if np.isfinite(numbers).all() and not has_integers else values
+
     @property
     def propensities(self) -> Vector | None:
         """The propensities of the log's rows; None without such a column."""
@@ -113,12 +130,14 @@ class FileLog:
 def find_problems(table: FileTable, columns: ColumnNames) -> Iterator[FileProblem]:
     """The bad rows of each of the columns that has some."""
     propensities = [] if columns.propensity is None else [columns.propensity]
+    times = [] if columns.timestamp is None else [columns.timestamp]
     ratings = (columns.rating, *columns.predictions)
     checks = (
         *((name, "an id", _is_missing_id) for name in (columns.user, columns.item)),
         *((name, "a number", _is_not_finite) for name in ratings),
         *((name, "a propensity, above 0 and up to 1", _is_bad_propensity) for name in propensities),
         *((name, "a position, from 1 on", _is_bad_position) for name in columns.positions),
+        *((name, "a time: a number or a date", _is_bad_time) for name in times),
     )
     for name, expected, find_bad in checks:
         problem = FileProblem(str(name), expected, find_bad(table, str(name)))
@@ -141,6 +160,41 @@ def _is_bad_propensity(table: FileTable, column: str) -> BoolVector:
 
 def _is_bad_position(table: FileTable, column: str) -> BoolVector:
     return ~(table.columns[column].numbers() >= 1)
+
+
+def _is_bad_time(table: FileTable, column: str) -> BoolVector:
+    return ~np.isfinite(read_times(table.columns[column]))
+
+
+def read_times(column: TableColumn) -> Timestamps:
+    """Times as numbers or as dates, whichever the first value is; NaN or NaT for other values.
+
+    Dates are ISO 8601 texts or dates of the file; those with a time zone are converted to UTC.
+    """
+    numbers = column.numbers()
+    if numbers.size == 0 or np.isfinite(numbers[0]):
+        return numbers
+    dates = [_parse_date(value) for value in column.ids().tolist()]
+    has_zone = dates[0] is not None and dates[0].tzinfo is not None
+    utc = [
+        None
+        if date is None or (date.tzinfo is not None) != has_zone
+        else date.astimezone(UTC).replace(tzinfo=None)
+        if has_zone
+        else date
+        for date in dates
+    ]
+    return np.array(utc, dtype="datetime64[us]")
+
+
+def _parse_date(value: object) -> datetime | None:
+    """A date of a typed file, or ISO 8601 text; None for anything else."""
+    if isinstance(value, datetime):
+        return value
+    try:
+        return datetime.fromisoformat(str(value).strip())
+    except ValueError:
+        return None
 
 
 def extract_log(
@@ -176,7 +230,18 @@ def extract_log(
     users, user = _match_listed(users, user)
     items, item = _match_listed(items, item)
     rating = table.columns[resolved.roles["rating"]].numbers()[rows]
-    ratings = Ratings.from_arrays(user, item, rating, users=users, items=items, universe=universe)
+    timestamp = None
+    if resolved.timestamp is not None:
+        timestamp = read_times(table.columns[resolved.timestamp])[rows]
+    ratings = Ratings.from_arrays(
+        user,
+        item,
+        rating,
+        timestamp=timestamp,
+        users=users,
+        items=items,
+        universe=universe,
+    )
     return FileLog(
         replace(ratings, columns=resolved.roles), table, rows, resolved, notes, n_dropped
     )
@@ -209,6 +274,14 @@ def match_id_types(ids: Ids, vocabulary: Ids) -> Ids:
         return _as_text(ids)
     by_text = {str(value): value for value in vocabulary.tolist()}
     return object_array([by_text.get(value, value) for value in ids.tolist()])
+
+
+def unite_ids(*lists: Ids) -> Ids:
+    """All distinct ids of several files; if some are text, all become text."""
+    has_text = [_has_text(ids) for ids in lists]
+    if any(has_text) and not all(has_text):
+        lists = tuple(map(_as_text, lists))
+    return encode(np.concatenate(lists))[1]
 
 
 def find_id_rows(table: FileTable, role: str, ids: Ids) -> RowNumbers:

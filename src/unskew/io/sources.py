@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
 import sys
@@ -10,6 +11,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Literal, TypeAlias, cast
 
@@ -30,6 +32,12 @@ EXTENSIONS: Mapping[str, Format] = {
     ".ipc": "arrow",
 }
 FORMATS: tuple[Format, ...] = ("csv", "tsv", "jsonl", "parquet", "arrow")
+DELIMITERS: Mapping[str, str] = {"csv": ",", "tsv": "\t"}
+GUESSED_DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon"}
+"""What may separate the fields of a text file whose extension does not tell."""
+GUESSED_BYTES = 1 << 16
+GUESSED_ROWS = 10
+"""Delimiters are guessed from so many bytes and rows at the start of a file."""
 STANDARD_STREAM = "-"
 GZIP_START = b"\x1f\x8b"
 
@@ -43,16 +51,25 @@ def infer_format(name: str, format: Format | None = None) -> Format:  # noqa: A0
         return format
     if name == STANDARD_STREAM:
         return "csv"
-    extension = Path(name.removesuffix(".gz")).suffix.lower()
+    extension = _find_extension(name)
     if extension not in EXTENSIONS:
-        raise UsageError(
-            f"{name}: the format is unknown for the extension {extension!r}; "
-            f"known extensions are {', '.join(EXTENSIONS)}.",
-            parameter="format",
-            value=extension,
-            remedy=f"Pass `format=...`, one of {', '.join(FORMATS)}.",
-        )
+        raise _unknown_format_error(name)
     return EXTENSIONS[extension]
+
+
+def _find_extension(name: str) -> str:
+    return Path(name.removesuffix(".gz")).suffix.lower()
+
+
+def _unknown_format_error(name: str) -> UsageError:
+    extension = _find_extension(name)
+    return UsageError(
+        f"{name}: the format is unknown for the extension {extension!r}; "
+        f"known extensions are {', '.join(EXTENSIONS)}.",
+        parameter="format",
+        value=extension,
+        remedy=f"Pass `format=...`, one of {', '.join(FORMATS)}.",
+    )
 
 
 @dataclass(frozen=True)
@@ -64,6 +81,8 @@ class FileSource:
     format: Format = "csv"
     columns: tuple[str, ...] = ()
     """Names of the columns, for a text file without a header line."""
+    is_guessed: bool = False
+    """Whether the first lines of a ``csv`` tell the delimiter; if not, it is a comma."""
 
     @classmethod
     def from_name(
@@ -73,15 +92,20 @@ class FileSource:
         format: Format | None = None,  # noqa: A002
         columns: tuple[str, ...] = (),
     ) -> FileSource:
-        """The file with this name; ``-`` is standard input."""
-        inferred = infer_format(name, format)
+        """The file with this name; ``-`` is standard input.
+
+        If neither ``format`` nor the extension tells, its first lines tell what separates fields.
+        """
+        is_unknown = name != STANDARD_STREAM and _find_extension(name) not in EXTENSIONS
+        inferred = "csv" if format is None and is_unknown else infer_format(name, format)
         if columns and inferred not in ("csv", "tsv"):
             raise UsageError(
                 f"{name}: a {inferred} file has column names of its own.",
                 parameter="columns",
                 remedy="Leave `columns` out.",
             )
-        return cls(None if name == STANDARD_STREAM else Path(name), inferred, columns)
+        is_guessed = format is None and inferred == "csv"
+        return cls(None if name == STANDARD_STREAM else Path(name), inferred, columns, is_guessed)
 
     @property
     def label(self) -> str:
@@ -91,6 +115,25 @@ class FileSource:
     def name_line(self, number: int) -> str:
         """How errors refer to the line with this number, from 1 on."""
         return f"line {number}"
+
+    @cached_property
+    def delimiter(self) -> str:
+        """What separates the fields of a CSV or TSV file."""
+        if not self.is_guessed:
+            return DELIMITERS[self.format]
+        is_known = self.path is None or _find_extension(self.label) in EXTENSIONS
+        widths = _find_widths(self._read_start())
+        if not widths and not is_known:
+            raise _unknown_format_error(self.label)
+        widest = [each for each, width in widths.items() if width == max(widths.values())]
+        if len(widths) > 1 and (not is_known or "," not in widest):
+            names = [GUESSED_DELIMITERS[each] for each in widths]
+            raise UsageError(
+                f"{self.label}: {' or '.join(names)} could separate the fields of the first lines.",
+                parameter="format",
+                remedy="Pass `format='csv'` for commas or `format='tsv'` for tabs.",
+            )
+        return "," if "," in widths or not widths else next(iter(widths))
 
     @property
     def is_plain_file(self) -> bool:
@@ -118,6 +161,16 @@ class FileSource:
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise self.gzip_error(error) from error
 
+    def _read_start(self) -> str:
+        """The first complete lines; empty if they are not text."""
+        try:
+            with self.open() as file:
+                start = file.read(GUESSED_BYTES)
+            end = start.rfind(b"\n") + 1 if len(start) == GUESSED_BYTES else len(start)
+            return start[:end].decode("utf-8-sig")
+        except (UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile):
+            return ""
+
     def gzip_error(self, error: Exception) -> BadFileError:
         """The error for a damaged gzip file."""
         return BadFileError(
@@ -138,3 +191,23 @@ class FileSource:
     def _is_gzipped(self) -> bool:
         with self._open_raw() as file:
             return file.read(len(GZIP_START)) == GZIP_START
+
+
+def _find_widths(text: str) -> dict[str, int]:
+    r"""For each delimiter that gives all first rows the same two or more fields, their number.
+
+    >>> _find_widths("user;item;stars\n1;2;4,5\n")
+    {';': 3}
+    """
+    if text.lstrip().startswith("{") or "\0" in text:  # JSON, or not a text at all
+        return {}
+    widths = {}
+    for delimiter in GUESSED_DELIMITERS:
+        rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+        try:
+            counts = {len(row) for row in islice(filter(None, rows), GUESSED_ROWS)}
+        except csv.Error:
+            continue
+        if len(counts) == 1 and (width := counts.pop()) > 1:
+            widths[delimiter] = width
+    return widths

@@ -23,7 +23,6 @@ from unskew.io.table import FileTable, PythonColumn, require_column_names, short
 
 BLOCK_ROWS = 64
 """Rows that are transposed at once; larger blocks are slower, due to garbage collection."""
-DELIMITERS = {"csv": ",", "tsv": "\t"}
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 UTF_16_STARTS = (b"\xff\xfe", b"\xfe\xff")
 
@@ -142,7 +141,7 @@ def _check_widths(source: FileSource, names: Sequence[str], rows: NumberedRows) 
 def _split_quoted(source: FileSource) -> NumberedRows:
     """Number and fields of each line that is not blank; a quoted field may span lines."""
     lines = _read_lines(source, "utf-8")
-    reader = csv.reader(lines, delimiter=DELIMITERS[source.format], strict=True)
+    reader = csv.reader(lines, delimiter=source.delimiter, strict=True)
     while True:
         line_number = reader.line_num + 1
         try:

@@ -446,20 +446,21 @@ def eliminate_lanes(n_pivots: int, n_targets: int) -> Callable[..., None]:
                 for target_row in range(n_targets)
             ]
 
-            def eliminate_column(k: Any, n_first: int) -> None:
-                by = [rows.row(builder.add(source, k)) for source in sources]
+            def eliminate_column(k: Any, n_rows: int) -> None:
+                """Subtract all pivots from column ``k`` of the first ``n_rows`` targets."""
+                source_rows = [rows.row(builder.add(source, k)) for source in sources]
                 for slot, column in enumerate(columns):
-                    values = [rows.load(row, column) for row in by]
-                    for target_row in range(n_first):
-                        to = rows.row(
+                    values = [rows.load(row, column) for row in source_rows]
+                    for target_row in range(n_rows):
+                        destination = rows.row(
                             builder.add(target_rows[target_row], builder.sub(k, I64(target_row)))
                         )
-                        value = rows.load(to, column)
+                        value = rows.load(destination, column)
                         for pivot in range(n_pivots):
                             value = rows.multiply_add(
                                 factors[target_row][pivot][slot], values[pivot], value
                             )
-                        rows.store(value, to, column)
+                        rows.store(value, destination, column)
 
             for k in range(n_targets - 1):
                 eliminate_column(I64(k), k + 1)

@@ -435,7 +435,7 @@ def _warn_of_ids(matrix: Matrix, names: Sequence[str], kind: Kind) -> None:
                     remedy=f"If it has the ids, call it {kind}_id; if it does not describe the "
                     f"{kind}, drop it.",
                 ),
-                stacklevel=2,
+                stacklevel=5,  # the caller of fit
             )
 
 

@@ -9,11 +9,10 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import chdtrc
 
 from unskew.data.checks import float_array
 from unskew.data.columns import find_column
-from unskew.data.estimation import Estimation, RandomSample, Strata
+from unskew.data.estimation import Estimation, RandomSample, Strata, compare_counts
 from unskew.data.frame_strata import FrameStrata
 from unskew.data.frames import (
     LazyFrame,
@@ -432,7 +431,7 @@ def _require_finite(values: Vector) -> None:
 
 
 def _sort_counts(count_by_rating: Mapping[Any, int]) -> tuple[Vector, Vector]:
-    """Ratings in ascending order, and their numbers."""
+    """Ratings in ascending order, and how often each occurs."""
     if not count_by_rating:
         raise empty_frame_error()
     values = float_array(list(count_by_rating), "ratings", BadRatingError)
@@ -538,10 +537,7 @@ def _warn_of_equal_shares(observed: Vector, sample: Vector) -> None:
     """Warn if the sample has the ratings of the log: then the weights correct nothing."""
     if sample.sum() < MIN_COMPARED:
         return
-    counts = np.stack([observed, sample])[:, observed + sample > 0]
-    expected = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / counts.sum()
-    statistic = float((np.square(counts - expected) / expected).sum())
-    p_value = float(chdtrc(max(counts.shape[1] - 1, 1), statistic))
+    p_value = compare_counts(observed, sample)
     if p_value > EQUAL_SHARES:
         warnings.warn(
             PropensityWarning(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from unskew.estimators import ESTIMATORS
 from unskew.estimators.choice import corrects_selection, main_estimator, split_estimators
@@ -31,10 +32,10 @@ from unskew.report.text import (
     format_number,
     format_share,
     interval_of,
-    join_words,
     label_columns,
     select,
 )
+from unskew.tables import join_words
 
 PAIRED = (
     "Both models are evaluated on the same ratings, and the difference is computed rating by "
@@ -96,12 +97,12 @@ def describe_comparison(row: Record, *, verb: str = "beats", with_interval: bool
         difference = format_number(row["difference"], 3, with_sign=True)
         pair = f"{row['first']} minus {row['second']}"
         return f"{pair} is {difference} {metric}, without an interval"
-    decimals = choose_decimals((high - low) / 2)
+    decimals = choose_decimals(low, high)
     if row["better"] is None:
-        difference = format_number(row["difference"], decimals, with_sign=True)
-        limits = f"{format_number(low, decimals)}, {format_number(high, decimals)}"
+        interval = format_interval(*interval_of(row, "difference"), decimals, with_sign=True)
         text = f"{row['first']} and {row['second']} cannot be told apart on {metric}"
-        return f"{text}: difference {difference} [{limits}]" if with_interval else text
+        pair = f"{row['first']} minus {row['second']}"
+        return f"{text}: {pair} is {interval}" if with_interval else text
     worse = row["second"] if row["better"] == row["first"] else row["first"]
     near, far = (format_number(end, decimals) for end in sorted((abs(low), abs(high))))
     distance = format_number(abs(row["difference"]), decimals)
@@ -137,9 +138,7 @@ class Finding:
     cautious: str
     """The same without the claim that one model is better than the other."""
     doubtful: str
-    """The same without an interval."""
-    doubt: str
-    """What cannot be trusted if the propensities do not fit the log, as a clause."""
+    """What is said if the propensities do not fit the log, as a sentence."""
     reversal: str
     """What can happen if people rate what they like."""
     plain: str = ""
@@ -147,34 +146,64 @@ class Finding:
     others: str = ""
     """What other metrics say, if it is something else."""
 
+    @property
+    def ending(self) -> str:
+        """What other metrics and the estimator without correction say."""
+        return self.others + (f" ({self.plain}.)" if self.plain else "")
+
+
+Claim: TypeAlias = Literal["unusable", "plain", "rejected", "adjusted", "unchanged", "verdict"]
+"""What a headline can claim: nothing, because no estimate is usable; an uncorrected result;
+nothing, because the propensities do not fit; an order for propensities without ratings; that the
+correction changed nothing; or a verdict."""
+
+
+def find_claim(record: Record, metric: str) -> Claim:
+    """How much the headline of an evaluation can claim about this metric."""
+    estimators = usable_estimators(record, metric)
+    if not estimators:
+        return "unusable"
+    if split_estimators(estimators)[1] is None:
+        return "plain"
+    if not uses_weights(main_estimator(estimators)):
+        return "verdict"
+    if not fits_universe(record):
+        return "rejected"
+    if record.get("sees_ratings") is False:
+        return "adjusted"
+    return "unchanged" if record.get("no_correction") else "verdict"
+
 
 def write_headline(record: Record, metric: str) -> Headline:
     """The verdict with its condition, or that there is none; first corrected, then naive."""
-    estimators = usable_estimators(record, metric)
-    if not estimators:
+    claim = find_claim(record, metric)
+    if claim == "unusable":
         return ((f"No estimate of {metric_label(metric)} can be trusted; see the warnings.", True),)
     is_one = len(record["models"]) == 1
     finding = _find_of_model(record, metric) if is_one else _find_of_pair(record, metric)
-    main = main_estimator(estimators)
-    start = opening(main, record)
-    if split_estimators(estimators)[1] is None:
+    start = opening(main_estimator(usable_estimators(record, metric)), record)
+    if claim == "plain":
         return (f"{start} {finding.verdict}", False), (NOT_CORRECTED, True)
-    if uses_weights(main) and not fits_universe(record):
+    first, second = f"{start} {finding.verdict}.", finding.ending
+    if claim == "rejected":
         share = format_share(record["weights"]["mass"] / record["weights"]["n_cells"])
         first = (
             "Not reliable: the propensities do not fit this log (the weights add up to "
             f"{share} of the cells)."
         )
-        second = f" With them, {finding.doubtful}; {finding.doubt}.{finding.others}"
-    elif uses_weights(main) and record.get("sees_ratings") is False:
+        second = f" {finding.doubtful}"
+    elif claim == "adjusted":
         first = f"This log cannot say {finding.question} over all users and items."
         second = (
             f" {start} {finding.cautious}; if people rate what they like, this {finding.reversal}."
-            f"{finding.others}"
+            f"{finding.ending}"
         )
-    else:
-        first = f"{start} {finding.verdict}."
-        second = finding.others + (f" ({finding.plain}.)" if finding.plain else "")
+    elif claim == "unchanged":
+        first = "The correction changed almost nothing."
+        second = (
+            f" {record['no_correction']}; in the last case the result {finding.reversal}. With "
+            f"these propensities, {finding.cautious}.{finding.ending}"
+        )
     return (first, True), (second, False)
 
 
@@ -190,7 +219,7 @@ def _find_of_model(record: Record, metric: str) -> Finding:
     row = rows[corrected or plain]
     label, model = metric_label(metric), record["models"][0]
     limits = row["ci_low"], row["ci_high"]
-    decimals = 3 if None in limits else choose_decimals((limits[1] - limits[0]) / 2)
+    decimals = 3 if None in limits else choose_decimals(*limits)
     verdict = f"{model} has {label} {format_interval(*interval_of(row, 'estimate'))}"
     value = ""
     if plain is not None:
@@ -200,8 +229,8 @@ def _find_of_model(record: Record, metric: str) -> Finding:
         f"what {label} {model} has",
         verdict,
         verdict,
-        f"{model} has {label} {format_number(row['estimate'], decimals)}",
-        "neither the value nor the interval can be trusted",
+        f"With them, {model} has {label} {format_number(row['estimate'], decimals)}; neither the "
+        "value nor the interval can be trusted.",
         "can be wrong",
         value,
     )
@@ -222,27 +251,40 @@ def _find_of_pair(record: Record, metric: str) -> Finding:
     row = rows[main]
     is_tie = row["better"] is None
     others = "; ".join(_list_other_verdicts(record, metric, row))
-    doubt = "neither the size nor the interval can be trusted"
+    doubtful = "Nothing can be said about which model is better."
+    if not is_tie:
+        order = describe_comparison(row, verb="is ahead of", with_interval=False)
+        doubtful = (
+            f"With them, {order}; neither the order, the size nor the interval can be trusted."
+        )
     return Finding(
         "which model is better",
-        describe_comparison(row),
+        describe_comparison(row) + (_describe_largest(row) if is_tie else ""),
         describe_comparison(row, verb="is ahead of"),
-        describe_comparison(row, verb="is ahead of", with_interval=False),
-        "this cannot be trusted" if is_tie else doubt,
+        doubtful,
         "can change" if is_tie else "can reverse",
-        "" if plain is None or corrected is None else _describe_plain(rows[plain], row),
+        "" if plain is None or corrected is None else _describe_plain(rows[plain]),
         f" But {others}." if others else "",
     )
 
 
-def _describe_plain(row: Record, corrected: Record) -> str:
+def _describe_largest(row: Record) -> str:
+    """How far two models that are not told apart can be apart."""
+    low, high = row["ci_low"], row["ci_high"]
+    if low is None or high is None:
+        return ""
+    largest = format_number(max(abs(low), abs(high)), choose_decimals(low, high))
+    return f", so neither is better by more than {largest}"
+
+
+def _describe_plain(row: Record) -> str:
+    """The verdict without correction. It never says that it confirms the corrected one."""
     name = _name_plain(row["estimator"])
     if row["better"] is None:
         return f"{name} cannot tell them apart"
     limits = row["ci_low"], row["ci_high"]
-    distance = format_number(abs(row["difference"]), choose_decimals((limits[1] - limits[0]) / 2))
-    winner = "the same" if row["better"] == corrected["better"] else row["better"]
-    return f"{name} says {winner}, by {distance}"
+    distance = format_number(abs(row["difference"]), choose_decimals(*limits))
+    return f"{name} says {row['better']}, by {distance}"
 
 
 def _name_plain(estimator: str) -> str:

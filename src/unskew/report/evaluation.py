@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from unskew.errors import UsageError
 from unskew.estimators.choice import main_estimator
 from unskew.metrics import metric_label
+from unskew.metrics.metric import find_list_length
 from unskew.report import PAGES
 from unskew.report.charts import (
     CORRECTED,
@@ -27,8 +29,11 @@ from unskew.report.charts import (
     make_legend,
 )
 from unskew.report.comparison import (
+    Claim,
     difference_forest,
     estimator_looks,
+    find_claim,
+    fits_universe,
     usable_estimators,
     write_headline,
 )
@@ -45,15 +50,15 @@ from unskew.report.text import (
     estimator_label,
     format_brief,
     format_count,
+    format_degrees,
     format_share,
     format_tick,
     format_universe,
     interval_of,
-    join_words,
     label_columns,
     select,
 )
-from unskew.tables import count_noun
+from unskew.tables import count_noun, join_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,12 +67,35 @@ Truth = Mapping[tuple[str, str], float]
 """The true value of each model and metric, where it is known."""
 DIFFERENCES = (
     "The leading model minus each other model, rating by rating. This is far more precise than "
-    "comparing two intervals. An interval that excludes zero tells the two models apart, "
-    "if the propensities are right."
+    "comparing two intervals. "
+)
+TOLD_APART: dict[Claim, str] = {
+    "plain": "An interval that excludes zero tells the two models apart on ratings like those of "
+    "the log.",
+    "rejected": "The propensities do not fit this log, so no interval of a weighted estimator "
+    "tells models apart.",
+    "adjusted": "An interval that excludes zero does not tell the two models apart over all users "
+    "and items if people rate what they like.",
+}
+"""What an interval shows, by what the headline claims."""
+IF_RIGHT = (
+    "An interval that excludes zero tells the two models apart, if the propensities are right."
+)
+NEXT_STEP = (
+    "Next step: collect ratings of random cells. `unskew.plan_random_sample` says how many are "
+    "needed"
+)
+EQUAL = (
+    "IPS and SNIPS are equal here, because these weights add up to the number of cells by "
+    "construction. That they agree shows nothing."
 )
 RATINGS = (
     "Gray bars show the share of each rating in the log. Blue bars count every rating 1/P times. "
     "They show the ratings of all users and items, if the propensities are right."
+)
+REJECTED_RATINGS = (
+    "Gray bars show the share of each rating in the log. Blue bars count every rating 1/P times. "
+    "They are not the ratings of all users and items, because the propensities do not fit this log."
 )
 WEIGHTED_RATINGS = (
     "Gray bars show the share of each rating in the log. Blue bars count every rating 1/P times. "
@@ -128,7 +156,7 @@ def build_evaluation_page(record: Record) -> Page:
     metric = next(iter(record["metrics"]))
     shown = usable_estimators(record, metric) or record["estimators"]
     lead = (
-        f"{describe_metric(metric)}, "
+        f"{describe_metric(metric)}{_describe_relevance(record, metric)}, "
         f"{describe_direction(higher_is_better=record['metrics'][metric])}, estimated by "
         f"{estimator_label(main_estimator(shown))} from "
         f"{count_noun(record['n_observed'], 'logged rating')}. "
@@ -146,12 +174,22 @@ def build_evaluation_page(record: Record) -> Page:
     )
 
 
+def _describe_relevance(record: Record, metric: str) -> str:
+    """Which ratings are relevant, for metrics of lists."""
+    threshold = record.get("relevance_threshold")
+    if threshold is None or find_list_length(metric) is None:
+        return ""
+    return f" (ratings of at least {threshold:g} are relevant)"
+
+
 def list_assumptions(record: Record) -> Iterator[str]:
-    """What the weights rest on, and how wrong they may be until the verdict changes."""
+    """What the weights rest on, how wrong they may be, and what to do without a verdict."""
     yield from filter(None, (record.get("assumption"), record.get("propensities")))
     robustness = record.get("robustness")
     if robustness:
         yield robustness
+    if find_claim(record, next(iter(record["metrics"]))) in ("rejected", "adjusted", "unchanged"):
+        yield NEXT_STEP
 
 
 def _make_tiles(record: Record) -> Iterator[Tile]:
@@ -172,10 +210,14 @@ def _make_tiles(record: Record) -> Iterator[Tile]:
 
 def make_sections(record: Record, truth: Truth | None = None) -> Iterator[Section]:
     """All sections of the page; ``truth`` is drawn next to the estimates."""
+    claim = find_claim(record, next(iter(record["metrics"])))
     if record["differences"]:
-        yield Section("Which model is ahead", DIFFERENCES, tuple(difference_charts(record)))
+        title = "Which model is ahead" if claim in ("plain", "verdict") else "Differences"
+        text = DIFFERENCES + TOLD_APART.get(claim, IF_RIGHT)
+        yield Section(title, text, tuple(difference_charts(record)))
     text = describe_estimators(record["estimators"])
-    yield Section("Estimates", text, tuple(estimate_charts(record, truth)))
+    notes: tuple[str, ...] = (EQUAL,) if _has_equal_estimators(record) else ()
+    yield Section("Estimates", text, tuple(estimate_charts(record, truth)), notes=notes)
     if record["ratings"] is not None:
         yield _ratings_section(record)
     if record["weight_shares"] is not None:
@@ -184,20 +226,38 @@ def make_sections(record: Record, truth: Truth | None = None) -> Iterator[Sectio
         yield Section("Is the estimate stable? The weights", WEIGHTS, charts, notes=notes)
     clipped = [row for row in record["clipping"] or () if _is_usable(record, row)]
     yield from clip_sections(clipped, record["level"], LOWER_LIMITS)
-    tables = [make_table("All estimates", label_columns(record["rows"], ESTIMATE_COLUMNS))]
+    rows = [
+        {**row, "degrees": format_degrees(row["degrees"])} if "degrees" in row else row
+        for row in record["rows"]
+    ]
+    tables = [make_table("All estimates", label_columns(rows, ESTIMATE_COLUMNS))]
     if record["differences"]:
         columns = label_columns(orient_differences(record), DIFFERENCE_COLUMNS)
         tables.append(make_table("All differences", columns))
     yield Section("All numbers", tables=tuple(tables))
 
 
+def _has_equal_estimators(record: Record) -> bool:
+    """Whether weights that add up by construction make IPS and SNIPS the same."""
+    if not {"ips", "snips"} <= set(record["estimators"]):
+        return False
+    ips, snips = (
+        [row["estimate"] for row in select(record["rows"], {"estimator": name})]
+        for name in ("ips", "snips")
+    )
+    is_balanced = (record["weights"] or {}).get("is_balanced", False)
+    return is_balanced and all(map(partial(math.isclose, rel_tol=1e-9), ips, snips))
+
+
 def _ratings_section(record: Record) -> Section:
     ratings, is_blind = record["ratings"], record.get("sees_ratings") is False
-    charts = (ratings_chart(ratings, ADJUSTED if is_blind else "corrected"),)
+    weighted = "corrected" if fits_universe(record) else "weighted"
+    charts = (ratings_chart(ratings, ADJUSTED if is_blind else weighted),)
     if ratings["corrected"] is None:
         return Section("Ratings in the log", charts=charts)
-    if is_blind:
-        return Section("Ratings in the log, before and after weighting", WEIGHTED_RATINGS, charts)
+    if is_blind or not fits_universe(record):
+        text = WEIGHTED_RATINGS if fits_universe(record) else REJECTED_RATINGS
+        return Section("Ratings in the log, before and after weighting", text, charts)
     return Section("Ratings in the log and in all cells", RATINGS, charts)
 
 
@@ -403,7 +463,7 @@ def list_facts(record: Record) -> Iterator[tuple[str, str]]:
     if record.get("clusters"):
         yield "clusters", record["clusters"].removeprefix("Clusters: ")
     if record.get("propensity_effect"):
-        yield "error of the propensities", f"makes {record['propensity_effect']}"
+        yield "estimating the propensities", f"makes {record['propensity_effect']}"
     if record.get("robustness"):
         yield "wrong odds", WORST_CASE
     yield "estimators", ", ".join(map(estimator_label, record["estimators"]))

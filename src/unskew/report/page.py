@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +27,8 @@ Headline: TypeAlias = tuple[tuple[str, bool], ...]
 """Parts of a sentence; True for the part that is emphasized."""
 MAX_OPEN_ROWS = 30
 """Longer tables are closed until the reader opens them."""
+MIN_FIXED = 1e-6
+"""Smaller numbers are written with an exponent."""
 MAX_CELL_LETTERS = 32
 """Longer cells are broken into several lines."""
 NUMBER_IN_TEXT = re.compile(
@@ -123,6 +126,8 @@ def _make_cell(value: Any) -> TableCell:
         return TableCell("–", "")
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         text = f"{value:,}" if isinstance(value, int) else format_value(value)
+        if MIN_FIXED <= abs(value) < 0.001:
+            text = f"{value:.{1 - math.floor(math.log10(abs(value)))}f}"
         return TableCell(text.replace("-", "−"), value, is_number=True)
     text = str(value)
     number = NUMBER_IN_TEXT.fullmatch(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -15,6 +16,8 @@ Record: TypeAlias = Mapping[str, Any]
 Rows: TypeAlias = Sequence[Record]
 Interval: TypeAlias = tuple[float, float, float]
 """A value, its lower and its upper limit."""
+
+HYPHEN_AS_MINUS = re.compile(r"(?<![\w.)\]])-(?=[0-9])")
 
 
 def describe_metric(name: str) -> str:
@@ -42,22 +45,29 @@ def describe_estimators(names: Iterable[str]) -> str:
     return " ".join(ESTIMATORS[name].summary for name in names if name in ESTIMATORS)
 
 
-def choose_decimals(spread: float) -> int:
-    """How many decimals show a difference of that size.
+def choose_decimals(low: float, high: float, *, most: int = 6) -> int:
+    """How many decimals, up to ``most``, show the width of an interval.
 
-    >>> [choose_decimals(spread) for spread in (3.0, 0.09, 0.008, 0.0)]
+    Up to two more are used for a limit that would look like zero.
+
+    >>> [choose_decimals(0, high) for high in (6.0, 0.18, 0.016, 0.0)]
     [1, 2, 3, 3]
+    >>> choose_decimals(-0.0004, 0.04), choose_decimals(-1e-12, 0.04)
+    (4, 2)
     """
-    if not (math.isfinite(spread) and spread > 0):
-        return 3
-    return min(max(math.ceil(-math.log10(spread)), 1 if spread > 1 else 2), 6)
+    spread, decimals = (high - low) / 2, min(3, most)
+    if math.isfinite(spread) and spread > 0:
+        decimals = min(max(math.ceil(-math.log10(spread)), 1 if spread > 1 else 2), most)
+    for more in range(decimals, decimals + 3):
+        if all(end == 0 or round(end, more) != 0 for end in (low, high)):
+            return more
+    return decimals
 
 
 def common_decimals(rows: Iterable[Mapping[str, Any]]) -> int:
-    """Decimals for all numbers of a chart: what its narrowest interval needs, at most 3."""
+    """Decimals for all numbers of a chart: what its narrowest interval needs, about 3 at most."""
     limits = [(row["ci_low"], row["ci_high"]) for row in rows]
-    spreads = [(high - low) / 2 for low, high in limits if low is not None and high is not None]
-    return min(max(map(choose_decimals, spreads), default=3), 3)
+    return max((choose_decimals(*each, most=3) for each in limits if None not in each), default=3)
 
 
 def format_number(value: float | None, decimals: int = 3, *, with_sign: bool = False) -> str:
@@ -115,6 +125,15 @@ def format_count(value: float) -> str:
     return f"{round(value):,}"
 
 
+def format_degrees(value: float | None) -> str | None:
+    """Degrees of freedom, with one decimal below 10.
+
+    >>> format_degrees(20.0), format_degrees(2.34)
+    ('20', '2.3')
+    """
+    return None if value is None else f"{value:,.{0 if value >= 10 else 1}f}"
+
+
 def format_interval(
     value: float,
     low: float | None,
@@ -132,7 +151,7 @@ def format_interval(
         number = format_number(value, 3 if decimals is None else decimals, with_sign=with_sign)
         return f"{number}, no interval"
     if decimals is None:
-        decimals = choose_decimals((high - low) / 2)
+        decimals = choose_decimals(low, high)
     texts = [format_number(end, decimals, with_sign=with_sign) for end in (value, low, high)]
     return f"{texts[0]} [{texts[1]}, {texts[2]}]"
 
@@ -160,19 +179,13 @@ def format_settings(settings: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} = {format_setting(value)}" for name, value in settings.items())
 
 
-def join_words(words: Sequence[str]) -> str:
-    """A list in a sentence.
-
-    >>> join_words(["MAE"]), join_words(["MAE", "MSE", "DCG"])
-    ('MAE', 'MAE, MSE and DCG')
-    """
-    *most, last = words
-    return f"{', '.join(most)} and {last}" if most else last
-
-
 def to_sentence(text: str) -> str:
-    """The text with a capital at its beginning and a full stop at its end."""
-    text = text.strip()
+    """The text with a capital at its beginning, a full stop at its end, and minus signs.
+
+    >>> to_sentence("the log has -3.5% of clear-cut cells")
+    'The log has −3.5% of clear-cut cells.'
+    """
+    text = HYPHEN_AS_MINUS.sub("−", text.strip())
     ending = "" if not text or text.endswith((".", "!", "?")) else "."
     return text[:1].upper() + text[1:] + ending
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from unskew.data.columns import find_column
-from unskew.data.frames import make_frame
+from unskew.data.frames import is_frame, make_frame, open_frame
 from unskew.data.ids import Ids, encode, missing_ids
 from unskew.data.propensities import as_propensities
 from unskew.data.ratings import Ratings
@@ -36,8 +36,11 @@ from unskew.tables import count_noun
 from unskew.types import Vector
 from unskew.workflows import inputs
 from unskew.workflows.gates import GROUP, LOG, Numbers
+from unskew.workflows.held_out import HeldOutTest
 from unskew.workflows.requests import EvaluationRequest, list_named_models
 
+POSITION = "position"
+"""The column of positions in frames that are made here."""
 AnyEvaluation: TypeAlias = Evaluation | GroupedEvaluation
 
 
@@ -48,8 +51,8 @@ def evaluate_log(request: EvaluationRequest) -> AnyEvaluation:
     if reader == "duckdb" and not _has_all_columns(request):
         if request.reader == "duckdb":
             raise UsageError(
-                "DuckDB needs predictions and propensities in columns of the log, and each cell "
-                "once.",
+                "DuckDB needs predictions and propensities in columns of the log, each cell once, "
+                "and the whole log.",
                 parameter="reader",
                 value="duckdb",
                 remedy="Join them first, or use `reader='memory'`.",
@@ -65,7 +68,8 @@ def evaluate_log(request: EvaluationRequest) -> AnyEvaluation:
 
 def _has_all_columns(request: EvaluationRequest) -> bool:
     return (
-        not request.predictions
+        not (request.predictions or request.model or request.exclude or request.candidates)
+        and request.held_out is None
         and request.duplicates == "raise"
         and not inputs.is_model(request.propensities)
     )
@@ -82,10 +86,12 @@ def _evaluate_in_memory(request: EvaluationRequest) -> AnyEvaluation:
     table = read_table(inputs.open_log(request))
     uses_weights = _uses_weights(request)
     column = inputs.find_propensity_column(table, request.propensities) if uses_weights else None
+    predictions = _find_prediction_columns(request, table)
     columns = ColumnNames(
         propensity=column,
-        predictions=_find_prediction_columns(request, table),
-        positions=request.position,
+        predictions=predictions,
+        positions=request.position[: len(predictions)],
+        timestamp=request.timestamp,
     )
     # With groups, the universe is that of each group, unless a model is fitted to all of them.
     is_for_log = (
@@ -94,27 +100,35 @@ def _evaluate_in_memory(request: EvaluationRequest) -> AnyEvaluation:
     log = inputs.read_log(
         request if is_for_log else replace(request, universe=None), table, columns=columns
     )
+    log = inputs.as_part(log, request.held_out)
     if uses_weights and column is None and request.propensities is None:
         raise _missing_propensity_error(request, table.name)
-    propensities = inputs.find_propensities(request, log) if uses_weights else None
-    models = _read_column_models(log)
-    for name, path in request.predictions.items():
-        if name in models:
-            raise UsageError(
-                f"two models have the name {name!r}.",
-                parameter="predictions",
-                remedy="Give the file another name: --predictions NAME=FILE.",
-            )
-        models[name] = _read_model(name, path, log.ratings, ranks=_ranks_items(request))
+    saved = _load_models(request)
+    test = HeldOutTest.read(request, log, saved.values())
+    propensities = None
+    if uses_weights:
+        # A saved model knows the ids of the log; one that is fitted now has to know all.
+        is_saved = request.propensities is not None and inputs.is_model_file(request.propensities)
+        propensities = inputs.find_propensities(request, log if is_saved else test.log)
+    log = test.log
+    models = _read_models(request, log, saved)
     if request.by is not None:
         return _evaluate_groups(request, request.by, log, models, propensities)
-    evaluation = _evaluate(request, log.ratings, models, propensities, request.universe)
+    evaluation = _evaluate(
+        request,
+        log.ratings,
+        models,
+        propensities,
+        request.universe,
+        exclude=test.excluded,
+        candidates=test.candidates,
+    )
     return replace(evaluation, n_dropped=log.n_dropped)
 
 
 def _find_prediction_columns(request: EvaluationRequest, table: FileTable) -> tuple[str, ...]:
     """The named columns; without any model, the one with a common name for predictions."""
-    if request.prediction or request.predictions:
+    if request.prediction or request.predictions or request.model:
         return request.prediction
     return (table.find_column("prediction"),)
 
@@ -135,11 +149,30 @@ def _evaluate(
     models: Mapping[str, Any],
     propensities: Any,
     universe: UniverseLike,
+    **candidates: Any,
 ) -> Evaluation:
+    positions = {
+        name: POSITION
+        for name, model in models.items()
+        if is_frame(model) and POSITION in open_frame(model).columns
+    }
     with inputs.refuse_overflow(request.log):
-        return evaluate(
-            log, models, propensities=propensities, universe=universe, **_list_settings(request)
+        evaluation = evaluate(
+            log,
+            models,
+            propensities=propensities,
+            universe=universe,
+            position=positions or None,
+            **candidates,
+            **_list_settings(request),
         )
+    if request.held_out is None:
+        return evaluation
+    note = (
+        f"the log is a random part with a share of {request.held_out:.6g} of a larger log, and "
+        "propensities are those of the larger log times this share"
+    )
+    return replace(evaluation, notes=(note, *evaluation.notes))
 
 
 def _list_settings(request: EvaluationRequest) -> dict[str, Any]:
@@ -229,23 +262,70 @@ def _evaluate_with_duckdb(request: EvaluationRequest) -> AnyEvaluation:
 # Models
 
 
-def _read_column_models(log: FileLog) -> dict[str, Any]:
-    """The models whose predictions, and perhaps positions, are columns of the log."""
-    names, positions = log.columns.predictions, log.columns.positions
-    if not positions:
-        return {name: log.numbers(name) for name in names}
-    if len(positions) != len(names):
+def _load_models(request: EvaluationRequest) -> dict[str, Recommender]:
+    """The saved recommenders, by name."""
+    wrong = next((path for path in request.model.values() if not inputs.is_model_file(path)), None)
+    if wrong is not None:
         raise UsageError(
-            f"there are {count_noun(len(names), 'column')} of predictions, but "
+            f"{wrong} is not a saved model: its name does not end in {inputs.MODEL_EXTENSION}.",
+            parameter="model",
+            value=wrong,
+            remedy="Name a file of predictions with `predictions=...`.",
+        )
+    files = [*request.predictions.items(), *request.model.items()]
+    return {
+        name: inputs.load_recommender(path) for name, path in files if inputs.is_model_file(path)
+    }
+
+
+def _read_models(
+    request: EvaluationRequest, log: FileLog, saved: Mapping[str, Recommender]
+) -> dict[str, Any]:
+    """All models, by name, in the order of the request."""
+    columns = log.columns.predictions
+    files = [*request.predictions.items(), *request.model.items()]
+    names = [*columns, *(name for name, _ in files)]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(
+            f"two models have the name {twice!r}.",
+            parameter="predictions",
+            remedy="Give the file another name: --predictions NAME=FILE.",
+        )
+    positions = _name_positions(request, columns)
+    models: dict[str, Any] = {
+        name: log.numbers(name)
+        if name not in positions
+        else _make_prediction_frame(log.ratings, log.numbers(name), log.numbers(positions[name]))
+        for name in columns
+    }
+    ranks = _ranks_items(request)
+    for name, path in files:
+        if name in saved:
+            models[name] = _check_recommender(name, saved[name], log.ratings)
+        else:
+            position = positions.get(name)
+            models[name] = _read_file(name, path, log.ratings, ranks=ranks, position=position)
+    return models
+
+
+def _name_positions(request: EvaluationRequest, columns: tuple[str, ...]) -> dict[str, str]:
+    """The column of positions of each model that has one, in the log or in its own file."""
+    positions = request.position
+    files = [name for name, path in request.predictions.items() if not inputs.is_model_file(path)]
+    if len(positions) == 1 and not columns:
+        positions *= len(files)
+    if len(positions) not in (0, len(columns), len(columns) + len(files)):
+        in_files = f" and {count_noun(len(files), 'file')}" if files else ""
+        raise UsageError(
+            f"there are {count_noun(len(columns), 'column')}{in_files} of predictions, but "
             f"{count_noun(len(positions), 'column')} of positions.",
             parameter="position",
             value=positions,
-            remedy="Name one column of positions for each column of predictions.",
+            remedy="Name one column of positions for each column of predictions, then one for each "
+            "file.",
         )
-    return {
-        name: _make_prediction_frame(log.ratings, log.numbers(name), log.numbers(position))
-        for name, position in zip(names, positions, strict=True)
-    }
+    return dict(zip([*columns, *files], positions, strict=False))
 
 
 def _make_prediction_frame(log: Ratings, prediction: Vector, position: Vector) -> Any:
@@ -254,7 +334,7 @@ def _make_prediction_frame(log: Ratings, prediction: Vector, position: Vector) -
             "user_id": log.users[log.user].tolist(),
             "item_id": log.items[log.item].tolist(),
             "prediction": prediction,
-            "position": position,
+            POSITION: position,
         }
     )
 
@@ -264,25 +344,26 @@ def _ranks_items(request: EvaluationRequest) -> bool:
     return any(metric.ranks for metric in metrics)
 
 
-def _read_model(name: str, path: str, log: Ratings, *, ranks: bool) -> Any:
-    """A saved recommender, or the predictions in a file.
+def _read_file(name: str, path: str, log: Ratings, *, ranks: bool, position: str | None) -> Any:
+    """The predictions in a file.
 
-    If a metric ``ranks`` items and the file has no positions, its predictions of cells that are
+    If a metric ``ranks`` items and no column of positions is named, predictions of cells that are
     not in the log are needed too.
     """
-    if not path.endswith(inputs.MODEL_EXTENSION):
-        table = read_table(path)
-        if ranks and not table.has_column_for("position"):
-            return _read_all_predictions(table, log)
-        return _read_predictions(name, table, log)
-    model = inputs.load_recommender(path)
+    table = read_table(path)
+    if ranks and position is None:
+        return _read_all_predictions(table, log)
+    return _read_predictions(name, table, log, position)
+
+
+def _check_recommender(name: str, model: Recommender, log: Ratings) -> SavedRecommender:
     _warn_about_unknown_ids(name, model, log)
     _warn_about_training_cells(name, model, log)
     return SavedRecommender(model)
 
 
-def _read_predictions(name: str, table: FileTable, log: Ratings) -> Any:
-    """The predictions of a file in the order of the log, with positions if it has them."""
+def _read_predictions(name: str, table: FileTable, log: Ratings, position: str | None) -> Any:
+    """The predictions of a file in the order of the log, with positions if a column is named."""
     prediction = read_numbers(table, "prediction")
     rows = find_cell_rows(table, log)
     is_missing = rows < 0
@@ -295,9 +376,10 @@ def _read_predictions(name: str, table: FileTable, log: Ratings) -> Any:
             where=where,
             remedy="Predict those too, or evaluate on a log without them.",
         )
-    if not table.has_column_for("position"):
+    if position is None:
         return prediction[rows]
-    return _make_prediction_frame(log, prediction[rows], read_numbers(table, "position")[rows])
+    positions = read_numbers(table, "position", position)
+    return _make_prediction_frame(log, prediction[rows], positions[rows])
 
 
 def _read_all_predictions(table: FileTable, log: Ratings) -> Any:
@@ -319,7 +401,7 @@ def _read_matching_ids(table: FileTable, role: str, ids: Ids) -> list[Any]:
             "log are numbers.",
             where=where,
             remedy=f"Use {role} ids of one kind in both files, for instance with a letter before "
-            "each number; or add a column of positions.",
+            "each number; or name a column of positions.",
         )
     return matched
 
@@ -329,12 +411,14 @@ def _warn_about_unknown_ids(name: str, model: Recommender, log: Ratings) -> None
         "users": inputs.count_unknown(log.users, model.users_),
         "items": inputs.count_unknown(log.items, model.items_),
     }
-    if any(counts.values()):
-        text = " and ".join(f"{count:,} of the log's {kind}" for kind, count in counts.items())
+    unknown = [f"{count:,} of the log's {kind}" for kind, count in counts.items() if count]
+    if unknown:
         warnings.warn(
             UnskewWarning(
-                f"model {name!r} was not trained on {text}. "
-                "For them it predicts from offsets or from the mean rating."
+                f"model {name!r} was not trained on {' and '.join(unknown)}. "
+                "For them it predicts from offsets or from the mean rating.",
+                parameter="log",
+                remedy="Train it on a log that has them, or leave these rows out.",
             ),
             stacklevel=3,
         )

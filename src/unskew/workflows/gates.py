@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
 from unskew.errors import GateError, UsageError
 
@@ -56,12 +57,17 @@ class Gate:
     def find_violations(self, numbers: Numbers) -> Iterator[str]:
         """Each number beyond the limit, in words; an error for one that was not measured."""
         for subject, value in self._select(numbers).items():
-            if value is None or value != value:
+            if not _is_measured(value):
+                measured = [
+                    name for name, of in numbers.items() if all(map(_is_measured, of.values()))
+                ]
                 raise UsageError(
                     f"{self.text!r} cannot be tested: {self.name} of {subject} was not measured.",
                     parameter="fail_if",
                     value=self.text,
-                    remedy="Compare a number that the result has.",
+                    remedy=f"Numbers that were measured are: {', '.join(measured)}."
+                    if measured
+                    else "",
                 )
             if COMPARISONS[self.sign](value, self.limit):
                 yield f"{self.text}: it is {value:.6g} for {subject}"
@@ -87,6 +93,10 @@ class Gate:
             value=self.text,
             remedy=f"Add {' or '.join(suffixes)} for the number of one model.",
         )
+
+
+def _is_measured(value: float | None) -> TypeGuard[float]:
+    return value is not None and not math.isnan(value)
 
 
 def _find_model(subject: str) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 
 from unskew.data.frames import make_frame
 from unskew.data.ids import Ids, find_codes, missing_ids
+from unskew.data.parts import Part
 from unskew.data.propensities import Propensities, PropensitiesLike
 from unskew.data.ratings import Ratings
 from unskew.errors import BadFileError, ColumnError, UnknownNameError, UnskewWarning, UsageError
@@ -35,7 +36,9 @@ from unskew.io.table import FileTable
 from unskew.loading import load
 from unskew.models.recommender import Recommender
 from unskew.propensity import PROPENSITY_MODELS
+from unskew.propensity.cross_fitted import CrossFittedPropensity
 from unskew.propensity.model import PropensityModel
+from unskew.propensity.wrapper import ScaledPropensity
 from unskew.types import Vector
 from unskew.workflows.requests import (
     FeatureRequest,
@@ -125,10 +128,27 @@ def read_log(
 
 def match_log_ids(log: Ratings, model: Any) -> Ratings:
     """The log with ids of the type that a fitted model has, numbers or text; itself if it has."""
-    users = match_id_types(log.users, model.users_)
-    items = match_id_types(log.items, model.items_)
+    return _match_ids(log, model.users_, model.items_)
+
+
+def match_ids(log: Ratings, other: Ratings) -> Ratings:
+    """The log with ids of the type that another log has, numbers or text; itself if it has."""
+    return _match_ids(log, other.users, other.items)
+
+
+def _match_ids(log: Ratings, like_users: Ids, like_items: Ids) -> Ratings:
+    users = match_id_types(log.users, like_users)
+    items = match_id_types(log.items, like_items)
     is_same = users is log.users and items is log.items
     return log if is_same else replace(log, users=users, items=items)
+
+
+def as_part(log: FileLog, share: float | None) -> FileLog:
+    """The log as a random part with this share of a larger log; None leaves it as it is."""
+    if share is None:
+        return log
+    part = Part(np.arange(len(log.ratings)), len(log.ratings), share, "random")
+    return replace(log, ratings=replace(log.ratings, part=part))
 
 
 def count_unknown(ids: Ids, vocabulary: Ids) -> int:
@@ -299,6 +319,12 @@ def fit_named_model(
         random_state=request.random_state,
         verbose=verbose,
     )
+    if request.cross_fit is not None:
+        model = CrossFittedPropensity(
+            model, n_folds=request.cross_fit, random_state=request.random_state
+        )
+    if request.scale:
+        model = ScaledPropensity(model, random_state=request.random_state)
     if traits.get("needs_mcar"):
         sample = None if request.mcar is None else read_sample(request.mcar)
         return model.fit(log, mcar=sample)  # type: ignore[call-arg]

@@ -7,15 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from unskew.data.ids import missing_ids
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings
 from unskew.diagnostics.diagnose import diagnose
 from unskew.diagnostics.result import Diagnosis
 from unskew.errors import ColumnError, UnskewWarning, UsageError
-from unskew.io.log_files import FileLog
 from unskew.propensity import PROPENSITY_MODELS
 from unskew.propensity.model import PropensityModel
 from unskew.workflows import inputs
@@ -26,7 +22,7 @@ from unskew.workflows.requests import DiagnosisRequest, LogRequest, PropensityRe
 def fit_propensity(request: PropensityRequest, *, verbose: bool = False) -> PropensityModel:
     """Fit the requested model to the log."""
     features = inputs.FeatureTables.read(request)
-    log = inputs.read_log(request, features=features)
+    log = inputs.as_part(inputs.read_log(request, features=features), request.share)
     return inputs.fit_named_model(request, log.ratings, features, verbose=verbose)
 
 
@@ -41,17 +37,7 @@ def apply_propensity(request: LogRequest, path: str, column: str) -> dict[str, A
             remedy="Choose another name, such as `column='propensity_2'`.",
         )
     values = inputs.predict_propensities(model, log.ratings).values
-    return {name: _read_column(log, name) for name in log.table.names} | {column: values}
-
-
-def _read_column(log: FileLog, name: str) -> Any:
-    """A column as it is in the file; text is read as numbers if all of it is decimal numbers."""
-    values = log.ids(name)
-    if values.dtype.kind != "O" or missing_ids(values).any():
-        return values
-    numbers = log.numbers(name)
-    has_integers = any(isinstance(value, int) for value in values)
-    return numbers if np.isfinite(numbers).all() and not has_integers else values
+    return {name: log.values(name) for name in log.table.names} | {column: values}
 
 
 def diagnose_log(request: DiagnosisRequest) -> Diagnosis:

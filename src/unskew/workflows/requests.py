@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from unskew.propensity import PROPENSITY_MODELS
 
 if TYPE_CHECKING:
+    from unskew.data.parts import SplitUnit
     from unskew.data.universe import UniverseLike
     from unskew.data.weights import WeightTransform
     from unskew.io.duckdb_files import Reader
@@ -38,6 +39,28 @@ class LogRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ValidationRequest(LogRequest):
+    """A log to check, and perhaps the log that models were trained on."""
+
+    train: str | None = None
+    """The file of the training log; its columns have the names that those of the log have."""
+    timestamp: str | None = None
+    """The column of times; by default the one with a common name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitRequest(LogRequest):
+    """A log to split into a training part and a test part."""
+
+    share: float = 0.2
+    """The share of the test part."""
+    by: SplitUnit = "random"
+    timestamp: str | None = None
+    """The column of times; by default the one with a common name, if the split needs it."""
+    random_state: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SampledLogRequest(LogRequest):
     """A log, and perhaps ratings of cells drawn at random, for models that learn from them."""
 
@@ -58,12 +81,25 @@ class WeightedLogRequest(SampledLogRequest):
 class EvaluationRequest(WeightedLogRequest):
     """Models to evaluate on a log, and how."""
 
+    held_out: float | None = None
+    """The log is a random part with this share of the log that the propensities are of."""
     predictions: Mapping[str, str] = field(default_factory=dict)
     """By model: a file with users, items and predictions, or a saved model."""
     prediction: tuple[str, ...] = ()
     """Columns of the log that hold predictions."""
     position: tuple[str, ...] = ()
-    """Columns of the log that hold positions, one for each column of predictions."""
+    """Columns of positions: one for each column of predictions, then one for each file.
+
+    Without columns of predictions, one name may stand for all files.
+    """
+    model: Mapping[str, str] = field(default_factory=dict)
+    """By name: files of saved models."""
+    exclude: str | None = None
+    """The file of a log whose cells are not ranked and leave the test, such as the training log."""
+    candidates: str | None = None
+    """A file with the items that are ranked; if it has users too, with those of each user."""
+    timestamp: str | None = None
+    """The column of times in the log and in ``exclude``; only read if it is named."""
     metrics: tuple[str, ...] = ("mse", "mae")
     estimators: tuple[str, ...] = ("naive", "ips", "snips")
     cluster: Literal["auto", "user", "item", "both", "cell"] = "auto"
@@ -105,6 +141,12 @@ class PropensityRequest(FeatureRequest):
 
     model: str
     settings: Mapping[str, Any] = field(default_factory=dict)
+    cross_fit: int | None = None
+    """Folds that are held out in turn; None fits one model to the whole log."""
+    scale: bool = False
+    """Whether the propensities of all cells are scaled to add up to the number of ratings."""
+    share: float | None = None
+    """The log is a random part with this share of a larger log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -98,11 +98,11 @@ def _find_settings(request: TrainingRequest, learner: Declaration[Any]) -> dict[
         return {"relevance_threshold": threshold} | settings
     if threshold is not None and not request.grid:
         raise UsageError(
-            f"`relevance_threshold` is for metrics of a search, and the learner "
-            f"{request.learner!r} does not use it.",
+            "`relevance_threshold` is used by metrics of a grid search, but no `grid` was passed, "
+            f"and the learner {request.learner!r} does not use it.",
             parameter="relevance_threshold",
             value=threshold,
-            remedy="Leave `relevance_threshold` out.",
+            remedy="Leave it out, or pass `grid`.",
         )
     return settings
 

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
 from unskew.data.columns import COMMON_NAMES, find_column
+from unskew.data.leaks import Leaks, find_leaks
 from unskew.errors import BadFileError, ColumnError, DataError, DuplicateCellError, EmptyLogError
 from unskew.io.files import read_table
 from unskew.io.log_files import ColumnNames, Repeats, find_problems
 from unskew.io.table import FileTable
 from unskew.types import Vector
-from unskew.workflows.inputs import open_log
-from unskew.workflows.requests import LogRequest
+from unskew.workflows.inputs import match_ids, open_log, read_log
+from unskew.workflows.requests import ValidationRequest
 
 MAX_LEVELS = 12
 """With more distinct ratings, the histogram has ten bins."""
@@ -45,6 +46,8 @@ class Validation:
     rating_mean: float | None = None
     histogram: tuple[tuple[str, int], ...] = ()
     """Ratings, or bins of them, with their counts."""
+    leaks: Leaks | None = None
+    """What the log shares with a training log; None without one."""
 
     @property
     def is_usable(self) -> bool:
@@ -56,14 +59,47 @@ class Validation:
         for field in fields(self):
             if field.name == "errors":
                 record["problems"] = [str(error) for error in self.errors]
+            elif field.name == "leaks":
+                record["leaks"] = None if self.leaks is None else self.leaks.to_record()
             else:
                 record[field.name] = getattr(self, field.name)
         return json.dumps(record | {"is_usable": self.is_usable})
 
 
-def validate_log(request: LogRequest) -> Validation:
-    """Check every row of the file; an error if the file cannot be read at all."""
+def validate_log(request: ValidationRequest) -> Validation:
+    """Check every row of the file; an error if the file cannot be read at all.
+
+    If it can be used and a training log is named, what the two share is found too.
+    """
     table = read_table(open_log(request))
+    validation = _validate_table(table, request)
+    if request.train is None or not validation.is_usable:
+        return validation
+    return replace(validation, leaks=find_file_leaks(request, table, request.train))
+
+
+def find_file_leaks(request: ValidationRequest, table: FileTable, path: str) -> Leaks:
+    """Compare the log with a training log in a file; times are compared if both have them."""
+    train = read_table(path)
+    tables = (train, table)
+    timestamp = request.timestamp
+    names = [
+        timestamp or (each.find_column("timestamp") if each.has_column_for("timestamp") else None)
+        for each in tables
+    ]
+    reads_times = None not in names
+    logs = [
+        read_log(
+            replace(request, log=each.name),
+            each,
+            columns=ColumnNames(timestamp=name if reads_times else None),
+        ).ratings
+        for each, name in zip(tables, names, strict=True)
+    ]
+    return find_leaks(match_ids(logs[0], logs[1]), logs[1])
+
+
+def _validate_table(table: FileTable, request: ValidationRequest) -> Validation:
     columns, errors = _find_columns(table, request)
     others = tuple(name for name in table.names if name not in columns.values())
     if not columns.keys() >= set(REQUIRED_ROLES):
@@ -75,7 +111,7 @@ def validate_log(request: LogRequest) -> Validation:
 
 
 def _find_columns(
-    table: FileTable, request: LogRequest
+    table: FileTable, request: ValidationRequest
 ) -> tuple[dict[str, str], tuple[DataError, ...]]:
     """The column of each role, and errors about roles whose column is not clear."""
     columns: dict[str, str] = {}
@@ -104,7 +140,6 @@ def _validate_rows(
         columns["rating"],
         columns.get("propensity"),
         (columns["prediction"],) if "prediction" in columns else (),
-        (columns["position"],) if "position" in columns else (),
     )
     problems = list(find_problems(table, roles))
     is_good = np.ones(len(table), dtype=bool)

@@ -113,12 +113,17 @@ def _require_same_plan(saved: MonitorPlan, plan: MonitorPlan, path: str) -> None
             names = {"models": "prediction", "propensity": "propensities"}
             name = names.get(each.name, each.name)
             raise UsageError(
-                f"{path} was started with `{name}` {before!r}, not with {now!r}. A plan that "
+                f"{path} was started {_describe_choice(name, before)}, not "
+                f"{_describe_choice(name, now)}. A plan that "
                 "changes after a look at the data makes the limits wrong.",
                 parameter=name,
                 value=now,
                 remedy="Keep the plan, or start again with another `state` file.",
             )
+
+
+def _describe_choice(name: str, value: object) -> str:
+    return f"without `{name}`" if value is None else f"with `{name}` {value!r}"
 
 
 def _count(monitor: Monitor, request: WatchRequest, new: NewRows, table: FileTable) -> None:
@@ -217,4 +222,6 @@ def _has_limits(gate: Gate, numbers: Numbers) -> bool:
     if RISK_NUMBER.fullmatch(gate.name) is None:
         return True
     is_exact = gate.name.removeprefix("compare.").startswith("exact.")
-    return is_exact and any(name in gate.name for name in numbers)
+    return is_exact and any(
+        gate.name == name or gate.name.startswith(f"{name}.") for name in numbers
+    )

@@ -146,7 +146,10 @@ def _fit_blocks(
 
 
 def _make_start(request: FrameFitRequest, counts: LogCounts, totals: BlockTotals) -> Factors:
-    """The items of the local engine's start; users are solved in the executors."""
+    """Random item factors, as the local engine starts.
+
+    The one user is a placeholder, which the solver never reads.
+    """
     return small_random(
         (1, len(counts.items)),
         totals.mean,

@@ -108,12 +108,13 @@ def _choose_columns(model: Any, wrapping: Wrapping, user: FeatureTable, item: Fe
     missing = [name for name in names if name not in sides]
     repeated = [name for name in names if name in user.columns and name in item.columns]
     if missing or repeated:
+        where = "neither `user_features` nor" if missing else "both `user_features` and"
         raise BadPredictionError(
             f"{wrapping.name(model)} was fitted to the column {(missing or repeated)[0]!r}, which "
-            f"{'neither' if missing else 'each'} table has.",
+            f"is in {where} `item_features`.",
             parameter="user_features",
             value=(missing or repeated)[0],
-            remedy="Pass frames with the columns that it was fitted to, each in one of them.",
+            remedy="Pass each column that the model was fitted to in exactly one of the two.",
         )
 
     def join(user_codes: IntVector, item_codes: IntVector) -> Any:

@@ -31,11 +31,11 @@ from unskew.evaluation.backends.narwhals.columns import (
     constant,
 )
 from unskew.evaluation.backends.narwhals.sums import (
-    ELASTICITY,
     FITTED_COUNT,
     KEPT,
     UNCERTAINTY,
     WEIGHT,
+    WEIGHT_DERIVATIVE,
     SumTerms,
 )
 from unskew.evaluation.backends.narwhals.table import GROUP, FrameSource, FrameTable, Totals
@@ -95,6 +95,14 @@ class ColumnRoles:
             models = (prediction or DEFAULTS["prediction"],)
         else:
             models = tuple(prediction)
+        if reads_positions and position is None:
+            raise UsageError(
+                "ranking metrics need the position that a model gives the item of each row, among "
+                "all items of its user, and no column of positions is named.",
+                parameter="position",
+                remedy="Pass `position=...`. A column that says where the item was shown is "
+                "something else.",
+            )
         positions = _find_columns("position", position, columns) if reads_positions else ()
         if positions and len(positions) != len(models):
             raise UsageError(
@@ -376,20 +384,20 @@ class FrameLog:
             terms.count(N_TRANSFORMED, is_kept & (transformed != column(INVERSE)))
             terms.count(N_BAD_WEIGHTS, ~(transformed.is_finite & (transformed >= 0.0)))
 
-    def store_elasticity(
+    def store_weight_derivative(
         self, weight_transform: WeightTransform | None, *, has_limit: bool
     ) -> None:
         """Store -dh / d log P: the weight itself without a transform, 0 where P is limited."""
-        elasticity = column(WEIGHT)
+        weight_derivative = column(WEIGHT)
         if weight_transform is not None:
             up, down = (
                 _transform(column(INVERSE) * factor, weight_transform)
                 for factor in (1 + STEP, 1 - STEP)
             )
-            elasticity = column(KEPT) * (up - down) / (2 * STEP)
+            weight_derivative = column(KEPT) * (up - down) / (2 * STEP)
         if has_limit:
-            elasticity = choose(column("propensity") >= 1.0, 0.0, elasticity)
-        self.table.store({ELASTICITY: elasticity})
+            weight_derivative = choose(column("propensity") >= 1.0, 0.0, weight_derivative)
+        self.table.store({WEIGHT_DERIVATIVE: weight_derivative})
 
     def check_rows(self, totals: Totals, on_bad: OnBad) -> None:
         """Raise an error about unusable rows, or warn that they were dropped.

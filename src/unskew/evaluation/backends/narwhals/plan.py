@@ -168,7 +168,7 @@ class GroupUniverses:
                 f"`universe` has no entry for the group {group!r}.",
                 parameter="universe",
                 value=group,
-                remedy="Add one for each value of the column.",
+                remedy="Add (n_users, n_items) for each value of the column `by`.",
             )
         return self.by_group[group]
 
@@ -435,15 +435,17 @@ class FrameQuery:
         return sizes
 
     def _summarize_weights(self, totals: Totals, scope: Scope) -> WeightSummary | None:
-        """The summary of the weights, with warnings if the data can hardly answer."""
-        mass = totals.get(WEIGHT, 0.0)
-        if mass == 0:
+        """The summary of the weights, with a warning if they are too uneven to trust."""
+        sum_of_weights = totals.get(WEIGHT, 0.0)
+        if sum_of_weights == 0:
             return None
         n_cells = None
         if scope.universe is not None and self.weight_transform is None:
             n_cells = scope.universe.n_cells
-        effective_sample_size = mass * mass / totals[SQUARED_WEIGHT]
-        summary = WeightSummary(scope.n_observed, effective_sample_size, mass, None, n_cells)
+        effective_sample_size = sum_of_weights**2 / totals[SQUARED_WEIGHT]
+        summary = WeightSummary(
+            scope.n_observed, effective_sample_size, sum_of_weights, None, n_cells
+        )
         for warning in summary.warnings():
             warnings.warn(warning, stacklevel=4)
         return summary
@@ -468,7 +470,7 @@ def _open_strata(
         listed = ListedStrata(strata, plan.units, weight_transform, by_group=log.has_groups)
         listed.store(log.table)
         return listed
-    log.store_elasticity(weight_transform, has_limit=strata.has_limit)
+    log.store_weight_derivative(weight_transform, has_limit=strata.has_limit)
     is_fixed = strata.has_limit or weight_transform is not None
     return UnitStrata(strata, plan.units, by_group=log.has_groups, is_fixed=is_fixed)
 

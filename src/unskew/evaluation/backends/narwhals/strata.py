@@ -24,17 +24,17 @@ from unskew.estimators.frame_variance import (
     UnitSums,
     pool_variance,
 )
-from unskew.estimators.sums import find_elasticity
+from unskew.estimators.sums import find_weight_derivative
 from unskew.evaluation.backends.narwhals.columns import FrameColumn, choose, column, constant
 from unskew.evaluation.backends.narwhals.log import SQUARED_WEIGHT
 from unskew.evaluation.backends.narwhals.sums import (
-    ELASTICITY,
     FITTED_COUNT,
     KEPT,
     ONE,
     STRATUM,
     UNCERTAINTY,
     WEIGHT,
+    WEIGHT_DERIVATIVE,
     SumTerms,
     TotalsReader,
     multiply,
@@ -139,6 +139,12 @@ def request_plain(terms: SumTerms, reader: TotalsReader, kept: FrameColumn | Non
             terms.add(plain(first, second), multiply(values[first], second))
 
 
+def bessel_factor(n: FrameColumn) -> FrameColumn:
+    """n / (n - 1), the correction for the estimated mean of a stratum; 1 if it has one cell."""
+    has_several = n > 1.5
+    return choose(has_several, n / choose(has_several, n - 1.0, 1.0), 1.0)
+
+
 class ListedStrata(StrataTerms):
     """Strata by rating, or of all cells."""
 
@@ -153,10 +159,10 @@ class ListedStrata(StrataTerms):
         is_observed = strata.propensity > 0
         inverse = 1.0 / np.where(is_observed, strata.propensity, 1.0)
         self.weight = transform_weights(inverse, weight_transform)
-        self.elasticity = find_elasticity(inverse, weight_transform)
+        self.weight_derivative = find_weight_derivative(inverse, weight_transform)
         if strata.has_limit:
-            self.elasticity = np.where(strata.propensity >= 1, 0.0, self.elasticity)
-        is_fixed = not np.array_equal(self.weight, self.elasticity)
+            self.weight_derivative = np.where(strata.propensity >= 1, 0.0, self.weight_derivative)
+        is_fixed = not np.array_equal(self.weight, self.weight_derivative)
         super().__init__(strata, units, by_group=by_group, is_fixed=is_fixed)
         self.terms = SumTerms()
 
@@ -268,7 +274,7 @@ class ListedStrata(StrataTerms):
             total=np.stack([self._read(levels, plain_total(n)) for n in reader.columns], axis=1),
             moment=moment,
             weight=self.weight,
-            elasticity=self.elasticity,
+            weight_derivative=self.weight_derivative,
             uncertainty=1.0 - self.strata.propensity,
         )
 
@@ -277,9 +283,9 @@ class ListedStrata(StrataTerms):
     ) -> None:
         """Centre the columns with the means of the strata, and add them up by unit."""
         sums = self.read_levels(levels, reader)
-        leverage = np.sqrt(sums.inflation)
-        scale = self._look_up(leverage * sums.weight)
-        mean = sums.total * (leverage * sums.elasticity / np.maximum(sums.count, 1))[:, None]
+        factor = np.sqrt(sums.bessel_factor)
+        scale = self._look_up(factor * sums.weight)
+        mean = sums.total * (factor * sums.weight_derivative / np.maximum(sums.count, 1))[:, None]
         table.store(
             {
                 centred(name): column(KEPT)
@@ -329,7 +335,7 @@ class ListedStrata(StrataTerms):
         gradient = np.zeros((len(reader.columns) - 1, self.strata.levels.size))
         if self.strata.sample is not None:
             rows = [self._read(levels, gradient_term(reader, name)) for name in reader.columns[:-1]]
-            gradient = self.elasticity * np.stack(rows) / totals[reader.n_with_base]
+            gradient = self.weight_derivative * np.stack(rows) / totals[reader.n_with_base]
         return StrataSums(SecondMoments(zero), zero, zero, gradient, self.strata.sample)
 
 
@@ -356,23 +362,26 @@ class UnitStrata(StrataTerms):
         if reader.spec.of_ratios:
             return
         request_plain(terms, reader, column(KEPT))
-        terms.add(ELASTICITY, column(ELASTICITY))
+        terms.add(WEIGHT_DERIVATIVE, column(WEIGHT_DERIVATIVE))
         terms.add(FITTED_COUNT, column(KEPT) * column(FITTED_COUNT))
         terms.add(UNCERTAINTY, column(KEPT) * column(UNCERTAINTY))
         n = column(KEPT)
         at_least_one = choose(n > 0.5, n, 1.0)
-        weight, elasticity, fitted, uncertainty = (
-            column(name) / at_least_one for name in (WEIGHT, ELASTICITY, FITTED_COUNT, UNCERTAINTY)
+        weight, weight_derivative, fitted, uncertainty = (
+            column(name) / at_least_one
+            for name in (WEIGHT, WEIGHT_DERIVATIVE, FITTED_COUNT, UNCERTAINTY)
         )
         is_different = (n > 0.5) & ((fitted - n >= 0.5) | (n - fitted >= 0.5))
         terms.add_unit_term(self.unit, self.n_different, choose(is_different, 1.0, 0.0))
         terms.add_unit_term(self.unit, self._term("free"), choose(n > 1.5, n - 1.0, 0.0))
-        is_alone = (n > 0.5) & (n < 1.5)
-        terms.add_unit_term(self.unit, self._term("alone"), choose(is_alone, weight * weight, 0.0))
-        inflation = choose(n > 1.5, n / choose(n > 1.5, n - 1.0, 1.0), 1.0)
+        is_singleton = (n > 0.5) & (n < 1.5)
+        terms.add_unit_term(
+            self.unit, self._term("singleton"), choose(is_singleton, weight * weight, 0.0)
+        )
+        inflation = bessel_factor(n)
         if not self.units:
             inflation = inflation * uncertainty
-        of_squares = 2.0 * weight * elasticity - elasticity * elasticity
+        of_squares = 2.0 * weight * weight_derivative - weight_derivative * weight_derivative
         for first, second in reader.pairs:
             square = column(plain_total(first)) * column(plain_total(second)) / at_least_one
             moment = column(plain(first, second))
@@ -380,12 +389,12 @@ class UnitStrata(StrataTerms):
             if len(self.units) != 1:
                 within = inflation * (weight * weight * moment - of_squares * square)
                 terms.add_unit_term(self.unit, self._term("within", first, second), within)
-            of_counts = elasticity * elasticity * square * at_least_one * uncertainty
+            of_counts = weight_derivative * weight_derivative * square * at_least_one * uncertainty
             of_counts = of_counts / choose(fitted > 0.5, fitted, 1.0)
             terms.add_unit_term(self.unit, self._term("counts", first, second), of_counts)
         for unit in self.units:
             if unit == self.unit:
-                self._request_own(terms, reader, weight, elasticity)
+                self._request_own(terms, reader, weight, weight_derivative)
             else:
                 self._store_centred(table, reader)
                 self.request_centred(terms, reader, unit)
@@ -394,12 +403,16 @@ class UnitStrata(StrataTerms):
         return "__".join([f"strata_{self.unit}", *names])
 
     def _request_own(
-        self, terms: SumTerms, reader: TotalsReader, weight: FrameColumn, elasticity: FrameColumn
+        self,
+        terms: SumTerms,
+        reader: TotalsReader,
+        weight: FrameColumn,
+        weight_derivative: FrameColumn,
     ) -> None:
         """Clusters that are the strata: what their cells add, plus what is expected of them."""
-        n = column(KEPT)
-        leverage = np.sqrt(choose(n > 1.5, n / choose(n > 1.5, n - 1.0, 1.0), 1.0))
-        factor = leverage * (weight - elasticity) + elasticity
+        factor = (
+            np.sqrt(bessel_factor(column(KEPT))) * (weight - weight_derivative) + weight_derivative
+        )
         contributions = {name: factor * column(plain_total(name)) for name in reader.columns}
         for name, contribution in contributions.items():
             terms.add_unit_term(self.unit, unit_total(self.unit, name), contribution)
@@ -411,14 +424,14 @@ class UnitStrata(StrataTerms):
         """Centre the columns with their means over the rows of the same stratum."""
         keys = [*([GROUP] if self.by_group else []), self.unit]
         n = table.sum_over(column(KEPT), keys)
-        leverage = np.sqrt(choose(n > 1.5, n / choose(n > 1.5, n - 1.0, 1.0), 1.0))
+        scale = np.sqrt(bessel_factor(n))
         at_least_one = choose(n > 0.5, n, 1.0)
         columns = {}
         for name in self.columns_to_centre(reader):
-            mean = n if name == ONE else table.sum_over(column(KEPT) * column(name), keys)
+            total = n if name == ONE else table.sum_over(column(KEPT) * column(name), keys)
             contribution = multiply(column(WEIGHT), name)
-            contribution = contribution - column(ELASTICITY) * mean / at_least_one
-            columns[centred(name)] = leverage * contribution
+            contribution = contribution - column(WEIGHT_DERIVATIVE) * total / at_least_one
+            columns[centred(name)] = scale * contribution
         table.store(columns)
 
     def differs(self, totals: Totals) -> bool:
@@ -452,7 +465,7 @@ class UnitStrata(StrataTerms):
             moment,
             n_free=totals[self._term("free")],
             n_cells=totals[KEPT],
-            squared_weight=totals[self._term("alone")],
+            squared_weight=totals[self._term("singleton")],
         )
         moments = SecondMoments(read("within"), self.read_units(totals, reader, n))
         return StrataSums(moments, pooled, zero, gradient)

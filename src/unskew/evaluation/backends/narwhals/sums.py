@@ -23,7 +23,7 @@ ONE = "one"
 """Stands for the base of a metric that is a mean over all cells."""
 KEPT, WEIGHT, UNCERTAINTY = "kept", "weight", "uncertainty"
 """Columns of the table: 1 for a row that is used, else 0; the weight h; 1 - P."""
-STRATUM, ELASTICITY, FITTED_COUNT = "stratum", "elasticity", "fitted_count"
+STRATUM, WEIGHT_DERIVATIVE, FITTED_COUNT = "stratum", "weight_derivative", "fitted_count"
 """Columns of the table if propensities were estimated: the stratum, if strata are listed;
 -dh / d log P; the number of cells of the stratum in the log of the fit."""
 
@@ -252,8 +252,8 @@ class TotalsReader:
         sums = Sums(total, self._read_matrix(term, totals), n_clusters, n_left_out)
         if self.slots:
             kinds = ("n", "squared", "uncertain")
-            slots = [[totals[self.slot_term(kind, name)] for kind in kinds] for name in self.slots]
-            return replace(sums, slots=np.array(slots))
+            rows = [[totals[self.slot_term(kind, name)] for kind in kinds] for name in self.slots]
+            return replace(sums, slot_totals=np.array(rows))
         if self.has_bias:
             bias = [totals[self.unit_term("bias", name)] for name in self.columns[:-1]]
             n_biases = round(totals[self.unit_term("n_biases")])
