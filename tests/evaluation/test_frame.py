@@ -1041,7 +1041,7 @@ def test_estimated_propensities_can_be_taken_as_known(make: Make, fit: str) -> N
     options = {"metrics": ["mse"], "propensities_known": True, "cluster": "user"}
     result = from_frame(make(UNWEIGHTED), propensity=of_frame, **options)
     assert_same(result, from_arrays(propensities=of_log, **options))
-    assert "propensities are taken as known" in repr(result)
+    assert "because the caller takes them as known" in " ".join(repr(result).split())
 
 
 def test_the_result_says_how_propensities_were_estimated() -> None:

@@ -17,6 +17,8 @@ from unskew.estimators.sums import Cluster
 from unskew.metrics.metric import Metric, compares_logged_cells, find_metric
 
 CLUSTERS = ("auto", "user", "item", "both")
+TAKEN_AS_KNOWN = "the caller takes them as known"
+"""Why intervals leave out the error of the propensities, if ``propensities_known`` says so."""
 
 
 def find_metrics(metrics: object, *, relevance_threshold: float | None) -> list[Metric]:

@@ -22,6 +22,7 @@ from unskew.estimators.user_functions import UserFunctions
 from unskew.estimators.weight_summary import WeightSummary
 from unskew.evaluation.adapters.wrap import adapt_model
 from unskew.evaluation.arguments import (
+    TAKEN_AS_KNOWN,
     choose_default_estimators,
     describe_intervals,
     find_estimators,
@@ -430,8 +431,7 @@ def _read_propensities(
     values = as_propensities(log, propensities)
     estimation = values.estimation
     if propensities_known:
-        reason = "the caller takes them as known"
-        return values.as_known(), estimation and estimation.as_known(reason)
+        return values.as_known(), estimation and estimation.as_known(TAKEN_AS_KNOWN)
     if isinstance(estimation, TakenAsKnown):
         return values, estimation
     if bootstrap is not None and estimation is not None:

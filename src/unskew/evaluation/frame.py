@@ -8,14 +8,16 @@ from html import escape
 from typing import Any, ClassVar, Literal
 
 from unskew.data.columns import find_column
+from unskew.data.estimation import TakenAsKnown
 from unskew.data.frame_strata import FrameStrata
 from unskew.data.frames import count_column, free_name
 from unskew.data.result import Result, describe_json
 from unskew.data.weights import WeightTransform
-from unskew.errors import AmbiguousColumnError, ColumnError, UnknownNameError
+from unskew.errors import AmbiguousColumnError, ColumnError, UnknownNameError, UsageError
 from unskew.estimators.point import Estimator
 from unskew.estimators.sums import Cluster
 from unskew.evaluation.arguments import (
+    TAKEN_AS_KNOWN,
     find_estimators,
     find_metrics,
     require_cluster,
@@ -35,7 +37,7 @@ from unskew.evaluation.backends.narwhals.table import FrameSource
 from unskew.evaluation.clusters import ClusterChoice
 from unskew.evaluation.result import Evaluation, wrap_footer
 from unskew.metrics.metric import Metric
-from unskew.propensity.model import PropensityModel
+from unskew.propensity.model import McarPropensityModel, PropensityModel
 from unskew.tables import count_noun, html_table, text_table
 
 
@@ -167,6 +169,7 @@ def evaluate_frame(
                 level=level,
                 backend=backend,
                 clusters=_explain_clusters(cluster, used),
+                known=request.describe_known(),
             )
             results[group].warn()
     return results[None] if by is None else GroupedEvaluation(by, results, backend)
@@ -189,6 +192,18 @@ class FrameRequest:
     universe: FrameUniverse
     weight_transform: WeightTransform | None
     is_complete: bool
+
+    def describe_known(self) -> TakenAsKnown | None:
+        """The model whose propensities the caller takes as known; None if there is none."""
+        model = self.propensity
+        if not isinstance(model, PropensityModel) or not self.is_known:
+            return None
+        try:
+            return model.describe_frame().estimation.as_known(TAKEN_AS_KNOWN)
+        except UsageError:
+            sees_ratings = isinstance(model, McarPropensityModel)
+            name = type(model).__name__
+            return TakenAsKnown(model=name, sees_ratings=sees_ratings, reason=TAKEN_AS_KNOWN)
 
     def choose_cluster(self) -> Cluster:
         """Users if the frame has a column of users, else cells."""

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from unskew.data.estimation import Unit
+from unskew.data.estimation import TakenAsKnown, Unit
 from unskew.data.frame_strata import FrameStrata
 from unskew.data.universe import Universe, UniverseLike, parse_universe
 from unskew.data.weights import WeightTransform
@@ -354,8 +354,9 @@ class FrameQuery:
         level: float,
         backend: str | None,
         clusters: ClusterChoice,
+        known: TakenAsKnown | None = None,
     ) -> Evaluation:
-        """The evaluation of one group, from its totals."""
+        """The evaluation of one group, from its totals; ``known`` is a model taken as known."""
         plan, all_rows = self.plan, totals.all_rows
         scope = Scope(round(all_rows[KEPT]), universe)
         _require_room(scope, all_rows)
@@ -380,7 +381,7 @@ class FrameQuery:
             weight_summary=self._summarize_weights(all_rows, scope),
             n_transformed=round(all_rows.get(N_TRANSFORMED, 0.0)),
             backend=backend,
-            estimation=None if self.strata is None else self.strata.strata.estimation,
+            estimation=known if self.strata is None else self.strata.strata.estimation,
             n_dropped=round(all_rows[N_OBSERVED]) - scope.n_observed,
             notes=(NO_SKEWNESS,),
         )

@@ -6,6 +6,7 @@ formulas of the sums over the rows of one unit, and are added up over units.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
@@ -14,7 +15,7 @@ import numpy as np
 
 from unskew.data.estimation import Unit
 from unskew.estimators.frame_variance import SecondMoments, UnitSums
-from unskew.estimators.sums import SINGLE_CELL, Scope, Sums, SumSpec
+from unskew.estimators.sums import MIN_CELLS_PER_USER, SINGLE_CELL, Scope, Sums, SumSpec
 from unskew.evaluation.backends.narwhals.columns import FrameColumn, choose, column
 from unskew.evaluation.backends.narwhals.table import Totals
 from unskew.types import Matrix
@@ -111,6 +112,8 @@ class SumTerms:
         of_base = multiply(weight, base)
         uncertain = of_base * weight * column(UNCERTAINTY)
         self.add(reader.row_term("squared", base), of_base * of_base)
+        if base != ONE:
+            self.count(reader.row_term("number", base), of_base > 0.0)
         for name in reader.columns:
             self.add(reader.row_term("bias", base, name), multiply(uncertain, name))
         total, squared = (column(reader.row_term(*names)) for names in ((base,), ("squared", base)))
@@ -257,6 +260,11 @@ class TotalsReader:
         if self.has_bias:
             bias = [totals[self.unit_term("bias", name)] for name in self.columns[:-1]]
             n_biases = round(totals[self.unit_term("n_biases")])
+            base = self.columns[-1]
+            if base != ONE and n_clusters is not None:
+                n_counted = totals[self.row_term("number", base)]
+                if n_counted < MIN_CELLS_PER_USER * n_clusters:
+                    bias = [math.nan] * len(bias)
             pooled = None
             if self.columns[-1] == ONE:
                 pooled = np.array([totals[self.row_term(name)] for name in self.columns])
