@@ -111,7 +111,7 @@ def test_groups_without_a_base_are_left_out_and_counted() -> None:
 
 def test_groups_without_any_weight_are_refused() -> None:
     sums = Sums.of_ratios(DELTA, weight=P.inverse, base=np.zeros(N), groups=Clusters(USER, 50))
-    with pytest.raises(UsageError, match="there is no cell, user or item to average over"):
+    with pytest.raises(UsageError, match="there is nothing to average"):
         self_normalized(sums)
 
 

@@ -144,7 +144,7 @@ def test_a_sequence_refuses_what_it_cannot_do() -> None:
         ({"estimators": ["user_normalized"]}, "'user_normalized' has no limits that hold at"),
         ({"cluster": "both"}, "not for cluster='both'"),
         ({"bootstrap": 10}, "a bootstrap has no limits"),
-        ({"metrics": ["recall@5"], "relevance_threshold": 4}, "is a mean over users"),
+        ({"metrics": ["recall@5"], "relevance_threshold": 4}, "is not a sum over cells"),
     ):
         with pytest.raises(UsageError, match=match):
             run(**options)

@@ -263,7 +263,7 @@ def test_noisy_products_have_no_interval_and_say_why() -> None:
     user, item = np.nonzero(seen)
     log = Ratings.from_codes(user, item, label[seen], shape=label.shape)
     models = {"a": rng.random(label.shape), "b": rng.random(label.shape)}
-    with pytest.warns(PropensityWarning, match="outside its range .* Use a metric per positive"):
+    with pytest.warns(PropensityWarning, match="outside its range .* A metric per positive"):
         result = unskew.evaluate(
             log, models, propensities=np.full(len(log), 0.1), metrics=["hit_rate@20"],
             estimators=["snips"], universe="log",

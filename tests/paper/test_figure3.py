@@ -345,7 +345,8 @@ def test_one_trial_has_no_interval() -> None:
 
 def test_an_unknown_panel_is_named() -> None:
     with pytest.raises(
-        UnknownNameError, match=r"unknown panel 'middle'; valid names are: left, right, both"
+        UnknownNameError,
+        match=r"unknown value 'middle' of panel; valid values are: left, right, both",
     ):
         reproduce_figure3(panel="middle")
 

@@ -119,7 +119,7 @@ def test_the_error_names_the_largest_density_and_it_is_accepted(model: Observati
         f"this observation model can have is {largest:.3g}."
     )
     with pytest.raises(
-        UsageError, match=f"{re.escape(problem)} Lower density, or use a milder model"
+        UsageError, match=f"{re.escape(problem)} Lower density, or use a larger alpha"
     ):
         Observation.of(TRUTH, model, density=1.0)
 

@@ -121,7 +121,7 @@ def _estimate(
 ) -> Estimate:
     if deltas.is_mean_of_users or not deltas.is_sum:
         raise UsageError(
-            f"{metric!r} is no sum over cells, nor a ratio of such sums, so that it has no limits "
+            f"{metric!r} is not a sum over cells, nor a ratio of such sums, so it has no limits "
             "that hold at every look.",
             parameter="metrics",
             value=metric,
@@ -171,8 +171,9 @@ def _add_earlier_fit(
     assert cells.estimation is not None
     correction = cells.estimation.correct(linearization.residual, weight, cells.weight_derivative)
     covariance = estimate.covariance
-    if correction.reduction is not None:
-        covariance = covariance + correction.reduction / linearization.normalizer**2
+    for of_counts in (correction.reduction, correction.addition):
+        if of_counts is not None:
+            covariance = covariance + of_counts / linearization.normalizer**2
     if correction.outside is not None and correction.sample is not None:
         gradient = correction.outside / linearization.normalizer
         covariance = covariance + OutsideError(gradient, correction.sample).covariance
