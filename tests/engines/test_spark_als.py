@@ -41,7 +41,7 @@ def model(spark: Any) -> Any:
     return ALS(rank=3, maxIter=3, seed=0, **columns).fit(ratings)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:PySpark does not yet")
 def test_predictions_and_order_are_those_of_spark(model: Any, spark: Any) -> None:
     pairs = pd.DataFrame(
         {"user_id": np.repeat(LOG.users, 15), "item_id": np.tile(LOG.items, LOG.n_users)}

@@ -102,5 +102,5 @@ def test_the_range_of_a_difference_of_roots_is_refused() -> None:
 
     with pytest.raises(UsageError, match="the range of a difference of rmse is unknown"):
         ranges.compare("good", "bad", metric="rmse", estimator="snips")
-    with pytest.raises(UsageError, match="'rmse' is no sum over cells"):
+    with pytest.raises(UsageError, match="'rmse' is not a sum over cells"):
         judge(estimators=["snips"], sequence=True, planned_size=60)

@@ -169,7 +169,7 @@ def evaluate_frame(
                 level=level,
                 backend=backend,
                 clusters=_explain_clusters(cluster, used),
-                known=request.describe_known(),
+                taken_as_known=request.describe_known(),
             )
             results[group].warn()
     return results[None] if by is None else GroupedEvaluation(by, results, backend)

@@ -354,9 +354,9 @@ class FrameQuery:
         level: float,
         backend: str | None,
         clusters: ClusterChoice,
-        known: TakenAsKnown | None = None,
+        taken_as_known: TakenAsKnown | None = None,
     ) -> Evaluation:
-        """The evaluation of one group, from its totals; ``known`` is a model taken as known."""
+        """The evaluation of one group, from its totals."""
         plan, all_rows = self.plan, totals.all_rows
         scope = Scope(round(all_rows[KEPT]), universe)
         _require_room(scope, all_rows)
@@ -381,7 +381,7 @@ class FrameQuery:
             weight_summary=self._summarize_weights(all_rows, scope),
             n_transformed=round(all_rows.get(N_TRANSFORMED, 0.0)),
             backend=backend,
-            estimation=known if self.strata is None else self.strata.strata.estimation,
+            estimation=taken_as_known if self.strata is None else self.strata.strata.estimation,
             n_dropped=round(all_rows[N_OBSERVED]) - scope.n_observed,
             notes=(NO_SKEWNESS,),
         )
