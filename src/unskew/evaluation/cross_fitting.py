@@ -8,16 +8,19 @@ without its fold. Any other imputation has intervals only if it is known to come
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 
+from unskew.data.estimation import Unit
 from unskew.data.propensities import Propensities
 from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
+from unskew.estimators.dispersion import MIN_EXCESS, Dispersion
+from unskew.estimators.sums import ObservedCells
 from unskew.evaluation.predictions import PredictionsLike
 from unskew.evaluation.rating_distributions import FoldedPredictions, Folds, read_folds
 from unskew.settings import WholeNumber, unfitted_copy
@@ -28,6 +31,12 @@ IN_SAMPLE = (
     "intervals are too narrow if an imputation has seen the ratings that it is compared with. Pass "
     "a model that is not fitted, which is then cross-fitted, or `imputation_independent=True` "
     "if it was fitted to other ratings"
+)
+
+SHARED_SELECTION = (
+    "cells of one {unit} are selected together ({dispersion}), and the imputation of a cell has "
+    "learned from such cells in other folds: dr and sndr are biased, and their intervals can miss "
+    "the truth more often than they should; snips has no such bias"
 )
 
 
@@ -59,6 +68,17 @@ class ImputationSource:
     """Where the imputation comes from, in words."""
     no_interval: str | None = None
     """Why doubly robust estimates have no interval; None if they have one."""
+
+    def describe(self, cells: ObservedCells) -> Iterator[str]:
+        """Where it comes from, and whether folds of cells are independent of one another."""
+        yield self.note
+        if self.folds is None or cells.propensities is None or self.no_interval is not None:
+            return
+        units: tuple[Unit, ...] = ("user", "item")
+        for unit in units:
+            dispersion = Dispersion.of(unit, cells)
+            if dispersion.is_significant and dispersion.ratio > 1 + MIN_EXCESS:
+                yield SHARED_SELECTION.format(unit=unit, dispersion=dispersion.describe())
 
 
 def find_source(

@@ -16,6 +16,7 @@ from unskew.data.ratings import Ratings, require_log
 from unskew.data.universe import Universe, UniverseLike, parse_universe, resolve_universe
 from unskew.data.weights import WeightTransform
 from unskew.errors import BadPredictionError, UsageError
+from unskew.estimators.dispersion import find_shared_variance
 from unskew.estimators.point import Estimator
 from unskew.estimators.sums import Cluster, Clusters, Deltas, Imputed, ObservedCells, Resampling
 from unskew.estimators.user_functions import UserFunctions
@@ -305,7 +306,7 @@ def evaluate(
             tested.candidates,
             source.no_interval,
         )
-        notes = (source.note,)
+        notes = tuple(source.describe(cells))
     deltas = {
         metric.name: _compute_deltas(metric, inputs, imputed.get(metric.name), log)
         for metric in chosen_metrics
@@ -553,6 +554,8 @@ def _summarize_weights(
         n_cells = cells.universe.n_cells
     is_balanced = isinstance(cells.estimation, Strata) and _has_mass(cells.weight, n_cells)
     summary = WeightSummary.of(cells.weight, n_cells=n_cells, is_balanced=is_balanced)
+    if not summary.fits_universe:
+        summary = replace(summary, shared_variance=find_shared_variance(cells))
     for warning in summary.warnings():
         warnings.warn(warning, stacklevel=3)
     return summary

@@ -104,11 +104,6 @@ class Comparison(Result):
         verdict = "cannot be told apart from"
         if self.better is not None:
             verdict = "beats" if self.better == self.first else "loses to"
-        if math.isnan(self.ci_low):
-            return (
-                f"{self.first} and {self.second} on {self.metric} by {self.estimator}: difference "
-                f"{self.difference:+.4g}, without an interval; the result says why"
-            )
         p_value = f"p = {self.p_value:.2g}" if self.p_value > 1e-300 else "p < 1e-300"
         return (
             f"{self.first} {verdict} {self.second} on {self.metric} by {self.estimator}: "
@@ -322,7 +317,9 @@ class Evaluation(Result):
     def reliability(self) -> Reliability:
         """Which estimates cannot be trusted."""
         n_items = None if self.universe is None else self.universe.n_items
-        return Reliability(self.models, self.estimates, self.level, self.n_observed, n_items)
+        return Reliability(
+            self.models, self.estimates, self.level, self.n_observed, n_items, self.estimation
+        )
 
     def warn(self, stacklevel: int = 3) -> None:
         """Warn about estimates that cannot be trusted, unless the log is short."""
@@ -480,8 +477,8 @@ class Evaluation(Result):
         bias = ""
         if largest:
             bias = (
-                f"; the bias of its penalty, up to {largest:.2g}, is subtracted from the "
-                "estimates to first order"
+                f"; the bias of its {self.estimation.bias_source}, up to {largest:.2g}, is "
+                "subtracted from the estimates"
             )
         return (
             f"{text}; intervals include this{effect}, but not whether it is the right kind of "
