@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from html import escape
 from numbers import Real
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -34,10 +35,12 @@ from unskew.errors import (
     UnknownNameError,
     UsageError,
 )
-from unskew.tables import count_noun
+from unskew.tables import count_noun, html_table
 from unskew.types import BoolVector, IntVector, Vector
 
 Duplicates: TypeAlias = Literal["raise", "mean", "last"]
+HTML_ROWS = 5
+"""Ratings that a notebook shows of a log."""
 _ARRAYS = ("user", "item", "rating", "users", "items", "timestamp")
 
 
@@ -361,6 +364,16 @@ class Ratings:
             f"on {count_noun(self.n_items, 'item')}, {low:g} to {high:g}, mean {mean:.4g}; "
             f"density {self.density:.3g}{part}{columns})"
         )
+
+    def _repr_html_(self) -> str:
+        first = slice(HTML_ROWS)
+        columns = {
+            self.columns.get("user", "user"): self.users[self.user[first]].tolist(),
+            self.columns.get("item", "item"): self.items[self.item[first]].tolist(),
+            self.columns.get("rating", "rating"): self.rating[first].tolist(),
+        }
+        more = f"<p>... {len(self) - HTML_ROWS:,} more</p>" if len(self) > HTML_ROWS else ""
+        return f"<p>{escape(repr(self))}</p>{html_table(columns)}{more}"
 
     def take(self, rows: npt.NDArray[np.integer] | BoolVector) -> Ratings:
         """The log of some rows (distinct indices, or a mask), with the same ids and universe."""
