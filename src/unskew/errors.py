@@ -9,6 +9,7 @@
     │   ├── DuplicateCellError      the same (user, item) occurs more than once
     │   ├── BadPropensityError      a propensity is outside (0, 1], or their number is wrong
     │   ├── BadPredictionError      a prediction is missing or NaN, or their number is wrong
+    │   ├── BadImpressionError      a position, request or reward of an impression is impossible
     │   ├── UniverseError           the number of users and items is unknown or too small
     │   ├── BadFileError            a table file is malformed, truncated or wrongly encoded
     │   ├── DatasetNotFoundError    the files of a data set were not found
@@ -147,6 +148,10 @@ class BadPropensityError(DataError):
 
 class BadPredictionError(DataError):
     """A prediction is missing or NaN, or there is not one for each observed cell."""
+
+
+class BadImpressionError(DataError):
+    """A position, request or reward of a logged impression is impossible."""
 
 
 class UniverseError(DataError):
