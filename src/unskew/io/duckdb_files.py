@@ -140,7 +140,7 @@ def _read_json_lines(source: FileSource, folder: Path) -> Any:  # noqa: ARG001
         for name, value in parsed.items():
             kinds.setdefault(name, set()).add(type(value))
     require_json_columns(source, kinds, n_rows, n_values)
-    types = {name: _choose_type(source, name, found) for name, found in kinds.items()}
+    types = {name: _choose_type(source, name, python_types) for name, python_types in kinds.items()}
     return _query(
         f"SELECT {', '.join(map(_convert_json, types, types.values()))} "
         f"FROM read_json(?, format='newline_delimited', columns={_list_columns(types, 'JSON')}, "
@@ -149,13 +149,13 @@ def _read_json_lines(source: FileSource, folder: Path) -> Any:  # noqa: ARG001
     )
 
 
-def _choose_type(source: FileSource, name: str, found: set[type]) -> str:
+def _choose_type(source: FileSource, name: str, python_types: set[type]) -> str:
     """The SQL type of a column of JSON values; an error if it has both text and numbers."""
-    found = found - {type(None)}
-    sql_type = next((sql for sql, kinds in JSON_TYPES.items() if found <= kinds), None)
+    python_types = python_types - {type(None)}
+    sql_type = next((sql for sql, kinds in JSON_TYPES.items() if python_types <= kinds), None)
     if sql_type is not None:
         return sql_type
-    if found & {dict, list}:
+    if python_types & {dict, list}:
         return "JSON"
     raise BadFileError(
         f"{source.label}: DuckDB cannot read both numbers and text in the column {name!r}.",
