@@ -314,7 +314,7 @@ class Evaluation(Result):
     def plot(self, ax: Any = None) -> Any:
         """Every usable estimate with its interval, one panel for each metric that has some.
 
-        Returns the matplotlib figure. ``ax`` may be one axes for each panel.
+        Returns a new matplotlib figure, or None if ``ax``, one axes for each panel, is given.
         """
         return self._draw(ax)
 
