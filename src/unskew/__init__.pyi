@@ -14,6 +14,8 @@ from unskew import propensity as propensity
 from unskew import simulation as simulation
 from unskew import theory as theory
 from unskew._version import __version__ as __version__
+from unskew.data.impression_checks import validate as validate
+from unskew.data.impressions import Impressions as Impressions
 from unskew.data.propensities import Propensities as Propensities
 from unskew.data.ratings import Ratings as Ratings
 from unskew.diagnostics.diagnose import diagnose as diagnose
@@ -29,4 +31,5 @@ from unskew.model_selection.splits import split as split
 from unskew.models.matrix_factorization import MatrixFactorization as MatrixFactorization
 from unskew.propensity.logistic import LogisticPropensity as LogisticPropensity
 from unskew.propensity.naive_bayes import NaiveBayesPropensity as NaiveBayesPropensity
+from unskew.simulation.impressions import simulate_impressions as simulate_impressions
 from unskew.simulation.simulator import simulate as simulate

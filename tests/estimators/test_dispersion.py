@@ -127,7 +127,8 @@ def test_shocks_are_no_sign_of_wrong_propensities() -> None:
         shock = rng.gamma(4.0, 0.25, (1, SHAPE[1])) * rng.gamma(4.0, 0.25, (SHAPE[0], 1))
         seen = rng.random(SHAPE) < 0.1 * shock
         cells = observe(seen, np.full(SHAPE, 0.1))
-        summary, shared = WeightSummary.of(cells.weight, n_cells=12_000), find_shared_variance(cells)
+        summary = WeightSummary.of(cells.weight, n_cells=12_000)
+        shared = find_shared_variance(cells)
         n_alone += not summary.fits_universe
         n_false += not replace(summary, shared_variance=shared).fits_universe
         n_found += not replace(summary, shared_variance=shared, n_cells=24_000).fits_universe
