@@ -337,8 +337,8 @@ def one_step_estimate(
     information = (flat * (propensity * (1 - propensity))[:, None]).T @ flat
     row = log.user.astype(int) * N_ITEMS + log.item
     share = target[row] * delta / propensity[row]
-    slope = flat[row].T @ (share * (1 - propensity[row]))
-    step = np.linalg.solve(information, slope) @ (flat.T @ (target - propensity))
+    derivative = flat[row].T @ (share * (1 - propensity[row]))
+    step = np.linalg.solve(information, derivative) @ (flat.T @ (target - propensity))
     return float(share.sum() - step) / (N_USERS * N_ITEMS)
 
 

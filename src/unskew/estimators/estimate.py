@@ -138,11 +138,11 @@ class OutsideError:
         """
         gradient, share = contrast @ self.gradient, self.sample.share
         (used,) = np.nonzero(contrast)
-        slope = np.ones_like(share)
+        derivative = np.ones_like(share)
         if used.size == 1 and contrast[used[0]] == 1.0 and self.base_share is not None:
-            slope = _divide(self.base_share[used[0]], share)
+            derivative = _divide(self.base_share[used[0]], share)
         gap = _divide(gradient, share) - gradient.sum()
-        return ShareTest(value, gap, slope, self.sample.count, variance, skewness)
+        return ShareTest(value, gap, derivative, self.sample.count, variance, skewness)
 
 
 def _divide(values: Vector, share: Vector) -> Vector:

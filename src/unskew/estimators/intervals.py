@@ -16,6 +16,8 @@ from unskew.types import Matrix, Vector
 
 SMALL_SKEWNESS = 1e-6
 """Below this Hall's correction is smaller than rounding errors."""
+ROUNDING = 1e-12
+"""Distances below this share of the largest one are rounding errors."""
 MAX_STEPS = 200
 """Steps in the search for the most likely shares, which takes about ten."""
 
@@ -203,7 +205,7 @@ class ShareTest:
     """The estimate, at which ``gap`` was computed."""
     gap: Vector
     """g_r at the estimate."""
-    slope: Vector
+    derivative: Vector
     """-dg_r / dR: 1, or b_r of a ratio."""
     counts: Vector
     """Ratings of each level in the sample."""
@@ -223,13 +225,15 @@ class ShareTest:
     @property
     def mean(self) -> float:
         """R at the shares of the sample."""
-        return self.value + float(self.counts @ self.gap) / float(self.counts @ self.slope)
+        return self.value + float(self.counts @ self.gap) / float(self.counts @ self.derivative)
 
     def statistic(self, mean: float) -> float:
         """Positive if the sample mean is above ``mean``; compared with a t quantile."""
         size = float(self.counts.sum())
         observed: list[float] = (self.counts / size).tolist()
-        distance: list[float] = (self.gap - (mean - self.value) * self.slope).tolist()
+        away = self.gap - (mean - self.value) * self.derivative
+        is_zero = np.abs(away) <= ROUNDING * np.abs(away).max()
+        distance: list[float] = np.where(is_zero, 0.0, away).tolist()
         shares = _likeliest_shares(observed, distance)
         spread = sum(q * d * d for q, d in zip(shares, distance, strict=True))
         variance = spread / size + self.variance
@@ -241,9 +245,9 @@ class ShareTest:
     def limits(self, *, level: float, degrees: float) -> tuple[float, float]:
         """All means that are not rejected, from the lowest to the highest."""
         down, up = wide_quantiles(level, degrees=degrees, skewness=self.skewness)
-        std_error, has_slope = math.sqrt(self.variance), self.slope > 0
+        std_error, is_used = math.sqrt(self.variance), self.derivative > 0
         low, high = self.mean - down * std_error, self.mean + up * std_error
-        values = self.value + self.gap[has_slope] / self.slope[has_slope]
+        values = self.value + self.gap[is_used] / self.derivative[is_used]
         least, largest = float(values.min()), float(values.max())
         if self.statistic(least) > down:
             low = brentq(lambda mean: self.statistic(mean) - down, least, self.mean)
@@ -290,9 +294,9 @@ def _solve_multiplier(levels: list[tuple[float, float]], low: float, high: float
     """The root of sum f d / (1 + lambda d), which falls: Newton's steps, or halves of the rest."""
     precision, multiplier = 1e-14 * (high - low), 0.0
     for _ in range(MAX_STEPS):
-        total, slope = _sum_distances(levels, multiplier)
+        total, derivative = _sum_distances(levels, multiplier)
         low, high = (multiplier, high) if total > 0 else (low, multiplier)
-        previous, multiplier = multiplier, multiplier + total / slope
+        previous, multiplier = multiplier, multiplier + total / derivative
         if not low < multiplier < high:
             multiplier = (low + high) / 2
         if abs(multiplier - previous) <= precision:
@@ -302,12 +306,12 @@ def _solve_multiplier(levels: list[tuple[float, float]], low: float, high: float
 
 def _sum_distances(levels: list[tuple[float, float]], multiplier: float) -> tuple[float, float]:
     """Sum of f d / (1 + lambda d), and of f (d / (1 + lambda d))^2, minus its derivative."""
-    total = slope = 0.0
+    total = derivative = 0.0
     for f, d in levels:
         ratio = d / (1 + multiplier * d)
         total += f * ratio
-        slope += f * ratio * ratio
-    return total, slope
+        derivative += f * ratio * ratio
+    return total, derivative
 
 
 def adjust_p_values(p_values: Sequence[float]) -> list[float]:

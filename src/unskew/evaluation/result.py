@@ -112,8 +112,10 @@ class Comparison(Result):
         )
 
     def __repr__(self) -> str:
-        table = text_table(self.to_columns() | {"better": [self.better or UNDECIDED]})
-        return f"{table}{self._list_warnings()}"
+        return f"{text_table(self._name_verdict())}{self._list_warnings()}"
+
+    def _name_verdict(self) -> dict[str, list[Any]]:
+        return self.to_columns() | {"better": [self.better or UNDECIDED]}
 
     def to_columns(self) -> dict[str, list[Any]]:
         """All fields but the warnings, and the better model, as a table of one row."""
@@ -127,7 +129,7 @@ class Comparison(Result):
 
     def _repr_html_(self) -> str:
         texts = "".join(f"<p>{escape(text)}</p>" for text in self.warnings)
-        return f"{html_table(self.to_columns())}{texts}"
+        return f"{html_table(self._name_verdict())}{texts}"
 
     def _list_warnings(self) -> str:
         return "".join(f"\n{text}" for text in self.warnings)
