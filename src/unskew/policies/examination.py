@@ -95,9 +95,8 @@ class ClickTable:
 
     def sum_by_position(self, values: Vector) -> Vector:
         """Sums over cells of a number for each entry."""
-        sums = np.zeros(self.positions.size)
-        np.add.at(sums, self.shown.indices, values)
-        return sums
+        sums = np.bincount(self.shown.indices, values, self.positions.size)
+        return np.asarray(sums, dtype=np.float64)
 
     def share_positions(self, log_examination: Vector) -> tuple[Vector, Vector]:
         """For each entry p_ck, and for each cell log sum_l N_cl th_l."""

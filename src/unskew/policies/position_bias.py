@@ -35,9 +35,9 @@ from unskew.types import IntVector, Matrix, RandomState, Vector
 Method: TypeAlias = Literal["conditional", "all_pairs", "swaps"]
 ROLES = ("user", "item")
 METHODS = {
-    "conditional": "each cell compared with itself at other positions",
-    "all_pairs": "all pairs of positions of each cell",
-    "swaps": "swaps of the first item with a lower one",
+    "conditional": "clicks on the same {cell} at different positions",
+    "all_pairs": "click rates of the same {cell} at all pairs of positions",
+    "swaps": "random swaps of the first item with a lower one",
 }
 
 
@@ -56,6 +56,7 @@ class ExaminationCurve(Result):
     """Clicks per impression of each position, which mixes examination and relevance."""
     level: float
     method: Method
+    cell: tuple[str, ...]
     cluster: str
     n_impressions: int
     n_clicks: float
@@ -90,7 +91,7 @@ class ExaminationCurve(Result):
             "rows": rows,
             "level": self.level,
             "method": self.method,
-            "method_label": METHODS[self.method],
+            "method_label": METHODS[self.method].format(cell=" and ".join(self.cell)),
             "cluster": self.cluster,
             "n_impressions": self.n_impressions,
             "n_clicks": self.n_clicks,
@@ -105,9 +106,8 @@ class ExaminationCurve(Result):
             f"{count_noun(self.n_impressions, 'impression')} and "
             f"{count_noun(self.n_clicks, 'click')}, of which {self.n_informative:,.0f} on what was "
             f"shown at several positions; {self.level:.0%} intervals{cluster}",
-            "right if a click needs examination and relevance independently, and if the position "
-            "of a cell does not depend on its latest clicks; examination is relative to the first "
-            "position",
+            "right if users click what they examine and find relevant, independently of the items "
+            "around it, and if where an item is shown does not depend on its latest clicks",
         ]
 
     def plot(self, ax: Any = None) -> Any:
@@ -309,6 +309,7 @@ class PositionBias(Configurable):
             clicks / np.maximum(n_shown, 1),
             self.level,
             self.method,
+            self._read_cell(),
             self.cluster,
             len(shown),
             float(shown.reward.sum()),
