@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from unskew import Impressions
+from unskew import Impressions, Ratings, evaluate
 from unskew.errors import BadImpressionError, NotFittedError, NotIdentifiedError, UsageError
 from unskew.policies.examination import ClickTable, estimate_all_pairs, estimate_conditional
 from unskew.policies.position_bias import PositionBias
@@ -162,3 +162,58 @@ def test_other_input_is_refused(log: Impressions) -> None:
         PositionBias().fit(make_log([(0, 1, -1.0), (0, 2, 1.0)]))
     with pytest.raises(NotFittedError, match="is not fitted yet"):
         PositionBias().examination  # noqa: B018
+
+
+def test_cells_have_clicks_over_examination() -> None:
+    log = make_log([(0, 1, 1.0), (0, 2, 1.0), (1, 3, 0.0), (1, 1, 1.0)])
+    cells = log.to_cells(TRUE)
+
+    assert cells.rating.tolist() == pytest.approx([2 / 1.5, 1 / 1.3])
+    assert cells.examination is not None
+    assert cells.examination.tolist() == pytest.approx([1.5, 1.3])
+    assert cells.examination_weights().values.tolist() == pytest.approx([1.3 / 1.5, 1.0])
+    assert cells.take(np.array([1])).examination_weights().values.tolist() == [1.0]
+    with pytest.raises(UsageError, match="examination has no value for position 3, which row 2"):
+        log.to_cells(TRUE[:2])
+    with pytest.raises(UsageError, match="the log has no examination"):
+        Ratings.from_dense([[1, 0]]).examination_weights()
+
+
+@pytest.mark.parametrize("metric", ["mse", "mae", "precision@1", "dcg@2"])
+def test_metrics_of_relevances_from_clicks_are_unbiased(metric: str) -> None:
+    """Enumeration of all clicks, and of all labels with the same relevance."""
+    relevance = np.array([0.9, 0.2])
+    rows = [(0, 1), (0, 2), (1, 2), (1, 3)]
+    chance = [TRUE[position - 1] * relevance[item] for item, position in rows]
+    scores = np.array([[0.3, 0.7]])
+
+    def measure(cells: Ratings) -> float:
+        result = evaluate(
+            cells,
+            scores,
+            propensities=[1.0, 1.0],
+            metrics=[metric],
+            estimators=["ips"],
+            universe="log",
+            cluster=None,
+        )
+        return result.risk("model", metric=metric, estimator="ips").estimate
+
+    mean = 0.0
+    for clicks in product([0.0, 1.0], repeat=len(rows)):
+        probability = np.prod([p if c else 1 - p for p, c in zip(chance, clicks, strict=True)])
+        log = make_log([(*row, click) for row, click in zip(rows, clicks, strict=True)])
+        mean += probability * measure(log.to_cells(TRUE))
+    expected = sum(
+        float(np.prod(np.where(labels, relevance, 1 - relevance)))
+        * measure(Ratings.from_arrays([0, 0], [0, 1], np.array(labels, float)))
+        for labels in product([False, True], repeat=2)
+    )
+
+    assert mean == pytest.approx(expected)
+
+
+def test_a_metric_that_is_not_linear_in_the_cells_is_refused() -> None:
+    cells = make_log([(0, 1, 1.0), (1, 2, 1.0)]).to_cells(TRUE)
+    with pytest.raises(UsageError, match="'ndcg@2' is not linear in the relevance"):
+        evaluate(cells, np.array([[0.3, 0.7]]), metrics=["ndcg@2"], estimators=["naive"])

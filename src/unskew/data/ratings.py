@@ -24,6 +24,7 @@ from unskew.data.frames import (
 )
 from unskew.data.ids import Ids, as_ids, check_id_list, encode_ids, format_id
 from unskew.data.parts import Part
+from unskew.data.propensities import Propensities
 from unskew.data.timestamps import Timestamps, read_timestamps
 from unskew.data.universe import Universe, UniverseLike, resolve_universe
 from unskew.errors import (
@@ -41,7 +42,7 @@ from unskew.types import BoolVector, IntVector, Vector
 Duplicates: TypeAlias = Literal["raise", "mean", "last"]
 HTML_ROWS = 5
 """Ratings that a notebook shows of a log."""
-_ARRAYS = ("user", "item", "rating", "users", "items", "timestamp")
+_ARRAYS = ("user", "item", "rating", "users", "items", "timestamp", "examination")
 
 
 class SparseLike(Protocol):
@@ -88,6 +89,9 @@ class Ratings:
     """When each rating was given, as numbers or NumPy dates; None if unknown."""
     part: Part | None = None
     """The place of this log in the log that it was split from; None if it was not split."""
+    examination: Vector | None = None
+    """How often each cell was examined, if the ratings are relevances made from clicks by
+    :meth:`unskew.Impressions.to_cells`; None for ordinary ratings."""
 
     def __post_init__(self) -> None:
         if self.rating.size == 0:
@@ -365,6 +369,19 @@ class Ratings:
             f"density {self.density:.3g}{part}{columns})"
         )
 
+    def examination_weights(self) -> Propensities:
+        """Propensities whose inverse is proportional to the examination of each cell.
+
+        Pass them to ``fit``: a relevance from few looks is noisy, and so weighs less.
+        """
+        if self.examination is None:
+            raise UsageError(
+                "the log has no examination: its ratings were not made from impressions.",
+                parameter="log",
+                remedy="Make it with Impressions.to_cells(curve).",
+            )
+        return Propensities(self.examination.min() / self.examination)
+
     def _repr_html_(self) -> str:
         first = slice(HTML_ROWS)
         columns = {
@@ -416,6 +433,7 @@ class Ratings:
             timestamp=None if self.timestamp is None else self.timestamp[rows],
             part=None if self.part is None else self.part.take(rows),
             row_labels=self._take_labels(rows),
+            examination=None if self.examination is None else self.examination[rows],
         )
 
     def _take_labels(self, rows: npt.NDArray[np.intp]) -> Ids | None:

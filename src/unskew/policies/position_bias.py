@@ -216,6 +216,11 @@ class PositionBias(Configurable):
         return self
 
     @property
+    def positions(self) -> IntVector:
+        """The positions of the curve, from the top down."""
+        return self._fitted_curve.positions
+
+    @property
     def examination(self) -> Vector:
         """th of each position, 1 for the first."""
         return self._fitted_curve.examination
