@@ -19,6 +19,7 @@
     ├── UsageError                  an argument is invalid, or arguments conflict (exit code 2)
     │   ├── UnknownNameError        no metric, estimator, model, ... has this name
     │   └── NotFittedError          the model must be fitted first
+    ├── FileWriteError              a file cannot be written
     ├── GateError                   a result exceeds a limit set by the caller (exit code 4)
     └── MissingExtraError           an optional dependency is not installed
 
@@ -214,6 +215,12 @@ class UnknownIdError(DataError, KeyError):
 
 class ModelFileError(DataError):
     """A model file is damaged, altered, too large, or of a newer version."""
+
+
+class FileWriteError(UnskewError, OSError):
+    """A file cannot be written: the disk is full, or the folder is read-only, for example."""
+
+    __str__ = Message.__str__
 
 
 class GateError(UnskewError):
