@@ -9,12 +9,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unskew.policies import POLICY_ESTIMATORS
-from unskew.policies.columns import ArrayColumns
-from unskew.policies.plan import PolicyPlan
-from unskew.types import Matrix, Vector
-
-sys.path.insert(0, str(Path(__file__).parent))
 from slates import (
     Rewards,
     Slates,
@@ -24,6 +18,10 @@ from slates import (
     make_policy,
     slate_probability,
 )
+from unskew.policies import POLICY_ESTIMATORS
+from unskew.policies.columns import ArrayColumns
+from unskew.policies.plan import PolicyPlan
+from unskew.types import Matrix, Vector
 
 N_ITEMS, K = 5, 3
 CURVE = np.array([1.0, 0.6, 0.3])
