@@ -325,7 +325,18 @@ class Impressions:
         examination
             The examination of positions 1, 2, ..., or a fitted :class:`unskew.PositionBias`.
         """
-        examined = read_examination(examination, self)
+        curve = read_examination(examination)
+        examined = np.append(curve, np.nan)[np.minimum(self.position - 1, curve.size)]
+        is_missing = np.isnan(examined)
+        if is_missing.any():
+            row = int(is_missing.argmax())
+            raise UsageError(
+                f"`examination` has no value for position {self.position[row]}, which "
+                f"{self.name_row(row)} has.",
+                parameter="examination",
+                where=self.name_row(row),
+                remedy="Estimate the curve from a log that has all positions.",
+            )
         cell = self.user.astype(np.int64) * self.n_items + self.item
         cells, of_row = np.unique(cell, return_inverse=True)
         looks = np.bincount(of_row, examined).astype(np.float64)
@@ -449,26 +460,21 @@ def _require_same_length(columns: Mapping[str, npt.NDArray[Any]]) -> None:
         raise BadImpressionError(f"all columns must have one length; got {listed}.")
 
 
-def read_examination(examination: Any, shown: Impressions) -> Vector:
-    """The examination of each row, from a curve by position or a model that has one."""
-    curve = float_array(getattr(examination, "examination", examination), "examination")
-    positions = np.asarray(getattr(examination, "positions", np.arange(1, curve.size + 1)))
-    if curve.ndim != 1 or not ((curve > 0) & np.isfinite(curve)).all():
+def read_examination(examination: object) -> Vector:
+    """The examination of positions 1, 2, ..., from numbers or from a fitted ``PositionBias``.
+
+    It is NaN for a position that the model does not know.
+    """
+    values: Any = getattr(examination, "examination", examination)
+    curve = float_array(values, "examination")
+    if curve.ndim != 1 or not (np.isfinite(curve) & (curve > 0)).all():
         raise UsageError(
-            "`examination` must have a positive number for each position.",
+            "`examination` must be a positive number for each position.",
             parameter="examination",
             value=curve.tolist(),
+            remedy="Pass a list from the top position down, or a fitted PositionBias.",
         )
-    column = np.searchsorted(positions, shown.position).clip(max=positions.size - 1)
-    is_missing = positions[column] != shown.position
-    if is_missing.any():
-        row = int(is_missing.argmax())
-        raise UsageError(
-            f"`examination` has no value for position {shown.position[row]}, which "
-            f"{shown.name_row(row)} has; its positions are {positions.tolist()}.",
-            parameter="examination",
-            where=shown.name_row(row),
-            remedy="Estimate the curve from a log that has all positions.",
-        )
-    examined: Vector = curve[column]
-    return examined
+    positions = np.asarray(getattr(examination, "positions", np.arange(1, curve.size + 1)))
+    by_position = np.full(int(positions.max()), np.nan)
+    by_position[positions - 1] = curve
+    return by_position

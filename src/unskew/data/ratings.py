@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from html import escape
 from numbers import Real
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,6 @@ from unskew.data.frames import (
 )
 from unskew.data.ids import Ids, as_ids, check_id_list, encode_ids, format_id
 from unskew.data.parts import Part
-from unskew.data.propensities import Propensities
 from unskew.data.timestamps import Timestamps, read_timestamps
 from unskew.data.universe import Universe, UniverseLike, resolve_universe
 from unskew.errors import (
@@ -38,6 +37,9 @@ from unskew.errors import (
 )
 from unskew.tables import count_noun, html_table
 from unskew.types import BoolVector, IntVector, Vector
+
+if TYPE_CHECKING:
+    from unskew.data.propensities import Propensities
 
 Duplicates: TypeAlias = Literal["raise", "mean", "last"]
 HTML_ROWS = 5
@@ -380,6 +382,8 @@ class Ratings:
                 parameter="log",
                 remedy="Make it with Impressions.to_cells(curve).",
             )
+        from unskew.data.propensities import Propensities  # loads scipy
+
         return Propensities(self.examination.min() / self.examination)
 
     def _repr_html_(self) -> str:
