@@ -3,9 +3,9 @@
     python benchmarks/position_bias.py                # error and seconds at one million impressions
     python benchmarks/position_bias.py --coverage     # 400 logs of 100,000 impressions
 
-Each query has ten items, and three rankers order them at random. A request takes one ranker. An
-item is clicked with the probability th_k g, th = 1/k, g uniform between 0.05 and 0.95. A query is
-a user here. Where ultr-bias-toolkit is installed, its estimators run on the same logs.
+Each query has ten items, and three rankers order them by relevance and noise. A request takes one
+ranker. An item is clicked with the probability th_k g, where th = 1/k and g is uniform between
+0.025 and 0.475. A query is a user here. Where ultr-bias-toolkit is installed, its estimators run on the same logs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def draw_log(
     """A log of ``n_impressions``; ``intent`` varies the relevance from request to request."""
     rng = np.random.default_rng(seed)
     relevance = rng.uniform(0.05, 0.95, (n_queries, K)) * 0.5
-    rankings = rng.permuted(np.tile(np.arange(K), (n_queries, n_rankers, 1)), axis=2)
+    scores = relevance[:, None] + rng.normal(0, 0.1, (n_queries, n_rankers, K))
+    rankings = np.argsort(-scores, axis=2)
     n_requests = n_impressions // K
     query = rng.integers(n_queries, size=n_requests)
     shown = rankings[query, rng.integers(n_rankers, size=n_requests)]

@@ -49,17 +49,19 @@ class ClickTable:
         """Count by cell and position the impressions and clicks of cells shown at two or more."""
         codes = np.zeros(len(shown), dtype=np.int64)
         for role in cell:
-            codes = codes * (len(getattr(shown, f"{role}s")) + 1) + getattr(shown, role)
-        _, codes = np.unique(codes, return_inverse=True)
-        positions, column = np.unique(shown.position, return_inverse=True)
-        shape = (int(codes.max()) + 1, positions.size)
-        entry, of_entry = np.unique(codes * shape[1] + column, return_inverse=True)
-        row, column = np.divmod(entry, shape[1])
+            codes = codes * len(getattr(shown, f"{role}s")) + getattr(shown, role)
+        n_slots = shown.n_slots
+        entry, example, of_entry = np.unique(
+            codes * n_slots + (shown.position - 1), return_index=True, return_inverse=True
+        )
+        row = np.append(0, np.cumsum(np.diff(entry // n_slots) > 0))
+        positions, column = np.unique(entry % n_slots + 1, return_inverse=True)
+        shape = (int(row[-1]) + 1, positions.size)
         counts = np.bincount(of_entry).astype(float)
         clicks = np.bincount(of_entry, weights=shown.reward)
         group = np.arange(shape[0])
         if cluster != "cell":
-            group[codes] = getattr(shown, cluster)
+            group[row] = getattr(shown, cluster)[example]
         table = cls(
             positions.astype(np.int32),
             sparse.csr_array((counts, (row, column)), shape=shape),

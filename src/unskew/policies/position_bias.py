@@ -196,9 +196,10 @@ class PositionBias(Configurable):
                 parameter="shown",
                 remedy="Use a log in which items change their position, or a coarser `cell`.",
             )
-        require_identified(table)
-        log_curve, influence = estimate_conditional(table)
-        clusters = np.unique(table.cluster)
+        clicked = table.take(table.clicks_of_cell > 0)
+        require_identified(clicked)
+        log_curve, influence = estimate_conditional(clicked)
+        clusters = np.unique(clicked.cluster)
         scale = clusters.size / max(clusters.size - 1, 1)
         covariance: Matrix = scale * influence.T @ influence
         known_influence: Matrix | None = influence
