@@ -109,6 +109,7 @@ def check_random_state(name: str, value: object) -> None:
 
 def draw_seeds(random_state: RandomState, n: int = 1) -> list[int]:
     """The whole numbers from ``random_state`` on if it is one, else numbers drawn from it."""
+    check_random_state("random_state", random_state)
     if isinstance(random_state, Integral):
         return [int(random_state) + k for k in range(n)]
     seeds: list[int] = np.random.default_rng(random_state).integers(1 << 31, size=n).tolist()

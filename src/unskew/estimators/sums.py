@@ -230,6 +230,8 @@ class ObservedCells:
     @property
     def n_transformed(self) -> int:
         """The number of weights that the weight transform changed."""
+        if self.weight_transform is None:
+            return 0
         return int((self.weight != self.inverse).sum())
 
     def clusters_by(self, unit: Unit | None) -> Clusters | None:
