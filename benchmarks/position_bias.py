@@ -5,7 +5,8 @@
 
 Each query has ten items, and three rankers order them by relevance and noise. A request takes one
 ranker. An item is clicked with the probability th_k g, where th = 1/k and g is uniform between
-0.025 and 0.475. A query is a user here. Where ultr-bias-toolkit is installed, its estimators run on the same logs.
+0.025 and 0.475. A query is a user here. Where ultr-bias-toolkit is installed, its estimators run
+on the same logs.
 """
 
 from __future__ import annotations
