@@ -548,7 +548,8 @@ class Sums:
     @property
     def weighted_base(self) -> Vector:
         """Sum of h * base, for each model."""
-        return np.broadcast_to(self.total[-self.n_bases :], self.weighted_delta.shape)
+        n_bases = self.n_bases
+        return np.broadcast_to(self.total[-n_bases:], self.total[:-n_bases].shape)
 
     @property
     def ratio(self) -> Vector:
