@@ -155,6 +155,8 @@ class ObservedCells:
     @cached_property
     def weight(self) -> Vector:
         """1/P after the weight transform."""
+        if self.weight_transform is None:
+            return self.inverse
         return transform_weights(self.inverse, self.weight_transform)
 
     @property

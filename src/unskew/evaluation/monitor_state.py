@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -10,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from unskew.estimators.estimate import Estimate
 from unskew.estimators.sequences import (
     BernsteinSequence,
     BernsteinSums,
@@ -232,14 +232,11 @@ def _estimate_asymptotically(
 ) -> Iterator[Numbers]:
     """Value, limits and p-value of each model, then of each pair; None if it is too early."""
     n_items = 1 if plan.unit == "row" or plan.universe is None else plan.universe[1]
-    value, covariance = moments.ratio() if estimator == "snips" else moments.mean(size=n_items)
+    risks = moments.ratio() if estimator == "snips" else moments.mean(size=n_items)
     clock = SequenceClock(moments.n_units, plan.planned_size, moments.effective_size)
-    unit = np.eye(len(plan.models))
-    for contrast in [*unit, *(unit[first] - unit[second] for first, second in plan.pairs)]:
-        center = float(contrast @ value)
-        std_error = math.sqrt(max(float(contrast @ covariance @ contrast), 0.0))
-        if clock.is_early:
-            yield center, None, None, None
-        else:
-            low, high = clock.limits(center, std_error, level=plan.level)
-            yield center, low, high, clock.p_value(center, std_error, level=plan.level)
+    estimate, level = Estimate(*risks, clock=clock), plan.level
+    intervals = [estimate.of(model, level=level) for model in range(len(plan.models))]
+    intervals += [estimate.difference(*pair, level=level) for pair in plan.pairs]
+    for each in intervals:
+        limits = (None, None, None) if clock.is_early else (each.low, each.high, each.p_value)
+        yield each.value, *limits

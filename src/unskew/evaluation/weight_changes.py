@@ -14,7 +14,7 @@ from unskew.data.checks import is_finite_number
 from unskew.data.propensities import PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
-from unskew.estimators.estimate import Estimate, Interval
+from unskew.estimators.estimate import Interval
 from unskew.estimators.extremes import move_to_extreme
 from unskew.estimators.odds import Constraint, FixedSums, WeightBox
 from unskew.estimators.point import Estimator
@@ -44,14 +44,6 @@ class EvaluationInputs:
     estimators: Mapping[str, Estimator]
     """By name."""
     rating: Vector | None = None
-
-    def estimate(self) -> dict[tuple[str, str], Estimate]:
-        """The risks of all models, by metric and estimator."""
-        return {
-            (metric, name): estimator.estimate(deltas, self.cells)
-            for metric, deltas in self.deltas.items()
-            for name, estimator in self.estimators.items()
-        }
 
     def contrast(
         self,
