@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from html import escape
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,8 +20,9 @@ from unskew.tables import html_table, text_table
 class Result(ABC):
     """A frozen record that shows itself as a table, as JSON, as a page and as a figure.
 
-    A subclass gives its table (:meth:`to_columns`), its content (:meth:`to_record`) and the
-    ``kind`` by which its page is found. ``backend`` names the data frame library of the caller.
+    A subclass gives its table (:meth:`to_columns`), its content (:meth:`to_record`), perhaps a
+    footer, and the ``kind`` by which its page is found. ``backend`` names the data frame library
+    of the caller.
     """
 
     __slots__ = ()
@@ -71,11 +73,20 @@ class Result(ABC):
         """The figure of this kind of result, drawn by the report package."""
         return load_report_function("draw")(self.kind, self, ax, **options)
 
+    def _shown_columns(self) -> dict[str, Any]:
+        """The columns that people see; by default all of them."""
+        return self.to_columns()
+
+    def _footer(self) -> Iterable[str]:
+        """Texts below the table that people see."""
+        return ()
+
     def __repr__(self) -> str:
-        return text_table(self.to_columns())
+        return "\n".join([text_table(self._shown_columns()), *self._footer()])
 
     def _repr_html_(self) -> str:
-        return html_table(self.to_columns())
+        texts = (escape(text).replace("\n", "<br>") for text in self._footer())
+        return html_table(self._shown_columns()) + "".join(f"<p>{text}</p>" for text in texts)
 
 
 def replace_non_finite(value: Any) -> Any:

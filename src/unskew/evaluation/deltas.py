@@ -34,9 +34,7 @@ def read_input(
     positions = None
     if tops and n_items is not None:
         top = None if None in tops else max(top for top in tops if top is not None)
-        positions = predictions.positions(
-            log, n_items=n_items, top=top, candidates=tested.candidates
-        )
+        positions = predictions.positions(log, n_items, top, tested.candidates)
     return MetricInput(
         log.rating,
         log.item,
