@@ -11,11 +11,12 @@ import unskew
 
 PACKAGES = (
     "data datasets diagnostics engines estimators evaluation metrics model_selection models "
-    "propensity simulation theory"
+    "policies propensity simulation theory"
 ).split()
 CONTRACT = {
     "": "Ratings simulate NaiveBayesPropensity LogisticPropensity diagnose evaluate evaluate_frame "
-    "MatrixFactorization load cross_validate Impressions simulate_impressions",
+    "MatrixFactorization load cross_validate Impressions simulate_impressions "
+    "evaluate_policies",
     "datasets": "load_coat load_movielens_100k load_yahoo_r3",
     "models": "MatrixFactorization DoublyRobustFactorization OffsetsOnly GlobalMean EIB DRV2",
     "propensity": "PopularityPropensity UniformPropensity CrossFittedPropensity",

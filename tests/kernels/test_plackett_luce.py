@@ -40,6 +40,6 @@ def test_steps_leave_out_the_items_above() -> None:
     starts = np.array([0, 3, 5])
     chosen = np.array([[2, 0], [4, -1]])
 
-    steps = find_steps(score, starts, chosen)
+    steps = find_steps(score, starts, chosen[[0, 1, 0]], np.array([0, 1, 0], dtype=np.int32))
 
-    np.testing.assert_allclose(steps, [[5 / 8, 1 / 3], [1 / 2, 1]])
+    np.testing.assert_allclose(steps, [[5 / 8, 1 / 3], [1 / 2, 1], [5 / 8, 1 / 3]])

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.kernels.compiling import compiled
-from unskew.types import Matrix, RowStarts, Vector
+from unskew.types import IntVector, Matrix, RowStarts, Vector
 
 NODES_PER_UNIT = 5
 """Quadrature nodes for each unit of log t; about 40 to 60 units are needed."""
@@ -80,26 +80,34 @@ def _integrate(rate: Vector, time: Vector, weight: Vector, n_slots: int) -> Matr
 
 
 @compiled
-def find_steps(score: Vector, starts: RowStarts, chosen: npt.NDArray[np.int64]) -> Matrix:
+def find_steps(
+    score: Vector, starts: RowStarts, chosen: npt.NDArray[np.int64], group: IntVector
+) -> Matrix:
     """Requests x slots: the probability of each shown item, given the items above it.
 
-    Request r has the candidates ``starts[r]:starts[r + 1]`` of ``score``; ``chosen[r, k]`` is the
-    candidate at slot k, or -1 if the slot shows nothing, whose probability is 1.
+    Group g has the candidates ``starts[g]:starts[g + 1]`` of ``score``, and request r is of group
+    ``group[r]``; ``chosen[r, k]`` is the candidate at slot k. Where it is -1, the probability is 1.
+    An item that is shown again has the probability 0.
     """
     steps = np.ones(chosen.shape)
     is_left = np.ones(score.size, dtype=np.bool_)
     for r in range(chosen.shape[0]):
+        first, last = starts[group[r]], starts[group[r] + 1]
         for k in range(chosen.shape[1]):
             if chosen[r, k] < 0:
                 continue
+            if not is_left[chosen[r, k]]:
+                steps[r, k] = 0.0
+                continue
             largest = -np.inf
-            for a in range(starts[r], starts[r + 1]):
+            for a in range(first, last):
                 if is_left[a] and score[a] > largest:
                     largest = score[a]
             total = 0.0
-            for a in range(starts[r], starts[r + 1]):
+            for a in range(first, last):
                 if is_left[a]:
                     total += math.exp(score[a] - largest)
             steps[r, k] = math.exp(score[chosen[r, k]] - largest) / total
             is_left[chosen[r, k]] = False
+        is_left[first:last] = True
     return steps

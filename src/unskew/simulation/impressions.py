@@ -238,13 +238,14 @@ class ImpressionSimulation:
     ) -> Vector | None:
         if self.logging == "rankers":
             return None
-        scores = self.logging_scores[kinds]
         if self.logging == "product":
-            share = np.exp(scores)
+            share = np.exp(self.logging_scores[kinds])
             share /= share.sum(axis=1, keepdims=True)
             return np.take_along_axis(share, slates, axis=1).ravel()
-        starts = np.arange(len(slates) + 1) * self.n_items
-        return find_steps(scores.ravel(), starts, slates + starts[:-1, None]).ravel()
+        starts = np.arange(len(self.activity) + 1) * self.n_items
+        chosen = slates + starts[kinds][:, None]
+        table = self.logging_scores.ravel()
+        return find_steps(table, starts, chosen, kinds.astype(np.int32)).ravel()
 
 
 def list_slates(n_items: int, n_slots: int, *, repeats: bool) -> npt.NDArray[np.int64]:
@@ -269,8 +270,8 @@ def find_slate_probability(
     if is_product:
         share = np.exp(score - score.max())
         return np.asarray((share / share.sum())[slates].prod(axis=1))
-    starts = np.arange(len(slates) + 1) * score.size
-    steps = find_steps(np.tile(score, len(slates)), starts, slates + starts[:-1, None])
+    one_group = np.zeros(len(slates), dtype=np.int32)
+    steps = find_steps(score, np.array([0, score.size]), slates, one_group)
     return np.asarray(steps.prod(axis=1))
 
 
