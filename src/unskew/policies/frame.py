@@ -23,11 +23,8 @@ from unskew.policies.evaluate import check_targets
 from unskew.policies.frame_columns import (
     FrameColumns,
     FramePolicy,
-    FrameProbabilities,
-    UnloggedFrame,
     bind_to_frame,
     name_column,
-    require_provided,
 )
 from unskew.policies.plan import (
     NEEDS_ALL_SLOTS,
@@ -46,8 +43,8 @@ from unskew.policies.terms import Term, TermSums, total
 from unskew.settings import OneOf
 from unskew.types import Vector
 
-MAX_SLOTS = 200
-"""A query over more slots would be too long."""
+MAX_SLOTS = 52
+"""The slots of a request are the binary digits of a float64."""
 CLUSTER = "cluster"
 Table: TypeAlias = Mapping[str, Any]
 """Fetched columns by name."""
@@ -118,9 +115,7 @@ def evaluate_policies_frame(
             parameter="probability_is",
             remedy="Pass 'step', 'marginal', 'slate' or 'product'.",
         )
-    logging: FramePolicy = (
-        UnloggedFrame() if kind is None else FrameProbabilities("probability", kind, n_slots)
-    )
+    logging = FramePolicy("probability", kind, n_slots=n_slots)
     curve = None if examination is None else read_examination(examination)
     plan = PolicyPlan(
         query.targets,
@@ -140,7 +135,7 @@ def evaluate_policies_frame(
             bind_to_frame(policy, name, kind, n_slots),
             read_worth(slot_worth, n_slots),
             None if curve is None else require_slots(curve, n_slots, "examination"),
-            query.regressions.get(name),
+            name in query.regressions,
         )
         for name, policy in query.targets.items()
     }
@@ -264,8 +259,8 @@ class ImpressionQuery:
         needs = {name: POLICY_ESTIMATORS.find(name).traits["needs"] for name in plan.estimators}
         for estimator, kinds in needs.items():
             for name, each in columns.items():
-                require_provided(each.logging, kinds, estimator, LOGGED)
-                require_provided(each.target, kinds, estimator, name)
+                each.logging.require_provided(kinds, estimator, LOGGED)
+                each.target.require_provided(kinds, estimator, name)
         by_estimator = {name: self._list_terms(name, columns) for name in plan.estimators}
         checks: dict[str, list[Term]] = {}
         weights: dict[str, Any] = {}
@@ -276,8 +271,9 @@ class ImpressionQuery:
         layout = {name: sums.add_terms(terms) for name, terms in by_estimator.items()}
         check_layout = sums.add_terms(checks)
         summaries = {label: sums.add_summary(weight) for label, weight in weights.items()}
-        requests = self._pivot(n_slots)
-        if any("step" in kinds for kinds in needs.values()):
+        needed = {kind for kinds in needs.values() for kind in kinds}
+        requests = self._pivot(columns, needed, n_slots)
+        if NEEDS_ALL_SLOTS & needed:
             for each in columns.values():
                 for stage in each.list_running_products():
                     requests = requests.with_columns(
@@ -306,44 +302,75 @@ class ImpressionQuery:
         rewards = next(iter(columns.values())).reward
         return quantities | {LOGGED: [Term(total(rewards))]}
 
-    def _pivot(self, n_slots: int) -> LazyFrame:
-        """One row for each request, with the values of its slots as columns."""
+    def _pivot(
+        self, columns: Mapping[str, FrameColumns], needed: set[str], n_slots: int
+    ) -> LazyFrame:
+        """One row for each request, with the values of its slots as columns.
+
+        Which slots a request has is kept as the digits of one binary number.
+        """
         slots = range(1, n_slots + 1)
+        values = [
+            "reward",
+            *(
+                name
+                for name in self.values
+                if "regression" in needed and name.startswith(("prediction_", "mean_"))
+            ),
+        ]
+        added: dict[str, nw.Expr] = {
+            "one": nw.lit(1.0),
+            "is_other": ((nw.col("reward") != 0) & (nw.col("reward") != 1)).cast(nw.Float64),
+            "mask": nw.lit(2.0) ** (nw.col("position") - 1.0),
+        }
+        for name, each in columns.items():
+            if each.logging.kind is not None:
+                added[f"weight_{name}"] = each.find_weight()
+                values.append(f"weight_{name}")
+            elif each.target.is_ranking:
+                values.append(f"target_{name}")
         at_slot = {
             f"{name}_{slot}": nw.when(nw.col("position") == slot)
             .then(nw.col(name))
             .otherwise(nw.lit(0.0))
-            for name in (*self.values, "shown")
+            for name in values
             for slot in slots
         }
-        filled = [
-            nw.when(_is_missing(name)).then(nw.lit(0.0)).otherwise(nw.col(name)).alias(name)
-            for name in self.values
-            if name.startswith("target_")
-        ]
-        is_other = ((nw.col("reward") != 0) & (nw.col("reward") != 1)).cast(nw.Float64)
         with translated_errors(self.rows):
-            rows = self.rows.with_columns(
-                nw.lit(1.0).alias("shown"), is_other.alias("is_other"), *filled
-            )
+            rows = self._fill_missing_targets()
+            rows = rows.with_columns(value.alias(name) for name, value in added.items())
             rows = rows.with_columns(value.alias(name) for name, value in at_slot.items())
             requests = rows.group_by("request").agg(
                 nw.col("user").min().alias("user"),
                 nw.col("user").max().alias("last_user"),
                 nw.col("position").max().alias("last_position"),
                 nw.col("is_other").sum().alias("n_other_rewards"),
+                nw.col("mask").sum().alias("mask"),
+                nw.col("one").sum().alias("n_shown"),
                 *(nw.col(name).sum() for name in at_slot),
             )
-            shown = [nw.col(f"shown_{slot}") for slot in slots]
-            is_repeated = total([(each > 1).cast(nw.Float64) for each in shown])
-            return requests.with_columns(
-                total(shown).alias("n_shown"),
-                nw.lit(1.0).alias("n_requests"),
-                (nw.col("user") != nw.col("last_user")).cast(nw.Float64).alias("has_two_users"),
-                (is_repeated > 0).cast(nw.Float64).alias("has_shared_slot"),
-            ).with_columns(
-                (nw.col("n_shown") != nw.col("last_position")).cast(nw.Float64).alias("has_gap")
+            mask = nw.col("mask")
+            requests = requests.with_columns(
+                ((mask / 2.0 ** (slot - 1)).floor() % 2.0).alias(f"shown_{slot}") for slot in slots
             )
+            n_slots_shown = total([nw.col(f"shown_{slot}") for slot in slots])
+            flags = {
+                "has_two_users": nw.col("user") != nw.col("last_user"),
+                "has_shared_slot": n_slots_shown != nw.col("n_shown"),
+                "has_gap": nw.col("n_shown") != nw.col("last_position"),
+            }
+            return requests.with_columns(
+                nw.lit(1.0).alias("n_requests"),
+                *(flag.cast(nw.Float64).alias(name) for name, flag in flags.items()),
+            )
+
+    def _fill_missing_targets(self) -> LazyFrame:
+        """The rows, with position 0 for items that a target ranking does not show."""
+        return self.rows.with_columns(
+            nw.when(_is_missing(name)).then(nw.lit(0.0)).otherwise(nw.col(name)).alias(name)
+            for name in self.values
+            if name.startswith("target_")
+        )
 
     def _require_whole_requests(self, table: Table, needs: Mapping[str, Sequence[str]]) -> None:
         """An error if a request is impossible, or lacks slots that an estimator needs."""

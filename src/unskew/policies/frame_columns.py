@@ -1,16 +1,14 @@
 """The columns of a request as expressions of a query, after its rows were pivoted by position.
 
-The pivoted table has one row for each request. ``shown_2`` is 1 if the request has a second slot,
-and ``reward_2`` is the reward there, 0 without one; so for all other values of a row.
+A row of the log has the weight pi / mu of its item. The pivoted table has one row for each request:
+``reward_2`` is the reward of its second slot, 0 without one; so for all other values of a row.
+``shown_2`` is 1 if the request has that slot, else 0.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
-from operator import mul
 from typing import TypeAlias
 
 import narwhals.stable.v2 as nw
@@ -30,8 +28,6 @@ from unskew.types import Vector
 
 Expressions: TypeAlias = list[nw.Expr]
 """One expression for each slot."""
-RUNNING = "running_{policy}_{slot}"
-"""The column with the product of step_pi / step_mu down to a slot."""
 
 
 def slot_column(name: str, slot: int) -> nw.Expr:
@@ -39,93 +35,65 @@ def slot_column(name: str, slot: int) -> nw.Expr:
     return nw.col(f"{name}_{slot}")
 
 
-class FramePolicy(ABC):
-    """The probabilities of a policy as expressions; 1 where a request has no such slot."""
-
-    provided: frozenset[str]
-    is_product: bool = False
-
-    @abstractmethod
-    def at_position(self, n_slots: int) -> Expressions:
-        """The probability of the shown item of each slot: step or marginal, whichever it is."""
-
-    def exposure(self, curve: Vector) -> Expressions:
-        """Sum over slots j of ``curve[j]`` P(the item shown at slot k is at slot j)."""
-        return [probability * float(curve[0]) for probability in self.at_position(len(curve))]
-
-    def slate(self, n_slots: int) -> nw.Expr:
-        """The probability of the whole slate."""
-        return reduce(mul, self.at_position(n_slots))
-
-
 @dataclass(frozen=True, slots=True)
-class FrameProbabilities(FramePolicy):
-    """Probabilities from a column of the frame."""
+class FramePolicy:
+    """A policy whose probabilities are a column of the frame; without a kind it has none."""
 
-    name: str
-    """Of the pivoted columns."""
-    kind: ProbabilityKind
-    n_slots: int
-
-    @property
-    def provided(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset(WORDS) if self.n_slots == 1 else KINDS[self.kind]
+    column: str
+    kind: ProbabilityKind | None
+    is_ranking: bool = False
+    """Whether the column has the new position of each item, and probabilities are 0 or 1."""
+    n_slots: int = 1
 
     @property
-    def is_product(self) -> bool:  # type: ignore[override]
+    def provided(self) -> frozenset[str]:
+        """Which of slate, step, marginal and exposure can be computed."""
+        if self.is_ranking or (self.n_slots == 1 and self.kind is not None):
+            return frozenset(WORDS)
+        return frozenset({"exposure"}) if self.kind is None else KINDS[self.kind]
+
+    @property
+    def is_product(self) -> bool:
+        """Whether slots are filled independently."""
         return self.kind == "product" or self.n_slots == 1
 
-    def at_position(self, n_slots: int) -> Expressions:
-        return [
-            slot_column(self.name, slot) + (1.0 - slot_column("shown", slot))
-            for slot in range(1, n_slots + 1)
-        ]
-
-    def slate(self, n_slots: int) -> nw.Expr:
+    def find_factor(self) -> nw.Expr:
+        """The factor of each row in the probability of its slate."""
+        value = nw.col(self.column)
+        if self.is_ranking:
+            return (value == nw.col("position")).cast(nw.Float64)
         if self.kind == "slate":
-            return slot_column(self.name, 1)
-        return FramePolicy.slate(self, n_slots)
+            return nw.when(nw.col("position") == 1).then(value).otherwise(nw.lit(1.0))
+        return value
 
-
-@dataclass(frozen=True, slots=True)
-class FrameRanking(FramePolicy):
-    """A deterministic ranking: the new position of each shown item, 0 if it is not shown."""
-
-    name: str
-    provided = frozenset(WORDS)
-
-    def at_position(self, n_slots: int) -> Expressions:
-        return [
-            nw.when(slot_column("shown", slot) == 0)
-            .then(nw.lit(1.0))
-            .otherwise((slot_column(self.name, slot) == slot).cast(nw.Float64))
-            for slot in range(1, n_slots + 1)
-        ]
-
-    def exposure(self, curve: Vector) -> Expressions:
-        size = total([slot_column("shown", slot) for slot in range(1, len(curve) + 1)])
+    def find_exposure(self, curve: Sequence[float]) -> Expressions:
+        """Sum over slots j of ``curve[j]`` P(the item shown at slot k is at slot j)."""
+        slots = range(1, len(curve) + 1)
+        if not self.is_ranking:
+            return [nw.lit(examined) for examined in curve]
+        size = total([slot_column("shown", slot) for slot in slots])
         return [
             total(
                 [
-                    ((slot_column(self.name, slot) == new) & (size >= new)).cast(nw.Float64)
-                    * float(examined)
+                    ((slot_column(self.column, slot) == new) & (size >= new)).cast(nw.Float64)
+                    * examined
                     for new, examined in enumerate(curve, 1)
                 ]
             )
-            for slot in range(1, len(curve) + 1)
+            for slot in slots
         ]
 
-
-class UnloggedFrame(FramePolicy):
-    """A log without probabilities: each slate is taken as what its ranker always shows."""
-
-    provided = frozenset({"exposure"})
-
-    def at_position(self, n_slots: int) -> Expressions:
-        raise NotImplementedError
-
-    def exposure(self, curve: Vector) -> Expressions:
-        return [nw.lit(float(examined)) for examined in curve]
+    def require_provided(self, needs: Sequence[str], estimator: str, name: str) -> None:
+        """Raise an error if the policy does not have the probabilities that an estimator needs."""
+        missing = [kind for kind in needs if kind in WORDS and kind not in self.provided]
+        if missing:
+            raise UsageError(
+                f"{estimator!r} needs {WORDS[missing[0]]}, which the policy {name!r} does not "
+                "have.",
+                parameter="estimators",
+                value=estimator,
+                remedy=f"Use an estimator that reads {', '.join(sorted(self.provided))}.",
+            )
 
 
 def name_column(policy: Policy, name: str) -> str:
@@ -144,28 +112,14 @@ def name_column(policy: Policy, name: str) -> str:
 def bind_to_frame(
     policy: Policy, name: str, log_kind: ProbabilityKind | None, n_slots: int
 ) -> FramePolicy:
-    """The probabilities of a target policy, whose pivoted columns are ``target_NAME``."""
-    column = f"target_{name}"
+    """The probabilities of a target policy, from the column ``target_NAME``."""
     if isinstance(policy, TargetRanking):
-        return FrameRanking(column)
+        return FramePolicy(f"target_{name}", "step", is_ranking=True, n_slots=n_slots)
     assert isinstance(policy, TargetProbability)
     kind = policy.probability_is or log_kind
     if kind is None:
         raise unknown_kind_error(name)
-    return FrameProbabilities(column, kind, n_slots)
-
-
-def require_provided(policy: FramePolicy, needs: Sequence[str], estimator: str, name: str) -> None:
-    """Raise an error if the policy does not have the probabilities that an estimator needs."""
-    missing = [kind for kind in needs if kind in WORDS and kind not in policy.provided]
-    if missing:
-        provided = ", ".join(sorted(policy.provided)) or "no probabilities"
-        raise UsageError(
-            f"{estimator!r} needs {WORDS[missing[0]]}, which the policy {name!r} does not have.",
-            parameter="estimators",
-            value=estimator,
-            remedy=f"Use an estimator that reads {provided}.",
-        )
+    return FramePolicy(f"target_{name}", kind, n_slots=n_slots)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,11 +131,24 @@ class FrameColumns:
     target: FramePolicy
     worth: Vector
     curve: Vector | None = None
-    regression: tuple[str, str] | None = None
+    has_regression: bool = False
 
     @property
     def n_slots(self) -> int:
         return len(self.worth)
+
+    def find_weight(self) -> nw.Expr:
+        """pi / mu of each row."""
+        return self.target.find_factor() / self.logging.find_factor()
+
+    def list_running_products(self) -> list[dict[str, nw.Expr]]:
+        """Stages of columns to add: the product of weights down to a slot, from the one above."""
+        stages = []
+        for slot, weight in enumerate(self.marginal_weight, 1):
+            above = slot_column(f"running_{self.name}", slot - 1)
+            product = weight if slot == 1 else above * weight
+            stages.append({f"running_{self.name}_{slot}": product})
+        return stages
 
     def _scale(self, column: str) -> Expressions:
         return [
@@ -198,12 +165,11 @@ class FrameColumns:
 
     @property
     def slate_weight(self) -> nw.Expr:
-        return self.target.slate(self.n_slots) / self.logging.slate(self.n_slots)
+        return self.step_weight[-1]
 
     @property
     def step_weight(self) -> Expressions:
-        names = [RUNNING.format(policy=self.name, slot=k) for k in range(1, self.n_slots + 1)]
-        return [nw.col(name) for name in names]
+        return [slot_column(f"running_{self.name}", slot) for slot in range(1, self.n_slots + 1)]
 
     @property
     def weight_above(self) -> Expressions:
@@ -211,9 +177,10 @@ class FrameColumns:
 
     @property
     def marginal_weight(self) -> Expressions:
-        targets = self.target.at_position(self.n_slots)
-        logged = self.logging.at_position(self.n_slots)
-        return [new / old for new, old in zip(targets, logged, strict=True)]
+        return [
+            slot_column(f"weight_{self.name}", slot) + (1.0 - shown)
+            for slot, shown in enumerate(self.is_shown, 1)
+        ]
 
     @property
     def examination(self) -> list[float]:
@@ -228,12 +195,11 @@ class FrameColumns:
 
     @property
     def exposure_weight(self) -> Expressions:
-        assert self.curve is not None
-        targets, logged = self.target.exposure(self.curve), self.logging.exposure(self.curve)
-        return [
-            new / old * shown
-            for new, old, shown in zip(targets, logged, self.is_shown, strict=True)
-        ]
+        if self.logging.kind is not None:  # one slot: exposure is in proportion to probability
+            return self.marginal_weight
+        new = self.target.find_exposure(self.examination)
+        slots = zip(new, self.examination, self.is_shown, strict=True)
+        return [exposed * (1.0 / examined) * shown for exposed, examined, shown in slots]
 
     @property
     def additive_weight(self) -> nw.Expr:
@@ -244,36 +210,24 @@ class FrameColumns:
                 parameter="probability_is",
                 remedy="Say so with `probability_is='product'`, or use another estimator.",
             )
-        excess = [
-            (weight - 1.0) * shown
-            for weight, shown in zip(self.marginal_weight, self.is_shown, strict=True)
-        ]
-        weight: nw.Expr = total(excess) + 1.0
+        weight: nw.Expr = total([each - 1.0 for each in self.marginal_weight]) + 1.0
         return weight
 
     @property
     def prediction(self) -> Expressions:
-        return self._scale(f"prediction_{self._require_regression()}")
+        self._require_regression()
+        return self._scale(f"prediction_{self.name}")
 
     @property
     def policy_mean(self) -> Expressions:
-        return self._scale(f"mean_{self._require_regression()}")
+        self._require_regression()
+        return self._scale(f"mean_{self.name}")
 
-    def _require_regression(self) -> str:
-        if self.regression is None:
+    def _require_regression(self) -> None:
+        if not self.has_regression:
             raise UsageError(
                 "doubly robust estimators and 'dm' need a regression: the predicted reward q of "
                 "each shown item, and its mean v under the target policy.",
                 parameter="regression",
                 remedy="Pass `regression=('q', 'v')`, the names of two columns of the frame.",
             )
-        return self.name
-
-    def list_running_products(self) -> list[dict[str, nw.Expr]]:
-        """Stages of columns to add: each product of step_pi / step_mu uses the one above it."""
-        stages = []
-        for slot, ratio in enumerate(self.marginal_weight, 1):
-            name = RUNNING.format(policy=self.name, slot=slot)
-            above = nw.col(RUNNING.format(policy=self.name, slot=slot - 1))
-            stages.append({name: ratio if slot == 1 else above * ratio})
-        return stages
