@@ -148,6 +148,15 @@ def test_the_folds_follow_the_random_state_and_the_model_stays_unfitted() -> Non
     assert "cross-fitted in 2 folds" in judge(model, folds=2).notes[0]
 
 
+@pytest.mark.filterwarnings("ignore::unskew.errors.PropensityWarning")
+@pytest.mark.parametrize("folds", [2, np.arange(len(LOG)) % 2], ids=["number", "by cell"])
+def test_excluded_cells_have_no_fold(folds: Any) -> None:
+    result = judge(OffsetsOnly(l2=5.0), folds=folds, exclude=LOG.take(np.arange(50)))
+
+    assert result.n_observed == len(LOG) - 50
+    assert "cross-fitted in 2 folds" in result.notes[-1]
+
+
 def test_models_of_distributions_and_estimated_propensities_are_cross_fitted_too() -> None:
     fitted = PopularityPropensity("item").fit(LOG)
     result = judge(OrdinalFactorization(0, max_iter=20), propensities=fitted, folds=2)

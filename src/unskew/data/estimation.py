@@ -24,7 +24,7 @@ from unskew.errors import UsageError
 from unskew.kernels.blocks import sum_by_code, take_columns
 from unskew.progress import progress_bar
 from unskew.tables import count_noun
-from unskew.types import BoolVector, IntVector, Matrix, Vector
+from unskew.types import BoolVector, IndexVector, IntVector, Matrix, Vector
 
 Unit: TypeAlias = Literal["user", "item"]
 LogRelation: TypeAlias = Literal["same", "part", "other"]
@@ -144,7 +144,7 @@ class Estimation:
     fixed: BoolVector | None = None
     """Cells whose propensity is clipped or capped and does not move with the parameters."""
 
-    def take(self, rows: IntVector) -> Estimation:
+    def take(self, rows: IndexVector) -> Estimation:
         """The estimation of some cells of the log, which are then a part of the log of the fit."""
         raise NotImplementedError
 
@@ -189,7 +189,7 @@ class Strata(Estimation):
             math.nan if self.sample is None else compare_counts(self.n_observed, self.sample.count)
         )
 
-    def take(self, rows: IntVector) -> Strata:
+    def take(self, rows: IndexVector) -> Strata:
         fixed = None if self.fixed is None else self.fixed[rows]
         is_smaller = self.relation == "same" and rows.size < self.group.size
         relation = "part" if is_smaller else self.relation
@@ -248,15 +248,15 @@ class TakenAsKnown(Estimation):
     reason: str
     """Why it cannot be computed: a sentence for the reader of a result."""
 
-    def take(self, rows: IntVector) -> TakenAsKnown:
+    def take(self, rows: IndexVector) -> TakenAsKnown:
         return replace(self, fixed=None if self.fixed is None else self.fixed[rows])
 
 
-Refit: TypeAlias = Callable[[IntVector], Vector]
+Refit: TypeAlias = Callable[[IndexVector], Vector]
 """Fits the propensity model again to some rows of the log, and predicts their propensities."""
 
 
-Half: TypeAlias = tuple[IntVector, Vector]
+Half: TypeAlias = tuple[IndexVector, Vector]
 """Rows of the log, and the propensities of a model that was fitted to them alone."""
 
 
@@ -270,7 +270,7 @@ class Replicates(Estimation):
     fitted: dict[int | None, list[tuple[Half, Half]]] = field(default_factory=dict)
     """By a hash of the clusters that were split: the halves that were already fitted."""
 
-    def take(self, rows: IntVector) -> Replicates:
+    def take(self, rows: IndexVector) -> Replicates:
         return replace(self, refit=lambda part: self.refit(rows[part]), fitted={})
 
     def fit_halves(self, cluster: IntVector | None, n_cells: int) -> list[tuple[Half, Half]]:
@@ -290,7 +290,7 @@ class Replicates(Estimation):
         return self.fitted[key]
 
     def _fit(self, mask: BoolVector) -> Half:
-        rows = np.flatnonzero(mask).astype(np.int32)
+        rows = np.flatnonzero(mask)
         try:
             return rows, self.refit(rows)
         except Exception as error:

@@ -20,7 +20,7 @@ from unskew.data.logit_terms import LogitGrid
 from unskew.data.offset_equations import OffsetCoefficients, OffsetEquations
 from unskew.kernels.blocks import sum_by_code, take_columns
 from unskew.threads import single_blas_thread
-from unskew.types import BoolVector, IntVector, Matrix, Vector
+from unskew.types import BoolVector, IndexVector, IntVector, Matrix, Vector
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,7 +53,7 @@ class ScoreEstimation(Estimation):
     """Cells in the log of the fit."""
     relation: LogRelation = "same"
 
-    def take(self, rows: IntVector) -> Self:
+    def take(self, rows: IndexVector) -> Self:
         is_part = self.relation == "same" and rows.size < self.user.size
         return replace(
             self,

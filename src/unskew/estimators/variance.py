@@ -29,7 +29,7 @@ from unskew.estimators.sums import (
 )
 from unskew.estimators.user_functions import UserFunctions
 from unskew.kernels.blocks import cut_rows, sum_products
-from unskew.types import IntVector, Matrix, Vector
+from unskew.types import IndexVector, Matrix, Vector
 
 MAX_LEVERAGE = 0.9
 """A cell with a higher leverage is treated as if it had this one."""
@@ -525,7 +525,9 @@ def half_sample_covariance(
     return spread.T @ spread / (4 * len(spread))
 
 
-def _take_half(deltas: Deltas, rows: IntVector, cells: ObservedCells, unit: Unit | None) -> Deltas:
+def _take_half(
+    deltas: Deltas, rows: IndexVector, cells: ObservedCells, unit: Unit | None
+) -> Deltas:
     """Deltas of half of the cells; if clusters are split, with the imputed deltas of this half."""
     half, clusters = deltas.take(rows), cells.clusters_by(unit)
     if half.imputed is None or unit is None or clusters is None:

@@ -332,22 +332,6 @@ def read_worth(slot_worth: SlotWorth, n_slots: int) -> Vector:
     return require_slots(float_array(slot_worth, "slot_worth"), n_slots, "slot_worth")
 
 
-def read_examination(examination: object) -> Vector | None:
-    """The examination of each position, from numbers or from a fitted ``PositionBias``."""
-    if examination is None:
-        return None
-    values: Any = getattr(examination, "examination", examination)
-    curve = float_array(values, "examination")
-    if curve.ndim != 1 or not (np.isfinite(curve) & (curve > 0)).all():
-        raise UsageError(
-            "`examination` must be a positive number for each position.",
-            parameter="examination",
-            value=curve.tolist(),
-            remedy="Pass a list from the top position down, or a fitted PositionBias.",
-        )
-    return curve
-
-
 def require_slots(values: Vector, n_slots: int, name: str) -> Vector:
     """The first numbers, one for each slot; an error if there are too few."""
     if values.ndim != 1 or values.size < n_slots or not np.isfinite(values).all():
