@@ -9,7 +9,7 @@ from typing import Any
 
 from unskew.data.frames import make_frame
 from unskew.data.impression_checks import ImpressionFinding, validate
-from unskew.data.impressions import Impressions
+from unskew.data.impressions import Impressions, read_examination
 from unskew.data.ratings import Ratings
 from unskew.errors import BadFileError, DataError, UsageError
 from unskew.io.files import read_table
@@ -21,7 +21,7 @@ from unskew.io.impression_files import (
 from unskew.io.table import FileTable
 from unskew.loading import load
 from unskew.policies.evaluate import check_targets
-from unskew.policies.plan import PolicyPlan, read_examination
+from unskew.policies.plan import PolicyPlan
 from unskew.policies.result import PolicyEvaluation
 from unskew.policies.targets import Policy, TargetProbability, TargetRanking, UniformSlate
 from unskew.workflows.gates import LOG, Numbers
@@ -44,7 +44,7 @@ def evaluate_policy_file(request: PolicyRequest) -> PolicyEvaluation:
         candidates,
         _read_excluded(request),
         UniformSlate() if request.logging == "uniform" else None,
-        read_examination(request.examination or None),
+        read_examination(request.examination) if request.examination else None,
         _find_regression(request),
         request.slot_worth,
         request.cluster,
