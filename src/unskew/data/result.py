@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from unskew._version import __version__
 from unskew.data.frames import make_frame
+from unskew.data.tracking import log_numbers
 from unskew.registry import load_report_function
 from unskew.tables import html_table, text_table
 
@@ -52,6 +53,21 @@ class Result(ABC):
         """Write the result as one self-contained HTML file; returns its path."""
         page: Path = load_report_function("write_page")(self.to_json(), path)
         return page
+
+    def log_to(self, run: Any) -> None:
+        """Log the table to a run of MLflow or Weights & Biases; page and JSON become artifacts.
+
+        ``run`` is ``mlflow.active_run()``, the module ``mlflow``, or what ``wandb.init()`` returns.
+        A metric is named like ``svd/ndcg_at_10/snips/estimate``. Limits that are not finite are
+        not logged.
+        """
+
+        def write_files(folder: Path) -> list[Path]:
+            json_file = folder / f"{self.kind}.json"
+            json_file.write_text(self.to_json())
+            return [self.to_html(folder / f"{self.kind}.html"), json_file]
+
+        log_numbers(run, self.to_columns(), write_files)
 
     def _draw(self, ax: Any, **options: Any) -> Any:
         """The figure of this kind of result, drawn by the report package."""

@@ -31,7 +31,7 @@ from unskew.errors import UsageError
 from unskew.estimators.user_functions import UserFunctions
 from unskew.kernels.blocks import cut_rows, sum_products
 from unskew.settings import WholeNumber
-from unskew.types import BoolVector, IntVector, Matrix, Vector
+from unskew.types import BoolVector, IndexVector, IntVector, Matrix, Vector
 
 T = TypeVar("T")
 Cluster: TypeAlias = Unit | Literal["both"] | None
@@ -97,7 +97,7 @@ class Clusters:
     n: int
     resampling: Resampling | None = None
 
-    def take(self, rows: IntVector) -> Clusters:
+    def take(self, rows: IndexVector) -> Clusters:
         """The clusters of some of the cells."""
         return replace(self, code=self.code[rows])
 
@@ -171,7 +171,7 @@ class ObservedCells:
         fixed = None if self.estimation is None else self.estimation.fixed
         return weight_derivative if fixed is None else np.where(fixed, 0.0, weight_derivative)
 
-    def take(self, rows: IntVector, propensities: Propensities) -> ObservedCells:
+    def take(self, rows: IndexVector, propensities: Propensities) -> ObservedCells:
         """Some of the cells, with their own propensities; the universe stays."""
         return replace(
             self,
@@ -334,7 +334,7 @@ class Deltas:
         is_plain_ratio = spec.is_ratio and not spec.adds_imputed
         return self.slots if is_plain_ratio and self.slots is not None else self.base
 
-    def take(self, rows: IntVector) -> Deltas:
+    def take(self, rows: IndexVector) -> Deltas:
         """The deltas of some of the cells; imputed deltas of all cells stay."""
         imputed = self.imputed and replace(self.imputed, observed=self.imputed.observed[:, rows])
         base = None if self.base is None else self.base[rows]

@@ -314,7 +314,9 @@ class Evaluation(Result):
     def reliability(self) -> Reliability:
         """Which estimates cannot be trusted."""
         n_items = None if self.universe is None else self.universe.n_items
-        return Reliability(self.models, self.estimates, self.level, self.n_observed, n_items)
+        return Reliability(
+            self.models, self.estimates, self.level, self.n_observed, n_items, self.estimation
+        )
 
     def warn(self, stacklevel: int = 3) -> None:
         """Warn about estimates that cannot be trusted, unless the log is short."""
@@ -466,8 +468,8 @@ class Evaluation(Result):
         bias = ""
         if largest:
             bias = (
-                f"; the bias of its penalty, up to {largest:.2g}, is subtracted from the "
-                "estimates to first order"
+                f"; the bias of its {self.estimation.bias_source}, up to {largest:.2g}, is "
+                "subtracted from the estimates"
             )
         return (
             f"{text}; intervals include this{effect}, but not whether it is the right kind of "
