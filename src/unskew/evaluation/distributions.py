@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from unskew.data.cells import RowNumbers
 from unskew.evaluation.weight_changes import EvaluationInputs, Shift
 from unskew.metrics import metric_label
-from unskew.types import IntVector, Vector
+from unskew.types import Vector
 
 MAX_RATING_BINS = 20
 """More distinct ratings than this are put into as many bins."""
@@ -68,7 +69,7 @@ def share_weights(weight: Vector) -> dict[str, Any]:
     }
 
 
-def _share(bins: IntVector, n_bins: int, weight: Vector | None) -> list[float]:
+def _share(bins: RowNumbers, n_bins: int, weight: Vector | None) -> list[float]:
     """The share of each bin of all rows, or of all weight."""
     total = bins.size if weight is None else weight.sum()
     shares: list[float] = (np.bincount(bins, weights=weight, minlength=n_bins) / total).tolist()
@@ -178,6 +179,6 @@ def _clip_estimates(inputs: EvaluationInputs, models: Sequence[str], level: floa
     return [each.clip(limit) for limit in sorted(set(limits.tolist())) for each in varied]
 
 
-def _bin(values: Vector, edges: Vector) -> IntVector:
+def _bin(values: Vector, edges: Vector) -> RowNumbers:
     """The bin of each value; the last bin includes its upper edge."""
     return np.clip(np.searchsorted(edges, values, side="right") - 1, 0, edges.size - 2)
