@@ -50,6 +50,11 @@ IMPUTED_ALONE = (
     "computed from the log"
 )
 
+UNKNOWN_BIAS = (
+    "the sum of the weights of {model} is biased by an amount that cannot be computed, and only "
+    "self-normalised estimators such as snips and sndr are free of most of it"
+)
+
 
 class Estimator:
     """Turns the deltas of observed cells into the risks of all models, with their covariance.
@@ -113,8 +118,11 @@ class Estimator:
             spec = self._find_spec(half, half_cells)
             return self.from_sums(spec, add_up(spec, half, half_cells), half_cells.scope).value
 
-        is_normalized = self._find_spec(deltas, cells).divides_by_base
-        covariance = half_sample_covariance(values_of, deltas, cells, is_normalized=is_normalized)
+        assert isinstance(cells.estimation, Replicates)
+        if not self._find_spec(deltas, cells).divides_by_base:
+            reason = UNKNOWN_BIAS.format(model=cells.estimation.model)
+            return replace(estimate, no_interval=estimate.no_interval or reason)
+        covariance = half_sample_covariance(values_of, deltas, cells)
         if cells.cluster == "both":
             covariance = covariance + self._find_item_part(deltas, cells)
         return replace(
@@ -122,7 +130,7 @@ class Estimator:
             covariance=covariance,
             known_covariance=estimate.covariance,
             n_clusters=None,
-            degrees=float(cells.estimation.n_pairs),  # type: ignore[union-attr]
+            degrees=float(cells.estimation.n_pairs),
         )
 
     def _find_item_part(self, deltas: Deltas, cells: ObservedCells) -> Matrix:

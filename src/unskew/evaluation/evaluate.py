@@ -210,12 +210,11 @@ def evaluate(
     readers = read_models(models, log, tested.rows, engine=engine, position=position)
     metric_inputs = [read_input(reader, tested, chosen_metrics) for reader in readers]
     imputed: Mapping[str, Imputed] = {}
-    notes = []
+    notes: list[str] = []
     if imputation is not None and any(estimator.imputes for estimator in chosen_estimators):
-        imputed, note = impute_deltas(
+        imputed, notes = impute_deltas(
             imputation, chosen_metrics, readers, metric_inputs, tested, cells, seed
         )
-        notes.append(note)
     deltas = compute_deltas(chosen_metrics, metric_inputs, imputed, tested.log)
 
     by_name = {estimator.name: estimator for estimator in chosen_estimators}

@@ -275,11 +275,11 @@ class Evaluation(Result):
             "n_observed": self.n_observed,
             "universe": universe,
             "weights": weights,
-            "rows": [_drop_infinite(asdict(risk)) for risk in self],
+            "rows": [asdict(risk) for risk in self],
             "models": list(self.models),
             "metrics": dict(self.metrics),
             "estimators": list(self.estimators),
-            "differences": [_drop_infinite(each.to_record()) for each in self.differences()],
+            "differences": [each.to_record() for each in self.differences()],
             "slots": [asdict(count) for count in self.reliability.count_slots()],
             "unusable": [list(name) for name in self.reliability.find_unusable()],
             "warnings": [
@@ -314,7 +314,9 @@ class Evaluation(Result):
     def reliability(self) -> Reliability:
         """Which estimates cannot be trusted."""
         n_items = None if self.universe is None else self.universe.n_items
-        return Reliability(self.models, self.estimates, self.level, self.n_observed, n_items)
+        return Reliability(
+            self.models, self.estimates, self.level, self.n_observed, n_items, self.estimation
+        )
 
     def warn(self, stacklevel: int = 3) -> None:
         """Warn about estimates that cannot be trusted, unless the log is short."""
@@ -466,8 +468,8 @@ class Evaluation(Result):
         bias = ""
         if largest:
             bias = (
-                f"; the bias of its penalty, up to {largest:.2g}, is subtracted from the "
-                "estimates to first order"
+                f"; the bias of its {self.estimation.bias_source}, up to {largest:.2g}, is "
+                "subtracted from the estimates"
             )
         return (
             f"{text}; intervals include this{effect}, but not whether it is the right kind of "
@@ -539,11 +541,3 @@ class Evaluation(Result):
 def wrap_footer(sentences: Iterable[str]) -> list[str]:
     """Sentences in lines of the width of a footer."""
     return [fill(each, FOOTER_WIDTH, break_on_hyphens=False) for each in sentences]
-
-
-def _drop_infinite(row: dict[str, Any]) -> dict[str, Any]:
-    """The row with None for limits that do not exist yet."""
-    return {
-        name: None if isinstance(value, float) and math.isinf(value) else value
-        for name, value in row.items()
-    }
