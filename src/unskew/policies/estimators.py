@@ -22,21 +22,14 @@ slot, except for ``snpbm``, whose weights have mean 1 only over all slots togeth
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
-from operator import add
 from typing import TypeAlias
 
 from unskew.policies import POLICY_ESTIMATORS
 from unskew.policies.columns import RequestColumns
-from unskew.policies.terms import Column, Term
+from unskew.policies.terms import Column, Term, total
 
 PolicyEstimator: TypeAlias = Callable[[RequestColumns], list[Term]]
 """Turns the columns of a request into terms, with + - * alone."""
-
-
-def total(columns: Sequence[Column]) -> Column:
-    """The sum of the columns of all slots."""
-    return reduce(add, columns)
 
 
 def _declare(
@@ -46,11 +39,23 @@ def _declare(
     return POLICY_ESTIMATORS.declare(name, label=label, summary=summary, traits=traits)
 
 
-ANY_USERS = "users behave in any way"
-CASCADE = "the reward of a slot depends on the items shown down to it, not below it"
-INDEPENDENT = "the reward of a slot depends on its item and position alone"
-POSITION_BASED = "the reward is the examination of the slot times the relevance of its item"
-ADDITIVE = "the total reward is a sum of effects of items at positions"
+ANY_USERS = "the logged probabilities are right, whatever users do"
+CASCADE = (
+    "the logged probabilities are right, and the reward of a slot depends on the items shown down "
+    "to it, not below it"
+)
+INDEPENDENT = (
+    "the logged probabilities are right, and the reward of a slot depends on its item and position "
+    "alone"
+)
+POSITION_BASED = (
+    "the reward is the examination of the slot times the relevance of its item, and both the "
+    "examination curve and the logged probabilities are right"
+)
+ADDITIVE = (
+    "the logged probabilities are right, and the total reward is a sum of effects of items at "
+    "positions"
+)
 
 
 @_declare("ips", "IPS", "IPS weights each request by pi(slate) / mu(slate).",
