@@ -227,6 +227,19 @@ FACTORS: dict[str, Callable[[], Case]] = {
 }
 OTHERS: dict[str, Callable[[], Case]] = {
     "Surprise KNN": lambda: fit_surprise("KNNWithMeans", verbose=False),
+    "Surprise KNN, 3 neighbours": lambda: fit_surprise("KNNBasic", k=3, min_k=2, verbose=False),
+    "Surprise KNN of items": lambda: fit_surprise(
+        "KNNBasic", k=5, sim_options={"user_based": False}, verbose=False
+    ),
+    "Surprise KNN with offsets": lambda: fit_surprise(
+        "KNNBaseline", k=4, sim_options={"name": "pearson_baseline"}, verbose=False
+    ),
+    "Surprise KNN of items with offsets": lambda: fit_surprise(
+        "KNNBaseline", min_k=3, sim_options={"user_based": False}, verbose=False
+    ),
+    "Surprise KNN of scaled ratings": lambda: fit_surprise(
+        "KNNWithZScore", k=6, min_k=4, sim_options={"name": "cosine"}, verbose=False
+    ),
     "Surprise slope one": lambda: fit_surprise("SlopeOne"),
     "cmfrec popular": lambda: fit_cmfrec("MostPopular", with_ids=True, user_bias=True),
     "cmfrec popular of arrays": lambda: fit_cmfrec("MostPopular", with_ids=False, user_bias=True),
@@ -375,7 +388,16 @@ def extend(log: Ratings) -> Ratings:
 
 @pytest.mark.parametrize(
     "name",
-    ["Surprise SVD", "Surprise SVD without offsets", "Surprise KNN", "Surprise offsets", "cmfrec"],
+    [
+        "Surprise SVD",
+        "Surprise SVD without offsets",
+        "Surprise KNN",
+        "Surprise KNN of items",
+        "Surprise KNN with offsets",
+        "Surprise KNN of items with offsets",
+        "Surprise offsets",
+        "cmfrec",
+    ],
 )
 def test_a_library_with_a_default_uses_it_and_a_warning_says_so(name: str) -> None:
     longer, model = extend(LOG), fit(name).model
