@@ -217,10 +217,48 @@ def test_derivatives_by_weight(name: str) -> None:
         step = 1e-6 * np.eye(10)[cell]
         up, down = (delta.function.measure(weight + sign * step) for sign in (1, -1))
         expected = ((up - down) / 2e-6)[cell // 5]
-        np.testing.assert_allclose(slopes[cell, :2], expected, atol=1e-6)
-        without = delta.function.measure(np.where(np.arange(10) == cell, 0.0, weight))
-        change = (without - delta.function.measure(weight))[cell // 5]
-        np.testing.assert_allclose(slopes[cell, 2:], change, atol=1e-12)
+        np.testing.assert_allclose(slopes[cell], expected, atol=1e-6)
+
+
+def expect(name: str, missing: float, *, corrected: bool) -> Matrix:
+    """Mean over all 2^10 logs of what a metric measures, if cells are missing with these odds."""
+    delta, _ = functions_of(name)
+    assert delta.function is not None
+    p = 1 - missing * np.linspace(0.5, 1.5, 10)
+    mean = np.zeros((2, 2))
+    for bits in product([False, True], repeat=10):
+        seen = np.array(bits)
+        measured = delta.function.measure(seen / p, 1 - p if corrected else None)
+        mean += np.prod(np.where(seen, p, 1 - p)) * measured
+    return mean
+
+
+@pytest.mark.parametrize("name", ["ndcg@3", "ndcg", "map", "map@2", "auc"])
+def test_the_bias_of_first_order_is_subtracted(name: str) -> None:
+    """If a cell is missing with probability e, the bias is of order e before and e^2 after."""
+    delta, _ = functions_of(name)
+    assert delta.function is not None
+    truth = delta.function.measure(np.ones(10))
+    for e in (0.001, 0.004):
+        before, after = (
+            np.abs(expect(name, e, corrected=corrected) - truth).max()
+            for corrected in (False, True)
+        )
+        assert before > 0.01 * e
+        assert after < 5 * e**2
+
+
+@pytest.mark.parametrize("name", ["hit_rate@2", "mrr", "pooled_auc"])
+def test_nothing_is_subtracted_from_functions_without_bias(name: str) -> None:
+    delta, _ = functions_of(name)
+    assert delta.function is not None
+    weight = np.linspace(1.1, 3.3, 10)
+
+    assert not delta.function.has_bias
+    np.testing.assert_allclose(
+        delta.function.measure(weight, 1 - 1 / weight), delta.function.measure(weight), atol=1e-8
+    )
+
 
 
 def test_users_without_a_relevant_item() -> None:
