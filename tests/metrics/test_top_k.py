@@ -260,7 +260,6 @@ def test_nothing_is_subtracted_from_functions_without_bias(name: str) -> None:
     )
 
 
-
 def test_users_without_a_relevant_item() -> None:
     """They count 0 in hit rate and MRR, and are left out and counted in the others."""
     label, scores = np.eye(3)[[0, 1, 2, 0]], np.tile([3.0, 2, 1], (4, 1))

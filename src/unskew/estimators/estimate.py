@@ -88,8 +88,8 @@ class RatioBias:
     """How far K means of ratios are from what they estimate, because each ratio has few cells."""
 
     first_order: Vector
-    """The bias by the variance of the denominators; NaN if every ratio has a single cell. Of functions
-    of weights, what remains after it was subtracted."""
+    """The bias by the variance of the denominators; NaN if every ratio has a single cell. Of
+    functions of weights, what remains after it was subtracted."""
     gap: Vector | None = None
     """The distance from the pooled ratio of all cells, which includes bias of any order; None if
     the pooled ratio estimates something else."""
