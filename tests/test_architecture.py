@@ -22,7 +22,7 @@ LEVELS = {
     "datasets": 4, "metrics": 4, "estimators": 4, "ranking": 4, "propensity": 4, "theory": 4,
     "factorization": 5, "latent": 6,
     "models": 7, "diagnostics": 7, "evaluation": 7,
-    "model_selection": 8, "loading": 8, "engines": 8,
+    "model_selection": 8, "loading": 8, "engines": 8, "policies": 8,
     "paper": 9, "report": 9, "workflows": 9,
     "cli": 10,
     "__main__": 11,

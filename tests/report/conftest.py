@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib import pyplot
 
 from unskew import (
     MatrixFactorization,
@@ -100,6 +102,12 @@ def watch_log() -> Watch:
     observed = np.where(rng.random(500) < 0.5, rating, np.nan)
     monitor.update(observed, predictions, np.full(500, 0.5))
     return monitor.watch()
+
+
+@pytest.fixture(autouse=True)
+def _close_figures() -> Iterator[None]:
+    yield
+    pyplot.close("all")
 
 
 @pytest.fixture(scope="session")

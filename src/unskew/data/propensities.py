@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -14,6 +15,7 @@ from unskew.data.checks import float_array, is_finite_number, row_numbers
 from unskew.data.estimation import Estimation
 from unskew.data.frames import check_row_order, is_frame, open_frame
 from unskew.errors import BadPropensityError, UsageError
+from unskew.tables import html_table
 from unskew.types import BoolVector, Vector
 
 if TYPE_CHECKING:
@@ -70,6 +72,15 @@ class Propensities:
     def __repr__(self) -> str:
         low, high = (self.values.min(), self.values.max()) if len(self) else (np.nan, np.nan)
         return f"Propensities({len(self):,} values, {low:.4g} to {high:.4g})"
+
+    def _repr_html_(self) -> str:
+        quantiles = {"smallest": 0.0, "10 %": 0.1, "median": 0.5, "90 %": 0.9, "largest": 1.0}
+        columns = {
+            name: [float(np.quantile(self.values, share))] if len(self) else []
+            for name, share in quantiles.items()
+        }
+        origin = "known" if self.estimation is None else f"estimated by {self.estimation.model}"
+        return f"<p>{escape(repr(self))}, {escape(origin)}</p>{html_table(columns)}"
 
     @property
     def inverse(self) -> Vector:

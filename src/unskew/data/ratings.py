@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from html import escape
 from numbers import Real
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -21,7 +22,7 @@ from unskew.data.frames import (
     open_frame,
     timestamp_column,
 )
-from unskew.data.ids import Ids, as_ids, check_id_list, encode, encode_with, format_id, missing_ids
+from unskew.data.ids import Ids, as_ids, check_id_list, encode_ids, format_id
 from unskew.data.parts import Part
 from unskew.data.timestamps import Timestamps, read_timestamps
 from unskew.data.universe import Universe, UniverseLike, resolve_universe
@@ -34,10 +35,12 @@ from unskew.errors import (
     UnknownNameError,
     UsageError,
 )
-from unskew.tables import count_noun
+from unskew.tables import count_noun, html_table
 from unskew.types import BoolVector, IntVector, Vector
 
 Duplicates: TypeAlias = Literal["raise", "mean", "last"]
+HTML_ROWS = 5
+"""Ratings that a notebook shows of a log."""
 _ARRAYS = ("user", "item", "rating", "users", "items", "timestamp")
 
 
@@ -213,8 +216,8 @@ class Ratings:
         _require_same_length(user_ids, item_ids, ratings)
         if ratings.size == 0:
             raise _empty_log_error()
-        user_codes, user_vocabulary = _encode_ids(user_ids, users, kind="user")
-        item_codes, item_vocabulary = _encode_ids(item_ids, items, kind="item")
+        user_codes, user_vocabulary = encode_ids(user_ids, users, kind="user")
+        item_codes, item_vocabulary = encode_ids(item_ids, items, kind="item")
         times = None if timestamp is None else read_timestamps(timestamp, ratings.size)
         log = cls(
             user_codes,
@@ -362,6 +365,16 @@ class Ratings:
             f"density {self.density:.3g}{part}{columns})"
         )
 
+    def _repr_html_(self) -> str:
+        first = slice(HTML_ROWS)
+        columns = {
+            self.columns.get("user", "user"): self.users[self.user[first]].tolist(),
+            self.columns.get("item", "item"): self.items[self.item[first]].tolist(),
+            self.columns.get("rating", "rating"): self.rating[first].tolist(),
+        }
+        more = f"<p>... {len(self) - HTML_ROWS:,} more</p>" if len(self) > HTML_ROWS else ""
+        return f"<p>{escape(repr(self))}</p>{html_table(columns)}{more}"
+
     def take(self, rows: npt.NDArray[np.integer] | BoolVector) -> Ratings:
         """The log of some rows (distinct indices, or a mask), with the same ids and universe."""
         return self._take_valid(row_numbers(rows, len(self)))
@@ -451,25 +464,6 @@ def _require_matrix(shape: tuple[int, ...]) -> None:
             f"a rating matrix has two dimensions, users and items; got shape {shape}.",
             parameter="matrix",
         )
-
-
-def _encode_ids(ids: Ids, listed: npt.ArrayLike | None, *, kind: str) -> tuple[IntVector, Ids]:
-    """Codes and vocabulary of a column of ids; ``listed`` is the vocabulary if it is not None."""
-    if listed is not None:
-        vocabulary = check_id_list(listed, kind=kind)
-        return encode_with(ids, vocabulary, kind=kind), vocabulary
-    codes, vocabulary = encode(ids)
-    is_missing = missing_ids(vocabulary)[codes]
-    if is_missing.any():
-        row = int(is_missing.argmax())
-        raise BadRatingError(
-            f"{int(is_missing.sum())} of {len(ids)} {kind} ids are missing; "
-            f"the first is at row {row}.",
-            parameter=kind,
-            where=f"row {row}",
-            remedy="Drop those rows first.",
-        )
-    return codes, vocabulary
 
 
 def _check_codes(codes: npt.ArrayLike, size: int, *, kind: str) -> IntVector:

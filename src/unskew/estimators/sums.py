@@ -45,8 +45,6 @@ MIN_CELLS_PER_USER = 2.0
 """With fewer observed relevant cells per user, the bias of a function of them cannot be seen."""
 MIN_OBSERVED_SHARE = 0.4
 """The same if a smaller share of the relevant cells was observed."""
-NEGLIGIBLE_BIAS = 1e-6
-"""A smaller bias is a rounding error: the function is linear in each weight."""
 NEARLY_EQUAL = 1e-3
 """Deltas that differ from the first by at most this share of it are nearly equal."""
 
@@ -232,6 +230,8 @@ class ObservedCells:
     @property
     def n_transformed(self) -> int:
         """The number of weights that the weight transform changed."""
+        if self.weight_transform is None:
+            return 0
         return int((self.weight != self.inverse).sum())
 
     def clusters_by(self, unit: Unit | None) -> Clusters | None:
@@ -590,7 +590,7 @@ def _find_remaining_bias(
     n_users = np.unique(cells.users.code[is_read]).size
     n_needed = max(MIN_CELLS_PER_USER * n_users, MIN_OBSERVED_SHARE * weight[is_read].sum())
     if is_read.sum() < n_needed:
-        bias[np.abs(bias) > NEGLIGIBLE_BIAS] = np.nan
+        bias[bias != 0] = np.nan
     return bias
 
 

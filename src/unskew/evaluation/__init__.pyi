@@ -3,6 +3,7 @@
 from unskew.evaluation.adapters import ADAPTERS as ADAPTERS
 from unskew.evaluation.adapters.wrap import wrap_model as wrap_model
 from unskew.evaluation.frame import GroupedEvaluation as GroupedEvaluation
+from unskew.evaluation.imputation import Imputation as Imputation
 from unskew.evaluation.lists import ListDescription as ListDescription
 from unskew.evaluation.lists import describe_lists as describe_lists
 from unskew.evaluation.monitor import Monitor as Monitor

@@ -17,7 +17,6 @@ from unskew.errors import AmbiguousColumnError, ColumnError, UnknownNameError, U
 from unskew.estimators.point import Estimator
 from unskew.estimators.sums import Cluster
 from unskew.evaluation.arguments import (
-    TAKEN_AS_KNOWN,
     find_estimators,
     find_metrics,
     require_cluster,
@@ -34,8 +33,8 @@ from unskew.evaluation.backends.narwhals.plan import (
 )
 from unskew.evaluation.backends.narwhals.sums import KEPT, n_units
 from unskew.evaluation.backends.narwhals.table import FrameSource
-from unskew.evaluation.clusters import ClusterChoice
 from unskew.evaluation.result import Evaluation, wrap_footer
+from unskew.evaluation.weighting import TAKEN_AS_KNOWN, ClusterChoice
 from unskew.metrics.metric import Metric
 from unskew.propensity.model import McarPropensityModel, PropensityModel
 from unskew.tables import count_noun, html_table, text_table

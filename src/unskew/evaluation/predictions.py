@@ -27,7 +27,7 @@ from unskew.errors import BadPredictionError, ColumnError, UsageError
 from unskew.evaluation.adapters.external import ExternalModel
 from unskew.evaluation.adapters.wrap import adapt_model, describe_libraries
 from unskew.ranking.candidates import Candidates
-from unskew.ranking.positions import Positions, Ranker, compute_positions
+from unskew.ranking.positions import Positions, Ranker, compute_positions, find_ranker
 from unskew.types import BoolVector, IntVector, Scorer, Scores, Vector
 
 BLOCK_CELLS = 1 << 22
@@ -339,7 +339,45 @@ class PredictedCells(ScoredCells):
         return _scorer_from_pairs(self.name, self.model, log)(users) if ranks_otherwise else scores
 
 
-def name_positions(
+def name_models(predictions: Any) -> dict[str, Any]:
+    """Predictions by model name; the name of one model alone is "model".
+
+    Models of other libraries become models that predict pairs of ids.
+    """
+    if not isinstance(predictions, Mapping):
+        return {"model": adapt_model(predictions)}
+    models = {str(name): adapt_model(model) for name, model in predictions.items()}
+    if len(models) < len(predictions):
+        raise UsageError(
+            f"two models have the same name: {', '.join(map(repr, predictions))}.",
+            parameter="predictions",
+            remedy="Give them different names.",
+        )
+    if not models:
+        raise UsageError("`predictions` is empty: there is no model.", parameter="predictions")
+    return models
+
+
+def read_models(
+    models: Mapping[str, PredictionsLike],
+    log: Ratings,
+    rows: BoolVector | None,
+    *,
+    engine: str | Ranker,
+    position: str | Mapping[str, str] | None,
+) -> list[Predictions]:
+    """The predictions of each model; ``rows`` of the log are evaluated, None means all.
+
+    ``position`` is the column of positions of all frames, or by model name.
+    """
+    ranker, columns = find_ranker(engine), _name_positions(position, models)
+    return [
+        read_predictions(name, model, log, ranker=ranker, rows=rows, position=columns.get(name))
+        for name, model in models.items()
+    ]
+
+
+def _name_positions(
     position: str | Mapping[str, str] | None, models: Mapping[str, PredictionsLike]
 ) -> dict[str, str]:
     """The column of positions of each frame; ``position`` is that of all, or by model name."""

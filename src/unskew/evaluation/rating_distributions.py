@@ -307,17 +307,17 @@ def read_folds(folds: Folds | None, log: Ratings) -> tuple[list[int], IntVector]
     values = np.asarray(folds)
     if values.shape != (len(log),) or values.dtype.kind not in "iu":
         raise UsageError(
-            f"`imputation_folds` must have a whole number for each of the {len(log)} logged cells; "
+            f"`folds` must have a whole number for each of the {len(log)} logged cells; "
             f"got {values.dtype} of shape {values.shape}.",
-            parameter="imputation_folds",
+            parameter="folds",
             remedy="Pass the fold without which the imputation of each cell was fitted.",
         )
     labels, code = np.unique(values, return_inverse=True)
     if labels.size < 2:
         raise UsageError(
-            f"`imputation_folds` has only one fold, {labels[0]}.",
-            parameter="imputation_folds",
-            remedy="Use at least 2 folds, or leave `imputation_folds` out.",
+            f"`folds` has only one fold, {labels[0]}.",
+            parameter="folds",
+            remedy="Use at least 2 folds, or leave `folds` out.",
         )
     return labels.tolist(), code.astype(np.int32)
 
@@ -329,13 +329,13 @@ def _order_by_fold(
         raise UsageError(
             "`imputation` has a model for each fold, but the folds of the logged cells are "
             "missing.",
-            parameter="imputation_folds",
-            remedy="Pass `imputation_folds=...`, the fold of each logged cell.",
+            parameter="folds",
+            remedy="Pass `Imputation(models, folds=...)` with the fold of each logged cell.",
         )
     if set(imputation) != set(labels):
         raise UsageError(
-            f"`imputation` has models for the folds {sorted(imputation)}, but `imputation_folds` "
-            f"has the folds {list(labels)}.",
+            f"`imputation` has models for the folds {sorted(imputation)}, but `folds` "
+            f"has {list(labels)}.",
             parameter="imputation",
             remedy="Pass one model for each fold, fitted without it.",
         )

@@ -27,11 +27,11 @@ from unskew.errors import PropensityWarning, UnknownNameError, UnskewWarning, Us
 from unskew.estimators.choice import main_estimator
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.weight_summary import WeightSummary
-from unskew.evaluation.clusters import ClusterChoice
 from unskew.evaluation.distributions import describe_distributions, describe_robustness
 from unskew.evaluation.pairs import PairwiseComparison, adjust_pairs
 from unskew.evaluation.reliability import LONG_LOG, Reliability, SlotCount
 from unskew.evaluation.weight_changes import EvaluationInputs
+from unskew.evaluation.weighting import ClusterChoice
 from unskew.tables import UNDECIDED, count_noun, html_table, text_table
 
 COLUMNS = (
@@ -314,7 +314,7 @@ class Evaluation(Result):
     def plot(self, ax: Any = None) -> Any:
         """Every usable estimate with its interval, one panel for each metric that has some.
 
-        Returns the matplotlib figure. ``ax`` may be one axes for each panel.
+        Returns a new matplotlib figure, or None if ``ax``, one axes for each panel, is given.
         """
         return self._draw(ax)
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from unskew.errors import UsageError
-from unskew.estimators.estimate import Interval
+from unskew.estimators.estimate import Estimate, Interval
 from unskew.estimators.extremes import move_to_extreme
 from unskew.estimators.odds import Constraint, FixedSums, WeightBox
 from unskew.estimators.point import Estimator
@@ -41,6 +41,14 @@ class EvaluationInputs:
     estimators: Mapping[str, Estimator]
     """By name."""
     rating: Vector | None = None
+
+    def estimate(self) -> dict[tuple[str, str], Estimate]:
+        """The risks of all models, by metric and estimator."""
+        return {
+            (metric, name): estimator.estimate(deltas, self.cells)
+            for metric, deltas in self.deltas.items()
+            for name, estimator in self.estimators.items()
+        }
 
     def contrast(
         self,

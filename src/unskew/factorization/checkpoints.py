@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.errors import UsageError
-from unskew.io.model_files import replace_file
+from unskew.io.writing import write_file
 
 S = TypeVar("S")
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -57,7 +57,7 @@ def save_state(checkpoint: Checkpoint, state: Any, history: tuple[float, ...]) -
     }
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **arrays)
-    replace_file(checkpoint.path, buffer.getvalue())
+    write_file(checkpoint.path, buffer.getvalue())
 
 
 def load_state(checkpoint: Checkpoint, state_type: type[S]) -> tuple[S, tuple[float, ...]]:

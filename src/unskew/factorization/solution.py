@@ -20,6 +20,7 @@ from unskew.errors import ConvergenceWarning
 from unskew.factorization.checkpoints import Checkpoint, flatten_record, load_state, save_state
 from unskew.progress import progress_line
 from unskew.settings import Configurable, Number, OneOf, WholeNumber, check_random_state, setting
+from unskew.tables import count_noun
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import RandomState
 
@@ -188,6 +189,11 @@ class IterativeModel(Configurable):
                 ),
                 stacklevel=3,
             )
+
+    def _fit_facts(self) -> list[str]:
+        ended = "converged" if self.converged_ else "did not converge"
+        steps = f"{ended} after {count_noun(self.n_iter_, 'step')}"
+        return [*super()._fit_facts(), f"{steps}, objective {self.objective_:.6g}"]
 
     def _make_checkpoint(
         self,

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
-import secrets
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -21,6 +19,7 @@ from unskew._version import __version__
 from unskew.data.frames import is_frame, open_frame
 from unskew.data.ids import as_ids
 from unskew.errors import ModelFileError, UsageError
+from unskew.io.writing import write_file
 from unskew.settings import Configurable, fitted_state, is_fitted_name, require_fitted
 
 FORMAT = 1
@@ -56,7 +55,7 @@ def write_model(model: Configurable, path: Path) -> None:
         archive.writestr(MANIFEST, json.dumps(manifest))
         for name, content in parts.items():
             archive.writestr(name, content)
-    replace_file(path, buffer.getvalue())
+    write_file(path, buffer.getvalue())
 
 
 def read_model(path: str | Path, kinds: Kinds) -> Configurable:
@@ -86,21 +85,6 @@ def read_model(path: str | Path, kinds: Kinds) -> Configurable:
         ) from error
     except READ_ERRORS as error:
         raise _damaged_error(Path(path), str(error)) from error
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Write ``content`` to ``path``; if that fails, the old file stays as it was."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        with temporary.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def _starts_as_zip(path: Path) -> bool:

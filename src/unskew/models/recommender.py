@@ -79,6 +79,13 @@ class Recommender(Configurable, ABC):
     seen_items_: IntVector
     """The items of each user in the log, for ``exclude_seen``."""
 
+    def _fit_facts(self) -> list[str]:
+        n_users, n_items = (
+            count_noun(len(self.users_), "user"),
+            count_noun(len(self.items_), "item"),
+        )
+        return [*super()._fit_facts(), f"{n_users}, {n_items}"]
+
     def predict(
         self, users: npt.ArrayLike, items: npt.ArrayLike, *, on_unknown: OnUnknown = "warn"
     ) -> Vector:
