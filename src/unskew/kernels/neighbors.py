@@ -38,14 +38,14 @@ def add_up_neighbors(
             s = row[neighbor[index]]
             if not s > 0 or (n == n_neighbors and s <= nearest[n - 1]):
                 continue
-            place = n if n < n_neighbors else n - 1
-            while has_choice and place > 0 and nearest[place - 1] < s:
-                nearest[place], values[place] = nearest[place - 1], values[place - 1]
-                place -= 1
-            nearest[place], values[place] = s, value[index]
+            position = n if n < n_neighbors else n - 1
+            while has_choice and position > 0 and nearest[position - 1] < s:
+                nearest[position], values[position] = nearest[position - 1], values[position - 1]
+                position -= 1
+            nearest[position], values[position] = s, value[index]
             n = min(n + 1, n_neighbors)
-        for place in range(n):
-            results[pair, 0] += nearest[place]
-            results[pair, 1] += nearest[place] * values[place]
+        for position in range(n):
+            results[pair, 0] += nearest[position]
+            results[pair, 1] += nearest[position] * values[position]
         results[pair, 2] = n
     return results
