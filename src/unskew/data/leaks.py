@@ -60,7 +60,8 @@ class Leaks(Result):
             yield UnskewWarning(
                 f"{count_noun(self.n_later_items, 'item')} of the test {verb} newer than the "
                 "latest training rating: models could not know what did not exist yet.",
-                remedy="Rank the items of the training log alone: `candidates=train.items`.",
+                remedy="Rank the items of the training log alone: "
+                "`candidates=np.unique(train.items[train.item])`.",
                 shell_remedy="Rank the items of a list alone, with `candidates=...`.",
             )
 
