@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +61,9 @@ class Propensities:
         object.__setattr__(propensities, "share", share)
         return propensities
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Propensities, (self.values, self.estimation, self.share)
+
     def __len__(self) -> int:
         return self.values.size
 
@@ -90,7 +93,7 @@ class Propensities:
     def take(self, rows: npt.NDArray[np.integer] | BoolVector) -> Propensities:
         """The propensities of ``log.take(rows)``; rows are distinct indices, or a mask."""
         numbers = row_numbers(rows, len(self))
-        estimation = self.estimation and self.estimation.take(numbers.astype(np.int32))
+        estimation = self.estimation and self.estimation.take(numbers)
         return Propensities._from_valid(self.values[numbers], estimation, self.share)
 
     def scaled(self, share: float) -> Propensities:

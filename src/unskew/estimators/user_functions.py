@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unskew.types import BoolVector, IntVector, Matrix, UserFunction, Vector
+from unskew.types import BoolVector, IndexVector, Matrix, UserFunction, Vector
 
 KEPT_SHARE, N_THINNINGS, THINNING_SEED = 0.5, 8, 0
 """How the log is thinned to see how a bias grows: the share of cells that stays, and how often."""
@@ -78,7 +78,7 @@ class UserFunctions:
         bias: Vector = (thinned - ratio) / (growth[1] / growth[0] - 1.0)
         return bias
 
-    def take(self, rows: IntVector) -> UserFunctions:
+    def take(self, rows: IndexVector) -> UserFunctions:
         """The functions of some of the cells."""
         return replace(self, functions=tuple(each.take(rows) for each in self.functions))
 

@@ -24,9 +24,8 @@ from unskew.errors import (
     UnknownNameError,
     UsageError,
 )
-from unskew.evaluation.monitor_look import take_look
 from unskew.evaluation.monitor_plan import MonitorPlan
-from unskew.evaluation.monitor_state import Batch, MonitorState
+from unskew.evaluation.monitor_state import Batch, MonitorState, take_look
 from unskew.evaluation.watch import Watch
 from unskew.io.writing import write_file
 from unskew.metrics.metric import MetricInput

@@ -103,13 +103,13 @@ def minimize(
     continues from it.
     """
     state = solver.start(start)
-    history: tuple[float, ...] = (solver.value(state),)
+    history: tuple[float, ...] = (float(solver.value(state)),)
     if checkpoint is not None and checkpoint.path.exists():
-        state, history = load_state(checkpoint, type(state))
+        state, history = load_state(checkpoint, state)
     stop_reason = _find_stop_reason(solver, state, history, tol)
     while stop_reason is None and (len(history) - 1) * solver.steps_per_advance < max_iter:
         state = solver.advance(state)
-        history = (*history, solver.value(state))
+        history = (*history, float(solver.value(state)))
         stop_reason = _find_stop_reason(solver, state, history, tol)
         if report is not None:
             report(len(history) - 1, history[-1])

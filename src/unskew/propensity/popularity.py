@@ -322,8 +322,8 @@ class PopularityPropensity(PropensityModel):
         """The scores of users or items; -1 is one without ratings. 1 if they are not counted."""
         if not scores.size:
             return 1.0
-        found: Vector = np.append(scores, self._score(np.zeros(1), role))[codes]
-        return found
+        chosen: Vector = np.append(scores, self._score(np.zeros(1), role))[codes]
+        return chosen
 
     def _describe_unknown(self, kind: str) -> str | None:
         if kind not in ROLES[self.by]:
