@@ -613,3 +613,37 @@ def test_every_adapter_says_how_it_is_recognised_and_what_it_takes() -> None:
             "user_features",
             "item_features",
         }
+
+
+# Evaluators of other libraries
+
+
+def test_rankings_are_judged_as_by_implicits_own_evaluator() -> None:
+    """Its precision divides by min(k, relevant items): recall per positive if none has more."""
+    implicit = pytest.importorskip("implicit", reason="implicit is not installed")
+    evaluation = pytest.importorskip("implicit.evaluation")
+    rng = np.random.default_rng(4)
+    shape = (50, 70)
+    trained = rng.random(shape) < 0.15
+    tested = (rng.random(shape) < 0.06) & ~trained
+    assert 0 < tested.sum(axis=1).max() <= 10
+    model = implicit.als.AlternatingLeastSquares(factors=6, random_state=0, use_gpu=False)
+    matrices = [sparse.csr_matrix(mask.astype(np.float32)) for mask in (trained, tested)]
+    model.fit(matrices[0], show_progress=False)
+    expected = evaluation.ranking_metrics_at_k(model, *matrices, K=10, show_progress=False)
+    train, test = (
+        Ratings.from_codes(*np.nonzero(mask), np.ones(mask.sum()), shape=shape)
+        for mask in (trained, tested)
+    )
+
+    result = evaluate(
+        test,
+        {"als": wrap_model(model, users=test.users, items=test.items)},
+        metrics=["recall_per_positive@10", "ndcg@10", "map@10"],
+        estimators=["naive"],
+        exclude=train,
+    )
+
+    assert [risk.estimate for risk in result] == pytest.approx(
+        [expected["precision"], expected["ndcg"], expected["map"]], rel=1e-9
+    )
