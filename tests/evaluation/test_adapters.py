@@ -618,6 +618,7 @@ def test_every_adapter_says_how_it_is_recognised_and_what_it_takes() -> None:
 # Evaluators of other libraries
 
 
+@pytest.mark.filterwarnings("ignore:OpenBLAS is configured")
 def test_rankings_are_judged_as_by_implicits_own_evaluator() -> None:
     """Its precision divides by min(k, relevant items): recall per positive if none has more."""
     implicit = pytest.importorskip("implicit", reason="implicit is not installed")
