@@ -179,6 +179,9 @@ class ClippedPropensity(PropensityWrapper):
     def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
         return np.maximum(self.model_._predict_codes(user, item, rating), self.min_propensity)
 
+    def _describe_unknown(self, kind: str) -> str | None:
+        return self.model_._describe_unknown(kind)
+
     def _describe_estimation(self, log: Ratings, values: Vector) -> Estimation:
         """That of the inner model; the propensity of a clipped cell does not vary."""
         unclipped = self.model_._predict_log(log)
@@ -261,6 +264,9 @@ class ScaledPropensity(PropensityWrapper):
 
     def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
         return np.minimum(1.0, self.scale_ * self.model_._predict_codes(user, item, rating))
+
+    def _describe_unknown(self, kind: str) -> str | None:
+        return self.model_._describe_unknown(kind)
 
 
 @dataclass(frozen=True, slots=True)
