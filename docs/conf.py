@@ -105,6 +105,7 @@ PACKAGES = {
     "diagnostics": "Diagnostics",
     "models": "Recommenders",
     "model_selection": "Model selection",
+    "policies": "Policies on logged impressions",
     "engines": "Engines",
     "datasets": "Public data sets",
     "simulation": "Simulation",
