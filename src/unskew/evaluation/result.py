@@ -275,11 +275,11 @@ class Evaluation(Result):
             "n_observed": self.n_observed,
             "universe": universe,
             "weights": weights,
-            "rows": [_drop_infinite(asdict(risk)) for risk in self],
+            "rows": [asdict(risk) for risk in self],
             "models": list(self.models),
             "metrics": dict(self.metrics),
             "estimators": list(self.estimators),
-            "differences": [_drop_infinite(each.to_record()) for each in self.differences()],
+            "differences": [each.to_record() for each in self.differences()],
             "slots": [asdict(count) for count in self.reliability.count_slots()],
             "unusable": [list(name) for name in self.reliability.find_unusable()],
             "warnings": [
@@ -541,11 +541,3 @@ class Evaluation(Result):
 def wrap_footer(sentences: Iterable[str]) -> list[str]:
     """Sentences in lines of the width of a footer."""
     return [fill(each, FOOTER_WIDTH, break_on_hyphens=False) for each in sentences]
-
-
-def _drop_infinite(row: dict[str, Any]) -> dict[str, Any]:
-    """The row with None for limits that do not exist yet."""
-    return {
-        name: None if isinstance(value, float) and math.isinf(value) else value
-        for name, value in row.items()
-    }

@@ -285,11 +285,8 @@ class Robustness(Result):
         return _shift_columns(self.shifts)
 
     def to_record(self) -> dict[str, Any]:
-        """All fields and the better model; null in place of infinity and NaN."""
-        fields = asdict(self) | {"better": self.better}
-        for name in ("flips_at", "unsure_at"):
-            fields[name] = fields[name] if math.isfinite(fields[name]) else None
-        return fields
+        """All fields and the better model."""
+        return asdict(self) | {"better": self.better}
 
     def _shown_columns(self) -> dict[str, list[Any]]:
         return _hide_share_clipped(self.to_columns())
