@@ -503,6 +503,16 @@ def test_ties_in_random_order_are_a_policy() -> None:
     )
 
 
+def test_weights_that_overflow_are_refused() -> None:
+    shown = Impressions.from_arrays(
+        np.repeat([1, 2], 4), np.repeat([1, 2], 4), np.tile(np.arange(4), 2), np.ones(8),
+        position=[1, 2, 3, 4] * 2, probability=[1e-90] * 8, probability_is="step",
+    )  # fmt: skip
+
+    with pytest.raises(BadPropensityError, match=r"2 weights are infinite: logged probabilities"):
+        unskew.evaluate_policies(shown, {"new": TargetProbability([0.1] * 8)}, estimators=["ips"])
+
+
 def test_slate_probabilities_must_be_equal_within_a_request() -> None:
     shown = Impressions.from_arrays(
         [1, 1], [1, 1], [1, 2], [0, 1], position=[1, 2], probability=[0.5, 0.4],
