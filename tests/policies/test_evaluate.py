@@ -368,6 +368,23 @@ def test_slot_worth_multiplies_rewards(world: ImpressionSimulation) -> None:
     )
 
 
+def test_self_normalised_pbm_divides_by_the_examination_that_it_covers(
+    world: ImpressionSimulation,
+) -> None:
+    result = unskew.evaluate_policies(
+        world.log, {"new": world.target}, estimators=["snpbm"], logging=UniformSlate(),
+        examination=CURVE,
+    )  # fmt: skip
+    columns = result.inputs["new"]
+    weight, curve = columns.exposure_weight, np.array(CURVE)
+    covered = (weight.T @ curve).mean() / curve.sum()
+
+    assert covered != pytest.approx(1, abs=1e-4)
+    assert result.value("new").estimate == pytest.approx(
+        (weight * columns.reward).sum(axis=0).mean() / covered
+    )
+
+
 def test_transforms_change_weights_and_are_told(world: ImpressionSimulation) -> None:
     values = {}
     for transform in (None, Clip(1e9), Clip(5.0), Switch(5.0)):
