@@ -336,6 +336,10 @@ def test_slates_of_different_sizes_use_the_slots_that_are_there() -> None:
     for estimator in result.estimators:
         each = result.value("new", estimator=estimator)
         assert abs(each.estimate - truth) < 4 * each.std_error
+    columns = result.inputs["new"]
+    weight, shown = columns.step_weight * columns.is_shown, columns.is_shown
+    by_slot = (weight * columns.reward).sum(axis=1) / weight.sum(axis=1) * shown.mean(axis=1)
+    assert result.value("new", estimator="snrips").estimate == pytest.approx(by_slot.sum())
 
 
 def test_a_deterministic_log_without_probabilities_is_evaluated_by_pbm() -> None:
