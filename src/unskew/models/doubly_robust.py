@@ -165,9 +165,7 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender):
                     save_state(saved, last, history)
                     saved.part(f"round-{last.number}").drop()
         factors = last.factors
-        penalty = self._ridge(target) * factors.squared_norm(
-            with_offsets=self.offsets == "regularized"
-        )
+        penalty = self._penalty(target).value(factors)
         self.imputed_ = last.imputed
         self.risk_ = (history[-1] - penalty) / target.n_cells
         self._record_factors(log, factors, self._fallback(factors, last.mean_outcome(target)))
@@ -307,13 +305,13 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender):
         workers: Workers,
     ) -> tuple[Solver[Any, Factors], float]:
         """The solver of one prediction, and a constant that its objective lacks."""
-        ridge = self._ridge(log)
+        penalty = self._penalty(log)
         if self.loss == "absolute":
             loss = DoublyRobustAbsoluteLoss.of(
                 log, weight, imputed_on_log, imputed, random_state=self.random_state
             )
             solver = MajorizeMinimize(
-                loss, self.n_factors, self.offsets, ridge, self.dtype, workers
+                loss, self.n_factors, self.offsets, penalty, self.dtype, workers
             )
             return solver, 0.0
         _warn_if_far(log, imputed_on_log + weight * (log.rating - imputed_on_log))
@@ -321,7 +319,7 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender):
             log, weight, imputed_on_log, imputed, dtype=self.dtype
         )
         return (
-            PseudoOutcomeSolver(outcome, self.n_factors, self.offsets, ridge, workers),
+            PseudoOutcomeSolver(outcome, self.n_factors, self.offsets, penalty, workers),
             constant,
         )
 

@@ -95,7 +95,7 @@ class LogisticFactorization(MatrixFactorization):
             LogLoss.of(objective),
             self.n_factors,
             self.offsets,
-            objective.ridge,
+            objective.penalty,
             self.dtype,
             objective.workers,
         )

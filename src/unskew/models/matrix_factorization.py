@@ -37,11 +37,11 @@ from unskew.factorization.lbfgs import JointLbfgs
 from unskew.factorization.majorize import ReweightedLeastSquares
 from unskew.factorization.objective import (
     Objective,
-    Offsets,
     name_unsolved_rows,
     scaled_ridge,
     sort_both_ways,
 )
+from unskew.factorization.penalty import Offsets, Penalty
 from unskew.factorization.reduced import ReducedObjective
 from unskew.factorization.solution import FitOptions, Solution, Solver, minimize
 from unskew.models import RECOMMENDERS
@@ -82,13 +82,14 @@ class FactorizationOptions(FitOptions):
                 remedy="Use at least one factor, or offsets.",
             )
 
-    def _ridge(self, log: Ratings | Universe) -> float:
-        return scaled_ridge(
+    def _penalty(self, log: Ratings | Universe) -> Penalty:
+        ridge = scaled_ridge(
             self.l2,
             log,
             n_factors=self.n_factors,
             penalizes_offsets=self.offsets == "regularized",
         )
+        return Penalty.equal(ridge, self.offsets)
 
     def _fallback(self, factors: Factors, mean: float) -> float:
         """The prediction for unknown users and items, but for their offsets."""
@@ -241,7 +242,7 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
                 weight,
                 self.n_factors,
                 self.offsets,
-                self._ridge(target),
+                self._penalty(target),
                 self.loss,
                 self.dtype,
                 lambda mean: initial_factors or self._make_start(target, mean),
@@ -288,7 +289,7 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
                     propensity,
                     self.n_factors,
                     self.offsets,
-                    self._ridge,
+                    self._penalty,
                     self.normalize,
                     self.relevance_threshold,
                     self.dtype,
@@ -364,7 +365,7 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
             dtype=self.dtype,
             workers=workers,
         )
-        return Objective(by_user, by_item, self.n_factors, self.offsets, self._ridge(log), workers)
+        return Objective(by_user, by_item, self.n_factors, self.offsets, self._penalty(log), workers)
 
     def _make_solver(self, objective: Objective) -> Solver[Any, Factors]:
         return SOLVERS[self.loss, self.solver](objective)
