@@ -149,7 +149,9 @@ class AlternatingLeastSquares(SweepingSolver):
         """Whether conjugate gradient steps improve a row at less cost than its exact solution."""
         objective = self.objective
         has_many_unknowns = objective.n_unknowns >= MANY_UNKNOWNS
-        return has_many_unknowns and objective.penalty.factors > 0 and not objective.unobserved_weight
+        return (
+            has_many_unknowns and objective.penalty.factors > 0 and not objective.unobserved_weight
+        )
 
 
 def best_constant(

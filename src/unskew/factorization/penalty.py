@@ -1,6 +1,6 @@
 """The penalty of a factorisation: one ridge for the factors, one for the offsets of each side.
 
-    p (||V||^2 + ||W||^2)  +  p_a ||a||^2  +  p_b ||b||^2  +  p_c c^2
+p (||V||^2 + ||W||^2)  +  p_a ||a||^2  +  p_b ||b||^2  +  p_c c^2
 """
 
 from __future__ import annotations
@@ -59,4 +59,3 @@ class Penalty:
             factor * self.item_offset,
             factor * self.global_offset,
         )
-

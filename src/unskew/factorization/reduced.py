@@ -44,7 +44,9 @@ class ReducedObjective(LbfgsSolver[Factors]):
         inner, outer = objective.by_user, objective.by_item
         if inner.n_rows < outer.n_rows:
             inner, outer = outer, inner
-        return cls(objective, inner, np.sqrt(outer.row_weights + max(objective.penalty.factors, 1e-12)))
+        return cls(
+            objective, inner, np.sqrt(outer.row_weights + max(objective.penalty.factors, 1e-12))
+        )
 
     def start(self, factors: Factors, /) -> LbfgsState:
         """A few sweeps of alternating least squares, which gain much at first, then L-BFGS."""

@@ -117,12 +117,18 @@ class BalancedFactorization(FactorizationOptions, FactorRecommender):
             if self.balances == "imputed_losses":
                 self.imputed_ = self._impute(log, original, workers)
             propensity = original
-            solution = model._solve(log, 1 / original, workers, initial_factors=initial_factors)
+            penalty = model._choose_penalty(log, 1 / original, workers=workers)
+            self._record_penalty(log, penalty)
+            solution = model._solve(
+                log, 1 / original, workers, initial_factors=initial_factors, penalty=penalty
+            )
             for number in range(self.n_rounds):
                 show(f"round {number + 1}, objective {solution.history[-1]:.6g}")
                 factors = solution.parameters
                 propensity = balance_propensities(original, self._features(log, factors))
-                solution = model._solve(log, 1 / propensity, workers, initial_factors=factors)
+                solution = model._solve(
+                    log, 1 / propensity, workers, initial_factors=factors, penalty=penalty
+                )
         self.propensities_ = propensity
         factors = solution.parameters
         mean = weighted_mean(log.rating, 1 / propensity)

@@ -90,6 +90,10 @@ class LogisticFactorization(MatrixFactorization):
                     remedy=f"Leave `{name}` out.",
                 )
 
+    @property
+    def _loss_name(self) -> str:
+        return "log"
+
     def _make_solver(self, objective: Objective) -> Solver[Any, Factors]:
         return MajorizeMinimize(
             LogLoss.of(objective),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -24,6 +24,7 @@ from unskew.data.weights import (
 )
 from unskew.errors import UnknownNameError, UsageError
 from unskew.factorization.als import AlternatingLeastSquares
+from unskew.factorization.automatic import choose_penalty, run_sweeps
 from unskew.factorization.engine import (
     Engine,
     FitRequest,
@@ -61,6 +62,8 @@ SOLVERS: Mapping[tuple[str, str], Callable[[Objective], Solver[Any, Factors]]] =
     ("absolute", "lbfgs"): lambda objective: JointLbfgs(objective, is_absolute=True),
 }
 """Solvers by loss and name."""
+SEARCH_STEPS, SEARCH_TOL = 50, 1e-4
+"""Of the fits that only serve to choose a penalty."""
 
 
 @dataclass(eq=False, repr=False)
@@ -68,9 +71,11 @@ class FactorizationOptions(FitOptions):
     """Settings of every model F_ui = v_u . w_i + a_u + b_i + c that is fitted to ratings."""
 
     n_factors: int = setting(20, WholeNumber(least=0))
-    l2: float = setting(1.0, Number(least=0))
+    l2: float | Literal["auto"] = setting("auto", Number(least=0, allow_auto=True))
     _: KW_ONLY
     offsets: Offsets = setting("regularized", OneOf(("none", "free", "regularized")))
+    l2_: float = field(init=False)
+    penalty_: Penalty = field(init=False)
 
     def _check_settings(self) -> None:
         super()._check_settings()
@@ -82,14 +87,18 @@ class FactorizationOptions(FitOptions):
                 remedy="Use at least one factor, or offsets.",
             )
 
-    def _penalty(self, log: Ratings | Universe) -> Penalty:
-        ridge = scaled_ridge(
-            self.l2,
-            log,
-            n_factors=self.n_factors,
-            penalizes_offsets=self.offsets == "regularized",
-        )
-        return Penalty.equal(ridge, self.offsets)
+    def _ridge_unit(self, log: Ratings | Universe) -> float:
+        """The ridge that ``l2=1`` stands for."""
+        penalizes_offsets = self.offsets == "regularized"
+        return scaled_ridge(1.0, log, n_factors=self.n_factors, penalizes_offsets=penalizes_offsets)
+
+    def _fixed_penalty(self, log: Ratings | Universe) -> Penalty:
+        """The penalty of a number ``l2``: the same ridge for factors and penalised offsets."""
+        return Penalty.equal(float(self.l2) * self._ridge_unit(log), self.offsets)
+
+    def _record_penalty(self, log: Ratings | Universe, penalty: Penalty) -> None:
+        self.penalty_ = penalty
+        self.l2_ = penalty.factors / self._ridge_unit(log)
 
     def _fallback(self, factors: Factors, mean: float) -> float:
         """The prediction for unknown users and items, but for their offsets."""
@@ -237,12 +246,14 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
             start=initial_factors,
         )
         with self._show_steps() as report:
+            penalty = self._choose_penalty(target, weight, engine=other_engine)
+            self._record_penalty(target, penalty)
             request = FitRequest(
                 target,
                 weight,
                 self.n_factors,
                 self.offsets,
-                self._penalty(target),
+                penalty,
                 self.loss,
                 self.dtype,
                 lambda mean: initial_factors or self._make_start(target, mean),
@@ -253,7 +264,7 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
             )
             requests = [request]
             del request, weight  # so that the fit can free the weights once they are sorted
-            with name_unsolved_rows(log, self.l2):
+            with name_unsolved_rows(log, self.l2_):
                 fit = other_engine.run if other_engine else self._fit_locally
                 result = fit(requests.pop())
         factors = result.solution.parameters
@@ -282,6 +293,13 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
                 parameter="engine",
                 remedy="Transform the column of propensities instead, or leave `engine` out.",
             )
+        if self.l2 == "auto":
+            raise UsageError(
+                "`engine='spark'` cannot choose `l2`: it reads the log in blocks.",
+                parameter="l2",
+                value="auto",
+                remedy="Pass a number, such as the `l2_` of a local fit to a sample of the users.",
+            )
         with self._show_steps() as report:
             result = engine.fit_frame(
                 FrameFitRequest(
@@ -289,7 +307,7 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
                     propensity,
                     self.n_factors,
                     self.offsets,
-                    self._penalty,
+                    self._fixed_penalty,
                     self.normalize,
                     self.relevance_threshold,
                     self.dtype,
@@ -309,12 +327,14 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
         self.users_, self.items_ = result.users, result.items
         self.seen_starts_, self.seen_items_ = result.seen
         self.user_factors_frame = result.user_factors
+        universe = Universe(factors.n_users, factors.n_items)
+        self._record_penalty(universe, self._fixed_penalty(universe))
         self._record_solution(result.solution)
         return self
 
     def _fit_locally(self, request: FitRequest) -> FitResult:
         with Workers(self.n_threads) as workers, single_blas_thread():
-            objective = self._make_objective(request.log, request.weight, workers)
+            objective = self._make_objective(request.log, request.weight, request.penalty, workers)
             mean = weighted_mean(request.log.rating, request.weight)
             start, checkpoint, report = request.make_start(mean), request.checkpoint, request.report
             del request  # frees the weights
@@ -337,18 +357,61 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
         workers: Workers,
         *,
         initial_factors: Factors | None = None,
+        penalty: Penalty | None = None,
     ) -> Solution[Factors]:
         """Fit the ratings of ``log`` with these weights, as one step of another learner.
 
-        The model itself does not change.
+        The model itself does not change. Without a ``penalty`` it is that of ``l2``.
         """
         self._check_settings()
         log, weight = drop_unweighted(log, weight)
         mean = weighted_mean(log.rating, weight)
         start = initial_factors or self._make_start(log, mean)
-        with name_unsolved_rows(log, self.l2):
-            solver = self._make_solver(self._make_objective(log, weight, workers))
+        if penalty is None:
+            penalty = self._choose_penalty(log, weight, workers=workers)
+        with name_unsolved_rows(log, penalty.factors / self._ridge_unit(log)):
+            solver = self._make_solver(self._make_objective(log, weight, penalty, workers))
             return minimize(solver, start, max_iter=self.max_iter, tol=self.tol)
+
+    def _choose_penalty(
+        self,
+        log: Ratings,
+        weight: Vector,
+        *,
+        engine: Engine | None = None,
+        workers: Workers | None = None,
+    ) -> Penalty:
+        """The penalty that ``l2`` stands for; with ``"auto"`` it is chosen from the log."""
+        if self.l2 != "auto":
+            return self._fixed_penalty(log)
+
+        def fit(part: Ratings, weight: Vector, penalty: Penalty, start: Factors | None) -> Factors:
+            request = FitRequest(
+                *(part, weight, self.n_factors),
+                "none" if self.offsets == "none" else "regularized",
+                *(penalty, "squared", self.dtype),
+                lambda mean: start or self._random_start(part, mean),
+                *(SEARCH_STEPS, SEARCH_TOL, None, None),
+            )
+            if engine is not None:
+                return engine.run(request).solution.parameters
+            return run_sweeps(request, workers or own_workers)
+
+        with Workers(self.n_threads) as own_workers, single_blas_thread():
+            return choose_penalty(
+                log,
+                weight,
+                fit,
+                n_factors=self.n_factors,
+                offsets=self.offsets,
+                loss=self._loss_name,
+                random_state=self.random_state,
+            )
+
+    @property
+    def _loss_name(self) -> str:
+        """The loss as :mod:`unskew.factorization.automatic` names it."""
+        return self.loss
 
     def _check_settings(self) -> None:
         super()._check_settings()
@@ -358,14 +421,16 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
                 f"solver for {self.loss} loss", self.solver, names, parameter="solver"
             )
 
-    def _make_objective(self, log: Ratings, weight: Vector, workers: Workers) -> Objective:
+    def _make_objective(
+        self, log: Ratings, weight: Vector, penalty: Penalty, workers: Workers
+    ) -> Objective:
         by_user, by_item = sort_both_ways(
             *(log.user, log.item, log.rating, weight),
             shape=(log.n_users, log.n_items),
             dtype=self.dtype,
             workers=workers,
         )
-        return Objective(by_user, by_item, self.n_factors, self.offsets, self._penalty(log), workers)
+        return Objective(by_user, by_item, self.n_factors, self.offsets, penalty, workers)
 
     def _make_solver(self, objective: Objective) -> Solver[Any, Factors]:
         return SOLVERS[self.loss, self.solver](objective)
