@@ -18,7 +18,7 @@ from unskew.factorization.initialization import check_initial_factors, small_ran
 from unskew.factorization.objective import Objective, SortedCells, sort_both_ways
 from unskew.factorization.penalty import Penalty
 from unskew.factorization.solution import Dtype, FitOptions, Solver
-from unskew.models.recommender import FactorRecommender
+from unskew.models.factor_recommender import FactorRecommender
 from unskew.settings import WholeNumber, setting
 from unskew.threads import Workers
 from unskew.types import Vector

@@ -13,9 +13,11 @@ from unskew.errors import UsageError
 from unskew.factorization.balancing import BalanceFeatures, balance_propensities
 from unskew.factorization.initialization import check_initial_factors
 from unskew.models import PRESETS, RECOMMENDERS
+from unskew.models.factor_recommender import FactorRecommender
+from unskew.models.factorization_options import FactorizationOptions
 from unskew.models.imputation import WEIGHTINGS, Weighting, fit_imputation, imputation_weight
-from unskew.models.matrix_factorization import FactorizationOptions, MatrixFactorization
-from unskew.models.recommender import FactorRecommender, Preset
+from unskew.models.matrix_factorization import MatrixFactorization
+from unskew.models.preset import Preset
 from unskew.progress import progress_line
 from unskew.settings import OneOf, WholeNumber, setting
 from unskew.threads import Workers, single_blas_thread
@@ -133,6 +135,7 @@ class BalancedFactorization(FactorizationOptions, FactorRecommender):
         factors = solution.parameters
         mean = weighted_mean(log.rating, 1 / propensity)
         self._record_factors(log, factors, self._fallback(factors, mean))
+        self._record_range(log)
         self._record_solution(solution)
         return self
 

@@ -28,6 +28,8 @@ from unskew.factorization.pseudo_outcome import (
 )
 from unskew.factorization.solution import Report, Solution, Solver, StopReason, minimize
 from unskew.models import PRESETS, RECOMMENDERS
+from unskew.models.factor_recommender import FactorRecommender
+from unskew.models.factorization_options import FactorizationOptions
 from unskew.models.imputation import (
     WEIGHTINGS,
     Weighting,
@@ -35,8 +37,8 @@ from unskew.models.imputation import (
     fit_imputation,
     imputation_weight,
 )
-from unskew.models.matrix_factorization import FactorizationOptions, MatrixFactorization
-from unskew.models.recommender import FactorRecommender, Preset
+from unskew.models.matrix_factorization import MatrixFactorization
+from unskew.models.preset import Preset
 from unskew.settings import OneOf, WholeNumber, setting
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import Vector
@@ -179,6 +181,7 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender):
         self._record_penalty(target, last.penalty)
         self.risk_ = (history[-1] - last.penalty.value(last.solved)) / target.n_cells
         self._record_factors(log, factors, self._fallback(factors, last.mean_outcome(target)))
+        self._record_range(target)
         self._record_solution(Solution(factors, history, last.stop_reason))
         return self
 

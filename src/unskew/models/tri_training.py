@@ -16,13 +16,12 @@ from unskew.data.ratings import Ratings, require_log
 from unskew.data.weights import drop_unweighted, training_weights, weighted_mean
 from unskew.errors import UsageError
 from unskew.models import RECOMMENDERS
+from unskew.models.factor_recommender import FactorRecommender
 from unskew.models.matrix_factorization import MatrixFactorization
-from unskew.models.recommender import FactorRecommender
 from unskew.progress import progress_line
 from unskew.settings import Number, WholeNumber, check_random_state, draw_seeds, setting
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import RandomState
-
 
 NOISE_OF_LABELS = 0.01
 """The share of an automatic penalty that A0 gets: the predictions of A1 have no noise."""
@@ -87,7 +86,8 @@ class TriTraining(FactorRecommender):
         """Fit to a log, weighted by inverse propensities if they are passed."""
         require_log(log)
         self._check_settings()
-        model, seeds = self.model or MatrixFactorization(), draw_seeds(self.random_state, 3)
+        model = copy(self.model or MatrixFactorization())
+        seeds = draw_seeds(self.random_state, 3)
         rng = np.random.default_rng(self.random_state)
         weight = training_weights(
             log,
@@ -123,6 +123,8 @@ class TriTraining(FactorRecommender):
         has_offsets = model.offsets != "none"
         fallback = final.global_offset if has_offsets else weighted_mean(log.rating, weight)
         self._record_factors(log, final, fallback)
+        model._record_range(log)
+        self.rating_range_ = model.rating_range_
         return self
 
     def _label_cells(
