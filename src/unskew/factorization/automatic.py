@@ -28,6 +28,8 @@ LONG_LOG = 200_000
 MIN_RATINGS = 50
 """A shorter log is not split: it keeps the ridges of the moments."""
 OFFSET_SCALES = tuple(2.0**power for power in range(-2, 6))
+MIN_RIDGE = 1e-3
+"""The smallest noise edge as a share of the weight of a row: constant ratings have no noise."""
 MAX_STEPS = 10
 MIN_GAIN = 1e-4
 """The share of the error that a step of the search must gain."""
@@ -127,7 +129,9 @@ def find_edge_penalty(
     if not n_factors:
         return Penalty((by_user + by_item) / 2, by_user, by_item)
     slope = weight * shape.half_slope(log.rating, expected)
-    return Penalty(find_noise_edge(log, slope, random_state=random_state), by_user, by_item)
+    smallest = MIN_RIDGE * float(weight.sum()) / (log.n_users + log.n_items)
+    edge = max(find_noise_edge(log, slope, random_state=random_state), smallest)
+    return Penalty(edge, by_user, by_item)
 
 
 def _scale_offsets(penalty: Penalty, scale: float) -> Penalty:
