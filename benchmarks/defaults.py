@@ -66,7 +66,7 @@ SIMULATED = {
 """Users, items, density, alpha of the selection, standard deviations of noise and of factors."""
 MOVIELENS = {"MovieLens, strong selection": 0.25, "MovieLens, no selection": 1.0}
 COAT = "Coat, clean"
-N_DRAWS = {"sim": 5, "Mov": 3, "Coa": 1}
+N_DRAWS = {"sim": 3, "Mov": 2, "Coa": 1}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -340,7 +340,8 @@ class PredictedCells(ScoredCells):
             return scores
         if isinstance(self.model, ExternalModel):
             return _scorer_from_pairs(self.name, self.model, log)(users)
-        return np.clip(scores, *limits)
+        clipped: Scores = np.clip(scores, *limits)
+        return clipped
 
 
 def name_positions(

@@ -23,8 +23,10 @@ from unskew.types import RandomState, Vector
 
 N_PARTS = 4
 """Parts of the log; each is held out in turn, or only one of them if the log is long."""
-LONG_LOG = 200_000
-"""Ratings from which on a single part is held out, and offsets keep the ridges of the moments."""
+LONG_LOG = 30_000
+"""Ratings from which on a single part is held out."""
+MANY_RATINGS = 200_000
+"""Ratings from which on offsets keep the ridges of the moments."""
 MIN_RATINGS = 50
 """A shorter log is not split: it keeps the ridges of the moments."""
 OFFSET_SCALES = tuple(2.0**power for power in range(-2, 6))
@@ -101,7 +103,7 @@ def choose_penalty(
     edge = find_edge_penalty(log, weight, n_factors=n_factors, loss=loss, random_state=random_state)
     if len(log) >= MIN_RATINGS:
         parts = list(_split(log, weight, n_factors, random_state))
-        scale = 1.0 if len(log) >= LONG_LOG else _choose_offset_scale(parts)
+        scale = 1.0 if len(log) >= MANY_RATINGS else _choose_offset_scale(parts)
         share = 1.0
         if n_factors:
             scaled = [replace(part, edge=_scale_offsets(part.edge, scale)) for part in parts]
@@ -190,8 +192,8 @@ def _search_share(parts: Sequence[_Part], fit: FitFactors, random_state: RandomS
             share, error, starts = share * factor, next_error, fits
         return share, error, starts
 
-    error, starts = _fit_parts(parts, fit, 1.0, [None] * len(parts), random_state)
-    share, error, starts = descend(1.0, error, starts, 0.5)
+    first_error, fits = _fit_parts(parts, fit, 1.0, [None] * len(parts), random_state)
+    share, error, starts = descend(1.0, first_error, fits, 0.5)
     return share if share < 1 else descend(share, error, starts, 2.0)[0]
 
 
@@ -201,7 +203,7 @@ def _fit_parts(
     share: float,
     starts: Sequence[Factors | None],
     random_state: RandomState,
-) -> tuple[float, list[Factors | None]]:
+) -> tuple[float, list[Factors]]:
     """The squared error of held-out ratings with this multiple of the edge, and all fits.
 
     Each fit starts at the previous one of its part, plus small random factors, because factors

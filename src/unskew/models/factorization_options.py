@@ -20,7 +20,7 @@ from unskew.settings import Number, OneOf, WholeNumber, setting
 class FactorizationOptions(FitOptions):
     """Settings of every model F_ui = v_u . w_i + a_u + b_i + c that is fitted to ratings."""
 
-    n_factors: int = setting(20, WholeNumber(least=0))
+    n_factors: int = setting(10, WholeNumber(least=0))
     l2: float | Literal["auto"] = setting("auto", Number(least=0, allow_auto=True))
     _: KW_ONLY
     offsets: Offsets = setting("regularized", OneOf(("none", "free", "regularized")))

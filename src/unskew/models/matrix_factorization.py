@@ -86,7 +86,7 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
         Strength of the penalty. ``"auto"`` chooses it from the log: ridges of user and item
         offsets by moments, that of the factors from the noise of the log, both adjusted by
         held-out ratings, weighted as the others (docs/decisions/023-defaults.md). On a log of
-        fewer than 200,000 ratings this costs about 12 fits to three quarters of it, else about 3.
+        fewer than 30,000 ratings this costs about 12 fits to three quarters of it, else about 3.
         A number is on the scale of the authors' code, and the same for factors and offsets:
         ``ridge = l2 * U I / (U + I) / (d + 1)`` with penalised offsets, ``/ d`` otherwise. A
         range to search is 0.2 to 125; ``l2_`` is a good centre.
@@ -418,11 +418,18 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
 
         def fit(part: Ratings, weight: Vector, penalty: Penalty, start: Factors | None) -> Factors:
             request = FitRequest(
-                *(part, weight, self.n_factors),
+                part,
+                weight,
+                self.n_factors,
                 "none" if self.offsets == "none" else "regularized",
-                *(penalty, "squared", self.dtype),
+                penalty,
+                "squared",
+                self.dtype,
                 lambda mean: start or self._random_start(part, mean),
-                *(SEARCH_STEPS, SEARCH_TOL, None, None),
+                SEARCH_STEPS,
+                SEARCH_TOL,
+                checkpoint=None,
+                report=None,
             )
             if engine is not None:
                 return engine.run(request).solution.parameters

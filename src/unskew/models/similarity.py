@@ -53,7 +53,7 @@ def find_neighbors(rows: Floats, codes: IntVector, k: int) -> tuple[IntVector, S
     """
     length = np.linalg.norm(rows, axis=1)
     unit = rows / np.where(length > 0, length, 1.0)[:, None]
-    best = np.empty((codes.size, k), np.int64)
+    best = np.empty((codes.size, k), np.int32)
     cosines = np.empty((codes.size, k))
     for first in range(0, codes.size, BLOCK_ROWS):
         block = codes[first : first + BLOCK_ROWS]
