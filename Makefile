@@ -2,15 +2,22 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check slow docs clean
+.PHONY: demo shell test check slow docs clean
 
-.venv/.installed: pyproject.toml
+.venv/.installed-core: pyproject.toml  ## only what the library itself needs: about 430 MB
 	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --no-compile --editable .
+	touch $@
+
+.venv/.installed: .venv/.installed-core  ## what the tests need as well: about 2 GB
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
 
-demo: .venv/.installed  ## the main job, end to end, on a log whose truth is known
+demo: .venv/.installed-core  ## the main job, end to end, on a log whose truth is known
 	$(BIN)/unskew demo
+
+shell: .venv/.installed-core  ## a shell in which `unskew` and `python` are those of .venv
+	PATH="$(CURDIR)/$(BIN):$$PATH" VIRTUAL_ENV="$(CURDIR)/.venv" $${SHELL:-/bin/sh}
 
 test: .venv/.installed  ## every test but the slow ones
 	$(BIN)/python -m pytest -n auto --dist loadfile -m 'not slow'

@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 import unskew
+from unskew.evaluation import Imputation
 from unskew.models import MultinomialMixture, OffsetsOnly, OrdinalFactorization
 
 Cells = npt.NDArray[np.float64]
@@ -119,8 +120,10 @@ def run(name: str, seed: int, n_logs: int) -> dict[tuple[str, str, str], int]:
             propensities=assumed,
             metrics=METRICS,
             estimators=ESTIMATORS,
-            imputation=imputation,
-            imputation_independent=case.is_in_sample or isinstance(imputation, GivenShares),
+            imputation=Imputation(
+                imputation,
+                is_independent=case.is_in_sample or isinstance(imputation, GivenShares),
+            ),
             cluster=None,
             random_state=rng,
         )

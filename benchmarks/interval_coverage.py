@@ -38,6 +38,7 @@ import numpy.typing as npt
 from ranking_coverage import WORLDS, print_world
 
 import unskew
+from unskew.evaluation import Imputation
 from unskew.propensity import PoissonPropensity, PopularityPropensity
 
 Cells = npt.NDArray[np.float64]
@@ -223,7 +224,7 @@ Impute = Callable[[Draw], dict[str, Any]]
 
 def impute_given(draw: Draw) -> dict[str, Any]:
     noise = np.random.default_rng(5).normal(size=draw.world.truth.shape)
-    return {"imputation": draw.world.truth + 0.8 * noise, "imputation_independent": True}
+    return {"imputation": Imputation(draw.world.truth + 0.8 * noise, is_independent=True)}
 
 
 def impute_by_folds(draw: Draw) -> dict[str, Any]:
@@ -234,7 +235,7 @@ def impute_by_folds(draw: Draw) -> dict[str, Any]:
         is_kept = np.zeros(draw.seen.shape, dtype=bool)
         is_kept[draw.seen] = folds != fold
         models[fold] = predict_by_means(draw.world.truth, is_kept)
-    return {"imputation": models, "imputation_folds": folds}
+    return {"imputation": Imputation(models, folds)}
 
 
 def predict_by_means(rating: Cells, is_kept: npt.NDArray[np.bool_], prior: float = 3.0) -> Cells:
@@ -365,13 +366,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--logs", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument(
+        "--only", default="", help="cases whose name has one of these texts, separated by commas"
+    )
     parser.add_argument("--cluster", default="match", help="match, auto, user, item, both or cell")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", action="store_true", help="every count")
     options = parser.parse_args()
     cluster = None if options.cluster == "cell" else options.cluster
-    names = [name for name in CASES if options.only in name]
+    names = [name for name in CASES if any(part in name for part in options.only.split(","))]
     if "UNSKEW_DATA" not in os.environ:
         names = [name for name in names if not name.startswith("movielens")]
     if names:

@@ -48,6 +48,7 @@ from unskew.estimators import (
     SubGaussian,
     Switch,
 )
+from unskew.evaluation import Imputation
 from unskew.model_selection import (
     Learner,
 )
@@ -398,8 +399,7 @@ def evaluate() -> Numbers:
         models,
         metrics=list(means.values()),
         estimators=list(ESTIMATORS.values()),
-        imputation=imputed_ratings(),
-        imputation_independent=True,
+        imputation=Imputation(imputed_ratings(), is_independent=True),
         **settings,
     )
     ratios = unskew.evaluate(
@@ -525,17 +525,17 @@ def evaluate_settings() -> Numbers:
             universe=universe,
         )
         yield f"universe-{key}/mae/ips/value", value(result, "kind", "mae", "ips")
-    independent = {"imputation_independent": True}
     robust = run(
         metrics=["mse"],
         estimators=["dr", "eib"],
-        imputation=imputed_ratings(),
+        imputation=Imputation(imputed_ratings(), is_independent=True),
         cluster="user",
-        **independent,
     )
     yield from interval("clustered-by-user/mse/doubly-robust", robust, "kind", "mse", "dr")
     switched = run(
-        estimators=["dr"], imputation=Pairs(), weight_transform=Switch(8.0), **independent
+        estimators=["dr"],
+        imputation=Imputation(Pairs(), is_independent=True),
+        weight_transform=Switch(8.0),
     )
     yield from interval("switch/mae/doubly-robust", switched, "kind", "mae", "dr")
 

@@ -22,7 +22,7 @@ LEVELS = {
     "datasets": 4, "metrics": 4, "estimators": 4, "ranking": 4, "propensity": 4, "theory": 4,
     "factorization": 5, "latent": 6,
     "models": 7, "diagnostics": 7, "evaluation": 7,
-    "model_selection": 8, "loading": 8, "engines": 8,
+    "model_selection": 8, "loading": 8, "engines": 8, "policies": 8,
     "paper": 9, "report": 9, "workflows": 9,
     "cli": 10,
     "__main__": 11,
@@ -40,9 +40,9 @@ FENCES = {
     "numba": ("kernels/",),
     "threadpoolctl": ("threads.py",),
     "pooch": ("datasets/",),
-    "pyarrow": ("io/files.py", "engines/spark"),
+    "pyarrow": ("io/files.py", "io/block_files.py", "engines/spark"),
     "duckdb": ("io/duckdb_files.py",),
-    "narwhals": ("data/frames.py", "evaluation/backends/narwhals/"),
+    "narwhals": ("data/frames.py", "evaluation/backends/narwhals/", "policies/frame"),
 }
 BANNED_NAMES = {"utils", "base", "common", "helpers"}
 FILES = sorted(ROOT.rglob("*.py"))

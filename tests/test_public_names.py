@@ -11,11 +11,12 @@ import unskew
 
 PACKAGES = (
     "data datasets diagnostics engines estimators evaluation metrics model_selection models "
-    "propensity simulation theory"
+    "policies propensity simulation theory"
 ).split()
 CONTRACT = {
     "": "Ratings simulate NaiveBayesPropensity LogisticPropensity diagnose evaluate evaluate_frame "
-    "MatrixFactorization load cross_validate",
+    "MatrixFactorization load cross_validate Impressions simulate_impressions "
+    "evaluate_policies",
     "datasets": "load_coat load_movielens_100k load_yahoo_r3",
     "models": "MatrixFactorization DoublyRobustFactorization OffsetsOnly GlobalMean EIB DRV2",
     "propensity": "PopularityPropensity UniformPropensity CrossFittedPropensity",
@@ -27,8 +28,8 @@ CONTRACT = {
 """Names that code outside this project relies on, by package."""
 
 
-def test_the_top_level_has_at_most_thirty_names() -> None:
-    assert len(unskew.__all__) <= 30
+def test_the_top_level_has_at_most_forty_names() -> None:
+    assert len(unskew.__all__) <= 40
     assert unskew.__all__ == dir(unskew)
 
 

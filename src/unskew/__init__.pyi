@@ -10,10 +10,13 @@ from unskew import evaluation as evaluation
 from unskew import metrics as metrics
 from unskew import model_selection as model_selection
 from unskew import models as models
+from unskew import policies as policies
 from unskew import propensity as propensity
 from unskew import simulation as simulation
 from unskew import theory as theory
 from unskew._version import __version__ as __version__
+from unskew.data.impression_checks import validate as validate
+from unskew.data.impressions import Impressions as Impressions
 from unskew.data.propensities import Propensities as Propensities
 from unskew.data.ratings import Ratings as Ratings
 from unskew.diagnostics.diagnose import diagnose as diagnose
@@ -27,6 +30,13 @@ from unskew.model_selection.comparison import compare_learners as compare_learne
 from unskew.model_selection.search import cross_validate as cross_validate
 from unskew.model_selection.splits import split as split
 from unskew.models.matrix_factorization import MatrixFactorization as MatrixFactorization
+from unskew.policies.evaluate import evaluate_policies as evaluate_policies
+from unskew.policies.frame import evaluate_policies_frame as evaluate_policies_frame
+from unskew.policies.position_bias import PositionBias as PositionBias
+from unskew.policies.targets import PlackettLuce as PlackettLuce
+from unskew.policies.targets import TargetProbability as TargetProbability
+from unskew.policies.targets import TargetRanking as TargetRanking
 from unskew.propensity.logistic import LogisticPropensity as LogisticPropensity
 from unskew.propensity.naive_bayes import NaiveBayesPropensity as NaiveBayesPropensity
+from unskew.simulation.impressions import simulate_impressions as simulate_impressions
 from unskew.simulation.simulator import simulate as simulate

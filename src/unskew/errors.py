@@ -9,6 +9,8 @@
     │   ├── DuplicateCellError      the same (user, item) occurs more than once
     │   ├── BadPropensityError      a propensity is outside (0, 1], or their number is wrong
     │   ├── BadPredictionError      a prediction is missing or NaN, or their number is wrong
+    │   ├── BadImpressionError      a position, request or reward of an impression is impossible
+    │   ├── NotIdentifiedError      the log does not determine what is to be estimated
     │   ├── UniverseError           the number of users and items is unknown or too small
     │   ├── BadFileError            a table file is malformed, truncated or wrongly encoded
     │   ├── DatasetNotFoundError    the files of a data set were not found
@@ -18,6 +20,7 @@
     ├── UsageError                  an argument is invalid, or arguments conflict (exit code 2)
     │   ├── UnknownNameError        no metric, estimator, model, ... has this name
     │   └── NotFittedError          the model must be fitted first
+    ├── FileWriteError              a file cannot be written
     ├── GateError                   a result exceeds a limit set by the caller (exit code 4)
     └── MissingExtraError           an optional dependency is not installed
 
@@ -148,6 +151,14 @@ class BadPredictionError(DataError):
     """A prediction is missing or NaN, or there is not one for each observed cell."""
 
 
+class BadImpressionError(DataError):
+    """A position, request or reward of a logged impression is impossible."""
+
+
+class NotIdentifiedError(DataError):
+    """The log does not determine what is to be estimated."""
+
+
 class UniverseError(DataError):
     """The number of users and items is unknown, malformed, or smaller than in the log."""
 
@@ -209,6 +220,12 @@ class UnknownIdError(DataError, KeyError):
 
 class ModelFileError(DataError):
     """A model file is damaged, altered, too large, or of a newer version."""
+
+
+class FileWriteError(UnskewError, OSError):
+    """A file cannot be written: the disk is full, or the folder is read-only, for example."""
+
+    __str__ = Message.__str__
 
 
 class GateError(UnskewError):

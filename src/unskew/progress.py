@@ -12,6 +12,8 @@ from typing import Protocol, TypeVar
 T = TypeVar("T")
 SLOW_SECONDS = 5.0
 """Work that takes longer is announced where no bar can be shown."""
+REFRESH_SECONDS = 0.5
+"""How often the line of a notebook changes."""
 
 
 class Track(Protocol):
@@ -28,8 +30,12 @@ def no_progress(items: Iterable[T], /, *, label: str, total: int) -> Iterable[T]
 def progress_bar(items: Iterable[T], /, *, label: str, total: int) -> Iterator[T]:
     """The items, with a bar on standard error that disappears when it is full.
 
-    If standard error is not a terminal, slow work is announced in one line instead.
+    A notebook shows a line that counts. If standard error is neither a terminal nor a notebook,
+    slow work is announced in one line.
     """
+    if _is_notebook():
+        yield from _count_on_one_line(items, label, total)
+        return
     from rich.console import Console
 
     console = Console(stderr=True)
@@ -64,6 +70,35 @@ def _announce_slow(items: Iterable[T], label: str, total: int) -> Iterator[T]:
             print(f"{label}: {total} steps, about {seconds:.0f} s", file=sys.stderr)
 
 
+def _is_notebook() -> bool:
+    return hasattr(builtins, "__IPYTHON__") and not sys.stderr.isatty()
+
+
+def _count_on_one_line(items: Iterable[T], label: str, total: int) -> Iterator[T]:
+    with _notebook_line() as show:
+        for number, item in enumerate(items):
+            show(f"{label}: {number} of {total}")
+            yield item
+
+
+@contextmanager
+def _notebook_line() -> Iterator[Callable[[str], None]]:
+    """A function that replaces the text of one line, at most twice per second, until it is empty.
+
+    Plain text with carriage returns needs no widgets.
+    """
+    shown_at, width = -REFRESH_SECONDS, 0
+
+    def show(text: str) -> None:
+        nonlocal shown_at, width
+        if perf_counter() - shown_at >= REFRESH_SECONDS:
+            print(f"\r{text:<{width}}", end="", file=sys.stderr, flush=True)
+            shown_at, width = perf_counter(), len(text)
+
+    yield show
+    print(f"\r{'':<{width}}\r", end="", file=sys.stderr, flush=True)
+
+
 @contextmanager
 def progress_line(enabled: bool) -> Iterator[Callable[[str], None]]:
     """A function that shows its latest text on one line of standard error, with a spinner.
@@ -72,6 +107,10 @@ def progress_line(enabled: bool) -> Iterator[Callable[[str], None]]:
     """
     if not enabled:
         yield lambda text: None  # noqa: ARG005
+        return
+    if _is_notebook():
+        with _notebook_line() as show:
+            yield show
         return
     from rich.console import Console
 

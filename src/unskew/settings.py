@@ -13,12 +13,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from html import escape
 from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
 
 from unskew.errors import NotFittedError, UnknownNameError, UsageError
+from unskew.tables import html_table
 from unskew.types import RandomState
 
 Check = Callable[[str, object], None]
@@ -109,6 +111,7 @@ def check_random_state(name: str, value: object) -> None:
 
 def draw_seeds(random_state: RandomState, n: int = 1) -> list[int]:
     """The whole numbers from ``random_state`` on if it is one, else numbers drawn from it."""
+    check_random_state("random_state", random_state)
     if isinstance(random_state, Integral):
         return [int(random_state) + k for k in range(n)]
     seeds: list[int] = np.random.default_rng(random_state).integers(1 << 31, size=n).tolist()
@@ -162,6 +165,16 @@ class Configurable:
             if _differs(value, defaults[name])
         )
         return f"{type(self).__name__}({', '.join(changed)})"
+
+    def _repr_html_(self) -> str:
+        settings = self.get_params(deep=False)
+        facts = ", ".join(self._fit_facts()) if fitted_state(self) else "not fitted"
+        table = html_table({"setting": list(settings), "value": [*map(repr, settings.values())]})
+        return f"<p>{escape(type(self).__name__)}: {escape(facts)}</p>{table}"
+
+    def _fit_facts(self) -> list[str]:
+        """What a notebook shows about a fit."""
+        return ["fitted"]
 
     def _check_settings(self) -> None:
         """Apply the check of every setting to its current value."""

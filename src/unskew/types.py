@@ -12,6 +12,8 @@ Matrix: TypeAlias = npt.NDArray[np.float64]
 Floats: TypeAlias = npt.NDArray[np.floating]
 """Numbers of float32 or float64."""
 IntVector: TypeAlias = npt.NDArray[np.int32]
+IndexVector: TypeAlias = npt.NDArray[np.integer[Any]]
+"""Rows of a log, from 0 on; int64 where int32 is too short."""
 BoolVector: TypeAlias = npt.NDArray[np.bool_]
 RandomState: TypeAlias = int | np.random.Generator | None
 """A seed, a generator, or None for a seed that differs each time."""
@@ -23,6 +25,15 @@ SeenItems: TypeAlias = tuple[RowStarts, IntVector]
 """The items of each user in a log: where those of a user start, and the item codes."""
 ArrayShapes: TypeAlias = dict[str, tuple[Any, tuple[int, ...]]]
 """Fitted arrays by name, each with the shape it must have."""
+
+
+def row_type(n_rows: int) -> type[np.signedinteger[Any]]:
+    """The shortest type that holds the numbers of so many rows.
+
+    >>> row_type(2**31).__name__, row_type(2**31 + 1).__name__
+    ('int32', 'int64')
+    """
+    return np.int32 if n_rows <= 1 << 31 else np.int64
 
 
 class Scorer(Protocol):
@@ -50,6 +61,6 @@ class UserFunction(Protocol):
         """
         ...
 
-    def take(self, rows: IntVector, /) -> UserFunction:
+    def take(self, rows: IndexVector, /) -> UserFunction:
         """The same with some of the logged cells."""
         ...

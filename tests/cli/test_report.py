@@ -130,6 +130,30 @@ def test_reproduce_writes_a_page_of_one_experiment() -> None:
     assert "is a file. Choose a folder" in run("reproduce", "toy", "-o", "log.csv").stderr
 
 
+def test_the_demo_writes_files_on_which_the_commands_of_the_readme_run() -> None:
+    size = ("--universe", "943x1682")
+    fine("demo", "--files", "sample")
+    compared = fine(
+        "evaluate", "sample/log.csv", "--prediction", "optimist", "--prediction", "realist", *size
+    )
+    fine(
+        "propensity",
+        "fit",
+        "sample/log.csv",
+        "--model",
+        "nb",
+        "--mcar",
+        "sample/random.csv",
+        *size,
+        "-o",
+        "p.unskew",
+    )
+
+    assert "79,652 observed cells of 943 users x 1,682 items" in compared.stdout
+    with Path("sample/random.csv").open() as file:
+        assert len(file.readlines()) == 1001
+
+
 def test_the_demo_writes_a_page() -> None:
     result = fine("demo", "-o", "report.html")
 

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import copy
 import datetime as dt
+import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +17,7 @@ from hypothesis.extra.numpy import arrays
 from scipy import sparse
 
 from frame_engines import columns_of, each_engine
+from unskew.data.parts import Part
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.errors import (
@@ -716,3 +720,79 @@ def test_a_log_made_without_checks_is_read_only_too() -> None:
 def test_no_rows_can_be_taken_from_a_log() -> None:
     with pytest.raises(EmptyLogError, match="the log has no ratings"):
         Ratings.from_frame(pl.DataFrame(COLUMNS)).take(np.array([], dtype=np.intp))
+
+
+# The constructor, dataclasses.replace and pickle: arrays that compiled code reads unchecked
+
+
+def make_log(**changes: Any) -> Ratings:
+    fields = {
+        "user": np.array([0, 1], np.int32),
+        "item": np.array([0, 1], np.int32),
+        "rating": np.ones(2),
+        "users": np.arange(2),
+        "items": np.arange(2),
+    }
+    return Ratings(**(fields | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"user": np.array([0, 5_000_000], np.int32)}, UniverseError, "user 5000000 at row 1 is"),
+        ({"user": np.array([0, -1], np.int32)}, UniverseError, "user -1 at row 1 is outside"),
+        ({"item": np.array([0, 2])}, UniverseError, "item 2 at row 1 is outside"),
+        ({"item": np.array([0, 0.5])}, UniverseError, r"item 0\.5 at row 1 is outside"),
+        ({"item": np.array([0, np.nan])}, UniverseError, "item nan at row 1 is outside"),
+        ({"user": np.array(["0", "1"])}, BadRatingError, "user codes must be one column of whole"),
+        ({"user": np.array([[0, 1]])}, BadRatingError, r"got int64 of shape \(1, 2\)"),
+        ({"user": np.array([0], np.int32)}, BadRatingError, "columns of one length"),
+        ({"users": np.arange(1)}, UniverseError, "user 1 at row 1 is outside"),
+        ({"users": np.arange(4).reshape(2, 2)}, BadRatingError, "ids must form one column"),
+        ({"rating": np.ones(1)}, BadRatingError, "columns of one length"),
+        ({"rating": np.array(["1", "2"])}, BadRatingError, "ratings must be numbers"),
+        ({"rating": np.array([1, np.nan])}, BadRatingError, "1 of 2 ratings are missing"),
+        ({"timestamp": np.arange(3)}, DataError, "there are 2 ratings, but timestamp"),
+        ({"universe": (1, 5)}, UniverseError, "the universe has 1 user x 5 items, but the log"),
+        ({"universe": "all"}, UniverseError, "universe must be"),
+        ({"row_labels": np.arange(3)}, DataError, "row_labels has 3 rows, but the log has 2"),
+        ({"part": Part(np.arange(3), 9, 0.5, "random")}, DataError, "part has 3 rows, but the"),
+        ({"part": "half"}, DataError, "part must be a Part of a log; got 'half'"),
+    ],
+)
+def test_the_constructor_and_replace_check_everything(
+    changes: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        make_log(**changes)
+    with pytest.raises(error, match=message):
+        replace(make_log(), **changes)
+
+
+def test_the_constructor_copies_its_arrays() -> None:
+    user = np.array([0, 1], np.int32)
+    log = make_log(user=user)
+    user[1] = 5_000_000
+
+    assert log.user.tolist() == [0, 1]
+    assert log.user.dtype == np.int32
+    assert make_log(user=np.array([0.0, 1.0])).user.dtype == np.int32
+
+
+def test_a_log_from_pickle_is_checked_and_read_only() -> None:
+    log = Ratings.from_arrays(["a", "b"], [1, 2], [3, 4], timestamp=[5, 6], universe=(9, 9))
+    restored = pickle.loads(pickle.dumps(log))
+
+    assert restored.users.tolist() == ["a", "b"]
+    assert restored.universe == log.universe
+    assert not restored.user.flags.writeable
+    object.__setattr__(log, "user", np.array([0, 5_000_000], np.int32))
+    with pytest.raises(UniverseError, match="user 5000000 at row 1"):
+        pickle.loads(pickle.dumps(log))
+    with pytest.raises(UniverseError, match="user 5000000 at row 1"):
+        copy.deepcopy(log)
+
+
+def test_a_matrix_has_no_more_rows_than_codes() -> None:
+    with pytest.raises(UniverseError, match=r"a matrix can have 2,147,483,647 users; .*universe"):
+        Ratings.from_codes([0], [0], [1.0], shape=(2**63, 5))

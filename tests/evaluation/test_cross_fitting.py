@@ -14,8 +14,7 @@ import pytest
 
 from unskew import MatrixFactorization, Ratings, evaluate, sensitivity, simulate
 from unskew.errors import UsageError
-from unskew.evaluation import Evaluation
-from unskew.evaluation.cross_fitting import find_source
+from unskew.evaluation import Evaluation, Imputation
 from unskew.models import OffsetsOnly, OrdinalFactorization, Popularity
 from unskew.propensity import PopularityPropensity
 
@@ -24,13 +23,19 @@ LOG, P = WORLD.log, WORLD.propensities.values
 SCORES = WORLD.truth + np.random.default_rng(0).normal(0, 1, WORLD.truth.shape)
 
 
-def judge(imputation: object, *estimators: str, **options: Any) -> Evaluation:
+def judge(
+    model: object,
+    *estimators: str,
+    folds: Any = None,
+    is_independent: bool = False,
+    **options: Any,
+) -> Evaluation:
     settings: dict[str, Any] = {"metrics": ["mse", "mae"], "propensities": P} | options
     return evaluate(
         LOG,
         {"a": SCORES, "b": SCORES + 0.2},
         estimators=estimators or ("dr", "sndr"),
-        imputation=imputation,
+        imputation=Imputation(model, folds, is_independent),
         **settings,
     )
 
@@ -107,8 +112,7 @@ def test_the_library_computes_this_formula(folds: tuple[int, ...]) -> None:
         propensities=[float(SHARES[c]) for c in seen],
         metrics=["mse"],
         estimators=["dr"],
-        imputation=models,
-        imputation_folds=[folds[c] for c in seen],
+        imputation=Imputation(models, folds=[folds[c] for c in seen]),
         cluster=None,
     )
 
@@ -125,8 +129,8 @@ def test_an_unfitted_model_is_fitted_without_each_fold() -> None:
         share = rows.size / len(LOG)
         models[label] = OffsetsOnly(l2=5.0).fit(LOG.take(rows), share * P[rows])
 
-    by_hand = judge(models, imputation_folds=fold)
-    found = judge(OffsetsOnly(l2=5.0), imputation_folds=fold)
+    by_hand = judge(models, folds=fold)
+    found = judge(OffsetsOnly(l2=5.0), folds=fold)
 
     assert found.to_columns()["estimate"] == by_hand.to_columns()["estimate"]
     assert limits(found) == limits(by_hand)
@@ -141,17 +145,46 @@ def test_the_folds_follow_the_random_state_and_the_model_stays_unfitted() -> Non
     assert first.to_columns()["estimate"] != other.to_columns()["estimate"]
     assert not model.__sklearn_is_fitted__()
     assert "cross-fitted in 5 folds" in first.notes[0]
-    assert "cross-fitted in 2 folds" in judge(model, imputation_folds=2).notes[0]
+    assert "cross-fitted in 2 folds" in judge(model, folds=2).notes[0]
+
+
+@pytest.mark.filterwarnings("ignore::unskew.errors.PropensityWarning")
+@pytest.mark.parametrize("folds", [2, np.arange(len(LOG)) % 2], ids=["number", "by cell"])
+def test_excluded_cells_have_no_fold(folds: Any) -> None:
+    result = judge(OffsetsOnly(l2=5.0), folds=folds, exclude=LOG.take(np.arange(50)))
+
+    assert result.n_observed == len(LOG) - 50
+    assert "cross-fitted in 2 folds" in result.notes[-1]
 
 
 def test_models_of_distributions_and_estimated_propensities_are_cross_fitted_too() -> None:
     fitted = PopularityPropensity("item").fit(LOG)
-    result = judge(OrdinalFactorization(0, max_iter=20), propensities=fitted, imputation_folds=2)
+    result = judge(OrdinalFactorization(0, max_iter=20), propensities=fitted, folds=2)
 
     assert np.isfinite(limits(result)).all()
 
 
 # Imputations that are fitted already
+
+
+@pytest.mark.parametrize("unit", ["user", "item"])
+def test_shocks_that_folds_share_are_named(unit: str) -> None:
+    """A cell's imputation has learned from other folds, which follow the same shock."""
+    rng = np.random.default_rng(1)
+    truth, size = rng.integers(1, 6, (60, 50)).astype(float), 60 if unit == "user" else 50
+    shock = rng.gamma(2.0, 0.5, (size, 1) if unit == "user" else (1, size))
+    for factor, is_named in ((np.minimum(shock, 4.0), True), (np.ones_like(shock), False)):
+        log = Ratings.from_dense(np.where(rng.random(truth.shape) < 0.2 * factor, truth, 0))
+        result = evaluate(
+            log.with_universe((60, 50)),
+            np.full((len(log.users), len(log.items)), 3.0),
+            propensities=np.full(len(log), 0.2),
+            estimators=["sndr"],
+            imputation=OffsetsOnly(),
+        )
+        assert (f"cells of one {unit} are selected together" in str(result)) == is_named
+    judged = " ".join(judge(OffsetsOnly()).notes)
+    assert "selected together" not in judged
 
 
 def test_a_model_of_other_cells_has_intervals() -> None:
@@ -201,7 +234,7 @@ def test_without_other_ratings_there_is_no_interval_anywhere(
 
 
 def test_the_caller_can_say_that_it_was_fitted_elsewhere() -> None:
-    result = judge(np.full(SCORES.shape, 3.0), imputation_independent=True)
+    result = judge(np.full(SCORES.shape, 3.0), is_independent=True)
 
     assert np.isfinite(limits(result)).all()
     assert result.notes == ("imputation taken as fitted to other ratings",)
@@ -243,15 +276,15 @@ def test_a_model_of_clicks_cannot_impute_ratings() -> None:
 
 def test_a_number_of_folds_is_for_unfitted_models() -> None:
     with pytest.raises(UsageError, match="a number of folds is for a model that is not fitted"):
-        judge(OffsetsOnly().fit(LOG, P), imputation_folds=3)
+        judge(OffsetsOnly().fit(LOG, P), folds=3)
 
 
 @pytest.mark.parametrize("n_folds", [1, 0, True])
 def test_at_least_two_folds(n_folds: int) -> None:
-    with pytest.raises(UsageError, match="imputation_folds must be a whole number, at least 2"):
-        judge(MatrixFactorization(2), imputation_folds=n_folds)
+    with pytest.raises(UsageError, match="folds must be a whole number, at least 2"):
+        judge(MatrixFactorization(2), folds=n_folds)
 
 
 def test_no_more_folds_than_ratings() -> None:
     with pytest.raises(UsageError, match="must be at most the number of ratings"):
-        find_source(MatrixFactorization(2), len(LOG) + 1, LOG, None, is_independent=False, seed=0)
+        judge(MatrixFactorization(2), folds=len(LOG) + 1)

@@ -16,6 +16,7 @@ import pytest
 from enumeration import patterns
 from unskew import Ratings, evaluate
 from unskew.errors import PropensityWarning
+from unskew.evaluation import Imputation
 from unskew.types import IntVector, Matrix, Vector
 
 LOW, HIGH = np.array([[1.0, 2.0], [1.0, 3.0]]), np.array([[4.0, 3.0], [2.0, 5.0]])
@@ -327,8 +328,7 @@ def test_intervals_cover_with_a_cross_fitted_imputation() -> None:
             scores,
             propensities=chance,
             estimators=["dr", "sndr"],
-            imputation=models,
-            imputation_folds=fold,
+            imputation=Imputation(models, folds=fold),
             cluster=None,
         )
         limits = np.array([(risk.ci_low, risk.ci_high) for risk in result])

@@ -9,7 +9,7 @@ import pytest
 from unskew import Ratings, evaluate, simulate
 from unskew.errors import BadPredictionError, PropensityWarning, UniverseError, UsageError
 from unskew.estimators import Shrink, Switch
-from unskew.evaluation import Evaluation
+from unskew.evaluation import Evaluation, Imputation
 from unskew.types import Matrix, Vector
 
 WORLD = simulate(30, 40, density=0.2, alpha=0.6, random_state=2)
@@ -25,19 +25,20 @@ METRICS = ("mse", "mae", "accuracy", "dcg", "dcg@5", "cg@5", "precision@5")
 PLACE = np.argsort(np.argsort(-SCORES, axis=1), axis=1) + 1
 
 
-def judge(estimator: str = "dr", imputation: object = IMPUTED, **options: Any) -> Evaluation:
+def judge(
+    estimator: str = "dr", model: object = IMPUTED, *, folds: Any = None, **options: Any
+) -> Evaluation:
     given: dict[str, Any] = {
         "propensities": P,
         "metrics": METRICS,
         "relevance_threshold": 4,
         "cluster": None,
-        "imputation_independent": True,
     } | options
     return evaluate(
         LOG,
         {"a": SCORES, "b": SCORES + 0.1},
         estimators=[estimator],
-        imputation=imputation,
+        imputation=None if model is None else Imputation(model, folds, is_independent=True),
         **given,
     )
 
@@ -86,7 +87,7 @@ def test_perfect_imputation_is_the_truth_without_error(estimator: str, metric: s
         estimators=["naive"],
         relevance_threshold=4,
     )
-    risk = judge(estimator, imputation=TRUTH, metrics=[metric]).risk(
+    risk = judge(estimator, model=TRUTH, metrics=[metric]).risk(
         "a", metric=metric, estimator=estimator
     )
 
@@ -182,7 +183,7 @@ def test_an_imputation_in_every_form(form: str) -> None:
         "callable": lambda users, items: IMPUTED[np.ix_(users, items)],
         "model": Model(),
     }[form]
-    assert judge(imputation=given).to_columns()["estimate"] == pytest.approx(
+    assert judge(model=given).to_columns()["estimate"] == pytest.approx(
         judge().to_columns()["estimate"]
     )
 
@@ -205,7 +206,7 @@ def test_dr_needs_an_imputation(estimator: str) -> None:
     with pytest.raises(
         UsageError, match=f"'{estimator}' needs a model of the ratings .* Pass imputation="
     ):
-        judge(estimator, imputation=None)
+        judge(estimator, model=None)
 
 
 def test_what_covers_the_log_alone_imputes_nothing() -> None:
@@ -216,7 +217,7 @@ def test_what_covers_the_log_alone_imputes_nothing() -> None:
             BadPredictionError,
             match=r"needs predictions for every cell\. Pass a model, a users x items matrix",
         ):
-            judge(imputation=aligned)
+            judge(model=aligned)
     with pytest.raises(BadPredictionError, match="estimation needs predictions for every cell"):
         evaluate(LOG, frame, propensities=P, estimators=["dr"], imputation=IMPUTED)
 
@@ -258,7 +259,7 @@ def test_metrics_that_rank_logged_items_are_not_imputed() -> None:
 
 def test_the_result_says_what_it_takes_for_granted() -> None:
     alone = judge("dr", metrics=["mse"])
-    folded = judge("eib", metrics=["mse"], imputation_folds=np.arange(len(LOG)) % 3)
+    folded = judge("eib", metrics=["mse"], folds=np.arange(len(LOG)) % 3)
 
     assert alone.notes == ("imputation taken as fitted to other ratings",)
     assert "\nimputation taken as fitted to other ratings\n" in repr(alone)

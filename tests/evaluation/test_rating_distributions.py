@@ -13,6 +13,7 @@ from scipy import stats
 
 from unskew import Ratings, evaluate
 from unskew.errors import BadPredictionError, UsageError
+from unskew.evaluation import Imputation
 from unskew.evaluation.rating_distributions import MeanAndResiduals, Residuals
 from unskew.models import MultinomialMixture, OrdinalFactorization
 from unskew.types import IntVector, Matrix, Vector
@@ -38,10 +39,11 @@ class Distribution:
 
 def impute(
     metric: str,
-    imputation: object,
+    model: object,
     log: Ratings = LOG,
     *,
     estimator: str = "eib",
+    folds: object = None,
     **options: Any,
 ) -> float:
     return next(
@@ -51,7 +53,7 @@ def impute(
                 SCORES,
                 metrics=[metric],
                 estimators=[estimator],
-                imputation=imputation,
+                imputation=Imputation(model, folds),
                 universe="log",
                 relevance_threshold=None if set(log.rating) <= {0, 1} else 4,
                 **options,
@@ -105,10 +107,10 @@ def test_folds_may_have_seen_different_levels() -> None:
     imputation = {0: Distribution(SHARES), 1: Distribution(without, LEVELS[1:])}
     padded = np.concatenate([np.zeros((8, 9, 1)), without], axis=-1)
 
-    found = impute("mae", imputation, imputation_folds=fold)
+    found = impute("mae", imputation, folds=fold)
 
     same = {0: Distribution(SHARES), 1: Distribution(padded)}
-    assert found == pytest.approx(impute("mae", same, imputation_folds=fold), rel=1e-12)
+    assert found == pytest.approx(impute("mae", same, folds=fold), rel=1e-12)
 
 
 @pytest.mark.parametrize("metric", ["mse", "mae", "precision@3"])
@@ -181,9 +183,7 @@ def test_a_fold_gets_the_residuals_of_the_others() -> None:
     imputed = (3.0 - SCORES) ** 2 + residual.var()
     imputed[SEEN] = (3.0 - SCORES)[SEEN] ** 2 + np.take(spread, fold)
 
-    found = impute(
-        "mse", mean, estimator="dr", imputation_folds=fold, propensities=np.full(len(LOG), 0.5)
-    )
+    found = impute("mse", mean, estimator="dr", folds=fold, propensities=np.full(len(LOG), 0.5))
 
     correction = 2 * (delta - imputed[SEEN])
     assert found == pytest.approx((imputed.sum() + correction.sum()) / TRUTH.size)
@@ -200,12 +200,12 @@ def test_each_fold_may_have_its_own_model() -> None:
     imputed = gain * np.where(SEEN, of_log, (first + second) / 2)
     correction = SEEN * gain * (TRUTH - of_log)
 
-    filled = impute("dcg@3", models, imputation_folds=fold)
+    filled = impute("dcg@3", models, folds=fold)
     robust = impute(
         "dcg@3",
         models,
         estimator="dr",
-        imputation_folds=fold,
+        folds=fold,
         propensities=np.full(len(LOG), 0.5),
     )
 
@@ -219,12 +219,12 @@ def test_each_fold_may_have_its_own_model() -> None:
 @pytest.mark.parametrize("folds", [[0, 1], np.linspace(0, 1, len(LOG))])
 def test_folds_are_a_whole_number_for_each_logged_cell(folds: object) -> None:
     with pytest.raises(UsageError, match="must have a whole number for each of the"):
-        impute("mse", SCORES, imputation_folds=folds)
+        impute("mse", SCORES, folds=folds)
 
 
 def test_one_fold_is_too_few() -> None:
     with pytest.raises(UsageError, match=r"has only one fold, 4\. Use at least 2 folds"):
-        impute("mse", SCORES, imputation_folds=np.full(len(LOG), 4))
+        impute("mse", SCORES, folds=np.full(len(LOG), 4))
 
 
 def test_models_by_fold_need_the_folds_and_all_of_them() -> None:
@@ -232,8 +232,8 @@ def test_models_by_fold_need_the_folds_and_all_of_them() -> None:
 
     with pytest.raises(UsageError, match="the folds of the logged cells are missing"):
         impute("mse", {0: SCORES, 1: SCORES})
-    with pytest.raises(UsageError, match=r"models for the folds \[0, 2\], .* the folds \[0, 1\]"):
-        impute("mse", {0: SCORES, 2: SCORES}, imputation_folds=fold)
+    with pytest.raises(UsageError, match=r"models for the folds \[0, 2\], .* folds has \[0, 1\]"):
+        impute("mse", {0: SCORES, 2: SCORES}, folds=fold)
 
 
 def test_bad_distributions_are_named() -> None:

@@ -23,7 +23,7 @@ from unskew.estimators import Clip, Shrink
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.point import Estimator
 from unskew.estimators.sums import Deltas, ObservedCells
-from unskew.evaluation import Evaluation, Sensitivity, odds_error_between
+from unskew.evaluation import Evaluation, Imputation, Sensitivity, odds_error_between
 from unskew.propensity import NaiveBayesPropensity
 from unskew.types import Vector
 
@@ -42,8 +42,7 @@ def judge(**options: Any) -> Evaluation:
         "propensities": P,
         "metrics": ["mae"],
         "estimators": WEIGHTED,
-        "imputation": B + 0.3,
-        "imputation_independent": True,
+        "imputation": Imputation(B + 0.3, is_independent=True),
     }
     return evaluate(LOG, {"a": A, "b": B}, **(given | options))
 
@@ -164,8 +163,7 @@ def test_the_range_is_that_of_every_corner_of_the_box(metric: str, estimator: st
         "metrics": [metric],
         "estimators": [estimator],
         "relevance_threshold": 3,
-        "imputation": imputed,
-        "imputation_independent": True,
+        "imputation": Imputation(imputed, is_independent=True),
     }
     evaluation = evaluate(SMALL, scores, propensities=p, **options)
     (shift,) = sensitivity(evaluation, max_weight=[], odds_error=[1.6], constraint=None).shifts
@@ -371,8 +369,7 @@ def test_at_the_last_sure_odds_error_the_interval_touches_zero(estimator: str) -
     options: dict[str, Any] = {
         "metrics": ["mse"],
         "estimators": [estimator],
-        "imputation": better + 0.3,
-        "imputation_independent": True,
+        "imputation": Imputation(better + 0.3, is_independent=True),
     }
     evaluation = evaluate(LOG, {"a": A, "b": better}, propensities=P, **options)
     unsure_at = (
@@ -501,8 +498,7 @@ def test_limits_include_the_random_sample_of_naive_bayes(
         "metrics": ["mae"],
         "estimators": [estimator],
         "cluster": cluster,
-        "imputation": np.full_like(A, 4.0),
-        "imputation_independent": True,
+        "imputation": Imputation(np.full_like(A, 4.0), is_independent=True),
     }
     small, large = (
         evaluate(

@@ -117,7 +117,7 @@ def test_offsets_are_fitted_exactly() -> None:
 
 
 @pytest.mark.parametrize("loss", list(LOSS_SHAPES))
-def test_half_slopes_and_curvatures_are_derivatives(loss: str) -> None:
+def test_half_gradients_and_curvatures_are_derivatives(loss: str) -> None:
     rating = np.array([0.0, 1.0, 1.0, 0.0])
     value = {
         "squared": lambda f: np.square(rating - f),
@@ -126,9 +126,11 @@ def test_half_slopes_and_curvatures_are_derivatives(loss: str) -> None:
     }[loss]
     at = np.array([0.3, 0.4, 0.7, 0.6])
     point = np.log(at / (1 - at)) if loss == "log" else at
-    slope = (value(point + 1e-6) - value(point - 1e-6)) / 2e-6
+    gradient = (value(point + 1e-6) - value(point - 1e-6)) / 2e-6
 
-    np.testing.assert_allclose(LOSS_SHAPES[loss].half_slope(rating, at), -slope / 2, atol=1e-6)
+    np.testing.assert_allclose(
+        LOSS_SHAPES[loss].half_gradient(rating, at), -gradient / 2, atol=1e-6
+    )
     if loss != "absolute":
         bend = (value(point + 1e-3) - 2 * value(point) + value(point - 1e-3)) / 1e-6
         curvature = LOSS_SHAPES[loss].half_curvature(rating, at)

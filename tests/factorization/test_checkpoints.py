@@ -164,3 +164,90 @@ def test_a_checkpoint_of_other_targeted_weights_is_refused(tmp_path: Path) -> No
 
     with pytest.raises(UsageError, match="belongs to another log"):
         copy(model).fit(log, others, checkpoint=tmp_path / "state")
+
+
+# Files that were altered
+
+
+def damage(path: Path, change: Any) -> None:
+    """Rewrite a checkpoint after ``change`` of its arrays."""
+    with np.load(path, allow_pickle=False) as stored:
+        arrays = dict(stored)
+    change(arrays)
+    with path.open("wb") as file:
+        np.savez(file, **arrays)
+
+
+def cut(name: str) -> Any:
+    return lambda arrays: arrays.update({name: arrays[name][:1]})
+
+
+def fill(name: str, value: float) -> Any:
+    return lambda arrays: arrays.update({name: np.full_like(arrays[name], value)})
+
+
+def convert(name: str, dtype: Any) -> Any:
+    return lambda arrays: arrays.update({name: arrays[name].astype(dtype)})
+
+
+ITEM_FACTORS = "state.parameters.item_factors"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (cut(ITEM_FACTORS), r"item_factors has the shape \(1, 2\), not \(20, 2\)"),
+        (cut("state.previous.factors"), r"previous\.factors has the shape \(1, 2\)"),
+        (cut("state.parameters.item_offset"), r"item_offset has the shape \(1,\), not \(20,\)"),
+        (fill(ITEM_FACTORS, np.nan), "item_factors has numbers that are not finite"),
+        (fill(ITEM_FACTORS, np.inf), "item_factors has numbers that are not finite"),
+        (fill("state.value", np.nan), r"state\.value has numbers that are not finite"),
+        (fill("history", np.nan), "history has numbers that are not finite"),
+        (convert(ITEM_FACTORS, np.float32), "item_factors has the type float32, not float64"),
+        (convert(ITEM_FACTORS, complex), "item_factors has the type complex128"),
+        (convert(ITEM_FACTORS, "U8"), "item_factors has the type <U8"),
+        (convert("state.momentum", "U8"), "momentum has the type <U8"),
+        (lambda arrays: arrays.pop(ITEM_FACTORS), "is not a checkpoint"),
+        (lambda arrays: arrays.pop("history"), "is not a checkpoint"),
+    ],
+)
+def test_a_checkpoint_that_was_altered_is_refused(
+    tmp_path: Path, change: Any, message: str
+) -> None:
+    path = tmp_path / "state"
+    log, model = log_of(30, 20), MatrixFactorization(2, max_iter=4, tol=0.0)
+    model.fit(log, np.full(200, 0.2), checkpoint=path, checkpoint_every=2)
+    damage(path, change)
+
+    with pytest.raises(UsageError, match=message):
+        model.fit(log, np.full(200, 0.2), checkpoint=path, checkpoint_every=2)
+
+
+@each_model
+def test_every_array_of_a_checkpoint_is_checked(model: Any, tmp_path: Path) -> None:
+    log, path = log_of(30, 20), tmp_path / "state"
+    model.fit(log, np.full(200, 0.2), checkpoint=path, checkpoint_every=2)
+    path = next(each for each in (path, *tmp_path.iterdir()) if each.exists())
+    whole = path.read_bytes()
+    with np.load(path, allow_pickle=False) as stored:
+        names = [name for name in stored if stored[name].ndim and stored[name].dtype.kind == "f"]
+    for name in names:
+        for change in (fill(name, np.nan), convert(name, complex)):
+            path.write_bytes(whole)
+            damage(path, change)
+            with pytest.raises(UsageError, match=r"cannot be read|is not a checkpoint"):
+                model.fit(log, np.full(200, 0.2), checkpoint=tmp_path / "state", checkpoint_every=2)
+
+
+def test_a_compressed_checkpoint_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    log, model = log_of(30, 20), MatrixFactorization(2, max_iter=4, tol=0.0)
+    model.fit(log, np.full(200, 0.2), checkpoint=path, checkpoint_every=2)
+    with np.load(path, allow_pickle=False) as stored:
+        arrays = dict(stored)
+    arrays[ITEM_FACTORS] = np.zeros((1 << 22, 2))
+    with path.open("wb") as file:
+        np.savez_compressed(file, **arrays)
+
+    with pytest.raises(UsageError, match=r"is compressed, to unpack to [\d,]+ bytes"):
+        model.fit(log, np.full(200, 0.2), checkpoint=path, checkpoint_every=2)

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pickle
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,6 @@ import pytest
 import unskew
 from unskew.data.ratings import Ratings
 from unskew.errors import ModelFileError, NotFittedError, UsageError
-from unskew.io import model_files as archive
 from unskew.io.model_files import MANIFEST
 from unskew.models.baselines import Popularity
 from unskew.models.matrix_factorization import MatrixFactorization
@@ -225,10 +225,34 @@ def test_arrays_that_were_exchanged_are_refused(path: Path) -> None:
         unskew.load(path)
 
 
-def test_a_claim_of_too_many_bytes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "MAX_BYTES", 1000)
+@pytest.mark.parametrize(
+    "method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA], ids=str
+)
+def test_a_file_that_would_unpack_to_more_is_refused_before_it_is_read(
+    path: Path, method: int
+) -> None:
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    parts["factors_.user_offset"] = npy(np.zeros(1 << 21))
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for name, part in parts.items():
+            archive.writestr(name, part)
+    tracemalloc.start()
+    with pytest.raises(ModelFileError, match=r"is compressed, to unpack to [\d,]+ bytes; files of"):
+        unskew.load(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
 
-    with pytest.raises(ModelFileError, match=r"unpacks to [\d,]+ bytes; the limit is 1,000"):
+    assert peak < 1 << 20
+
+
+def test_parts_that_claim_more_bytes_than_the_file_has(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    entry = content.rindex(b"PK\x01\x02")  # the last entry of the directory
+    content[entry + 24 : entry + 28] = (1 << 31).to_bytes(4, "little")
+    path.write_bytes(content)
+
+    with pytest.raises(ModelFileError, match=r"its parts claim 2,147,[\d,]+ bytes, but it has"):
         unskew.load(path)
 
 
@@ -324,6 +348,18 @@ def test_a_manifest_that_cannot_be_followed(
         ),
         ("seen_items_", npy(np.arange(3)), "seen_items has shape"),
         ("users_", b'["ann"]', "seen_starts has shape"),
+        ("factors_.item_factors", npy(np.full((4, 2), np.nan)), r"has missing numbers \(NaN\)"),
+        ("factors_.item_factors", npy(np.ones((4, 2), complex)), "has the type complex128"),
+        ("factors_.item_factors", npy(np.full((4, 2), "x")), "has the type <U1"),
+        ("factors_.item_factors", npy(np.ones((4, 2), ">f8")), "has the type >f8"),
+        ("seen_starts_", npy(np.array([0, 5, 2, 11])), "seen_starts does not rise from 0"),
+        ("seen_starts_", npy(np.array([0.0, 3, 7, 11])), "seen_starts does not rise from 0"),
+        (
+            "seen_items_",
+            npy(np.full(11, 10**6)),
+            "seen_items has other numbers than",
+        ),
+        ("seen_items_", npy(np.full(11, -1)), "seen_items has other numbers than"),
         ("users_", b"3", "not a complete model file"),
     ],
 )
@@ -332,6 +368,53 @@ def test_arrays_that_do_not_go_together(path: Path, name: str, content: bytes, m
 
     with pytest.raises(ModelFileError, match=match):
         unskew.load(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"params": {"n_factors": {"value": "evil"}}}, "n_factors must be a whole number"),
+        ({"state": {"fallback_": {"value": "evil"}}}, "fallback_ is 'evil', not"),
+        ({"state": {"fallback_": {"float": "nan"}}}, "fallback_ is nan, not"),
+        ({"state": {"n_iter_": {"value": 1.5}}}, r"n_iter_ is 1\.5, not"),
+        ({"state": {"converged_": {"value": 2}}}, "converged_ is 2, not"),
+        ({"state": {"users_": {"value": 2}}}, "users_ is 2, not"),
+    ],
+)
+def test_values_of_another_type_are_refused(
+    path: Path, changes: dict[str, Any], match: str
+) -> None:
+    def change(parts: Parts) -> None:
+        manifest = json.loads(parts[MANIFEST])
+        for key, values in changes.items():
+            manifest["model"][key] |= values
+        parts[MANIFEST] = json.dumps(manifest).encode()
+
+    rewrite(path, change, signed=False)
+    with pytest.raises(ModelFileError, match=match):
+        unskew.load(path)
+
+
+def test_the_manifest_is_strict_json_and_infinity_comes_back(tmp_path: Path) -> None:
+    model = MatrixFactorization(2, max_iter=500).fit(LOG)
+    model.save(tmp_path / "model")
+    with zipfile.ZipFile(tmp_path / "model") as archive:
+        json.loads(archive.read(MANIFEST), parse_constant=pytest.fail)
+
+    assert model.history_[0] == np.inf
+    assert unskew.load(tmp_path / "model").history_ == model.history_
+
+
+@pytest.mark.parametrize("l2", [5.0, np.float64(5), np.float32(5), np.int32(5), np.int8(5)])
+def test_predictions_do_not_change_after_a_file(tmp_path: Path, l2: Any) -> None:
+    model = MatrixFactorization(2, l2, dtype="float32").fit(LOG)
+    model.save(tmp_path / "model")
+    plain = MatrixFactorization(2, 5.0, dtype="float32").fit(LOG)
+    predicted = model.predict(LOG.users[LOG.user], LOG.items[LOG.item])
+    again = unskew.load(tmp_path / "model").predict(LOG.users[LOG.user], LOG.items[LOG.item])
+
+    assert predicted.tobytes() == again.tobytes()
+    assert model.objective_ == plain.objective_
 
 
 class Bomb:

@@ -8,6 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from numba.core import caching
+
+from unskew.kernels.compiling import compiled
+
 CODE = """
 import numpy as np
 from unskew.kernels.rows import packed_index
@@ -54,3 +59,14 @@ def test_nothing_is_said_to_a_file(tmp_path: Path) -> None:
         ).stderr
         == b""
     )
+
+
+def test_without_a_folder_for_the_cache_kernels_are_still_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(caching.CompileResultCacheImpl, "_locator_classes", [])
+
+    def add(first: float, second: float) -> float:
+        return first + second
+
+    assert compiled(add)(1.5, 2.0) == 3.5

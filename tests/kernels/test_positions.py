@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unskew.kernels.positions import FEW_CELLS, count_users, exact_positions, top_positions
-from unskew.types import IntVector, Scores
+from unskew.kernels.positions import (
+    FEW_CELLS,
+    count_users,
+    exact_positions,
+    group_cells,
+    top_positions,
+)
+from unskew.types import IntVector, Scores, row_type
 
 UNTOUCHED = 10**6
 DTYPES = [np.float32, np.float64]
@@ -201,3 +207,30 @@ def test_a_row_of_nan_is_returned(top: int | None) -> None:
     scores = np.full((1, 200), np.nan, np.float32)
 
     assert run(scores, *everything(scores), top)[0] == 0
+
+
+def test_rows_from_2_to_the_31_on_keep_their_number() -> None:
+    first_row = 2**31 - 2
+    user, item = np.array([1, 0, 1, 0], np.int32), np.array([5, 6, 7, 8], np.int32)
+    logged = np.empty((4, 2), row_type(first_row + 4))
+    group_cells(user, item, first_row, np.array([0, 2]), logged)
+
+    assert logged[:, 0].tolist() == [first_row + 1, first_row + 3, first_row, first_row + 2]
+    assert logged[:, 1].tolist() == [6, 8, 5, 7]
+
+
+@pytest.mark.parametrize("top", [None, 2])
+def test_rows_of_64_bits_give_the_same_positions(top: int | None) -> None:
+    scores = np.random.default_rng(0).integers(5, size=(6, 40)).astype(np.float32)
+    starts, items = np.arange(0, 61, 10), np.tile(np.arange(0, 40, 4), 6)
+    counts = []
+    for kind in (np.int32, np.int64):
+        above, equal = np.full(60, 2, np.int32), np.ones(60, np.int32)
+        cells = np.arange(60, dtype=kind)
+        if top is None:
+            bad = exact_positions(scores, starts, cells, items.astype(kind), above, equal)
+        else:
+            bad = top_positions(scores, starts, cells, items.astype(kind), top, above, equal)
+        counts.append((bad, above.tolist(), equal.tolist()))
+
+    assert counts[0] == counts[1]

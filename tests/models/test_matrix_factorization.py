@@ -16,6 +16,7 @@ from sklearn.base import clone
 
 import unskew
 from unskew.data.ratings import Ratings
+from unskew.data.universe import Universe
 from unskew.data.weights import training_weights, weighted_mean
 from unskew.errors import (
     NotFittedError,
@@ -506,3 +507,20 @@ def test_a_random_state_can_be_a_seed_a_generator_or_none() -> None:
     assert np.array_equal(seeded, generated)
     assert not np.array_equal(seeded, other)
     assert np.isfinite(other).all()
+
+
+def test_initial_factors_that_are_not_finite_are_refused() -> None:
+    start = MatrixFactorization(2).fit(LOG, P).factors_
+    broken = replace(start, item_offset=np.full(LOG.n_items, np.nan))
+
+    with pytest.raises(UsageError, match="initial_factors has numbers that are not finite"):
+        MatrixFactorization(2).fit(LOG, P, initial_factors=broken)
+
+
+def test_the_ridge_does_not_overflow_with_integers_of_numpy() -> None:
+    universe = Universe(31_600, 31_600)
+    ridges = [
+        scaled_ridge(l2, universe, n_factors=2, penalizes_offsets=False) for l2 in (5, np.int32(5))
+    ]
+
+    assert ridges[0] == ridges[1] == 5 * 31_600**2 / 63_200 / 2

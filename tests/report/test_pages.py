@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import time
 import warnings
 from contextlib import suppress
@@ -15,13 +14,12 @@ import pandas as pd
 import pytest
 
 from unskew import Ratings, diagnose, evaluate, evaluate_frame, simulate
-from unskew.errors import BadFileError, MissingExtraError, UsageError
+from unskew.errors import BadFileError, UsageError
 from unskew.estimators import ESTIMATORS, Estimator
 from unskew.evaluation import Evaluation
 from unskew.paper.demo import run_demo
 from unskew.propensity import NaiveBayesPropensity, PopularityPropensity
 from unskew.report import PAGES, build_page, draw, render_file, write_page
-from unskew.report import page as page_module
 from unskew.report.charts import Chart, default_look
 from unskew.report.comparison import describe_comparison, estimator_looks, main_estimator
 from unskew.report.evaluation import draw_evaluation
@@ -673,19 +671,6 @@ def test_a_record_that_lacks_a_part_is_refused_in_words(kind: str, made: dict[st
                 BadFileError
             ):  # or it can do without that part; anything else is a traceback
                 render_file(text, "x.json")
-
-
-def test_without_jinja2_the_way_to_get_it_is_said(
-    monkeypatch: pytest.MonkeyPatch, made: dict[str, Any], tmp_path: Path
-) -> None:
-    page_module._environment.cache_clear()
-    monkeypatch.setitem(sys.modules, "jinja2", None)
-
-    with pytest.raises(
-        MissingExtraError, match=r"writing a page needs jinja2, .*pip install 'unskew\[report\]'"
-    ):
-        made["comparison"].to_html(tmp_path / "x.html")
-    page_module._environment.cache_clear()
 
 
 @pytest.mark.slow

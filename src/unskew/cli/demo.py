@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from unskew.cli import options
-from unskew.cli.printing import open_console, print_paragraph, print_table, write_page
+from unskew.cli.printing import (
+    open_console,
+    print_paragraph,
+    print_table,
+    write_columns,
+    write_page,
+)
 from unskew.cli.program import declare_command
 
 if TYPE_CHECKING:
     from unskew.paper.demo import Demo
+    from unskew.simulation.simulator import Simulation
 
 CAPTION = "± is half of a 95 % interval."
 
@@ -17,13 +27,20 @@ CAPTION = "± is half of a 95 % interval."
 @declare_command("demo", "Evaluate two models on a simulated log whose truth is known.", order=1)
 @options.seed_option
 @options.page_option("Also write the result as a page (.html).")
-def demo(random_state: int, output: str | None) -> None:
+@click.option(
+    "--files",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Also write log.csv and random.csv to try the other commands on.",
+)
+def demo(random_state: int, output: str | None, files: Path | None) -> None:
     """Evaluate two models on a simulated log whose truth is known.
 
     \b
     Example:
       unskew demo --seed 7
       unskew demo -o report.html
+      unskew demo --files sample
     """  # noqa: D301
     console = open_console()
     print_paragraph(
@@ -44,6 +61,16 @@ def demo(random_state: int, output: str | None) -> None:
     print_paragraph(console, result.summary())
     if output is not None:
         write_page(result.to_json(), output, quiet=False)
+    if files is not None:
+        _write_sample_files(simulation, files, random_state)
+
+
+def _write_sample_files(simulation: Simulation, folder: Path, random_state: int) -> None:
+    from unskew.paper.demo import make_sample_files
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, columns in make_sample_files(simulation, random_state=random_state).items():
+        write_columns(columns, str(folder / name), quiet=False)
 
 
 def _list_comparisons(result: Demo) -> dict[str, list[object]]:

@@ -153,11 +153,11 @@ def _check_kernel_cache() -> InstallationCheck:
     if not variable and _can_write(user_cache):
         text = f"{user_cache}, because {in_package} is not writable"
         return InstallationCheck("kernel cache", text)
-    remedy = (
-        "export NUMBA_CACHE_DIR=FOLDER with a writable folder; "
-        "otherwise every process compiles the kernels again"
+    return InstallationCheck(
+        "kernel cache",
+        f"none: {folder} is not writable, so every process compiles the kernels again",
+        remedy="export NUMBA_CACHE_DIR=FOLDER with a writable folder",
     )
-    return InstallationCheck("kernel cache", f"{folder} is not writable", False, remedy)
 
 
 def _can_write(folder: Path) -> bool:

@@ -6,7 +6,6 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -71,12 +70,12 @@ def write_columns(
     With ``to_json``, a ``.json`` or ``.html`` file holds the whole result.
     """
     from unskew.io.files import write_table
-    from unskew.io.model_files import replace_file
+    from unskew.io.writing import write_file
 
     if to_json is not None and path.endswith(PAGE):
         return write_page(to_json(), path, quiet=quiet)
     if to_json is not None and path.endswith(".json"):
-        replace_file(Path(path), (to_json() + "\n").encode())
+        write_file(path, (to_json() + "\n").encode())
     else:
         write_table(columns, path)
     return print_written(path, quiet=quiet)

@@ -26,7 +26,7 @@ def report(result: str, output: str | None, quiet: bool) -> None:
       unskew evaluate log.csv --universe 943x1682 -o result.json
       unskew report result.json -o report.html
     """  # noqa: D301
-    from unskew.io.model_files import replace_file
+    from unskew.io.writing import write_file
     from unskew.report import render_file
 
     if result == "-" and output is None:
@@ -38,7 +38,7 @@ def report(result: str, output: str | None, quiet: bool) -> None:
     path = output or str(Path(result).with_suffix(PAGE))
     if output is None and path == result:
         raise click.UsageError(f"the page would overwrite {result}: add -o report.html.")
-    replace_file(Path(path), page.encode())
+    write_file(path, page.encode(errors="replace"))
     print_written(path, quiet=quiet)
 
 

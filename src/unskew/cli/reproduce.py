@@ -173,14 +173,14 @@ def _print_result(console: Console, result: Reproduction) -> None:
 
 
 def _write_files(result: Reproduction, folder: Path, *, quiet: bool) -> None:
+    from unskew.io.writing import write_file
     from unskew.report import draw
     from unskew.report.figures import save_figure
 
     if folder.suffix == PAGE:
         return write_page(result.to_json(), str(folder), quiet=quiet)
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{result.name}.json"
-    path.write_text(result.to_json())
+    write_file(path, result.to_json().encode())
     print_written(str(path), quiet=quiet)
     for figure in save_figure(draw("reproduction", result, None), folder, result.name):
         print_written(str(figure), quiet=quiet)

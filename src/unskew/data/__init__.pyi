@@ -1,6 +1,7 @@
 """A log and what belongs to it."""
 
 from unskew.data.factors import Factors as Factors
+from unskew.data.impressions import Impressions as Impressions
 from unskew.data.propensities import Propensities as Propensities
 from unskew.data.ratings import Ratings as Ratings
 from unskew.data.universe import Universe as Universe

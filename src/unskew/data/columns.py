@@ -1,7 +1,7 @@
 """Which column of a table has which role: by name, by our default, or by a common name.
 
-Columns of positions have no common name: a column called ``position`` may say where an item was
-shown, which is not the position that a model gives it.
+In a log of ratings, columns of positions have no common name: a column called ``position`` may say
+where an item was shown, which is not the position that a model gives it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ DEFAULTS: Mapping[str, str] = {
     "prediction": "prediction",
     "propensity": "propensity",
     "timestamp": "timestamp",
+    "request": "request_id",
+    "position": "position",
+    "reward": "reward",
 }
 
 COMMON_NAMES: Mapping[str, frozenset[str]] = {
@@ -33,8 +36,14 @@ COMMON_NAMES: Mapping[str, frozenset[str]] = {
     "prediction": frozenset("prediction predictions predicted pred yhat est estimate".split()),
     "propensity": frozenset("propensity propensities".split()),
     "timestamp": frozenset("timestamp time date datetime ts unixtime ratedat".split()),
+    "request": frozenset("request requestid reqid req impressionid slateid searchid".split()),
+    "position": frozenset("position pos slot rank shownposition".split()),
+    "reward": frozenset("reward click clicked clicks isclick isclicked".split()),
 }
 """Names that are common in public data sets; capitals, spaces and underscores do not count."""
+
+RATING_ROLES = ("user", "item", "rating", "prediction", "propensity", "timestamp")
+"""Roles of the columns of a log of ratings; the others are of logged impressions."""
 
 
 def find_column(role: str, name: str | None, columns: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 from scipy import special
@@ -24,7 +24,7 @@ from unskew.errors import UsageError
 from unskew.kernels.blocks import sum_by_code, take_columns
 from unskew.progress import progress_bar
 from unskew.tables import count_noun
-from unskew.types import BoolVector, IntVector, Matrix, Vector
+from unskew.types import BoolVector, IndexVector, IntVector, Matrix, Vector
 
 Unit: TypeAlias = Literal["user", "item"]
 LogRelation: TypeAlias = Literal["same", "part", "other"]
@@ -82,7 +82,7 @@ class Correction:
     """K x observed cells: ``B's`` of each cell, which is subtracted from ``h e``."""
     leverage: Vector
     """Of each observed cell: how much its own score contributes to its fitted propensity."""
-    leverage_power: int = 1
+    leverage_power: float = 1.0
     """Squared residuals are divided by (1 - leverage) to this power: 1 is HC2, 2 is HC3."""
     expected_by_user: Matrix | None = None
     """Users x K: the sum of ``P B's`` over all items. None: the same for all users."""
@@ -94,7 +94,7 @@ class Correction:
     reduction: Matrix | None = None
     """K x K: subtracted from the covariance if the log is a random part of the log of the fit."""
     bias: Vector | None = None
-    """First-order bias of each risk caused by a penalty."""
+    """The bias of each risk that the estimation of the propensities causes, as far as known."""
     outside: Matrix | None = None
     """G: K x levels of the outside sample, the derivative by their log shares."""
     sample: RandomSample | None = None
@@ -143,8 +143,11 @@ class Estimation:
     """Units that have parameters of their own: users, items or both."""
     fixed: BoolVector | None = None
     """Cells whose propensity is clipped or capped and does not move with the parameters."""
+    bias_source: ClassVar[str] = "penalty"
+    """What the bias of a correction comes from, in words."""
+    bias_remedy: ClassVar[str] = "Fit the propensities with a smaller `ridge`."
 
-    def take(self, rows: IntVector) -> Estimation:
+    def take(self, rows: IndexVector) -> Estimation:
         """The estimation of some cells of the log, which are then a part of the log of the fit."""
         raise NotImplementedError
 
@@ -189,7 +192,7 @@ class Strata(Estimation):
             math.nan if self.sample is None else compare_counts(self.n_observed, self.sample.count)
         )
 
-    def take(self, rows: IntVector) -> Strata:
+    def take(self, rows: IndexVector) -> Strata:
         fixed = None if self.fixed is None else self.fixed[rows]
         is_smaller = self.relation == "same" and rows.size < self.group.size
         relation = "part" if is_smaller else self.relation
@@ -248,15 +251,15 @@ class TakenAsKnown(Estimation):
     reason: str
     """Why it cannot be computed: a sentence for the reader of a result."""
 
-    def take(self, rows: IntVector) -> TakenAsKnown:
+    def take(self, rows: IndexVector) -> TakenAsKnown:
         return replace(self, fixed=None if self.fixed is None else self.fixed[rows])
 
 
-Refit: TypeAlias = Callable[[IntVector], Vector]
+Refit: TypeAlias = Callable[[IndexVector], Vector]
 """Fits the propensity model again to some rows of the log, and predicts their propensities."""
 
 
-Half: TypeAlias = tuple[IntVector, Vector]
+Half: TypeAlias = tuple[IndexVector, Vector]
 """Rows of the log, and the propensities of a model that was fitted to them alone."""
 
 
@@ -270,7 +273,7 @@ class Replicates(Estimation):
     fitted: dict[int | None, list[tuple[Half, Half]]] = field(default_factory=dict)
     """By a hash of the clusters that were split: the halves that were already fitted."""
 
-    def take(self, rows: IntVector) -> Replicates:
+    def take(self, rows: IndexVector) -> Replicates:
         return replace(self, refit=lambda part: self.refit(rows[part]), fitted={})
 
     def fit_halves(self, cluster: IntVector | None, n_cells: int) -> list[tuple[Half, Half]]:
@@ -290,7 +293,7 @@ class Replicates(Estimation):
         return self.fitted[key]
 
     def _fit(self, mask: BoolVector) -> Half:
-        rows = np.flatnonzero(mask).astype(np.int32)
+        rows = np.flatnonzero(mask)
         try:
             return rows, self.refit(rows)
         except Exception as error:

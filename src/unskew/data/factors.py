@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.checks import float_array
+from unskew.data.checks import float_array, is_finite_number
 from unskew.errors import BadPredictionError, UsageError
 from unskew.types import Floats, IntVector, Matrix, Scores, Vector
 
@@ -65,6 +65,14 @@ class Factors:
                 f"{self.item_factors.shape[1]}.",
                 remedy="User and item factors must have the same number of columns.",
             )
+        if not is_finite_number(self.global_offset):
+            raise UsageError(
+                f"global_offset must be a finite number; got {self.global_offset!r}.",
+                parameter="global_offset",
+                value=self.global_offset,
+            )
+        # A NumPy number would turn predictions of float32 factors into float64.
+        object.__setattr__(self, "global_offset", float(self.global_offset))
         for name, size in (("user_offset", self.n_users), ("item_offset", self.n_items)):
             offset = getattr(self, name)
             offset = np.zeros(size) if offset is None else _as_floats(name, offset)
@@ -87,6 +95,11 @@ class Factors:
     @property
     def n_factors(self) -> int:
         return int(self.item_factors.shape[1])
+
+    @property
+    def arrays(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """v, w, a and b."""
+        return self.user_factors, self.item_factors, self.user_offset, self.item_offset
 
     @property
     def user_side(self) -> tuple[Floats, Floats]:

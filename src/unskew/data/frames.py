@@ -211,6 +211,20 @@ def number_column(frame: EagerFrame, name: str) -> Vector:
     return numbers
 
 
+def number_columns(
+    frame: EagerFrame, names: Sequence[str], *, only_numbers: bool
+) -> dict[str, Vector]:
+    """Columns as float64 by name; ``only_numbers`` leaves out those of other types."""
+    is_read = {
+        name: not only_numbers or _is_number_type(frame.get_column(name).dtype) for name in names
+    }
+    return {name: number_column(frame, name) for name in names if is_read[name]}
+
+
+def _is_number_type(dtype: Any) -> bool:
+    return bool(dtype.is_numeric() or dtype == nw.Boolean)
+
+
 def timestamp_column(frame: EagerFrame, name: str) -> Timestamps:
     """The times of a data frame; dates with a time zone are converted to UTC."""
     column = frame.get_column(name)
@@ -232,7 +246,7 @@ def timestamp_column(frame: EagerFrame, name: str) -> Timestamps:
 
 def _are_numbers(values: nw.Series[Any]) -> bool:
     """Whether the values, none of them null, are numbers, such as the decimals of a data base."""
-    if values.dtype.is_numeric() or values.dtype == nw.Boolean or len(values) == 0:
+    if _is_number_type(values.dtype) or len(values) == 0:
         return True
     return values.dtype == nw.Object and all(isinstance(value, (Real, Decimal)) for value in values)
 

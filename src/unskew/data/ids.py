@@ -118,6 +118,25 @@ def encode(ids: Ids) -> tuple[IntVector, Ids]:
     return encode_with(ids, vocabulary, kind="id"), vocabulary
 
 
+def encode_ids(ids: Ids, listed: npt.ArrayLike | None, *, kind: str) -> tuple[IntVector, Ids]:
+    """Codes and vocabulary of a column of ids; ``listed`` is the vocabulary if it is not None."""
+    if listed is not None:
+        vocabulary = check_id_list(listed, kind=kind)
+        return encode_with(ids, vocabulary, kind=kind), vocabulary
+    codes, vocabulary = encode(ids)
+    is_missing = missing_ids(vocabulary)[codes]
+    if is_missing.any():
+        row = int(is_missing.argmax())
+        raise BadRatingError(
+            f"{int(is_missing.sum())} of {len(ids)} {kind} ids are missing; "
+            f"the first is at row {row}.",
+            parameter=kind,
+            where=f"row {row}",
+            remedy="Drop those rows first.",
+        )
+    return codes, vocabulary
+
+
 def _distinct(ids: Ids) -> dict[Any, None]:
     """The distinct ids in order of appearance."""
     try:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+from html import escape
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from unskew.data.checks import float_array, is_finite_number, row_numbers
 from unskew.data.estimation import Estimation
 from unskew.data.frames import check_row_order, is_frame, open_frame
 from unskew.errors import BadPropensityError, UsageError
+from unskew.tables import html_table
 from unskew.types import BoolVector, Vector
 
 if TYPE_CHECKING:
@@ -59,6 +61,9 @@ class Propensities:
         object.__setattr__(propensities, "share", share)
         return propensities
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Propensities, (self.values, self.estimation, self.share)
+
     def __len__(self) -> int:
         return self.values.size
 
@@ -71,6 +76,15 @@ class Propensities:
         low, high = (self.values.min(), self.values.max()) if len(self) else (np.nan, np.nan)
         return f"Propensities({len(self):,} values, {low:.4g} to {high:.4g})"
 
+    def _repr_html_(self) -> str:
+        quantiles = {"smallest": 0.0, "10 %": 0.1, "median": 0.5, "90 %": 0.9, "largest": 1.0}
+        columns = {
+            name: [float(np.quantile(self.values, share))] if len(self) else []
+            for name, share in quantiles.items()
+        }
+        origin = "known" if self.estimation is None else f"estimated by {self.estimation.model}"
+        return f"<p>{escape(repr(self))}, {escape(origin)}</p>{html_table(columns)}"
+
     @property
     def inverse(self) -> Vector:
         """1 / P: the number of cells that each observed cell represents."""
@@ -79,7 +93,7 @@ class Propensities:
     def take(self, rows: npt.NDArray[np.integer] | BoolVector) -> Propensities:
         """The propensities of ``log.take(rows)``; rows are distinct indices, or a mask."""
         numbers = row_numbers(rows, len(self))
-        estimation = self.estimation and self.estimation.take(numbers.astype(np.int32))
+        estimation = self.estimation and self.estimation.take(numbers)
         return Propensities._from_valid(self.values[numbers], estimation, self.share)
 
     def scaled(self, share: float) -> Propensities:

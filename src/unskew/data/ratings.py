@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields
+from html import escape
 from numbers import Real
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +22,16 @@ from unskew.data.frames import (
     open_frame,
     timestamp_column,
 )
-from unskew.data.ids import Ids, as_ids, check_id_list, encode, encode_with, format_id, missing_ids
+from unskew.data.ids import Ids, as_ids, check_id_list, encode_ids, format_id
 from unskew.data.parts import Part
 from unskew.data.timestamps import Timestamps, read_timestamps
-from unskew.data.universe import Universe, UniverseLike, resolve_universe
+from unskew.data.universe import (
+    Universe,
+    UniverseLike,
+    parse_universe,
+    require_room,
+    resolve_universe,
+)
 from unskew.errors import (
     BadRatingError,
     DataError,
@@ -34,11 +41,23 @@ from unskew.errors import (
     UnknownNameError,
     UsageError,
 )
-from unskew.tables import count_noun
+from unskew.tables import count_noun, html_table
 from unskew.types import BoolVector, IntVector, Vector
 
+if TYPE_CHECKING:
+    from unskew.data.propensities import Propensities
+
 Duplicates: TypeAlias = Literal["raise", "mean", "last"]
-_ARRAYS = ("user", "item", "rating", "users", "items", "timestamp")
+HTML_ROWS = 5
+"""Ratings that a notebook shows of a log."""
+MAX_CODES = 2**31 - 1
+"""Codes of users and items are int32."""
+_ARRAYS = ("user", "item", "rating", "users", "items", "timestamp", "examination")
+
+
+def default_columns() -> dict[str, str]:
+    """The names of the columns of user, item and rating."""
+    return {role: DEFAULTS[role] for role in ("user", "item", "rating")}
 
 
 class SparseLike(Protocol):
@@ -73,9 +92,7 @@ class Ratings:
     items: Ids
     universe: Universe | None = None
     """All users and items that could have been logged; None if unknown."""
-    columns: Mapping[str, str] = field(
-        default_factory=lambda: {role: DEFAULTS[role] for role in ("user", "item", "rating")}
-    )
+    columns: Mapping[str, str] = field(default_factory=default_columns)
     """The column of the caller's frame for each role."""
     backend: str | None = None
     """The data frame library that :meth:`to_frame` uses."""
@@ -85,24 +102,45 @@ class Ratings:
     """When each rating was given, as numbers or NumPy dates; None if unknown."""
     part: Part | None = None
     """The place of this log in the log that it was split from; None if it was not split."""
+    examination: Vector | None = None
+    """How often each cell was examined, if the ratings are relevances made from clicks by
+    :meth:`unskew.Impressions.to_cells`; None for ordinary ratings."""
 
     def __post_init__(self) -> None:
-        if self.rating.size == 0:
-            raise _empty_log_error()
-        is_bad = ~np.isfinite(self.rating)
-        if is_bad.any():
-            row = int(is_bad.argmax())
-            raise BadRatingError(
-                f"{int(is_bad.sum())} of {is_bad.size} ratings are missing or not finite; "
-                f"the first is {self.rating[row]} at {self.name_cell(row)}.",
-                parameter="rating",
-                value=float(self.rating[row]),
-                where=self.name_cell(row),
-                remedy="Drop those rows: a cell without a rating is an unobserved cell.",
-            )
-        for name in _ARRAYS:
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, _read_only(getattr(self, name)))
+        """Check and copy everything: compiled code reads these arrays without a check."""
+        rating = float_array(self.rating, "ratings", BadRatingError).copy()
+        users, items = (as_ids(ids).copy() for ids in (self.users, self.items))
+        user = _check_codes(self.user, len(users), kind="user")
+        item = _check_codes(self.item, len(items), kind="item")
+        _require_same_length(user, item, rating)
+        times = None if self.timestamp is None else read_timestamps(self.timestamp, rating.size)
+        universe = self.universe and parse_universe(self.universe)
+        if universe is not None:
+            require_room(universe, len(users), len(items))
+        if self.part is not None and not isinstance(self.part, Part):
+            raise DataError(f"`part` must be a Part of a log; got {self.part!r}.", parameter="part")
+        labels = None if self.row_labels is None else as_ids(self.row_labels)
+        part_rows = None if self.part is None else self.part.rows
+        looks = self.examination
+        if looks is not None:
+            looks = float_array(looks, "examination", BadRatingError).copy()
+            if not (looks > 0).all() or not np.isfinite(looks).all():
+                raise DataError("`examination` must be positive.", parameter="examination")
+        per_row = (("part", part_rows), ("row_labels", labels), ("examination", looks))
+        for name, rows in per_row:
+            if rows is not None and len(rows) != rating.size:
+                raise DataError(
+                    f"`{name}` has {len(rows)} rows, but the log has {rating.size}.",
+                    parameter=name,
+                )
+        arrays = (user, item, rating, users, items, times, looks)
+        for name, array in zip(_ARRAYS, arrays, strict=True):
+            object.__setattr__(self, name, None if array is None else _read_only(array))
+        object.__setattr__(self, "universe", universe)
+        _require_ratings(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), tuple(getattr(self, each.name) for each in fields(self))
 
     @classmethod
     def from_frame(
@@ -213,15 +251,15 @@ class Ratings:
         _require_same_length(user_ids, item_ids, ratings)
         if ratings.size == 0:
             raise _empty_log_error()
-        user_codes, user_vocabulary = _encode_ids(user_ids, users, kind="user")
-        item_codes, item_vocabulary = _encode_ids(item_ids, items, kind="item")
+        user_codes, user_vocabulary = encode_ids(user_ids, users, kind="user")
+        item_codes, item_vocabulary = encode_ids(item_ids, items, kind="item")
         times = None if timestamp is None else read_timestamps(timestamp, ratings.size)
-        log = cls(
-            user_codes,
-            item_codes,
-            ratings,
-            user_vocabulary,
-            item_vocabulary,
+        log = cls._from_valid(
+            user=user_codes,
+            item=item_codes,
+            rating=ratings,
+            users=user_vocabulary,
+            items=item_vocabulary,
             timestamp=times,
             row_labels=row_labels,
         )
@@ -318,7 +356,14 @@ class Ratings:
         _require_same_length(user_codes, item_codes, ratings)
         user_vocabulary = _matrix_ids(universe.n_users, users, kind="user")
         item_vocabulary = _matrix_ids(universe.n_items, items, kind="item")
-        log = cls(user_codes, item_codes, ratings, user_vocabulary, item_vocabulary, universe)
+        log = cls._from_valid(
+            user=user_codes,
+            item=item_codes,
+            rating=ratings,
+            users=user_vocabulary,
+            items=item_vocabulary,
+            universe=universe,
+        )
         return _resolve_duplicates(log, duplicates)
 
     @property
@@ -362,6 +407,31 @@ class Ratings:
             f"density {self.density:.3g}{part}{columns})"
         )
 
+    def examination_weights(self) -> Propensities:
+        """Propensities whose inverse is proportional to the examination of each cell.
+
+        Pass them to ``fit``: a relevance from few looks is noisy, and so weighs less.
+        """
+        if self.examination is None:
+            raise UsageError(
+                "the log has no examination: its ratings were not made from impressions.",
+                parameter="log",
+                remedy="Make it with Impressions.to_cells(curve).",
+            )
+        from unskew.data.propensities import Propensities  # loads scipy
+
+        return Propensities(self.examination.min() / self.examination)
+
+    def _repr_html_(self) -> str:
+        first = slice(HTML_ROWS)
+        columns = {
+            self.columns.get("user", "user"): self.users[self.user[first]].tolist(),
+            self.columns.get("item", "item"): self.items[self.item[first]].tolist(),
+            self.columns.get("rating", "rating"): self.rating[first].tolist(),
+        }
+        more = f"<p>... {len(self) - HTML_ROWS:,} more</p>" if len(self) > HTML_ROWS else ""
+        return f"<p>{escape(repr(self))}</p>{html_table(columns)}{more}"
+
     def take(self, rows: npt.NDArray[np.integer] | BoolVector) -> Ratings:
         """The log of some rows (distinct indices, or a mask), with the same ids and universe."""
         return self._take_valid(row_numbers(rows, len(self)))
@@ -403,6 +473,7 @@ class Ratings:
             timestamp=None if self.timestamp is None else self.timestamp[rows],
             part=None if self.part is None else self.part.take(rows),
             row_labels=self._take_labels(rows),
+            examination=None if self.examination is None else self.examination[rows],
         )
 
     def _take_labels(self, rows: npt.NDArray[np.intp]) -> Ids | None:
@@ -412,16 +483,47 @@ class Ratings:
         return rows if self.backend == "pandas" else None
 
     def _replace_valid(self, **changes: Any) -> Ratings:
-        """A copy with other values that are known to be valid: the ratings are not checked again.
+        """A copy with other values that are known to be valid: nothing is checked again.
 
-        ``dataclasses.replace`` checks all ratings, as the constructor does.
+        ``dataclasses.replace`` checks everything, as the constructor does.
         """
-        log = object.__new__(type(self))
-        for name in (each.name for each in fields(self)):
-            value = changes.get(name, getattr(self, name))
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return self._build(values | changes)
+
+    @classmethod
+    def _from_valid(cls, **values: Any) -> Ratings:
+        """From new arrays with valid codes: only the ratings are checked, and nothing is copied."""
+        defaults = {
+            each.name: None if each.default is MISSING else each.default for each in fields(cls)
+        }
+        log = cls._build(defaults | {"columns": default_columns()} | values)
+        _require_ratings(log)
+        return log
+
+    @classmethod
+    def _build(cls, values: Mapping[str, Any]) -> Ratings:
+        log = object.__new__(cls)
+        for name, value in values.items():
             is_array = name in _ARRAYS and value is not None
             object.__setattr__(log, name, _read_only(value) if is_array else value)
         return log
+
+
+def _require_ratings(log: Ratings) -> None:
+    """Raise an error unless there are ratings, and all are finite."""
+    if log.rating.size == 0:
+        raise _empty_log_error()
+    is_bad = ~np.isfinite(log.rating)
+    if is_bad.any():
+        row = int(is_bad.argmax())
+        raise BadRatingError(
+            f"{int(is_bad.sum())} of {is_bad.size} ratings are missing or not finite; "
+            f"the first is {log.rating[row]} at {log.name_cell(row)}.",
+            parameter="rating",
+            value=float(log.rating[row]),
+            where=log.name_cell(row),
+            remedy="Drop those rows: a cell without a rating is an unobserved cell.",
+        )
 
 
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -453,25 +555,6 @@ def _require_matrix(shape: tuple[int, ...]) -> None:
         )
 
 
-def _encode_ids(ids: Ids, listed: npt.ArrayLike | None, *, kind: str) -> tuple[IntVector, Ids]:
-    """Codes and vocabulary of a column of ids; ``listed`` is the vocabulary if it is not None."""
-    if listed is not None:
-        vocabulary = check_id_list(listed, kind=kind)
-        return encode_with(ids, vocabulary, kind=kind), vocabulary
-    codes, vocabulary = encode(ids)
-    is_missing = missing_ids(vocabulary)[codes]
-    if is_missing.any():
-        row = int(is_missing.argmax())
-        raise BadRatingError(
-            f"{int(is_missing.sum())} of {len(ids)} {kind} ids are missing; "
-            f"the first is at row {row}.",
-            parameter=kind,
-            where=f"row {row}",
-            remedy="Drop those rows first.",
-        )
-    return codes, vocabulary
-
-
 def _check_codes(codes: npt.ArrayLike, size: int, *, kind: str) -> IntVector:
     """Codes as int32; an error unless they are whole numbers from 0 to ``size - 1``."""
     values = np.asarray(codes)
@@ -482,6 +565,8 @@ def _check_codes(codes: npt.ArrayLike, size: int, *, kind: str) -> IntVector:
             parameter=kind,
             remedy="For other ids, use Ratings.from_arrays.",
         )
+    if values.size and values.dtype.kind in "iu" and 0 <= values.min() <= values.max() < size:
+        return values.astype(np.int32)
     is_valid = (values >= 0) & (values < size) & (values == np.floor(values))
     if not is_valid.all():
         row = int(is_valid.argmin())
@@ -497,6 +582,13 @@ def _check_codes(codes: npt.ArrayLike, size: int, *, kind: str) -> IntVector:
 
 def _matrix_ids(size: int, listed: npt.ArrayLike | None, *, kind: str) -> Ids:
     """The ids of the rows or columns of a matrix: those listed, or 0, 1, 2, ..."""
+    if size > MAX_CODES:
+        raise UniverseError(
+            f"a matrix can have {MAX_CODES:,} {kind}s; this one has {size:,}.",
+            parameter="shape",
+            value=size,
+            remedy="List the ids of the log with Ratings.from_arrays, and pass `universe`.",
+        )
     if listed is None:
         return np.arange(size)
     ids = check_id_list(listed, kind=kind)
@@ -526,7 +618,7 @@ def _resolve_duplicates(log: Ratings, rule: Duplicates) -> Ratings:
         _, first, group = np.unique(cells, return_index=True, return_inverse=True)
         means = np.bincount(group, weights=log.rating) / np.bincount(group)
         rows = np.argsort(first)
-        return replace(log._take_valid(first[rows]), rating=means[rows])
+        return log._take_valid(first[rows])._replace_valid(rating=means[rows])
     raise DuplicateCellError(
         f"{describe_duplicates(n_duplicates)}; the first is {log.name_cell(row)}, "
         f"which is also at row {earlier_row}.",

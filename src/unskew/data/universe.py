@@ -60,15 +60,20 @@ def resolve_universe(log: Ratings, universe: UniverseLike) -> Universe | None:
     if isinstance(universe, str) and universe == "log":
         return Universe(log.n_users, log.n_items)
     resolved = parse_universe(universe)
-    if resolved.n_users < log.n_users or resolved.n_items < log.n_items:
+    require_room(resolved, log.n_users, log.n_items)
+    return resolved
+
+
+def require_room(universe: Universe, n_users: int, n_items: int) -> None:
+    """Raise an error if a log has more users or items than the universe."""
+    if universe.n_users < n_users or universe.n_items < n_items:
         raise UniverseError(
-            f"the universe has {resolved}, but the log alone has "
-            f"{count_noun(log.n_users, 'user')} and {count_noun(log.n_items, 'item')}.",
+            f"the universe has {universe}, but the log alone has "
+            f"{count_noun(n_users, 'user')} and {count_noun(n_items, 'item')}.",
             parameter="universe",
             value=universe,
             remedy="Count every user and every item that could have been in the log.",
         )
-    return resolved
 
 
 def parse_universe(universe: object) -> Universe:

@@ -181,7 +181,7 @@ class Diagnosis(Result):
     def plot(self, ax: Any = None, *, panels: Sequence[str] | str | None = None) -> Any:
         """Draw ``weights``, ``calibration`` and ``balance``, by default all that were measured.
 
-        Returns the matplotlib figure. ``ax`` takes one matplotlib axes for each panel.
+        Returns a new matplotlib figure, or None if ``ax``, one axes for each panel, is given.
         """
         is_measured = {
             "weights": True,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unskew.types import IntVector, Matrix, UserFunction, Vector
+from unskew.types import IndexVector, Matrix, UserFunction, Vector
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,7 +52,7 @@ class UserFunctions:
         residuals = values - ratio[:, None, None] * bases
         return residuals[:, :, 0], residuals[:, :, 1]
 
-    def take(self, rows: IntVector) -> UserFunctions:
+    def take(self, rows: IndexVector) -> UserFunctions:
         """The functions of some of the cells."""
         return replace(self, functions=tuple(each.take(rows) for each in self.functions))
 

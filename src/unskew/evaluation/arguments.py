@@ -10,15 +10,12 @@ import numpy as np
 
 from unskew.data.checks import is_finite_number
 from unskew.data.ratings import Ratings
-from unskew.data.universe import Universe
+from unskew.data.universe import Universe, UniverseLike, parse_universe, resolve_universe
 from unskew.errors import UnknownNameError, UnskewWarning, UsageError
 from unskew.estimators.point import Estimator, find_estimator
-from unskew.estimators.sums import Cluster
 from unskew.metrics.metric import Metric, compares_logged_cells, find_metric
 
 CLUSTERS = ("auto", "user", "item", "both")
-TAKEN_AS_KNOWN = "the caller takes them as known"
-"""Why intervals leave out the error of the propensities, if ``propensities_known`` says so."""
 
 
 def find_metrics(metrics: object, *, relevance_threshold: float | None) -> list[Metric]:
@@ -31,16 +28,25 @@ def find_metrics(metrics: object, *, relevance_threshold: float | None) -> list[
     return chosen
 
 
-def find_estimators(estimators: object) -> list[Estimator]:
-    """Estimators from one name or object, or from a list of them."""
+def find_universe(log: Ratings, universe: UniverseLike, propensities: object) -> Universe | None:
+    """The universe that is stated, else that of the log, else that of a fitted model."""
+    resolved = resolve_universe(log, universe)
+    sizes = [getattr(propensities, name, None) for name in ("n_users_", "n_items_")]
+    if resolved is not None or None in sizes:
+        return resolved
+    return resolve_universe(log, parse_universe(sizes))
+
+
+def find_estimators(estimators: object, universe: Universe | None = None) -> list[Estimator]:
+    """Estimators from one name or object, or from a list of them.
+
+    None is naive, IPS and SNIPS; without IPS if the universe is unknown.
+    """
+    if estimators is None:
+        estimators = ("naive", "snips") if universe is None else ("naive", "ips", "snips")
     chosen = [find_estimator(estimator) for estimator in _as_list("estimators", estimators)]
     _require_distinct_names("estimators", [estimator.name for estimator in chosen])
     return chosen
-
-
-def choose_default_estimators(universe: Universe | None) -> tuple[str, ...]:
-    """Naive, IPS and SNIPS; without IPS if the number of all cells is unknown."""
-    return ("naive", "snips") if universe is None else ("naive", "ips", "snips")
 
 
 def require_compatible(metrics: Sequence[Metric], estimators: Sequence[Estimator]) -> None:
@@ -56,6 +62,18 @@ def require_compatible(metrics: Sequence[Metric], estimators: Sequence[Estimator
                 remedy="Use `estimators=['naive']` on a test log whose cells were drawn uniformly "
                 "at random, or a metric of all items such as dcg@10.",
             )
+
+
+def require_propensities(propensities: object, estimators: Sequence[Estimator]) -> None:
+    weighted = [estimator.name for estimator in estimators if estimator.is_weighted]
+    if propensities is None and weighted:
+        raise UsageError(
+            f"`propensities` is missing; {' and '.join(weighted)} cannot weight without it.",
+            parameter="propensities",
+            remedy="Pass the probability with which each rating was observed, or a fitted model "
+            "such as NaiveBayesPropensity. For the plain average over the log alone, pass "
+            "`estimators=['naive']`.",
+        )
 
 
 def require_level(level: object) -> None:
@@ -86,15 +104,6 @@ def require_cluster(cluster: object, valid: Sequence[str] = CLUSTERS) -> None:
         )
     if not (cluster is None or (isinstance(cluster, str) and cluster in valid)):
         raise UnknownNameError("cluster", cluster, ("None", *valid))
-
-
-def describe_intervals(cluster: Cluster, bootstrap: int | None = None) -> str:
-    """How the intervals were computed, in words."""
-    if bootstrap is not None:
-        return f"bootstrap of {cluster or 'user'}s ({bootstrap} resamples)"
-    if cluster == "both":
-        return "clustered by user and by item"
-    return "cells independent" if cluster is None else f"clustered by {cluster}"
 
 
 def warn_about_scales(models: Mapping[str, Any], metrics: Sequence[Metric], log: Ratings) -> None:

@@ -16,6 +16,11 @@ from unskew.ranking.candidates import Candidates, CandidatesLike, keep_candidate
 from unskew.tables import count_noun
 from unskew.types import BoolVector
 
+TIME_SPLIT = (
+    "the log is the later part of a split by time, not a random part: that the propensities of the "
+    "whole log times its share are those of this part is an assumption"
+)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TestedCells:
@@ -32,22 +37,32 @@ class TestedCells:
     """If the test and ``exclude`` are parts of one log: the share of the excluded part."""
     is_other_users: bool = False
     """Whether ``exclude`` has the other users of a split by user, so that it changes nothing."""
+    universe: Universe | None = None
+    """Of the candidates; None if unknown."""
+    counts: CandidateCounts | None = None
+    """The number of candidates of each user; None if all items are, or the universe is unknown."""
 
     @classmethod
     def find(
-        cls, log: Ratings, candidates: CandidatesLike | None, exclude: Ratings | None
+        cls,
+        log: Ratings,
+        universe: Universe | None,
+        candidates: CandidatesLike | None,
+        exclude: Ratings | None,
     ) -> TestedCells:
         """The cells of the log that can be tested; an error if there are none."""
+        if candidates is None and exclude is None:
+            return cls(log, universe=universe)
         is_split = exclude is not None and _are_parts_of_one_log(log, exclude)
         is_other_users = is_split and log.part is not None and log.part.by == "user"
         chosen = read_candidates(
             log.users, log.items, candidates, None if is_other_users else exclude
         )
         if chosen is None:
-            return cls(log, is_other_users=is_other_users)
+            return cls(log, is_other_users=is_other_users, universe=universe)
         share = exclude.share if exclude is not None and is_split else None
         rows = keep_candidates(log, chosen)
-        return cls(
+        tested = cls(
             log if rows.all() else log.take(rows),
             None if rows.all() else rows,
             chosen,
@@ -55,10 +70,19 @@ class TestedCells:
             None if is_other_users else share,
             is_other_users,
         )
+        if universe is None:
+            return tested
+        counts = tested.count(universe)
+        n_candidates = int(counts.by_user.sum(dtype=np.int64))
+        universe = replace(universe, n_candidates=n_candidates)
+        return replace(tested, universe=universe, counts=counts)
 
-    def take(self, folds: Folds | None) -> Folds | None:
+    def take(self, folds: Folds | int | None) -> Folds | int | None:
         """What the caller gave for each row of the log, of the tested cells."""
-        return folds if folds is None or self.rows is None else np.asarray(folds)[self.rows]
+        if self.rows is None or folds is None or np.ndim(folds) == 0:
+            return folds
+        taken: Folds = np.asarray(folds)[self.rows]
+        return taken
 
     def take_propensities(self, propensities: Propensities | None) -> Propensities | None:
         """The propensities of the tested cells, as candidates.
@@ -75,10 +99,9 @@ class TestedCells:
         odds = self.excluded_share / self.log.share
         return replace(propensities, values=1.0 / (propensities.inverse - odds))
 
-    def count(self, universe: Universe) -> CandidateCounts | None:
-        """The number of candidates of all users of the universe; None if all items are."""
-        if self.candidates is None:
-            return None
+    def count(self, universe: Universe) -> CandidateCounts:
+        """The number of candidates of all users of the universe."""
+        assert self.candidates is not None
         unlisted_items = 0 if self.is_list else universe.n_items - self.log.n_items
         count = self.candidates.count + np.int32(unlisted_items)
         of_other_users = universe.n_items
@@ -92,6 +115,8 @@ class TestedCells:
         """What was left out, in words."""
         if self.is_other_users:
             yield "`exclude` has other users than the test, so all items are ranked"
+        if self.log.part is not None and self.log.part.by == "time":
+            yield TIME_SPLIT
         if self.candidates is None:
             return
         n_out = 0 if self.rows is None else int((~self.rows).sum())
@@ -99,13 +124,6 @@ class TestedCells:
             yield f"{count_noun(n_out, 'logged cell')} left the test: not among the candidates"
         if self.excluded_share is not None:
             yield "propensities are those of cells outside `exclude`: s P / (1 - r P)"
-
-
-def restrict_universe(universe: Universe | None, counts: CandidateCounts | None) -> Universe | None:
-    """The universe of the candidates."""
-    if universe is None or counts is None:
-        return universe
-    return replace(universe, n_candidates=int(counts.by_user.sum(dtype=np.int64)))
 
 
 def _are_parts_of_one_log(log: Ratings, exclude: object) -> bool:

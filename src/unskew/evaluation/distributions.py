@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from unskew.estimators.transforms import Clip
-from unskew.evaluation.weight_changes import CLIP, EvaluationInputs, Shift
+from unskew.data.cells import RowNumbers
+from unskew.evaluation.weight_changes import EvaluationInputs, Shift
 from unskew.metrics import metric_label
 from unskew.types import Vector
 
@@ -29,65 +29,51 @@ MEASURED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RatingShares:
-    """The share of each rating in the log, and its estimated share among all cells."""
+def share_ratings(rating: Vector, weight: Vector | None) -> dict[str, Any]:
+    """The share of each rating in the log (``seen``) and among all cells (``corrected``).
 
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-    """Equal to ``low`` if each distinct rating has its own bin."""
-    seen: tuple[float, ...]
-    corrected: tuple[float, ...] | None
-    """Shares weighted by 1/P; None without weights."""
-
-    @classmethod
-    def of(cls, rating: Vector, weight: Vector | None) -> RatingShares:
-        values, bins = np.unique(rating, return_inverse=True)
-        low = high = values
-        if values.size > MAX_RATING_BINS:
-            edges = np.linspace(values[0], values[-1], MAX_RATING_BINS + 1)
-            bins, low, high = _bin(rating, edges), edges[:-1], edges[1:]
-        seen = np.bincount(bins, minlength=low.size) / rating.size
-        corrected = None
-        if weight is not None:
-            weighted = np.bincount(bins, weights=weight, minlength=low.size) / weight.sum()
-            corrected = tuple(weighted.tolist())
-        return cls(tuple(low.tolist()), tuple(high.tolist()), tuple(seen.tolist()), corrected)
+    The latter is weighted by 1/P; None without weights. ``low`` and ``high`` are the same if each
+    distinct rating has its own bin.
+    """
+    values, bins = np.unique(rating, return_inverse=True)
+    low = high = values
+    if values.size > MAX_RATING_BINS:
+        edges = np.linspace(values[0], values[-1], MAX_RATING_BINS + 1)
+        bins, low, high = _bin(rating, edges), edges[:-1], edges[1:]
+    return {
+        "low": low.tolist(),
+        "high": high.tolist(),
+        "seen": _share(bins, low.size, None),
+        "corrected": None if weight is None else _share(bins, low.size, weight),
+    }
 
 
-@dataclass(frozen=True, slots=True)
-class WeightShares:
-    """The share of rows by size of their weight, and their share of the sum of weights."""
+def share_weights(weight: Vector) -> dict[str, Any]:
+    """The share of ``rows`` by size of their weight, and the share of all weight they ``held``.
 
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-    """Equal to ``low`` if each distinct weight has its own bin; else bins of equal log width."""
-    rows: tuple[float, ...]
-    held: tuple[float, ...]
-    """Shares of the sum of weights."""
-    median: float
-    largest: float
+    ``low`` and ``high`` are the same if each distinct weight has its own bin; else bins have equal
+    width on a log scale. Weights of zero are counted in the first bin.
+    """
+    values = np.unique(weight[weight > 0])
+    bins, low, high = np.clip(np.searchsorted(values, weight), 0, values.size - 1), values, values
+    if values.size > MAX_DISTINCT_WEIGHTS:
+        edges = np.geomspace(values[0], values[-1], WEIGHT_BINS + 1)
+        bins, low, high = _bin(weight, edges), edges[:-1], edges[1:]
+    return {
+        "low": low.tolist(),
+        "high": high.tolist(),
+        "rows": _share(bins, low.size, None),
+        "held": _share(bins, low.size, weight),
+        "median": float(np.median(weight)),
+        "largest": float(values[-1]),
+    }
 
-    @classmethod
-    def of(cls, weight: Vector) -> WeightShares:
-        """Weights of zero are counted in the first bin."""
-        values = np.unique(weight[weight > 0])
-        if values.size <= MAX_DISTINCT_WEIGHTS:
-            bins = np.clip(np.searchsorted(values, weight), 0, values.size - 1)
-            low, high = values, values
-        else:
-            edges = np.geomspace(values[0], values[-1], WEIGHT_BINS + 1)
-            bins, low, high = _bin(weight, edges), edges[:-1], edges[1:]
-        rows = np.bincount(bins, minlength=low.size) / weight.size
-        held = np.bincount(bins, weights=weight, minlength=low.size) / weight.sum()
-        return cls(
-            tuple(low.tolist()),
-            tuple(high.tolist()),
-            tuple(rows.tolist()),
-            tuple(held.tolist()),
-            median=float(np.median(weight)),
-            largest=float(values[-1]),
-        )
+
+def _share(bins: RowNumbers, n_bins: int, weight: Vector | None) -> list[float]:
+    """The share of each bin of all rows, or of all weight."""
+    total = bins.size if weight is None else weight.sum()
+    shares: list[float] = (np.bincount(bins, weights=weight, minlength=n_bins) / total).tolist()
+    return shares
 
 
 def describe_distributions(
@@ -100,9 +86,9 @@ def describe_distributions(
     weight = inputs.cells.weight if is_weighted and inputs.cells.weight.any() else None
     ratings = weight_shares = clipping = None
     if inputs.rating is not None:
-        ratings = asdict(RatingShares.of(inputs.rating, weight))
+        ratings = share_ratings(inputs.rating, weight)
     if weight is not None:
-        weight_shares = asdict(WeightShares.of(weight))
+        weight_shares = share_weights(weight)
         clipping = [asdict(shift) for shift in _clip_estimates(inputs, models, level)]
     return {"ratings": ratings, "weight_shares": weight_shares, "clipping": clipping}
 
@@ -181,23 +167,18 @@ def _clip_estimates(inputs: EvaluationInputs, models: Sequence[str], level: floa
     cells, weight = inputs.cells, inputs.cells.weight
     if cells.weight_transform is not None or cells.users.resampling is not None:
         return []
-    metric, deltas = next(iter(inputs.deltas.items()))
-    weighted = {name: est for name, est in inputs.estimators.items() if est.is_weighted}
-    name = "snips" if "snips" in weighted else next(iter(weighted))
+    metric = next(iter(inputs.deltas))
+    weighted = [name for name, est in inputs.estimators.items() if est.is_weighted]
+    name = "snips" if "snips" in weighted else weighted[0]
     limits = np.geomspace(max(np.median(weight), 1.0), weight.max(), N_CLIPS)
     limits[-1] = weight.max()
-    shifts = []
-    for limit in sorted(set(limits.tolist())):
-        clipped = replace(cells, weight_transform=Clip(limit))
-        estimate = weighted[name].estimate(deltas, clipped)
-        share_clipped = float((weight > limit).mean())
-        for index, model in enumerate(models):
-            interval = estimate.of(index, level=level)
-            ends = interval.value, interval.value, interval.low, interval.high
-            shifts.append(Shift(model, metric, name, CLIP, limit, *ends, share_clipped))
-    return shifts
+    varied = [
+        inputs.contrast(model, unit, metric=metric, estimator=name, level=level, constraint=None)
+        for model, unit in zip(models, np.eye(len(models)), strict=True)
+    ]
+    return [each.clip(limit) for limit in sorted(set(limits.tolist())) for each in varied]
 
 
-def _bin(values: Vector, edges: Vector) -> Any:
+def _bin(values: Vector, edges: Vector) -> RowNumbers:
     """The bin of each value; the last bin includes its upper edge."""
     return np.clip(np.searchsorted(edges, values, side="right") - 1, 0, edges.size - 2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from html import escape
 from typing import Any, ClassVar, Literal
 
 from unskew.data.columns import find_column
@@ -17,7 +16,6 @@ from unskew.errors import AmbiguousColumnError, ColumnError, UnknownNameError, U
 from unskew.estimators.point import Estimator
 from unskew.estimators.sums import Cluster
 from unskew.evaluation.arguments import (
-    TAKEN_AS_KNOWN,
     find_estimators,
     find_metrics,
     require_cluster,
@@ -34,11 +32,11 @@ from unskew.evaluation.backends.narwhals.plan import (
 )
 from unskew.evaluation.backends.narwhals.sums import KEPT, n_units
 from unskew.evaluation.backends.narwhals.table import FrameSource
-from unskew.evaluation.clusters import ClusterChoice
 from unskew.evaluation.result import Evaluation, wrap_footer
+from unskew.evaluation.weighting import TAKEN_AS_KNOWN, ClusterChoice
 from unskew.metrics.metric import Metric
 from unskew.propensity.model import McarPropensityModel, PropensityModel
-from unskew.tables import count_noun, html_table, text_table
+from unskew.tables import count_noun
 
 
 def evaluate_frame(
@@ -335,12 +333,8 @@ class GroupedEvaluation(Result, Mapping[Any, Evaluation]):
         }
         return {f"group: {self.by}" if self.by in columns else self.by: groups} | columns
 
-    def __repr__(self) -> str:
-        return "\n".join([text_table(self.to_columns()), *self._list_problems(), self.describe()])
-
-    def _repr_html_(self) -> str:
-        lines = (f"<p>{escape(line)}</p>" for line in (*self._list_problems(), self.describe()))
-        return "".join([html_table(self.to_columns()), *lines])
+    def _footer(self) -> list[str]:
+        return [*self._list_problems(), self.describe()]
 
     def _list_problems(self) -> list[str]:
         return [

@@ -17,8 +17,12 @@ from unskew.estimators.estimate import Estimate
 from unskew.estimators.point import self_normalized
 from unskew.estimators.sums import Clusters, Sums
 from unskew.evaluation.arguments import require_level
-from unskew.evaluation.evaluate import name_models
-from unskew.evaluation.predictions import PredictionsLike, ScoredCells, read_predictions
+from unskew.evaluation.predictions import (
+    PredictionsLike,
+    ScoredCells,
+    name_models,
+    read_predictions,
+)
 from unskew.ranking.candidates import CandidatesLike, read_candidates
 from unskew.ranking.positions import best_items
 from unskew.settings import WholeNumber

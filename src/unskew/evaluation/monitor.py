@@ -24,11 +24,10 @@ from unskew.errors import (
     UnknownNameError,
     UsageError,
 )
-from unskew.evaluation.monitor_look import take_look
 from unskew.evaluation.monitor_plan import MonitorPlan
-from unskew.evaluation.monitor_state import Batch, MonitorState
+from unskew.evaluation.monitor_state import Batch, MonitorState, take_look
 from unskew.evaluation.watch import Watch
-from unskew.io.model_files import replace_file
+from unskew.io.writing import write_file
 from unskew.metrics.metric import MetricInput
 from unskew.tables import count_noun
 from unskew.types import BoolVector, Vector
@@ -173,7 +172,7 @@ class Monitor:
             "state": self._state.to_record(),
             "position": self.position,
         }
-        replace_file(Path(path), (json.dumps(record) + "\n").encode())
+        write_file(Path(path), (json.dumps(record) + "\n").encode())
 
     @classmethod
     def load(cls, path: str | Path) -> Monitor:

@@ -27,7 +27,7 @@ from unskew.errors import BadPredictionError, ColumnError, UsageError
 from unskew.evaluation.adapters.external import ExternalModel
 from unskew.evaluation.adapters.wrap import adapt_model, describe_libraries
 from unskew.ranking.candidates import Candidates
-from unskew.ranking.positions import Positions, Ranker, compute_positions
+from unskew.ranking.positions import Positions, Ranker, compute_positions, find_ranker
 from unskew.types import BoolVector, IntVector, Scorer, Scores, Vector
 
 BLOCK_CELLS = 1 << 22
@@ -61,18 +61,12 @@ PredictionsLike: TypeAlias = npt.ArrayLike | Model | IdScorer | object
 class Predictions(Protocol):
     """The predictions of one model for a log."""
 
-    def values(self, log: Ratings, /) -> Vector:
+    def values(self, log: Ratings) -> Vector:
         """A predicted rating for each cell, in the order of the log."""
         ...
 
     def positions(
-        self,
-        log: Ratings,
-        /,
-        *,
-        n_items: int,
-        top: int | None,
-        candidates: Candidates | None = None,
+        self, log: Ratings, n_items: int, top: int | None, candidates: Candidates | None = None
     ) -> Positions:
         """The position of each cell among the candidates, exact up to ``top``."""
         ...
@@ -85,7 +79,7 @@ class LoggedValues:
     name: str
     prediction: Vector
 
-    def values(self, log: Ratings, /) -> Vector:
+    def values(self, log: Ratings) -> Vector:
         if self.prediction.shape != (len(log),):
             raise BadPredictionError(
                 f"model {self.name!r}: got predictions of shape {self.prediction.shape} for a log "
@@ -97,13 +91,7 @@ class LoggedValues:
         return _require_all(self.name, self.prediction, log)
 
     def positions(
-        self,
-        log: Ratings,
-        /,
-        *,
-        n_items: int,
-        top: int | None,
-        candidates: Candidates | None = None,
+        self, log: Ratings, n_items: int, top: int | None, candidates: Candidates | None = None
     ) -> Positions:
         raise BadPredictionError(
             f"model {self.name!r}: ranking metrics need the position of each cell among all items, "
@@ -129,17 +117,11 @@ class FramedValues:
     position: str | None = None
     """The column of positions that the model gives; None if there is none."""
 
-    def values(self, log: Ratings, /) -> Vector:
+    def values(self, log: Ratings) -> Vector:
         return _require_all(self.name, self._read_column(log, "prediction"), log)
 
     def positions(
-        self,
-        log: Ratings,
-        /,
-        *,
-        n_items: int,
-        top: int | None,
-        candidates: Candidates | None = None,
+        self, log: Ratings, n_items: int, top: int | None, candidates: Candidates | None = None
     ) -> Positions:
         if self.position is None:
             return self._rank_items(log, n_items=n_items, top=top, candidates=candidates)
@@ -277,7 +259,7 @@ class ScoredCells:
     ranker: Ranker | None
     """Ranks factor models on another device; None ranks here."""
 
-    def values(self, log: Ratings, /) -> Vector:
+    def values(self, log: Ratings) -> Vector:
         """The scores of the logged cells, computed in blocks of users."""
         values = np.empty(len(log))
         for users, rows in _user_blocks(log):
@@ -286,13 +268,7 @@ class ScoredCells:
         return _require_all(self.name, values, log)
 
     def positions(
-        self,
-        log: Ratings,
-        /,
-        *,
-        n_items: int,
-        top: int | None,
-        candidates: Candidates | None = None,
+        self, log: Ratings, n_items: int, top: int | None, candidates: Candidates | None = None
     ) -> Positions:
         _require_item_ids(self.name, log, n_items)
         if self.ranker is not None and isinstance(self.scorer, Factors):
@@ -330,7 +306,7 @@ class PredictedCells(ScoredCells):
 
     model: Model
 
-    def values(self, log: Ratings, /) -> Vector:
+    def values(self, log: Ratings) -> Vector:
         predicted = self.model.predict(log.users[log.user], log.items[log.item])
         return LoggedValues(self.name, np.asarray(predicted, dtype=np.float64)).values(log)
 
@@ -344,7 +320,45 @@ class PredictedCells(ScoredCells):
         return clipped
 
 
-def name_positions(
+def name_models(predictions: Any) -> dict[str, Any]:
+    """Predictions by model name; the name of one model alone is "model".
+
+    Models of other libraries become models that predict pairs of ids.
+    """
+    if not isinstance(predictions, Mapping):
+        return {"model": adapt_model(predictions)}
+    models = {str(name): adapt_model(model) for name, model in predictions.items()}
+    if len(models) < len(predictions):
+        raise UsageError(
+            f"two models have the same name: {', '.join(map(repr, predictions))}.",
+            parameter="predictions",
+            remedy="Give them different names.",
+        )
+    if not models:
+        raise UsageError("`predictions` is empty: there is no model.", parameter="predictions")
+    return models
+
+
+def read_models(
+    models: Mapping[str, PredictionsLike],
+    log: Ratings,
+    rows: BoolVector | None,
+    *,
+    engine: str | Ranker,
+    position: str | Mapping[str, str] | None,
+) -> list[Predictions]:
+    """The predictions of each model; ``rows`` of the log are evaluated, None means all.
+
+    ``position`` is the column of positions of all frames, or by model name.
+    """
+    ranker, columns = find_ranker(engine), _name_positions(position, models)
+    return [
+        read_predictions(name, model, log, ranker=ranker, rows=rows, position=columns.get(name))
+        for name, model in models.items()
+    ]
+
+
+def _name_positions(
     position: str | Mapping[str, str] | None, models: Mapping[str, PredictionsLike]
 ) -> dict[str, str]:
     """The column of positions of each frame; ``position`` is that of all, or by model name."""

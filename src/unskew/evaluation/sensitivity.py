@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from html import escape
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,7 +16,7 @@ from unskew.errors import UnknownNameError, UsageError
 from unskew.estimators.odds import Constraint
 from unskew.evaluation.result import Evaluation
 from unskew.evaluation.weight_changes import CLIP, EvaluationInputs, Shift, VariedEstimate
-from unskew.tables import count_noun, html_table, text_table
+from unskew.tables import count_noun
 
 CLIP_QUANTILES = (0.9, 0.95, 0.99, 1.0)
 CONSTRAINTS: Mapping[Constraint | None, str] = {
@@ -286,17 +285,14 @@ class Robustness(Result):
         return _shift_columns(self.shifts)
 
     def to_record(self) -> dict[str, Any]:
-        """All fields and the better model; null in place of infinity and NaN."""
-        fields = asdict(self) | {"better": self.better}
-        for name in ("flips_at", "unsure_at"):
-            fields[name] = fields[name] if math.isfinite(fields[name]) else None
-        return fields
+        """All fields and the better model."""
+        return asdict(self) | {"better": self.better}
 
-    def __repr__(self) -> str:
-        return f"{text_table(_shown_columns(self.shifts))}\n{self}"
+    def _shown_columns(self) -> dict[str, list[Any]]:
+        return _hide_share_clipped(self.to_columns())
 
-    def _repr_html_(self) -> str:
-        return f"{html_table(_shown_columns(self.shifts))}<p>{escape(str(self))}</p>"
+    def _footer(self) -> list[str]:
+        return [str(self)]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -406,20 +402,17 @@ class Sensitivity(Result):
     ) -> Any:
         """Draw the estimates under clipped weights, and their ranges under odds errors.
 
-        Shows one metric by one estimator, by default the first of each. Returns the matplotlib
-        figure. ``ax`` may be two axes, or one if only weights or only odds were changed.
+        Shows one metric by one estimator, by default the first of each. Returns a new matplotlib
+        figure, or None if ``ax`` is given: two axes, or one if only weights or only odds were
+        changed.
         """
         metric, estimator = metric or next(iter(self.metrics)), estimator or self.estimators[0]
         self._require("metric", metric, self.metrics)
         self._require("estimator", estimator, self.estimators)
         return self._draw(ax, metric=metric, estimator=estimator)
 
-    def __repr__(self) -> str:
-        return "\n".join([text_table(_shown_columns(self.shifts)), *self._footer()])
-
-    def _repr_html_(self) -> str:
-        footer = "".join(f"<p>{escape(text)}</p>" for text in self._footer())
-        return f"{html_table(_shown_columns(self.shifts))}{footer}"
+    def _shown_columns(self) -> dict[str, list[Any]]:
+        return _hide_share_clipped(self.to_columns())
 
     def _footer(self) -> list[str]:
         cells = count_noun(self.n_observed, "observed cell")
@@ -441,8 +434,6 @@ def _shift_columns(shifts: Sequence[Shift]) -> dict[str, list[Any]]:
     return {name: [getattr(shift, name) for shift in shifts] for name in Shift.__slots__}
 
 
-def _shown_columns(shifts: Sequence[Shift]) -> dict[str, list[Any]]:
-    """The columns without ``share_clipped``, for which a terminal is too narrow."""
-    columns = _shift_columns(shifts)
-    del columns["share_clipped"]
-    return columns
+def _hide_share_clipped(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """The columns without the last one, for which a terminal is too narrow."""
+    return {name: values for name, values in columns.items() if name != "share_clipped"}

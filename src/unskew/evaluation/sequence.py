@@ -6,29 +6,31 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from unskew.data.estimation import Strata
-from unskew.data.propensities import Propensities
+from unskew.data.estimation import Estimation, Strata
 from unskew.errors import UsageError
 from unskew.estimators.estimate import Estimate, OutsideError
 from unskew.estimators.point import IPS, SNIPS, Estimator, Naive, universe_error
 from unskew.estimators.sequences import MIN_EFFECTIVE_SIZE, SequenceClock, UnitMoments
-from unskew.estimators.sums import Cluster, Deltas, ObservedCells
+from unskew.estimators.sums import Deltas, ObservedCells
 from unskew.estimators.variance import linearize
+from unskew.evaluation.weight_changes import EvaluationInputs
 from unskew.settings import WholeNumber
 from unskew.types import Matrix, Vector
 
 ESTIMATORS_OF_SEQUENCES = (Naive, IPS, SNIPS)
 
 
-def require_sequence(
-    estimators: Sequence[Estimator],
-    *,
-    cluster: Cluster,
-    bootstrap: int | None,
-    planned_size: int | None,
-    propensities: Propensities | None,
+def plan_sequence(
+    sequence: bool, planned_size: int | None, estimators: Sequence[Estimator], cells: ObservedCells
 ) -> int:
     """The planned size; an error if limits that hold at every look are not available."""
+    if not sequence:
+        raise UsageError(
+            "`planned_size` is for limits that hold at every look.",
+            parameter="planned_size",
+            value=planned_size,
+            remedy="Pass `sequence=True` too.",
+        )
     if planned_size is None:
         raise UsageError(
             "`sequence=True` needs the size that the log is planned to have. It decides where the "
@@ -45,28 +47,27 @@ def require_sequence(
             value=other.name,
             remedy="Use 'snips', 'ips' or 'naive'.",
         )
-    if cluster not in ("user", None):
+    if cells.cluster not in ("user", None):
         raise UsageError(
             "limits that hold at every look are for users, or for single cells, that arrive one "
-            f"after the other; not for `cluster={cluster!r}`.",
+            f"after the other; not for `cluster={cells.cluster!r}`.",
             parameter="cluster",
-            value=cluster,
+            value=cells.cluster,
             remedy="Use `cluster='user'` or `cluster=None`.",
         )
-    if bootstrap is not None:
+    if cells.users.resampling is not None:
         raise UsageError(
             "a bootstrap has no limits that hold at every look.",
             parameter="bootstrap",
-            value=bootstrap,
+            value=cells.users.resampling.n_resamples,
             remedy="Leave `bootstrap` out.",
         )
-    _require_fixed(propensities)
+    _require_fixed(cells.estimation)
     return planned_size
 
 
-def _require_fixed(propensities: Propensities | None) -> None:
+def _require_fixed(estimation: Estimation | None) -> None:
     """Raise an error if the propensities were estimated from the log that grows."""
-    estimation = None if propensities is None else propensities.estimation
     if estimation is None or (isinstance(estimation, Strata) and estimation.relation != "same"):
         return
     if isinstance(estimation, Strata):
@@ -83,27 +84,21 @@ def _require_fixed(propensities: Propensities | None) -> None:
 
 
 def estimate_sequences(
-    all_deltas: Mapping[str, Deltas],
-    estimators: Sequence[Estimator],
-    cells: ObservedCells,
-    planned_size: int,
+    inputs: EvaluationInputs, planned_size: int
 ) -> dict[tuple[str, str], Estimate]:
     """The estimate of each metric by each estimator, with limits that hold at every look."""
     return {
-        (metric, estimator.name): _estimate(metric, deltas, estimator, cells, planned_size)
-        for metric, deltas in all_deltas.items()
-        for estimator in estimators
+        (metric, name): _estimate(metric, deltas, estimator, inputs.cells, planned_size)
+        for metric, deltas in inputs.deltas.items()
+        for name, estimator in inputs.estimators.items()
     }
 
 
 def describe_sequence(
-    cluster: Cluster,
-    planned_size: int,
-    estimates: Mapping[tuple[str, str], Estimate],
-    propensities: Propensities | None,
+    cells: ObservedCells, planned_size: int, estimates: Mapping[tuple[str, str], Estimate]
 ) -> str:
     """How the limits were computed, in words; or that it is too early for them."""
-    units = "ratings" if cluster is None else "users"
+    units = "ratings" if cells.cluster is None else "users"
     sizes = [each.clock.effective_size for each in estimates.values() if each.clock is not None]
     if min(sizes) < MIN_EFFECTIVE_SIZE:
         return (
@@ -111,8 +106,8 @@ def describe_sequence(
             f"{MIN_EFFECTIVE_SIZE:.0f} that limits at every look need"
         )
     text = f"valid at every look, planned size {planned_size:,} {units}"
-    if propensities is not None and propensities.estimation is not None:
-        text += f", {propensities.estimation.model} taken as fitted to an earlier log"
+    if cells.estimation is not None:
+        text += f", {cells.estimation.model} taken as fitted to an earlier log"
     return text
 
 

@@ -161,8 +161,8 @@ def best_constant(
 
     After the items' solve the weighted residuals of each item add up to p_b b.
     """
-    slope = penalty.item_offset * sum_of_item_offsets - penalty.global_offset * c
-    return c + slope / (total_weight + penalty.global_offset)
+    gradient = penalty.item_offset * sum_of_item_offsets - penalty.global_offset * c
+    return c + gradient / (total_weight + penalty.global_offset)
 
 
 def improve_rows(

@@ -44,7 +44,7 @@ FitFactors: TypeAlias = Callable[[Ratings, Vector, Penalty, Factors | None], Fac
 class LossShape:
     """Derivatives of a loss of rating and prediction, at predictions on the scale of ratings."""
 
-    half_slope: Callable[[Vector, Vector], Vector]
+    half_gradient: Callable[[Vector, Vector], Vector]
     """Half of the first derivative; for squares the error."""
     half_curvature: Callable[[Vector, Vector], float]
     """Half of the mean second derivative; 1 for squares."""
@@ -130,9 +130,9 @@ def find_edge_penalty(
     by_user, by_item = curvature * by_user, curvature * by_item
     if not n_factors:
         return Penalty((by_user + by_item) / 2, by_user, by_item)
-    slope = weight * shape.half_slope(log.rating, expected)
+    gradient = weight * shape.half_gradient(log.rating, expected)
     smallest = MIN_RIDGE * float(weight.sum()) / (log.n_users + log.n_items)
-    edge = max(find_noise_edge(log, slope, random_state=random_state), smallest)
+    edge = max(find_noise_edge(log, gradient, random_state=random_state), smallest)
     return Penalty(edge, by_user, by_item)
 
 

@@ -6,7 +6,7 @@ If a fit is interrupted, run it again with the same checkpoint; the result is id
 from __future__ import annotations
 
 import io
-import zipfile
+import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.errors import UsageError
-from unskew.io.model_files import replace_file
+from unskew.io.model_files import READ_ERRORS, read_stored_arrays
+from unskew.io.writing import write_file
 
 S = TypeVar("S")
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -57,15 +58,21 @@ def save_state(checkpoint: Checkpoint, state: Any, history: tuple[float, ...]) -
     }
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **arrays)
-    replace_file(checkpoint.path, buffer.getvalue())
+    write_file(checkpoint.path, buffer.getvalue())
 
 
-def load_state(checkpoint: Checkpoint, state_type: type[S]) -> tuple[S, tuple[float, ...]]:
-    """The state and the history that :func:`save_state` wrote, bit for bit."""
+def load_state(
+    checkpoint: Checkpoint, start: S, *, of_any_precision: str | None = None
+) -> tuple[S, tuple[float, ...]]:
+    """The state and the history that :func:`save_state` wrote, bit for bit.
+
+    ``start`` is the state before the first step. The arrays of the file must have its shapes and
+    types, because compiled code reads them without a check; a length of 0 stands for any length.
+    ``of_any_precision`` names the field whose arrays may be float32 or float64.
+    """
     path = checkpoint.path
     try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as stored:
-            arrays = dict(stored)
+        arrays = read_stored_arrays(path)
         if str(arrays["fingerprint"]) != checkpoint.fingerprint:
             raise UsageError(
                 f"the checkpoint {path} belongs to another log, other weights or other settings.",
@@ -73,7 +80,19 @@ def load_state(checkpoint: Checkpoint, state_type: type[S]) -> tuple[S, tuple[fl
                 value=path,
                 remedy="Delete it, or choose another file.",
             )
-        return _restore_record(state_type, arrays), tuple(arrays["history"].tolist())
+        history = arrays["history"]
+        _require_like(history, np.array([math.inf] * len(history)), "history")
+        for name, expected in flatten_record(start).items():
+            if name.startswith(f"state.{of_any_precision}.") and arrays[name].dtype == np.float32:
+                expected = expected.astype(np.float32)
+            if name in arrays:
+                _require_like(arrays[name], expected, name)
+        lengths = {
+            len(arrays[name]) for name, like in flatten_record(start).items() if _is_free(like)
+        }
+        if len(lengths) > 1:
+            raise ValueError(f"arrays of one length have the lengths {lengths}")
+        return _restore_record(type(start), arrays), tuple(history.tolist())
     except UsageError:
         raise
     except KeyError as error:
@@ -83,13 +102,35 @@ def load_state(checkpoint: Checkpoint, state_type: type[S]) -> tuple[S, tuple[fl
             value=path,
             remedy="Choose another file.",
         ) from error
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+    except READ_ERRORS as error:
         raise UsageError(
             f"the checkpoint {path} cannot be read ({error}).",
             parameter="checkpoint",
             value=path,
             remedy="Choose another file.",
         ) from error
+
+
+def _is_free(expected: npt.NDArray[Any]) -> bool:
+    """Whether an array may have any number of rows, such as the recent steps of L-BFGS."""
+    return expected.ndim == 2 and len(expected) == 0
+
+
+def _require_like(array: npt.NDArray[Any], expected: npt.NDArray[Any], name: str) -> None:
+    """Raise an error unless an array has the expected type and shape, and is not damaged.
+
+    It may be infinite only where that is expected, and it is never NaN.
+    """
+    if array.dtype.kind != expected.dtype.kind or (array.ndim and array.dtype != expected.dtype):
+        raise ValueError(f"{name} has the type {array.dtype}, not {expected.dtype}")
+    sizes = zip(array.shape, expected.shape, strict=False)
+    if array.ndim != expected.ndim or any(size != like and like for size, like in sizes):
+        raise ValueError(f"{name} has the shape {array.shape}, not {expected.shape}")
+    if array.dtype.kind != "f":
+        return
+    may_be_infinite = not np.isfinite(expected).all()
+    if np.isnan(array).any() or not (may_be_infinite or np.isfinite(array).all()):
+        raise ValueError(f"{name} has numbers that are not finite")
 
 
 def flatten_record(record: Any, prefix: str = "state") -> dict[str, npt.NDArray[Any]]:

@@ -99,3 +99,9 @@ def check_initial_factors(initial_factors: object, shape: tuple[int, int, int]) 
             value=start_shape,
             remedy="Start from a model of the same users, items and number of factors.",
         )
+    if not all(np.isfinite(array).all() for array in initial_factors.arrays):
+        raise UsageError(
+            "`initial_factors` has numbers that are not finite.",
+            parameter="initial_factors",
+            remedy="Start from the factors of a fit that converged.",
+        )

@@ -81,7 +81,7 @@ def fit_offsets(
     return mean + by_user[cells.user] + by_item[cells.item]
 
 
-def find_noise_edge(log: Ratings, weighted_slope: Vector, *, random_state: RandomState) -> float:
+def find_noise_edge(log: Ratings, weighted_gradient: Vector, *, random_state: RandomState) -> float:
     """The largest singular value of the users x items matrix of w (Y - F), with random signs.
 
     With this ridge the factors of such noise are zero: V = W = 0 is the minimum exactly if the
@@ -91,10 +91,10 @@ def find_noise_edge(log: Ratings, weighted_slope: Vector, *, random_state: Rando
     from scipy.sparse.linalg import svds
 
     rng = np.random.default_rng(random_state)
-    signed = weighted_slope * rng.choice([-1.0, 1.0], weighted_slope.size)
+    with_signs = weighted_gradient * rng.choice([-1.0, 1.0], weighted_gradient.size)
     shape = log.n_users, log.n_items
-    matrix = sparse.csr_array((signed, (log.user, log.item)), shape=shape)
-    if min(shape) < 3 or not signed.any():
+    matrix = sparse.csr_array((with_signs, (log.user, log.item)), shape=shape)
+    if min(shape) < 3 or not with_signs.any():
         return float(np.linalg.norm(matrix.toarray(), 2)) if min(shape) < 3 else 0.0
     start = rng.standard_normal(min(shape))
     values = svds(matrix, k=1, tol=1e-2, v0=start, return_singular_vectors=False)

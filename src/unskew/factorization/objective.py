@@ -174,7 +174,7 @@ def scaled_ridge(
     ``25 * 147.46 / 41 = 89.9``.
     """
     n_penalized = max(1, n_factors + penalizes_offsets)
-    return l2 * log.n_cells / (log.n_users + log.n_items) / n_penalized
+    return float(l2) * log.n_cells / (log.n_users + log.n_items) / n_penalized
 
 
 class NoUniqueSolutionError(UsageError):

@@ -52,7 +52,7 @@ class Penalty:
         return ridges
 
     def scaled(self, factor: float) -> Penalty:
-        """All ridges times ``factor``."""
+        """The penalty with all of its ridges multiplied by ``factor``."""
         return Penalty(
             factor * self.factors,
             factor * self.user_offset,

@@ -20,6 +20,7 @@ from unskew.errors import ConvergenceWarning
 from unskew.factorization.checkpoints import Checkpoint, flatten_record, load_state, save_state
 from unskew.progress import progress_line
 from unskew.settings import Configurable, Number, OneOf, WholeNumber, check_random_state, setting
+from unskew.tables import count_noun
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import RandomState
 
@@ -102,13 +103,13 @@ def minimize(
     continues from it.
     """
     state = solver.start(start)
-    history: tuple[float, ...] = (solver.value(state),)
+    history: tuple[float, ...] = (float(solver.value(state)),)
     if checkpoint is not None and checkpoint.path.exists():
-        state, history = load_state(checkpoint, type(state))
+        state, history = load_state(checkpoint, state)
     stop_reason = _find_stop_reason(solver, state, history, tol)
     while stop_reason is None and (len(history) - 1) * solver.steps_per_advance < max_iter:
         state = solver.advance(state)
-        history = (*history, solver.value(state))
+        history = (*history, float(solver.value(state)))
         stop_reason = _find_stop_reason(solver, state, history, tol)
         if report is not None:
             report(len(history) - 1, history[-1])
@@ -188,6 +189,11 @@ class IterativeModel(Configurable):
                 ),
                 stacklevel=3,
             )
+
+    def _fit_facts(self) -> list[str]:
+        ended = "converged" if self.converged_ else "did not converge"
+        steps = f"{ended} after {count_noun(self.n_iter_, 'step')}"
+        return [*super()._fit_facts(), f"{steps}, objective {self.objective_:.6g}"]
 
     def _make_checkpoint(
         self,

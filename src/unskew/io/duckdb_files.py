@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import csv
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, TypeAlias
 
-from unskew.errors import BadFileError, UsageError
+from unskew.errors import BadFileError, DataError, UsageError
+from unskew.io.files import SCANNED_BYTES, find_durations, refuse_truncation
 from unskew.io.sources import DELIMITERS, FileSource, Format
-from unskew.io.text_files import check_delimited
+from unskew.io.table import NUMBER
+from unskew.io.text_files import (
+    iterate_json_objects,
+    open_rows,
+    require_json_columns,
+)
 from unskew.registry import require_package
 
 Reader: TypeAlias = Literal["auto", "memory", "duckdb"]
@@ -17,6 +28,21 @@ MEMORY_PER_BYTE = {"csv": 8, "tsv": 8, "jsonl": 8, "parquet": 32, "arrow": 8}
 """Memory that reading and evaluating a file takes, as a multiple of its size on disk."""
 DUCKDB_FORMATS: tuple[Format, ...] = ("csv", "tsv", "jsonl", "parquet")
 DEFAULT_MEMORY = 8 << 30
+MAX_LINE_BYTES = 1 << 24
+MAX_OBJECT_BYTES = 1 << 30
+QUOTE = "'"
+NUMBER_TYPES = (
+    *("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"),
+    *("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"),
+    *("FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN"),
+)
+JSON_TYPES: Mapping[str, frozenset[type]] = {
+    "VARCHAR": frozenset({str}),
+    "BOOLEAN": frozenset({bool}),
+    "HUGEINT": frozenset({int}),
+    "DOUBLE": frozenset({int, float}),
+}
+"""The SQL type of a column of JSON lines, by the Python types of its values."""
 
 
 def choose_reader(reader: Reader, source: FileSource, *, memory: int | None = None) -> Reader:
@@ -33,8 +59,35 @@ def choose_reader(reader: Reader, source: FileSource, *, memory: int | None = No
     return "duckdb" if 2 * needed > available else "memory"
 
 
-def open_relation(source: FileSource, number_columns: Sequence[str]) -> Any:
-    """A relation of the file's rows; text in ``number_columns`` that is not a number is null."""
+@dataclass(frozen=True, slots=True, eq=False)
+class FileRelation:
+    """The rows of a file, which DuckDB reads when they are used."""
+
+    rows: Any
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns, in the order of the file."""
+        return list(self.rows.columns)
+
+    def select(self, number_columns: Sequence[str]) -> Any:
+        """All columns; what is not a number in ``number_columns`` is null."""
+        columns = zip(self.columns, map(str, self.rows.types), strict=True)
+        return self.rows.project(
+            ", ".join(
+                _select_number(name, kind) if name in number_columns else _select_id(name, kind)
+                for name, kind in columns
+            )
+        )
+
+
+@contextmanager
+def open_relation(source: FileSource) -> Iterator[FileRelation]:
+    """The rows, ids and numbers that :func:`unskew.io.files.read_table` reads, as a relation.
+
+    Use it inside the block: DuckDB reads the file when the relation is used. Errors of DuckDB
+    become those of the reader in memory, which name the line.
+    """
     purpose = f"reading {source.label} without holding it in memory"
     require_package("duckdb", extra="duckdb", purpose=purpose)
     if not _can_read(source):
@@ -48,42 +101,127 @@ def open_relation(source: FileSource, number_columns: Sequence[str]) -> Any:
     import duckdb
 
     try:
-        relation = _read_relation(duckdb.connect(), source)
+        with refuse_truncation(source), TemporaryDirectory(prefix="unskew-") as folder:
+            yield FileRelation(READ[source.format](source, Path(folder)))
+    except (duckdb.Error, RuntimeError, DataError) as error:
+        if isinstance(error, DataError) and not isinstance(error.__cause__, duckdb.Error):
+            raise
         if source.format in DELIMITERS:
-            relation = relation.project(
-                ", ".join(_select(name, name in number_columns) for name in relation.columns)
-            )
-    except duckdb.Error as error:
-        if source.format in DELIMITERS:
-            check_delimited(source)  # its errors name the line
+            for _ in open_rows(source)[1]:
+                pass
         reason = " ".join(str(error).split())[:200]
         raise BadFileError(
             f"{source.label} cannot be read: {reason}.", remedy="Correct the file."
         ) from error
-    return relation
 
 
 def _can_read(source: FileSource) -> bool:
     return source.is_plain_file and source.format in DUCKDB_FORMATS
 
 
-def _read_relation(connection: Any, source: FileSource) -> Any:
-    pattern = _escape_pattern(str(source.path))
-    if source.format == "parquet":
-        return connection.read_parquet(pattern)
-    if source.format == "jsonl":
-        return connection.read_json(pattern, format="newline_delimited")
-    header_options = (
-        {"names": list(source.columns), "header": False} if source.columns else {"header": True}
+def _read_parquet(source: FileSource, folder: Path) -> Any:  # noqa: ARG001
+    import duckdb
+
+    relation = duckdb.connect().read_parquet(_escape_pattern(str(source.path)))
+    durations = find_durations(source) if find_spec("pyarrow") else frozenset()
+    columns = (
+        f"to_microseconds({_quote(name)}) AS {_quote(name)}" if name in durations else _quote(name)
+        for name in relation.columns
     )
-    return connection.read_csv(
-        pattern,
-        delimiter=source.delimiter,
-        all_varchar=True,
-        quotechar='"',
-        escapechar='"',
-        **header_options,
+    return relation.project(", ".join(columns))
+
+
+def _read_json_lines(source: FileSource, folder: Path) -> Any:  # noqa: ARG001
+    """The rows of JSON lines, after a check of each by the exact reader."""
+    kinds: dict[str, set[type]] = {}
+    n_rows = n_values = 0
+    for _, parsed in iterate_json_objects(source):
+        n_rows, n_values = n_rows + 1, n_values + len(parsed)
+        for name, value in parsed.items():
+            kinds.setdefault(name, set()).add(type(value))
+    require_json_columns(source, kinds, n_rows, n_values)
+    types = {name: _choose_type(source, name, python_types) for name, python_types in kinds.items()}
+    return _query(
+        f"SELECT {', '.join(map(_convert_json, types, types.values()))} "
+        f"FROM read_json(?, format='newline_delimited', columns={_list_columns(types, 'JSON')}, "
+        f"maximum_object_size={MAX_OBJECT_BYTES})",
+        str(source.path),
     )
+
+
+def _choose_type(source: FileSource, name: str, python_types: set[type]) -> str:
+    """The SQL type of a column of JSON values; an error if it has both text and numbers."""
+    python_types = python_types - {type(None)}
+    sql_type = next((sql for sql, kinds in JSON_TYPES.items() if python_types <= kinds), None)
+    if sql_type is not None:
+        return sql_type
+    if python_types & {dict, list}:
+        return "JSON"
+    raise BadFileError(
+        f"{source.label}: DuckDB cannot read both numbers and text in the column {name!r}.",
+        parameter=name,
+        remedy="Use `reader='memory'`, or write values of one type.",
+    )
+
+
+def _convert_json(name: str, sql_type: str) -> str:
+    if sql_type == "JSON":  # objects and lists are neither ids nor numbers
+        return f"NULL::VARCHAR AS {_quote(name)}"
+    return f"({_quote(name)} ->> '$')::{sql_type} AS {_quote(name)}"
+
+
+def _read_delimited(source: FileSource, folder: Path) -> Any:
+    """The rows of a CSV or TSV file, as text.
+
+    DuckDB does not read quotation marks, blank lines and empty last fields as the exact reader
+    does. A file that has some is written anew first, with each field between quotation marks.
+    """
+    names, rows = open_rows(source)
+    path, has_header = str(source.path), not source.columns
+    if _is_unusual(source):
+        path, has_header = str(folder / "rows.csv"), False
+        with Path(path).open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(
+                file, delimiter=source.delimiter, quoting=csv.QUOTE_ALL, lineterminator="\n"
+            )
+            writer.writerows(fields for _, fields in rows)
+    return _query(
+        "SELECT * FROM read_csv(?, auto_detect=false, "
+        f"columns={_list_columns(names, 'VARCHAR')}, header={has_header}, "
+        f"delim='{source.delimiter}', quote='\"', escape='\"', comment='', skip=0, nullstr='', "
+        "allow_quoted_nulls=true, null_padding=false, ignore_errors=false, strict_mode=true, "
+        f"max_line_size={MAX_LINE_BYTES})",
+        path,
+    )
+
+
+def _is_unusual(source: FileSource) -> bool:
+    """Whether DuckDB could read other rows than the exact reader."""
+    delimiter = source.delimiter.encode()
+    patterns = (b'"', b"\0", b"\n\n", delimiter + b"\n")
+    previous, n_returns, n_pairs, n_lines = b"\n", 0, 0, 0
+    with source.open() as file:
+        while block := file.read(SCANNED_BYTES):
+            n_returns, n_lines = n_returns + block.count(b"\r"), n_lines + block.count(b"\n")
+            n_pairs += (previous[-1:] + block).count(b"\r\n")
+            block = (previous[-2:] + block).replace(b"\r\n", b"\n")
+            if any(pattern in block for pattern in patterns):
+                return True
+            previous = block
+    is_mixed = n_returns > 0 and not n_returns == n_pairs == n_lines
+    return is_mixed or previous.endswith(delimiter)
+
+
+def _query(sql: str, path: str) -> Any:
+    import duckdb
+
+    return duckdb.connect().sql(sql, params=[_escape_pattern(path)])
+
+
+def _list_columns(names: Iterable[str], sql_type: str) -> str:
+    """Names and types as a DuckDB struct."""
+    quoted = (f"'{name.replace(QUOTE, QUOTE * 2)}': '{sql_type}'" for name in names)
+    return f"{{{', '.join(quoted)}}}"
 
 
 def _escape_pattern(path: str) -> str:
@@ -91,10 +229,37 @@ def _escape_pattern(path: str) -> str:
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in path)
 
 
-def _select(name: str, is_number: bool) -> str:
-    """SQL for one column. Without ``trim``, DuckDB replaces the cast by one that can fail."""
-    quoted = '"' + name.replace('"', '""') + '"'
-    return f"TRY_CAST(trim({quoted}) AS DOUBLE) AS {quoted}" if is_number else quoted
+def _quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _select_number(name: str, sql_type: str) -> str:
+    """SQL for a column of numbers: text becomes a number as in :func:`parse_number`."""
+    quoted = _quote(name)
+    if sql_type != "VARCHAR":
+        is_number = sql_type.partition("(")[0] in NUMBER_TYPES
+        return f"{quoted if is_number else 'NULL'}::DOUBLE AS {quoted}"
+    text = f"trim({quoted}, ' ' || chr(9) || chr(10) || chr(11) || chr(12) || chr(13))"
+    return (
+        f"CASE WHEN regexp_full_match({text}, '{NUMBER.pattern}') "
+        f"THEN TRY_CAST({text} AS DOUBLE) END AS {quoted}"
+    )
+
+
+def _select_id(name: str, sql_type: str) -> str:
+    """SQL for another column, where NaN is missing."""
+    quoted = _quote(name)
+    if sql_type in ("DOUBLE", "FLOAT"):
+        return f"CASE WHEN NOT isnan({quoted}) THEN {quoted} END AS {quoted}"
+    return quoted
+
+
+READ: Mapping[str, Callable[[FileSource, Path], Any]] = {
+    "csv": _read_delimited,
+    "tsv": _read_delimited,
+    "jsonl": _read_json_lines,
+    "parquet": _read_parquet,
+}
 
 
 def _physical_memory() -> int:

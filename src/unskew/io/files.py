@@ -7,20 +7,20 @@ pyarrow reads CSV and TSV where its table is certain to be that of the exact rea
 from __future__ import annotations
 
 import gzip
-import mmap
+import io
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from unskew.data.ids import Ids
 from unskew.errors import BadFileError, DataError
-from unskew.io.model_files import replace_file
 from unskew.io.sources import DELIMITERS, STANDARD_STREAM, FileSource, Format, infer_format
 from unskew.io.table import INTEGER, FileTable, PythonColumn, require_column_names
 from unskew.io.text_files import (
@@ -29,6 +29,7 @@ from unskew.io.text_files import (
     read_delimited,
     read_json_lines,
 )
+from unskew.io.writing import write_file
 from unskew.registry import require_package
 from unskew.types import Vector
 
@@ -36,6 +37,8 @@ ARROW_FORMATS: tuple[Format, ...] = ("parquet", "arrow")
 ARROW_FILE_START = b"ARROW1"
 FEATHER_1_START = b"FEA1"
 MAX_CHUNK_BYTES = 1 << 30
+SCANNED_BYTES = 1 << 20
+"""A file is searched in blocks of so many bytes."""
 
 
 def read_table(source: FileSource | str) -> FileTable:
@@ -43,12 +46,67 @@ def read_table(source: FileSource | str) -> FileTable:
     file = FileSource.from_name(source) if isinstance(source, str) else source
     if file.path is not None and file.path.is_dir():
         raise BadFileError(f"{file.label} is a folder, not a file.", remedy="Name a file in it.")
-    if file.format in ARROW_FORMATS:
-        require_package("pyarrow", extra="io", purpose=f"reading {file.label}")
-        return _read_typed(file)
-    if file.format == "jsonl":
-        return read_json_lines(file)
-    return read_delimited_fast(file) if find_spec("pyarrow") else read_delimited(file)
+    with refuse_truncation(file):
+        return _read(file)
+
+
+def iterate_tables(source: FileSource, n_rows: int) -> Iterator[FileTable]:
+    """The table in a file: a Parquet file in parts of ``n_rows`` rows, others at once."""
+    if source.format != "parquet":
+        yield read_table(source)
+        return
+    require_package("pyarrow", extra="io", purpose=f"reading {source.label}")
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    n_before = 0
+    with refuse_truncation(source):
+        try:
+            file = parquet.ParquetFile(_open_content(source))
+            names = [str(name) for name in file.schema_arrow.names]
+            require_column_names(source, names)
+            for batch in file.iter_batches(n_rows):
+                columns = {
+                    name: ArrowColumn.from_chunks(pa.chunked_array([column]), is_text=False)
+                    for name, column in zip(names, batch.columns, strict=True)
+                }
+                yield FileTable(source.label, columns, partial(_name_row, n_before))
+                n_before += batch.num_rows
+        except (pa.ArrowException, OSError) as error:
+            raise _incomplete_error(source, error) from error
+
+
+def _name_row(n_before: int, row: int) -> str:
+    return f"row {n_before + row}"
+
+
+def _read(source: FileSource) -> FileTable:
+    if source.format in ARROW_FORMATS:
+        require_package("pyarrow", extra="io", purpose=f"reading {source.label}")
+        return _read_typed(source)
+    if source.format == "jsonl":
+        return read_json_lines(source)
+    return read_delimited_fast(source) if find_spec("pyarrow") else read_delimited(source)
+
+
+@contextmanager
+def refuse_truncation(source: FileSource) -> Iterator[None]:
+    """Raise an error if a file gets shorter in this block: what was read of it is not all."""
+    n_before = source.n_bytes if source.is_regular else 0
+    cause = None
+    try:
+        yield
+    except DataError as error:  # damage that may be due to this
+        cause = error
+    if source.is_regular and source.n_bytes < n_before:
+        raise BadFileError(
+            f"{source.label} became shorter while it was read: {n_before:,} bytes, then "
+            f"{source.n_bytes:,}.",
+            where=source.label,
+            remedy="Wait until the program that writes it is done, or read a copy.",
+        ) from cause
+    if cause is not None:
+        raise cause
 
 
 def write_table(
@@ -61,7 +119,7 @@ def write_table(
     content = _encode(dict(columns), infer_format(name, format), name)
     if name != STANDARD_STREAM:
         is_gzipped = name.endswith(".gz")
-        replace_file(Path(name), gzip.compress(content, mtime=0) if is_gzipped else content)
+        write_file(name, gzip.compress(content, mtime=0) if is_gzipped else content)
     elif hasattr(sys.stdout, "buffer"):
         sys.stdout.buffer.write(content)
     else:
@@ -90,7 +148,7 @@ def read_delimited_fast(source: FileSource) -> FileTable:
     Files with quotation marks are left to the exact reader, because pyarrow does not notice a
     missing one. So are files that pyarrow refuses, because the exact reader names the line.
     """
-    if not source.is_plain_file or _has_quotes(source):
+    if not source.is_plain_file or _needs_exact_reader(source):
         return read_delimited(source)
     import pyarrow as pa
     from pyarrow import csv
@@ -115,26 +173,29 @@ def read_delimited_fast(source: FileSource) -> FileTable:
         is_same = False
     if not is_same:
         return read_delimited(source)
-    columns = {name: ArrowColumn.from_chunks(table.column(name), is_text=True) for name in names}
+    columns = {
+        name: ArrowColumn.from_chunks(column, is_text=True)
+        for name, column in zip(names, table.columns, strict=True)
+    }
     return FileTable(source.label, columns, lambda row: f"line {_find_line(source, row)}")
 
 
-def _has_quotes(source: FileSource) -> bool:
-    if not source.n_bytes:
-        return False
-    with (
-        Path(str(source.path)).open("rb") as file,
-        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
-    ):
-        return content.find(b'"') >= 0
+def _needs_exact_reader(source: FileSource) -> bool:
+    """Whether there is a quotation mark or a NUL character in the file.
+
+    It is read in blocks: if another process cuts a file that is mapped to memory, this one dies.
+    """
+    with source.open() as file:
+        blocks = iter(lambda: file.read(SCANNED_BYTES), b"")
+        return any(b'"' in block or b"\0" in block for block in blocks)
 
 
 def _find_line(source: FileSource, row: int) -> int:
     """The line number of a row: blank lines and the header line are not rows."""
     index = row + (not source.columns)
-    with source.open() as file:
-        numbers = (number for number, line in enumerate(file, start=1) if line.strip(b"\r\n"))
-        return next(islice(numbers, index, None))
+    with source.open() as raw, io.TextIOWrapper(raw, encoding="latin-1", newline="") as file:
+        numbers = (number for number, line in enumerate(file, start=1) if line.strip("\r\n"))
+        return next(islice(numbers, index, None), 0)
 
 
 # Parquet, Arrow and Feather
@@ -152,17 +213,21 @@ def _read_typed(source: FileSource) -> FileTable:
         *(pa.ArrowException, OSError, ValueError, TypeError),
         *(LookupError, MemoryError, RuntimeError),
     ) as error:
-        reason = " ".join(str(error).split()).rstrip(".")[:200]
-        raise BadFileError(
-            f"{source.label} is not a complete {source.format} file: {reason}.",
-            remedy="Copy the file again; this copy is incomplete.",
-        ) from error
+        raise _incomplete_error(source, error) from error
     require_column_names(source, names)
     columns = {
-        name: ArrowColumn.from_chunks(table.column(number), is_text=False)
-        for number, name in enumerate(names)
+        name: ArrowColumn.from_chunks(column, is_text=False)
+        for name, column in zip(names, table.columns, strict=True)
     }
     return FileTable(source.label, columns, lambda row: f"row {row}")
+
+
+def _incomplete_error(source: FileSource, error: Exception) -> BadFileError:
+    reason = " ".join(str(error).split()).rstrip(".")[:200]
+    return BadFileError(
+        f"{source.label} is not a complete {source.format} file: {reason}.",
+        remedy="Copy the file again; this copy is incomplete.",
+    )
 
 
 def _read_arrow_table(source: FileSource) -> Any:
@@ -178,6 +243,19 @@ def _read_arrow_table(source: FileSource) -> Any:
     if start.startswith((ARROW_FILE_START, FEATHER_1_START)):
         return feather.read_table(content, memory_map=False)
     return pa.ipc.open_stream(content).read_all()
+
+
+def find_durations(source: FileSource) -> frozenset[str]:
+    """The columns of a Parquet file that are durations, which the file stores as whole numbers."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        schema = parquet.read_schema(str(source.path))
+    except (pa.ArrowException, OSError) as error:
+        raise _incomplete_error(source, error) from error
+    require_column_names(source, schema.names)
+    return frozenset(field.name for field in schema if pa.types.is_duration(field.type))
 
 
 def _encode_typed(columns: dict[str, Any], form: Format) -> bytes:
@@ -288,9 +366,9 @@ class ArrowColumn:
 
 
 def _open_content(source: FileSource) -> Any:
-    """The content for pyarrow: a memory map of a plain file, else all of it in memory."""
+    """The content for pyarrow: a plain file, else all of it in memory."""
     import pyarrow as pa
 
     if source.is_plain_file and source.n_bytes:
-        return pa.memory_map(str(source.path))
+        return pa.OSFile(str(source.path))
     return pa.BufferReader(source.read())

@@ -71,9 +71,9 @@ class FilePart(FileSource):
 
 def read_new_rows(source: FileSource, position: ReadPosition) -> NewRows:
     """The rows that were not counted yet; ``position`` is empty at the first time."""
-    if not isinstance(source.path, Path):
+    if not isinstance(source.path, Path) or not source.is_regular:
         raise UsageError(
-            "standard input cannot be read again when it has grown.",
+            f"{source.label} cannot be read again when it has grown.",
             parameter="log",
             remedy="Name a file.",
         )

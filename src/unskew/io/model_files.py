@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
-import secrets
+import math
 import zipfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -21,12 +21,11 @@ from unskew._version import __version__
 from unskew.data.frames import is_frame, open_frame
 from unskew.data.ids import as_ids
 from unskew.errors import ModelFileError, UsageError
+from unskew.io.writing import write_file
 from unskew.settings import Configurable, fitted_state, is_fitted_name, require_fitted
 
 FORMAT = 1
 MANIFEST = "manifest.json"
-MAX_BYTES = 1 << 36
-"""A file that would unpack to more is refused before anything is read."""
 READ_ERRORS = (
     *(zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError),
     *(ValueError, TypeError, LookupError, AttributeError, MemoryError),
@@ -53,10 +52,10 @@ def write_model(model: Configurable, path: Path) -> None:
     }
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr(MANIFEST, json.dumps(manifest))
+        archive.writestr(MANIFEST, json.dumps(manifest, allow_nan=False))
         for name, content in parts.items():
             archive.writestr(name, content)
-    replace_file(path, buffer.getvalue())
+    write_file(path, buffer.getvalue())
 
 
 def read_model(path: str | Path, kinds: Kinds) -> Configurable:
@@ -86,21 +85,6 @@ def read_model(path: str | Path, kinds: Kinds) -> Configurable:
         ) from error
     except READ_ERRORS as error:
         raise _damaged_error(Path(path), str(error)) from error
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Write ``content`` to ``path``; if that fails, the old file stays as it was."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        with temporary.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def _starts_as_zip(path: Path) -> bool:
@@ -146,6 +130,11 @@ def _pack_value(value: Any, name: str, parts: Parts) -> Any:
         is_number = value.dtype.kind in "biuf"
         parts[name] = _encode_array(value) if is_number else _encode_ids(value, name)
         return {"array" if is_number else "ids": name}
+    if isinstance(value, tuple) and value and all(isinstance(entry, float) for entry in value):
+        parts[name] = _encode_array(np.array(value))
+        return {"floats": name}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": repr(float(value))}
     if isinstance(value, list | tuple) and any(
         isinstance(entry, Configurable | np.ndarray) for entry in value
     ):
@@ -157,14 +146,33 @@ def _pack_value(value: Any, name: str, parts: Parts) -> Any:
     return {"value": _to_json(value, name)}
 
 
-def _read_archive(archive: zipfile.ZipFile, path: Path, kinds: Kinds) -> Configurable:
-    size = sum(entry.file_size for entry in archive.infolist())
-    if size > MAX_BYTES:
-        raise ModelFileError(
-            f"{path} unpacks to {size:,} bytes; the limit is {MAX_BYTES:,}.",
-            value=size,
-            remedy="Check where the file comes from: it may be damaged or malicious.",
+def read_stored_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of an ``.npz`` file that is not compressed."""
+    with zipfile.ZipFile(path) as archive:
+        require_stored(archive, path.stat().st_size)
+    with np.load(path, allow_pickle=False) as arrays:
+        return dict(arrays)
+
+
+def require_stored(archive: zipfile.ZipFile, n_bytes: int) -> None:
+    """Raise an error unless the parts of a file are stored as they are, in its ``n_bytes``.
+
+    This package never compresses them. A compressed part of a few bytes could fill the memory.
+    """
+    entries = archive.infolist()
+    packed = next((each for each in entries if each.compress_type != zipfile.ZIP_STORED), None)
+    if packed is not None:
+        raise ValueError(
+            f"{packed.filename} is compressed, to unpack to {packed.file_size:,} bytes; files of "
+            "this package never are"
         )
+    n_claimed = sum(entry.file_size for entry in entries)
+    if n_claimed > n_bytes:
+        raise ValueError(f"its parts claim {n_claimed:,} bytes, but it has {n_bytes:,}")
+
+
+def _read_archive(archive: zipfile.ZipFile, path: Path, kinds: Kinds) -> Configurable:
+    require_stored(archive, path.stat().st_size)
     manifest = json.loads(archive.read(MANIFEST))
     if manifest["format"] > FORMAT:
         raise ModelFileError(
@@ -197,7 +205,11 @@ def _unpack_model(packed: dict[str, Any], parts: Parts, path: Path, kinds: Kinds
                 record = hints[name] if name in hints else kinds[value["class"]]
                 return record(**{field: unpack(entry) for field, entry in inner.items()})
             case {"array": part}:
-                return _decode_array(parts[part])
+                return _decode_array(parts[part], part)
+            case {"floats": part}:
+                return tuple(map(float, _decode_array(parts[part], part)))
+            case {"float": text}:
+                return float(text)
             case {"ids": part}:
                 return as_ids(json.loads(parts[part]))
             case {"list": inner}:
@@ -214,11 +226,28 @@ def _unpack_model(packed: dict[str, Any], parts: Parts, path: Path, kinds: Kinds
     for name, value in packed["state"].items():
         if not is_fitted_name(name) or hasattr(kind, name):
             raise _damaged_error(path, f"{kind.__name__} has no fitted attribute {name!r}")
-        setattr(model, name, unpack(value, name))
+        unpacked = unpack(value, name)
+        if not _has_type(unpacked, hints.get(name, Any)):
+            raise _damaged_error(path, f"{name} is {unpacked!r}, not {hints[name]}")
+        setattr(model, name, unpacked)
+    model._check_settings()
     problem = model._find_inconsistency() if packed["state"] else None
     if problem is not None:
         raise _damaged_error(path, problem)
     return model
+
+
+def _has_type(value: object, hint: Any) -> bool:
+    """Whether a value that is not an array has the annotated type; True if that is not plain."""
+    if isinstance(hint, UnionType):
+        return any(_has_type(value, option) for option in get_args(hint))
+    if hint is float:
+        return isinstance(value, int | float) and not (isinstance(value, bool) or value != value)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if get_origin(hint) is np.ndarray:
+        return isinstance(value, np.ndarray)
+    return hint is Any or not isinstance(hint, type) or isinstance(value, hint)
 
 
 def _read_part(archive: zipfile.ZipFile, path: Path, name: str, digest: str) -> bytes:
@@ -238,15 +267,19 @@ def _encode_array(array: npt.NDArray[Any]) -> bytes:
     return buffer.getvalue()
 
 
-def _decode_array(content: bytes) -> npt.NDArray[Any]:
+def _decode_array(content: bytes, name: str) -> npt.NDArray[Any]:
     array: npt.NDArray[Any] = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
+    if array.dtype.kind not in "biuf" or not array.dtype.isnative:
+        raise ValueError(f"{name} has the type {array.dtype}")
+    if array.dtype.kind == "f" and np.isnan(array).any():
+        raise ValueError(f"{name} has missing numbers (NaN)")
     return array
 
 
 def _to_json(value: Any, name: str) -> Any:
     """A setting, or a fitted attribute that is not an array, in the types of JSON."""
     try:
-        return json.loads(json.dumps(value, default=np.generic.item))
+        return json.loads(json.dumps(value, default=np.generic.item, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise UsageError(
             f"{name} is a {type(value).__name__}, which cannot be saved: {value!r}.",

@@ -74,7 +74,10 @@ def _unknown_format_error(name: str) -> UsageError:
 
 @dataclass(frozen=True)
 class FileSource:
-    """A file, or standard input, that can be read several times; gzip files are unpacked."""
+    """A file, or standard input, that can be read several times; gzip files are unpacked.
+
+    What is not a regular file, such as a named pipe, is read once and kept in memory.
+    """
 
     path: FilePath | None
     """None for standard input."""
@@ -138,19 +141,26 @@ class FileSource:
     @property
     def is_plain_file(self) -> bool:
         """Whether other libraries can open it by its path."""
-        return isinstance(self.path, Path) and not self._is_gzipped
+        return self.is_regular and not self._is_gzipped
+
+    @cached_property
+    def is_regular(self) -> bool:
+        """Whether it has a path and a size, and can be read several times: not if it is a pipe."""
+        return isinstance(self.path, Path) and (self.path.is_file() or not self.path.exists())
 
     @property
     def n_bytes(self) -> int:
-        """Its size on disk, or the size of standard input."""
-        return self.path.stat().st_size if isinstance(self.path, Path) else len(self._stream)
+        """Its size on disk, or the number of bytes that were read from a stream."""
+        if self.is_regular:
+            return cast(Path, self.path).stat().st_size
+        return len(self._stream)
 
     def open(self) -> BinaryIO:
         """Its unpacked content, from the start."""
         if not self._is_gzipped:
             return self._open_raw()
-        if isinstance(self.path, Path):
-            return cast(BinaryIO, gzip.GzipFile(self.path))
+        if self.is_regular:
+            return cast(BinaryIO, gzip.GzipFile(cast(Path, self.path)))
         return cast(BinaryIO, gzip.GzipFile(fileobj=self._open_raw()))
 
     def read(self) -> bytes:
@@ -179,13 +189,16 @@ class FileSource:
         )
 
     def _open_raw(self) -> BinaryIO:
-        if self.path is None:
-            return io.BytesIO(self._stream)
-        return cast(BinaryIO, self.path.open("rb"))
+        if self.path is not None and (self.is_regular or isinstance(self.path, zipfile.Path)):
+            return cast(BinaryIO, self.path.open("rb"))
+        return io.BytesIO(self._stream)
 
     @cached_property
     def _stream(self) -> bytes:
-        return sys.stdin.buffer.read()
+        if self.path is None:
+            return sys.stdin.buffer.read()
+        with self.path.open("rb") as file:
+            return file.read()
 
     @cached_property
     def _is_gzipped(self) -> bool:

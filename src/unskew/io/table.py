@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -19,6 +20,8 @@ NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 """A whole number in its usual form: 007 is text."""
 INTEGER_LIMIT = 10**18
+WHITE_SPACE = " \t\n\v\f\r"
+"""What may surround a number."""
 DECIMAL_CHARACTERS = re.compile(r"[0-9+\-.eE\n]*")
 """Text of these characters is a number to Python exactly if it matches :data:`NUMBER`."""
 MAX_SHOWN_CHARACTERS = 60
@@ -118,7 +121,7 @@ def require_column_names(source: FileSource, names: Sequence[str]) -> None:
     """Raise an error unless there are names, each is unique, and one is not a number."""
     if not names:
         raise BadFileError(f"{source.label} is empty.", remedy="Check the program that wrote it.")
-    duplicate = next((name for name in names if names.count(name) > 1), None)
+    duplicate = next((name for name, count in Counter(names).items() if count > 1), None)
     if duplicate is not None and duplicate.strip():
         raise ColumnError(
             f"{source.label}: two columns are called {duplicate!r}.", remedy="Rename one."
@@ -142,7 +145,7 @@ def parse_number(value: Any) -> float:
     (1000.0, nan, nan)
     """
     if isinstance(value, str):
-        text = value.strip()
+        text = value.strip(WHITE_SPACE)
         return float(text) if NUMBER.fullmatch(text) else np.nan
     if isinstance(value, (int, float)):
         try:

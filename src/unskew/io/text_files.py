@@ -12,7 +12,8 @@ import io
 import json
 import zlib
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, TypeAlias
 
@@ -23,8 +24,13 @@ from unskew.io.table import FileTable, PythonColumn, require_column_names, short
 
 BLOCK_ROWS = 64
 """Rows that are transposed at once; larger blocks are slower, due to garbage collection."""
+NUL = "\0"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 UTF_16_STARTS = (b"\xff\xfe", b"\xfe\xff")
+
+MAX_EMPTY_CELLS = 10_000_000
+MAX_CELLS_PER_VALUE = 100
+"""JSON objects with fewer common keys than this would fill a table of missing values."""
 
 NumberedRows: TypeAlias = Iterator[tuple[int, list[str]]]
 """The number of each line, from 1 on, and its fields."""
@@ -32,13 +38,15 @@ NumberedRows: TypeAlias = Iterator[tuple[int, list[str]]]
 
 def read_delimited(source: FileSource) -> FileTable:
     """The table in a CSV or TSV file, whose fields may be quoted; blank lines are skipped."""
-    return _read_rows(source, *_open_rows(source))
+    return _read_rows(source, *open_rows(source))
 
 
-def check_delimited(source: FileSource) -> None:
-    """Raise the errors of :func:`read_delimited` without keeping the table in memory."""
-    for _ in _open_rows(source)[1]:
-        pass
+def open_rows(source: FileSource) -> tuple[tuple[str, ...], NumberedRows]:
+    """Names of the columns of a CSV or TSV file, and its rows with one field for each."""
+    rows = _split_quoted(source)
+    names = source.columns or tuple(next((fields for _, fields in rows), ()))
+    require_column_names(source, names)
+    return names, _check_widths(source, names, rows)
 
 
 def read_plain(source: FileSource, delimiter: str | None) -> FileTable:
@@ -59,21 +67,45 @@ def read_json_lines(source: FileSource) -> FileTable:
     """A table from one JSON object per line; keys that an object lacks are missing values."""
     columns: dict[str, list[Any]] = {}
     line_numbers = array("Q")
-    for line_number, line in enumerate(_read_lines(source, "utf-8"), start=1):
-        if not line.strip():
-            continue
-        for name, value in _parse_json_object(source, line_number, line).items():
-            columns.setdefault(name, [None] * len(line_numbers)).append(value)
+    n_values = 0
+    for line_number, parsed in iterate_json_objects(source):
+        n_rows = len(line_numbers)
+        for name, value in parsed.items():
+            values = columns.setdefault(name, [])
+            if len(values) < n_rows:
+                values.extend([None] * (n_rows - len(values)))
+            values.append(value)
+        n_values += len(parsed)
         line_numbers.append(line_number)
-        for values in columns.values():
-            if len(values) < len(line_numbers):
-                values.append(None)
-    if line_numbers and not columns:
+    require_json_columns(source, columns, len(line_numbers), n_values)
+    for values in columns.values():
+        values.extend([None] * (len(line_numbers) - len(values)))
+    return _make_table(source, columns, line_numbers, is_text=False)
+
+
+def iterate_json_objects(source: FileSource) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The number of each line that is not blank, and its object."""
+    for line_number, line in enumerate(_read_lines(source, "utf-8"), start=1):
+        if line.strip():
+            yield line_number, _parse_json_object(source, line_number, line)
+
+
+def require_json_columns(
+    source: FileSource, names: Collection[str], n_rows: int, n_values: int
+) -> None:
+    """Raise an error unless the objects have keys in common that can be columns of a table."""
+    if n_rows and not names:
         raise BadFileError(
             f"{source.label} has no columns.", remedy="Check the program that wrote it."
         )
-    require_column_names(source, tuple(columns))
-    return _make_table(source, columns, line_numbers, is_text=False)
+    if len(names) * n_rows > MAX_EMPTY_CELLS + MAX_CELLS_PER_VALUE * n_values:
+        raise BadFileError(
+            f"{source.label} has {len(names):,} different keys, and an object has "
+            f"{n_values / n_rows:.3g} of them on average.",
+            where=source.label,
+            remedy="Write the same keys, with the columns as keys, in each object.",
+        )
+    require_column_names(source, tuple(names))
 
 
 def encode_delimited(
@@ -93,14 +125,6 @@ def encode_json_lines(names: Iterable[str], rows: Iterable[tuple[Any, ...]]) -> 
         json.dumps(dict(zip(names, replace_non_finite(row), strict=True)), default=str) + "\n"
         for row in rows
     ).encode()
-
-
-def _open_rows(source: FileSource) -> tuple[tuple[str, ...], NumberedRows]:
-    """Names of the columns of a CSV or TSV file, and its rows with one field for each."""
-    rows = _split_quoted(source)
-    names = source.columns or tuple(next((fields for _, fields in rows), ()))
-    require_column_names(source, names)
-    return names, _check_widths(source, names, rows)
 
 
 def _read_rows(source: FileSource, names: Sequence[str], rows: NumberedRows) -> FileTable:
@@ -177,11 +201,22 @@ def _read_lines(source: FileSource, encoding: str) -> Iterator[str]:
             if raw.read(len(BYTE_ORDER_MARK)) != BYTE_ORDER_MARK:
                 raw.seek(0)
             with io.TextIOWrapper(raw, encoding=encoding, newline="") as text:
-                yield from text
+                for number, line in enumerate(text, start=1):
+                    if NUL in line:
+                        raise _nul_error(source, number)
+                    yield line
     except UnicodeDecodeError as error:
         raise _encoding_error(source) from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise source.gzip_error(error) from error
+
+
+def _nul_error(source: FileSource, number: int) -> BadFileError:
+    return BadFileError(
+        f"{source.label}, {source.name_line(number)}: a NUL character, which text does not have.",
+        where=source.name_line(number),
+        remedy="Check whether the file is damaged, or is not text.",
+    )
 
 
 def _encoding_error(source: FileSource) -> BadFileError:
@@ -206,7 +241,9 @@ def _encoding_error(source: FileSource) -> BadFileError:
 def _parse_json_object(source: FileSource, line_number: int, line: str) -> dict[str, Any]:
     where = source.name_line(line_number)
     try:
-        parsed = json.loads(line)
+        parsed = json.loads(line, object_pairs_hook=_unite_pairs)
+        if "\\u" in line:
+            json.dumps(parsed, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         raise BadFileError(
             f"{source.label}, {where}, character {error.pos + 1}: not valid JSON: {error.msg}.",
@@ -215,7 +252,9 @@ def _parse_json_object(source: FileSource, line_number: int, line: str) -> dict[
         ) from error
     except (ValueError, RecursionError) as error:
         raise BadFileError(
-            f"{source.label}, {where}: JSON that cannot be read: {error}.", where=where
+            f"{source.label}, {where}: JSON that cannot be read: {error}.",
+            where=where,
+            remedy="Write one JSON object on each line.",
         ) from error
     if not isinstance(parsed, dict):
         raise BadFileError(
@@ -224,3 +263,12 @@ def _parse_json_object(source: FileSource, line_number: int, line: str) -> dict[
             remedy="Write one JSON object on each line, with the columns as keys.",
         )
     return parsed
+
+
+def _unite_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these keys and values, each key of which may occur once."""
+    united = dict(pairs)
+    if len(united) < len(pairs):
+        (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"the key {shorten(repr(twice))} occurs twice")
+    return united

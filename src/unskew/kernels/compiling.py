@@ -14,8 +14,19 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def compiled(function: Function) -> Function:
-    """Compile at the first call, cache on disk, release the GIL; 1 / 0 is inf."""
-    return cast(Function, njit(cache=True, nogil=True, error_model="numpy")(function))
+    """Compile at the first call, cache on disk, release the GIL; 1 / 0 is inf.
+
+    Where no folder can be written, such as in a read-only installation without a home, there is no
+    cache, and each process compiles.
+    """
+    try:
+        return cast(Function, _compile_later(function, cache=True))
+    except RuntimeError:  # numba has found no folder for its cache
+        return cast(Function, _compile_later(function, cache=False))
+
+
+def _compile_later(function: Function, *, cache: bool) -> object:
+    return njit(cache=cache, nogil=True, error_model="numpy")(function)
 
 
 class Announcer(event.Listener):

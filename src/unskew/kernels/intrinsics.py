@@ -13,7 +13,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from unskew.types import IntVector, Scores
+from unskew.types import IndexVector, Scores
 
 LANES = 16
 """Values that are compared at once."""
@@ -81,4 +81,4 @@ count_lanes = cast(
     Callable[[Scores, np.uint64, np.floating[Any]], tuple[np.int32, np.int32]],
     intrinsic(_count_lanes),
 )
-prefetch_for_write = cast(Callable[[IntVector, int], None], intrinsic(_prefetch_for_write))
+prefetch_for_write = cast(Callable[[IndexVector, int], None], intrinsic(_prefetch_for_write))

@@ -20,11 +20,12 @@ import numpy.typing as npt
 
 from unskew.kernels.compiling import compiled
 from unskew.kernels.intrinsics import LANES, count_lanes, prefetch_for_write
-from unskew.types import IntVector, Scores
+from unskew.types import IndexVector, IntVector, Scores
 
 Score: TypeAlias = np.floating[Any]
 Offsets: TypeAlias = npt.NDArray[np.int64]
-Pairs: TypeAlias = npt.NDArray[np.int32]
+Pairs: TypeAlias = IndexVector
+"""Columns of rows of the log and of items."""
 Indices: TypeAlias = npt.NDArray[np.uint32]
 Buckets: TypeAlias = npt.NDArray[np.uint16]
 
@@ -87,8 +88,8 @@ def group_cells(
 def exact_positions(
     scores: Scores,
     starts: Offsets,
-    cells: IntVector,
-    items: IntVector,
+    cells: IndexVector,
+    items: IndexVector,
     above: IntVector,
     equal: IntVector,
 ) -> int:
@@ -122,8 +123,8 @@ def exact_positions(
 def top_positions(
     scores: Scores,
     starts: Offsets,
-    cells: IntVector,
-    items: IntVector,
+    cells: IndexVector,
+    items: IndexVector,
     top: int,
     above: IntVector,
     equal: IntVector,
@@ -189,8 +190,8 @@ def hide_other_items(scores: Scores, users: IntVector, starts: Offsets, items: I
 def uncount_hidden(
     scores: Scores,
     starts: Offsets,
-    cells: IntVector,
-    items: IntVector,
+    cells: IndexVector,
+    items: IndexVector,
     n_hidden: IntVector,
     equal: IntVector,
 ) -> None:
@@ -217,7 +218,7 @@ def _count(values: Scores, score: Score) -> tuple[np.int32, np.int32]:
 
 @compiled
 def _count_all(
-    row: Scores, cells: IntVector, items: IntVector, above: IntVector, equal: IntVector
+    row: Scores, cells: IndexVector, items: IndexVector, above: IntVector, equal: IntVector
 ) -> np.bool_:
     """Count the whole row for each cell; returns whether the row has a NaN."""
     for index in range(cells.size):
@@ -242,7 +243,7 @@ def _finite_range(values: Scores) -> tuple[Score, Score]:
 
 
 @compiled
-def _assign_buckets(row: Scores, items: IntVector, n_buckets: int, bucket: Buckets) -> np.bool_:
+def _assign_buckets(row: Scores, items: IndexVector, n_buckets: int, bucket: Buckets) -> np.bool_:
     """bucket_j = floor((high - s_j) / width), with s_j clipped to [low, high].
 
     [low, high] is the finite range of the logged scores of the row. Rounding keeps the order: a
@@ -263,7 +264,9 @@ def _assign_buckets(row: Scores, items: IntVector, n_buckets: int, bucket: Bucke
 
 
 @compiled
-def _tally_buckets(bucket: Buckets, items: IntVector, tally: Indices, shared: Indices) -> np.int64:
+def _tally_buckets(
+    bucket: Buckets, items: IndexVector, tally: Indices, shared: Indices
+) -> np.int64:
     """tally_b = #{j : bucket_j = b}, with the top bit set if bucket b has a logged item.
 
     The items of such buckets are written to ``shared``: only they have to be compared one by one.
@@ -316,8 +319,8 @@ def _sort_by_bucket(
 @compiled
 def _count_in_buckets(
     row: Scores,
-    cells: IntVector,
-    items: IntVector,
+    cells: IndexVector,
+    items: IndexVector,
     bucket: Buckets,
     first: Indices,
     slot: Indices,

@@ -9,7 +9,7 @@ import numpy as np
 
 from unskew.data.cells import RowNumbers
 from unskew.metrics.metric import MetricInput
-from unskew.types import IntVector, Matrix, Vector
+from unskew.types import IndexVector, IntVector, Matrix, Vector
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +60,7 @@ class RankingFunction:
             empty_value,
         )
 
-    def take(self, rows: IntVector, /) -> RankingFunction:
+    def take(self, rows: IndexVector, /) -> RankingFunction:
         return replace(
             self,
             user=self.user[rows],

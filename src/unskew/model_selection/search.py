@@ -29,7 +29,6 @@ from unskew.model_selection.folds import (
 from unskew.progress import Track, no_progress, progress_bar
 from unskew.registry import find_engine
 from unskew.settings import check_random_state, unfitted_copy
-from unskew.tables import text_table
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import RandomState
 
@@ -86,9 +85,8 @@ class CrossValidation(Result):
             **self.setup,
         }
 
-    def __repr__(self) -> str:
-        choice = f"best by {self.estimator} of {self.metric}: {self.best_params}"
-        return f"{text_table(self.to_columns())}\n{choice}"
+    def _footer(self) -> list[str]:
+        return [f"best by {self.estimator} of {self.metric}: {self.best_params}"]
 
 
 def cross_validate(

@@ -170,7 +170,7 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender):
         )
         saved = self._make_round_checkpoint(training, checkpoint, checkpoint_every)
         with Workers(self.n_threads) as workers, single_blas_thread(), self._show_steps() as report:
-            last, history = _load_round(saved)
+            last, history = self._load_round(saved, target)
             while last is None or last.number < self._n_rounds_needed:
                 last, history = self._run_round(training, last, workers, report, saved)
                 if saved is not None:
@@ -184,6 +184,23 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender):
         self._record_range(target)
         self._record_solution(Solution(factors, history, last.stop_reason))
         return self
+
+    def _load_round(
+        self, saved: Checkpoint | None, log: Ratings
+    ) -> tuple[_Round | None, tuple[float, ...]]:
+        """The last round that was written and its objectives; None if there is none."""
+        if saved is None or not saved.path.exists():
+            return None, ()
+        imputed, solved, factors = (
+            Factors(np.zeros((log.n_users, n)), np.zeros((log.n_items, n)))
+            for n in (0, self.n_factors, self._n_columns)
+        )
+        cells, penalty = np.zeros(len(log)), Penalty(0.0)
+        both = solved.astype(self.dtype), factors.astype(self.dtype)
+        start = _Round(0, imputed, cells, cells, *both, penalty, "max_iter")
+        last, history = load_state(saved, start, of_any_precision="imputed")
+        saved.part(f"round-{last.number}").drop()
+        return last, history
 
     @property
     def _n_rounds_needed(self) -> int:
@@ -412,15 +429,6 @@ def _subtract_imputed(start: Factors, imputed: Factors, n_factors: int) -> Facto
         start.item_offset - imputed.item_offset,
         start.global_offset - imputed.global_offset,
     )
-
-
-def _load_round(saved: Checkpoint | None) -> tuple[_Round | None, tuple[float, ...]]:
-    """The last round that was written and its objectives; None if there is none."""
-    if saved is None or not saved.path.exists():
-        return None, ()
-    last, history = load_state(saved, _Round)
-    saved.part(f"round-{last.number}").drop()
-    return last, history
 
 
 def _warn_if_far(log: Ratings, outcome: Vector) -> None:

@@ -87,15 +87,16 @@ def add_rows(
     ``opposite_code`` is the code of each item (or user) of ``log`` in the model.
     """
     ids, vocabulary = (log.users, model.users_) if side == "user" else (log.items, model.items_)
-    known = model.factors_.user_side if side == "user" else model.factors_.item_side
+    old_rows = model.factors_.user_side if side == "user" else model.factors_.item_side
     if not keep_known:
-        vocabulary, known = vocabulary[:0], (known[0][:0], known[1][:0])
+        vocabulary, old_rows = vocabulary[:0], (old_rows[0][:0], old_rows[1][:0])
     code = find_codes(ids, vocabulary)
     is_new = code < 0
     code = np.where(is_new, vocabulary.size + np.cumsum(is_new) - 1, code)
     all_ids = np.concatenate([vocabulary, ids[is_new]]) if keep_known else ids
     factors, offset = (
-        _place_rows(old, added, code, all_ids.size) for old, added in zip(known, rows, strict=True)
+        _place_rows(old, added, code, all_ids.size)
+        for old, added in zip(old_rows, rows, strict=True)
     )
     added_model = copy(model)
     old = model.factors_

@@ -10,7 +10,7 @@ import numpy as np
 
 from unskew.data.ids import Ids, format_id
 from unskew.data.result import Result
-from unskew.tables import count_noun, html_table, text_table
+from unskew.tables import count_noun
 from unskew.types import (
     Scores,
 )
@@ -50,12 +50,6 @@ class Recommendations(Result):
         shown = [dict(zip(columns, row, strict=True)) for row in rows]
         return {"rows": shown, "n_clipped": self.n_clipped}
 
-    def __repr__(self) -> str:
-        return f"{text_table(self._shown_columns())}\n{self._footer()}"
-
-    def _repr_html_(self) -> str:
-        return f"{html_table(self._shown_columns())}<p>{self._footer()}</p>"
-
     def _shown_columns(self) -> dict[str, list[Any]]:
         """A row for each of the first users: items and scores, best first."""
         rows = zip(self.items[:MAX_SHOWN], self.scores[:MAX_SHOWN], strict=True)
@@ -71,7 +65,7 @@ class Recommendations(Result):
             ],
         }
 
-    def _footer(self) -> str:
+    def _footer(self) -> list[str]:
         n_users, n_items = len(self.users), self.items.shape[1]
         rest = f"; {MAX_SHOWN} shown" if n_users > MAX_SHOWN else ""
         outside = (
@@ -81,4 +75,4 @@ class Recommendations(Result):
             else ""
         )
         size = f"{count_noun(n_users, 'user')}, {count_noun(n_items, 'item')} each"
-        return f"{size}{rest}{outside}"
+        return [f"{size}{rest}{outside}"]

@@ -26,6 +26,7 @@ from unskew.models.recommendations import Recommendations
 from unskew.ranking.candidates import Candidates, CandidatesLike, read_candidates, select_users
 from unskew.ranking.positions import Ranker, best_items, find_ranker, items_by_user
 from unskew.settings import Configurable, WholeNumber, require_fitted
+from unskew.tables import count_noun
 from unskew.types import (
     ArrayShapes,
     IntVector,
@@ -49,6 +50,13 @@ class Recommender(Configurable, ABC):
     seen_starts_: RowStarts
     seen_items_: IntVector
     """The items of each user in the log, for ``exclude_seen``."""
+
+    def _fit_facts(self) -> list[str]:
+        n_users, n_items = (
+            count_noun(len(self.users_), "user"),
+            count_noun(len(self.items_), "item"),
+        )
+        return [*super()._fit_facts(), f"{n_users}, {n_items}"]
 
     def predict(
         self, users: npt.ArrayLike, items: npt.ArrayLike, *, on_unknown: OnUnknown = "warn"
@@ -272,14 +280,19 @@ class Recommender(Configurable, ABC):
         return codes
 
     def _find_inconsistency(self) -> str | None:
+        starts, seen, n_items = self.seen_starts_, self.seen_items_, len(self.items_)
         shapes = {
-            "seen_starts": (self.seen_starts_, (len(self.users_) + 1,)),
-            "seen_items": (self.seen_items_, (int(self.seen_starts_[-1]),)),
+            "seen_starts": (starts, (len(self.users_) + 1,)),
+            "seen_items": (seen, (int(starts[-1]),)),
             **self._arrays_with_expected_shapes(),
         }
         for name, (array, expected) in shapes.items():
             if np.shape(array) != expected:
                 return f"{name} has shape {np.shape(array)}, but the ids need {expected}."
+        if starts.dtype.kind != "i" or starts[0] != 0 or (np.diff(starts) < 0).any():
+            return "seen_starts does not rise from 0."
+        if seen.dtype.kind != "i" or (seen.size and not 0 <= seen.min() <= seen.max() < n_items):
+            return f"seen_items has other numbers than those of the {n_items} items."
         return None
 
     @abstractmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +18,11 @@ from unskew.evaluation.result import Comparison, Evaluation
 from unskew.metrics.metric import MetricInput, find_metric
 from unskew.simulation.simulator import Simulation, simulate
 
+SampleColumns: TypeAlias = dict[str, list[Any]]
 METRICS = ("mae", "mse")
 MODELS = ("optimist", "realist")
+N_RANDOM = 1000
+"""Ratings in the file of ratings that were drawn at random."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -119,6 +122,34 @@ def run_demo(simulation: Simulation | None = None, *, random_state: int = 0) -> 
         for metric in METRICS
     }
     return Demo(simulation, evaluation, true, random_state)
+
+
+def make_sample_files(simulation: Simulation, *, random_state: int = 0) -> dict[str, SampleColumns]:
+    """The columns of files to try the command line on, by file name.
+
+    ``log.csv`` is the simulated log with its propensities and the predictions of both models;
+    ``random.csv`` has ratings of cells that were drawn at random from all.
+    """
+    log = simulation.log
+    models = make_models(simulation.truth, np.random.default_rng(random_state))
+    n_users, n_items = simulation.truth.shape
+    user, item = np.divmod(
+        np.random.default_rng(random_state).choice(n_users * n_items, N_RANDOM, replace=False),
+        n_items,
+    )
+    predictions = {
+        name: scores[log.user, log.item].astype(float).round(2) for name, scores in models.items()
+    }
+    cells = {"user_id": log.users[log.user], "item_id": log.items[log.item], "rating": log.rating}
+    random_cells = {"user_id": log.users[user], "item_id": log.items[item]}
+    files = {
+        "log.csv": {**cells, "propensity": simulation.propensities.values.round(6), **predictions},
+        "random.csv": {**random_cells, "rating": simulation.truth[user, item].astype(float)},
+    }
+    return {
+        name: {column: values.tolist() for column, values in columns.items()}
+        for name, columns in files.items()
+    }
 
 
 def _true_risk(metric: str, truth: npt.NDArray[Any], scores: npt.NDArray[Any]) -> float:

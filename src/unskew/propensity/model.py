@@ -29,7 +29,7 @@ from unskew.errors import (
 from unskew.io.model_files import write_model
 from unskew.settings import Configurable, require_fitted, unfitted_copy
 from unskew.tables import count_noun
-from unskew.types import IntVector, Vector
+from unskew.types import IndexVector, IntVector, Vector
 
 BLOCK_PAIRS = 1 << 20
 SampleLike: TypeAlias = Ratings | Mapping[float, float] | npt.ArrayLike
@@ -132,7 +132,7 @@ class PropensityModel(Configurable):
         if reason is not None:
             return TakenAsKnown(model=name, reason=reason, sees_ratings=self.sees_ratings)
 
-        def refit(rows: IntVector) -> Vector:
+        def refit(rows: IndexVector) -> Vector:
             part = log.take(rows)
             universe = Universe(self.n_users_, self.n_items_)
             with warnings.catch_warnings():

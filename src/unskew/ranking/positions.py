@@ -21,7 +21,16 @@ from unskew.errors import BadPredictionError, UniverseError, UsageError
 from unskew.ranking.candidates import Candidates
 from unskew.registry import find_engine
 from unskew.threads import count_threads, single_blas_thread
-from unskew.types import IntVector, RowStarts, Scorer, Scores, SeenItems, Vector
+from unskew.types import (
+    IndexVector,
+    IntVector,
+    RowStarts,
+    Scorer,
+    Scores,
+    SeenItems,
+    Vector,
+    row_type,
+)
 
 BLOCK_CELLS = 2**19
 """Scores that a thread holds at a time: 2 MB in float32, which stay in the cache."""
@@ -183,9 +192,9 @@ class _CellsByUser:
     users: IntVector
     """Users with a logged cell."""
     starts: RowStarts
-    cells: IntVector
+    cells: IndexVector
     """Indices into the log."""
-    items: IntVector
+    items: IndexVector
 
     @classmethod
     def sort(
@@ -216,7 +225,7 @@ class _CellsByUser:
 
         list(pool.map(count, slices, counts))
         ends = np.cumsum(counts.T).reshape(n_users, len(slices)).T
-        logged = np.empty((user.size, 2), np.int32)
+        logged = np.empty((user.size, 2), row_type(user.size))
 
         def write(cells: slice, starts: npt.NDArray[np.int64]) -> None:
             group_cells(user[cells], item[cells], cells.start, starts, logged)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from unskew.errors import BadFileError, UsageError
-from unskew.io.model_files import replace_file
+from unskew.io.writing import write_file
 from unskew.registry import Registry
 from unskew.report.page import Page, render
 from unskew.report.text import Record
@@ -80,7 +80,8 @@ def render_file(text: str, name: str, *, command: str | None = None) -> str:
 def write_page(text: str, path: str | Path, *, command: str | None = None) -> Path:
     """Write the page of a result, given its JSON; a failure leaves no partial file."""
     target = Path(path)
-    replace_file(target, render(build_page(json.loads(text)), command=command).encode())
+    page = render(build_page(json.loads(text)), command=command)
+    write_file(target, page.encode(errors="replace"))
     return target
 
 

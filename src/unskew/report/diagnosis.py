@@ -58,7 +58,7 @@ BALANCE = (
 )
 
 
-def draw_diagnosis(record: Record, ax: Any, *, panels: Sequence[str]) -> Figure:
+def draw_diagnosis(record: Record, ax: Any, *, panels: Sequence[str]) -> Figure | None:
     """The named panels side by side."""
     return draw_charts([CHARTS[panel](record) for panel in panels], ax)
 

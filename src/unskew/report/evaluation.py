@@ -135,7 +135,7 @@ DIFFERENCE_COLUMNS = {
 }
 
 
-def draw_evaluation(record: Record, ax: Any) -> Figure:
+def draw_evaluation(record: Record, ax: Any) -> Figure | None:
     """One panel for each metric that has usable estimates, with their intervals."""
     charts = list(estimate_charts(record))
     if not charts:

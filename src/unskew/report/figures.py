@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, singledispatch
+from io import BytesIO
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -53,8 +54,12 @@ GROUP_GAP = 0.6
 """Space between two groups of a forest, in rows."""
 
 
-def draw_charts(charts: Sequence[Chart], ax: Any = None, *, title: str = "") -> Figure:
-    """Draw each chart into one of the axes ``ax``, by default into those of a new figure."""
+def draw_charts(charts: Sequence[Chart], ax: Any = None, *, title: str = "") -> Figure | None:
+    """Draw each chart into one of the axes ``ax``, by default into those of a new figure.
+
+    Returns the new figure. The caller has the figure of ``ax`` already, and a notebook would show
+    it a second time.
+    """
     figure, panels = _make_panels(charts) if ax is None else _check_panels(charts, ax)
     for axes, chart in zip(panels, charts, strict=True):
         draw_content(chart.content, axes)
@@ -65,33 +70,57 @@ def draw_charts(charts: Sequence[Chart], ax: Any = None, *, title: str = "") -> 
     if title:
         n_letters = int(11 * figure.get_figwidth())
         figure.suptitle(fill(title, n_letters), fontsize="medium")
-    return figure
+    return figure if ax is None else None
 
 
 def save_figure(figure: Figure, directory: Path, name: str) -> Iterator[Path]:
-    """Write ``NAME.png`` and ``NAME.svg``; yields the path of each."""
+    """Write ``NAME.png`` and ``NAME.svg``, and close the figure; yields the path of each."""
+    from matplotlib import pyplot
+
     directory.mkdir(parents=True, exist_ok=True)
     for suffix in ("png", "svg"):
         path = directory / f"{name}.{suffix}"
         figure.savefig(path, dpi=160)
         yield path
+    pyplot.close(figure)
 
 
 def _make_panels(charts: Sequence[Chart]) -> tuple[Figure, list[Axes]]:
-    """A figure that is not shown in any window, with at most three panels in a row."""
+    """The current figure of pyplot, so that ``plt.savefig`` finds it; at most 3 panels in a row."""
     try:
-        from matplotlib.figure import Figure
+        from matplotlib import pyplot
     except ImportError as error:
         raise MissingExtraError("matplotlib", extra="report", purpose="drawing figures") from error
     n_rows = math.ceil(len(charts) / 3)
     n_columns = math.ceil(len(charts) / n_rows)
     width = 4.4 * n_columns + (1.6 if _has_common_legend(charts) else 0.0)
     height = n_rows * max(_panel_height(chart.content) for chart in charts)
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = pyplot.figure(
+        FigureClass=_notebook_figure_class(), figsize=(width, height), layout="constrained"
+    )
     panels = list(figure.subplots(n_rows, n_columns, squeeze=False).ravel())
     for unused in panels[len(charts) :]:
         unused.remove()
     return figure, panels[: len(charts)]
+
+
+@cache
+def _notebook_figure_class() -> type[Figure]:
+    from matplotlib import pyplot
+    from matplotlib.figure import Figure
+
+    class NotebookFigure(Figure):
+        """A figure that a notebook shows once, whether or not a cell ends with it."""
+
+        def _ipython_display_(self) -> None:
+            from IPython.display import display
+
+            pyplot.close(self)  # or the end of the cell would show it again
+            picture = BytesIO()
+            self.savefig(picture, format="png")
+            display({"image/png": picture.getvalue()}, raw=True)  # type: ignore[no-untyped-call]
+
+    return NotebookFigure
 
 
 def _panel_height(content: ChartContent) -> float:

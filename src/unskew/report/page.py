@@ -14,7 +14,6 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from unskew._version import __version__
-from unskew.errors import MissingExtraError
 from unskew.report.charts import Chart
 from unskew.report.svg import draw_chart, draw_sample
 from unskew.report.text import to_sentence
@@ -172,10 +171,8 @@ def read_template(name: str) -> str:
 
 @cache
 def _environment() -> Environment:
-    try:
-        from jinja2 import Environment, FunctionLoader, StrictUndefined
-    except ImportError as error:
-        raise MissingExtraError("jinja2", extra="report", purpose="writing a page") from error
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+
     environment = Environment(
         loader=FunctionLoader(read_template),
         autoescape=True,

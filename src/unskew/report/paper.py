@@ -60,7 +60,7 @@ TRUTH_TEXT = (
 )
 
 
-def draw_reproduction(record: Record, ax: Any) -> Figure:
+def draw_reproduction(record: Record, ax: Any) -> Figure | None:
     """The figure of an experiment, or the matrices that it is made of."""
     experiment = EXPERIMENTS[record["name"]]
     if record["input_matrices"]:

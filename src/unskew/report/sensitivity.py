@@ -65,7 +65,7 @@ RISK = ("model", "metric", "estimator")
 COLUMNS = {"low": "least", "high": "largest", "ci_low": "lower limit", "ci_high": "upper limit"}
 
 
-def draw_sensitivity(record: Record, ax: Any, *, metric: str, estimator: str) -> Figure:
+def draw_sensitivity(record: Record, ax: Any, *, metric: str, estimator: str) -> Figure | None:
     """One panel for each kind of change, for one metric by one estimator."""
     clipped, odds = _split_changes(
         select(record["rows"], {"metric": metric, "estimator": estimator})

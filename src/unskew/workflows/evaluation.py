@@ -233,30 +233,29 @@ def _list_groups(groups: Any) -> list[Any]:
 
 
 def _evaluate_with_duckdb(request: EvaluationRequest) -> AnyEvaluation:
-    source = inputs.open_log(request)
-    names = open_relation(source, ()).columns
-    rating = find_column("rating", request.rating, names)
-    predictions = request.prediction or (find_column("prediction", None, names),)
-    propensity = None
-    if _uses_weights(request):
-        propensity = find_column("propensity", request.propensities, names)
-    number_columns = [rating, *predictions, *request.position]
-    if propensity is not None:
-        number_columns.append(propensity)
-    return evaluate_frame(
-        open_relation(source, number_columns),
-        prediction=predictions,
-        user=request.user,
-        item=request.item,
-        rating=rating,
-        propensity=propensity,
-        position=request.position or None,
-        universe=request.universe,
-        by=request.by,
-        on_bad=request.on_bad,
-        check_duplicates=True,
-        **_list_settings(request),
-    )
+    with open_relation(inputs.open_log(request)) as file:
+        rating = find_column("rating", request.rating, file.columns)
+        predictions = request.prediction or (find_column("prediction", None, file.columns),)
+        propensity = None
+        if _uses_weights(request):
+            propensity = find_column("propensity", request.propensities, file.columns)
+        number_columns = [rating, *predictions, *request.position]
+        if propensity is not None:
+            number_columns.append(propensity)
+        return evaluate_frame(
+            file.select(number_columns),
+            prediction=predictions,
+            user=request.user,
+            item=request.item,
+            rating=rating,
+            propensity=propensity,
+            position=request.position or None,
+            universe=request.universe,
+            by=request.by,
+            on_bad=request.on_bad,
+            check_duplicates=True,
+            **_list_settings(request),
+        )
 
 
 # Models

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from unskew.data.columns import COMMON_NAMES, find_column
+from unskew.data.columns import RATING_ROLES, find_column
 from unskew.data.leaks import Leaks, find_leaks
 from unskew.errors import BadFileError, ColumnError, DataError, DuplicateCellError, EmptyLogError
 from unskew.io.files import read_table
@@ -116,7 +116,7 @@ def _find_columns(
     """The column of each role, and errors about roles whose column is not clear."""
     columns: dict[str, str] = {}
     errors: list[DataError] = []
-    for role in COMMON_NAMES:
+    for role in RATING_ROLES:
         is_required = role in REQUIRED_ROLES
         if is_required or table.has_column_for(role):
             name = getattr(request, role) if is_required else None

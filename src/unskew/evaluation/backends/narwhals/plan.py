@@ -19,7 +19,6 @@ from unskew.estimators.frame_variance import SecondMoments, UnitSums, find_influ
 from unskew.estimators.point import Estimator, universe_error
 from unskew.estimators.sums import Cluster, Scope, SumSpec
 from unskew.estimators.weight_summary import WeightSummary
-from unskew.evaluation.arguments import describe_intervals
 from unskew.evaluation.backends.narwhals.columns import FrameColumn, as_column, choose, column
 from unskew.evaluation.backends.narwhals.log import (
     N_BAD_WEIGHTS,
@@ -46,8 +45,8 @@ from unskew.evaluation.backends.narwhals.sums import (
     n_units,
 )
 from unskew.evaluation.backends.narwhals.table import FrameTable, Totals
-from unskew.evaluation.clusters import ClusterChoice
 from unskew.evaluation.result import Evaluation
+from unskew.evaluation.weighting import ClusterChoice, describe_intervals
 from unskew.metrics.metric import Delta, Metric, metric_bounds
 
 FrameUniverse: TypeAlias = UniverseLike | Mapping[Any, UniverseLike]
@@ -421,7 +420,7 @@ class FrameQuery:
             strata = self.strata.read(totals.levels, *sums_of_reader, is_of_fit=totals.is_of_fit)
         else:
             strata = self.strata.read(*sums_of_reader, is_of_fit=totals.is_of_fit)
-        return strata.correct(estimate, influence, estimate.covariance, of_ratios=spec.of_ratios)
+        return strata.correct(estimate, influence, estimate.covariance, spec)
 
     def _count_clusters(self, estimate: Estimate, totals: Totals, scope: Scope) -> dict[Unit, int]:
         """The number of clusters of each kind; those without a row count if they are known."""

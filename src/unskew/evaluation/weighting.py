@@ -1,0 +1,228 @@
+"""The observed cells of an evaluation: their propensities, weights and clusters, and why."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from unskew.data.estimation import Estimation, Strata, TakenAsKnown, Unit
+from unskew.data.propensities import Propensities, PropensitiesLike, as_propensities
+from unskew.data.ratings import Ratings
+from unskew.data.weights import WeightTransform
+from unskew.errors import PropensityWarning, UsageError
+from unskew.estimators.dispersion import (
+    MIN_EXCESS,
+    Dispersion,
+    find_missing_dependence,
+    find_shared_variance,
+)
+from unskew.estimators.estimate import Estimate
+from unskew.estimators.point import Estimator
+from unskew.estimators.sums import Cluster, Clusters, ObservedCells, Resampling
+from unskew.estimators.weight_summary import WeightSummary
+from unskew.evaluation.candidates import TestedCells
+from unskew.evaluation.weight_changes import EvaluationInputs
+
+NAMES: Mapping[Cluster, str] = {
+    None: "none",
+    "user": "users",
+    "item": "items",
+    "both": "users and items",
+}
+MASS_TOLERANCE = 0.01
+"""Weights that miss the number of cells by more than this share do not add up to it by design."""
+TAKEN_AS_KNOWN = "the caller takes them as known"
+"""Why intervals leave out the error of the propensities, if ``propensities_known`` says so."""
+
+
+def read_propensities(
+    log: Ratings,
+    propensities: PropensitiesLike | None,
+    *,
+    are_known: bool,
+    bootstrap: int | None,
+) -> tuple[Propensities | None, Estimation | None]:
+    """The propensities of the log, and how they were estimated."""
+    if propensities is None:
+        return None, None
+    values = as_propensities(log, propensities)
+    estimation = values.estimation
+    if are_known:
+        return values.as_known(), estimation and estimation.as_known(TAKEN_AS_KNOWN)
+    if bootstrap is None or estimation is None or isinstance(estimation, TakenAsKnown):
+        return values, estimation
+    raise UsageError(
+        f"a bootstrap that does not fit {estimation.model} again leaves out the error of the "
+        "propensities.",
+        parameter="bootstrap",
+        value=bootstrap,
+        remedy="Leave `bootstrap` out: the standard intervals include this error. Or pass "
+        "`propensities_known=True`.",
+    )
+
+
+def observe_cells(
+    tested: TestedCells,
+    propensities: Propensities | None,
+    weight_transform: WeightTransform | None,
+    resampling: Resampling | None,
+) -> ObservedCells:
+    """The tested cells with their propensities, from those of the whole log."""
+    log, sizes = tested.log, tested.universe or tested.log
+    return ObservedCells(
+        Clusters(log.user, sizes.n_users, resampling),
+        Clusters(log.item, sizes.n_items, resampling),
+        tested.take_propensities(propensities),
+        weight_transform,
+        universe=tested.universe,
+    )
+
+
+def summarize_weights(
+    cells: ObservedCells, estimators: Sequence[Estimator]
+) -> WeightSummary | None:
+    """The summary of the weights, with a warning if they are too uneven to trust."""
+    if not _uses_weights(estimators) or not cells.weight.any():
+        return None
+    n_cells = None
+    if cells.universe is not None and cells.weight_transform is None:
+        n_cells = cells.universe.n_cells
+    is_balanced = isinstance(cells.estimation, Strata) and (
+        n_cells is None or abs(float(cells.weight.sum()) / n_cells - 1) < MASS_TOLERANCE
+    )
+    summary = WeightSummary.of(cells.weight, n_cells=n_cells, is_balanced=is_balanced)
+    if not summary.fits_universe:
+        summary = replace(summary, shared_variance=find_shared_variance(cells))
+    for warning in summary.warnings():
+        warnings.warn(warning, stacklevel=3)
+    return summary
+
+
+def _uses_weights(estimators: Sequence[Estimator]) -> bool:
+    return any(estimator.is_weighted for estimator in estimators)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterChoice:
+    """The clusters of a result and the reason for them."""
+
+    cluster: Cluster
+    reason: str
+    """What follows "because", or "as requested"."""
+    is_expected: bool = True
+    """Whether a reader takes these clusters for granted."""
+    missing: Dispersion | None = None
+    """A dependence that the clusters leave out, although the log shows it."""
+    dispersion: Dispersion | None = None
+    """A dependence that the log shows, whether the clusters leave it out or not."""
+
+    @property
+    def sentence(self) -> str:
+        """The clusters and the reason, in one sentence."""
+        return f"Clusters: {NAMES[self.cluster]}, {self.reason}."
+
+
+def choose_clusters(
+    cluster: Cluster | Literal["auto"],
+    cells: ObservedCells,
+    estimators: Sequence[Estimator],
+    can_add_items: bool,
+) -> tuple[ObservedCells, ClusterChoice]:
+    """The cells with the clusters to use, and the reason for these clusters.
+
+    ``"auto"`` is users if some user has several cells, else single cells. Items are added if their
+    totals vary significantly and materially more than the propensities explain. Without
+    ``can_add_items`` they are reported as missing, as for clusters of users or of items that were
+    requested. Independent cells that were requested are not checked, nor are cells if no estimator
+    uses the propensities. A bootstrap draws users if cells are independent.
+    """
+    choice = _choose(cluster, cells, checks=_uses_weights(estimators), adds_items=can_add_items)
+    draws_users = choice.cluster is None and cells.users.resampling is not None
+    return replace(cells, cluster="user" if draws_users else choice.cluster), choice
+
+
+def _choose(
+    cluster: Cluster | Literal["auto"], cells: ObservedCells, *, checks: bool, adds_items: bool
+) -> ClusterChoice:
+    by_user = _has_several(cells, "user")
+    chosen: Cluster = ("user" if by_user else None) if cluster == "auto" else cluster
+    is_checked = checks and cells.propensities is not None and cluster not in (None, "both")
+    missing = None
+    if is_checked and chosen != "both" and _has_several(cells, "item"):
+        missing = find_missing_dependence(cells, chosen)
+    if cluster != "auto":
+        return ClusterChoice(cluster, "as requested", missing=missing, dispersion=missing)
+    users = "users have several cells" if by_user else "each user has one cell"
+    if missing is not None and adds_items:
+        added: Cluster = "both" if by_user else "item"
+        reason = f"because {users} and {missing.describe()}"
+        return ClusterChoice(added, reason, is_expected=False, dispersion=missing)
+    if missing is None and is_checked and by_user:
+        users += " and item totals vary hardly more than the propensities explain"
+    return ClusterChoice(chosen, f"because {users}", missing=missing, dispersion=missing)
+
+
+def describe_intervals(cluster: Cluster, bootstrap: int | None = None) -> str:
+    """How the intervals were computed, in words."""
+    if bootstrap is not None:
+        return f"bootstrap of {cluster or 'user'}s ({bootstrap} resamples)"
+    if cluster == "both":
+        return "clustered by user and by item"
+    return "cells independent" if cluster is None else f"clustered by {cluster}"
+
+
+def _has_several(cells: ObservedCells, unit: Unit) -> bool:
+    """Whether some user (or item) has several cells."""
+    return int(cells.count_cells(unit).max(initial=0)) > 1
+
+
+def warn_about_clusters(
+    choice: ClusterChoice,
+    inputs: EvaluationInputs,
+    estimates: Mapping[tuple[str, str], Estimate],
+    can_change: bool,
+) -> PropensityWarning | None:
+    """The warning about a dependence that the clusters leave out; None if there is none.
+
+    It says how much larger the standard errors of the first metric would be, and is left out if
+    all of them would be about the same. ``can_change`` is whether the kind of interval allows
+    other clusters.
+    """
+    if choice.missing is None:
+        return None
+    text = f"{choice.missing.describe()}, which clusters of {NAMES[choice.cluster]} leave out."
+    if not can_change:
+        return PropensityWarning(
+            f"{text} The limits of 'ips' are too narrow.",
+            parameter="cluster",
+            remedy="Use 'snips', or analytic limits with `cluster='both'`.",
+        )
+    metric, deltas = next(iter(inputs.deltas.items()))
+    both = replace(inputs.cells, cluster="both")
+    ratios = {
+        name: _largest_ratio(estimator.estimate(deltas, both), estimates[metric, name])
+        for name, estimator in inputs.estimators.items()
+        if estimator.is_weighted
+    }
+    if max(ratios.values()) ** 2 < 1 + MIN_EXCESS:
+        return None
+    effect = ", ".join(f"{ratio:.2g} by {name}" for name, ratio in ratios.items())
+    return PropensityWarning(
+        text,
+        parameter="cluster",
+        value=choice.cluster,
+        remedy=f"Use `cluster='both'`, which multiplies standard errors of {metric} by up to: "
+        f"{effect}.",
+    )
+
+
+def _largest_ratio(wider: Estimate, estimate: Estimate) -> float:
+    """The largest ratio of standard errors over all models; 1 if none has a standard error."""
+    after, before = np.diag(wider.covariance), np.diag(estimate.covariance)
+    is_positive = before > 0
+    squared = after[is_positive] / before[is_positive]
+    return float(np.sqrt(squared.max(initial=0.0))) if squared.size else 1.0

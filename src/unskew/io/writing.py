@@ -1,0 +1,110 @@
+"""Files that are written completely or not at all; devices and pipes are written as streams."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from unskew.errors import FileWriteError
+
+DESCRIPTOR = re.compile(r"/dev/std(out|err)|/(?:dev|proc/self)/fd/([0-9]+)")
+"""Names of open files of this process, which a shell passes for ``>(command)``, for example."""
+STANDARD_DESCRIPTORS = {"out": 1, "err": 2}
+
+
+def write_file(path: Path | str, content: bytes) -> None:
+    """Write ``content`` to ``path``; if that fails, the old file stays as it was.
+
+    A link is followed, and a file that is replaced keeps its permissions. What is not a regular
+    file, such as ``/dev/null`` or a named pipe, is written to and never replaced.
+    """
+    with _name_failures(path):
+        target = Path(path)
+        descriptor = _find_descriptor(target)
+        if descriptor is not None:
+            _write_stream(os.dup(descriptor), content)
+        elif target.exists() and not target.is_file():
+            _write_stream(os.open(target, os.O_WRONLY), content)
+        else:
+            _replace(target.resolve(), content)
+
+
+@contextmanager
+def _name_failures(path: Path | str) -> Iterator[None]:
+    try:
+        yield
+    except (BrokenPipeError, MemoryError):
+        raise
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise FileWriteError(
+            f"{str(path)!r} cannot be written: {reason}.",
+            value=path,
+            remedy="Choose another file, or make its folder writeable.",
+        ) from error
+
+
+def _find_descriptor(path: Path) -> int | None:
+    """The number of the open file that a path such as ``/dev/stdout`` stands for."""
+    match = DESCRIPTOR.fullmatch(str(path))
+    if match is None:
+        return None
+    return STANDARD_DESCRIPTORS[match[1]] if match[1] else int(match[2])
+
+
+def _write_stream(descriptor: int, content: bytes) -> None:
+    """Write to an open file and close it, after what was printed before."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, ValueError):  # there is none, or it is closed
+            stream.flush()
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a new file beside the old one, and rename it over the old one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".unskew-{secrets.token_hex(8)}")
+    try:
+        descriptor, is_named = _open_temporary(temporary)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            if path.exists() and hasattr(os, "fchmod"):
+                os.fchmod(descriptor, stat.S_IMODE(path.stat().st_mode))
+            os.fsync(descriptor)
+            if not is_named:  # the directory makes os.link follow the link to the open file
+                os.link(f"/proc/self/fd/{descriptor}", temporary, src_dir_fd=descriptor)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def _open_temporary(path: Path) -> tuple[int, bool]:
+    """A new file in the folder of ``path``, and whether it has that name already.
+
+    Where the system can, it has no name yet: if this process is killed, nothing stays behind.
+    """
+    if hasattr(os, "O_TMPFILE") and Path("/proc/self/fd").exists():
+        with suppress(OSError):
+            return os.open(path.parent, os.O_TMPFILE | os.O_WRONLY, 0o666), False
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    return os.open(path, flags, 0o666), True
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name survive a loss of power, where the system can."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

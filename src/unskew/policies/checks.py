@@ -1,0 +1,156 @@
+"""Weights of a target policy: whether their mean is 1, as it must be, and how uneven they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from unskew.errors import PropensityWarning
+from unskew.policies.columns import RequestColumns
+from unskew.policies.terms import Column, Term, TermSums, total
+from unskew.types import Vector
+
+MAX_ERRORS = 4.0
+"""A mean weight further than this many standard errors from 1 is reported."""
+ROUNDING = 1e-9
+FEW_REQUESTS = 30
+"""With fewer requests of positive weight, an interval is not reliable."""
+MIN_REQUESTS = 5
+"""With fewer requests of positive weight, there is no interval."""
+WEIGHT_KINDS = ("slate", "step", "marginal", "exposure", "additive")
+
+
+@dataclass(frozen=True, slots=True)
+class WeightCheck:
+    """The weights of one kind that a target policy has at one position."""
+
+    policy: str
+    weight: str
+    """slate, step (a running product), marginal, exposure or additive."""
+    position: int | None
+    """None for a weight of the whole slate."""
+    mean: float
+    """Its expectation is 1 if all probabilities are right and both policies can show the same."""
+    std_error: float
+    n_positive: int
+    """Requests whose weight is not 0."""
+    effective: float
+    """The effective sample size: (sum w)^2 / sum w^2."""
+    largest: float
+
+    @property
+    def is_off(self) -> bool:
+        """Whether the mean is further from 1 than its error explains."""
+        distance = abs(self.mean - 1.0)
+        return distance > max(MAX_ERRORS * self.std_error, ROUNDING)
+
+    @property
+    def place_text(self) -> str:
+        """``step weights at position 2``: how messages refer to these weights."""
+        where = "" if self.position is None else f" at position {self.position}"
+        return f"{self.weight} weights{where}"
+
+
+def list_weight_terms(
+    policy: str, columns: RequestColumns, kinds: Sequence[str]
+) -> Iterator[tuple[str, Term, Column]]:
+    """The name, the term whose value is the mean weight, and the weights, of each check."""
+    for kind in kinds:
+        if kind == "slate":
+            yield _name(policy, kind, 0), Term(columns.slate_weight), columns.slate_weight
+        elif kind == "additive":
+            yield _name(policy, kind, 0), Term(columns.additive_weight), columns.additive_weight
+        elif kind == "exposure":
+            curve = [
+                th * shown for th, shown in zip(columns.examination, columns.is_shown, strict=True)
+            ]
+            weights = columns.exposure_weight
+            covered = total([e * th for e, th in zip(weights, curve, strict=True)])
+            yield _name(policy, kind, 0), Term(covered, total(curve)), covered
+        else:
+            weights = columns.step_weight if kind == "step" else columns.marginal_weight
+            for slot, (weight, shown) in enumerate(zip(weights, columns.is_shown, strict=True), 1):
+                yield _name(policy, kind, slot), Term(weight * shown, shown), weight * shown
+
+
+def _name(policy: str, kind: str, position: int) -> str:
+    return f"{position}|{kind}|{policy}"
+
+
+def summarize_weights(weights: Mapping[str, Vector]) -> dict[str, Vector]:
+    """By name: sum, sum of squares, number of non-zero weights, and largest weight."""
+    return {
+        name: np.array([w.sum(), np.square(w).sum(), (w != 0).sum(), w.max(initial=0.0)])
+        for name, w in weights.items()
+    }
+
+
+def combine_summaries(parts: Sequence[Mapping[str, Vector]]) -> dict[str, Vector]:
+    """The summaries of all parts of a log together."""
+    combined: dict[str, Vector] = {}
+    for part in parts:
+        for name, summary in part.items():
+            before = combined.get(name, np.zeros(4))
+            combined[name] = np.append(before[:3] + summary[:3], max(before[3], summary[3]))
+    return combined
+
+
+def make_checks(sums: TermSums, summaries: Mapping[str, Vector]) -> tuple[WeightCheck, ...]:
+    """The checks, from the sums of their terms and the summaries of their weights."""
+    if not sums.names:
+        return ()
+    estimate = sums.estimate()
+    checks = []
+    for index, name in enumerate(sums.names):
+        position, kind, policy = name.split("|", 2)
+        total, squares, n_positive, largest = summaries[name]
+        checks.append(
+            WeightCheck(
+                policy,
+                kind,
+                int(position) or None,
+                float(estimate.value[index]),
+                estimate.plain_std_error(index),
+                int(n_positive),
+                float(total**2 / squares) if squares > 0 else 0.0,
+                float(largest),
+            )
+        )
+    return tuple(checks)
+
+
+def explain_check(check: WeightCheck, n_requests: int) -> PropensityWarning | None:
+    """What is wrong with these weights; None if nothing is."""
+    if check.is_off:
+        return PropensityWarning(
+            f"the mean of the {check.place_text} of policy {check.policy!r} is {check.mean:.4g} "
+            f"(standard error {check.std_error:.2g}), but it must be 1.",
+            parameter="probability_is",
+            value=check.mean,
+            remedy=_MEANINGS[check.weight],
+        )
+    if check.n_positive < FEW_REQUESTS:
+        return PropensityWarning(
+            f"only {check.n_positive:,} of {n_requests:,} requests have {check.place_text} above 0 "
+            f"under policy {check.policy!r}: intervals are not reliable.",
+            parameter="targets",
+            value=check.n_positive,
+            remedy="Use a longer log, fewer slots, or a policy that is nearer to the log.",
+        )
+    return None
+
+
+_WRONG_KIND = (
+    "Either the probabilities are of another kind than stated ('step' and 'marginal' are easily "
+    "confused), or they are wrong, or the policy shows items that the log never shows."
+)
+_MEANINGS = {
+    "slate": _WRONG_KIND,
+    "step": _WRONG_KIND,
+    "marginal": _WRONG_KIND,
+    "additive": _WRONG_KIND,
+    "exposure": "The rest of the examination goes to items that the log never shows: their rewards "
+    "are unknown and count as 0, except in 'snpbm'.",
+}

@@ -1,0 +1,118 @@
+"""Evaluate policies on a log of shown items."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from unskew.data.impressions import Impressions, read_examination
+from unskew.data.ratings import Ratings
+from unskew.data.weights import WeightTransform
+from unskew.errors import UsageError
+from unskew.policies.plan import PolicyCluster, PolicyPlan, Regression, SlotWorth
+from unskew.policies.result import LOGGED, PolicyEvaluation
+from unskew.policies.targets import Policy, as_policy
+
+
+def evaluate_policies(
+    shown: Impressions,
+    targets: Mapping[str, Policy | object],
+    *,
+    estimators: Sequence[str] | None = None,
+    candidates: object = None,
+    exclude: Ratings | None = None,
+    logging: Policy | None = None,
+    examination: object = None,
+    regression: Regression | None = None,
+    slot_worth: SlotWorth = "sum",
+    cluster: PolicyCluster = "user",
+    level: float = 0.95,
+    transform: WeightTransform | None = None,
+) -> PolicyEvaluation:
+    """Estimate what other policies would earn in a request, from a log of shown items.
+
+    Parameters
+    ----------
+    shown
+        The log, with the probabilities of the logging policy.
+    targets
+        Policies by name: a :class:`~unskew.policies.TargetProbability`,
+        :class:`~unskew.policies.TargetRanking` or :class:`~unskew.policies.PlackettLuce`. The name
+        of a column stands for its probabilities; a fitted model of any known library, or a callable
+        that gets user ids and item ids, ranks the candidates of each request.
+    estimators
+        Names such as ``"ips"``, ``"snips"``, ``"rips"``, ``"snrips"``, ``"iips"``, ``"sniips"``,
+        ``"pbm"``, ``"pi"``, ``"dm"``, ``"dr"``, ``"iips-dr"`` and ``"cascade-dr"``; by default
+        those that the logged probabilities allow. ``unskew.policies.POLICY_ESTIMATORS`` says under
+        which condition each is unbiased.
+    candidates
+        For policies with scores: what each request could show. A frame of requests and items, with
+        columns of scores if policies name them; a list of item ids; or None for all items of the
+        log.
+    exclude
+        A log of ratings: items that a user has in it are no candidates of the user.
+    logging
+        The policy that made the log, if it is known by its scores or is
+        :class:`~unskew.policies.UniformSlate`. All kinds of probabilities then follow.
+    examination
+        For ``"pbm"``: the examination of each position, or a fitted ``PositionBias``.
+    regression
+        For ``"dm"``, ``"dr"`` and kin: the columns of the log with the predicted reward q of each
+        shown item and its mean v under the target policy; for several targets, a pair by name.
+    slot_worth
+        How much a reward counts at each position: ``"sum"``, ``"dcg"`` (1 / log2(position + 1)), or
+        a number for each position.
+    cluster
+        What is independent: ``"user"`` or ``"request"``.
+    level
+        Of the confidence intervals.
+    transform
+        Changes the weights, such as ``unskew.estimators.Clip(20)``; this adds bias.
+
+    Examples
+    --------
+    >>> import unskew
+    >>> world = unskew.simulate_impressions(500, random_state=2)
+    >>> result = evaluate_policies(world.log, {"new": world.target}, estimators=["rips"])
+    >>> result.compare("new", "logged").better
+    'new'
+    """
+    if not isinstance(shown, Impressions):
+        raise UsageError(
+            f"the log must be unskew.Impressions, not {type(shown).__name__}.",
+            parameter="shown",
+            remedy="Build one with Impressions.from_frame(frame, ...).",
+        )
+    plan = PolicyPlan(
+        check_targets(targets),
+        None if estimators is None else tuple(estimators),
+        candidates,
+        exclude,
+        logging,
+        None if examination is None else read_examination(examination),
+        regression,
+        slot_worth,
+        cluster,
+        level,
+        transform,
+    )
+    result = plan.evaluate([shown])
+    result.warn()
+    return result
+
+
+def check_targets(targets: Mapping[str, Policy | object]) -> dict[str, Policy]:
+    """The target policies by name."""
+    if not isinstance(targets, Mapping) or not targets:
+        raise UsageError(
+            "`targets` must be a mapping from names to policies.",
+            parameter="targets",
+            remedy="Pass {'new': policy}, for example.",
+        )
+    if LOGGED in targets:
+        raise UsageError(
+            f"{LOGGED!r} is the name of the logging policy, which is always compared.",
+            parameter="targets",
+            value=LOGGED,
+            remedy="Choose another name.",
+        )
+    return {str(name): as_policy(target) for name, target in targets.items()}

@@ -1,0 +1,393 @@
+"""How a log of impressions, or its parts one by one, becomes the sums of a result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from unskew.data.checks import float_array
+from unskew.data.ids import format_id
+from unskew.data.impression_checks import find_gaps
+from unskew.data.impressions import Impressions
+from unskew.data.ratings import Ratings
+from unskew.data.weights import WeightTransform
+from unskew.errors import BadImpressionError, UsageError
+from unskew.policies import POLICY_ESTIMATORS
+from unskew.policies.candidates import RequestCandidates, read_request_candidates
+from unskew.policies.checks import (
+    WEIGHT_KINDS,
+    combine_summaries,
+    list_weight_terms,
+    make_checks,
+    summarize_weights,
+)
+from unskew.policies.columns import ArrayColumns
+from unskew.policies.result import LOGGED, PolicyEvaluation
+from unskew.policies.targets import BoundPolicy, Policy, bind_log
+from unskew.policies.terms import Term, TermSums
+from unskew.settings import Number, OneOf
+from unskew.types import Vector
+
+PolicyCluster: TypeAlias = Literal["user", "request"]
+SlotWorth: TypeAlias = Literal["sum", "dcg"] | npt.ArrayLike
+Regression: TypeAlias = tuple[str, str] | Mapping[str, tuple[str, str]]
+NEEDS_ALL_SLOTS = frozenset({"slate", "step"})
+"""Weights that are products over the slots above."""
+SAME_PROBABILITY = 1e-6
+"""The probabilities of ``logging`` may differ from logged ones by this much."""
+
+
+@dataclass(frozen=True, eq=False)
+class PolicySums:
+    """All sums that a result is made of; those of the parts of a log can be combined."""
+
+    estimators: Mapping[str, TermSums]
+    checks: TermSums
+    weights: Mapping[str, Vector]
+    n_requests: int
+    n_impressions: int
+    n_slots: int
+    has_binary_rewards: bool
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def combine(cls, parts: Sequence[PolicySums]) -> PolicySums:
+        """The sums of all parts of a log together."""
+        return cls(
+            {
+                name: TermSums.combine([part.estimators[name] for part in parts])
+                for name in parts[0].estimators
+            },
+            TermSums.combine([part.checks for part in parts]),
+            combine_summaries([part.weights for part in parts]),
+            sum(part.n_requests for part in parts),
+            sum(part.n_impressions for part in parts),
+            max(part.n_slots for part in parts),
+            all(part.has_binary_rewards for part in parts),
+            tuple(dict.fromkeys(note for part in parts for note in part.notes)),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyPlan:
+    """The arguments of :func:`unskew.evaluate_policies`, checked, for any number of logs."""
+
+    targets: Mapping[str, Policy]
+    estimators: tuple[str, ...] | None = None
+    candidates: object = None
+    exclude: Ratings | None = None
+    logging: Policy | None = None
+    examination: Vector | None = None
+    regression: Regression | None = None
+    slot_worth: SlotWorth = "sum"
+    cluster: PolicyCluster = "user"
+    level: float = 0.95
+    transform: WeightTransform | None = None
+
+    def __post_init__(self) -> None:
+        OneOf(("user", "request"))("cluster", self.cluster)
+        Number(above=0, below=1)("level", self.level)
+        for name in self.estimators or ():
+            POLICY_ESTIMATORS.find(name)
+        if self.estimators is not None and not self.estimators:
+            raise UsageError("`estimators` is empty.", parameter="estimators")
+
+    def evaluate(self, parts: Iterable[Impressions]) -> PolicyEvaluation:
+        """The result of a log that comes in parts of whole requests."""
+        plan, sums, backend = self, [], None
+        columns: Mapping[str, ArrayColumns] = {}
+        for part in refuse_split_requests(parts):
+            if plan.estimators is None:
+                plan = replace(plan, estimators=plan.choose_estimators(part))
+            columns = plan.bind(part)
+            sums.append(plan.add_up(part, columns))
+            backend = part.backend
+        if not sums:
+            raise UsageError("there are no impressions.", parameter="shown")
+        result = plan.finish(PolicySums.combine(sums), backend)
+        return replace(result, inputs=columns) if len(sums) == 1 else result
+
+    def choose_estimators(self, shown: Impressions) -> tuple[str, ...]:
+        """Plain and self-normalised estimators for which the log has the probabilities."""
+        provided = (bind_log(shown) if self.logging is None else _ALL).provided
+        return choose_estimators(provided, shown.n_slots, has_curve=self.examination is not None)
+
+    def bind(self, shown: Impressions) -> dict[str, ArrayColumns]:
+        """The columns of each target, computed when they are read."""
+        find_logged = CandidateReader(shown, self.candidates, None)
+        find_target = find_logged
+        if self.exclude is not None:
+            find_target = CandidateReader(shown, self.candidates, self.exclude)
+        logging = bind_log(shown)
+        if self.logging is not None:
+            logging = self.logging.bind(shown, find_logged, LOGGED)
+            _require_possible(shown, logging)
+            _require_same_probability(shown, logging)
+        worth = read_worth(self.slot_worth, shown.n_slots)
+        curve = None
+        if self.examination is not None:
+            curve = require_slots(self.examination, shown.n_slots, "examination")
+        return {
+            name: ArrayColumns(
+                shown,
+                logging,
+                target.bind(shown, find_target, name),
+                worth,
+                curve,
+                self._find_regression(shown, name),
+                self.transform,
+            )
+            for name, target in self.targets.items()
+        }
+
+    def _find_regression(self, shown: Impressions, target: str) -> tuple[Vector, Vector] | None:
+        names = self.regression
+        if isinstance(names, Mapping):
+            names = names.get(target)
+        elif names is not None and len(self.targets) > 1:
+            raise UsageError(
+                "the mean v of a regression depends on the policy, but `regression` has one for "
+                f"{len(self.targets)} policies.",
+                parameter="regression",
+                remedy="Pass a mapping from each target to its columns, such as "
+                "{'new': ('q', 'v_new')}.",
+            )
+        if names is None:
+            return None
+        prediction, mean = (shown.column(name, "regression") for name in names)
+        for name, values in zip(names, (prediction, mean), strict=True):
+            if not np.isfinite(values).all():
+                row = int((~np.isfinite(values)).argmax())
+                raise BadImpressionError(
+                    f"column {name!r} of the regression is missing at {shown.name_row(row)}.",
+                    parameter="regression",
+                    where=shown.name_row(row),
+                    remedy="Predict every shown item.",
+                )
+        return prediction, mean
+
+    def add_up(self, shown: Impressions, columns: Mapping[str, ArrayColumns]) -> PolicySums:
+        """The sums of all estimators and checks over the requests of a log."""
+        assert self.estimators is not None
+        self._require_needs(shown, columns)
+        user, users = shown.user_of_request, shown.users
+        if self.cluster == "request":
+            user, users = np.arange(shown.n_requests, dtype=np.int32), shown.requests
+        logged = [Term(next(iter(columns.values())).reward.sum(axis=0))]
+        by_estimator = {}
+        for name in self.estimators:
+            terms = POLICY_ESTIMATORS.find(name).target
+            quantities = {target: terms(each) for target, each in columns.items()}
+            by_estimator[name] = TermSums.of(quantities | {LOGGED: logged}, user, users)
+        check_terms: dict[str, list[Term]] = {}
+        weights: dict[str, Vector] = {}
+        for target, each in columns.items():
+            plain = each if each.transform is None else replace(each, transform=None)
+            for name, term, weight in list_weight_terms(target, plain, self.weight_kinds()):
+                check_terms[name], weights[name] = [term], weight
+        return PolicySums(
+            by_estimator,
+            TermSums.of(check_terms, user, users),
+            summarize_weights(weights),
+            shown.n_requests,
+            len(shown),
+            shown.n_slots,
+            bool(np.isin(shown.reward, (0.0, 1.0)).all()),
+            self._list_notes(columns),
+        )
+
+    def _needs(self, estimator: str) -> tuple[str, ...]:
+        needs: tuple[str, ...] = POLICY_ESTIMATORS.find(estimator).traits["needs"]
+        return needs
+
+    def weight_kinds(self) -> tuple[str, ...]:
+        """The kinds of weights that the estimators read, which are checked."""
+        needed = {kind for name in self.estimators or () for kind in self._needs(name)}
+        return tuple(kind for kind in WEIGHT_KINDS if kind in needed)
+
+    def _require_needs(self, shown: Impressions, columns: Mapping[str, ArrayColumns]) -> None:
+        """An error if the log or a target does not have what an estimator reads."""
+        for name in self.estimators or ():
+            needs = self._needs(name)
+            for target, each in columns.items():
+                each.logging.require_known(needs, name, LOGGED)
+                each.target.require_known(needs, name, target)
+            if NEEDS_ALL_SLOTS & set(needs) and find_gaps(shown).any():
+                request = shown.requests[int(find_gaps(shown).argmax())]
+                raise BadImpressionError(
+                    f"{name!r} needs every slot above a shown item, but the positions of "
+                    f"{int(find_gaps(shown).sum())} requests have gaps; the first is request "
+                    f"{format_id(request)}.",
+                    parameter="position",
+                    where=f"request {format_id(request)}",
+                    remedy="Keep all shown items of a request, or use 'iips' or 'pbm'.",
+                )
+
+    def _list_notes(self, columns: Mapping[str, ArrayColumns]) -> tuple[str, ...]:
+        notes = []
+        for each in columns.values():
+            for policy in (each.logging, each.target):
+                candidates = getattr(policy, "candidates", None)
+                if candidates is not None and candidates.note:
+                    notes.append(candidates.note)
+        return tuple(dict.fromkeys((*notes, *self.describe_assumptions())))
+
+    def describe_assumptions(self) -> Iterator[str]:
+        """What the settings take for granted, in words."""
+        if self.transform is not None:
+            yield f"weights were changed by {self.transform!r}, which adds bias"
+        if self.examination is not None:
+            yield "the examination curve is taken as known"
+        if "dm" in (self.estimators or ()):
+            yield "'dm' is as good as its regression, whose error is not in its interval"
+
+    def finish(self, sums: PolicySums, backend: str | None) -> PolicyEvaluation:
+        """The result that follows from the sums of a whole log."""
+        assert self.estimators is not None
+        bounds = None
+        if sums.has_binary_rewards:
+            bounds = (0.0, float(read_worth(self.slot_worth, sums.n_slots).sum()))
+        estimates: dict[str, Any] = {}
+        for name, each in sums.estimators.items():
+            usable = each.list_usable()
+            estimates[name] = usable, each.take(usable).estimate(bounds=bounds)
+        return PolicyEvaluation(
+            policies=tuple(self.targets),
+            estimators=self.estimators,
+            estimates={name: estimate for name, (_, estimate) in estimates.items()},
+            estimated={name: names for name, (names, _) in estimates.items()},
+            level=self.level,
+            cluster=self.cluster,
+            n_requests=sums.n_requests,
+            n_impressions=sums.n_impressions,
+            n_slots=sums.n_slots,
+            checks=make_checks(sums.checks, sums.weights),
+            notes=sums.notes,
+            backend=backend,
+        )
+
+
+def choose_estimators(
+    provided: frozenset[str], n_slots: int, *, has_curve: bool
+) -> tuple[str, ...]:
+    """Plain and self-normalised estimators that read the provided kinds of probabilities."""
+    names: dict[str, tuple[str, ...]] = {"slate": ("ips", "snips")}
+    if n_slots > 1:
+        names |= {"step": ("rips", "snrips"), "marginal": ("iips", "sniips")}
+    if n_slots > 1 and has_curve:
+        names["exposure"] = ("pbm",)
+    chosen = tuple(name for kind in names if kind in provided for name in names[kind])
+    if not chosen:
+        raise UsageError(
+            "the log has no probabilities, and `examination` is not given: no estimator of "
+            "another policy can be computed.",
+            parameter="estimators",
+            remedy="Name the column of logged probabilities with `probability=...`, or pass "
+            "`examination=...` for 'pbm'.",
+        )
+    return chosen
+
+
+@dataclass(eq=False)
+class CandidateReader:
+    """Reads the candidates of a log when they are first needed, and keeps them."""
+
+    shown: Impressions
+    candidates: object
+    exclude: Ratings | None
+    read: RequestCandidates | None = None
+
+    def __call__(self) -> RequestCandidates:
+        if self.read is None:
+            self.read = read_request_candidates(self.shown, self.candidates, self.exclude)
+        return self.read
+
+
+class _AllKnown:
+    """Stands for a logging policy with scores, from which all probabilities follow."""
+
+    provided = frozenset({"slate", "step", "marginal", "exposure"})
+
+
+_ALL = _AllKnown()
+
+
+def refuse_split_requests(parts: Iterable[Impressions]) -> Iterable[Impressions]:
+    """The parts of a log; an error if a request of an earlier part comes again."""
+    earlier: set[object] = set()
+    for part in parts:
+        requests = part.requests.tolist()
+        if again := earlier.intersection(requests):
+            request = format_id(next(iter(again)))
+            raise BadImpressionError(
+                f"{len(again)} requests are split over parts of the log; one is {request}.",
+                parameter="request",
+                where=f"request {request}",
+                remedy="Sort the log by request, so that each part has whole requests.",
+            )
+        yield part
+        earlier.update(requests)
+
+
+def read_worth(slot_worth: SlotWorth, n_slots: int) -> Vector:
+    """How much a reward counts at each position."""
+    if isinstance(slot_worth, str):
+        OneOf(("sum", "dcg"))("slot_worth", slot_worth)
+        ones: Vector = np.ones(n_slots)
+        return ones if slot_worth == "sum" else 1.0 / np.log2(np.arange(2.0, n_slots + 2))
+    return require_slots(float_array(slot_worth, "slot_worth"), n_slots, "slot_worth")
+
+
+def require_slots(values: Vector, n_slots: int, name: str) -> Vector:
+    """The first numbers, one for each slot; an error if there are too few."""
+    if values.ndim != 1 or values.size < n_slots or not np.isfinite(values).all():
+        raise UsageError(
+            f"`{name}` must have a finite number for each of {n_slots} positions; got shape "
+            f"{values.shape}.",
+            parameter=name,
+            value=values.shape,
+        )
+    return values[:n_slots]
+
+
+def _require_possible(shown: Impressions, logging: BoundPolicy) -> None:
+    """An error if the stated logging policy could not have shown a shown item."""
+    is_impossible = logging.marginal() <= 0
+    if is_impossible.any():
+        slot, request = (int(each[0]) for each in np.nonzero(is_impossible))
+        where = shown.name_row(int(shown.slots[request, slot]))
+        raise BadImpressionError(
+            f"`logging` gives the probability 0 to {int(is_impossible.sum())} shown items; the "
+            f"first is {where}.",
+            parameter="logging",
+            where=where,
+            remedy="Every shown item must be among the `candidates` of its request.",
+        )
+
+
+def _require_same_probability(shown: Impressions, logging: BoundPolicy) -> None:
+    """An error if the log has probabilities that the stated logging policy does not have."""
+    if shown.probability is None or shown.probability_is is None:
+        return
+    kind = "marginal" if shown.probability_is == "marginal" else "step"
+    logged = bind_log(shown)
+    if shown.probability_is == "slate":
+        differs = np.abs(logging.slate() - logged.slate()) > SAME_PROBABILITY * logged.slate()
+    else:
+        stated, values = getattr(logging, kind)(), getattr(logged, kind)()
+        differs = (np.abs(stated - values) > SAME_PROBABILITY * values).any(axis=0)
+    if differs.any():
+        request = format_id(shown.requests[int(differs.argmax())])
+        raise UsageError(
+            f"the {shown.probability_is} probabilities of {int(differs.sum())} of "
+            f"{shown.n_requests} requests differ from those of `logging`; the first is request "
+            f"{request}.",
+            parameter="logging",
+            where=f"request {request}",
+            remedy="Check the scores, the temperature and the candidates of the logging policy, "
+            "and what the logged probability is the probability of.",
+        )

@@ -1,0 +1,316 @@
+"""The result of :func:`unskew.evaluate_policies`: values with intervals, and comparisons."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from html import escape
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from unskew.data.result import Result
+from unskew.errors import PropensityWarning, UnknownNameError, UnskewWarning, UsageError
+from unskew.estimators.estimate import Estimate, Interval
+from unskew.evaluation.pairs import PairwiseComparison, adjust_pairs
+from unskew.evaluation.result import Comparison, wrap_footer
+from unskew.policies import POLICY_ESTIMATORS
+from unskew.policies.checks import MIN_REQUESTS, WeightCheck, explain_check
+from unskew.tables import count_noun, html_table, text_table
+
+if TYPE_CHECKING:
+    from unskew.policies.columns import ArrayColumns
+    from unskew.policies.sensitivity import PolicySensitivity
+
+LOGGED = "logged"
+"""The name of the logging policy, whose value is the mean reward of the log."""
+MEAN = "mean"
+"""The estimator of the logging policy's own value."""
+VALUE = "value"
+"""What is compared: the expected reward of a request."""
+COLUMNS = ("policy", "estimator", "estimate", "std_error", "ci_low", "ci_high", "degrees")
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyValue:
+    """The value of one policy by one estimator: the expected reward of a request."""
+
+    policy: str
+    estimator: str
+    estimate: float
+    std_error: float
+    ci_low: float
+    ci_high: float
+    degrees: float = math.inf
+    """Degrees of freedom of the standard error."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class PolicyEvaluation(Result):
+    """Values of several policies by several estimators, from one log of impressions."""
+
+    kind: ClassVar[str] = "policy_evaluation"
+    policies: tuple[str, ...]
+    """The target policies; the logging policy is always there, as ``"logged"``."""
+    estimators: tuple[str, ...]
+    estimates: Mapping[str, Estimate]
+    """By estimator: the values of the policies that it can estimate."""
+    estimated: Mapping[str, tuple[str, ...]]
+    """By estimator: the policies in its estimate, the logging policy last."""
+    level: float
+    cluster: str
+    n_requests: int
+    n_impressions: int
+    n_slots: int
+    checks: tuple[WeightCheck, ...] = ()
+    """The mean weights of the targets, which must be 1."""
+    notes: tuple[str, ...] = ()
+    """What the estimates take for granted, in words."""
+    backend: str | None = None
+    inputs: Mapping[str, ArrayColumns] = field(default_factory=dict)
+    """What the estimates were computed from, for :meth:`sensitivity`; empty if not kept."""
+
+    def __iter__(self) -> Iterator[PolicyValue]:
+        yield self.value(LOGGED)
+        for policy in self.policies:
+            for estimator in self.estimators:
+                yield self.value(policy, estimator=estimator)
+
+    def value(self, policy: str, *, estimator: str | None = None) -> PolicyValue:
+        """The estimate of one policy with its interval, by the first estimator by default."""
+        name = self._find_estimator(estimator)
+        self._require_policy(policy)
+        interval = Interval.unknown(math.nan)
+        if policy in self.estimated[name]:
+            index = self.estimated[name].index(policy)
+            interval = self.estimates[name].of(index, level=self.level)
+            if self._has_no_interval(policy, name):
+                interval = Interval.unknown(interval.value)
+        limits = interval.value, interval.std_error, interval.low, interval.high
+        shown_name = MEAN if policy == LOGGED else name
+        return PolicyValue(policy, shown_name, *limits, interval.degrees)
+
+    def compare(
+        self, first: str, second: str = LOGGED, *, estimator: str | None = None
+    ) -> Comparison:
+        """``first`` minus ``second``, paired request by request, by the first estimator by default.
+
+        The interval is usually narrower than the separate intervals of the two policies suggest.
+        """
+        name = self._find_estimator(estimator)
+        for policy in (first, second):
+            self._require_policy(policy)
+        pair = [
+            self.estimated[name].index(policy)
+            for policy in (first, second)
+            if policy in self.estimated[name]
+        ]
+        interval = Interval.unknown(math.nan)
+        if len(pair) == 2:
+            interval = self.estimates[name].difference(*pair, level=self.level)
+            if any(self._has_no_interval(policy, name) for policy in (first, second)):
+                interval = Interval.unknown(interval.value)
+        return Comparison(
+            first,
+            second,
+            VALUE,
+            name,
+            interval.value,
+            interval.std_error,
+            interval.low,
+            interval.high,
+            interval.p_value,
+            self.level,
+            True,
+            tuple(str(each) for each in self._problems_of((first, second), name)),
+        )
+
+    def compare_all(self, *, estimator: str | None = None) -> PairwiseComparison:
+        """All pairs of policies, with p-values adjusted for their number by Holm's method."""
+        name = self._find_estimator(estimator)
+        values = {
+            policy: self.value(policy, estimator=name).estimate for policy in self.estimated[name]
+        }
+        ranked = sorted(values, key=lambda policy: -values[policy])
+        if len(ranked) < 2:
+            raise UsageError(
+                f"{name!r} has an estimate of one policy only.",
+                parameter="estimator",
+                value=name,
+                remedy="Choose another estimator.",
+            )
+        comparisons = [self.compare(*pair, estimator=name) for pair in combinations(ranked, 2)]
+        return adjust_pairs(comparisons, ranked, self.backend)
+
+    def sensitivity(
+        self,
+        *,
+        factors: tuple[float, ...] = (1.1, 1.25, 1.5, 2.0),
+        clips: tuple[float, ...] = (5.0, 10.0, 20.0, 50.0),
+    ) -> PolicySensitivity:
+        """How much values change if weights are clipped, or if logged probabilities are wrong.
+
+        See :func:`unskew.policies.sensitivity.vary_weights`.
+        """
+        from unskew.policies.sensitivity import vary_weights
+
+        return vary_weights(self, factors=factors, clips=clips)
+
+    def problems(self) -> Iterator[UnskewWarning]:
+        """Everything that a reader of the estimates must know."""
+        for estimator in self.estimators:
+            for policy in self.policies:
+                if policy not in self.estimated[estimator]:
+                    yield _no_weight_warning(policy, estimator)
+        for check in self._worst_checks():
+            problem = explain_check(check, self.n_requests)
+            if problem is not None:
+                yield problem
+        yield from self._list_outside()
+
+    def _worst_checks(self) -> Iterator[WeightCheck]:
+        """By policy and kind of weight: the first position whose check fails."""
+        told = set()
+        for check in self.checks:
+            key = check.policy, check.weight
+            if key not in told and explain_check(check, self.n_requests) is not None:
+                told.add(key)
+                yield check
+
+    def _list_outside(self) -> Iterator[UnskewWarning]:
+        for name, estimate in self.estimates.items():
+            for policy, is_outside in zip(self.estimated[name], estimate.is_outside, strict=True):
+                if is_outside and estimate.bounds is not None:
+                    low, high = estimate.bounds
+                    yield PropensityWarning(
+                        f"the value of {policy!r} by {name!r} is outside its range, {low:g} to "
+                        f"{high:g}: the weights are too uneven.",
+                        parameter="estimators",
+                        value=name,
+                        remedy="Use a self-normalised estimator.",
+                    )
+
+    def _problems_of(self, policies: tuple[str, ...], estimator: str) -> Iterator[UnskewWarning]:
+        needs = self._needs(estimator)
+        for check in self._worst_checks():
+            if check.policy in policies and check.weight in needs:
+                problem = explain_check(check, self.n_requests)
+                if problem is not None:
+                    yield problem
+        for policy in policies:
+            if policy not in self.estimated[estimator]:
+                yield _no_weight_warning(policy, estimator)
+
+    def _has_no_interval(self, policy: str, estimator: str) -> bool:
+        """Whether the weights contradict their probabilities, or too few are positive.
+
+        The examination of items that the log never shows is reported, and is no contradiction.
+        """
+        needs = self._needs(estimator)
+        return any(
+            check.n_positive < MIN_REQUESTS or (check.is_off and check.weight != "exposure")
+            for check in self.checks
+            if check.policy == policy and check.weight in needs
+        )
+
+    @staticmethod
+    def _needs(estimator: str) -> tuple[str, ...]:
+        needs: tuple[str, ...] = POLICY_ESTIMATORS.find(estimator).traits["needs"]
+        return needs
+
+    def warn(self) -> None:
+        """Warn about weights that contradict their own probabilities."""
+        for problem in self.problems():
+            warnings.warn(problem, stacklevel=3)
+
+    def to_columns(self) -> dict[str, list[Any]]:
+        """Policy, estimator, estimate, std_error, ci_low, ci_high, degrees."""
+        rows = [asdict(value) for value in self]
+        return {name: [row[name] for row in rows] for name in COLUMNS}
+
+    def to_record(self) -> dict[str, Any]:
+        """The table, the comparisons with the logging policy, and the checks of the weights."""
+        declared = {name: POLICY_ESTIMATORS.find(name) for name in self.estimators}
+        return {
+            "level": self.level,
+            "cluster": self.cluster,
+            "n_requests": self.n_requests,
+            "n_impressions": self.n_impressions,
+            "n_slots": self.n_slots,
+            "policies": list(self.policies),
+            "estimators": list(self.estimators),
+            "conditions": {name: each.traits["unbiased_if"] for name, each in declared.items()},
+            "labels": {name: each.label for name, each in declared.items()},
+            "rows": [_drop_infinite(asdict(value)) for value in self],
+            "differences": [
+                _drop_infinite(self.compare(policy, estimator=name).to_record())
+                for name in self.estimators
+                for policy in self.policies
+            ],
+            "checks": [asdict(check) | {"is_off": check.is_off} for check in self.checks],
+            "warnings": [str(each) for each in self.problems()],
+            "notes": list(self.notes),
+        }
+
+    def plot(self, ax: Any = None) -> Any:
+        """Every value with its interval; returns the matplotlib figure."""
+        return self._draw(ax)
+
+    def describe(self) -> str:
+        """What the numbers were computed from, and what they rest on, in a few lines."""
+        facts = [
+            f"{count_noun(self.n_requests, 'request')}, "
+            f"{count_noun(self.n_impressions, 'impression')}, "
+            f"up to {count_noun(self.n_slots, 'slot')}",
+            f"{self.level:.0%} intervals, clusters of {self.cluster}s",
+        ]
+        conditions = dict[str, list[str]]()
+        for name in self.estimators:
+            condition = POLICY_ESTIMATORS.find(name).traits["unbiased_if"]
+            conditions.setdefault(condition, []).append(name)
+        lines = [f"{', '.join(names)}: right if {text}" for text, names in conditions.items()]
+        return "\n".join(["; ".join(facts), *wrap_footer([*lines, *self.notes])])
+
+    def __repr__(self) -> str:
+        problems = map(str, self.problems())
+        return "\n".join([text_table(self.to_columns()), *problems, self.describe()])
+
+    def _repr_html_(self) -> str:
+        problems = (f"<p>{escape(str(each))}</p>" for each in self.problems())
+        footer = escape(self.describe()).replace("\n", "<br>")
+        return "".join([html_table(self.to_columns()), *problems, f"<p>{footer}</p>"])
+
+    def _find_estimator(self, estimator: str | None) -> str:
+        if estimator is None:
+            return self.estimators[0]
+        name = POLICY_ESTIMATORS.find(estimator).name
+        if name not in self.estimators:
+            raise UnknownNameError(
+                "estimator of this evaluation", estimator, self.estimators, parameter="estimator"
+            )
+        return name
+
+    def _require_policy(self, policy: str) -> None:
+        if policy not in (*self.policies, LOGGED):
+            raise UnknownNameError(
+                "policy of this evaluation", policy, (*self.policies, LOGGED), parameter="policy"
+            )
+
+
+def _no_weight_warning(policy: str, estimator: str) -> PropensityWarning:
+    return PropensityWarning(
+        f"{estimator!r} cannot estimate policy {policy!r}: all its weights are 0 in some slot, "
+        "because the log never shows what the policy would show.",
+        parameter="estimators",
+        value=estimator,
+        remedy="Use an estimator that needs less overlap, or fewer slots.",
+    )
+
+
+def _drop_infinite(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with None for infinite degrees of freedom."""
+    return {
+        name: None if isinstance(value, float) and math.isinf(value) else value
+        for name, value in row.items()
+    }

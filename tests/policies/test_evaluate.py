@@ -1,0 +1,513 @@
+"""evaluate_policies: values, comparisons, checks of weights, targets, parts and errors."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import unskew
+from unskew.data.impressions import Impressions
+from unskew.errors import (
+    BadImpressionError,
+    BadPredictionError,
+    BadPropensityError,
+    PropensityWarning,
+    UnknownNameError,
+    UsageError,
+)
+from unskew.estimators import Clip, Switch
+from unskew.estimators.transforms import Dynamic
+from unskew.policies import PlackettLuce, TargetProbability, TargetRanking, UniformSlate
+from unskew.policies.plan import PolicyPlan
+from unskew.policies.targets import as_policy
+from unskew.policies.terms import Term, TermSums
+from unskew.simulation import ImpressionSimulation
+
+EVERY = ["ips", "snips", "rips", "snrips", "iips", "sniips", "pbm", "snpbm", "pi", "snpi"]
+CURVE = [1.0, 1 / 2, 1 / 3]
+
+
+@pytest.fixture(scope="module")
+def world() -> ImpressionSimulation:
+    return unskew.simulate_impressions(3000, random_state=1)
+
+
+def test_values_are_near_the_truth(world: ImpressionSimulation) -> None:
+    result = unskew.evaluate_policies(
+        world.log,
+        {"sorted": world.target, "soft": PlackettLuce(world.target, 0.5)},
+        estimators=EVERY,
+        logging=UniformSlate(),
+        examination=CURVE,
+    )
+    truth = {
+        "sorted": world.value(world.target.table),
+        "soft": world.value(world.target.table, temperature=0.5),
+        "logged": world.logged_value,
+    }
+
+    for value in result:
+        assert abs(value.estimate - truth[value.policy]) < 4 * value.std_error, value
+
+
+def test_one_slot_is_the_ordinary_contextual_bandit() -> None:
+    rng = np.random.default_rng(0)
+    p, p_new, reward = rng.uniform(0.1, 1, 200), rng.uniform(0, 1, 200), rng.normal(size=200)
+    q, v = rng.normal(size=200), rng.normal(size=200)
+    shown = Impressions.from_arrays(
+        np.arange(200), np.arange(200) // 4, np.arange(200) % 7, reward,
+        probability=p, other={"p_new": p_new, "q": q, "v": v},
+    )  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PropensityWarning)
+        result = unskew.evaluate_policies(
+            shown,
+            {"new": "p_new"},
+            estimators=["ips", "snips", "rips", "iips", "pi", "dm", "dr", "iips-dr", "cascade-dr"],
+            regression=("q", "v"),
+        )
+    w = p_new / p
+    expected = {"ips": (w * reward).mean(), "snips": (w * reward).sum() / w.sum()}
+    expected |= dict.fromkeys(["rips", "iips", "pi"], expected["ips"])
+    expected |= {"dm": v.mean()}
+    expected |= dict.fromkeys(["dr", "iips-dr", "cascade-dr"], (w * (reward - q) + v).mean())
+    for name, value in expected.items():
+        assert result.value("new", estimator=name).estimate == pytest.approx(value, abs=1e-12)
+
+
+def test_the_standard_error_is_that_of_clusters() -> None:
+    rng = np.random.default_rng(1)
+    cluster = rng.integers(0, 30, 400).astype(np.int32)
+    weight, reward = rng.uniform(0, 2, 400), rng.uniform(0, 1, 400)
+    sums = TermSums.of({"new": [Term(weight * reward, weight)]}, cluster, np.arange(30))
+    estimate = sums.estimate()
+
+    ratio = (weight * reward).sum() / weight.sum()
+    by_cluster = np.bincount(cluster, weights=weight * (reward - ratio)) / weight.sum()
+    assert estimate.value[0] == pytest.approx(ratio)
+    assert estimate.covariance[0, 0] == pytest.approx(30 / 29 * np.square(by_cluster).sum())
+
+
+def test_the_influence_of_terms_is_the_derivative_of_the_value() -> None:
+    rng = np.random.default_rng(2)
+    terms = [Term(*rng.uniform(0.5, 2, (3, 8))) for _ in range(3)] + [Term(rng.uniform(0, 1, 8))]
+    code, ids = np.arange(8, dtype=np.int32), np.arange(8)
+
+    def find_value(weight: np.ndarray[Any, Any]) -> float:
+        """The value if request r occurs ``weight[r]`` times."""
+        total = 0.0
+        n = weight.sum()
+        for term in terms:
+            base = n if term.base is None else weight @ term.base
+            expected = n if term.expected is None else weight @ term.expected
+            total += (weight @ term.numerator) / base * expected / n
+        return total
+
+    sums = TermSums.of({"new": terms}, code, ids)
+    value, influence = sums._find_influence()
+    assert value[0] == pytest.approx(find_value(np.ones(8)))
+    step = 1e-6
+    for request in range(8):
+        up, down = np.ones(8), np.ones(8)
+        up[request] += step
+        down[request] -= step
+        numerical = (find_value(up) - find_value(down)) / (2 * step)
+        assert influence[request, 0] == pytest.approx(numerical, abs=1e-8)
+
+
+def test_a_policy_against_itself_has_difference_exactly_0(world: ImpressionSimulation) -> None:
+    targets = {"one": world.target, "two": world.target, "soft": PlackettLuce(world.target)}
+    result = unskew.evaluate_policies(
+        world.log, targets, estimators=EVERY, logging=UniformSlate(), examination=CURVE
+    )
+
+    for name in EVERY:
+        same = result.compare("one", "two", estimator=name)
+        assert (same.difference, same.std_error, same.p_value) == (0.0, 0.0, 1.0)
+        assert result.compare("one", "soft", estimator=name).std_error > 0
+
+
+def test_the_logging_policy_as_target_gives_the_logged_mean(world: ImpressionSimulation) -> None:
+    result = unskew.evaluate_policies(
+        world.log, {"same": UniformSlate()}, estimators=EVERY[:-2], logging=UniformSlate(),
+        examination=CURVE,
+    )  # fmt: skip
+
+    logged = result.value("logged").estimate
+    for name in EVERY[:4]:
+        assert result.value("same", estimator=name).estimate == logged
+        assert result.compare("same", estimator=name).difference == 0.0
+    for name in EVERY[4:-2]:
+        assert result.value("same", estimator=name).estimate == pytest.approx(logged, abs=1e-12)
+
+
+def test_a_paired_comparison_has_the_error_of_the_difference(world: ImpressionSimulation) -> None:
+    result = unskew.evaluate_policies(world.log, {"new": world.target}, estimators=["rips"])
+    log = world.log
+    by_request = result.inputs["new"].step_weight * result.inputs["new"].reward
+    z = by_request.sum(axis=0) - log.reward[log.slots].sum(axis=1)
+    by_user = np.bincount(log.user_of_request, weights=z - z.mean())
+    error = np.sqrt(log.n_users / (log.n_users - 1) * np.square(by_user).sum()) / log.n_requests
+
+    comparison = result.compare("new")
+
+    assert comparison.difference == pytest.approx(z.mean())
+    assert comparison.std_error == pytest.approx(error)
+
+
+def test_step_probabilities_that_are_called_marginal_are_caught(
+    world: ImpressionSimulation,
+) -> None:
+    log = world.log
+    wrong = Impressions.from_arrays(
+        log.request, log.users[log.user], log.item, log.reward, position=log.position,
+        probability=log.probability, probability_is="marginal",
+    )  # fmt: skip
+
+    with pytest.warns(
+        PropensityWarning,
+        match=r"mean of the marginal weights at position 2 of policy 'new' is 0\.8\d* .* must be 1",
+    ):
+        result = unskew.evaluate_policies(wrong, {"new": world.target}, estimators=["iips"])
+
+    assert np.isnan(result.value("new").ci_low)
+    assert result.compare("new").better is None
+    assert "must be 1" in str(result.compare("new"))
+    assert [check.is_off for check in result.checks] == [False, True, True]
+
+
+def test_checks_of_right_probabilities_are_quiet(world: ImpressionSimulation) -> None:
+    result = unskew.evaluate_policies(world.log, {"new": world.target})
+
+    assert result.estimators == ("ips", "snips", "rips", "snrips")
+    assert [check.weight for check in result.checks] == ["slate", "step", "step", "step"]
+    assert list(result.problems()) == []
+
+
+@pytest.mark.parametrize("kind", ["probability", "position", "array", "column of candidates"])
+def test_targets_can_be_given_in_several_ways(world: ImpressionSimulation, kind: str) -> None:
+    log = world.log
+    by_model = unskew.evaluate_policies(log, {"new": world.target}, estimators=["ips", "rips"])
+    order = np.argsort(np.argsort(-world.target.table, axis=1), axis=1) + 1.0
+    users = log.users[log.user]
+    position = order[users % 2, log.item]
+    position[position > 3] = np.nan
+    agrees = (position == log.position).astype(float)
+    frame = log.to_frame("pandas").assign(place=position, p_new=agrees)
+    log = Impressions.from_frame(frame, probability="probability", probability_is="step")
+    candidates, target = None, as_policy("p_new")
+    if kind == "position":
+        target = TargetRanking("place")
+    elif kind == "array":
+        target = TargetProbability(agrees)
+    elif kind == "column of candidates":
+        table = (
+            frame[["request", "user"]]
+            .drop_duplicates()
+            .merge(pd.DataFrame({"item": np.arange(6)}), how="cross")
+        )
+        candidates = table.assign(score=world.target.predict(table["user"], table["item"]))
+        target = TargetRanking(scores="score")
+
+    result = unskew.evaluate_policies(
+        log, {"new": target}, estimators=["ips", "rips"], candidates=candidates
+    )
+
+    for name in ("ips", "rips"):
+        expected = by_model.value("new", estimator=name)
+        assert result.value("new", estimator=name).estimate == pytest.approx(expected.estimate)
+        assert result.value("new", estimator=name).std_error == pytest.approx(expected.std_error)
+
+
+def test_a_recommender_ranks_candidates_without_seen_items(world: ImpressionSimulation) -> None:
+    log = world.log
+    cells = pd.DataFrame({"user": log.users[log.user], "item": log.item, "r": log.reward})
+    cells = cells.groupby(["user", "item"], as_index=False).mean()
+    ratings = unskew.Ratings.from_frame(cells, rating="r")
+    seen = unskew.Ratings.from_arrays(
+        np.repeat(log.users, 2), np.tile([0, 5], log.n_users), np.ones(2 * log.n_users)
+    )
+    model = unskew.MatrixFactorization(n_factors=2, l2=5.0).fit(ratings)
+
+    columns = PolicyPlan({"new": as_policy(model)}, exclude=seen).bind(log)["new"]
+
+    share = columns.target.marginal()
+    assert (share[:, np.isin(log.item[log.slots], [0, 5]).T[0]][0] == 0).all()
+    users, items = log.users[log.user_of_request], log.item[log.slots]
+    first = np.array([1, 2, 3, 4])
+    scores = model.predict(np.repeat(users, 4), np.tile(first, users.size)).reshape(-1, 4)
+    np.testing.assert_array_equal(share[0], items[:, 0] == first[scores.argmax(axis=1)])
+
+
+def test_a_model_of_another_library_is_a_target(world: ImpressionSimulation) -> None:
+    from sklearn.linear_model import LinearRegression
+
+    quality = np.arange(6.0)
+    fitted = LinearRegression().fit([[0, 0], [0, 1], [1, 0]], [0, 1, 0])
+    model = unskew.evaluation.wrap_model(
+        fitted,
+        users=world.log.users,
+        items=world.log.items,
+        user_features=np.zeros((world.log.n_users, 1)),
+        item_features=quality[:, None],
+    )
+
+    share = PolicyPlan({"new": as_policy(model)}).bind(world.log)["new"].target.marginal()
+
+    shown = world.log.item[world.log.slots].T
+    np.testing.assert_array_equal(share, shown == np.array([[5], [4], [3]]))
+
+
+def test_candidates_that_were_never_shown_can_be_listed(world: ImpressionSimulation) -> None:
+    def score(users: Any, items: Any) -> Any:
+        return np.where(items == 9, 10.0, -items.astype(float))
+
+    with pytest.warns(PropensityWarning, match="needs less overlap|must be 1"):
+        result = unskew.evaluate_policies(
+            world.log, {"new": score}, estimators=["snips", "ips"], candidates=[0, 1, 2, 9]
+        )
+
+    assert np.isnan(result.value("new", estimator="snips").estimate)
+    assert np.isnan(result.value("new", estimator="ips").ci_low)
+
+
+def test_parts_of_a_log_give_the_same_result(world: ImpressionSimulation) -> None:
+    log = world.log
+    plan = PolicyPlan(
+        {"new": as_policy(world.target)}, estimators=("snips", "snrips", "iips"),
+        logging=UniformSlate(),
+    )  # fmt: skip
+    cut = log.n_requests // 3
+    parts = [log.take(np.arange(cut)), log.take(np.arange(cut, log.n_requests))]
+
+    whole, together = plan.evaluate([log]), plan.evaluate(parts)
+
+    for name in ("snips", "snrips", "iips"):
+        one, other = (each.value("new", estimator=name) for each in (whole, together))
+        assert one.estimate == pytest.approx(other.estimate, rel=1e-12)
+        assert one.std_error == pytest.approx(other.std_error, rel=1e-9)
+    assert whole.compare("new").p_value == pytest.approx(together.compare("new").p_value)
+    assert [each.mean for each in whole.checks] == pytest.approx(
+        [each.mean for each in together.checks]
+    )
+
+
+def test_a_request_that_is_split_over_parts_is_refused(world: ImpressionSimulation) -> None:
+    part = world.log.take(np.arange(5))
+
+    with pytest.raises(BadImpressionError, match=r"5 requests are split over parts"):
+        PolicyPlan({"new": as_policy(world.target)}).evaluate([part, part])
+
+
+def test_row_order_does_not_matter(world: ImpressionSimulation) -> None:
+    frame = world.log.to_frame("pandas")
+    logs = [
+        Impressions.from_frame(each, probability="probability", probability_is="step")
+        for each in (frame, frame.sample(frac=1, random_state=0))
+    ]
+    values = [
+        unskew.evaluate_policies(log, {"new": world.target}, estimators=["snrips"]).value("new")
+        for log in logs
+    ]
+
+    assert values[0] == values[1]
+
+
+def test_slates_of_different_sizes_use_the_slots_that_are_there() -> None:
+    world = unskew.simulate_impressions(2000, random_state=5)
+    frame = world.log.to_frame("pandas")
+    frame = frame[(frame["position"] < 3) | (frame["request"] % 2 == 0)]
+    log = Impressions.from_frame(frame, probability="probability", probability_is="step")
+
+    result = unskew.evaluate_policies(
+        log, {"new": world.target}, estimators=["rips", "snrips", "iips", "sniips", "pbm"],
+        logging=UniformSlate(), examination=CURVE,
+    )  # fmt: skip
+
+    order = np.argsort(-world.target.table, axis=1)[:, :3]
+    rewards = np.take_along_axis(world.relevance, order, axis=1) * np.array(CURVE)
+    value = rewards[:, :2].sum(axis=1) + rewards[:, 2] / 2
+    truth = float(world.activity @ value / world.activity.sum())
+    for estimator in result.estimators:
+        each = result.value("new", estimator=estimator)
+        assert abs(each.estimate - truth) < 4 * each.std_error
+
+
+def test_a_deterministic_log_without_probabilities_is_evaluated_by_pbm() -> None:
+    world = unskew.simulate_impressions(4000, 3, 3, logging="rankers", n_kinds=4, random_state=2)
+
+    result = unskew.evaluate_policies(world.log, {"new": world.target}, examination=CURVE)
+
+    assert result.estimators == ("pbm",)
+    value = result.value("new")
+    assert abs(value.estimate - world.value(world.target.table)) < 4 * value.std_error
+    assert result.checks[0].mean == pytest.approx(1)
+
+
+def test_items_that_a_deterministic_log_never_shows_are_reported() -> None:
+    world = unskew.simulate_impressions(500, 6, 2, logging="rankers", n_rankers=1, random_state=0)
+
+    with pytest.warns(PropensityWarning, match=r"exposure weights .* items that the log never"):
+        unskew.evaluate_policies(world.log, {"new": world.target}, examination=[1, 0.5])
+
+
+def test_slot_worth_multiplies_rewards(world: ImpressionSimulation) -> None:
+    result = unskew.evaluate_policies(
+        world.log, {"new": world.target}, estimators=["ips"], slot_worth="dcg"
+    )
+    log = world.log
+    worth = 1 / np.log2([2, 3, 4])
+
+    assert result.value("logged").estimate == pytest.approx(
+        (log.reward[log.slots] * worth).sum(axis=1).mean()
+    )
+
+
+def test_transforms_change_weights_and_are_told(world: ImpressionSimulation) -> None:
+    values = {}
+    for transform in (None, Clip(1e9), Clip(5.0), Switch(5.0)):
+        result = unskew.evaluate_policies(
+            world.log, {"new": world.target}, estimators=["ips"], transform=transform
+        )
+        values[repr(transform)] = result.value("new").estimate
+    plain, unclipped, clipped, switched = values.values()
+
+    assert plain == unclipped
+    assert switched < clipped < plain
+    assert "Switch(max_weight=5.0), which adds bias" in repr(result)
+    assert result.checks[0].mean == pytest.approx(1, abs=0.2)
+    with pytest.raises(UsageError, match="is a function of a propensity"):
+        unskew.evaluate_policies(world.log, {"new": world.target}, transform=Dynamic())
+
+
+def test_results_can_be_shown_and_saved(world: ImpressionSimulation) -> None:
+    result = unskew.evaluate_policies(
+        world.log, {"new": world.target, "soft": PlackettLuce(world.target)}
+    )
+
+    record = json.loads(result.to_json())
+    assert record["kind"] == "policy_evaluation"
+    assert {"policy", "estimator", "estimate", "std_error", "ci_low", "ci_high"} <= set(
+        record["rows"][0]
+    )
+    assert record["rows"][0]["policy"] == "logged"
+    assert len(result.to_frame("pandas")) == 1 + 2 * 4
+    assert "right if the logged probabilities are right, whatever users do" in repr(result)
+    assert "<table>" in result._repr_html_()
+    pairs = result.compare_all(estimator="snrips")
+    assert set(pairs.models) == {"new", "soft", "logged"}
+    assert len(pairs.pairs) == 3
+
+
+def test_sensitivity_contains_the_value_and_finds_the_flip(world: ImpressionSimulation) -> None:
+    result = unskew.evaluate_policies(
+        world.log, {"new": world.target}, estimators=["ips", "snips", "snrips"]
+    )
+    sensitivity = result.sensitivity(factors=(1.0, 1.5), clips=(2.0, 1e9))
+
+    for estimator in result.estimators:
+        value = result.value("new", estimator=estimator).estimate
+        rows = [each for each in sensitivity.shifts if each.estimator == estimator]
+        clip, free, same, wide = rows
+        assert free.low == pytest.approx(value)
+        assert (clip.share_clipped or 0) > 0
+        assert (same.low, same.high) == pytest.approx((value, value))
+        assert wide.low < value < wide.high
+        factor = sensitivity.flips_at["new", estimator]
+        assert factor > 1
+    assert "can change if weights are wrong by a factor of" in repr(sensitivity)
+
+
+def test_ips_under_a_factor_is_divided_by_it(world: ImpressionSimulation) -> None:
+    result = unskew.evaluate_policies(world.log, {"new": world.target}, estimators=["ips"])
+    value = result.value("new").estimate
+
+    (shift,) = result.sensitivity(factors=(2.0,), clips=()).shifts
+
+    assert (shift.low, shift.high) == pytest.approx((value / 2, value * 2))
+
+
+BAD_ARGUMENTS: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"targets": {}}, UsageError, "targets must be a mapping"),
+    ({"targets": {"logged": "p"}}, UsageError, "'logged' is the name of the logging policy"),
+    ({"targets": {"new": "p"}}, UnknownNameError, "unknown column of the log 'p'"),
+    ({"targets": {"new": TargetProbability([2.0] * 12)}}, BadPropensityError, r"outside \[0, 1\]"),
+    ({"targets": {"new": TargetProbability([0.5])}}, BadPropensityError, "for 12 impressions"),
+    ({"targets": {"new": TargetRanking([0.0] * 12)}}, BadImpressionError, "whole numbers from 1"),
+    ({"targets": {"new": TargetRanking([1.0] * 12)}}, BadImpressionError, "two items at one"),
+    ({"targets": {"new": lambda users, items: items * 0.0}}, UsageError, "have the same score"),
+    ({"targets": {"new": lambda users, items: [1.0]}}, BadPredictionError, "got scores of shape"),
+    ({"targets": {"new": 3.0}}, BadPredictionError, "a float cannot score candidates"),
+    ({"estimators": ["iips"]}, UsageError, r"'iips' needs the probability .* 'logged' does not"),
+    ({"estimators": ["pbm"], "examination": [1, 1, 1]}, UsageError, "needs .* at every position"),
+    ({"estimators": ["pbm"], "logging": UniformSlate()}, UsageError, "needs the examination"),
+    ({"estimators": ["pi"]}, UsageError, "'pi' has a closed form only for"),
+    ({"estimators": ["dr"]}, UsageError, "need a regression"),
+    ({"estimators": ["ipz"]}, UnknownNameError, "Did you mean 'ips'"),
+    ({"estimators": []}, UsageError, "estimators is empty"),
+    ({"cluster": "item"}, UnknownNameError, "unknown value 'item' of cluster"),
+    ({"slot_worth": [1.0]}, UsageError, "slot_worth must have a finite number for each of 3"),
+    ({"examination": [0, 1, 1]}, UsageError, "examination must be a positive number"),
+    ({"candidates": [0, 1]}, UsageError, "have fewer candidates than slots"),
+    (
+        {"logging": UniformSlate(), "candidates": [0, 1, 2, 3]},
+        BadImpressionError,
+        r"logging gives the probability 0 to \d+ shown items; the first is row",
+    ),
+    (
+        {"logging": PlackettLuce(lambda users, items: items * 1.0)},
+        UsageError,
+        "step probabilities of 4 of 4 requests differ from those of logging",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "error", "message"), BAD_ARGUMENTS)
+def test_arguments_are_checked(
+    changes: dict[str, Any], error: type[Exception], message: str, world: ImpressionSimulation
+) -> None:
+    arguments = {"targets": {"new": world.target}} | changes
+    log = world.log.take(np.arange(4))
+    with pytest.raises(error, match=message):
+        unskew.evaluate_policies(log, **arguments)
+
+
+def test_a_log_with_gaps_is_refused_for_running_products() -> None:
+    shown = Impressions.from_arrays(
+        [1, 1], [1, 1], [1, 2], [0, 1], position=[1, 3], probability=[0.5, 0.5],
+        probability_is="step",
+    )  # fmt: skip
+
+    with pytest.raises(BadImpressionError, match=r"'rips' needs every slot above .* request 1"):
+        unskew.evaluate_policies(shown, {"new": TargetProbability([0.1, 0.2])}, estimators=["rips"])
+
+
+def test_ties_in_random_order_are_a_policy() -> None:
+    shown = Impressions.from_arrays(
+        np.repeat(np.arange(6), 2), np.repeat(np.arange(6), 2),
+        [0, 1, 0, 2, 1, 0, 1, 2, 2, 0, 2, 1], np.zeros(12), position=[1, 2] * 6,
+    )  # fmt: skip
+    target = TargetRanking(scores=lambda users, items: (items == 2) * 1.0, ties="random")
+
+    bound = PolicyPlan({"new": target}).bind(shown)["new"].target
+
+    assert bound.slate().tolist() == [0, 0, 0, 0, 0.5, 0.5]
+    assert bound.marginal()[1].tolist() == [0.5, 0, 0.5, 0, 0.5, 0.5]
+    np.testing.assert_allclose(
+        bound.exposure(np.array([1.0, 0.5]))[0], [0.25, 0.25, 0.25, 0.25, 1, 1]
+    )
+
+
+def test_slate_probabilities_must_be_equal_within_a_request() -> None:
+    shown = Impressions.from_arrays(
+        [1, 1], [1, 1], [1, 2], [0, 1], position=[1, 2], probability=[0.5, 0.4],
+        probability_is="slate",
+    )  # fmt: skip
+
+    with pytest.raises(BadPropensityError, match=r"different slate probabilities; .* request 1"):
+        unskew.evaluate_policies(shown, {"new": TargetProbability([0.1, 0.1])})
