@@ -53,7 +53,6 @@ LEARNERS: dict[str, Callable[[], Any]] = {
 WITHOUT_PROPENSITIES = (
     "MatrixFactorization, naive",
     "EIB",
-    "MultinomialMixture",
     "OrdinalFactorization",
 )
 SIMULATED = {

@@ -95,7 +95,9 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender):
         a(P): ``"dr-jl"`` 1/P; ``"mrdr"`` (1-P)/P^2 for the smallest variance (Guo et al. 2021);
         ``"dr-bias"`` (1-P)^2/P^3 for the smallest squared bias, and ``"dr-mse"`` half of each (Dai
         et al. 2022). ``"eib"`` has a = h = 1 and reads no propensities: error imputation
-        (Steck 2010), which is right only if G is.
+        (Steck 2010), which is right only if G is. Under strong selection only ``"dr-jl"`` is
+        reliably better than :data:`OffsetsOnly`: the others give a few ratings most of the weight
+        of G, and ``"eib"`` corrects no selection at all.
     targeted
         Shift imputed losses by e (h - 1), with the e for which doubly robust estimation and error
         imputation agree (TDR, Li et al. 2023). Needs the propensities of all cells, as a

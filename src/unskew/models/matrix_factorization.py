@@ -157,6 +157,9 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
     ) -> Self:
         """Fit to a log. Without propensities every rating weighs U I / n: the naive model.
 
+        The naive model predicts what is logged. Where people rate what they like, even
+        :data:`OffsetsOnly` with propensities is better for all cells.
+
         Parameters
         ----------
         log
