@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -76,9 +75,7 @@ def _share(bins: RowNumbers, n_bins: int, weight: Vector | None) -> list[float]:
     return shares
 
 
-def describe_distributions(
-    inputs: EvaluationInputs | None, models: Sequence[str], *, level: float
-) -> dict[str, Any]:
+def describe_distributions(inputs: EvaluationInputs | None) -> dict[str, Any]:
     """The JSON of ratings, weights and clipping; null for what does not apply."""
     if inputs is None:
         return {"ratings": None, "weight_shares": None, "clipping": None}
@@ -89,17 +86,12 @@ def describe_distributions(
         ratings = share_ratings(inputs.rating, weight)
     if weight is not None:
         weight_shares = share_weights(weight)
-        clipping = [asdict(shift) for shift in _clip_estimates(inputs, models, level)]
+        clipping = [asdict(shift) for shift in _clip_estimates(inputs)]
     return {"ratings": ratings, "weight_shares": weight_shares, "clipping": clipping}
 
 
 def describe_robustness(
-    inputs: EvaluationInputs | None,
-    models: Sequence[str],
-    best: str,
-    *,
-    level: float,
-    sees_ratings: bool | None,
+    inputs: EvaluationInputs | None, best: str, *, sees_ratings: bool | None
 ) -> str | None:
     """How wrong the odds of being logged must be so that the best model can lose its lead.
 
@@ -110,31 +102,23 @@ def describe_robustness(
     keep their sum. None if there are no weights, no other model, a weight transform, or more than a
     million cells. For a metric that is no sum over cells, it says that it is not computed.
     """
-    if inputs is None or len(models) < 2 or inputs.cells.scope.n_observed > MAX_ROBUSTNESS_CELLS:
+    if inputs is None or inputs.cells.scope.n_observed > MAX_ROBUSTNESS_CELLS:
         return None
+    rivals = [model for model in inputs.models if model != best]
     metric, cells = next(iter(inputs.deltas)), inputs.cells
     name = next((each for each in ("snips", "ips") if each in inputs.estimators), None)
     is_plain = cells.weight_transform is None and cells.users.resampling is None
     deltas = inputs.deltas[metric]
-    if name is None or not is_plain:
+    if name is None or not is_plain or not rivals:
         return None
     if deltas.slots is not None or not deltas.is_sum:
         return (
             "How wrong the odds of being logged may be until this order changes is not computed "
             f"for {metric_label(metric)}. {MEASURED}."
         )
-    unit, first = np.eye(len(models)), models.index(best)
     varied = [
-        inputs.contrast(
-            model,
-            unit[first] - unit[second],
-            metric=metric,
-            estimator=name,
-            level=level,
-            constraint="mass",
-        )
-        for second, model in enumerate(models)
-        if second != first
+        inputs.vary(best, rival, metric=metric, estimator=name, constraint="mass")
+        for rival in rivals
     ]
     differences = [each.extreme(1.0, is_largest=True).value for each in varied]
     closest = int(np.abs(differences).argmin())
@@ -142,8 +126,7 @@ def describe_robustness(
     if lead is None or lead.low <= 0 <= lead.high:
         return None
     flips_at = varied[closest].find_flip(is_positive=differences[closest] > 0)
-    rival = varied[closest].name[0]
-    pair = f"the order of {best} and {rival}"
+    pair = f"the order of {best} and {rivals[closest]}"
     if np.isinf(flips_at):
         return f"However wrong the odds of being logged are, {pair} stays."
     text = (
@@ -159,7 +142,7 @@ def describe_robustness(
     return f"{text} {MEASURED}, which these propensities are meant to correct{condition}."
 
 
-def _clip_estimates(inputs: EvaluationInputs, models: Sequence[str], level: float) -> list[Shift]:
+def _clip_estimates(inputs: EvaluationInputs) -> list[Shift]:
     """The first metric under clipped weights, by SNIPS or else the first weighted estimator.
 
     Empty if the weights are transformed or the intervals are bootstrapped.
@@ -173,8 +156,8 @@ def _clip_estimates(inputs: EvaluationInputs, models: Sequence[str], level: floa
     limits = np.geomspace(max(np.median(weight), 1.0), weight.max(), N_CLIPS)
     limits[-1] = weight.max()
     varied = [
-        inputs.contrast(model, unit, metric=metric, estimator=name, level=level, constraint=None)
-        for model, unit in zip(models, np.eye(len(models)), strict=True)
+        inputs.vary(model, metric=metric, estimator=name, constraint=None)
+        for model in inputs.models
     ]
     return [each.clip(limit) for limit in sorted(set(limits.tolist())) for each in varied]
 

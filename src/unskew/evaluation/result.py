@@ -287,7 +287,7 @@ class Evaluation(Result):
                 *map(str, self.problems()),
                 *(f"{text}." for text in self._describe_left_out()),
             ],
-        } | describe_distributions(self.inputs, self.models, level=self.level)
+        } | describe_distributions(self.inputs)
         record |= {"robustness": self._describe_robustness()}
         record |= {"notes": list(self.notes)} if self.notes else {}
         if self.relevance_threshold is not None:
@@ -404,13 +404,7 @@ class Evaluation(Result):
         sees_ratings = None if self.estimation is None else self.estimation.sees_ratings
         if self._explain_no_correction() is not None:
             sees_ratings = False
-        return describe_robustness(
-            self.inputs,
-            self.models,
-            best,
-            level=self.level,
-            sees_ratings=sees_ratings,
-        )
+        return describe_robustness(self.inputs, best, sees_ratings=sees_ratings)
 
     def _explain_no_correction(self) -> str | None:
         """Two reasons why weights that should correct change almost nothing; None if they do."""
