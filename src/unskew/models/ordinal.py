@@ -64,7 +64,8 @@ class OrdinalFactorization(IterativeModel, DistributionRecommender):
              + sum over all other cells of log sum_r P(r) P(O = 0 | r)  +  log prior.
 
     ``mechanism="mar"``, the default, maximizes the sum of log P(Y) alone. It corrects no selection,
-    so where people rate what they like it is worse than :data:`OffsetsOnly` with propensities. Predictions are those of an unobserved
+    so where people rate what they like it is worse than :data:`OffsetsOnly` with propensities.
+    Predictions are those of an unobserved
     cell: with ``"mnar"`` the distribution is P(r) P(O = 0 | r) over its sum, also for the cells of
     the log.
 
