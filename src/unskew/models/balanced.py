@@ -51,6 +51,8 @@ class BalancedFactorization(FactorizationOptions, FactorRecommender):
       missing not at random*, ICLR 2023).
 
     In both papers the difference of the sums is a penalty; here it is zero.
+    With right propensities there is nothing to adjust, and the adjustment adds noise: on sparse or
+    strongly selected logs the default can be a few percent worse than :data:`OffsetsOnly`.
 
     The other settings are those of :class:`MatrixFactorization`.
 
