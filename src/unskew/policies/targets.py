@@ -210,6 +210,10 @@ class PlackettLuceProbabilities(BoundPolicy):
         return np.ascontiguousarray(self.shown.slots.T) >= 0
 
     def step(self) -> Matrix:
+        return self._steps
+
+    @cached_property
+    def _steps(self) -> Matrix:
         chosen = self.candidates.shown
         steps = find_steps(self.log_rate, self.candidates.starts, chosen.T, self.candidates.group).T
         return np.where(self._mask & (chosen < 0), 0.0, steps)
