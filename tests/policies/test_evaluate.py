@@ -456,7 +456,11 @@ def test_ips_under_a_factor_is_divided_by_it(world: ImpressionSimulation) -> Non
 BAD_ARGUMENTS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"targets": {}}, UsageError, "targets must be a mapping"),
     ({"targets": {"logged": "p"}}, UsageError, "'logged' is the name of the logging policy"),
-    ({"targets": {"new": "p"}}, UnknownNameError, "unknown column of the log 'p'"),
+    (
+        {"targets": {"new": "p"}},
+        UnknownNameError,
+        "column of the log 'p'; .* keeps further columns",
+    ),
     ({"targets": {"new": TargetProbability([2.0] * 12)}}, BadPropensityError, r"outside \[0, 1\]"),
     ({"targets": {"new": TargetProbability([0.5])}}, BadPropensityError, "for 12 impressions"),
     ({"targets": {"new": TargetRanking([0.0] * 12)}}, BadImpressionError, "whole numbers from 1"),

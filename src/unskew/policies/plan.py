@@ -15,7 +15,7 @@ from unskew.data.impression_checks import find_gaps
 from unskew.data.impressions import Impressions
 from unskew.data.ratings import Ratings
 from unskew.data.weights import WeightTransform
-from unskew.errors import BadImpressionError, UsageError
+from unskew.errors import BadImpressionError, EmptyLogError, UsageError
 from unskew.policies import POLICY_ESTIMATORS
 from unskew.policies.candidates import RequestCandidates, read_request_candidates
 from unskew.policies.checks import (
@@ -107,7 +107,7 @@ class PolicyPlan:
             sums.append(plan.add_up(part, columns))
             backend = part.backend
         if not sums:
-            raise UsageError("there are no impressions.", parameter="shown")
+            raise EmptyLogError("the log has no impressions.", remedy="Check its filter or file.")
         result = plan.finish(PolicySums.combine(sums), backend)
         return replace(result, inputs=columns) if len(sums) == 1 else result
 

@@ -461,7 +461,7 @@ class TargetRanking(Policy):
                 f"position; the first is request {format_id(shown.requests[request])}.",
                 parameter="position",
                 where=f"request {format_id(shown.requests[request])}",
-                remedy="A ranking places one item at each position.",
+                remedy="Give each item of a request a position of its own, or none.",
             )
 
     def _sort(self, shown: Impressions, candidates: RequestCandidates, name: str) -> BoundPolicy:
