@@ -528,6 +528,21 @@ def test_ties_in_random_order_are_a_policy() -> None:
     )
 
 
+def test_negative_rewards_are_largest_at_small_weights() -> None:
+    n = 60
+    shown = Impressions.from_arrays(
+        np.arange(n), np.arange(n), np.arange(n), np.tile([3.0, -1.0], n // 2),
+        probability=np.full(n, 0.5),
+    )  # fmt: skip
+    result = unskew.evaluate_policies(
+        shown, {"new": TargetProbability(np.full(n, 0.5))}, estimators=["ips"]
+    )
+
+    (shift,) = result.sensitivity(factors=(2.0,), clips=()).shifts
+
+    assert (shift.low, shift.high) == pytest.approx(((1.5 - 2) / 2, (6 - 0.5) / 2))
+
+
 def test_a_tie_that_is_shown_completely_has_one_item_left() -> None:
     shown = Impressions.from_arrays(
         np.repeat([0, 1], 3), np.repeat([0, 1], 3), [2, 0, 1, 2, 1, 0], np.zeros(6),
