@@ -54,16 +54,17 @@ class WholeNumber:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """Accepts finite real numbers within the limits, and None if that is allowed."""
+    """Accepts finite real numbers within the limits, and None or ``"auto"`` if that is allowed."""
 
     least: float = -math.inf
     most: float = math.inf
     above: float = -math.inf
     below: float = math.inf
     allow_none: bool = False
+    allow_auto: bool = False
 
     def __call__(self, name: str, value: object) -> None:
-        if value is None and self.allow_none:
+        if (value is None and self.allow_none) or (value == "auto" and self.allow_auto):
             return
         if not (isinstance(value, Real) and math.isfinite(value) and self._is_inside(float(value))):
             raise UsageError(
@@ -87,7 +88,8 @@ class Number:
             if math.isfinite(limit)
         ]
         text = f", {' and '.join(limits)}" if limits else ""
-        return f"{text}, or None" if self.allow_none else text
+        others = ["None"] * self.allow_none + ["'auto'"] * self.allow_auto
+        return f"{text}, or {' or '.join(others)}" if others else text
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,14 @@ from scipy.optimize import brentq
 import unskew
 from known_propensity import every_cell
 from unskew.data.ratings import Ratings
-from unskew.errors import BadPropensityError, UniverseError, UnknownNameError, UsageError
+from unskew.errors import (
+    BadPropensityError,
+    PropensityWarning,
+    UniverseError,
+    UnknownIdError,
+    UnknownNameError,
+    UsageError,
+)
 from unskew.propensity.popularity import PopularityPropensity, UniformPropensity
 from unskew.propensity.wrapper import CappedSum, scale_to_total
 from unskew.simulation.observation import ByCovariates
@@ -140,11 +147,11 @@ def test_propensities_of_all_cells_add_up_to_the_ratings(
 def test_the_scale_is_the_root(score: Vector, share: float) -> None:
     total = share * score.size
 
-    def sum_below_1(scale: float) -> CappedSum:
+    def split_at_cap(scale: float) -> CappedSum:
         below = scale * score < 1
         return CappedSum(float((~below).sum()), float(score[below].sum()))
 
-    scale, n_capped = scale_to_total(total, sum_below_1)
+    scale, n_capped = scale_to_total(total, split_at_cap)
 
     assert np.minimum(1, scale * score).sum() == pytest.approx(total)
     assert n_capped <= (scale * score >= 1 - 1e-9).sum()
@@ -237,3 +244,32 @@ def test_a_rating_of_an_item_that_had_none_is_refused() -> None:
         BadPropensityError, match=r"the first is 0.0 at row 0 \(user 'bob', item 'jaws'\)"
     ):
         model.predict(later)
+
+
+# Users and items that were not in the log
+
+
+KNOWN = Ratings.from_arrays(["a", "a", "b"], [1, 2, 1], [1.0, 1.0, 1.0], universe=(4, 5))
+NEW = Ratings.from_arrays(["c", "a"], [3, 1], [1.0, 1.0])
+
+
+def test_a_new_item_counts_as_one_without_ratings() -> None:
+    """Counts 2, 1, 0, 0, 0 plus 1 add up to 8, and propensities to 3 ratings over 4 users."""
+    model = PopularityPropensity(smoothing=1).fit(KNOWN)
+
+    with pytest.warns(PropensityWarning, match="1 of 2 items were not .* as items without ratings"):
+        values = model.predict(NEW).values
+
+    assert values == pytest.approx([3 / 4 * 1 / 8, 3 / 4 * 3 / 8])
+
+
+def test_a_new_item_without_smoothing_is_refused() -> None:
+    with pytest.raises(UnknownIdError, match=r"the first is 3\. .*PopularityPropensity\(smoothing"):
+        PopularityPropensity().fit(KNOWN).predict(NEW)
+
+
+def test_new_users_do_not_matter_if_items_are_counted() -> None:
+    new_user = Ratings.from_arrays(["c"], [1], [1.0])
+
+    assert PopularityPropensity().fit(KNOWN).predict(new_user).values == pytest.approx([2 / 4])
+    assert UniformPropensity().fit(KNOWN).predict(NEW).values == pytest.approx([3 / 20] * 2)

@@ -311,8 +311,13 @@ class PredictedCells(ScoredCells):
         return LoggedValues(self.name, np.asarray(predicted, dtype=np.float64)).values(log)
 
     def as_ratings(self, log: Ratings, users: IntVector, scores: Scores) -> Scores:
-        ranks_otherwise = isinstance(self.model, ExternalModel) and self.model.limits is not None
-        return _scorer_from_pairs(self.name, self.model, log)(users) if ranks_otherwise else scores
+        limits = getattr(self.model, "limits", None)
+        if limits is None:
+            return scores
+        if isinstance(self.model, ExternalModel):
+            return _scorer_from_pairs(self.name, self.model, log)(users)
+        clipped: Scores = np.clip(scores, *limits)
+        return clipped
 
 
 def name_models(predictions: Any) -> dict[str, Any]:
@@ -449,9 +454,11 @@ def _as_numbers(name: str, predictions: PredictionsLike) -> Vector:
     try:
         return np.asarray(predictions, dtype=np.float64)
     except (TypeError, ValueError) as error:
+        is_data = isinstance(predictions, list | tuple | str | np.ndarray)
+        reason = f" ({error})" if is_data else ""
         raise BadPredictionError(
-            f"model {name!r}: a {type(predictions).__name__} cannot be read as predictions "
-            f"({error}).",
+            f"model {name!r}: an object of type {type(predictions).__name__!r} cannot be read as "
+            f"predictions{reason}.",
             parameter="predictions",
             value=type(predictions).__name__,
             remedy="Pass an array of numbers, an eager frame, a model with predict(users, items), "
