@@ -528,6 +528,18 @@ def test_ties_in_random_order_are_a_policy() -> None:
     )
 
 
+def test_a_tie_that_is_shown_completely_has_one_item_left() -> None:
+    shown = Impressions.from_arrays(
+        np.repeat([0, 1], 3), np.repeat([0, 1], 3), [2, 0, 1, 2, 1, 0], np.zeros(6),
+        position=[1, 2, 3] * 2,
+    )  # fmt: skip
+    target = TargetRanking(scores=lambda users, items: (items == 2) * 1.0, ties="random")
+
+    bound = PolicyPlan({"new": target}).bind(shown)["new"].target
+
+    assert bound.step().T.tolist() == [[1, 0.5, 1], [1, 0.5, 1]]
+
+
 def test_weights_that_overflow_are_refused() -> None:
     shown = Impressions.from_arrays(
         np.repeat([1, 2], 4), np.repeat([1, 2], 4), np.tile(np.arange(4), 2), np.ones(8),
