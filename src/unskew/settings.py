@@ -65,7 +65,7 @@ class Number:
     def __call__(self, name: str, value: object) -> None:
         if value is None and self.allow_none:
             return
-        if not (isinstance(value, Real) and math.isfinite(value) and self._is_inside(float(value))):
+        if not (is_finite_number(value) and self._is_inside(float(value))):  # type: ignore[arg-type]
             raise UsageError(
                 f"`{name}` must be a finite number{self._describe_limits()}; got {value!r}.",
                 parameter=name,
@@ -88,6 +88,14 @@ class Number:
         ]
         text = f", {' and '.join(limits)}" if limits else ""
         return f"{text}, or None" if self.allow_none else text
+
+
+def is_finite_number(value: object) -> bool:
+    """Whether ``value`` is one real number that a float can hold, neither NaN nor infinite."""
+    try:
+        return isinstance(value, Real) and math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -422,7 +422,7 @@ def test_the_index_of_a_series_must_agree_with_the_rows_of_the_log() -> None:
 def test_what_is_no_prediction_at_all(log: Ratings, given: object) -> None:
     with pytest.raises(
         BadPredictionError,
-        match=r"'a': a .* cannot be read as predictions .*Pass an array of numbers.* a callable "
+        match=r"'a': a .* cannot be read as predictions: .*Pass an array of numbers.* a callable "
         r"that gets user ids and item ids\. Fitted models of .*: .*LensKit, .*, Surprise",
     ):
         judge(log, given)

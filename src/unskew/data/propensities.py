@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.checks import float_array, is_finite_number, row_numbers
+from unskew.data.checks import float_array, row_numbers
 from unskew.data.estimation import Estimation
 from unskew.data.frames import check_row_order, is_frame, open_frame
 from unskew.errors import BadPropensityError, UsageError
+from unskew.settings import is_finite_number
 from unskew.tables import html_table
 from unskew.types import BoolVector, Vector
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from unskew.data.checks import is_finite_number
 from unskew.data.propensities import PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
+from unskew.settings import is_finite_number
 
 
 def odds_error_between(

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.cells import cell_numbers, find_cells
+from unskew.data.checks import float_array
 from unskew.data.columns import DEFAULTS, find_column
 from unskew.data.factors import Factors
 from unskew.data.frames import (
@@ -332,7 +333,7 @@ class PredictedCells(ScoredCells):
 
     def values(self, log: Ratings, /) -> Vector:
         predicted = self.model.predict(log.users[log.user], log.items[log.item])
-        return LoggedValues(self.name, np.asarray(predicted, dtype=np.float64)).values(log)
+        return LoggedValues(self.name, _as_numbers(self.name, predicted)).values(log)
 
     def as_ratings(self, log: Ratings, users: IntVector, scores: Scores) -> Scores:
         ranks_otherwise = isinstance(self.model, ExternalModel) and self.model.limits is not None
@@ -471,11 +472,11 @@ def _require_shape(name: str, factors: Factors, log: Ratings) -> None:
 
 def _as_numbers(name: str, predictions: PredictionsLike) -> Vector:
     try:
-        return np.asarray(predictions, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+        return float_array(predictions, "they", BadPredictionError)
+    except BadPredictionError as error:
         raise BadPredictionError(
-            f"model {name!r}: a {type(predictions).__name__} cannot be read as predictions "
-            f"({error}).",
+            f"model {name!r}: a {type(predictions).__name__} cannot be read as predictions: "
+            f"{error.problem}",
             parameter="predictions",
             value=type(predictions).__name__,
             remedy="Pass an array of numbers, an eager frame, a model with predict(users, items), "
@@ -504,7 +505,7 @@ def _scorer_from_pairs(name: str, model: Model, log: Ratings) -> Scorer:
 
     def score(users: IntVector, /) -> Scores:
         pairs = np.repeat(log.users[users], log.n_items), np.tile(log.items, users.size)
-        scores = np.asarray(model.predict(*pairs), dtype=np.float64)
+        scores = _as_numbers(name, model.predict(*pairs))
         if scores.size != pairs[0].size:
             raise BadPredictionError(
                 f"model {name!r}: predict returned shape {scores.shape} for {pairs[0].size} pairs "

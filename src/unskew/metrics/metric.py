@@ -10,10 +10,10 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from unskew.data.checks import is_finite_number
 from unskew.errors import BadPredictionError, UniverseError, UnknownNameError, UsageError
 from unskew.metrics import METRICS
 from unskew.registry import Declaration
+from unskew.settings import is_finite_number
 from unskew.types import IntVector, UserFunction, Vector
 
 LARGEST_TOP = 2**31 - 1

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.checks import is_finite_number, whole_number
+from unskew.data.checks import whole_number
 from unskew.data.parts import Part, SplitUnit
 from unskew.data.ratings import Ratings, require_log
 from unskew.errors import UnknownNameError, UnskewWarning, UsageError
-from unskew.settings import check_random_state
+from unskew.settings import check_random_state, is_finite_number
 from unskew.types import BoolVector, RandomState
 
 UNITS: tuple[SplitUnit, ...] = ("random", "user", "time")
