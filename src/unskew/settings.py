@@ -11,8 +11,8 @@ fit adds end in ``_``; annotate those in a base class that is not a dataclass.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
 from html import escape
 from numbers import Integral, Real
 from typing import Any, Self
@@ -27,7 +27,11 @@ Check = Callable[[str, object], None]
 """Raises an error if the setting of this name cannot have this value."""
 
 
-def setting(default: Any, check: Check | None = None) -> Any:
+MAX_SHOWN = 60
+"""Characters of a value that an error shows."""
+
+
+def setting(default: Any = MISSING, check: Check | None = None) -> Any:
     """A dataclass field with a default and a check of its value."""
     return field(default=default, metadata={} if check is None else {"check": check})
 
@@ -46,7 +50,7 @@ class WholeNumber:
         if not is_whole or value < self.least:  # type: ignore[operator]
             or_none = " or None" if self.allow_none else ""
             raise UsageError(
-                f"`{name}` must be a whole number, at least {self.least}{or_none}; got {value!r}.",
+                f"`{name}` must be a whole number, at least {self.least}{or_none}; got {describe(value)}.",
                 parameter=name,
                 value=value,
             )
@@ -67,7 +71,7 @@ class Number:
             return
         if not (is_finite_number(value) and self._is_inside(float(value))):  # type: ignore[arg-type]
             raise UsageError(
-                f"`{name}` must be a finite number{self._describe_limits()}; got {value!r}.",
+                f"`{name}` must be a finite number{self._describe_limits()}; got {describe(value)}.",
                 parameter=name,
                 value=value,
             )
@@ -109,6 +113,56 @@ class OneOf:
             raise UnknownNameError(name, value, self.names)
 
 
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """Accepts True and False."""
+
+    def __call__(self, name: str, value: object) -> None:
+        if not isinstance(value, bool | np.bool_):
+            raise UsageError(
+                f"`{name}` must be True or False; got {describe(value)}.",
+                parameter=name,
+                value=value,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """Accepts objects of a class, and None if that is allowed."""
+
+    kind: type[Any]
+    remedy: str = ""
+    allow_none: bool = False
+
+    def __call__(self, name: str, value: object) -> None:
+        if isinstance(value, self.kind) or (value is None and self.allow_none):
+            return
+        raise UsageError(
+            f"`{name}` must be a {self.kind.__name__}; got {describe(value)}.",
+            parameter=name,
+            value=value,
+            remedy=self.remedy,
+        )
+
+
+def describe(value: object) -> str:
+    """A value in an error, cut if it is long.
+
+    >>> describe("x" * 100)
+    "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx..."
+    """
+    text = " ".join(repr(value).split())
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+
+
+def check_fields(record: Any) -> None:
+    """Apply the checks that the fields of a dataclass declare; fields of bool have one anyway."""
+    for each in fields(record):
+        check = each.metadata.get("check", CHECKS_BY_TYPE.get(str(each.type)))
+        if check is not None and hasattr(record, each.name):
+            check(each.name, getattr(record, each.name))
+
+
 def check_random_state(name: str, value: object) -> None:
     """Accepts None, a whole number from 0 on, or a NumPy generator."""
     if value is not None and not isinstance(value, np.random.Generator):
@@ -122,6 +176,10 @@ def draw_seeds(random_state: RandomState, n: int = 1) -> list[int]:
         return [int(random_state) + k for k in range(n)]
     seeds: list[int] = np.random.default_rng(random_state).integers(1 << 31, size=n).tolist()
     return seeds
+
+
+CHECKS_BY_TYPE: Mapping[str, Check] = {"bool": Flag()}
+"""The check of a setting that declares none, by its annotated type."""
 
 
 class Configurable:
@@ -184,9 +242,7 @@ class Configurable:
 
     def _check_settings(self) -> None:
         """Apply the check of every setting to its current value."""
-        for each in fields(self):  # type: ignore[arg-type]
-            if "check" in each.metadata:
-                each.metadata["check"](each.name, getattr(self, each.name))
+        check_fields(self)
 
     def _find_inconsistency(self) -> str | None:
         """What is wrong with a fitted state that was read from a file; None if nothing is."""

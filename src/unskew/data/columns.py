@@ -49,7 +49,7 @@ RATING_ROLES = ("user", "item", "rating", "prediction", "propensity", "timestamp
 def find_column(role: str, name: str | None, columns: Sequence[str]) -> str:
     """The column with a role: ``name`` if it is given, else our default, else a common name."""
     if name is not None:
-        if name not in columns:
+        if not isinstance(name, str) or name not in columns:
             raise ColumnError(
                 f"there is no column {name!r} for `{role}=`; "
                 f"the columns are {_join_names(columns)}.",

@@ -104,7 +104,11 @@ def _suggest_conversion(value: object) -> str:
 
 def is_frame(value: object) -> bool:
     """Whether ``value`` is an eager data frame of any library."""
-    return isinstance(nw.from_native(value, eager_only=True, pass_through=True), nw.DataFrame)
+    try:
+        opened = nw.from_native(value, eager_only=True, pass_through=True)
+    except DuplicateError as error:
+        raise _duplicate_column_error(str(error)) from error
+    return isinstance(opened, nw.DataFrame)
 
 
 def id_column(frame: EagerFrame, name: str) -> Ids:

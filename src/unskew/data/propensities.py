@@ -147,6 +147,9 @@ def as_propensities(log: Ratings, propensities: PropensitiesLike) -> Propensitie
     ``log`` is a part of a split, they are the propensities of the whole log, of all its rows or of
     those of the part, and are multiplied by the share of the part.
     """
+    from unskew.data.ratings import require_log
+
+    require_log(log)
     if isinstance(propensities, Propensities):
         followed = propensities.follow(log)
         if len(followed) == len(log):

@@ -576,7 +576,7 @@ def _matrix_ids(size: int, listed: npt.ArrayLike | None, *, kind: str) -> Ids:
 
 def _resolve_duplicates(log: Ratings, rule: Duplicates) -> Ratings:
     """The log with each cell once; see :meth:`Ratings.from_frame` for the rules."""
-    if rule not in ("raise", "mean", "last"):
+    if not isinstance(rule, str) or rule not in ("raise", "mean", "last"):
         raise UnknownNameError(
             "duplicates rule", rule, ("raise", "mean", "last"), parameter="duplicates"
         )

@@ -79,7 +79,7 @@ def training_weights(
     Without propensities each rating weighs U I / n (the naive model). In both cases the weights
     add up to about U I, so a penalty has the same meaning. A weight of 0 drops the rating.
     """
-    if normalize not in NORMALIZATIONS:
+    if not isinstance(normalize, str) or normalize not in NORMALIZATIONS:
         raise UnknownNameError("normalize", normalize, NORMALIZATIONS)
     if propensities is None and weight_transform is not None:
         raise UsageError(

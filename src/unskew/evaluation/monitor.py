@@ -28,8 +28,9 @@ from unskew.evaluation.monitor_look import take_look
 from unskew.evaluation.monitor_plan import MonitorPlan
 from unskew.evaluation.monitor_state import Batch, MonitorState
 from unskew.evaluation.watch import Watch
-from unskew.io.writing import write_file
+from unskew.io.writing import as_path, write_file
 from unskew.metrics.metric import MetricInput
+from unskew.settings import Instance
 from unskew.tables import count_noun
 from unskew.types import BoolVector, Vector
 
@@ -115,6 +116,7 @@ class Monitor:
     @classmethod
     def from_plan(cls, plan: MonitorPlan) -> Monitor:
         """A monitor of a plan, without any rows."""
+        Instance(MonitorPlan)("plan", plan)
         monitor = cls.__new__(cls)
         monitor._start(plan)
         return monitor
@@ -173,13 +175,13 @@ class Monitor:
             "state": self._state.to_record(),
             "position": self.position,
         }
-        write_file(Path(path), (json.dumps(record) + "\n").encode())
+        write_file(as_path(path), (json.dumps(record) + "\n").encode())
 
     @classmethod
     def load(cls, path: str | Path) -> Monitor:
         """The monitor that :meth:`save` wrote; it goes on to the same numbers."""
         try:
-            record = json.loads(Path(path).read_text(encoding="utf-8"))
+            record = json.loads(as_path(path).read_text(encoding="utf-8"))
             if record["kind"] != KIND or record["format"] != FORMAT:
                 raise ValueError(f"kind {record['kind']!r}, format {record['format']!r}")
             settings: dict[str, Any] = {

@@ -65,7 +65,7 @@ def split(
     0.5
     """
     require_log(log)
-    if by not in UNITS:
+    if not isinstance(by, str) or by not in UNITS:
         raise UnknownNameError("split", by, UNITS, parameter="by")
     if not (is_finite_number(share) and 0 < share < 1):
         raise UsageError(

@@ -36,6 +36,7 @@ from unskew.errors import (
     UsageError,
 )
 from unskew.io.model_files import write_model
+from unskew.io.writing import as_path
 from unskew.propensity.model import PropensityModel, require_unobserved
 from unskew.types import BoolVector, IntVector, Matrix, Vector
 
@@ -130,7 +131,7 @@ class CovariatePropensityModel(PropensityModel):
             table = getattr(self, f"{kind}_features")
             if table is not None:
                 setattr(model, f"{kind}_features", CovariateProfiles.read(table, ids, kind).rows)
-        write_model(model, Path(path))
+        write_model(model, as_path(path))
 
     def __repr__(self) -> str:
         model = copy(self)
