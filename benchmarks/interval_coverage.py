@@ -366,13 +366,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--logs", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument(
+        "--only", default="", help="cases whose name has one of these texts, separated by commas"
+    )
     parser.add_argument("--cluster", default="match", help="match, auto, user, item, both or cell")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", action="store_true", help="every count")
     options = parser.parse_args()
     cluster = None if options.cluster == "cell" else options.cluster
-    names = [name for name in CASES if options.only in name]
+    names = [name for name in CASES if any(part in name for part in options.only.split(","))]
     if "UNSKEW_DATA" not in os.environ:
         names = [name for name in names if not name.startswith("movielens")]
     if names:

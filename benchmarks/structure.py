@@ -111,6 +111,10 @@ def measure_calls(source: Path) -> dict[str, Any]:
         if name == "evaluate":
             facts["calls from an estimator to its estimate"] = traced["estimator_calls"]
             facts["files from an estimator to its estimate"] = traced["estimator_files"]
+            facts["functions among these, without accessors and array helpers"] = traced[
+                "estimator_functions"
+            ]
+            facts["longest chain of these functions"] = traced["estimator_chain"]
             facts["validation passes over a Ratings in evaluate"] = traced["validations"]
     return facts
 
@@ -135,10 +139,13 @@ def trace(source: Path, prepare: Callable[[], Callable[[], Any]]) -> dict[str, A
     threading.setprofile(None)
     functions = [each for each in calls if each[1] not in ("<module>", "<lambda>")]
     inside = list(calls_of_an_estimator(calls))
+    followed = [each for each in inside if is_followed(source / "unskew", *each[:2])]
     return {
         "files": sorted({file for file, _, _ in functions}),
         "estimator_calls": len(inside),
         "estimator_files": len({file for file, _, _ in inside}),
+        "estimator_functions": len({(file, name) for file, name, _ in followed}),
+        "estimator_chain": longest_chain([depth for _, _, depth in followed]),
         "validations": sum(
             file == "data/ratings.py" and name in ("__post_init__", "_validate")
             for file, name, _ in calls
@@ -168,6 +175,32 @@ def calls_of_an_estimator(calls: list[tuple[str, str, int]]) -> Iterator[tuple[s
                 break
             start = k
     yield from calls[start : end + 1]
+
+
+def is_followed(package: Path, file: str, name: str) -> bool:
+    """Whether a reader must follow a call: not to properties, comprehensions or array helpers."""
+    if name.startswith("<") or file.startswith("kernels/"):
+        return False
+    tree = ast.parse((package / file).read_text())
+    decorators = {
+        ast.unparse(decorator)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.name == name
+        for decorator in node.decorator_list
+    }
+    return not decorators & {"property", "cached_property"}
+
+
+def longest_chain(depths: list[int]) -> int:
+    """The most functions that call one another, given the depth of each call in order."""
+    chain: list[int] = []
+    longest = 0
+    for depth in depths:
+        while chain and chain[-1] >= depth:
+            chain.pop()
+        chain.append(depth)
+        longest = max(longest, len(chain))
+    return longest
 
 
 def depth_of(frame: Any) -> int:

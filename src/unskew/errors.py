@@ -10,6 +10,7 @@
     │   ├── BadPropensityError      a propensity is outside (0, 1], or their number is wrong
     │   ├── BadPredictionError      a prediction is missing or NaN, or their number is wrong
     │   ├── BadImpressionError      a position, request or reward of an impression is impossible
+    │   ├── NotIdentifiedError      the log does not determine what is to be estimated
     │   ├── UniverseError           the number of users and items is unknown or too small
     │   ├── BadFileError            a table file is malformed, truncated or wrongly encoded
     │   ├── DatasetNotFoundError    the files of a data set were not found
@@ -152,6 +153,10 @@ class BadPredictionError(DataError):
 
 class BadImpressionError(DataError):
     """A position, request or reward of a logged impression is impossible."""
+
+
+class NotIdentifiedError(DataError):
+    """The log does not determine what is to be estimated."""
 
 
 class UniverseError(DataError):

@@ -27,6 +27,7 @@ Check = Callable[[str, object], None]
 """Raises an error if the setting of this name cannot have this value."""
 
 
+LARGEST = 2**63 - 1
 MAX_SHOWN = 60
 """Characters of a value that an error shows."""
 
@@ -38,7 +39,7 @@ def setting(default: Any = MISSING, check: Check | None = None) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class WholeNumber:
-    """Accepts whole numbers from ``least`` on, and None if that is allowed."""
+    """Accepts whole numbers from ``least`` on that int64 holds, and None if that is allowed."""
 
     least: int = 0
     allow_none: bool = False
@@ -47,10 +48,11 @@ class WholeNumber:
         if value is None and self.allow_none:
             return
         is_whole = isinstance(value, Integral) and not isinstance(value, bool)
-        if not is_whole or value < self.least:  # type: ignore[operator]
+        if not is_whole or not self.least <= value <= LARGEST:  # type: ignore[operator]
             or_none = " or None" if self.allow_none else ""
             raise UsageError(
-                f"`{name}` must be a whole number, at least {self.least}{or_none}; got {describe(value)}.",
+                f"`{name}` must be a whole number, at least {self.least}{or_none}; got "
+                f"{describe(value)}.",
                 parameter=name,
                 value=value,
             )
@@ -65,13 +67,17 @@ class Number:
     above: float = -math.inf
     below: float = math.inf
     allow_none: bool = False
+    allow_infinity: bool = False
 
     def __call__(self, name: str, value: object) -> None:
         if value is None and self.allow_none:
             return
+        if self.allow_infinity and isinstance(value, float) and value == math.inf:
+            return
         if not (is_finite_number(value) and self._is_inside(float(value))):  # type: ignore[arg-type]
             raise UsageError(
-                f"`{name}` must be a finite number{self._describe_limits()}; got {describe(value)}.",
+                f"`{name}` must be a finite number{self._describe_limits()}; got "
+                f"{describe(value)}.",
                 parameter=name,
                 value=value,
             )

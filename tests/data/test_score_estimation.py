@@ -12,7 +12,7 @@ from unskew.data.estimation import Correction, Strata
 from unskew.data.logit_terms import CellTerms
 from unskew.data.propensities import Propensities
 from unskew.data.ratings import Ratings
-from unskew.data.score_estimation import Margins, Offsets, Score
+from unskew.data.score_estimation import Margins, Offsets, Score, find_inverse_bias
 from unskew.loading import load
 from unskew.propensity.logistic import LogisticPropensity
 from unskew.propensity.model import PropensityModel
@@ -318,6 +318,85 @@ def test_the_bias_of_a_penalty_is_removed_to_first_order() -> None:
     )
 
     assert (change_of_corrected < 0.1 * change_of_plain).all()
+
+
+def one_step_estimate(
+    terms: Matrix, log: Ratings, delta: Vector, weight: Matrix, ridge: float
+) -> float:
+    """IPS with penalised propensities, minus B' sum (O - P) s / C, written densely."""
+    flat, target = terms.reshape(-1, terms.shape[2]), weight.ravel()
+    penalty = np.full(flat.shape[1], ridge)
+    penalty[0] = 0.0
+    coefficient = np.zeros(flat.shape[1])
+    for _ in range(12):
+        propensity = expit(flat @ coefficient)
+        hessian = (flat * (propensity * (1 - propensity))[:, None]).T @ flat + np.diag(penalty)
+        gradient = flat.T @ (target - propensity) - penalty * coefficient
+        coefficient += np.linalg.solve(hessian, gradient)
+    propensity = expit(flat @ coefficient)
+    information = (flat * (propensity * (1 - propensity))[:, None]).T @ flat
+    row = log.user.astype(int) * N_ITEMS + log.item
+    share = target[row] * delta / propensity[row]
+    derivative = flat[row].T @ (share * (1 - propensity[row]))
+    step = np.linalg.solve(information, derivative) @ (flat.T @ (target - propensity))
+    return float(share.sum() - step) / (N_USERS * N_ITEMS)
+
+
+def test_the_influence_of_the_one_step_estimate_is_its_derivative_up_to_the_penalty() -> None:
+    """The influence leaves out that B moves too, which is of the order of the penalty."""
+    gaps = []
+    for ridge in (0.1, 0.01):
+        model = logistic(ridge, item_offsets=False).fit(LOG, universe="log")
+        propensities, terms = model.predict(LOG), dense_terms(model)
+        correction, observed = correct(propensities, DELTA), np.zeros((N_USERS, N_ITEMS))
+        observed[LOG.user, LOG.item] = 1.0
+        scale, step = 1 / (N_USERS * N_ITEMS), 1e-4
+        value = (DELTA[0] @ propensities.inverse - correction.bias[0]) * scale
+        assert value == pytest.approx(
+            one_step_estimate(terms, LOG, DELTA[0], observed, ridge), rel=1e-6
+        )
+        influence = (DELTA[0] * propensities.inverse - correction.score[0]) * scale
+        for cell in range(0, len(LOG), 29):
+            sides = []
+            for sign in (1, -1):
+                weight = observed.copy()
+                weight[LOG.user[cell], LOG.item[cell]] += sign * step
+                sides.append(one_step_estimate(terms, LOG, DELTA[0], weight, ridge))
+            gaps.append(influence[cell] - (sides[0] - sides[1]) / (2 * step))
+    large, small = np.abs(gaps).reshape(2, -1).max(axis=1)
+
+    assert large < 0.02 * np.abs(influence).max()
+    assert small == pytest.approx(0.1 * large, rel=0.2)
+
+
+@pytest.mark.parametrize("is_counted", [True, False])
+def test_the_bias_of_inverse_counts_is_half_the_second_derivative(is_counted: bool) -> None:
+    """E f(O) - f(P) is half the sum of P (1 - P) times the second derivative, to second order."""
+    rng = np.random.default_rng(2)
+    propensity = np.outer(rng.uniform(0.1, 0.9, 6), rng.uniform(0.1, 0.9, 5))
+    delta, variance = rng.gamma(2.0, size=propensity.shape), propensity * (1 - propensity)
+
+    def total(observed: Matrix) -> float:
+        inverse = observed.sum() / np.outer(observed.sum(axis=1), observed.sum(axis=0))
+        return float(((observed if is_counted else propensity) * inverse * delta).sum())
+
+    expected, step = 0.0, 1e-3
+    for cell in np.ndindex(*propensity.shape):
+        changed = [propensity.copy() for _ in range(2)]
+        changed[0][cell] += step
+        changed[1][cell] -= step
+        second = sum(map(total, changed)) - 2 * total(propensity)
+        expected += variance[cell] * second / step**2 / 2
+    user, item = (code.astype(np.int32).ravel() for code in np.indices(propensity.shape))
+    bias = find_inverse_bias(
+        (user, item),
+        (propensity.sum(axis=1), propensity.sum(axis=0)),
+        (variance.sum(axis=1), variance.sum(axis=0)),
+        1 - propensity.ravel(),
+        is_counted=is_counted,
+    )
+
+    assert bias @ delta.ravel() == pytest.approx(expected, rel=1e-4)
 
 
 def test_collinear_terms_do_not_matter() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,13 @@ import pytest
 import unskew
 from unskew.data.estimation import Unit
 from unskew.data.propensities import Propensities
-from unskew.estimators.dispersion import Dispersion, find_missing_dependence
+from unskew.estimators.dispersion import (
+    Dispersion,
+    find_missing_dependence,
+    find_shared_variance,
+)
 from unskew.estimators.sums import Clusters, ObservedCells
+from unskew.estimators.weight_summary import WeightSummary
 from unskew.types import Matrix
 
 SHAPE = (200, 60)
@@ -112,6 +118,26 @@ def test_totals_that_the_propensities_explain_do_not_count() -> None:
     total = seen.sum(axis=0) / flat[0, 0]
     explained = (1 - 1 / SHAPE[1]) * (total * (1 / flat[0, 0] - 1)).sum()
     assert ignored.ratio == pytest.approx(np.square(total - total.mean()).sum() / explained)
+
+
+def test_shocks_are_no_sign_of_wrong_propensities() -> None:
+    """The sum of the weights follows the shocks; a universe of twice the size is still found."""
+    rng, n_false, n_alone, n_found = np.random.default_rng(5), 0, 0, 0
+    for _ in range(60):
+        shock = rng.gamma(4.0, 0.25, (1, SHAPE[1])) * rng.gamma(4.0, 0.25, (SHAPE[0], 1))
+        seen = rng.random(SHAPE) < 0.1 * shock
+        cells = observe(seen, np.full(SHAPE, 0.1))
+        summary = WeightSummary.of(cells.weight, n_cells=12_000)
+        shared = find_shared_variance(cells)
+        n_alone += not summary.fits_universe
+        n_false += not replace(summary, shared_variance=shared).fits_universe
+        n_found += not replace(summary, shared_variance=shared, n_cells=24_000).fits_universe
+
+    assert n_false <= 3
+    assert n_alone > 10
+    assert n_found == 60
+    independent = observe(rng.random(SHAPE) < 0.1, np.full(SHAPE, 0.1))
+    assert find_shared_variance(independent) == 0.0
 
 
 def test_certain_cells_explain_nothing() -> None:

@@ -16,6 +16,7 @@ from unskew.estimators.intervals import (
     combine_degrees,
     wide_limits,
     wide_p_value,
+    wide_quantiles,
 )
 
 
@@ -50,7 +51,7 @@ def test_the_p_value_is_below_5_percent_exactly_if_the_interval_excludes_zero(
 
 
 def test_two_levels_give_the_wilson_interval() -> None:
-    test = ShareTest(np.array([0.0, 1.0]), np.array([43.0, 7.0]), 0.0)
+    test = ShareTest.of_levels(np.array([0.0, 1.0]), np.array([43.0, 7.0]), 0.0)
     low, high = test.limits(level=0.95, degrees=math.inf)
     wilson = stats.binomtest(7, 50).proportion_ci(0.95, method="wilson")
 
@@ -59,8 +60,8 @@ def test_two_levels_give_the_wilson_interval() -> None:
 
 def test_a_level_that_the_sample_lacks_widens_the_interval_towards_it() -> None:
     values, counts = np.array([0.0, 1.0, 10.0]), np.array([30.0, 20.0, 0.0])
-    without = ShareTest(values[:2], counts[:2], 0.0).limits(level=0.95, degrees=49)
-    low, high = ShareTest(values, counts, 0.0).limits(level=0.95, degrees=49)
+    without = ShareTest.of_levels(values[:2], counts[:2], 0.0).limits(level=0.95, degrees=49)
+    low, high = ShareTest.of_levels(values, counts, 0.0).limits(level=0.95, degrees=49)
 
     assert high > without[1] + 0.1
     assert low == pytest.approx(without[0], rel=0.05)
@@ -76,13 +77,57 @@ def test_the_limits_of_the_share_test_agree_with_the_test(
     values = data.draw(
         st.lists(st.integers(-5, 5), min_size=len(counts), max_size=len(counts), unique=True)
     )
-    test = ShareTest(np.array(values, float), np.array(counts, float), 0.01)
+    test = ShareTest.of_levels(np.array(values, float), np.array(counts, float), 0.01)
     low, high = test.limits(level=0.95, degrees=20)
     t = stats.t.ppf(0.975, 20)
 
     assert low <= test.mean <= high
     for limit in (low, high):
         assert abs(test.statistic(limit)) == pytest.approx(t, rel=1e-4)
+
+
+@given(skewness=st.floats(-0.6, 0.6), shift=st.floats(-1.0, 1.0))
+def test_skewness_moves_the_limits_of_the_share_test_as_it_moves_others(
+    skewness: float, shift: float
+) -> None:
+    values, counts = np.array([-1.0, 0.2, 1.5]) + shift, np.array([20.0, 15.0, 15.0])
+    plain, skewed = (ShareTest.of_levels(values, counts, 0.01, each) for each in (0.0, skewness))
+    low, high = skewed.limits(level=0.95, degrees=30)
+    down, up = wide_quantiles(0.95, degrees=30, skewness=skewness)
+
+    assert plain.limits(level=0.95, degrees=30)[0] >= low - 1e-9
+    assert plain.limits(level=0.95, degrees=30)[1] <= high + 1e-9
+    assert skewed.statistic(low) == pytest.approx(down, rel=1e-6)
+    assert skewed.statistic(high) == pytest.approx(-up, rel=1e-6)
+    if min(abs(low), abs(high)) > 1e-6:
+        assert (skewed.p_value(30) < 0.05) == (not low <= 0 <= high)
+
+
+def test_the_share_test_of_a_ratio_inverts_the_test_of_its_mean_difference() -> None:
+    """R = sum q a / sum q b is rejected exactly if the mean of a - R b is told apart from 0."""
+    a, b = np.array([1.0, 0.4, 3.0]), np.array([0.5, 1.0, 1.2])
+    counts = np.array([12.0, 20.0, 8.0])
+    value = float(counts @ a / (counts @ b))
+    test = ShareTest(value, a - value * b, b, counts, 0.0)
+    low, high = test.limits(level=0.95, degrees=39)
+
+    assert test.mean == pytest.approx(value)
+    for mean in (low, high):
+        of_mean = ShareTest.of_levels(a - mean * b, counts, 0.0)
+        limits = of_mean.limits(level=0.95, degrees=39)
+        assert min(map(abs, limits)) == pytest.approx(0, abs=1e-9)
+
+
+def test_two_way_moments_have_the_fewer_degrees_and_the_larger_third_moment() -> None:
+    rng = np.random.default_rng(0)
+    users, items = Moments.of(rng.normal(size=(2, 40))), Moments.of(rng.gamma(0.5, size=(2, 10)))
+    covariance = users.covariance + items.covariance
+    both = users.combine(items, covariance)
+    variance, degrees, skewness = both.of_contrast(0, None)
+
+    assert both.covariance == pytest.approx(covariance)
+    assert degrees == pytest.approx(min(users.degrees[0, 0], items.degrees[0, 0]))
+    assert skewness == pytest.approx(items.third[0, 0] / variance**1.5)
 
 
 def test_moments_of_equal_normal_contributions_have_two_thirds_of_their_number_as_degrees() -> None:

@@ -61,7 +61,9 @@ def test_a_share_of_a_complete_sample_is_exact() -> None:
 @given(n=st.integers(2, 300), n_hits=st.integers(0, 300))
 def test_two_levels_give_wilsons_interval(n: int, n_hits: int) -> None:
     n_hits = min(n_hits, n)
-    test = ShareTest(np.array([0.0, 1.0]), np.array([n - n_hits, n_hits], float), variance=0.0)
+    test = ShareTest.of_levels(
+        np.array([0.0, 1.0]), np.array([n - n_hits, n_hits], float), variance=0.0
+    )
 
     limits = test.limits(level=LEVEL, degrees=math.inf)
 

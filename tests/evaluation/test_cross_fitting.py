@@ -148,6 +148,15 @@ def test_the_folds_follow_the_random_state_and_the_model_stays_unfitted() -> Non
     assert "cross-fitted in 2 folds" in judge(model, folds=2).notes[0]
 
 
+@pytest.mark.filterwarnings("ignore::unskew.errors.PropensityWarning")
+@pytest.mark.parametrize("folds", [2, np.arange(len(LOG)) % 2], ids=["number", "by cell"])
+def test_excluded_cells_have_no_fold(folds: Any) -> None:
+    result = judge(OffsetsOnly(l2=5.0), folds=folds, exclude=LOG.take(np.arange(50)))
+
+    assert result.n_observed == len(LOG) - 50
+    assert "cross-fitted in 2 folds" in result.notes[-1]
+
+
 def test_models_of_distributions_and_estimated_propensities_are_cross_fitted_too() -> None:
     fitted = PopularityPropensity("item").fit(LOG)
     result = judge(OrdinalFactorization(0, max_iter=20), propensities=fitted, folds=2)
@@ -156,6 +165,26 @@ def test_models_of_distributions_and_estimated_propensities_are_cross_fitted_too
 
 
 # Imputations that are fitted already
+
+
+@pytest.mark.parametrize("unit", ["user", "item"])
+def test_shocks_that_folds_share_are_named(unit: str) -> None:
+    """A cell's imputation has learned from other folds, which follow the same shock."""
+    rng = np.random.default_rng(1)
+    truth, size = rng.integers(1, 6, (60, 50)).astype(float), 60 if unit == "user" else 50
+    shock = rng.gamma(2.0, 0.5, (size, 1) if unit == "user" else (1, size))
+    for factor, is_named in ((np.minimum(shock, 4.0), True), (np.ones_like(shock), False)):
+        log = Ratings.from_dense(np.where(rng.random(truth.shape) < 0.2 * factor, truth, 0))
+        result = evaluate(
+            log.with_universe((60, 50)),
+            np.full((len(log.users), len(log.items)), 3.0),
+            propensities=np.full(len(log), 0.2),
+            estimators=["sndr"],
+            imputation=OffsetsOnly(),
+        )
+        assert (f"cells of one {unit} are selected together" in str(result)) == is_named
+    judged = " ".join(judge(OffsetsOnly()).notes)
+    assert "selected together" not in judged
 
 
 def test_a_model_of_other_cells_has_intervals() -> None:

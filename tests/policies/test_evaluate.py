@@ -397,7 +397,7 @@ def test_results_can_be_shown_and_saved(world: ImpressionSimulation) -> None:
     )
     assert record["rows"][0]["policy"] == "logged"
     assert len(result.to_frame("pandas")) == 1 + 2 * 4
-    assert "right if users behave in any way" in repr(result)
+    assert "right if the logged probabilities are right, whatever users do" in repr(result)
     assert "<table>" in result._repr_html_()
     pairs = result.compare_all(estimator="snrips")
     assert set(pairs.models) == {"new", "soft", "logged"}
@@ -454,6 +454,11 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"slot_worth": [1.0]}, UsageError, "slot_worth must have a finite number for each of 3"),
     ({"examination": [0, 1, 1]}, UsageError, "examination must be a positive number"),
     ({"candidates": [0, 1]}, UsageError, "have fewer candidates than slots"),
+    (
+        {"logging": UniformSlate(), "candidates": [0, 1, 2, 3]},
+        BadImpressionError,
+        r"logging gives the probability 0 to \d+ shown items; the first is row",
+    ),
     (
         {"logging": PlackettLuce(lambda users, items: items * 1.0)},
         UsageError,

@@ -13,18 +13,22 @@ from matplotlib import pyplot
 
 from unskew import (
     MatrixFactorization,
+    PlackettLuce,
     cross_validate,
     diagnose,
     evaluate,
     evaluate_frame,
+    evaluate_policies,
     sensitivity,
     simulate,
+    simulate_impressions,
 )
 from unskew.evaluation import Monitor, Watch
 from unskew.model_selection.comparison import compare_learners
 from unskew.models import GlobalMean
 from unskew.paper.demo import run_demo
 from unskew.paper.toy import reproduce_toy
+from unskew.policies import PolicyEvaluation, UniformSlate
 
 SCRIPT = "<script>alert(1)</script>"
 
@@ -82,7 +86,21 @@ def results() -> dict[str, Any]:
             "reproduction": reproduce_toy(trials=3),
             "demo": run_demo(world),
             "watch": watch_log(),
+            "policy_evaluation": evaluate_impressions(),
         }
+
+
+def evaluate_impressions() -> PolicyEvaluation:
+    """Two policies by estimators of all kinds, one of which cannot be estimated."""
+    world = simulate_impressions(60, random_state=0)
+    targets = {"a & b": world.target, SCRIPT: PlackettLuce(world.target)}
+    return evaluate_policies(
+        world.log,
+        targets,
+        estimators=["snips", "snrips", "iips", "pbm", "pi"],
+        logging=UniformSlate(),
+        examination=[1, 0.5, 0.33],
+    )
 
 
 def watch_log() -> Watch:

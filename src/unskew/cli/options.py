@@ -268,7 +268,7 @@ feature_options = combine_options(
         for kind in ("user", "item")
     )
 )
-log_options = combine_options(
+impression_log_options = combine_options(
     click.argument("log", type=INPUT_FILE),
     click.option(
         "--format",
@@ -285,7 +285,22 @@ log_options = combine_options(
         "--user", metavar="COL", help="Column of users; by default one with a common name."
     ),
     click.option("--item", metavar="COL", help="Column of items."),
-    click.option("--rating", metavar="COL", help="Column of ratings."),
+)
+log_options = combine_options(
+    impression_log_options, click.option("--rating", metavar="COL", help="Column of ratings.")
+)
+impression_options = combine_options(
+    click.option("--request", metavar="COL", help="Column of requests."),
+    click.option("--position", metavar="COL", help="Column of positions; the top is 1."),
+    click.option("--reward", metavar="COL", help="Column of rewards, such as clicks."),
+    click.option("--probability", metavar="COL", help="Column of logged probabilities."),
+    click.option(
+        "--probability-is",
+        type=click.Choice(["step", "marginal", "slate", "product"]),
+        help="What they are the probability of: the item given those above it, the item at its "
+        "position over all slates, the whole slate, or independent slots.",
+    ),
+    click.option("--repeats", is_flag=True, help="A slate may show an item more than once."),
 )
 
 
@@ -446,6 +461,30 @@ def parse_named_files(
             )
         files[name] = path
     return files
+
+
+def parse_named_columns(
+    _context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]
+) -> dict[str, str]:
+    """Columns by name, from ``NAME=COL`` or from ``COL``, which is then its own name."""
+    columns: dict[str, str] = {}
+    for text in texts:
+        name, separator, column = text.partition("=")
+        name, column = (name, column) if separator and name and column else (text, text)
+        if name in columns:
+            raise click.BadParameter(f"two columns have the name {name!r}. Use NAME=COL.")
+        columns[name] = column
+    return columns
+
+
+def split_numbers(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> tuple[float, ...]:
+    """``1,0.5`` as numbers; nothing without a value."""
+    try:
+        return tuple(float(part) for part in (value or "").split(",") if part.strip())
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r} must be numbers with commas.") from error
 
 
 def parse_value(text: str) -> Any:

@@ -48,7 +48,7 @@ def split(request: SplitRequest, *, output: tuple[str, str], quiet: bool) -> Non
       unskew split log.csv --by time --timestamp when -o train.csv test.csv
     """  # noqa: D301
     from unskew.io.files import write_table
-    from unskew.workflows.splitting import split_log
+    from unskew.workflows.held_out import split_log
 
     train, test = output
     if Path(train).resolve() == Path(test).resolve():

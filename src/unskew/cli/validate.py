@@ -27,6 +27,8 @@ BAR_WIDTH = 40
     "validate", "Describe a log file and list all its problems.", order=2, request=ValidationRequest
 )
 @options.log_options
+@click.option("--impressions", is_flag=True, help="LOG has shown items, not ratings.")
+@options.impression_options
 @click.option(
     "--train",
     type=options.INPUT_FILE,
@@ -48,7 +50,11 @@ def validate(request: ValidationRequest, *, as_json: bool, quiet: bool) -> None:
       unskew validate u.data --names user_id,item_id,rating,time
       unskew validate test.csv --train train.csv
       unskew validate - --format jsonl --json
+      unskew validate shown.csv --impressions --probability p --probability-is step
     """  # noqa: D301
+    if request.impressions:
+        _validate_impressions(request, as_json=as_json)
+        return
     from unskew.workflows.validation import validate_log
 
     validation = validate_log(request)
@@ -59,6 +65,30 @@ def validate(request: ValidationRequest, *, as_json: bool, quiet: bool) -> None:
     if validation.leaks is not None:
         for warning in validation.leaks.warnings():
             print_note(f"warning: {render_message(warning)}")
+    for error in validation.errors:
+        print_note(f"error: {validation.file}: {render_message(error)}")
+    click.get_current_context().exit(0 if validation.is_usable else 3)
+
+
+def _validate_impressions(request: ValidationRequest, *, as_json: bool) -> None:
+    from unskew.workflows.policies import validate_impression_file
+
+    validation = validate_impression_file(request)
+    if as_json:
+        click.echo(validation.to_json())
+    else:
+        console = open_console()
+        console.print(validation.file, style="bold")
+        for role, name in validation.columns.items():
+            print_lines(console, [f"{role} column".ljust(20) + name])
+        print_paragraph(console, validation.log)
+        for finding in validation.findings:
+            count = count_noun(finding.count, "case")
+            text = f"{finding.check}: {count}; {finding.example}. {finding.meaning}"
+            print_paragraph(console, text)
+        n_problems = count_noun(len(validation.errors), "problem")
+        verdict = "can be used" if validation.is_usable else f"cannot be used: {n_problems}"
+        print_paragraph(console, f"{validation.file} {verdict} as a log of impressions.")
     for error in validation.errors:
         print_note(f"error: {validation.file}: {render_message(error)}")
     click.get_current_context().exit(0 if validation.is_usable else 3)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from numbers import Integral, Real
-from typing import Any
+from numbers import Real
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from unskew.errors import DataError, DuplicateCellError, UsageError
+from unskew.settings import WholeNumber
 
 MISSING_IN_PANDAS = "NAType"
 """The type of pandas.NA."""
@@ -79,13 +80,8 @@ def _is_number_type(kind: type) -> bool:
 
 def whole_number(name: str, value: object, *, least: int) -> int:
     """The argument ``name`` as an int; an error if it is not a whole number from ``least`` on."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-        raise UsageError(
-            f"`{name}` must be a whole number, at least {least}; got {value!r}.",
-            parameter=name,
-            value=value,
-        )
-    return int(value)
+    WholeNumber(least=least)(name, value)
+    return int(cast(int, value))
 
 
 def row_numbers(rows: npt.ArrayLike, size: int) -> npt.NDArray[np.intp]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 from scipy import special
@@ -82,7 +82,7 @@ class Correction:
     """K x observed cells: ``B's`` of each cell, which is subtracted from ``h e``."""
     leverage: Vector
     """Of each observed cell: how much its own score contributes to its fitted propensity."""
-    leverage_power: int = 1
+    leverage_power: float = 1.0
     """Squared residuals are divided by (1 - leverage) to this power: 1 is HC2, 2 is HC3."""
     expected_by_user: Matrix | None = None
     """Users x K: the sum of ``P B's`` over all items. None: the same for all users."""
@@ -94,7 +94,7 @@ class Correction:
     reduction: Matrix | None = None
     """K x K: subtracted from the covariance if the log is a random part of the log of the fit."""
     bias: Vector | None = None
-    """First-order bias of each risk caused by a penalty."""
+    """The bias of each risk that the estimation of the propensities causes, as far as known."""
     outside: Matrix | None = None
     """G: K x levels of the outside sample, the derivative by their log shares."""
     sample: RandomSample | None = None
@@ -143,6 +143,9 @@ class Estimation:
     """Units that have parameters of their own: users, items or both."""
     fixed: BoolVector | None = None
     """Cells whose propensity is clipped or capped and does not move with the parameters."""
+    bias_source: ClassVar[str] = "penalty"
+    """What the bias of a correction comes from, in words."""
+    bias_remedy: ClassVar[str] = "Fit the propensities with a smaller `ridge`."
 
     def take(self, rows: IndexVector) -> Estimation:
         """The estimation of some cells of the log, which are then a part of the log of the fit."""

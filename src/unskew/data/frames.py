@@ -135,7 +135,12 @@ def index_ids(native: object) -> Ids | None:
 
     None if it is just 0, 1, 2, ..., or if there is none.
     """
-    view = nw.from_native(cast(Any, native), eager_only=True, allow_series=True, pass_through=True)
+    try:
+        view = nw.from_native(
+            cast(Any, native), eager_only=True, allow_series=True, pass_through=True
+        )
+    except DuplicateError as error:
+        raise _duplicate_column_error(str(error)) from error
     index = nw.maybe_get_index(view) if isinstance(view, (nw.DataFrame, nw.Series)) else None
     if index is None:
         return None

@@ -34,8 +34,16 @@ from unskew.data.impression_checks import (
     check_slots,
     drop_copies,
 )
-from unskew.errors import BadImpressionError, ColumnError, EmptyLogError, UnknownNameError
-from unskew.settings import OneOf
+from unskew.data.ratings import Ratings, check_codes
+from unskew.data.universe import Universe
+from unskew.errors import (
+    BadImpressionError,
+    ColumnError,
+    EmptyLogError,
+    UnknownNameError,
+    UsageError,
+)
+from unskew.settings import Flag, Instance, OneOf
 from unskew.tables import count_noun
 from unskew.types import IntVector, Vector
 
@@ -88,6 +96,13 @@ class Impressions:
     """Rows that were dropped because they repeat an earlier row in every column."""
 
     def __post_init__(self) -> None:
+        for kind in ("request", "user", "item"):
+            ids = as_ids(getattr(self, f"{kind}s"))
+            object.__setattr__(self, f"{kind}s", ids)
+            object.__setattr__(self, kind, check_codes(getattr(self, kind), len(ids), kind=kind))
+        for name in ("position", "reward", "probability"):
+            if getattr(self, name) is not None:
+                Instance(np.ndarray)(name, getattr(self, name))
         for name in _ARRAYS:
             if getattr(self, name) is not None:
                 view = getattr(self, name).view()
@@ -186,6 +201,10 @@ class Impressions:
 
         ``other`` has further columns by name.
         """
+        Flag()("repeats", repeats)
+        Instance(Mapping, "Pass a dict of columns by name.", allow_none=True)("other", other)
+        if reward is None:
+            raise BadImpressionError("`reward` is missing.", parameter="reward")
         numbers: dict[str, Any] = {"reward": reward, "position": position}
         numbers |= {"probability": probability} | dict(other or {})
         values = {
@@ -302,6 +321,49 @@ class Impressions:
         other = {name: column[rows] for name, column in self.other.items()}
         return self._replace_valid(**changes, requests=self.requests[requests], other=other)
 
+    def to_cells(self, examination: Any) -> Ratings:
+        """The relevance of each user and item, as a log of ratings: clicks over examination.
+
+            E_c = sum of th over the impressions of cell c,   rating = clicks / E_c
+
+        It is unbiased for the relevance g if clicks have the mean th_k g, and can exceed 1. Its
+        variance is about g / E_c, so pass ``cells.examination_weights()`` to ``fit``.
+        :func:`unskew.evaluate` reads such ratings as relevances: it interpolates each metric
+        between irrelevant (0) and relevant (1).
+
+        Parameters
+        ----------
+        examination
+            The examination of positions 1, 2, ..., or a fitted :class:`unskew.PositionBias`.
+        """
+        curve = read_examination(examination)
+        examined = np.append(curve, np.nan)[np.minimum(self.position - 1, curve.size)]
+        is_missing = np.isnan(examined)
+        if is_missing.any():
+            row = int(is_missing.argmax())
+            raise UsageError(
+                f"`examination` has no value for position {self.position[row]}, which "
+                f"{self.name_row(row)} has.",
+                parameter="examination",
+                where=self.name_row(row),
+                remedy="Estimate the curve from a log that has all positions.",
+            )
+        cell = self.user.astype(np.int64) * self.n_items + self.item
+        cells, of_row = np.unique(cell, return_inverse=True)
+        looks = np.bincount(of_row, examined).astype(np.float64)
+        clicks = np.bincount(of_row, self.reward)
+        user, item = np.divmod(cells, self.n_items)
+        return Ratings(
+            user.astype(np.int32),
+            item.astype(np.int32),
+            clicks / looks,
+            self.users,
+            self.items,
+            universe=Universe(self.n_users, self.n_items),
+            backend=self.backend,
+            examination=looks,
+        )
+
     def name_row(self, row: int) -> str:
         """``row 3 (request 7, item 'up', position 2)``: how errors refer to an impression."""
         request, item = self.requests[self.request[row]], self.items[self.item[row]]
@@ -407,3 +469,23 @@ def _require_same_length(columns: Mapping[str, npt.NDArray[Any]]) -> None:
     if len(set(shapes.values())) > 1:
         listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
         raise BadImpressionError(f"all columns must have one length; got {listed}.")
+
+
+def read_examination(examination: object) -> Vector:
+    """The examination of positions 1, 2, ..., from numbers or from a fitted ``PositionBias``.
+
+    It is NaN for a position that the model does not know.
+    """
+    values: Any = getattr(examination, "examination", examination)
+    curve = float_array(values, "examination")
+    if curve.ndim != 1 or not (np.isfinite(curve) & (curve > 0)).all():
+        raise UsageError(
+            "`examination` must be a positive number for each position.",
+            parameter="examination",
+            value=curve.tolist(),
+            remedy="Pass a list from the top position down, or a fitted PositionBias.",
+        )
+    positions = np.asarray(getattr(examination, "positions", np.arange(1, curve.size + 1)))
+    by_position = np.full(int(positions.max()), np.nan)
+    by_position[positions - 1] = curve
+    return by_position

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from html import escape
-from numbers import Real
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -41,15 +40,19 @@ from unskew.errors import (
     UnknownNameError,
     UsageError,
 )
+from unskew.settings import is_finite_number
 from unskew.tables import count_noun, html_table
 from unskew.types import BoolVector, IntVector, Vector
+
+if TYPE_CHECKING:
+    from unskew.data.propensities import Propensities
 
 Duplicates: TypeAlias = Literal["raise", "mean", "last"]
 HTML_ROWS = 5
 """Ratings that a notebook shows of a log."""
 MAX_CODES = 2**31 - 1
 """Codes of users and items are int32."""
-_ARRAYS = ("user", "item", "rating", "users", "items", "timestamp")
+_ARRAYS = ("user", "item", "rating", "users", "items", "timestamp", "examination")
 
 
 def default_columns() -> dict[str, str]:
@@ -99,13 +102,16 @@ class Ratings:
     """When each rating was given, as numbers or NumPy dates; None if unknown."""
     part: Part | None = None
     """The place of this log in the log that it was split from; None if it was not split."""
+    examination: Vector | None = None
+    """How often each cell was examined, if the ratings are relevances made from clicks by
+    :meth:`unskew.Impressions.to_cells`; None for ordinary ratings."""
 
     def __post_init__(self) -> None:
         """Check and copy everything: compiled code reads these arrays without a check."""
         rating = float_array(self.rating, "ratings", BadRatingError).copy()
         users, items = (as_ids(ids).copy() for ids in (self.users, self.items))
-        user = _check_codes(self.user, len(users), kind="user")
-        item = _check_codes(self.item, len(items), kind="item")
+        user = check_codes(self.user, len(users), kind="user")
+        item = check_codes(self.item, len(items), kind="item")
         _require_same_length(user, item, rating)
         times = None if self.timestamp is None else read_timestamps(self.timestamp, rating.size)
         universe = self.universe and parse_universe(self.universe)
@@ -115,13 +121,19 @@ class Ratings:
             raise DataError(f"`part` must be a Part of a log; got {self.part!r}.", parameter="part")
         labels = None if self.row_labels is None else as_ids(self.row_labels)
         part_rows = None if self.part is None else self.part.rows
-        for name, rows in (("part", part_rows), ("row_labels", labels)):
+        looks = self.examination
+        if looks is not None:
+            looks = float_array(looks, "examination", BadRatingError).copy()
+            if not (looks > 0).all() or not np.isfinite(looks).all():
+                raise DataError("`examination` must be positive.", parameter="examination")
+        per_row = (("part", part_rows), ("row_labels", labels), ("examination", looks))
+        for name, rows in per_row:
             if rows is not None and len(rows) != rating.size:
                 raise DataError(
                     f"`{name}` has {len(rows)} rows, but the log has {rating.size}.",
                     parameter=name,
                 )
-        arrays = (user, item, rating, users, items, times)
+        arrays = (user, item, rating, users, items, times, looks)
         for name, array in zip(_ARRAYS, arrays, strict=True):
             object.__setattr__(self, name, None if array is None else _read_only(array))
         object.__setattr__(self, "universe", universe)
@@ -271,7 +283,7 @@ class Ratings:
         """
         dense = float_array(matrix, "the ratings of a matrix", BadRatingError)
         _require_matrix(dense.shape)
-        if not isinstance(missing, Real):
+        if not (is_finite_number(missing) or _is_nan(missing)):
             raise UsageError(
                 "`missing` must be the number that marks unobserved cells, such as 0 or np.nan; "
                 f"got {missing!r}.",
@@ -339,8 +351,8 @@ class Ratings:
         _require_matrix(shape)
         universe = Universe(*shape)
         ratings = float_array(rating, "ratings", BadRatingError).copy()
-        user_codes = _check_codes(user, universe.n_users, kind="user")
-        item_codes = _check_codes(item, universe.n_items, kind="item")
+        user_codes = check_codes(user, universe.n_users, kind="user")
+        item_codes = check_codes(item, universe.n_items, kind="item")
         _require_same_length(user_codes, item_codes, ratings)
         user_vocabulary = _matrix_ids(universe.n_users, users, kind="user")
         item_vocabulary = _matrix_ids(universe.n_items, items, kind="item")
@@ -395,6 +407,21 @@ class Ratings:
             f"density {self.density:.3g}{part}{columns})"
         )
 
+    def examination_weights(self) -> Propensities:
+        """Propensities whose inverse is proportional to the examination of each cell.
+
+        Pass them to ``fit``: a relevance from few looks is noisy, and so weighs less.
+        """
+        if self.examination is None:
+            raise UsageError(
+                "the log has no examination: its ratings were not made from impressions.",
+                parameter="log",
+                remedy="Make it with Impressions.to_cells(curve).",
+            )
+        from unskew.data.propensities import Propensities  # loads scipy
+
+        return Propensities(self.examination.min() / self.examination)
+
     def _repr_html_(self) -> str:
         first = slice(HTML_ROWS)
         columns = {
@@ -446,6 +473,7 @@ class Ratings:
             timestamp=None if self.timestamp is None else self.timestamp[rows],
             part=None if self.part is None else self.part.take(rows),
             row_labels=self._take_labels(rows),
+            examination=None if self.examination is None else self.examination[rows],
         )
 
     def _take_labels(self, rows: npt.NDArray[np.intp]) -> Ids | None:
@@ -519,6 +547,10 @@ def _require_same_length(user: Ids, item: Ids, rating: Vector) -> None:
         )
 
 
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float | np.floating) and bool(np.isnan(value))
+
+
 def _require_matrix(shape: tuple[int, ...]) -> None:
     if np.shape(shape) != (2,):
         raise BadRatingError(
@@ -527,7 +559,7 @@ def _require_matrix(shape: tuple[int, ...]) -> None:
         )
 
 
-def _check_codes(codes: npt.ArrayLike, size: int, *, kind: str) -> IntVector:
+def check_codes(codes: npt.ArrayLike, size: int, *, kind: str) -> IntVector:
     """Codes as int32; an error unless they are whole numbers from 0 to ``size - 1``."""
     values = np.asarray(codes)
     if values.ndim != 1 or values.dtype.kind not in "iuf":

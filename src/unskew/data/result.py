@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from html import escape
 from pathlib import Path
 from typing import Any, ClassVar
 
 from unskew._version import __version__
 from unskew.data.frames import make_frame
+from unskew.data.tracking import log_numbers
 from unskew.registry import load_report_function
 from unskew.tables import html_table, text_table
 
@@ -18,8 +20,9 @@ from unskew.tables import html_table, text_table
 class Result(ABC):
     """A frozen record that shows itself as a table, as JSON, as a page and as a figure.
 
-    A subclass gives its table (:meth:`to_columns`), its content (:meth:`to_record`) and the
-    ``kind`` by which its page is found. ``backend`` names the data frame library of the caller.
+    A subclass gives its table (:meth:`to_columns`), its content (:meth:`to_record`), perhaps a
+    footer, and the ``kind`` by which its page is found. ``backend`` names the data frame library
+    of the caller.
     """
 
     __slots__ = ()
@@ -51,15 +54,39 @@ class Result(ABC):
         page: Path = load_report_function("write_page")(self.to_json(), path)
         return page
 
+    def log_to(self, run: Any) -> None:
+        """Log the table to a run of MLflow or Weights & Biases; page and JSON become artifacts.
+
+        ``run`` is ``mlflow.active_run()``, the module ``mlflow``, or what ``wandb.init()`` returns.
+        A metric is named like ``svd/ndcg_at_10/snips/estimate``. Limits that are not finite are
+        not logged.
+        """
+
+        def write_files(folder: Path) -> list[Path]:
+            json_file = folder / f"{self.kind}.json"
+            json_file.write_text(self.to_json())
+            return [self.to_html(folder / f"{self.kind}.html"), json_file]
+
+        log_numbers(run, self.to_columns(), write_files)
+
     def _draw(self, ax: Any, **options: Any) -> Any:
         """The figure of this kind of result, drawn by the report package."""
         return load_report_function("draw")(self.kind, self, ax, **options)
 
+    def _shown_columns(self) -> dict[str, Any]:
+        """The columns that people see; by default all of them."""
+        return self.to_columns()
+
+    def _footer(self) -> Iterable[str]:
+        """Texts below the table that people see."""
+        return ()
+
     def __repr__(self) -> str:
-        return text_table(self.to_columns())
+        return "\n".join([text_table(self._shown_columns()), *self._footer()])
 
     def _repr_html_(self) -> str:
-        return html_table(self.to_columns())
+        texts = (escape(text).replace("\n", "<br>") for text in self._footer())
+        return html_table(self._shown_columns()) + "".join(f"<p>{text}</p>" for text in texts)
 
 
 def replace_non_finite(value: Any) -> Any:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -80,8 +80,8 @@ class ScoreEstimation(Estimation):
         raise NotImplementedError
 
     @property
-    def _leverage_power(self) -> int:
-        return 1
+    def _leverage_power(self) -> float:
+        return 1.0
 
     @property
     def _has_few_parameters(self) -> bool:
@@ -261,8 +261,9 @@ class Offsets(ScoreEstimation):
         return leverage
 
     @property
-    def _leverage_power(self) -> int:
-        return 2
+    def _leverage_power(self) -> float:
+        """Between HC2 and HC3: with this many parameters one is too narrow, the other too wide."""
+        return 1.5
 
     def _is_singleton(self) -> BoolVector:
         is_singleton = np.zeros(self.user.size, dtype=bool)
@@ -281,9 +282,11 @@ class Margins(ScoreEstimation):
 
     The derivative of log P by the counts is known in closed form. Without capped cells k = 1 / n,
     and ``B's = b_u / n_u + b_i / n_i - b / n`` for the sums b_u, b_i and b of ``d e`` over the
-    cells of the user, of the item, and over all.
+    cells of the user, of the item, and over all. The bias of 1/P is subtracted to second order.
     """
 
+    bias_source: ClassVar[str] = "use of small counts"
+    bias_remedy: ClassVar[str] = "Use 'snips', in which most of this bias cancels."
     user_total: Vector
     """n_u of each user of the model, in the log of the fit."""
     item_total: Vector
@@ -298,6 +301,16 @@ class Margins(ScoreEstimation):
         )
         free_by_user = of_users.sum_free(np.ones((1, n_items)))[0]
         free_by_item = of_items.sum_free(np.ones((1, n_users)))[0]
+        bias = find_inverse_bias(
+            (self.user, self.item),
+            (self.user_total, self.item_total),
+            (
+                free_by_user - of_users.factor * of_users.sum_free(self.item_total[None])[0],
+                free_by_item - of_items.factor * of_items.sum_free(self.user_total[None])[0],
+            ),
+            self.uncertainty,
+            is_counted=self.relation != "other",
+        )
         total = target.sum(axis=1, keepdims=True) / max(float(free_by_user.sum()), 1e-300)
         by_user = sum_by_code(target, self.user, n_users) - total * free_by_user
         by_item = sum_by_code(target, self.item, n_items) - total * free_by_item
@@ -307,7 +320,7 @@ class Margins(ScoreEstimation):
         one_by_item = (item + total) * of_items.sum_all(np.ones((1, n_users)))
         by_user = one_by_user + of_users.sum_all(item)
         by_item = one_by_item + of_items.sum_all(user)
-        return Projection(score, target @ score.T, None, by_user.T, by_item.T)
+        return Projection(score, target @ score.T, target @ bias, by_user.T, by_item.T)
 
     def _leverage(self) -> Vector:
         return (
@@ -321,6 +334,31 @@ class Margins(ScoreEstimation):
             self.item_total[self.item] < 2
         )
         return is_singleton
+
+
+def find_inverse_bias(
+    codes: tuple[IntVector, IntVector],
+    totals: tuple[Vector, Vector],
+    variances: tuple[Vector, Vector],
+    uncertainty: Vector,
+    *,
+    is_counted: bool,
+) -> Vector:
+    """The relative bias of O / P with 1/P = n / (n_u n_i) of some cells, to second order.
+
+    ``totals`` are n_u and n_i; their ``variances`` v are sums of P (1 - P). An inverse count is too
+    large by v_u / n_u^2. If the cell itself is counted (``is_counted``), all three counts are
+    higher by 1 - P than on average over logs. The two nearly cancel if P is the same in all cells;
+    if it varies, cells with a small P get too small a weight.
+    """
+    n = float(totals[0].sum())
+    bias = uncertainty * ((1 + is_counted) / n)
+    for code, total, variance in zip(codes, totals, variances, strict=True):
+        inverse = np.divide(1.0, total, out=np.zeros_like(total), where=total > 0)
+        bias += (variance * inverse * (inverse - 1.0 / n))[code]
+        if is_counted:
+            bias -= uncertainty * inverse[code]
+    return bias
 
 
 @dataclass(frozen=True, slots=True, eq=False)

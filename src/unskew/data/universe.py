@@ -83,8 +83,10 @@ def parse_universe(universe: object) -> Universe:
     """A :class:`Universe` from one, or from a pair of numbers."""
     if isinstance(universe, Universe):
         return universe
-    if isinstance(universe, (tuple, list, np.ndarray)) and np.shape(universe) == (2,):
+    if isinstance(universe, np.ndarray) and universe.shape == (2,):
         return Universe(universe[0], universe[1])
+    if isinstance(universe, tuple | list) and len(universe) == 2:
+        return Universe(*universe)
     raise UniverseError(
         "`universe` must be (n_users, n_items), or 'log' if the log has all users and items; "
         f"got {universe!r}.",

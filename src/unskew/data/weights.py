@@ -55,7 +55,15 @@ def transform_weights(inverse: Vector, weight_transform: WeightTransform | None)
             parameter="weight_transform",
             value=weight_transform,
         )
-    weight = float_array(weight_transform(inverse), "transformed weights")
+    try:
+        weight = float_array(weight_transform(inverse), "transformed weights")
+    except Exception as error:
+        raise UsageError(
+            f"`weight_transform` failed: {type(error).__name__}: {error}",
+            parameter="weight_transform",
+            value=weight_transform,
+            remedy="Pass a function of an array of weights, such as unskew.estimators.Clip(100).",
+        ) from error
     is_valid = weight.shape == inverse.shape and np.isfinite(weight).all() and (weight >= 0).all()
     if not is_valid:
         raise UsageError(

@@ -103,6 +103,16 @@ def find_missing_dependence(cells: ObservedCells, cluster: Unit | None) -> Dispe
     return dispersion if dispersion.excess > MIN_EXCESS * measured else None
 
 
+def find_shared_variance(cells: ObservedCells) -> float:
+    """What users and items that share something add to the variance of the sum of 1/P.
+
+    It is 0 if neither varies significantly more than the propensities explain.
+    """
+    units: tuple[Unit, ...] = ("user", "item")
+    dispersions = [Dispersion.of(unit, cells) for unit in units]
+    return sum(max(each.excess, 0.0) for each in dispersions if each.is_significant)
+
+
 def find_variance_of_totals(unit: Unit, cells: ObservedCells) -> float:
     """Sum of (M - mean of M)^2 over users (or items) with cells."""
     total = np.bincount(cells.clusters_of(unit).code, weights=cells.inverse)

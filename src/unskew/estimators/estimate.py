@@ -13,7 +13,6 @@ from unskew.estimators.intervals import (
     Moments,
     ShareTest,
     combine_degrees,
-    t_p_value,
     wide_limits,
     wide_p_value,
     wilson_limits,
@@ -106,6 +105,20 @@ class OutsideError:
     gradient: Matrix
     """K x levels: the derivative of each risk by the log share of each level."""
     sample: RandomSample
+    base_share: Matrix | None = None
+    """K x levels: the share of each level in the normaliser of each risk. None if it is the share
+    of the level among all cells, whatever the sample says."""
+
+    @classmethod
+    def of_columns(
+        cls, gradient: Matrix, columns: Matrix, sample: RandomSample, *, is_ratio: bool
+    ) -> OutsideError:
+        """From the gradients of the risks and of the columns (deltas, base) by log share."""
+        if not is_ratio:
+            return cls(gradient, sample)
+        base = np.broadcast_to(columns[len(gradient) :], gradient.shape)
+        total = base.sum(axis=1, keepdims=True)
+        return cls(gradient, sample, base / np.where(total > 0, total, 1.0))
 
     @property
     def covariance(self) -> Matrix:
@@ -115,13 +128,25 @@ class OutsideError:
     def degrees(self) -> float:
         return max(self.sample.n_units - 1, 1)
 
-    def level_values(self, contrast: Vector, value: float) -> Vector:
-        """D_r: what the risk would be if all cells had level r, by linear extrapolation."""
-        gradient = contrast @ self.gradient
-        share = self.sample.share
-        per_rating = np.divide(gradient, share, out=np.zeros_like(gradient), where=share > 0)
-        values: Vector = value + per_rating - gradient.sum()
-        return values
+    def test_shares(
+        self, contrast: Vector, value: float, variance: float, skewness: float
+    ) -> ShareTest:
+        """The test of a mean; ``variance`` and ``skewness`` are those of the log.
+
+        A risk that is a ratio has the mean R at which sum_r q_r (a_r - R b_r) is 0. For a contrast
+        of risks with different normalisers, it is linear in the shares.
+        """
+        gradient, share = contrast @ self.gradient, self.sample.share
+        (used,) = np.nonzero(contrast)
+        derivative = np.ones_like(share)
+        if used.size == 1 and contrast[used[0]] == 1.0 and self.base_share is not None:
+            derivative = _divide(self.base_share[used[0]], share)
+        gap = _divide(gradient, share) - gradient.sum()
+        return ShareTest(value, gap, derivative, self.sample.count, variance, skewness)
+
+
+def _divide(values: Vector, share: Vector) -> Vector:
+    return np.divide(values, share, out=np.zeros_like(values), where=share > 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -197,7 +222,8 @@ class Estimate:
             gap = None if ratio_bias.gap is None else derivative * ratio_bias.gap
             ratio_bias = RatioBias(derivative * ratio_bias.first_order, gap)
         if outside is not None:
-            outside = replace(outside, gradient=outside.gradient * derivative[:, None])
+            gradient = outside.gradient * derivative[:, None]
+            outside = replace(outside, gradient=gradient, base_share=None)
         if moments is not None:
             part = covariance if outside is None else covariance - outside.covariance
             moments = moments.with_variance(part)
@@ -291,7 +317,9 @@ class Estimate:
             degrees = combine_degrees((of_log, degrees), (outside, self.outside.degrees))
             skewness *= (of_log / (of_log + outside)) ** 1.5
             if self.outside.sample.by_user is None and self.outside.sample.size <= SMALL_SAMPLE:
-                return self._share_interval(contrast, value, std_error, of_log, degrees, level)
+                return self._share_interval(
+                    contrast, value, std_error, of_log, degrees, skewness, level
+                )
         reach = math.sqrt(of_log + outside)
         if reach == 0.0:
             reach = std_error
@@ -340,14 +368,13 @@ class Estimate:
         std_error: float,
         of_log: float,
         degrees: float,
+        skewness: float,
         level: float,
     ) -> Interval:
         assert self.outside is not None
-        values = self.outside.level_values(contrast, value)
-        test = ShareTest(values, self.outside.sample.count, of_log)
+        test = self.outside.test_shares(contrast, value, of_log, skewness)
         low, high = test.limits(level=level, degrees=degrees)
-        p_value = t_p_value(abs(test.statistic(0.0)), degrees)
-        return Interval(value, std_error, low, high, p_value, degrees)
+        return Interval(value, std_error, low, high, test.p_value(degrees), degrees, skewness)
 
     def _zero_if_rounding(self, number: float) -> float:
         return 0.0 if abs(number) <= ROUNDING * float(np.abs(self.value).max()) else number

@@ -98,17 +98,19 @@ class StrataSums:
     sample: RandomSample | None = None
 
     def correct(
-        self, estimate: Estimate, influence: Matrix, known_covariance: Matrix, *, of_ratios: bool
+        self, estimate: Estimate, influence: Matrix, known_covariance: Matrix, spec: SumSpec
     ) -> Estimate:
         """The estimate with the error of the propensities."""
         covariance, gradient = estimate.covariance, self.gradient
-        if not of_ratios:
+        if not spec.of_ratios:
             covariance = self.moments.covariance(influence)
             covariance = covariance + influence @ (self.pooled + self.addition) @ influence.T
             gradient = influence @ self.gradient
         outside = None
         if self.sample is not None:
-            outside = OutsideError(gradient, self.sample)
+            outside = OutsideError.of_columns(
+                gradient, self.gradient, self.sample, is_ratio=spec.is_ratio
+            )
             covariance = covariance + outside.covariance
         return replace(
             estimate, covariance=covariance, outside=outside, known_covariance=known_covariance

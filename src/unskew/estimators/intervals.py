@@ -16,6 +16,10 @@ from unskew.types import Matrix, Vector
 
 SMALL_SKEWNESS = 1e-6
 """Below this Hall's correction is smaller than rounding errors."""
+ROUNDING = 1e-12
+"""Distances below this share of the largest one are rounding errors."""
+MAX_STEPS = 200
+"""Steps in the search for the most likely shares, which takes about ten."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,17 +78,23 @@ class Moments:
         """Moments of contributions that are all multiplied by a number."""
         return Moments(self.second * factor**2, self.third * factor**3, self.fourth * factor**4)
 
-    def with_variance(self, covariance: Matrix, degrees: Matrix | None = None) -> Moments:
-        """Moments of the same degrees of freedom and skewness, with another covariance.
-
-        With ``degrees``, they have these degrees of freedom and no skewness.
-        """
+    def with_variance(self, covariance: Matrix) -> Moments:
+        """Moments of the same degrees of freedom and skewness, with another covariance."""
         second = covariance_of_contrasts(covariance)
         ratio = np.divide(second, self.second, out=np.ones_like(second), where=self.second > 0)
-        if degrees is None:
-            return Moments(second, self.third * np.abs(ratio) ** 1.5, self.fourth * ratio**2)
-        fourth = 2 * second**2 / np.maximum(degrees, 1.0)
-        return Moments(second, np.zeros_like(second), fourth)
+        return Moments(second, self.third * np.abs(ratio) ** 1.5, self.fourth * ratio**2)
+
+    def combine(self, other: Moments, covariance: Matrix) -> Moments:
+        """Moments of two-way clusters with this covariance, from those of users and of items.
+
+        They have the fewer degrees of freedom and the larger third moment of the two. With
+        independent cells both third moments are the right one; if the cells of items depend on one
+        another, that of items is larger, and it is the right one.
+        """
+        second = covariance_of_contrasts(covariance)
+        degrees = np.maximum(np.minimum(self.degrees, other.degrees), 1.0)
+        third = np.where(np.abs(self.third) > np.abs(other.third), self.third, other.third)
+        return Moments(second, third, 2 * second**2 / degrees)
 
     def of_contrast(self, first: int, second: int | None) -> tuple[float, float, float]:
         """Variance, degrees of freedom and skewness of a risk, or of ``first - second``."""
@@ -137,10 +147,14 @@ def wide_limits(
     Hall (1992) transforms the studentized error to T(t) = ((1 + g t/3)^3 - 1)/g + g/6, whose
     distribution is less skewed, and transforms its quantiles back.
     """
-    t = t_quantile(level, degrees)
-    low = max(t, _invert_hall(t, skewness))
-    high = max(t, -_invert_hall(-t, skewness))
+    low, high = wide_quantiles(level, degrees=degrees, skewness=skewness)
     return value - std_error * low, value + std_error * high
+
+
+def wide_quantiles(level: float, *, degrees: float, skewness: float) -> tuple[float, float]:
+    """By how many standard errors :func:`wide_limits` reach down and up."""
+    t = t_quantile(level, degrees)
+    return max(t, _invert_hall(t, skewness)), max(t, -_invert_hall(-t, skewness))
 
 
 def wide_p_value(value: float, std_error: float, *, degrees: float, skewness: float) -> float:
@@ -179,74 +193,125 @@ def wilson_limits(
 class ShareTest:
     """Tests a mean of level values whose shares come from a small random sample.
 
-    A mean R is rejected if (sum_r f_r D_r - R)^2 exceeds t^2 times its variance under R:
-    (1/m) sum_r q_r (D_r - R)^2 plus the variance of the D_r. Here f are the shares in the sample
-    and q the most likely shares with mean R. With two levels it is Wilson's interval.
+    A mean R is the one at which sum_r q_r g_r = 0, with the distances g_r = D_r - R of the level
+    means from it. It is rejected if (sum_r f_r g_r)^2 exceeds t^2 times its variance under R:
+    (1/m) sum_r q_r g_r^2 plus the variance of the D_r. Here f are the shares in the sample and q
+    the most likely shares with mean R. With two levels it is Wilson's interval. A ratio of means
+    has g_r = a_r - R b_r. If the errors of the D_r are skewed, the quantiles are those of
+    :func:`wide_limits`.
     """
 
-    values: Vector
-    """D_r: the mean of each level."""
+    value: float
+    """The estimate, at which ``gap`` was computed."""
+    gap: Vector
+    """g_r at the estimate."""
+    derivative: Vector
+    """-dg_r / dR: 1, or b_r of a ratio."""
     counts: Vector
     """Ratings of each level in the sample."""
     variance: float
     """The variance of the mean through the level values."""
+    skewness: float = 0.0
+    """The skewness of the mean through the level values."""
+
+    @classmethod
+    def of_levels(
+        cls, values: Vector, counts: Vector, variance: float, skewness: float = 0.0
+    ) -> ShareTest:
+        """A mean of the level values D_r."""
+        mean = float(counts @ values / counts.sum())
+        return cls(mean, values - mean, np.ones_like(values), counts, variance, skewness)
 
     @property
     def mean(self) -> float:
-        return float(self.counts @ self.values / self.counts.sum())
+        """R at the shares of the sample."""
+        return self.value + float(self.counts @ self.gap) / float(self.counts @ self.derivative)
 
     def statistic(self, mean: float) -> float:
         """Positive if the sample mean is above ``mean``; compared with a t quantile."""
-        distance = self.values - mean
-        shares = _likeliest_shares(self.counts / self.counts.sum(), distance)
-        variance = float(shares @ np.square(distance)) / self.counts.sum() + self.variance
-        gap = self.mean - mean
+        size = float(self.counts.sum())
+        observed: list[float] = (self.counts / size).tolist()
+        away = self.gap - (mean - self.value) * self.derivative
+        is_zero = np.abs(away) <= ROUNDING * np.abs(away).max()
+        distance: list[float] = np.where(is_zero, 0.0, away).tolist()
+        shares = _likeliest_shares(observed, distance)
+        spread = sum(q * d * d for q, d in zip(shares, distance, strict=True))
+        variance = spread / size + self.variance
+        gap = sum(f * d for f, d in zip(observed, distance, strict=True))
         if variance <= 0:
             return 0.0 if gap == 0 else math.copysign(math.inf, gap)
         return gap / math.sqrt(variance)
 
     def limits(self, *, level: float, degrees: float) -> tuple[float, float]:
         """All means that are not rejected, from the lowest to the highest."""
-        t = t_quantile(level, degrees)
-        half_width = t * math.sqrt(self.variance)
-        low, high = self.mean - half_width, self.mean + half_width
-        least, largest = float(self.values.min()), float(self.values.max())
-        if self.statistic(least) > t:
-            low = brentq(lambda mean: self.statistic(mean) - t, least, self.mean)
-        if self.statistic(largest) < -t:
-            high = brentq(lambda mean: self.statistic(mean) + t, self.mean, largest)
+        down, up = wide_quantiles(level, degrees=degrees, skewness=self.skewness)
+        std_error, is_used = math.sqrt(self.variance), self.derivative > 0
+        low, high = self.mean - down * std_error, self.mean + up * std_error
+        values = self.value + self.gap[is_used] / self.derivative[is_used]
+        least, largest = float(values.min()), float(values.max())
+        if self.statistic(least) > down:
+            low = brentq(lambda mean: self.statistic(mean) - down, least, self.mean)
+        if self.statistic(largest) < -up:
+            high = brentq(lambda mean: self.statistic(mean) + up, self.mean, largest)
         return float(low), float(high)
 
+    def p_value(self, degrees: float) -> float:
+        """The p-value of zero that agrees with the limits."""
+        return wide_p_value(self.statistic(0.0), 1.0, degrees=degrees, skewness=self.skewness)
 
-def _likeliest_shares(observed: Vector, distance: Vector) -> Vector:
+
+def _likeliest_shares(observed: list[float], distance: list[float]) -> list[float]:
     """The shares q that maximise sum f log q subject to sum q = 1 and sum q distance = 0.
 
     q = f / (1 + lambda * distance). A level that the sample lacks gets the rest of the mass if
     lambda would otherwise leave its range.
     """
-    if not (distance > 0).any() or not (distance < 0).any():
-        is_zero: Vector = np.where(distance == 0, 1.0, 0.0)
-        return is_zero / max(float(is_zero.sum()), 1.0)
-    low, high = -1.0 / float(distance.max()), -1.0 / float(distance.min())
-    levels = [(f, d) for f, d in zip(observed.tolist(), distance.tolist(), strict=True) if f > 0]
-
-    def excess(multiplier: float) -> float:
-        return float(sum(f * d / (1 + multiplier * d) for f, d in levels))
-
+    least, largest = min(distance), max(distance)
+    if least >= 0 or largest <= 0:
+        is_zero = [float(d == 0) for d in distance]
+        return [share / max(sum(is_zero), 1.0) for share in is_zero]
+    low, high = -1.0 / largest, -1.0 / least
+    levels = [(f, d) for f, d in zip(observed, distance, strict=True) if f > 0]
     margin = 1e-12 * (high - low)
-    if excess(low + margin) <= 0:
+    if _sum_distances(levels, low + margin)[0] <= 0:
         multiplier = low
-    elif excess(high - margin) >= 0:
+    elif _sum_distances(levels, high - margin)[0] >= 0:
         multiplier = high
     else:
-        multiplier = float(brentq(excess, low + margin, high - margin, xtol=1e-14))
-    scale = 1 + multiplier * distance
-    is_inside = (observed > 0) & (scale > 1e-12)
-    shares = np.divide(observed, scale, out=np.zeros_like(observed), where=is_inside)
-    rest = 1.0 - float(shares.sum())
+        multiplier = _solve_multiplier(levels, low + margin, high - margin)
+    scales = [1 + multiplier * d for d in distance]
+    shares = [
+        f / scale if f > 0 and scale > 1e-12 else 0.0
+        for f, scale in zip(observed, scales, strict=True)
+    ]
+    rest = 1.0 - sum(shares)
     if rest > 0 and multiplier in (low, high):
-        shares[int(distance.argmax() if multiplier == low else distance.argmin())] += rest
+        shares[distance.index(largest if multiplier == low else least)] += rest
     return shares
+
+
+def _solve_multiplier(levels: list[tuple[float, float]], low: float, high: float) -> float:
+    """The root of sum f d / (1 + lambda d), which falls: Newton's steps, or halves of the rest."""
+    precision, multiplier = 1e-14 * (high - low), 0.0
+    for _ in range(MAX_STEPS):
+        total, derivative = _sum_distances(levels, multiplier)
+        low, high = (multiplier, high) if total > 0 else (low, multiplier)
+        previous, multiplier = multiplier, multiplier + total / derivative
+        if not low < multiplier < high:
+            multiplier = (low + high) / 2
+        if abs(multiplier - previous) <= precision:
+            break
+    return multiplier
+
+
+def _sum_distances(levels: list[tuple[float, float]], multiplier: float) -> tuple[float, float]:
+    """Sum of f d / (1 + lambda d), and of f (d / (1 + lambda d))^2, minus its derivative."""
+    total = derivative = 0.0
+    for f, d in levels:
+        ratio = d / (1 + multiplier * d)
+        total += f * ratio
+        derivative += f * ratio * ratio
+    return total, derivative
 
 
 def adjust_p_values(p_values: Sequence[float]) -> list[float]:

@@ -50,6 +50,11 @@ IMPUTED_ALONE = (
     "computed from the log"
 )
 
+UNKNOWN_BIAS = (
+    "the sum of the weights of {model} is biased by an amount that cannot be computed, and only "
+    "self-normalised estimators such as snips and sndr are free of most of it"
+)
+
 
 class Estimator:
     """Turns the deltas of observed cells into the risks of all models, with their covariance.
@@ -73,19 +78,12 @@ class Estimator:
     """Whether :meth:`largest_weights` is defined."""
 
     def estimate(self, deltas: Deltas, cells: ObservedCells) -> Estimate:
-        """The risk of each model."""
+        """The risk of each model: the sums it needs, the risk from them, then its uncertainty."""
+        self._require_imputed(deltas)
         spec = self._find_spec(deltas, cells)
-        if self.imputes and deltas.imputed is None:
-            raise UsageError(
-                f"{self.name!r} needs a model of the ratings for cells that were not observed.",
-                parameter="imputation",
-                remedy="Pass `imputation=...`: a model, a matrix or a callable.",
-                shell_remedy="The command line has no imputation: use `estimators=['snips']`, or "
-                "call unskew.evaluate(..., imputation=model) in Python.",
-            )
-        estimate = self.from_sums(spec, add_up(spec, deltas, cells), cells.scope)
+        sums = add_up(spec, deltas, cells)
         estimate = replace(
-            estimate,
+            self.from_sums(spec, sums, cells.scope),
             bounds=deltas.bounds,
             no_interval=self._explain_no_interval(deltas),
             max_relative_error=deltas.max_relative_error,
@@ -96,6 +94,16 @@ class Estimator:
             else:
                 estimate = add_uncertainty(estimate, spec, deltas, cells)
         return estimate.take_root() if deltas.is_root else estimate
+
+    def _require_imputed(self, deltas: Deltas) -> None:
+        if self.imputes and deltas.imputed is None:
+            raise UsageError(
+                f"{self.name!r} needs a model of the ratings for cells that were not observed.",
+                parameter="imputation",
+                remedy="Pass `imputation=...`: a model, a matrix or a callable.",
+                shell_remedy="The command line has no imputation: use `estimators=['snips']`, or "
+                "call unskew.evaluate(..., imputation=model) in Python.",
+            )
 
     def _explain_no_interval(self, deltas: Deltas) -> str | None:
         """Why an interval would be wrong; None if the estimate has one."""
@@ -110,8 +118,11 @@ class Estimator:
             spec = self._find_spec(half, half_cells)
             return self.from_sums(spec, add_up(spec, half, half_cells), half_cells.scope).value
 
-        is_normalized = self._find_spec(deltas, cells).divides_by_base
-        covariance = half_sample_covariance(values_of, deltas, cells, is_normalized=is_normalized)
+        assert isinstance(cells.estimation, Replicates)
+        if not self._find_spec(deltas, cells).divides_by_base:
+            reason = UNKNOWN_BIAS.format(model=cells.estimation.model)
+            return replace(estimate, no_interval=estimate.no_interval or reason)
+        covariance = half_sample_covariance(values_of, deltas, cells)
         if cells.cluster == "both":
             covariance = covariance + self._find_item_part(deltas, cells)
         return replace(
@@ -119,7 +130,7 @@ class Estimator:
             covariance=covariance,
             known_covariance=estimate.covariance,
             n_clusters=None,
-            degrees=float(cells.estimation.n_pairs),  # type: ignore[union-attr]
+            degrees=float(cells.estimation.n_pairs),
         )
 
     def _find_item_part(self, deltas: Deltas, cells: ObservedCells) -> Matrix:
@@ -184,8 +195,8 @@ def self_normalized(sums: Sums) -> Estimate:
 
     By the delta method its error is the sum over cells of h (delta - R) / sum h.
     """
-    base, n_bases = sums.weighted_base, sums.n_bases
-    _require_weight(sums)
+    base = sums.weighted_base
+    _require_weight(base)
     if (base == 0).any():
         raise UsageError(
             f"no item that model {int((base == 0).argmax()) + 1} of {base.size} recommends was "
@@ -196,8 +207,9 @@ def self_normalized(sums: Sums) -> Estimate:
     influence = ratio_influence(sums, shifted_risk)
     replicates = None
     if sums.replicates is not None:
+        n_bases = sums.n_bases
         replicates = sums.replicates[:, :-n_bases] / sums.replicates[:, -n_bases:] + sums.shift
-    estimate = _with_covariance(sums.ratio, sums, influence, replicates)
+    estimate = _with_covariance(shifted_risk + sums.shift, sums, influence, replicates)
     if sums.ratio_bias is not None:
         gap = None
         if sums.pooled is not None:
@@ -224,7 +236,7 @@ def self_normalized_dr(sums: Sums, *, n_cells: int) -> Estimate:
     By the delta method the error of its second part is the sum over cells of h (e - m) / sum h,
     with e = delta - imputed delta and m its weighted mean.
     """
-    _require_weight(sums)
+    _require_weight(sums.weighted_base)
     n_models = sums.weighted_delta.size // 2
     identity = np.eye(n_models)
     mean_error = sums.weighted_delta[n_models:] / sums.last_weighted_base
@@ -243,8 +255,8 @@ def self_normalized_dr(sums: Sums, *, n_cells: int) -> Estimate:
     return _with_covariance(risk, sums, influence, replicates)
 
 
-def _require_weight(sums: Sums) -> None:
-    if (sums.weighted_base == 0).all():
+def _require_weight(weighted_base: Vector) -> None:
+    if (weighted_base == 0).all():
         raise UsageError(
             "every cell that this metric counts has weight 0, so there is nothing to average.",
             remedy="Use a `weight_transform` that keeps some weights above 0, or a lower "

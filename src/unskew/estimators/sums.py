@@ -155,6 +155,8 @@ class ObservedCells:
     @cached_property
     def weight(self) -> Vector:
         """1/P after the weight transform."""
+        if self.weight_transform is None:
+            return self.inverse
         return transform_weights(self.inverse, self.weight_transform)
 
     @property
@@ -548,7 +550,8 @@ class Sums:
     @property
     def weighted_base(self) -> Vector:
         """Sum of h * base, for each model."""
-        return np.broadcast_to(self.total[-self.n_bases :], self.weighted_delta.shape)
+        n_bases = self.n_bases
+        return np.broadcast_to(self.total[-n_bases:], self.total[:-n_bases].shape)
 
     @property
     def ratio(self) -> Vector:
@@ -578,60 +581,82 @@ def add_up(spec: SumSpec, deltas: Deltas, cells: ObservedCells) -> Sums:
     If they will be divided by their base, the part that is common to all cells is subtracted first,
     which keeps the digits of a small standard error.
     """
-    weight = cells.weight_of(spec)
     clusters = cells.clusters_by(spec.unit)
     if spec.adds_imputed and deltas.imputed is not None:
-        error = deltas.value - deltas.imputed.observed
-        imputed = deltas.imputed.by_cluster(spec.unit)
-        if spec.is_ratio:
-            error = np.vstack([np.zeros_like(error), error])
-            imputed = np.hstack([imputed, np.zeros_like(imputed)])
-        return Sums.of(
-            error,
-            cells.propensities,
-            weight=weight,
-            clusters=clusters,
-            imputed_by_cluster=imputed,
-        )
+        return _add_up_errors(spec, deltas.value, deltas.imputed, cells)
     if deltas.functions is not None and clusters is not None:
-        has_bias = spec.is_weighted and deltas.max_relative_error is None
-        propensities = cells.propensities if has_bias else None
-        is_read = np.ones(weight.size, bool) if deltas.base is None else deltas.base > 0
-        return Sums.of_functions(deltas.functions, weight, clusters, propensities, is_read)
+        return _add_up_functions(spec, deltas, deltas.functions, clusters, cells)
     value, shift = deltas.value, np.zeros(len(deltas.value))
-    base = deltas.base_of(spec)
-    if spec.divides_by_base and base is None:
-        shift = _common_part(deltas.value)
+    if spec.divides_by_base and deltas.base_of(spec) is None:
+        shift = _common_part(value)
         value = value - shift[:, None] if shift.any() else value
     if spec.of_ratios and clusters is not None:
         sums = Sums.of_ratios(
             value,
-            weight=weight,
+            weight=cells.weight_of(spec),
             base=deltas.base,
             groups=clusters,
             propensities=cells.propensities if spec.is_weighted else None,
         )
+    elif shift.any():
+        sums = _add_up_cells(spec, value, deltas, cells)
+    elif clusters is not None:
+        sums = _add_up_cells(spec, value, deltas, cells, cells.sum_by_cluster(deltas, spec))
     else:
-        is_shared = not shift.any()
-
-        def add_up_cells() -> Sums:
-            return Sums.of(
-                value,
-                cells.propensities,
-                weight=weight,
-                base=base,
-                clusters=clusters,
-                is_ratio=spec.is_ratio,
-                by_cluster=cells.sum_by_cluster(deltas, spec)
-                if clusters is not None and is_shared
-                else None,
-            )
-
-        if clusters is None and is_shared:
-            sums = cells.compute_once("sums", deltas, spec, add_up_cells)
-        else:
-            sums = add_up_cells()
+        sums = cells.compute_once(
+            "sums", deltas, spec, lambda: _add_up_cells(spec, value, deltas, cells)
+        )
     return replace(sums, shift=shift)
+
+
+def _add_up_cells(
+    spec: SumSpec,
+    value: Matrix,
+    deltas: Deltas,
+    cells: ObservedCells,
+    by_cluster: Matrix | None = None,
+) -> Sums:
+    """Sums of ``value``, the deltas or what is left of them, over cells or clusters."""
+    return Sums.of(
+        value,
+        cells.propensities,
+        weight=cells.weight_of(spec),
+        base=deltas.base_of(spec),
+        clusters=cells.clusters_by(spec.unit),
+        is_ratio=spec.is_ratio,
+        by_cluster=by_cluster,
+    )
+
+
+def _add_up_errors(spec: SumSpec, value: Matrix, imputed: Imputed, cells: ObservedCells) -> Sums:
+    """Sums of delta - imputed delta, to which the imputed deltas of all cells are added."""
+    error, by_cluster = value - imputed.observed, imputed.by_cluster(spec.unit)
+    if spec.is_ratio:
+        error = np.vstack([np.zeros_like(error), error])
+        by_cluster = np.hstack([by_cluster, np.zeros_like(by_cluster)])
+    return Sums.of(
+        error,
+        cells.propensities,
+        weight=cells.weight_of(spec),
+        clusters=cells.clusters_by(spec.unit),
+        imputed_by_cluster=by_cluster,
+    )
+
+
+def _add_up_functions(
+    spec: SumSpec,
+    deltas: Deltas,
+    functions: UserFunctions,
+    clusters: Clusters,
+    cells: ObservedCells,
+) -> Sums:
+    """Sums over users of functions of their weights."""
+    weight = cells.weight_of(spec)
+    has_bias = spec.is_weighted and deltas.max_relative_error is None
+    is_read = np.ones(weight.size, bool) if deltas.base is None else deltas.base > 0
+    return Sums.of_functions(
+        functions, weight, clusters, cells.propensities if has_bias else None, is_read
+    )
 
 
 def _summarize_slots(weighted: Matrix, propensities: Propensities | None) -> Matrix:

@@ -21,7 +21,7 @@ from unskew.types import Vector
 class Clip:
     """h = min(w, max_weight), as if propensities below 1 / max_weight were raised to it."""
 
-    max_weight: float = setting(check=Number(least=1))
+    max_weight: float = setting(check=Number(least=1, allow_infinity=True))
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -40,7 +40,7 @@ class Switch:
     With an imputation, cells with larger weights are estimated by the imputation alone.
     """
 
-    max_weight: float = setting(check=Number(least=1))
+    max_weight: float = setting(check=Number(least=1, allow_infinity=True))
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -59,7 +59,7 @@ class Shrink:
     The limit of large s is w; the limit of small s drops every cell.
     """
 
-    strength: float = setting(check=Number(above=0))
+    strength: float = setting(check=Number(above=0, allow_infinity=True))
 
     def __post_init__(self) -> None:
         check_fields(self)

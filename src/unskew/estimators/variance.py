@@ -187,6 +187,19 @@ def _add_estimation(
     )
 
 
+def _add_base_share(estimate: Estimate, columns: Correction, spec: SumSpec) -> Estimate:
+    """The estimate with the share of each level of an outside sample in its normaliser."""
+    if estimate.outside is None or columns.outside is None:
+        return estimate
+    outside = OutsideError.of_columns(
+        estimate.outside.gradient,
+        columns.outside,
+        estimate.outside.sample,
+        is_ratio=spec.divides_by_base,
+    )
+    return replace(estimate, outside=outside)
+
+
 def _add_from_columns(
     estimate: Estimate, spec: SumSpec, deltas: Deltas, cells: ObservedCells
 ) -> Estimate:
@@ -225,7 +238,8 @@ def _add_from_columns(
     for part in (correction.pooled, correction.addition):
         covariance = covariance if part is None else covariance + part
     moments = moments.with_variance(covariance)
-    return _add_estimation(estimate, correction, covariance, moments, 1.0)
+    estimate = _add_estimation(estimate, correction, covariance, moments, 1.0)
+    return _add_base_share(estimate, corrected.correction, spec)
 
 
 def _count_clusters(estimate: Estimate, cells: ObservedCells) -> list[int]:
@@ -294,10 +308,11 @@ def _add_from_cells(
         moments = cells.compute_once(
             "moments", deltas, spec, lambda: _measure_cells(lambda rows: risks[:, rows], cells)
         ).scale(float(scale[0, 0]))
-    correction = correction.combine(influence)
-    covariance = correction.adjust(moments.covariance)
+    combined = correction.combine(influence)
+    covariance = combined.adjust(moments.covariance)
     moments = moments.with_variance(covariance)
-    return _add_estimation(estimate, correction, covariance, moments, 1.0)
+    estimate = _add_estimation(estimate, combined, covariance, moments, 1.0)
+    return _add_base_share(estimate, correction, spec)
 
 
 def _measure_cells(contribute: Callable[[slice], Matrix], cells: ObservedCells) -> Moments:
@@ -378,8 +393,10 @@ def _correct_columns(
 
 def _leverage_scale(correction: Correction, rows: slice = slice(None)) -> Vector:
     """Residuals are divided by this to make up for cells that pull their own propensity."""
-    room = 1.0 - np.minimum(correction.leverage[rows], MAX_LEVERAGE)
-    return np.sqrt(room) if correction.leverage_power == 1 else room
+    rest: Vector = 1.0 - np.minimum(correction.leverage[rows], MAX_LEVERAGE)
+    return (
+        np.sqrt(rest) if correction.leverage_power == 1 else rest ** (correction.leverage_power / 2)
+    )
 
 
 Measured: TypeAlias = tuple[Matrix, Moments]
@@ -420,8 +437,8 @@ def _combine_units(parts: list[Measured], by_cell: Matrix | None) -> Measured:
     reduced = covariance - by_cell
     if np.linalg.eigvalsh(reduced)[0] > 0:
         covariance = reduced
-    fewest = np.minimum(*(moments.degrees for _, moments in parts))
-    return covariance, parts[0][1].with_variance(covariance, fewest)
+    (_, by_user), (_, by_item) = parts
+    return covariance, by_user.combine(by_item, covariance)
 
 
 def _measure(
@@ -491,36 +508,26 @@ def _add_rows(first: Matrix, second: Matrix) -> Matrix:
 
 
 def half_sample_covariance(
-    values_of: Callable[[Deltas, ObservedCells], Vector],
-    deltas: Deltas,
-    cells: ObservedCells,
-    *,
-    is_normalized: bool,
+    values_of: Callable[[Deltas, ObservedCells], Vector], deltas: Deltas, cells: ObservedCells
 ) -> Matrix:
     """Mean over pairs of complementary half-samples of (R_a - R_b)^2 / 4.
 
-    The propensity model is fitted again to each half, so its estimation is included. A half has
-    the universe of the whole log. A risk that is divided by all cells rather than by the sum of
-    weights (``is_normalized``) is then too small by the share of the cells that the weights of the
-    half represent: half of them if half of the users are left out and users have parameters, all
-    of them if propensities are halved. The differences are multiplied by the inverse share.
+    The propensity model is fitted again to each half, so its estimation is included. It is for
+    risks that are divided by their sum of weights: the weights of a half add up to less than those
+    of the whole log.
     """
     estimation = cells.estimation
     assert isinstance(estimation, Replicates)
     unit: Unit | None = "user" if cells.cluster == "both" else cells.cluster
     clusters = cells.clusters_by(unit)
     code = None if clusters is None else clusters.code
-    total = float(cells.weight.sum())
     differences = []
     for halves in estimation.fit_halves(code, cells.users.code.size):
-        parts = [
-            (_take_half(deltas, rows, cells, unit), cells.take(rows, Propensities(p)))
+        first, second = (
+            values_of(_take_half(deltas, rows, cells, unit), cells.take(rows, Propensities(p)))
             for rows, p in halves
-        ]
-        first, second = (values_of(*part) for part in parts)
-        represented = float(np.mean([part.weight.sum() for _, part in parts]))
-        factor = 1.0 if is_normalized or represented == 0 else total / represented
-        differences.append(factor * (first - second))
+        )
+        differences.append(first - second)
     spread = np.stack(differences)
     return spread.T @ spread / (4 * len(spread))
 

@@ -35,6 +35,8 @@ class WeightSummary:
     n_cells: int | None = None
     is_balanced: bool = False
     """Whether the propensities were chosen so that the sum of w is U * I, whatever the truth."""
+    shared_variance: float = 0.0
+    """What users and items that are selected as a whole add to the variance of the sum of w."""
 
     @classmethod
     def of(
@@ -62,12 +64,12 @@ class WeightSummary:
 
     @property
     def mass_z(self) -> float | None:
-        """(sum 1/P - U * I) / sqrt(sum (1 - P) / P^2): standard normal if the propensities are
-        right and cells are independent. None if there is nothing to test.
+        """(sum 1/P - U * I) / sqrt(sum (1 - P) / P^2 + shared variance): standard normal if the
+        propensities are right. None if there is nothing to test.
         """
         if self.n_cells is None or self.is_balanced:
             return None
-        variance = self.mass**2 / self.effective_sample_size - self.mass
+        variance = self.mass**2 / self.effective_sample_size - self.mass + self.shared_variance
         gap = self.mass - self.n_cells
         if variance <= 0:
             return 0.0 if abs(gap) < 0.5 else math.copysign(math.inf, gap)

@@ -51,6 +51,8 @@ class TestedCells:
         exclude: Ratings | None,
     ) -> TestedCells:
         """The cells of the log that can be tested; an error if there are none."""
+        if candidates is None and exclude is None:
+            return cls(log, universe=universe)
         is_split = exclude is not None and _are_parts_of_one_log(log, exclude)
         is_other_users = is_split and log.part is not None and log.part.by == "user"
         chosen = read_candidates(

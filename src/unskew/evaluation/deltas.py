@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from unskew.data.ratings import Ratings
-from unskew.errors import BadPredictionError
+from unskew.errors import BadPredictionError, UsageError
 from unskew.estimators.sums import Deltas, Imputed, ObservedCells
 from unskew.estimators.user_functions import UserFunctions
 from unskew.evaluation.candidates import TestedCells
 from unskew.evaluation.predictions import Predictions
 from unskew.metrics.metric import (
+    Delta,
     Metric,
     MetricInput,
     is_plug_in,
     max_relative_error,
     metric_bounds,
 )
+from unskew.types import Vector
 
 
 def read_input(
@@ -31,9 +34,7 @@ def read_input(
     positions = None
     if tops and n_items is not None:
         top = None if None in tops else max(top for top in tops if top is not None)
-        positions = predictions.positions(
-            log, n_items=n_items, top=top, candidates=tested.candidates
-        )
+        positions = predictions.positions(log, n_items, top, tested.candidates)
     return MetricInput(
         log.rating,
         log.item,
@@ -63,7 +64,8 @@ def compute_deltas(
 def _stack_models(
     metric: Metric, inputs: Sequence[MetricInput], imputed: Imputed | None, log: Ratings
 ) -> Deltas:
-    deltas = [metric(model_input) for model_input in inputs]
+    measure = _interpolate if log.examination is not None else _apply
+    deltas = [measure(metric, model_input) for model_input in inputs]
     value, base = np.stack([delta.value for delta in deltas]), deltas[0].base
     is_bad = ~np.isfinite(value)
     if is_bad.any():
@@ -89,6 +91,42 @@ def _stack_models(
         deltas[0].is_root,
         max_relative_error(metric),
     )
+
+
+def _apply(metric: Metric, cells: MetricInput) -> Delta:
+    return metric(cells)
+
+
+def _interpolate(metric: Metric, cells: MetricInput) -> Delta:
+    """The delta of relevances G that were made from clicks: d(0) + G (d(1) - d(0)).
+
+    A delta of a binary rating Y is linear in Y, so this is unbiased if G is. (G - F)^2 would add
+    the variance of G, and G can exceed 1.
+    """
+
+    def measure(rating: float) -> Delta:
+        ratings = np.full(cells.rating.size, rating)
+        return metric(replace(cells, rating=ratings, scale=np.array([0.0, 1.0])))
+
+    relevant = measure(1.0)
+    if relevant.function is not None:
+        raise UsageError(
+            f"{metric.name!r} is not linear in the relevance of single cells, so clicks over "
+            "examination cannot stand for it.",
+            parameter="metrics",
+            value=metric.name,
+            remedy="Use a linear metric, such as precision@10, dcg@10 or recall_per_positive@10.",
+        )
+
+    irrelevant = measure(0.0)
+
+    def mix(at_zero: Vector, at_one: Vector) -> Vector:
+        return at_zero + cells.rating * (at_one - at_zero)
+
+    base = None
+    if irrelevant.base is not None and relevant.base is not None:
+        base = mix(irrelevant.base, relevant.base)
+    return replace(relevant, value=mix(irrelevant.value, relevant.value), base=base)
 
 
 def describe_plug_ins(

@@ -42,7 +42,7 @@ from unskew.evaluation.weighting import (
 from unskew.metrics.metric import Metric
 from unskew.ranking.candidates import CandidatesLike
 from unskew.ranking.positions import Ranker
-from unskew.settings import draw_seeds
+from unskew.settings import Flag, draw_seeds
 
 NO_UNIVERSE = (
     "ips is left out, because nothing says how many users and items there are: pass "
@@ -195,6 +195,7 @@ def evaluate(
     require_compatible(chosen_metrics, chosen_estimators)
     require_propensities(propensities, chosen_estimators)
     warn_about_scales(models, chosen_metrics, log)
+    Flag()("sequence", sequence)
     (seed,) = draw_seeds(random_state)
 
     of_log, estimation = read_propensities(
@@ -204,23 +205,28 @@ def evaluate(
     cells = observe_cells(tested, of_log, weight_transform, resampling)
     can_add_items = not sequence and bootstrap is None
     cells, clusters = choose_clusters(cluster, cells, chosen_estimators, can_add_items)
-    planned_size = plan_sequence(sequence, planned_size, chosen_estimators, cells)
+    if sequence or planned_size is not None:
+        planned_size = plan_sequence(sequence, planned_size, chosen_estimators, cells)
 
     readers = read_models(models, log, tested.rows, engine=engine, position=position)
     metric_inputs = [read_input(reader, tested, chosen_metrics) for reader in readers]
     imputed: Mapping[str, Imputed] = {}
-    notes = []
+    notes: list[str] = []
     if imputation is not None and any(estimator.imputes for estimator in chosen_estimators):
-        imputed, note = impute_deltas(
+        imputed, notes = impute_deltas(
             imputation, chosen_metrics, readers, metric_inputs, tested, cells, seed
         )
-        notes.append(note)
     deltas = compute_deltas(chosen_metrics, metric_inputs, imputed, tested.log)
 
     by_name = {estimator.name: estimator for estimator in chosen_estimators}
     inputs = EvaluationInputs(deltas, cells, by_name, tested.log.rating)
     if planned_size is None:
-        estimates, intervals = inputs.estimate(), describe_intervals(clusters.cluster, bootstrap)
+        intervals = describe_intervals(clusters.cluster, bootstrap)
+        estimates = {
+            (metric, name): estimator.estimate(deltas[metric], cells)
+            for metric in deltas
+            for name, estimator in by_name.items()
+        }
     else:
         estimates = estimate_sequences(inputs, planned_size)
         intervals = describe_sequence(cells, planned_size, estimates)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from html import escape
 from typing import Any, ClassVar, Literal
 
 from unskew.data.columns import find_column
@@ -37,7 +36,8 @@ from unskew.evaluation.result import Evaluation, wrap_footer
 from unskew.evaluation.weighting import TAKEN_AS_KNOWN, ClusterChoice
 from unskew.metrics.metric import Metric
 from unskew.propensity.model import McarPropensityModel, PropensityModel
-from unskew.tables import count_noun, html_table, text_table
+from unskew.settings import Flag, Instance, OneOf
+from unskew.tables import count_noun
 
 
 def evaluate_frame(
@@ -128,8 +128,10 @@ def evaluate_frame(
     require_level(level)
     require_weight_transform(weight_transform)
     require_cluster(cluster)
-    if on_bad not in ("raise", "drop"):
-        raise UnknownNameError("on_bad", on_bad, ("raise", "drop"))
+    OneOf(("raise", "drop"))("on_bad", on_bad)
+    Instance(str, allow_none=True)("by", by)
+    for name, flag in (("check_duplicates", check_duplicates), ("is_complete", is_complete)):
+        Flag()(name, flag)
     request = FrameRequest(
         source=FrameSource(frame),
         metrics=find_metrics(metrics, relevance_threshold=relevance_threshold),
@@ -334,12 +336,8 @@ class GroupedEvaluation(Result, Mapping[Any, Evaluation]):
         }
         return {f"group: {self.by}" if self.by in columns else self.by: groups} | columns
 
-    def __repr__(self) -> str:
-        return "\n".join([text_table(self.to_columns()), *self._list_problems(), self.describe()])
-
-    def _repr_html_(self) -> str:
-        lines = (f"<p>{escape(line)}</p>" for line in (*self._list_problems(), self.describe()))
-        return "".join([html_table(self.to_columns()), *lines])
+    def _footer(self) -> list[str]:
+        return [*self._list_problems(), self.describe()]
 
     def _list_problems(self) -> list[str]:
         return [

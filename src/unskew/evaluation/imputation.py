@@ -11,7 +11,7 @@ its fold. Any other imputation has intervals only if it is known to come from ot
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, Protocol, TypeGuard, runtime_checkable
@@ -19,11 +19,13 @@ from typing import Any, Protocol, TypeGuard, runtime_checkable
 import numpy as np
 
 from unskew.data.cells import cell_numbers
+from unskew.data.estimation import Unit
 from unskew.data.ids import format_id
 from unskew.data.propensities import Propensities
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.errors import BadPredictionError, UniverseError, UsageError
+from unskew.estimators.dispersion import MIN_EXCESS, Dispersion
 from unskew.estimators.sums import Imputed, ObservedCells
 from unskew.evaluation.candidates import TestedCells
 from unskew.evaluation.predictions import Predictions, PredictionsLike, ScoredCells
@@ -48,6 +50,11 @@ IN_SAMPLE = (
     "intervals are too narrow if an imputation has seen the ratings that it is compared with. Pass "
     "a model that is not fitted, which is then cross-fitted, or "
     "`imputation=Imputation(model, is_independent=True)` if it was fitted to other ratings"
+)
+SHARED_SELECTION = (
+    "cells of one {unit} are selected together ({dispersion}), and the imputation of a cell has "
+    "learned from such cells in other folds: dr and sndr are biased, and their intervals can miss "
+    "the truth more often than they should; snips has no such bias"
 )
 BLOCK_CELLS = 1 << 18
 """Cells whose deltas are imputed at once; they fit into the cache of a processor."""
@@ -97,6 +104,17 @@ class ImputationSource:
     no_interval: str | None = None
     """Why doubly robust estimates have no interval; None if they have one."""
 
+    def describe(self, cells: ObservedCells) -> Iterator[str]:
+        """Where it comes from, and whether folds of cells are independent of one another."""
+        yield self.note
+        if self.folds is None or cells.propensities is None or self.no_interval is not None:
+            return
+        units: tuple[Unit, ...] = ("user", "item")
+        for unit in units:
+            dispersion = Dispersion.of(unit, cells)
+            if dispersion.is_significant and dispersion.ratio > 1 + MIN_EXCESS:
+                yield SHARED_SELECTION.format(unit=unit, dispersion=dispersion.describe())
+
 
 def impute_deltas(
     imputation: Imputation | PredictionsLike,
@@ -106,12 +124,12 @@ def impute_deltas(
     tested: TestedCells,
     cells: ObservedCells,
     seed: int,
-) -> tuple[dict[str, Imputed], str]:
+) -> tuple[dict[str, Imputed], list[str]]:
     """By metric: the expected deltas of each model over the distributions of the ratings.
 
     They are given on the log, and summed over all cells of every user and of every item, or over
     their candidates. A logged cell has the model of its fold in both; the others have the mean
-    over the models. Ratio metrics have none. The text says where the imputation comes from.
+    over the models. Ratio metrics have none. The texts say where the imputation comes from.
     """
     log, candidates = tested.log, tested.candidates
     if not isinstance(imputation, Imputation):
@@ -121,7 +139,7 @@ def impute_deltas(
     ratings = read_imputation(source.imputation, source.folds, log, cells.inverse)
     means = [metric for metric in metrics if metric(inputs[0]).base is None]
     if not means:
-        return {}, source.note
+        return {}, list(source.describe(cells))
     scorers = [require_all_cells(model) for model in models]
     _require_ids(log, tested.universe)
     logged, levels = [ratings.observed(log)], np.unique(log.rating)
@@ -137,7 +155,7 @@ def impute_deltas(
         name: Imputed(deltas, *sums[name], no_interval=source.no_interval)
         for name, deltas in observed.items()
     }
-    return imputed, source.note
+    return imputed, list(source.describe(cells))
 
 
 def find_source(

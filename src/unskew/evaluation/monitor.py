@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -24,13 +24,12 @@ from unskew.errors import (
     UnknownNameError,
     UsageError,
 )
-from unskew.evaluation.monitor_look import take_look
 from unskew.evaluation.monitor_plan import MonitorPlan
-from unskew.evaluation.monitor_state import Batch, MonitorState
+from unskew.evaluation.monitor_state import Batch, MonitorState, take_look
 from unskew.evaluation.watch import Watch
 from unskew.io.writing import as_path, write_file
 from unskew.metrics.metric import MetricInput
-from unskew.settings import Instance
+from unskew.settings import Flag, Instance
 from unskew.tables import count_noun
 from unskew.types import BoolVector, Vector
 
@@ -97,6 +96,9 @@ class Monitor:
         max_weight: float | None = None,
         max_delta: float | None = None,
     ) -> None:
+        for name, names in (("models", models), ("metrics", metrics)):
+            Instance(Iterable, remedy="Pass a list of names.")(name, names)
+        Flag()("has_unobserved", has_unobserved)
         size = None if universe is None else parse_universe(universe)
         self._start(
             MonitorPlan(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from unskew.data.result import Result
 from unskew.estimators.intervals import adjust_p_values
-from unskew.tables import UNDECIDED, count_noun, html_table, text_table
+from unskew.tables import UNDECIDED, count_noun
 
 if TYPE_CHECKING:
     from unskew.evaluation.result import Comparison
@@ -91,12 +90,8 @@ class PairwiseComparison(Result):
             f"{self.level:.0%} intervals are for each pair alone"
         )
 
-    def __repr__(self) -> str:
-        return f"{text_table(self.to_columns())}\n{self.describe()}"
-
-    def _repr_html_(self) -> str:
-        footer = escape(self.describe()).replace("\n", "<br>")
-        return f"{html_table(self.to_columns())}<p>{footer}</p>"
+    def _footer(self) -> list[str]:
+        return [self.describe()]
 
 
 def adjust_pairs(

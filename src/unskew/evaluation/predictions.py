@@ -29,6 +29,7 @@ from unskew.evaluation.adapters.external import ExternalModel
 from unskew.evaluation.adapters.wrap import adapt_model, describe_libraries
 from unskew.ranking.candidates import Candidates
 from unskew.ranking.positions import Positions, Ranker, compute_positions, find_ranker
+from unskew.settings import describe
 from unskew.types import BoolVector, IntVector, Scorer, Scores, Vector
 
 BLOCK_CELLS = 1 << 22
@@ -62,18 +63,12 @@ PredictionsLike: TypeAlias = npt.ArrayLike | Model | IdScorer | object
 class Predictions(Protocol):
     """The predictions of one model for a log."""
 
-    def values(self, log: Ratings, /) -> Vector:
+    def values(self, log: Ratings) -> Vector:
         """A predicted rating for each cell, in the order of the log."""
         ...
 
     def positions(
-        self,
-        log: Ratings,
-        /,
-        *,
-        n_items: int,
-        top: int | None,
-        candidates: Candidates | None = None,
+        self, log: Ratings, n_items: int, top: int | None, candidates: Candidates | None = None
     ) -> Positions:
         """The position of each cell among the candidates, exact up to ``top``."""
         ...
@@ -86,7 +81,7 @@ class LoggedValues:
     name: str
     prediction: Vector
 
-    def values(self, log: Ratings, /) -> Vector:
+    def values(self, log: Ratings) -> Vector:
         if self.prediction.shape != (len(log),):
             raise BadPredictionError(
                 f"model {self.name!r}: got predictions of shape {self.prediction.shape} for a log "
@@ -98,13 +93,7 @@ class LoggedValues:
         return _require_all(self.name, self.prediction, log)
 
     def positions(
-        self,
-        log: Ratings,
-        /,
-        *,
-        n_items: int,
-        top: int | None,
-        candidates: Candidates | None = None,
+        self, log: Ratings, n_items: int, top: int | None, candidates: Candidates | None = None
     ) -> Positions:
         raise BadPredictionError(
             f"model {self.name!r}: ranking metrics need the position of each cell among all items, "
@@ -130,17 +119,11 @@ class FramedValues:
     position: str | None = None
     """The column of positions that the model gives; None if there is none."""
 
-    def values(self, log: Ratings, /) -> Vector:
+    def values(self, log: Ratings) -> Vector:
         return _require_all(self.name, self._read_column(log, "prediction"), log)
 
     def positions(
-        self,
-        log: Ratings,
-        /,
-        *,
-        n_items: int,
-        top: int | None,
-        candidates: Candidates | None = None,
+        self, log: Ratings, n_items: int, top: int | None, candidates: Candidates | None = None
     ) -> Positions:
         if self.position is None:
             return self._rank_items(log, n_items=n_items, top=top, candidates=candidates)
@@ -278,7 +261,7 @@ class ScoredCells:
     ranker: Ranker | None
     """Ranks factor models on another device; None ranks here."""
 
-    def values(self, log: Ratings, /) -> Vector:
+    def values(self, log: Ratings) -> Vector:
         """The scores of the logged cells, computed in blocks of users."""
         values = np.empty(len(log))
         for users, rows in _user_blocks(log):
@@ -287,13 +270,7 @@ class ScoredCells:
         return _require_all(self.name, values, log)
 
     def positions(
-        self,
-        log: Ratings,
-        /,
-        *,
-        n_items: int,
-        top: int | None,
-        candidates: Candidates | None = None,
+        self, log: Ratings, n_items: int, top: int | None, candidates: Candidates | None = None
     ) -> Positions:
         _require_item_ids(self.name, log, n_items)
         if self.ranker is not None and isinstance(self.scorer, Factors):
@@ -331,7 +308,7 @@ class PredictedCells(ScoredCells):
 
     model: Model
 
-    def values(self, log: Ratings, /) -> Vector:
+    def values(self, log: Ratings) -> Vector:
         predicted = self.model.predict(log.users[log.user], log.items[log.item])
         return LoggedValues(self.name, _as_numbers(self.name, predicted)).values(log)
 
@@ -384,6 +361,13 @@ def _name_positions(
     """The column of positions of each frame; ``position`` is that of all, or by model name."""
     if position is None:
         return {}
+    if not isinstance(position, str | Mapping):
+        raise UsageError(
+            f"`position` must be the name of a column, or a dict of names by model; got "
+            f"{describe(position)}.",
+            parameter="position",
+            value=position,
+        )
     frames = [name for name, model in models.items() if is_frame(model)]
     named = dict.fromkeys(frames, position) if isinstance(position, str) else dict(position)
     if not named or not named.keys() <= set(frames):

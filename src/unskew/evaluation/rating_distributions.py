@@ -206,54 +206,53 @@ class LevelImputation:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BinaryImputation:
-    """Models that predict the probability of a rating of 1, where all others are 0."""
-
-    models: Sequence[ScoredCells]
-    fold: IntVector
-    n_columns: int = 2
-
-    def observed(self, log: Ratings) -> LevelShares:
-        return self._share(_predict_logged(self.models, self.fold, log))
-
-    def blocks(self, log: Ratings, users: IntVector) -> Iterator[LevelShares]:
-        for model in self.models:
-            yield self._share(_predict_block(model, log, users))
-
-    def _share(self, mean: Vector) -> LevelShares:
-        is_outside = (mean < 0) | (mean > 1)
-        if is_outside.any():
-            raise BadPredictionError(
-                "the log's ratings are 0 and 1, but an imputed one is "
-                f"{mean[is_outside.argmax()]:g}.",
-                parameter="imputation",
-                remedy="Impute the probability of a 1, in [0, 1].",
-            )
-        return LevelShares(np.array([0.0, 1.0]), np.column_stack([1.0 - mean, mean]))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class MeanImputation:
-    """Models that predict the mean rating; the residuals come from the log."""
+    """Models that predict the mean rating.
+
+    If all ratings are 0 and 1, the mean is the probability of a 1. Otherwise the residuals come
+    from the log.
+    """
 
     models: Sequence[ScoredCells]
     fold: IntVector
     """Of each logged cell: its model."""
-    pooled: Residuals
-    """Of all logged cells."""
-    others: Sequence[Residuals]
+    pooled: Residuals | None
+    """Of all logged cells; None if all ratings are 0 and 1."""
+    others: Sequence[Residuals] = ()
     """By fold: of the cells of all other folds."""
-    residual_fold: IntVector
+    residual_fold: IntVector | None = None
     """Of each logged cell: its entry of ``others``."""
-    n_columns: int = 1
 
-    def observed(self, log: Ratings) -> MeanAndResiduals:
+    @property
+    def n_columns(self) -> int:
+        return 2 if self.pooled is None else 1
+
+    def observed(self, log: Ratings) -> RatingDistribution:
         mean = _predict_logged(self.models, self.fold, log)
+        if self.pooled is None:
+            return _share_ones(mean)
         return MeanAndResiduals(mean, self.others, self.residual_fold)
 
-    def blocks(self, log: Ratings, users: IntVector) -> Iterator[MeanAndResiduals]:
+    def blocks(self, log: Ratings, users: IntVector) -> Iterator[RatingDistribution]:
         for model in self.models:
-            yield MeanAndResiduals(_predict_block(model, log, users), [self.pooled])
+            scores = model.block(log, users)
+            mean = model.as_ratings(log, users, scores).astype(np.float64).ravel()
+            if self.pooled is None:
+                yield _share_ones(mean)
+            else:
+                yield MeanAndResiduals(mean, [self.pooled])
+
+
+def _share_ones(mean: Vector) -> LevelShares:
+    """The distribution of ratings of 0 and 1 with these means."""
+    is_outside = (mean < 0) | (mean > 1)
+    if is_outside.any():
+        raise BadPredictionError(
+            f"the log's ratings are 0 and 1, but an imputed one is {mean[is_outside.argmax()]:g}.",
+            parameter="imputation",
+            remedy="Impute the probability of a 1, in [0, 1].",
+        )
+    return LevelShares(np.array([0.0, 1.0]), np.column_stack([1.0 - mean, mean]))
 
 
 def read_imputation(
@@ -277,7 +276,7 @@ def read_imputation(
         return LevelImputation(distributions, model_fold, levels.astype(np.float64))
     readers = [require_all_cells(read_predictions("imputation", model, log)) for model in models]
     if np.isin(log.rating, (0.0, 1.0)).all():
-        return BinaryImputation(readers, model_fold)
+        return MeanImputation(readers, model_fold, None)
     residual = log.rating - _predict_logged(readers, model_fold, log)
     pooled = Residuals.of(residual, weight)
     others = [pooled]
@@ -348,8 +347,3 @@ def _predict_logged(models: Sequence[ScoredCells], fold: IntVector, log: Ratings
         return models[0].values(log)
     by_model = np.stack([model.values(log) for model in models])
     return by_model[fold, np.arange(len(log))]
-
-
-def _predict_block(model: ScoredCells, log: Ratings, users: IntVector) -> Vector:
-    scores = model.block(log, users)
-    return model.as_ratings(log, users, scores).astype(np.float64).ravel()

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from unskew.data.estimation import Estimation
 from unskew.errors import PropensityWarning, UnskewWarning
 from unskew.estimators import ESTIMATORS
 from unskew.estimators.estimate import SHARE, Estimate
@@ -54,6 +55,8 @@ class Reliability:
     n_observed: int
     n_items: int | None = None
     """Items that could be recommended; None if unknown."""
+    estimation: Estimation | None = None
+    """How the propensities were estimated; None if they are taken as known."""
 
     def count_slots(self) -> Iterator[SlotCount]:
         """The observed slots behind each estimate that is normalised by slots."""
@@ -94,7 +97,7 @@ class Reliability:
     def doubtful_intervals(self) -> Iterator[UnskewWarning]:
         """Why estimates have no interval, or one that may miss the truth."""
         yield from self.missing_intervals()
-        yield from self._check_penalty()
+        yield from self._check_estimation_bias()
 
     def missing_intervals(self) -> Iterator[UnskewWarning]:
         """Why estimates have no interval."""
@@ -137,8 +140,8 @@ class Reliability:
             remedy="Use more positions, or collect ratings of what this model recommends.",
         )
 
-    def _check_penalty(self) -> Iterator[UnskewWarning]:
-        """The largest bias of a penalty, if it is too large to be removed to first order."""
+    def _check_estimation_bias(self) -> Iterator[UnskewWarning]:
+        """The largest bias of the fit of propensities, if it is too large to be removed."""
         biases = []
         for (metric, estimator), estimate in self.estimates.items():
             for model, name in enumerate(self.models if estimate.bias is not None else ()):
@@ -147,15 +150,15 @@ class Reliability:
                 if abs(bias) > std_error > 0:
                     label = f"{_name_estimate(metric, estimator)} of {name!r}"
                     biases.append((abs(bias) / std_error, bias, label))
-        if not biases:
+        if not biases or self.estimation is None:
             return
         ratio, bias, label = max(biases)
         others = f", and {len(biases) - 1} more like it" if len(biases) > 1 else ""
         yield PropensityWarning(
-            f"the penalty of the propensity model changes {label} by {bias:+.2g}, {ratio:.1f} "
-            f"standard errors{others}. This is subtracted, but only to first order: the interval "
-            "may miss the truth.",
-            remedy="Fit the propensities with a smaller `ridge`.",
+            f"the {self.estimation.bias_source} of the propensity model changes {label} by "
+            f"{bias:+.2g}, {ratio:.1f} standard errors{others}. This is subtracted, but only "
+            "approximately: the interval may miss the truth.",
+            remedy=self.estimation.bias_remedy,
         )
 
     def _check_lists(self) -> Iterator[UnskewWarning]:

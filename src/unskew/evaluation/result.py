@@ -6,7 +6,6 @@ import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from html import escape
 from itertools import combinations
 from pathlib import Path
 from textwrap import fill
@@ -32,7 +31,7 @@ from unskew.evaluation.pairs import PairwiseComparison, adjust_pairs
 from unskew.evaluation.reliability import LONG_LOG, Reliability, SlotCount
 from unskew.evaluation.weight_changes import EvaluationInputs
 from unskew.evaluation.weighting import ClusterChoice
-from unskew.tables import UNDECIDED, count_noun, html_table, text_table
+from unskew.tables import UNDECIDED, count_noun
 
 COLUMNS = (
     "model",
@@ -104,11 +103,6 @@ class Comparison(Result):
         verdict = "cannot be told apart from"
         if self.better is not None:
             verdict = "beats" if self.better == self.first else "loses to"
-        if math.isnan(self.ci_low):
-            return (
-                f"{self.first} and {self.second} on {self.metric} by {self.estimator}: difference "
-                f"{self.difference:+.4g}, without an interval; the result says why"
-            )
         p_value = f"p = {self.p_value:.2g}" if self.p_value > 1e-300 else "p < 1e-300"
         return (
             f"{self.first} {verdict} {self.second} on {self.metric} by {self.estimator}: "
@@ -116,9 +110,11 @@ class Comparison(Result):
             f"at {self.level:.0%}, {p_value}{self._list_warnings()}"
         )
 
-    def __repr__(self) -> str:
-        table = text_table(self.to_columns() | {"better": [self.better or UNDECIDED]})
-        return f"{table}{self._list_warnings()}"
+    def _shown_columns(self) -> dict[str, list[Any]]:
+        return self.to_columns() | {"better": [self.better or UNDECIDED]}
+
+    def _footer(self) -> tuple[str, ...]:
+        return self.warnings
 
     def to_columns(self) -> dict[str, list[Any]]:
         """All fields but the warnings, and the better model, as a table of one row."""
@@ -129,10 +125,6 @@ class Comparison(Result):
     def to_record(self) -> dict[str, Any]:
         """All fields and the better model."""
         return asdict(self) | {"better": self.better}
-
-    def _repr_html_(self) -> str:
-        texts = "".join(f"<p>{escape(text)}</p>" for text in self.warnings)
-        return f"{html_table(self.to_columns())}{texts}"
 
     def _list_warnings(self) -> str:
         return "".join(f"\n{text}" for text in self.warnings)
@@ -322,7 +314,9 @@ class Evaluation(Result):
     def reliability(self) -> Reliability:
         """Which estimates cannot be trusted."""
         n_items = None if self.universe is None else self.universe.n_items
-        return Reliability(self.models, self.estimates, self.level, self.n_observed, n_items)
+        return Reliability(
+            self.models, self.estimates, self.level, self.n_observed, n_items, self.estimation
+        )
 
     def warn(self, stacklevel: int = 3) -> None:
         """Warn about estimates that cannot be trusted, unless the log is short."""
@@ -354,14 +348,8 @@ class Evaluation(Result):
         if self.cluster_warning is not None and self.n_observed >= LONG_LOG:
             yield self.cluster_warning
 
-    def __repr__(self) -> str:
-        problems = map(str, self.problems())
-        return "\n".join([text_table(self.to_columns()), *problems, self.describe()])
-
-    def _repr_html_(self) -> str:
-        problems = (f"<p>{escape(str(each))}</p>" for each in self.problems())
-        footer = escape(self.describe()).replace("\n", "<br>")
-        return "".join([html_table(self.to_columns()), *problems, f"<p>{footer}</p>"])
+    def _footer(self) -> list[str]:
+        return [*map(str, self.problems()), self.describe()]
 
     def describe(self) -> str:
         """What the numbers were computed from, and what they rest on, in a few lines."""
@@ -480,8 +468,8 @@ class Evaluation(Result):
         bias = ""
         if largest:
             bias = (
-                f"; the bias of its penalty, up to {largest:.2g}, is subtracted from the "
-                "estimates to first order"
+                f"; the bias of its {self.estimation.bias_source}, up to {largest:.2g}, is "
+                "subtracted from the estimates"
             )
         return (
             f"{text}; intervals include this{effect}, but not whether it is the right kind of "

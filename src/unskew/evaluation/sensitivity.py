@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from html import escape
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,7 +16,7 @@ from unskew.estimators.odds import Constraint
 from unskew.evaluation.result import Evaluation
 from unskew.evaluation.weight_changes import CLIP, EvaluationInputs, Shift, VariedEstimate
 from unskew.settings import is_finite_number
-from unskew.tables import count_noun, html_table, text_table
+from unskew.tables import count_noun
 
 CLIP_QUANTILES = (0.9, 0.95, 0.99, 1.0)
 CONSTRAINTS: Mapping[Constraint | None, str] = {
@@ -292,11 +291,11 @@ class Robustness(Result):
             fields[name] = fields[name] if math.isfinite(fields[name]) else None
         return fields
 
-    def __repr__(self) -> str:
-        return f"{text_table(_shown_columns(self.shifts))}\n{self}"
+    def _shown_columns(self) -> dict[str, list[Any]]:
+        return _hide_share_clipped(self.to_columns())
 
-    def _repr_html_(self) -> str:
-        return f"{html_table(_shown_columns(self.shifts))}<p>{escape(str(self))}</p>"
+    def _footer(self) -> list[str]:
+        return [str(self)]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -415,12 +414,8 @@ class Sensitivity(Result):
         self._require("estimator", estimator, self.estimators)
         return self._draw(ax, metric=metric, estimator=estimator)
 
-    def __repr__(self) -> str:
-        return "\n".join([text_table(_shown_columns(self.shifts)), *self._footer()])
-
-    def _repr_html_(self) -> str:
-        footer = "".join(f"<p>{escape(text)}</p>" for text in self._footer())
-        return f"{html_table(_shown_columns(self.shifts))}{footer}"
+    def _shown_columns(self) -> dict[str, list[Any]]:
+        return _hide_share_clipped(self.to_columns())
 
     def _footer(self) -> list[str]:
         cells = count_noun(self.n_observed, "observed cell")
@@ -442,8 +437,6 @@ def _shift_columns(shifts: Sequence[Shift]) -> dict[str, list[Any]]:
     return {name: [getattr(shift, name) for shift in shifts] for name in Shift.__slots__}
 
 
-def _shown_columns(shifts: Sequence[Shift]) -> dict[str, list[Any]]:
-    """The columns without ``share_clipped``, for which a terminal is too narrow."""
-    columns = _shift_columns(shifts)
-    del columns["share_clipped"]
-    return columns
+def _hide_share_clipped(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """The columns without the last one, for which a terminal is too narrow."""
+    return {name: values for name, values in columns.items() if name != "share_clipped"}

@@ -22,14 +22,15 @@ ESTIMATORS_OF_SEQUENCES = (Naive, IPS, SNIPS)
 
 def plan_sequence(
     sequence: bool, planned_size: int | None, estimators: Sequence[Estimator], cells: ObservedCells
-) -> int | None:
-    """The planned size; None without ``sequence``.
-
-    An error if limits that hold at every look are not available.
-    """
+) -> int:
+    """The planned size; an error if limits that hold at every look are not available."""
     if not sequence:
-        _refuse_planned_size(planned_size)
-        return None
+        raise UsageError(
+            "`planned_size` is for limits that hold at every look.",
+            parameter="planned_size",
+            value=planned_size,
+            remedy="Pass `sequence=True` too.",
+        )
     if planned_size is None:
         raise UsageError(
             "`sequence=True` needs the size that the log is planned to have. It decides where the "
@@ -63,16 +64,6 @@ def plan_sequence(
         )
     _require_fixed(cells.estimation)
     return planned_size
-
-
-def _refuse_planned_size(planned_size: int | None) -> None:
-    if planned_size is not None:
-        raise UsageError(
-            "`planned_size` is for limits that hold at every look.",
-            parameter="planned_size",
-            value=planned_size,
-            remedy="Pass `sequence=True` too.",
-        )
 
 
 def _require_fixed(estimation: Estimation | None) -> None:

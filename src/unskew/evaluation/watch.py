@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from unskew.data.result import Result
 from unskew.evaluation.monitor_plan import MonitorPlan
 from unskew.evaluation.monitor_state import Look
-from unskew.tables import count_noun, text_table
+from unskew.tables import count_noun
 
 TOO_EARLY = "too early"
 ASSUMPTION = (
@@ -98,8 +98,11 @@ class Watch(Result):
         early = "; too early: limits begin at an effective sample size of 100"
         return f"{text}{early * self.is_early}\n{ASSUMPTION}"
 
-    def __repr__(self) -> str:
-        return f"{text_table(mark_early(self.to_columns()))}\n{self.describe()}"
+    def _shown_columns(self) -> dict[str, list[Any]]:
+        return mark_early(self.to_columns())
+
+    def _footer(self) -> list[str]:
+        return [self.describe()]
 
 
 def mark_early(columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:

@@ -14,7 +14,12 @@ from unskew.data.propensities import Propensities, PropensitiesLike, as_propensi
 from unskew.data.ratings import Ratings
 from unskew.data.weights import WeightTransform
 from unskew.errors import PropensityWarning, UsageError
-from unskew.estimators.dispersion import MIN_EXCESS, Dispersion, find_missing_dependence
+from unskew.estimators.dispersion import (
+    MIN_EXCESS,
+    Dispersion,
+    find_missing_dependence,
+    find_shared_variance,
+)
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.point import Estimator
 from unskew.estimators.sums import Cluster, Clusters, ObservedCells, Resampling
@@ -92,6 +97,8 @@ def summarize_weights(
         n_cells is None or abs(float(cells.weight.sum()) / n_cells - 1) < MASS_TOLERANCE
     )
     summary = WeightSummary.of(cells.weight, n_cells=n_cells, is_balanced=is_balanced)
+    if not summary.fits_universe:
+        summary = replace(summary, shared_variance=find_shared_variance(cells))
     for warning in summary.warnings():
         warnings.warn(warning, stacklevel=3)
     return summary

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from itertools import islice
 from typing import Any
@@ -47,6 +48,36 @@ def read_table(source: FileSource | str) -> FileTable:
         raise BadFileError(f"{file.label} is a folder, not a file.", remedy="Name a file in it.")
     with refuse_truncation(file):
         return _read(file)
+
+
+def iterate_tables(source: FileSource, n_rows: int) -> Iterator[FileTable]:
+    """The table in a file: a Parquet file in parts of ``n_rows`` rows, others at once."""
+    if source.format != "parquet":
+        yield read_table(source)
+        return
+    require_package("pyarrow", extra="io", purpose=f"reading {source.label}")
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    n_before = 0
+    with refuse_truncation(source):
+        try:
+            file = parquet.ParquetFile(_open_content(source))
+            names = [str(name) for name in file.schema_arrow.names]
+            require_column_names(source, names)
+            for batch in file.iter_batches(n_rows):
+                columns = {
+                    name: ArrowColumn.from_chunks(pa.chunked_array([column]), is_text=False)
+                    for name, column in zip(names, batch.columns, strict=True)
+                }
+                yield FileTable(source.label, columns, partial(_name_row, n_before))
+                n_before += batch.num_rows
+        except (pa.ArrowException, OSError) as error:
+            raise _incomplete_error(source, error) from error
+
+
+def _name_row(n_before: int, row: int) -> str:
+    return f"row {n_before + row}"
 
 
 def _read(source: FileSource) -> FileTable:

@@ -33,6 +33,7 @@ from unskew.model_selection.search import (
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.progress import Track, no_progress, progress_bar
 from unskew.settings import (
+    Flag,
     Instance,
     WholeNumber,
     check_random_state,
@@ -40,7 +41,7 @@ from unskew.settings import (
     draw_seeds,
     unfitted_copy,
 )
-from unskew.tables import count_noun, html_table, text_table
+from unskew.tables import count_noun
 from unskew.types import RandomState, Vector
 
 Row: TypeAlias = dict[str, Any]
@@ -118,12 +119,6 @@ class LearnerComparison(Result):
             "rows": [dict(row) for row in self.rows],
         }
 
-    def __repr__(self) -> str:
-        return f"{text_table(self._shown_columns())}\n{self._footer()}"
-
-    def _repr_html_(self) -> str:
-        return f"{html_table(self._shown_columns())}<p>{self._footer()}</p>"
-
     def _shown_columns(self) -> dict[str, list[Any]]:
         columns = self.to_columns()
         hidden = {"std_error", "repeat_low", "repeat_high", "p_value"}
@@ -135,17 +130,17 @@ class LearnerComparison(Result):
             if name not in hidden
         }
 
-    def _footer(self) -> str:
+    def _footer(self) -> list[str]:
         seen = "".join(
             f"; {n:,} cells of {name!r} are also in the training log"
             for name, n in self.n_seen.items()
             if n
         )
-        return (
+        return [
             f"means over {count_noun(self.n_repeats, 'repetition')}; {self.level:.0%} intervals "
             f"with test users as the sample; difference to {self.reference!r} paired by user, "
             f"p-values adjusted by Holm; seconds per repetition, with the search{seen}"
-        )
+        ]
 
 
 def compare_learners(
@@ -217,7 +212,8 @@ def compare_learners(
     propensities without a test.
     """
     require_log(log)
-    Instance(Mapping, remedy="Pass a dict of models by name.")("learners", learners)  # type: ignore[type-abstract]
+    Instance(Mapping, remedy="Pass a dict of models by name.")("learners", learners)
+    Flag()("verbose", verbose)
     WholeNumber(least=1)("n_repeats", n_repeats)
     check_random_state("random_state", random_state)
     require_level(level)

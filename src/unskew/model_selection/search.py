@@ -29,7 +29,6 @@ from unskew.model_selection.folds import (
 from unskew.progress import Track, no_progress, progress_bar
 from unskew.registry import find_engine
 from unskew.settings import Instance, check_random_state, describe, unfitted_copy
-from unskew.tables import text_table
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import RandomState
 
@@ -86,9 +85,8 @@ class CrossValidation(Result):
             **self.setup,
         }
 
-    def __repr__(self) -> str:
-        choice = f"best by {self.estimator} of {self.metric}: {self.best_params}"
-        return f"{text_table(self.to_columns())}\n{choice}"
+    def _footer(self) -> list[str]:
+        return [f"best by {self.estimator} of {self.metric}: {self.best_params}"]
 
 
 def cross_validate(
@@ -257,7 +255,7 @@ def _combine(model: TunableModel, grid: Mapping[str, Sequence[Any]]) -> list[Set
             value=model,
             remedy="Pass a model that is not fitted, such as MatrixFactorization().",
         )
-    Instance(Mapping, remedy="Pass a dict such as {'l2': [0.1, 1, 10]}.")("grid", grid)  # type: ignore[type-abstract]
+    Instance(Mapping, remedy="Pass a dict such as {'l2': [0.1, 1, 10]}.")("grid", grid)
     valid = model.get_params()
     for name in grid:
         if name not in valid and name != TRANSFORM:

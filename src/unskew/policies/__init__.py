@@ -33,10 +33,12 @@ POLICY_ESTIMATORS: Registry[PolicyEstimator] = Registry("policy estimator", "uns
 __getattr__, __dir__ = exported_names(
     POLICY_ESTIMATORS,
     {
+        "ExaminationCurve": "position_bias",
         "IndependentSlots": "targets",
         "PlackettLuce": "targets",
         "PolicyEvaluation": "result",
         "PolicySensitivity": "sensitivity",
+        "PositionBias": "position_bias",
         "TargetProbability": "targets",
         "TargetRanking": "targets",
         "UniformSlate": "targets",

@@ -46,11 +46,23 @@ def _declare(
     return POLICY_ESTIMATORS.declare(name, label=label, summary=summary, traits=traits)
 
 
-ANY_USERS = "users behave in any way"
-CASCADE = "the reward of a slot depends on the items shown down to it, not below it"
-INDEPENDENT = "the reward of a slot depends on its item and position alone"
-POSITION_BASED = "the reward is the examination of the slot times the relevance of its item"
-ADDITIVE = "the total reward is a sum of effects of items at positions"
+ANY_USERS = "the logged probabilities are right, whatever users do"
+CASCADE = (
+    "the logged probabilities are right, and the reward of a slot depends on the items shown down "
+    "to it, not below it"
+)
+INDEPENDENT = (
+    "the logged probabilities are right, and the reward of a slot depends on its item and position "
+    "alone"
+)
+POSITION_BASED = (
+    "the reward is the examination of the slot times the relevance of its item, and both the "
+    "examination curve and the logged probabilities are right"
+)
+ADDITIVE = (
+    "the logged probabilities are right, and the total reward is a sum of effects of items at "
+    "positions"
+)
 
 
 @_declare("ips", "IPS", "IPS weights each request by pi(slate) / mu(slate).",

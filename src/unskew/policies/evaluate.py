@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from unskew.data.impressions import Impressions
+from unskew.data.impressions import Impressions, read_examination
 from unskew.data.ratings import Ratings
 from unskew.data.weights import WeightTransform
 from unskew.errors import UsageError
-from unskew.policies.plan import PolicyCluster, PolicyPlan, Regression, SlotWorth, read_examination
+from unskew.policies.plan import PolicyCluster, PolicyPlan, Regression, SlotWorth
 from unskew.policies.result import LOGGED, PolicyEvaluation
 from unskew.policies.targets import Policy, as_policy
 
@@ -88,7 +88,7 @@ def evaluate_policies(
         candidates,
         exclude,
         logging,
-        read_examination(examination),
+        None if examination is None else read_examination(examination),
         regression,
         slot_worth,
         cluster,

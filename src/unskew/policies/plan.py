@@ -133,16 +133,14 @@ class PolicyPlan:
 
     def bind(self, shown: Impressions) -> dict[str, ArrayColumns]:
         """The columns of each target, computed when they are read."""
-        read: list[RequestCandidates] = []
-
-        def find_candidates() -> RequestCandidates:
-            if not read:
-                read.append(read_request_candidates(shown, self.candidates, self.exclude))
-            return read[0]
-
+        find_logged = CandidateReader(shown, self.candidates, None)
+        find_target = find_logged
+        if self.exclude is not None:
+            find_target = CandidateReader(shown, self.candidates, self.exclude)
         logging = bind_log(shown)
         if self.logging is not None:
-            logging = self.logging.bind(shown, find_candidates, LOGGED)
+            logging = self.logging.bind(shown, find_logged, LOGGED)
+            _require_possible(shown, logging)
             _require_same_probability(shown, logging)
         worth = read_worth(self.slot_worth, shown.n_slots)
         curve = None
@@ -152,7 +150,7 @@ class PolicyPlan:
             name: ArrayColumns(
                 shown,
                 logging,
-                target.bind(shown, find_candidates, name),
+                target.bind(shown, find_target, name),
                 worth,
                 curve,
                 self._find_regression(shown, name),
@@ -284,6 +282,21 @@ class PolicyPlan:
         )
 
 
+@dataclass(eq=False)
+class CandidateReader:
+    """Reads the candidates of a log when they are first needed, and keeps them."""
+
+    shown: Impressions
+    candidates: object
+    exclude: Ratings | None
+    read: RequestCandidates | None = None
+
+    def __call__(self) -> RequestCandidates:
+        if self.read is None:
+            self.read = read_request_candidates(self.shown, self.candidates, self.exclude)
+        return self.read
+
+
 class _AllKnown:
     """Stands for a logging policy with scores, from which all probabilities follow."""
 
@@ -319,22 +332,6 @@ def read_worth(slot_worth: SlotWorth, n_slots: int) -> Vector:
     return require_slots(float_array(slot_worth, "slot_worth"), n_slots, "slot_worth")
 
 
-def read_examination(examination: object) -> Vector | None:
-    """The examination of each position, from numbers or from a fitted ``PositionBias``."""
-    if examination is None:
-        return None
-    values: Any = getattr(examination, "examination", examination)
-    curve = float_array(values, "examination")
-    if curve.ndim != 1 or not (np.isfinite(curve) & (curve > 0)).all():
-        raise UsageError(
-            "`examination` must be a positive number for each position.",
-            parameter="examination",
-            value=curve.tolist(),
-            remedy="Pass a list from the top position down, or a fitted PositionBias.",
-        )
-    return curve
-
-
 def require_slots(values: Vector, n_slots: int, name: str) -> Vector:
     """The first numbers, one for each slot; an error if there are too few."""
     if values.ndim != 1 or values.size < n_slots or not np.isfinite(values).all():
@@ -345,6 +342,21 @@ def require_slots(values: Vector, n_slots: int, name: str) -> Vector:
             value=values.shape,
         )
     return values[:n_slots]
+
+
+def _require_possible(shown: Impressions, logging: BoundPolicy) -> None:
+    """An error if the stated logging policy could not have shown a shown item."""
+    is_impossible = logging.marginal() <= 0
+    if is_impossible.any():
+        slot, request = (int(each[0]) for each in np.nonzero(is_impossible))
+        where = shown.name_row(int(shown.slots[request, slot]))
+        raise BadImpressionError(
+            f"`logging` gives the probability 0 to {int(is_impossible.sum())} shown items; the "
+            f"first is {where}.",
+            parameter="logging",
+            where=where,
+            remedy="Every shown item must be among the `candidates` of its request.",
+        )
 
 
 def _require_same_probability(shown: Impressions, logging: BoundPolicy) -> None:

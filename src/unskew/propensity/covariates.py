@@ -270,7 +270,7 @@ def _array_columns(table: Any, kind: Kind) -> Iterator[tuple[str, npt.NDArray[An
         array = np.asarray(table)
     except ValueError as error:
         raise UsageError(f"{problem}: {error}.", parameter=parameter) from error
-    if array.ndim not in (1, 2):
+    if array.ndim not in (1, 2) or array.size == 0:
         raise UsageError(f"{problem}; got shape {array.shape}.", parameter=parameter)
     for index, column in enumerate(array.reshape(len(array), -1).T):
         yield f"{kind}:{index}", _as_numbers(column)

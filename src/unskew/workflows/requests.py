@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from unskew.propensity import PROPENSITY_MODELS
 
 if TYPE_CHECKING:
+    from unskew.data.impressions import ProbabilityKind
     from unskew.data.parts import SplitUnit
     from unskew.data.universe import UniverseLike
     from unskew.data.weights import WeightTransform
@@ -39,8 +40,47 @@ class LogRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ValidationRequest(LogRequest):
+class ImpressionRequest(LogRequest):
+    """A log of shown items in a file, and its columns."""
+
+    request: str | None = None
+    position: str | None = None
+    reward: str | None = None
+    probability: str | None = None
+    probability_is: ProbabilityKind | None = None
+    repeats: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRequest(ImpressionRequest):
+    """Policies to evaluate on a log of shown items, and how."""
+
+    target: Mapping[str, str] = field(default_factory=dict)
+    """By policy: a column of the log with its probabilities."""
+    ranking: Mapping[str, str] = field(default_factory=dict)
+    """By policy: a column of the log with the position that it gives each shown item."""
+    model: Mapping[str, str] = field(default_factory=dict)
+    """By policy: the file of a saved model, which ranks the candidates."""
+    logging: Literal["column", "uniform"] = "column"
+    candidates: str | None = None
+    """A file of requests and items; by default every item of the log is a candidate."""
+    exclude: str | None = None
+    """The file of a log of ratings whose items are no candidates of their users."""
+    estimators: tuple[str, ...] = ()
+    examination: tuple[float, ...] = ()
+    regression: tuple[str, ...] = ()
+    slot_worth: Literal["sum", "dcg"] = "sum"
+    cluster: Literal["user", "request"] = "user"
+    level: float = 0.95
+    transform: WeightTransform | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidationRequest(ImpressionRequest):
     """A log to check, and perhaps the log that models were trained on."""
+
+    impressions: bool = False
+    """Whether it is a log of shown items."""
 
     train: str | None = None
     """The file of the training log; its columns have the names that those of the log have."""

@@ -420,7 +420,7 @@ class FrameQuery:
             strata = self.strata.read(totals.levels, *sums_of_reader, is_of_fit=totals.is_of_fit)
         else:
             strata = self.strata.read(*sums_of_reader, is_of_fit=totals.is_of_fit)
-        return strata.correct(estimate, influence, estimate.covariance, of_ratios=spec.of_ratios)
+        return strata.correct(estimate, influence, estimate.covariance, spec)
 
     def _count_clusters(self, estimate: Estimate, totals: Totals, scope: Scope) -> dict[Unit, int]:
         """The number of clusters of each kind; those without a row count if they are known."""

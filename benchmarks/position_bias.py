@@ -1,0 +1,150 @@
+"""The examination curve: error, coverage and time, on logs of a few rankers in rotation.
+
+    python benchmarks/position_bias.py                # error and seconds at one million impressions
+    python benchmarks/position_bias.py --coverage     # 400 logs of 100,000 impressions
+
+Each query has ten items, and three rankers order them by relevance and noise. A request takes one
+ranker. An item is clicked with the probability th_k g, where th = 1/k and g is uniform between
+0.025 and 0.475. A query is a user here. Where ultr-bias-toolkit is installed, its estimators run
+on the same logs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from unskew import Impressions, PositionBias
+
+K = 10
+TRUE = 1 / np.arange(1, K + 1)
+Curve = npt.NDArray[np.float64]
+
+
+def draw_log(
+    n_impressions: int, n_queries: int, seed: int, *, intent: float = 0.0, n_rankers: int = 3
+) -> Impressions:
+    """A log of ``n_impressions``; ``intent`` varies the relevance from request to request."""
+    rng = np.random.default_rng(seed)
+    relevance = rng.uniform(0.05, 0.95, (n_queries, K)) * 0.5
+    scores = relevance[:, None] + rng.normal(0, 0.1, (n_queries, n_rankers, K))
+    rankings = np.argsort(-scores, axis=2)
+    n_requests = n_impressions // K
+    query = rng.integers(n_queries, size=n_requests)
+    shown = rankings[query, rng.integers(n_rankers, size=n_requests)]
+    factor = 1 + intent * rng.uniform(-1, 1, (n_requests, 1))
+    chance = TRUE * np.take_along_axis(relevance[query] * factor, shown, axis=1)
+    clicks = rng.random(chance.shape) < chance
+    return Impressions.from_arrays(
+        np.repeat(np.arange(n_requests), K),
+        np.repeat(query, K),
+        (query[:, None] * K + shown).ravel(),
+        clicks.ravel().astype(float),
+        position=np.tile(np.arange(1, K + 1), n_requests),
+    )
+
+
+def fit_ours(method: str) -> Callable[[Impressions], Curve]:
+    def fit(log: Impressions) -> Curve:
+        return PositionBias(method=method, n_bootstrap=2).fit(log).examination  # type: ignore[arg-type]
+
+    return fit
+
+
+def click_rate(log: Impressions) -> Curve:
+    rate = np.bincount(log.position - 1, log.reward) / np.bincount(log.position - 1)
+    return rate / rate[0]
+
+
+def list_rivals() -> dict[str, Callable[[Impressions], Curve]]:
+    """The estimators of ultr-bias-toolkit, if it is installed."""
+    try:
+        from ultr_bias_toolkit.bias.intervention_harvesting import (
+            AdjacentChainEstimator,
+            AllPairsEstimator,
+            PivotEstimator,
+        )
+    except ImportError:
+        print("ultr-bias-toolkit is not installed, so nothing of it runs here.")
+        return {}
+
+    def wrap(estimator: Callable[[], Callable[..., object]]) -> Callable[[Impressions], Curve]:
+        def fit(log: Impressions) -> Curve:
+            import pandas as pd
+
+            frame = pd.DataFrame(
+                {
+                    "query_id": log.user,
+                    "doc_id": log.item,
+                    "position": log.position,
+                    "click": log.reward,
+                }
+            )
+            curve = estimator()(frame)
+            return np.asarray(curve["examination"], dtype=float)  # type: ignore[index]
+
+        return fit
+
+    names = (AllPairsEstimator, PivotEstimator, AdjacentChainEstimator)
+    return {f"ultr-bias-toolkit {each.__name__}": wrap(each) for each in names}
+
+
+def compare_methods() -> None:
+    """Error and seconds of each method at one million impressions."""
+    methods: dict[str, Callable[[Impressions], Curve]] = {
+        "click rate": click_rate,
+        "conditional": fit_ours("conditional"),
+        "all_pairs (with 2 resamples)": fit_ours("all_pairs"),
+        **list_rivals(),
+    }
+    print("| method | queries | RMSE | relative RMSE | seconds |\n|---|---|---|---|---|")
+    for n_queries in (2_668, 50_000):
+        log = draw_log(1_000_000, n_queries, seed=0)
+        for name, fit in methods.items():
+            start = time.perf_counter()
+            curve = fit(log)
+            seconds = time.perf_counter() - start
+            error = curve / curve[0] - TRUE
+            absolute, relative = (np.sqrt(np.mean(e**2)) for e in (error, error / TRUE))
+            print(f"| {name} | {n_queries:,} | {absolute:.4f} | {relative:.3f} | {seconds:.2f} |")
+
+
+def measure_coverage(n_logs: int) -> None:
+    """Error and coverage of the conditional estimate over many logs of 100,000 impressions."""
+    print(
+        f"{n_logs} logs of 100,000 impressions; coverage of 95 % intervals over positions 2 to 10"
+    )
+    print("| queries | intent | cluster | relative RMSE | bias at 2, 5, 10 | coverage | worst |")
+    print("|---|---|---|---|---|---|---|")
+    for n_queries, intent in ((500, 0.0), (5_000, 0.0), (5_000, 0.8), (50, 0.8)):
+        for cluster in ("cell", "user"):
+            curves, covered = [], []
+            for seed in range(n_logs):
+                log = draw_log(100_000, n_queries, seed, intent=intent)
+                columns = PositionBias(cluster=cluster).fit(log).curve_.to_columns()
+                curves.append(columns["examination"])
+                low, high = np.array(columns["ci_low"]), np.array(columns["ci_high"])
+                covered.append(((low <= TRUE) & (high >= TRUE))[1:])
+            relative = np.array(curves) / TRUE - 1
+            bias = ", ".join(f"{relative[:, k - 1].mean():+.1%}" for k in (2, 5, 10))
+            share = np.mean(covered, axis=0)
+            rmse = np.sqrt(np.mean(relative[:, 1:] ** 2))
+            print(
+                f"| {n_queries:,} | {'varies' if intent else 'fixed'} | {cluster} | {rmse:.3f} "
+                f"| {bias} | {share.mean():.3f} | {share.min():.3f} |"
+            )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--coverage", action="store_true")
+    parser.add_argument("--logs", type=int, default=400)
+    arguments = parser.parse_args()
+    if arguments.coverage:
+        measure_coverage(arguments.logs)
+    else:
+        compare_methods()

@@ -1,0 +1,168 @@
+"""``unskew policy evaluate``: what another ranking would earn, from logged impressions."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from unskew.cli import COMMANDS, options
+from unskew.cli.printing import open_console, print_table, show_progress, write_columns
+from unskew.cli.program import CommandGroup, collect_request, render_message
+from unskew.policies import POLICY_ESTIMATORS
+from unskew.workflows.gates import Gate
+from unskew.workflows.requests import PolicyRequest
+
+POLICY_ESTIMATOR = options.DeclaredName(
+    "Estimators", lambda: {each.name: each.summary for each in POLICY_ESTIMATORS.values()}
+)
+
+
+@click.group("policy", cls=CommandGroup)
+def policy() -> None:
+    """Evaluate rankings on a log of shown items and clicks.
+
+    \b
+    Example:
+      unskew policy evaluate shown.parquet --probability p --probability-is step --target new=p_new
+    """  # noqa: D301
+
+
+COMMANDS.add(
+    "policy",
+    policy,
+    label="Policy",
+    summary="Would another ranking do better? Evaluate policies on logged impressions.",
+    traits={"order": 3.5},
+)
+
+
+@policy.command("evaluate", short_help="Estimate what other policies would earn.")
+@options.impression_log_options
+@options.impression_options
+@click.option(
+    "--target",
+    multiple=True,
+    metavar="[NAME=]COL",
+    callback=options.parse_named_columns,
+    help="A policy: a column of LOG with its probabilities of the shown items.",
+)
+@click.option(
+    "--ranking",
+    multiple=True,
+    metavar="[NAME=]COL",
+    callback=options.parse_named_columns,
+    help="A policy: a column of LOG with the position that it gives each shown item; empty if it "
+    "does not show the item.",
+)
+@click.option(
+    "--model",
+    multiple=True,
+    metavar="[NAME=]FILE",
+    callback=options.parse_named_files,
+    help="A policy: a file that `unskew train` wrote; it ranks the candidates of each request.",
+)
+@options.choice_option(
+    "--logging",
+    ["column", "uniform"],
+    "How the log was made: by the column --probability, or uniform draws from the candidates.",
+)
+@click.option(
+    "--candidates",
+    type=options.INPUT_FILE,
+    metavar="FILE",
+    help="What each request could show: a file of requests and items, or of items. By default all "
+    "items of LOG.",
+)
+@click.option(
+    "--exclude",
+    type=options.INPUT_FILE,
+    metavar="TRAIN",
+    help="A log of ratings whose items are no candidates of their users.",
+)
+@options.list_option(
+    *("--estimator", "estimators"),
+    type=POLICY_ESTIMATOR,
+    help="How to estimate; see the list below. By default what the probabilities allow.",
+)
+@click.option(
+    "--examination",
+    metavar="TH,TH,...",
+    callback=options.split_numbers,
+    help="For pbm: the examination of each position, from the top.",
+)
+@click.option(
+    "--regression",
+    metavar="Q,V",
+    callback=options.split_commas,
+    help="For dm, dr and kin: columns of LOG with predicted rewards and their policy means.",
+)
+@options.choice_option("--slot-worth", ["sum", "dcg"], "How much a reward counts at each position.")
+@options.choice_option("--cluster", ["user", "request"], "What is independent.")
+@options.level_option("Confidence level of the intervals.")
+@click.option(
+    *("--max-weight", "transform"),
+    type=options.MaxWeightType(),
+    metavar="W",
+    help="Limit the weights to W, which adds bias.",
+)
+@options.fail_option("this holds: snips.ci_low<0.1, compare.snips.ci_low<0.")
+@options.json_option
+@options.table_option(
+    "Also write the table (.csv, .tsv, .json, .jsonl, .parquet, .arrow; - is CSV on standard "
+    "output) or a page (.html).",
+    page=True,
+)
+@options.verbosity_options
+@collect_request(PolicyRequest)
+def evaluate(
+    request: PolicyRequest,
+    *,
+    gates: tuple[Gate, ...],
+    as_json: bool,
+    output: str | None,
+    quiet: bool,
+) -> None:
+    """Estimate what policies would earn in a request, and compare them with the logging policy.
+
+    LOG has one shown item per row: request, user, item, position, reward, and the probability with
+    which the logging policy showed it. Large files must be sorted by request.
+
+    \b
+    Numbers that an expression of --fail-if can compare with a limit:
+      ESTIMATOR.FIELD[.POLICY]          estimate, std_error, ci_low or ci_high
+      compare.ESTIMATOR.FIELD[.POLICY]  difference, ci_low, ci_high or p_value
+      n_requests                        the number of requests
+
+    \b
+    Example:
+      unskew policy evaluate shown.csv --probability p --probability-is step --target new=p_new
+      unskew policy evaluate shown.csv --ranking new=new_position --examination 1,0.5,0.33
+      unskew policy evaluate shown.csv --logging uniform --model new=m.unskew -o report.html
+    """  # noqa: D301
+    from unskew.workflows.gates import check_gates, require_passed
+    from unskew.workflows.policies import evaluate_policy_file, list_policy_numbers
+
+    with show_progress(quiet, f"evaluating on {request.log}"):
+        result = evaluate_policy_file(request)
+    tripped = check_gates(gates, list_policy_numbers(result))
+    if as_json:
+        click.echo(json.dumps(json.loads(result.to_json())))
+    elif output != "-":
+        console = open_console()
+        print_table(console, result.to_columns(), title="Values", caption=result.describe())
+        comparisons = [
+            result.compare(name, estimator=each)
+            for name in result.policies
+            for each in result.estimators
+        ]
+        names = ("first", "estimator", "difference", "ci_low", "ci_high", "p_value")
+        columns = {name: [getattr(each, name) for each in comparisons] for name in names}
+        columns["better"] = [each.better or "not told apart" for each in comparisons]
+        caption = "Paired request by request; better: the policy to which the interval points."
+        print_table(console, columns, title="Each policy minus logged", caption=caption)
+    for problem in result.problems():
+        click.echo(f"warning: {render_message(problem)}", err=True)
+    if output is not None:
+        write_columns(result.to_columns(), output, quiet=quiet, to_json=result.to_json)
+    require_passed(tripped)

@@ -1,0 +1,270 @@
+"""How much less a lower position is examined: estimates of the examination curve from clicks.
+
+Model: P(click) = th_k g_c at position k of cell c, which is what shares a relevance, such as a user
+and an item. Only ratios of examination can be known; the first position has th = 1. With N_ck
+impressions, C_ck clicks, C_c = sum_k C_ck and b = log th, the conditional estimate is given C_c:
+
+    p_ck = N_ck th_k / sum_l N_cl th_l
+    score_k = sum_c (C_ck - C_c p_ck)
+    H = sum_c C_c (diag p_c - p_c p_c')
+    Var(b) = H^-1 [m / (m - 1) sum_g S_g S_g'] H^-1,   S_g = the score of the cells of cluster g
+
+The relevance of a cell cancels, so that any number of cells leaves the estimate unbiased. It needs
+only that, given the cell, the position does not depend on whether the user is about to click.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+from scipy import optimize, sparse
+from scipy.sparse import csgraph
+from scipy.special import xlogy
+
+from unskew.data.impressions import Impressions
+from unskew.errors import NotIdentifiedError
+from unskew.types import BoolVector, IntVector, Matrix, Vector
+
+
+@dataclass(frozen=True, eq=False)
+class ClickTable:
+    """Impressions and clicks by cell and position. Cells without a choice of position are left out.
+
+    The two matrices, cells x positions, have the same pattern of entries.
+    """
+
+    positions: IntVector
+    """The positions of the columns, from the top down."""
+    shown: sparse.csr_array
+    clicks: sparse.csr_array
+    cluster: IntVector
+    """The cluster of each cell, a code below ``n_clusters``."""
+    n_clusters: int
+
+    @classmethod
+    def count(cls, shown: Impressions, cell: tuple[str, ...], cluster: str) -> ClickTable:
+        """Count by cell and position the impressions and clicks of cells shown at two or more."""
+        codes = np.zeros(len(shown), dtype=np.int64)
+        for role in cell:
+            codes = codes * len(getattr(shown, f"{role}s")) + getattr(shown, role)
+        n_slots = shown.n_slots
+        entry, example, of_entry = np.unique(
+            codes * n_slots + (shown.position - 1), return_index=True, return_inverse=True
+        )
+        row = np.append(0, np.cumsum(np.diff(entry // n_slots) > 0))
+        positions, column = np.unique(entry % n_slots + 1, return_inverse=True)
+        shape = (int(row[-1]) + 1, positions.size)
+        counts = np.bincount(of_entry).astype(float)
+        clicks = np.bincount(of_entry, weights=shown.reward)
+        group = np.arange(shape[0])
+        if cluster != "cell":
+            group[row] = getattr(shown, cluster)[example]
+        table = cls(
+            positions.astype(np.int32),
+            sparse.csr_array((counts, (row, column)), shape=shape),
+            sparse.csr_array((clicks, (row, column)), shape=shape),
+            group.astype(np.int32),
+            int(group.max()) + 1,
+        )
+        return table.take(np.diff(table.shown.indptr) > 1)
+
+    def take(self, cells: npt.NDArray[np.integer] | BoolVector) -> ClickTable:
+        """The table of some cells, by index or mask."""
+        return ClickTable(
+            self.positions,
+            self.shown[cells],
+            self.clicks[cells],
+            self.cluster[cells],
+            self.n_clusters,
+        )
+
+    @property
+    def n_cells(self) -> int:
+        return int(self.shown.shape[0])
+
+    @cached_property
+    def row(self) -> IntVector:
+        """The cell of each entry."""
+        return np.repeat(np.arange(self.n_cells, dtype=np.int32), np.diff(self.shown.indptr))
+
+    @cached_property
+    def clicks_of_cell(self) -> Vector:
+        """C_c, the clicks of each cell at all positions."""
+        return np.asarray(self.clicks.sum(axis=1), dtype=np.float64)
+
+    def sum_by_position(self, values: Vector) -> Vector:
+        """Sums over cells of a number for each entry."""
+        sums = np.bincount(self.shown.indices, values, self.positions.size)
+        return np.asarray(sums, dtype=np.float64)
+
+    def share_positions(self, log_examination: Vector) -> tuple[Vector, Vector]:
+        """For each entry p_ck, and for each cell log sum_l N_cl th_l."""
+        expected = self.shown.data * np.exp(log_examination[self.shown.indices])
+        total = np.bincount(self.row, weights=expected, minlength=self.n_cells)
+        return expected / total[self.row], np.log(total)
+
+
+def require_identified(table: ClickTable) -> None:
+    """An error unless clicks connect all positions with one another in both directions.
+
+    Position k leads to l if a cell that was clicked at k was also shown at l. If no path leads from
+    some positions to the others, their examination would be estimated as infinitely larger.
+    """
+    has_click, is_shown = table.clicks > 0, table.shown > 0
+    leads_to = (has_click.astype(float).T @ is_shown.astype(float)) > 0
+    for kind in ("weak", "strong"):
+        n_groups, group = csgraph.connected_components(leads_to, connection=kind)
+        if n_groups > 1:
+            groups = [table.positions[group == each].tolist() for each in range(n_groups)]
+            raise _group_error(sorted(groups), is_weak=kind == "weak")
+
+
+def _group_error(groups: list[list[int]], *, is_weak: bool) -> NotIdentifiedError:
+    named = " | ".join(", ".join(map(str, group)) for group in groups)
+    if is_weak:
+        return NotIdentifiedError(
+            f"the positions fall into {len(groups)} groups that no clicked cell connects: {named}. "
+            "The ratio of examination between two groups is not identified.",
+            parameter="shown",
+            value=groups,
+            remedy="Use a log in which items change their position, such as that of several "
+            "rankers or of a swap experiment; or a coarser `cell`, if the ranking depends on that "
+            "alone.",
+        )
+    return NotIdentifiedError(
+        f"cells that were shown in several of these groups of positions were clicked in one alone: "
+        f"{named}. Their ratio of examination would be infinite.",
+        parameter="shown",
+        value=groups,
+        remedy="Collect more clicks, or drop the lowest positions.",
+    )
+
+
+def estimate_conditional(table: ClickTable) -> tuple[Vector, Matrix]:
+    """b = log th given the clicks of each cell, and its influence by cluster.
+
+    Row g of the influence is H^-1 S_g: how much the cells of cluster g move b.
+    """
+    clicks_of_entry = table.clicks_of_cell[table.row]
+
+    def log_likelihood(free: Vector) -> tuple[float, Vector]:
+        curve = np.append(0.0, free)
+        share, log_total = table.share_positions(curve)
+        value = table.clicks.data @ curve[table.clicks.indices] - table.clicks_of_cell @ log_total
+        return -value, -table.sum_by_position(table.clicks.data - clicks_of_entry * share)[1:]
+
+    def hessian(free: Vector) -> Matrix:
+        return _find_hessian(table, np.append(0.0, free))
+
+    start = np.zeros(table.positions.size - 1)
+    solution = optimize.minimize(
+        log_likelihood,
+        start,
+        jac=True,
+        hess=hessian,
+        method="trust-exact",
+        options={"gtol": 1e-8 * max(table.clicks_of_cell.sum(), 1.0)},
+    )
+    curve = np.append(0.0, solution.x)
+    share, _ = table.share_positions(curve)
+    residual = table.clicks.data - clicks_of_entry * share
+    by_cell = sparse.csr_array(
+        (residual, table.shown.indices, table.shown.indptr), shape=table.shown.shape
+    )
+    cells = np.arange(table.n_cells)
+    group = sparse.csr_array(
+        (np.ones(cells.size), (table.cluster, cells)), shape=(table.n_clusters, cells.size)
+    )
+    scores = (group @ by_cell).toarray()[:, 1:]
+    influence = np.linalg.solve(_find_hessian(table, curve), scores.T).T
+    return curve, np.pad(influence, ((0, 0), (1, 0)))
+
+
+def _find_hessian(table: ClickTable, curve: Vector) -> Matrix:
+    """H, without the first position."""
+    share, _ = table.share_positions(curve)
+    weight = table.clicks_of_cell[table.row] * share
+    shares = sparse.csr_array((share, table.shown.indices, table.shown.indptr), table.shown.shape)
+    weights = sparse.csr_array((weight, table.shown.indices, table.shown.indptr), shares.shape)
+    hessian: Matrix = np.diag(table.sum_by_position(weight)) - (shares.T @ weights).toarray()
+    return hessian[1:, 1:]
+
+
+def estimate_all_pairs(table: ClickTable, start: Vector) -> Vector:
+    """b by the likelihood of all pairs of positions (Agarwal et al. 2019).
+
+    For the cells shown at both k and l, the sum of their click rates at k has the mean
+    n_kl th_k r_kl, where n_kl is their number and r_kl = r_lk their mean relevance. ``start`` is a
+    first guess of b.
+    """
+    is_shown = (table.shown > 0).astype(float)
+    rate = table.clicks.copy()
+    rate.data = table.clicks.data / table.shown.data
+    clicked = (rate.T @ is_shown).toarray()
+    n_cells = (is_shown.T @ is_shown).toarray()
+    first, second = np.triu_indices(table.positions.size, k=1)
+    pairs = n_cells[first, second] > 0
+    first, second = first[pairs], second[pairs]
+    size = n_cells[first, second]
+    rates = np.stack([clicked[first, second], clicked[second, first]])
+
+    def loss(parameters: Vector) -> tuple[float, Vector]:
+        curve = np.append(0.0, parameters[: start.size - 1])
+        relevance = parameters[start.size - 1 :]
+        logs = np.stack([curve[first], curve[second]]) + relevance
+        probability = np.clip(np.exp(logs), 0.0, 1 - 1e-9)
+        value = rates * logs + xlogy(size - rates, 1 - probability)
+        gradient_of_log = rates - (size - rates) * probability / (1 - probability)
+        gradient = np.zeros(start.size)
+        np.add.at(gradient, first, gradient_of_log[0])
+        np.add.at(gradient, second, gradient_of_log[1])
+        return -value.sum(), -np.append(gradient[1:], gradient_of_log.sum(axis=0))
+
+    guess = np.log(
+        np.maximum(rates.sum(axis=0), 0.5) / (size * np.exp(start)[[first, second]].sum(axis=0))
+    )
+    solution = optimize.minimize(
+        loss,
+        np.append(start[1:], np.minimum(guess, -1e-3)),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(None, None)] * (start.size - 1) + [(None, -1e-6)] * guess.size,
+        options={"maxiter": 2000, "ftol": 1e-14, "gtol": 1e-8 * max(rates.sum(), 1.0)},
+    )
+    return np.append(0.0, solution.x[: start.size - 1])
+
+
+def estimate_swaps(shown: Impressions, swap: Vector) -> tuple[IntVector, Vector, Vector]:
+    """Positions, b and its variance from swaps of the first item with a lower one.
+
+    ``swap`` names the lower position of the experiment of each row, and is NaN outside. By
+    randomisation both places show the same items: th_k = CTR_k / CTR_1, with
+    Var(b_k) = (1 - CTR_1) / C_1 + (1 - CTR_k) / C_k.
+    """
+    positions = np.unique(swap[np.isfinite(swap)]).astype(np.int32)
+    rows = {
+        int(position): [
+            (swap == position) & (shown.position == each) for each in (1, int(position))
+        ]
+        for position in positions
+    }
+    clicks = np.array([[shown.reward[mask].sum() for mask in both] for both in rows.values()])
+    size = np.array([[mask.sum() for mask in both] for both in rows.values()])
+    has_none = (clicks <= 0).any(axis=1)
+    if has_none.any() or not positions.size:
+        where = f"position {positions[has_none.argmax()]}" if positions.size else "the log"
+        raise NotIdentifiedError(
+            f"the swaps with {where} have no click at one of the two places.",
+            parameter="swap",
+            remedy="Collect more clicks, or leave that position out.",
+        )
+    rate = clicks / size
+    variance = ((1 - rate) / clicks).sum(axis=1)
+    return (
+        np.append(1, positions).astype(np.int32),
+        np.append(0.0, np.log(rate[:, 1] / rate[:, 0])),
+        np.append(0.0, variance),
+    )

@@ -1,0 +1,208 @@
+"""Policies evaluated on a file of impressions, and everything that is wrong with such a file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from typing import Any
+
+from unskew.data.frames import make_frame
+from unskew.data.impression_checks import ImpressionFinding, validate
+from unskew.data.impressions import Impressions, read_examination
+from unskew.data.ratings import Ratings
+from unskew.errors import BadFileError, DataError, UsageError
+from unskew.io.files import read_table
+from unskew.io.impression_files import (
+    ImpressionColumns,
+    find_impression_problems,
+    iterate_impressions,
+)
+from unskew.io.table import FileTable
+from unskew.loading import load
+from unskew.policies.evaluate import check_targets
+from unskew.policies.plan import PolicyPlan
+from unskew.policies.result import PolicyEvaluation
+from unskew.policies.targets import Policy, TargetProbability, TargetRanking, UniformSlate
+from unskew.workflows.gates import LOG, Numbers
+from unskew.workflows.inputs import open_log, read_log
+from unskew.workflows.requests import ImpressionRequest, LogRequest, PolicyRequest
+
+WHOLE_FILE = 1 << 62
+
+
+def evaluate_policy_file(request: PolicyRequest) -> PolicyEvaluation:
+    """The values of policies, from a file that is read in parts of whole requests."""
+    targets = _find_targets(request)
+    columns = _name_columns(request, (*request.target.values(), *request.ranking.values()))
+    candidates = None
+    if request.candidates is not None:
+        candidates = _read_candidates(read_table(request.candidates))
+    plan = PolicyPlan(
+        check_targets(targets),
+        request.estimators or None,
+        candidates,
+        _read_excluded(request),
+        UniformSlate() if request.logging == "uniform" else None,
+        read_examination(request.examination) if request.examination else None,
+        _find_regression(request),
+        request.slot_worth,
+        request.cluster,
+        request.level,
+        request.transform,
+    )
+    parts = iterate_impressions(
+        open_log(request),
+        columns,
+        probability_is=request.probability_is,
+        repeats=request.repeats,
+    )
+    return plan.evaluate(parts)
+
+
+def _find_targets(request: PolicyRequest) -> dict[str, Policy | object]:
+    targets: dict[str, Policy | object] = {}
+    listed = [
+        *((name, TargetProbability(column)) for name, column in request.target.items()),
+        *((name, TargetRanking(position=column)) for name, column in request.ranking.items()),
+        *((name, TargetRanking(scores=load(file))) for name, file in request.model.items()),
+    ]
+    for name, target in listed:
+        if name in targets:
+            raise UsageError(
+                f"two policies are called {name!r}.",
+                parameter="target",
+                value=name,
+                remedy="Name them: NAME=COL.",
+            )
+        targets[name] = target
+    if not targets:
+        raise UsageError(
+            "there is no policy to evaluate.",
+            parameter="target",
+            remedy="Pass `target=...`, a column of probabilities; `ranking=...`, a column of "
+            "positions; or `model=...`, a saved model.",
+        )
+    return targets
+
+
+def _find_regression(request: PolicyRequest) -> tuple[str, str] | None:
+    if not request.regression:
+        return None
+    if len(request.regression) != 2:
+        raise UsageError(
+            f"`regression` names two columns, q and v; got {len(request.regression)}.",
+            parameter="regression",
+            value=request.regression,
+        )
+    return request.regression[0], request.regression[1]
+
+
+def _name_columns(request: ImpressionRequest, other: tuple[str, ...] = ()) -> ImpressionColumns:
+    regression = getattr(request, "regression", ())
+    return ImpressionColumns(
+        request.request,
+        request.user,
+        request.item,
+        request.position,
+        request.reward,
+        request.probability,
+        tuple(dict.fromkeys([*other, *regression])),
+    )
+
+
+def _read_candidates(table: FileTable) -> Any:
+    """A frame of the requests and items of a file; a list of items if it has no requests."""
+    item = table.columns[table.find_column("item")].ids()
+    if not table.has_column_for("request"):
+        return item
+    request = table.columns[table.find_column("request")].ids()
+    return make_frame(
+        {"request_id": request.tolist(), "item_id": item.tolist()},
+        "pyarrow" if find_spec("pyarrow") else None,
+    )
+
+
+def _read_excluded(request: PolicyRequest) -> Ratings | None:
+    if request.exclude is None:
+        return None
+    return read_log(LogRequest(log=request.exclude)).ratings
+
+
+def list_policy_numbers(result: PolicyEvaluation) -> Numbers:
+    """The numbers that gates can test: ``snips.ci_low`` by policy, and ``compare.snips.p_value``.
+
+    Comparisons are with the logging policy.
+    """
+    numbers: dict[str, dict[str, float | None]] = {"n_requests": {LOG: float(result.n_requests)}}
+    for value in result:
+        for field in ("estimate", "std_error", "ci_low", "ci_high"):
+            subject = numbers.setdefault(f"{value.estimator}.{field}", {})
+            subject[value.policy] = getattr(value, field)
+    for estimator in result.estimators:
+        for policy in result.policies:
+            comparison = result.compare(policy, estimator=estimator)
+            for field in ("difference", "ci_low", "ci_high", "p_value"):
+                subject = numbers.setdefault(f"compare.{estimator}.{field}", {})
+                subject[policy] = getattr(comparison, field)
+    return numbers
+
+
+@dataclass(frozen=True, slots=True)
+class ImpressionValidation:
+    """The content of a file of impressions. It cannot be used if there are ``errors``."""
+
+    file: str
+    columns: dict[str, str]
+    errors: tuple[DataError, ...]
+    log: str = ""
+    """The log in one line; empty if it cannot be used."""
+    findings: tuple[ImpressionFinding, ...] = ()
+
+    @property
+    def is_usable(self) -> bool:
+        return not self.errors
+
+    def to_json(self) -> str:
+        """All fields as one object, the errors as texts under ``problems``."""
+        return json.dumps(
+            {
+                "file": self.file,
+                "columns": self.columns,
+                "problems": [str(error) for error in self.errors],
+                "log": self.log,
+                "findings": [asdict(finding) for finding in self.findings],
+                "is_usable": self.is_usable,
+            }
+        )
+
+
+def validate_impression_file(request: ImpressionRequest) -> ImpressionValidation:
+    """Check every row of a file of impressions; all bad columns are listed, not only the first."""
+    table = read_table(open_log(request))
+    try:
+        columns = _name_columns(request).resolve(table)
+    except DataError as error:
+        return ImpressionValidation(table.name, {}, (error,))
+    problems = [
+        BadFileError(f"{problem.describe(table)}.", where=table.locate(problem.first_row))
+        for problem in find_impression_problems(table, columns)
+    ]
+    if problems:
+        return ImpressionValidation(table.name, columns, tuple(problems))
+    try:
+        shown = _read_whole(request)
+    except DataError as error:
+        return ImpressionValidation(table.name, columns, (error,))
+    return ImpressionValidation(table.name, columns, (), repr(shown), validate(shown).findings)
+
+
+def _read_whole(request: ImpressionRequest) -> Impressions:
+    parts = iterate_impressions(
+        open_log(request),
+        _name_columns(request),
+        probability_is=request.probability_is,
+        repeats=request.repeats,
+        rows_at_once=WHOLE_FILE,
+    )
+    return next(parts)

@@ -1,0 +1,235 @@
+"""unskew policy evaluate, and unskew validate for impressions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+import unskew
+from unskew.cli.program import main
+from unskew.data.impressions import Impressions
+from unskew.errors import BadImpressionError
+from unskew.io.files import write_table
+from unskew.io.impression_files import ImpressionColumns, iterate_impressions
+from unskew.io.sources import FileSource
+from unskew.policies import TargetRanking
+from unskew.simulation import ImpressionSimulation
+
+PROBABILITY = ("--probability", "p", "--probability-is", "step")
+Columns = dict[str, list[Any]]
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+@pytest.fixture(scope="module")
+def world() -> ImpressionSimulation:
+    return unskew.simulate_impressions(600, random_state=1)
+
+
+@pytest.fixture(scope="module")
+def columns(world: ImpressionSimulation) -> Columns:
+    log = world.log
+    order = np.argsort(np.argsort(-world.target.table, axis=1), axis=1) + 1
+    users = log.users[log.user]
+    position = order[users % 2, log.item]
+    assert log.probability is not None
+    return {
+        "request_id": [f"r{code:05d}" for code in log.request.tolist()],
+        "user_id": users.tolist(),
+        "item_id": log.item.tolist(),
+        "position": log.position.tolist(),
+        "clicked": log.reward.astype(int).tolist(),
+        "p": log.probability.tolist(),
+        "new_position": [place if place <= 3 else None for place in position.tolist()],
+        "p_new": (position == log.position).astype(float).tolist(),
+    }
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, columns: Columns) -> Path:
+    path = tmp_path_factory.mktemp("impressions")
+    for form in ("csv", "parquet", "jsonl"):
+        write_table(columns, str(path / f"shown.{form}"))
+    return path
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "jsonl"])
+def test_a_file_gives_the_result_of_python(
+    folder: Path, world: ImpressionSimulation, form: str
+) -> None:
+    result = run(
+        *("policy", "evaluate", str(folder / f"shown.{form}"), *PROBABILITY, "--json"),
+        *("--target", "new=p_new", "--ranking", "sorted=new_position"),
+    )
+    expected = unskew.evaluate_policies(world.log, {"new": world.target})
+
+    assert result.exit_code == 0, result.output
+    record = json.loads(result.stdout)
+    rows = {(row["policy"], row["estimator"]): row for row in record["rows"]}
+    for estimator in ("ips", "snips", "rips", "snrips"):
+        value = expected.value("new", estimator=estimator)
+        for policy in ("new", "sorted"):
+            row = rows[policy, estimator]
+            assert row["estimate"] == pytest.approx(value.estimate)
+            assert row["std_error"] == pytest.approx(value.std_error)
+
+
+def test_tables_are_printed_and_pages_written(folder: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+
+    result = run(
+        *("policy", "evaluate", str(folder / "shown.csv"), *PROBABILITY),
+        *("--target", "p_new", "--estimator", "snips,snrips", "-o", str(page)),
+    )
+
+    assert result.exit_code == 0, result.output
+    assert "Each policy minus logged" in result.stdout
+    assert "whatever users do" in " ".join(result.stdout.split())
+    assert "p_new earns more than the logging policy" in page.read_text()
+
+
+def test_a_uniform_log_and_a_saved_model(
+    folder: Path, world: ImpressionSimulation, tmp_path: Path
+) -> None:
+    log = world.log
+    ratings = unskew.Ratings.from_arrays(
+        log.users[log.user], log.item, log.reward, duplicates="mean"
+    )
+    model = unskew.MatrixFactorization(n_factors=1, l2=5.0).fit(ratings)
+    model.save(tmp_path / "m.unskew")
+    seen = {
+        "user_id": log.users.tolist(),
+        "item_id": [0] * log.n_users,
+        "rating": [1] * log.n_users,
+    }
+    write_table(seen, str(tmp_path / "train.csv"))
+
+    result = run(
+        *("policy", "evaluate", str(folder / "shown.parquet"), "--logging", "uniform"),
+        *("--model", f"mf={tmp_path / 'm.unskew'}", "--estimator", "iips,pbm,pi", "--json"),
+        *("--examination", "1,0.5,0.33", "--exclude", str(tmp_path / "train.csv")),
+    )
+
+    assert result.exit_code == 0, result.output
+    expected = unskew.evaluate_policies(
+        log, {"mf": TargetRanking(scores=model)}, estimators=["iips"],
+        logging=unskew.policies.UniformSlate(),
+    )  # fmt: skip
+    rows = json.loads(result.stdout)["rows"]
+    assert [row["estimator"] for row in rows] == ["mean", "iips", "pbm", "pi"]
+    assert rows[1]["estimate"] != pytest.approx(expected.value("mf").estimate)
+
+
+def test_gates_compare_with_the_log(folder: Path) -> None:
+    arguments = ("policy", "evaluate", str(folder / "shown.csv"), *PROBABILITY, "--target", "p_new")
+
+    passed = run(*arguments, "--fail-if", "compare.snrips.ci_low<0")
+    failed = run(*arguments, "--fail-if", "snips.estimate.p_new>0.1")
+
+    assert passed.exit_code == 0, passed.output
+    assert failed.exit_code == 4
+    assert "gate tripped" in failed.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("--target", "p_new"), 2, "--probability-is must say what --probability is"),
+        ((*PROBABILITY[2:], "--target", "p_new"), 0, ""),
+        ((*PROBABILITY[2:],), 2, "there is no policy to evaluate. Pass --target"),
+        ((*PROBABILITY[2:], "--target", "nope"), 3, "there is no column 'nope'"),
+        ((*PROBABILITY[2:], "--target", "a=p", "--ranking", "a=p"), 2, "two policies are called"),
+        ((*PROBABILITY[2:], "--target", "p_new", "--regression", "p"), 2, "names two columns"),
+    ],
+)
+def test_mistakes_have_messages(
+    folder: Path, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    result = run("policy", "evaluate", str(folder / "shown.csv"), *PROBABILITY[:2], *arguments)
+
+    assert result.exit_code == code, result.output
+    assert message in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("request_id", None, "column 'request_id': found nothing, expected an id"),
+        ("position", 0, "column 'position': found '0', expected a position"),
+        ("position", 1.5, "column 'position': found '1.5', expected a position"),
+        ("clicked", "five", "column 'clicked': found 'five', expected a number"),
+        ("p", 0, "column 'p': found '0', expected a probability"),
+        ("p", 2, "column 'p': found '2', expected a probability"),
+    ],
+)
+def test_bad_values_are_named_with_their_line(
+    columns: Columns, tmp_path: Path, column: str, value: object, message: str
+) -> None:
+    changed = dict(columns) | {column: [*columns[column][:5], value, *columns[column][6:]]}
+    write_table(changed, str(tmp_path / "bad.csv"))
+    arguments = (str(tmp_path / "bad.csv"), *PROBABILITY)
+
+    evaluated = run("policy", "evaluate", *arguments, "--target", "p_new")
+    validated = run("validate", "--impressions", *arguments)
+
+    for result in (evaluated, validated):
+        assert result.exit_code == 3, result.output
+        assert f"line 7, {message}" in result.stderr
+
+
+def test_validate_reports_what_is_doubtful(columns: Columns, folder: Path, tmp_path: Path) -> None:
+    good = run("validate", "--impressions", str(folder / "shown.csv"), *PROBABILITY)
+    assert good.exit_code == 0, good.output
+    assert "can be used as a log of impressions" in good.stdout
+
+    constant = dict(columns) | {"p": [1.0] * len(columns["p"])}
+    write_table(constant, str(tmp_path / "constant.csv"))
+    doubtful = run(
+        "validate", "--impressions", str(tmp_path / "constant.csv"), *PROBABILITY, "--json"
+    )
+    record = json.loads(doubtful.stdout)
+    assert record["is_usable"]
+    assert [each["check"] for each in record["findings"]] == ["constant probability"]
+
+
+def test_a_large_file_is_read_in_parts_of_whole_requests(folder: Path) -> None:
+    for form in ("csv", "parquet"):
+        source = FileSource.from_name(str(folder / f"shown.{form}"))
+        read = list(
+            iterate_impressions(
+                source, ImpressionColumns(probability="p"), probability_is="step", rows_at_once=1000
+            )
+        )
+        (whole,) = iterate_impressions(
+            source, ImpressionColumns(probability="p"), probability_is="step"
+        )
+        assert len(read) > 5
+        assert all((part.slate_size == 3).all() for part in read)
+        assert sum(part.n_requests for part in read) == whole.n_requests
+        np.testing.assert_array_equal(np.concatenate([part.reward for part in read]), whole.reward)
+
+
+def test_errors_in_a_later_part_say_where_the_part_begins(columns: Columns, tmp_path: Path) -> None:
+    changed = dict(columns) | {"item_id": [*columns["item_id"][:-1], columns["item_id"][-2]]}
+    write_table(changed, str(tmp_path / "bad.parquet"))
+    source = FileSource.from_name(str(tmp_path / "bad.parquet"))
+
+    with pytest.raises(BadImpressionError, match=r"row 0 is row [\d,]+ of the file.*again in the"):
+        list(iterate_impressions(source, ImpressionColumns(), rows_at_once=1000))
+
+
+def test_the_python_type_reads_the_same_file(folder: Path) -> None:
+    import polars as pl
+
+    frame = pl.read_parquet(folder / "shown.parquet")
+    shown = Impressions.from_frame(frame, probability="p", probability_is="step")
+
+    assert shown.n_slots == 3
+    assert set(shown.other) == {"new_position", "p_new"}

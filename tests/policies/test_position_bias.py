@@ -1,0 +1,219 @@
+"""The examination curve: exact identities, other implementations, and what is refused."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from unskew import Impressions, Ratings, evaluate
+from unskew.errors import BadImpressionError, NotFittedError, NotIdentifiedError, UsageError
+from unskew.policies.examination import ClickTable, estimate_all_pairs, estimate_conditional
+from unskew.policies.position_bias import PositionBias
+from unskew.simulation import simulate_impressions
+
+TRUE = np.array([1.0, 0.5, 0.3])
+
+
+def make_log(rows: list[tuple[int, int, float]], swap: list[float] | None = None) -> Impressions:
+    """A log from (item, position, clicks), each in a request of one user."""
+    item, position, reward = map(np.array, zip(*rows, strict=True))
+    return Impressions.from_arrays(
+        np.arange(len(rows)),
+        np.zeros(len(rows), int),
+        item,
+        reward,
+        position=position,
+        other=None if swap is None else {"swap": swap},
+    )
+
+
+@pytest.fixture(scope="module")
+def log() -> Impressions:
+    return simulate_impressions(300, logging="rankers", examination=TRUE, random_state=3).log
+
+
+def test_the_score_has_mean_0_whatever_the_relevance() -> None:
+    """Enumeration of all clicks of two cells: E[C_ck - C_c p_ck] = 0."""
+    relevance = {0: 0.9, 1: 0.2}
+    rows = [(0, 1), (0, 1), (0, 2), (1, 1), (1, 2), (1, 3)]
+    chance = [TRUE[position - 1] * relevance[item] for item, position in rows]
+    mean = np.zeros(3)
+    for clicks in product([0.0, 1.0], repeat=len(rows)):
+        probability = np.prod([p if c else 1 - p for p, c in zip(chance, clicks, strict=True)])
+        log = make_log([(*row, click) for row, click in zip(rows, clicks, strict=True)])
+        table = ClickTable.count(log, ("item",), "cell")
+        share, _ = table.share_positions(np.log(TRUE))
+        residual = table.clicks.data - table.clicks_of_cell[table.row] * share
+        mean += probability * table.sum_by_position(residual)
+
+    np.testing.assert_allclose(mean, 0, atol=1e-14)
+
+
+def test_the_conditional_estimate_is_that_of_poisson_regression_with_an_effect_for_each_cell(
+    log: Impressions,
+) -> None:
+    from statsmodels.genmod.families import Poisson
+    from statsmodels.genmod.generalized_linear_model import GLM
+
+    small = log.take(np.flatnonzero(log.user_of_request < 30))
+    cell = pd.Series(small.user * 1000 + small.item)
+    rows = pd.Series(small.reward).groupby(cell).transform("sum").to_numpy() > 0
+    of_position = np.stack([small.position == 2, small.position == 3], axis=1)[rows]
+    design = np.hstack([of_position, pd.get_dummies(cell[rows]).to_numpy()]).astype(float)
+    reference = GLM(small.reward[rows], design, family=Poisson()).fit(tol=1e-12)
+
+    bias = PositionBias().fit(small)
+    np.testing.assert_allclose(np.log(bias.examination[1:]), reference.params[:2], atol=1e-6)
+
+
+@pytest.mark.parametrize("cluster", ["cell", "user", "item"])
+def test_the_influence_of_a_cluster_is_the_derivative_of_a_refit(
+    log: Impressions, cluster: str
+) -> None:
+    table = ClickTable.count(log, ("user", "item"), cluster)
+    curve, influence = estimate_conditional(table)
+    group = table.cluster[int(table.clicks_of_cell.argmax())]
+    step = 1e-4
+    weight = 1 + step * (table.cluster == group)[table.row]
+    moved = ClickTable.count(log, ("user", "item"), cluster)
+    moved.shown.data *= weight
+    moved.clicks.data *= weight
+    refitted, _ = estimate_conditional(moved)
+
+    np.testing.assert_allclose((refitted - curve) / step, influence[group], atol=2e-4)
+
+
+@pytest.mark.parametrize("method", ["conditional", "all_pairs"])
+def test_clicks_without_noise_give_the_exact_curve(method: str) -> None:
+    relevance = {0: 0.9, 1: 0.2, 2: 0.5}
+    pairs = [(0, 1), (0, 2), (1, 2), (1, 3), (2, 1), (2, 3)]
+    log = make_log([(i, k, TRUE[k - 1] * relevance[i]) for i, k in pairs])
+    table = ClickTable.count(log, ("item",), "cell")
+    curve, _ = estimate_conditional(table)
+    if method == "all_pairs":
+        curve = estimate_all_pairs(table, np.zeros(3))
+
+    np.testing.assert_allclose(np.exp(curve), TRUE, rtol=1e-4)
+
+
+def test_intervals_cover_the_truth_and_all_pairs_agrees(log: Impressions) -> None:
+    columns = PositionBias(level=0.999).fit(log).curve_.to_columns()
+    pairs = PositionBias(method="all_pairs", n_bootstrap=10).fit(log)
+
+    assert all(np.array(columns["ci_low"]) <= TRUE)
+    assert all(np.array(columns["ci_high"]) >= TRUE)
+    np.testing.assert_allclose(pairs.examination, columns["examination"], rtol=0.15)
+    assert pairs.std_error[0] == 0 < pairs.std_error[1]
+
+
+def test_swaps_compare_click_rates_and_know_their_error() -> None:
+    rows = [(0, 1, 1.0)] * 30 + [(0, 1, 0.0)] * 20 + [(0, 2, 1.0)] * 12 + [(0, 2, 0.0)] * 28
+    log = make_log([*rows, (1, 1, 1.0)], swap=[2.0] * len(rows) + [np.nan])
+    bias = PositionBias(method="swaps", swap="swap").fit(log)
+
+    assert bias.examination.tolist() == pytest.approx([1, 0.5])
+    assert bias.covariance[1, 1] == pytest.approx((1 - 0.6) / 30 + (1 - 0.3) / 12)
+    assert bias.curve_.n_informative == 42
+
+
+def test_a_ranking_that_never_changes_identifies_nothing() -> None:
+    fixed = make_log([(0, 1, 1.0), (1, 2, 1.0)] * 5)
+    with pytest.raises(NotIdentifiedError, match="no user and item was shown at two positions"):
+        PositionBias().fit(fixed)
+
+    groups = [(0, 1, 1.0), (0, 2, 1.0), (1, 3, 1.0), (1, 4, 1.0)]
+    with pytest.raises(
+        NotIdentifiedError, match=r"2 groups that no clicked cell connects: 1, 2 \| 3, 4\."
+    ):
+        PositionBias().fit(make_log(groups))
+
+
+def test_a_position_without_clicks_is_refused_by_name() -> None:
+    rows = [(0, 1, 1.0), (0, 2, 1.0), (0, 3, 0.0), (1, 2, 1.0), (1, 1, 1.0)]
+    with pytest.raises(NotIdentifiedError, match=r"clicked in one alone: 1, 2 \| 3\. .*infinite"):
+        PositionBias(cell=("item",)).fit(make_log(rows))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"cell": ("query",)}, "cell must name user, item or both; got"),
+        ({"cell": ("item",), "cluster": "user"}, "cluster must be one of cell, item; got 'user'"),
+        ({"method": "em"}, "unknown value 'em' of method"),
+        ({"method": "swaps"}, "swap is missing"),
+        ({"method": "swaps", "swap": "arm"}, "unknown column of the log 'arm'"),
+        ({"level": 1.0}, "level must be a finite number"),
+    ],
+)
+def test_wrong_settings_are_named(
+    log: Impressions, settings: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        PositionBias(**settings).fit(log)  # type: ignore[arg-type]
+
+
+def test_other_input_is_refused(log: Impressions) -> None:
+    with pytest.raises(UsageError, match="shown must be Impressions; got list"):
+        PositionBias().fit([1, 2])  # type: ignore[arg-type]
+    with pytest.raises(BadImpressionError, match=r"1 rewards are negative; the first is -1 at row"):
+        PositionBias().fit(make_log([(0, 1, -1.0), (0, 2, 1.0)]))
+    with pytest.raises(NotFittedError, match="is not fitted yet"):
+        PositionBias().examination  # noqa: B018
+
+
+def test_cells_have_clicks_over_examination() -> None:
+    log = make_log([(0, 1, 1.0), (0, 2, 1.0), (1, 3, 0.0), (1, 1, 1.0)])
+    cells = log.to_cells(TRUE)
+
+    assert cells.rating.tolist() == pytest.approx([2 / 1.5, 1 / 1.3])
+    assert cells.examination is not None
+    assert cells.examination.tolist() == pytest.approx([1.5, 1.3])
+    assert cells.examination_weights().values.tolist() == pytest.approx([1.3 / 1.5, 1.0])
+    assert cells.take(np.array([1])).examination_weights().values.tolist() == [1.0]
+    with pytest.raises(UsageError, match="examination has no value for position 3, which row 2"):
+        log.to_cells(TRUE[:2])
+    with pytest.raises(UsageError, match="the log has no examination"):
+        Ratings.from_dense([[1, 0]]).examination_weights()
+
+
+@pytest.mark.parametrize("metric", ["mse", "mae", "precision@1", "dcg@2"])
+def test_metrics_of_relevances_from_clicks_are_unbiased(metric: str) -> None:
+    """Enumeration of all clicks, and of all labels with the same relevance."""
+    relevance = np.array([0.9, 0.2])
+    rows = [(0, 1), (0, 2), (1, 2), (1, 3)]
+    chance = [TRUE[position - 1] * relevance[item] for item, position in rows]
+    scores = np.array([[0.3, 0.7]])
+
+    def measure(cells: Ratings) -> float:
+        result = evaluate(
+            cells,
+            scores,
+            propensities=[1.0, 1.0],
+            metrics=[metric],
+            estimators=["ips"],
+            universe="log",
+            cluster=None,
+        )
+        return result.risk("model", metric=metric, estimator="ips").estimate
+
+    mean = 0.0
+    for clicks in product([0.0, 1.0], repeat=len(rows)):
+        probability = np.prod([p if c else 1 - p for p, c in zip(chance, clicks, strict=True)])
+        log = make_log([(*row, click) for row, click in zip(rows, clicks, strict=True)])
+        mean += probability * measure(log.to_cells(TRUE))
+    expected = sum(
+        float(np.prod(np.where(labels, relevance, 1 - relevance)))
+        * measure(Ratings.from_arrays([0, 0], [0, 1], np.array(labels, float)))
+        for labels in product([False, True], repeat=2)
+    )
+
+    assert mean == pytest.approx(expected)
+
+
+def test_a_metric_that_is_not_linear_in_the_cells_is_refused() -> None:
+    cells = make_log([(0, 1, 1.0), (1, 2, 1.0)]).to_cells(TRUE)
+    with pytest.raises(UsageError, match="'ndcg@2' is not linear in the relevance"):
+        evaluate(cells, np.array([[0.3, 0.7]]), metrics=["ndcg@2"], estimators=["naive"])
