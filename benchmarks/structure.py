@@ -114,6 +114,7 @@ def measure_calls(source: Path) -> dict[str, Any]:
             facts["functions among these, without accessors and array helpers"] = traced[
                 "estimator_functions"
             ]
+            facts["files of these functions"] = traced["files_of_functions"]
             facts["longest chain of these functions"] = traced["estimator_chain"]
             facts["validation passes over a Ratings in evaluate"] = traced["validations"]
     return facts
@@ -145,6 +146,7 @@ def trace(source: Path, prepare: Callable[[], Callable[[], Any]]) -> dict[str, A
         "estimator_calls": len(inside),
         "estimator_files": len({file for file, _, _ in inside}),
         "estimator_functions": len({(file, name) for file, name, _ in followed}),
+        "files_of_functions": len({file for file, _, _ in followed}),
         "estimator_chain": longest_chain([depth for _, _, depth in followed]),
         "validations": sum(
             file == "data/ratings.py" and name in ("__post_init__", "_validate")

@@ -105,6 +105,7 @@ PACKAGES = {
     "diagnostics": "Diagnostics",
     "models": "Recommenders",
     "model_selection": "Model selection",
+    "policies": "Policies and position bias",
     "engines": "Engines",
     "datasets": "Public data sets",
     "simulation": "Simulation",

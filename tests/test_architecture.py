@@ -42,7 +42,7 @@ FENCES = {
     "pooch": ("datasets/",),
     "pyarrow": ("io/files.py", "engines/spark"),
     "duckdb": ("io/duckdb_files.py",),
-    "narwhals": ("data/frames.py", "evaluation/backends/narwhals/"),
+    "narwhals": ("data/frames.py", "evaluation/backends/narwhals/", "policies/frame"),
 }
 BANNED_NAMES = {"utils", "base", "common", "helpers"}
 FILES = sorted(ROOT.rglob("*.py"))

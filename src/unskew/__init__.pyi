@@ -31,6 +31,7 @@ from unskew.model_selection.search import cross_validate as cross_validate
 from unskew.model_selection.splits import split as split
 from unskew.models.matrix_factorization import MatrixFactorization as MatrixFactorization
 from unskew.policies.evaluate import evaluate_policies as evaluate_policies
+from unskew.policies.frame import evaluate_policies_frame as evaluate_policies_frame
 from unskew.policies.position_bias import PositionBias as PositionBias
 from unskew.policies.targets import PlackettLuce as PlackettLuce
 from unskew.policies.targets import TargetProbability as TargetProbability

@@ -233,3 +233,31 @@ def test_the_python_type_reads_the_same_file(folder: Path) -> None:
 
     assert shown.n_slots == 3
     assert set(shown.other) == {"new_position", "p_new"}
+
+
+def test_the_examination_curve_is_that_of_python(tmp_path: Path) -> None:
+    world = unskew.simulate_impressions(300, logging="rankers", random_state=3)
+    write_table(
+        {
+            "request_id": world.log.request.tolist(),
+            "user_id": world.log.user.tolist(),
+            "item_id": world.log.item.tolist(),
+            "position": world.log.position.tolist(),
+            "clicked": world.log.reward.tolist(),
+        },
+        str(tmp_path / "shown.csv"),
+    )
+    page = str(tmp_path / "curve.html")
+    printed = run("policy", "position-bias", str(tmp_path / "shown.csv"), "-o", page)
+    record = json.loads(
+        run("policy", "position-bias", str(tmp_path / "shown.csv"), "--json").stdout
+    )
+
+    assert printed.exit_code == 0, printed.stderr
+    assert "Examination of each position" in printed.stdout
+    assert "is examined" in Path(page).read_text()
+    curve = unskew.PositionBias().fit(world.log).examination
+    assert [row["examination"] for row in record["rows"]] == pytest.approx(curve.tolist())
+    wrong = run("policy", "position-bias", str(tmp_path / "shown.csv"), "--cell", "query")
+    assert wrong.exit_code == 2
+    assert "--cell must name user, item or both" in wrong.stderr

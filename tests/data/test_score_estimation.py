@@ -266,7 +266,7 @@ def test_offsets_are_dense_weighted_least_squares(name: str) -> None:
     excess = np.concatenate([model.term_excess_, model.user_excess_, model.item_excess_])
 
     assert isinstance(propensities.estimation, Offsets)
-    assert correction.leverage_power == 2
+    assert correction.leverage_power == 1.5
     assert correction.score == pytest.approx((terms @ coefficients).T, rel=1e-6, abs=1e-6)
     assert correction.bias == pytest.approx(excess @ coefficients, rel=1e-5)
 

@@ -11,8 +11,8 @@ from unskew.evaluation.distributions import (
     MAX_DISTINCT_WEIGHTS,
     MAX_RATING_BINS,
     WEIGHT_BINS,
-    RatingShares,
-    WeightShares,
+    share_ratings,
+    share_weights,
 )
 
 WORLD = simulate(40, 50, density=0.2, alpha=0.5, random_state=1)
@@ -33,54 +33,56 @@ def record(**changed: Any) -> dict[str, Any]:
 
 
 def test_shares_of_ratings_by_hand() -> None:
-    found = RatingShares.of(np.array([1.0, 5.0, 5.0, 5.0]), np.array([6.0, 1.0, 1.0, 2.0]))
+    found = share_ratings(np.array([1.0, 5.0, 5.0, 5.0]), np.array([6.0, 1.0, 1.0, 2.0]))
 
-    assert (found.low, found.high) == ((1.0, 5.0), (1.0, 5.0))
-    assert found.seen == (0.25, 0.75)
-    assert found.corrected == (0.6, 0.4)
+    assert found == {
+        "low": [1.0, 5.0],
+        "high": [1.0, 5.0],
+        "seen": [0.25, 0.75],
+        "corrected": [0.6, 0.4],
+    }
 
 
 @pytest.mark.parametrize("n_values", [3, 41])
 def test_shares_of_ratings_are_what_a_loop_counts(n_values: int) -> None:
     rng = np.random.default_rng(0)
     rating, weight = rng.integers(0, n_values, 2000) / 4, rng.gamma(2, size=2000)
-    found = RatingShares.of(rating, weight)
+    found = share_ratings(rating, weight)
 
-    assert len(found.low) == min(n_values, MAX_RATING_BINS)
-    for place, (low, high) in enumerate(zip(found.low, found.high, strict=True)):
-        is_last = place == len(found.low) - 1
+    assert len(found["low"]) == min(n_values, MAX_RATING_BINS)
+    for place, (low, high) in enumerate(zip(found["low"], found["high"], strict=True)):
+        is_last = place == len(found["low"]) - 1
         inside = [
             low <= each < high or (each == high and (low == high or is_last))
             for each in rating.tolist()
         ]
-        assert found.seen[place] == pytest.approx(np.mean(inside))
-        assert found.corrected is not None
-        assert found.corrected[place] == pytest.approx(weight[inside].sum() / weight.sum())
+        assert found["seen"][place] == pytest.approx(np.mean(inside))
+        assert found["corrected"][place] == pytest.approx(weight[inside].sum() / weight.sum())
 
 
 def test_few_weights_have_a_bin_each_and_many_share_bins() -> None:
-    few = WeightShares.of(np.array([2.0, 2.0, 8.0]))
-    assert (few.low, few.high, few.rows, few.median, few.largest) == (
-        (2.0, 8.0),
-        (2.0, 8.0),
-        (2 / 3, 1 / 3),
-        2.0,
-        8.0,
-    )
-    assert few.held == pytest.approx((1 / 3, 2 / 3))
+    few = share_weights(np.array([2.0, 2.0, 8.0]))
+    assert few.pop("held") == pytest.approx([1 / 3, 2 / 3])
+    assert few == {
+        "low": [2.0, 8.0],
+        "high": [2.0, 8.0],
+        "rows": [2 / 3, 1 / 3],
+        "median": 2.0,
+        "largest": 8.0,
+    }
 
     weight = np.random.default_rng(0).lognormal(size=1000)
-    many = WeightShares.of(weight)
-    assert len(few.low) <= MAX_DISTINCT_WEIGHTS < len(many.low) == WEIGHT_BINS
-    assert sum(many.rows) == pytest.approx(1)
-    assert sum(many.held) == pytest.approx(1)
-    inside = (weight >= many.low[5]) & (weight < many.high[5])
-    assert many.rows[5] == pytest.approx(inside.mean())
+    many = share_weights(weight)
+    assert len(few["low"]) <= MAX_DISTINCT_WEIGHTS < len(many["low"]) == WEIGHT_BINS
+    assert sum(many["rows"]) == pytest.approx(1)
+    assert sum(many["held"]) == pytest.approx(1)
+    inside = (weight >= many["low"][5]) & (weight < many["high"][5])
+    assert many["rows"][5] == pytest.approx(inside.mean())
 
 
 def test_one_weight_for_all_and_weights_of_zero_are_no_error() -> None:
-    assert WeightShares.of(np.full(5, 3.0)).rows == (1.0,)
-    assert sum(WeightShares.of(np.array([0.0, 1.0, 2.0])).rows) == pytest.approx(1)
+    assert share_weights(np.full(5, 3.0))["rows"] == [1.0]
+    assert sum(share_weights(np.array([0.0, 1.0, 2.0]))["rows"]) == pytest.approx(1)
 
 
 def test_the_log_weighted_looks_like_the_truth() -> None:

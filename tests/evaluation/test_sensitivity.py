@@ -627,6 +627,7 @@ def test_the_evaluation_keeps_references_and_its_json_is_as_before(result: Evalu
     assert set(json.loads(result.to_json())["weights"]) == {
         *("n_observed", "effective_sample_size", "mass", "top_share", "n_cells", "n_touched"),
         "is_balanced",
+        "shared_variance",
         "fits_universe",
     }
 

@@ -1,4 +1,4 @@
-"""``unskew policy evaluate``: what another ranking would earn, from logged impressions."""
+"""``unskew policy``: what another ranking would earn, and how positions are examined."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from unskew.cli.printing import open_console, print_table, show_progress, write_
 from unskew.cli.program import CommandGroup, collect_request, render_message
 from unskew.policies import POLICY_ESTIMATORS
 from unskew.workflows.gates import Gate
-from unskew.workflows.requests import PolicyRequest
+from unskew.workflows.requests import PolicyRequest, PositionBiasRequest
 
 POLICY_ESTIMATOR = options.DeclaredName(
     "Estimators", lambda: {each.name: each.summary for each in POLICY_ESTIMATORS.values()}
@@ -25,6 +25,7 @@ def policy() -> None:
     \b
     Example:
       unskew policy evaluate shown.parquet --probability p --probability-is step --target new=p_new
+      unskew policy position-bias shown.parquet -o curve.html
     """  # noqa: D301
 
 
@@ -166,3 +167,61 @@ def evaluate(
     if output is not None:
         write_columns(result.to_columns(), output, quiet=quiet, to_json=result.to_json)
     require_passed(tripped)
+
+
+@policy.command("position-bias", short_help="Estimate how much less lower positions are examined.")
+@options.impression_log_options
+@options.impression_options
+@click.option(
+    "--cell",
+    default="user,item",
+    metavar="ROLES",
+    callback=options.split_commas,
+    help="What has one relevance: user,item, or item if the ranking is the same for all users.",
+)
+@options.choice_option(
+    "--method",
+    ["conditional", "all_pairs", "swaps"],
+    "Compare each cell with itself at other positions, use all pairs of positions, or read an "
+    "experiment that swaps the first item with a lower one.",
+)
+@click.option(
+    "--swap", metavar="COL", help="For swaps: the column with the lower position of the swap."
+)
+@options.choice_option("--cluster", ["cell", "user", "item"], "What is independent.")
+@options.level_option("Confidence level of the intervals.")
+@options.seed_option
+@options.json_option
+@options.table_option(
+    "Also write the table (.csv, .tsv, .json, .jsonl, .parquet, .arrow; - is CSV on standard "
+    "output) or a page (.html).",
+    page=True,
+)
+@options.verbosity_options
+@collect_request(PositionBiasRequest)
+def position_bias(
+    request: PositionBiasRequest, *, as_json: bool, output: str | None, quiet: bool
+) -> None:
+    """Estimate how much less lower positions are examined, from clicks on shown items.
+
+    LOG has one shown item per row: request, user, item, position and click. Items must have been
+    shown at several positions, for instance by several rankers.
+
+    \b
+    Example:
+      unskew policy position-bias shown.csv
+      unskew policy position-bias shown.csv --cell item --cluster item -o curve.html
+      unskew policy position-bias swaps.csv --method swaps --swap swapped_with
+    """  # noqa: D301
+    from unskew.workflows.policies import estimate_position_bias
+
+    with show_progress(quiet, f"reading {request.log}"):
+        curve = estimate_position_bias(request)
+    if as_json:
+        click.echo(curve.to_json())
+    elif output != "-":
+        caption = "\n".join(curve.notes())
+        title = "Examination of each position, relative to the first"
+        print_table(open_console(), curve.to_columns(), title=title, caption=caption)
+    if output is not None:
+        write_columns(curve.to_columns(), output, quiet=quiet, to_json=curve.to_json)

@@ -154,7 +154,7 @@ class Impressions:
         table = open_frame(frame)
         names = {"request": request, "user": user, "item": item}
         names |= {"position": position, "reward": reward}
-        columns = _find_columns(names, table.columns, has_clicks=clicks is not None)
+        columns = find_impression_columns(names, table.columns, has_clicks=clicks is not None)
         if probability is not None:
             columns["probability"] = find_column("probability", probability, table.columns)
         other = _list_other(table.columns, columns, keep)
@@ -404,7 +404,7 @@ class Impressions:
         )
 
 
-def _find_columns(
+def find_impression_columns(
     names: Mapping[str, str | None], columns: Sequence[str], *, has_clicks: bool
 ) -> dict[str, str]:
     """The column of each role; a role that a log can do without is left out if none looks like it.

@@ -18,9 +18,9 @@ import numpy as np
 from unskew.data.estimation import Correction, Estimation, LogRelation
 from unskew.data.logit_terms import LogitGrid
 from unskew.data.offset_equations import OffsetCoefficients, OffsetEquations
-from unskew.kernels.blocks import sum_by_code, take_columns
+from unskew.kernels.blocks import cut_rows, sum_by_code, sum_products, take_columns
 from unskew.threads import single_blas_thread
-from unskew.types import BoolVector, IndexVector, IntVector, Matrix, Vector
+from unskew.types import IndexVector, IntVector, Matrix, Vector
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,7 +37,7 @@ class Projection:
     by_item: Matrix | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class ScoreEstimation(Estimation):
     """A model that was fitted by score equations. A subclass solves for ``B``."""
 
@@ -75,6 +75,7 @@ class ScoreEstimation(Estimation):
         """Solve A B = b, given K x observed cells of ``d e``."""
         raise NotImplementedError
 
+    @cached_property
     def _leverage(self) -> Vector:
         """The share of each cell in its own ``B's``."""
         raise NotImplementedError
@@ -87,23 +88,22 @@ class ScoreEstimation(Estimation):
     def _has_few_parameters(self) -> bool:
         return False
 
-    def _is_singleton(self) -> BoolVector | None:
+    @cached_property
+    def _singletons(self) -> IntVector:
         """Cells that determine a parameter alone, so that they have no residual."""
-        return None
+        return np.empty(0, dtype=np.int32)
 
     def _correct_same_log(
         self, projection: Projection, residual: Matrix, weight: Vector
     ) -> Correction:
-        score, leverage, pooled = projection.score, self._leverage(), None
-        is_singleton = self._is_singleton()
-        if is_singleton is not None and is_singleton.any():
-            score = np.where(is_singleton, residual * weight, score)
-            leverage = np.where(is_singleton, 0.0, leverage)
-            pooled = self._pool_variance(residual, weight, score, leverage, is_singleton)
+        score, pooled, alone = projection.score, None, self._singletons
+        if alone.size:
+            score[:, alone] = residual[:, alone] * weight[alone]
+            pooled = self._pool_variance(residual, weight, score)
         by_user, by_item = projection.by_user, projection.by_item
         return Correction(
             score,
-            leverage,
+            self._leverage,
             self._leverage_power,
             expected_by_user=None if by_user is None else by_user[self.users],
             expected_by_item=None if by_item is None else by_item[self.items],
@@ -126,27 +126,25 @@ class ScoreEstimation(Estimation):
             bias=projection.bias,
         )
 
-    def _pool_variance(
-        self,
-        residual: Matrix,
-        weight: Vector,
-        score: Matrix,
-        leverage: Vector,
-        is_singleton: BoolVector,
-    ) -> Matrix:
+    def _pool_variance(self, residual: Matrix, weight: Vector, score: Matrix) -> Matrix:
         """The variance of the cells that are alone, from the residuals of the others."""
-        is_used = ~is_singleton & (weight > 0)
-        uncertainty = self.uncertainty[is_used]
-        centred = residual[:, is_used] - score[:, is_used] / weight[is_used]
-        free = float(uncertainty @ (1.0 - np.minimum(leverage[is_used], 1.0)))
+        alone, is_used = self._singletons, weight > 0
+        is_used[alone] = False
+        uncertainty = np.where(is_used, self.uncertainty, 0.0)
+        free = float(uncertainty @ (1.0 - np.minimum(self._leverage, 1.0)))
+        inverse = np.divide(1.0, weight, out=np.zeros_like(weight), where=is_used)
         if free <= 0:
-            uncertainty, centred = self.uncertainty, residual
+            uncertainty, inverse = self.uncertainty, np.zeros_like(weight)
             free = max(float(uncertainty.sum()), np.finfo(np.float64).tiny)
-        spread: Matrix = (centred * uncertainty) @ centred.T / free
-        return float(np.square(weight[is_singleton]) @ self.uncertainty[is_singleton]) * spread
+        spread = np.zeros((len(residual), len(residual)))
+        for rows in cut_rows(weight.size):
+            centred = residual[:, rows] - score[:, rows] * inverse[rows]
+            spread += sum_products(centred * uncertainty[rows], centred)
+        squared = float(np.square(weight[alone]) @ self.uncertainty[alone])
+        return squared / free * spread
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Score(ScoreEstimation):
     """Logistic regression without offsets: logit P is a sum of few terms times coefficients."""
 
@@ -172,6 +170,7 @@ class Score(ScoreEstimation):
     def _has_few_parameters(self) -> bool:
         return True
 
+    @cached_property
     def _leverage(self) -> Vector:
         return np.full(self.user.size, min(self.grid.n_parameters / max(self.user.size, 1), 1.0))
 
@@ -249,15 +248,17 @@ class Offsets(ScoreEstimation):
             by_item += coefficients.item.T * expected[1][grid.item_unit, :1]
         return by_user, by_item
 
+    @cached_property
     def _leverage(self) -> Vector:
         weight = self.uncertainty
         leverage = np.full(weight.size, len(self.grid.terms) / weight.size)
         total = float(weight.sum())
         sides = [code for code, is_used in self._sides() if is_used]
         for code in sides:
-            leverage += weight / np.bincount(code, weight)[code]
+            leverage += weight * (1.0 / np.maximum(np.bincount(code, weight), 1e-300))[code]
         if len(sides) == 2:
             leverage -= weight / total
+        leverage[self._singletons] = 0.0
         return leverage
 
     @property
@@ -265,18 +266,19 @@ class Offsets(ScoreEstimation):
         """Between HC2 and HC3: with this many parameters one is too narrow, the other too wide."""
         return 1.5
 
-    def _is_singleton(self) -> BoolVector:
+    @cached_property
+    def _singletons(self) -> IntVector:
         is_singleton = np.zeros(self.user.size, dtype=bool)
         for code, is_used in self._sides():
             if is_used:
-                is_singleton |= np.bincount(code)[code] == 1
-        return is_singleton
+                is_singleton |= (np.bincount(code) == 1)[code]
+        return np.flatnonzero(is_singleton).astype(np.int32)
 
     def _sides(self) -> tuple[tuple[IntVector, bool], tuple[IntVector, bool]]:
         return (self.user, self.has_user), (self.item, self.has_item)
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Margins(ScoreEstimation):
     """P = min(1, k n_u n_i), with k such that all propensities add up to the number of ratings.
 
@@ -293,24 +295,35 @@ class Margins(ScoreEstimation):
     scale: float
     """k."""
 
-    def _project(self, target: Matrix) -> Projection:
-        n_users, n_items = self.user_total.size, self.item_total.size
-        of_users, of_items = (
+    @cached_property
+    def _products(self) -> tuple[ProductRows, ProductRows]:
+        return (
             ProductRows.sort(self.scale * self.user_total, self.item_total),
             ProductRows.sort(self.scale * self.item_total, self.user_total),
         )
-        free_by_user = of_users.sum_free(np.ones((1, n_items)))[0]
-        free_by_item = of_items.sum_free(np.ones((1, n_users)))[0]
-        bias = find_inverse_bias(
+
+    @cached_property
+    def _bias(self) -> Vector:
+        """The relative bias of 1/P of each observed cell."""
+        totals = self.user_total, self.item_total
+        variances = [
+            rows.sum_free(np.ones((1, opposite.size)))[0]
+            - rows.factor * rows.sum_free(opposite[None])[0]
+            for rows, opposite in zip(self._products, reversed(totals), strict=True)
+        ]
+        return find_inverse_bias(
             (self.user, self.item),
-            (self.user_total, self.item_total),
-            (
-                free_by_user - of_users.factor * of_users.sum_free(self.item_total[None])[0],
-                free_by_item - of_items.factor * of_items.sum_free(self.user_total[None])[0],
-            ),
+            totals,
+            (variances[0], variances[1]),
             self.uncertainty,
             is_counted=self.relation != "other",
         )
+
+    def _project(self, target: Matrix) -> Projection:
+        n_users, n_items = self.user_total.size, self.item_total.size
+        of_users, of_items = self._products
+        free_by_user = of_users.sum_free(np.ones((1, n_items)))[0]
+        free_by_item = of_items.sum_free(np.ones((1, n_users)))[0]
         total = target.sum(axis=1, keepdims=True) / max(float(free_by_user.sum()), 1e-300)
         by_user = sum_by_code(target, self.user, n_users) - total * free_by_user
         by_item = sum_by_code(target, self.item, n_items) - total * free_by_item
@@ -320,20 +333,19 @@ class Margins(ScoreEstimation):
         one_by_item = (item + total) * of_items.sum_all(np.ones((1, n_users)))
         by_user = one_by_user + of_users.sum_all(item)
         by_item = one_by_item + of_items.sum_all(user)
-        return Projection(score, target @ score.T, target @ bias, by_user.T, by_item.T)
+        return Projection(score, target @ score.T, target @ self._bias, by_user.T, by_item.T)
 
+    @cached_property
     def _leverage(self) -> Vector:
-        return (
-            1.0 / self.user_total[self.user]
-            + 1.0 / self.item_total[self.item]
-            - 1.0 / self.user.size
-        )
+        of_user, of_item = (_divide(np.ones(1), n) for n in (self.user_total, self.item_total))
+        leverage = of_user[self.user] + of_item[self.item] - 1.0 / self.user.size
+        leverage[self._singletons] = 0.0
+        return leverage
 
-    def _is_singleton(self) -> BoolVector:
-        is_singleton: BoolVector = (self.user_total[self.user] < 2) | (
-            self.item_total[self.item] < 2
-        )
-        return is_singleton
+    @cached_property
+    def _singletons(self) -> IntVector:
+        is_singleton = (self.user_total < 2)[self.user] | (self.item_total < 2)[self.item]
+        return np.flatnonzero(is_singleton).astype(np.int32)
 
 
 def find_inverse_bias(
@@ -398,4 +410,5 @@ def _cumulate(values: Matrix) -> Matrix:
 
 
 def _divide(values: Matrix, count: Vector) -> Matrix:
-    return np.divide(values, count, out=np.zeros_like(values), where=count > 0)
+    shape = np.broadcast_shapes(values.shape, count.shape)
+    return np.divide(values, count, out=np.zeros(shape), where=count > 0)

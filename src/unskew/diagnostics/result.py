@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from html import escape
 from textwrap import fill
 from typing import Any, ClassVar, TypeAlias
 
@@ -17,7 +16,7 @@ from unskew.diagnostics.fit import Calibration, PropensityAccuracy, PropensityFi
 from unskew.diagnostics.specification import SpecificationTest
 from unskew.diagnostics.weighting import CovariateBalance, WeightDistribution
 from unskew.errors import PropensityWarning, UnknownNameError, UsageError
-from unskew.tables import count_noun, html_table, text_table
+from unskew.tables import count_noun, text_table
 
 Value: TypeAlias = float | int | str | None
 PAGE_WIDTH = 80
@@ -210,9 +209,9 @@ class Diagnosis(Result):
         )
         return "\n\n".join(tables) + "\n" + "\n".join(footer)
 
-    def _repr_html_(self) -> str:
+    def _shown_columns(self) -> dict[str, list[object]]:
         (columns,) = self._tables(math.inf)
-        return html_table(columns) + "".join(f"<p>{escape(text)}</p>" for text in self._footer())
+        return columns
 
     def _tables(self, max_width: float) -> Iterator[dict[str, list[object]]]:
         """Tables with measures as rows and models as columns, as many tables as the width needs.

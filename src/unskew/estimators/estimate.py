@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -112,7 +113,7 @@ class OutsideError:
     @classmethod
     def of_columns(
         cls, gradient: Matrix, columns: Matrix, sample: RandomSample, *, is_ratio: bool
-    ) -> OutsideError:
+    ) -> Self:
         """From the gradients of the risks and of the columns (deltas, base) by log share."""
         if not is_ratio:
             return cls(gradient, sample)

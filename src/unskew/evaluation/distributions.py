@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from unskew.estimators.transforms import Clip
-from unskew.evaluation.weight_changes import CLIP, EvaluationInputs, Shift
+from unskew.data.cells import RowNumbers
+from unskew.evaluation.weight_changes import EvaluationInputs, Shift
 from unskew.metrics import metric_label
 from unskew.types import Vector
 
@@ -29,70 +28,54 @@ MEASURED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RatingShares:
-    """The share of each rating in the log, and its estimated share among all cells."""
+def share_ratings(rating: Vector, weight: Vector | None) -> dict[str, Any]:
+    """The share of each rating in the log (``seen``) and among all cells (``corrected``).
 
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-    """Equal to ``low`` if each distinct rating has its own bin."""
-    seen: tuple[float, ...]
-    corrected: tuple[float, ...] | None
-    """Shares weighted by 1/P; None without weights."""
-
-    @classmethod
-    def of(cls, rating: Vector, weight: Vector | None) -> RatingShares:
-        values, bins = np.unique(rating, return_inverse=True)
-        low = high = values
-        if values.size > MAX_RATING_BINS:
-            edges = np.linspace(values[0], values[-1], MAX_RATING_BINS + 1)
-            bins, low, high = _bin(rating, edges), edges[:-1], edges[1:]
-        seen = np.bincount(bins, minlength=low.size) / rating.size
-        corrected = None
-        if weight is not None:
-            weighted = np.bincount(bins, weights=weight, minlength=low.size) / weight.sum()
-            corrected = tuple(weighted.tolist())
-        return cls(tuple(low.tolist()), tuple(high.tolist()), tuple(seen.tolist()), corrected)
+    The latter is weighted by 1/P; None without weights. ``low`` and ``high`` are the same if each
+    distinct rating has its own bin.
+    """
+    values, bins = np.unique(rating, return_inverse=True)
+    low = high = values
+    if values.size > MAX_RATING_BINS:
+        edges = np.linspace(values[0], values[-1], MAX_RATING_BINS + 1)
+        bins, low, high = _bin(rating, edges), edges[:-1], edges[1:]
+    return {
+        "low": low.tolist(),
+        "high": high.tolist(),
+        "seen": _share(bins, low.size, None),
+        "corrected": None if weight is None else _share(bins, low.size, weight),
+    }
 
 
-@dataclass(frozen=True, slots=True)
-class WeightShares:
-    """The share of rows by size of their weight, and their share of the sum of weights."""
+def share_weights(weight: Vector) -> dict[str, Any]:
+    """The share of ``rows`` by size of their weight, and the share of all weight they ``held``.
 
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-    """Equal to ``low`` if each distinct weight has its own bin; else bins of equal log width."""
-    rows: tuple[float, ...]
-    held: tuple[float, ...]
-    """Shares of the sum of weights."""
-    median: float
-    largest: float
-
-    @classmethod
-    def of(cls, weight: Vector) -> WeightShares:
-        """Weights of zero are counted in the first bin."""
-        values = np.unique(weight[weight > 0])
-        if values.size <= MAX_DISTINCT_WEIGHTS:
-            bins = np.clip(np.searchsorted(values, weight), 0, values.size - 1)
-            low, high = values, values
-        else:
-            edges = np.geomspace(values[0], values[-1], WEIGHT_BINS + 1)
-            bins, low, high = _bin(weight, edges), edges[:-1], edges[1:]
-        rows = np.bincount(bins, minlength=low.size) / weight.size
-        held = np.bincount(bins, weights=weight, minlength=low.size) / weight.sum()
-        return cls(
-            tuple(low.tolist()),
-            tuple(high.tolist()),
-            tuple(rows.tolist()),
-            tuple(held.tolist()),
-            median=float(np.median(weight)),
-            largest=float(values[-1]),
-        )
+    ``low`` and ``high`` are the same if each distinct weight has its own bin; else bins have equal
+    width on a log scale. Weights of zero are counted in the first bin.
+    """
+    values = np.unique(weight[weight > 0])
+    bins, low, high = np.clip(np.searchsorted(values, weight), 0, values.size - 1), values, values
+    if values.size > MAX_DISTINCT_WEIGHTS:
+        edges = np.geomspace(values[0], values[-1], WEIGHT_BINS + 1)
+        bins, low, high = _bin(weight, edges), edges[:-1], edges[1:]
+    return {
+        "low": low.tolist(),
+        "high": high.tolist(),
+        "rows": _share(bins, low.size, None),
+        "held": _share(bins, low.size, weight),
+        "median": float(np.median(weight)),
+        "largest": float(values[-1]),
+    }
 
 
-def describe_distributions(
-    inputs: EvaluationInputs | None, models: Sequence[str], *, level: float
-) -> dict[str, Any]:
+def _share(bins: RowNumbers, n_bins: int, weight: Vector | None) -> list[float]:
+    """The share of each bin of all rows, or of all weight."""
+    total = bins.size if weight is None else weight.sum()
+    shares: list[float] = (np.bincount(bins, weights=weight, minlength=n_bins) / total).tolist()
+    return shares
+
+
+def describe_distributions(inputs: EvaluationInputs | None) -> dict[str, Any]:
     """The JSON of ratings, weights and clipping; null for what does not apply."""
     if inputs is None:
         return {"ratings": None, "weight_shares": None, "clipping": None}
@@ -100,20 +83,15 @@ def describe_distributions(
     weight = inputs.cells.weight if is_weighted and inputs.cells.weight.any() else None
     ratings = weight_shares = clipping = None
     if inputs.rating is not None:
-        ratings = asdict(RatingShares.of(inputs.rating, weight))
+        ratings = share_ratings(inputs.rating, weight)
     if weight is not None:
-        weight_shares = asdict(WeightShares.of(weight))
-        clipping = [asdict(shift) for shift in _clip_estimates(inputs, models, level)]
+        weight_shares = share_weights(weight)
+        clipping = [asdict(shift) for shift in _clip_estimates(inputs)]
     return {"ratings": ratings, "weight_shares": weight_shares, "clipping": clipping}
 
 
 def describe_robustness(
-    inputs: EvaluationInputs | None,
-    models: Sequence[str],
-    best: str,
-    *,
-    level: float,
-    sees_ratings: bool | None,
+    inputs: EvaluationInputs | None, best: str, *, sees_ratings: bool | None
 ) -> str | None:
     """How wrong the odds of being logged must be so that the best model can lose its lead.
 
@@ -124,31 +102,23 @@ def describe_robustness(
     keep their sum. None if there are no weights, no other model, a weight transform, or more than a
     million cells. For a metric that is no sum over cells, it says that it is not computed.
     """
-    if inputs is None or len(models) < 2 or inputs.cells.scope.n_observed > MAX_ROBUSTNESS_CELLS:
+    if inputs is None or inputs.cells.scope.n_observed > MAX_ROBUSTNESS_CELLS:
         return None
+    rivals = [model for model in inputs.models if model != best]
     metric, cells = next(iter(inputs.deltas)), inputs.cells
     name = next((each for each in ("snips", "ips") if each in inputs.estimators), None)
     is_plain = cells.weight_transform is None and cells.users.resampling is None
     deltas = inputs.deltas[metric]
-    if name is None or not is_plain:
+    if name is None or not is_plain or not rivals:
         return None
     if deltas.slots is not None or not deltas.is_sum:
         return (
             "How wrong the odds of being logged may be until this order changes is not computed "
             f"for {metric_label(metric)}. {MEASURED}."
         )
-    unit, first = np.eye(len(models)), models.index(best)
     varied = [
-        inputs.contrast(
-            model,
-            unit[first] - unit[second],
-            metric=metric,
-            estimator=name,
-            level=level,
-            constraint="mass",
-        )
-        for second, model in enumerate(models)
-        if second != first
+        inputs.vary(best, rival, metric=metric, estimator=name, constraint="mass")
+        for rival in rivals
     ]
     differences = [each.extreme(1.0, is_largest=True).value for each in varied]
     closest = int(np.abs(differences).argmin())
@@ -156,8 +126,7 @@ def describe_robustness(
     if lead is None or lead.low <= 0 <= lead.high:
         return None
     flips_at = varied[closest].find_flip(is_positive=differences[closest] > 0)
-    rival = varied[closest].name[0]
-    pair = f"the order of {best} and {rival}"
+    pair = f"the order of {best} and {rivals[closest]}"
     if np.isinf(flips_at):
         return f"However wrong the odds of being logged are, {pair} stays."
     text = (
@@ -173,7 +142,7 @@ def describe_robustness(
     return f"{text} {MEASURED}, which these propensities are meant to correct{condition}."
 
 
-def _clip_estimates(inputs: EvaluationInputs, models: Sequence[str], level: float) -> list[Shift]:
+def _clip_estimates(inputs: EvaluationInputs) -> list[Shift]:
     """The first metric under clipped weights, by SNIPS or else the first weighted estimator.
 
     Empty if the weights are transformed or the intervals are bootstrapped.
@@ -181,23 +150,18 @@ def _clip_estimates(inputs: EvaluationInputs, models: Sequence[str], level: floa
     cells, weight = inputs.cells, inputs.cells.weight
     if cells.weight_transform is not None or cells.users.resampling is not None:
         return []
-    metric, deltas = next(iter(inputs.deltas.items()))
-    weighted = {name: est for name, est in inputs.estimators.items() if est.is_weighted}
-    name = "snips" if "snips" in weighted else next(iter(weighted))
+    metric = next(iter(inputs.deltas))
+    weighted = [name for name, est in inputs.estimators.items() if est.is_weighted]
+    name = "snips" if "snips" in weighted else weighted[0]
     limits = np.geomspace(max(np.median(weight), 1.0), weight.max(), N_CLIPS)
     limits[-1] = weight.max()
-    shifts = []
-    for limit in sorted(set(limits.tolist())):
-        clipped = replace(cells, weight_transform=Clip(limit))
-        estimate = weighted[name].estimate(deltas, clipped)
-        share_clipped = float((weight > limit).mean())
-        for index, model in enumerate(models):
-            interval = estimate.of(index, level=level)
-            ends = interval.value, interval.value, interval.low, interval.high
-            shifts.append(Shift(model, metric, name, CLIP, limit, *ends, share_clipped))
-    return shifts
+    varied = [
+        inputs.vary(model, metric=metric, estimator=name, constraint=None)
+        for model in inputs.models
+    ]
+    return [each.clip(limit) for limit in sorted(set(limits.tolist())) for each in varied]
 
 
-def _bin(values: Vector, edges: Vector) -> Any:
+def _bin(values: Vector, edges: Vector) -> RowNumbers:
     """The bin of each value; the last bin includes its upper edge."""
     return np.clip(np.searchsorted(edges, values, side="right") - 1, 0, edges.size - 2)

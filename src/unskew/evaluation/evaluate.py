@@ -219,7 +219,7 @@ def evaluate(
     deltas = compute_deltas(chosen_metrics, metric_inputs, imputed, tested.log)
 
     by_name = {estimator.name: estimator for estimator in chosen_estimators}
-    inputs = EvaluationInputs(deltas, cells, by_name, tested.log.rating)
+    inputs = EvaluationInputs(tuple(models), level, deltas, cells, by_name, tested.log.rating)
     if planned_size is None:
         intervals = describe_intervals(clusters.cluster, bootstrap)
         estimates = {

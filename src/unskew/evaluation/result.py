@@ -275,11 +275,11 @@ class Evaluation(Result):
             "n_observed": self.n_observed,
             "universe": universe,
             "weights": weights,
-            "rows": [_drop_infinite(asdict(risk)) for risk in self],
+            "rows": [asdict(risk) for risk in self],
             "models": list(self.models),
             "metrics": dict(self.metrics),
             "estimators": list(self.estimators),
-            "differences": [_drop_infinite(each.to_record()) for each in self.differences()],
+            "differences": [each.to_record() for each in self.differences()],
             "slots": [asdict(count) for count in self.reliability.count_slots()],
             "unusable": [list(name) for name in self.reliability.find_unusable()],
             "warnings": [
@@ -287,7 +287,7 @@ class Evaluation(Result):
                 *map(str, self.problems()),
                 *(f"{text}." for text in self._describe_left_out()),
             ],
-        } | describe_distributions(self.inputs, self.models, level=self.level)
+        } | describe_distributions(self.inputs)
         record |= {"robustness": self._describe_robustness()}
         record |= {"notes": list(self.notes)} if self.notes else {}
         if self.relevance_threshold is not None:
@@ -404,13 +404,7 @@ class Evaluation(Result):
         sees_ratings = None if self.estimation is None else self.estimation.sees_ratings
         if self._explain_no_correction() is not None:
             sees_ratings = False
-        return describe_robustness(
-            self.inputs,
-            self.models,
-            best,
-            level=self.level,
-            sees_ratings=sees_ratings,
-        )
+        return describe_robustness(self.inputs, best, sees_ratings=sees_ratings)
 
     def _explain_no_correction(self) -> str | None:
         """Two reasons why weights that should correct change almost nothing; None if they do."""
@@ -541,11 +535,3 @@ class Evaluation(Result):
 def wrap_footer(sentences: Iterable[str]) -> list[str]:
     """Sentences in lines of the width of a footer."""
     return [fill(each, FOOTER_WIDTH, break_on_hyphens=False) for each in sentences]
-
-
-def _drop_infinite(row: dict[str, Any]) -> dict[str, Any]:
-    """The row with None for limits that do not exist yet."""
-    return {
-        name: None if isinstance(value, float) and math.isinf(value) else value
-        for name, value in row.items()
-    }

@@ -119,7 +119,7 @@ def sensitivity(
         level=evaluation.level,
         n_observed=evaluation.n_observed,
         intervals=evaluation.intervals,
-        shifts=tuple(_shift_all(evaluation, inputs, weighted, limits, odds_errors, constraint)),
+        shifts=tuple(_shift_all(inputs, weighted, limits, odds_errors, constraint)),
         constraint=constraint,
         benchmark=benchmarks,
         notes=tuple(_describe_limits(inputs, constraint, has_odds_errors=bool(odds_errors))),
@@ -172,25 +172,16 @@ def _default_limits(inputs: EvaluationInputs) -> list[float]:
 
 
 def _shift_all(
-    evaluation: Evaluation,
     inputs: EvaluationInputs,
     estimators: Sequence[str],
     limits: Sequence[float],
     odds_errors: Sequence[float],
     constraint: Constraint | None,
 ) -> Iterator[Shift]:
-    units = np.eye(len(evaluation.models))
-    for metric in evaluation.metrics:
-        for model, unit in zip(evaluation.models, units, strict=True):
+    for metric in inputs.deltas:
+        for model in inputs.models:
             for name in estimators:
-                varied = inputs.contrast(
-                    model,
-                    unit,
-                    metric=metric,
-                    estimator=name,
-                    level=evaluation.level,
-                    constraint=constraint,
-                )
+                varied = inputs.vary(model, metric=metric, estimator=name, constraint=constraint)
                 yield from map(varied.clip, limits)
                 if varied.has_worst_case:
                     yield from map(varied.distort_odds, odds_errors)
@@ -285,11 +276,8 @@ class Robustness(Result):
         return _shift_columns(self.shifts)
 
     def to_record(self) -> dict[str, Any]:
-        """All fields and the better model; null in place of infinity and NaN."""
-        fields = asdict(self) | {"better": self.better}
-        for name in ("flips_at", "unsure_at"):
-            fields[name] = fields[name] if math.isfinite(fields[name]) else None
-        return fields
+        """All fields and the better model."""
+        return asdict(self) | {"better": self.better}
 
     def _shown_columns(self) -> dict[str, list[Any]]:
         return _hide_share_clipped(self.to_columns())
@@ -364,15 +352,8 @@ class Sensitivity(Result):
                 "this sensitivity did not keep the cells it was computed from.",
                 remedy="Run unskew.sensitivity again.",
             )
-        unit = np.eye(len(self.models))
-        contrast = unit[self.models.index(first)] - unit[self.models.index(second)]
-        varied = self.inputs.contrast(
-            f"{first} - {second}",
-            contrast,
-            metric=metric,
-            estimator=estimator,
-            level=self.level,
-            constraint=self.constraint,
+        varied = self.inputs.vary(
+            first, second, metric=metric, estimator=estimator, constraint=self.constraint
         )
         if not varied.has_worst_case:
             raise UsageError(

@@ -38,6 +38,8 @@ SMOOTH_FROM = 10_000
 class EvaluationInputs:
     """What an evaluation was computed from: references to arrays, not copies."""
 
+    models: tuple[str, ...]
+    level: float
     deltas: Mapping[str, Deltas]
     """By metric."""
     cells: ObservedCells
@@ -45,22 +47,25 @@ class EvaluationInputs:
     """By name."""
     rating: Vector | None = None
 
-    def contrast(
+    def vary(
         self,
-        name: str,
-        contrast: Vector,
+        first: str,
+        second: str | None = None,
         *,
         metric: str,
         estimator: str,
-        level: float,
         constraint: Constraint | None,
     ) -> VariedEstimate:
-        """A contrast of the models' risks: one model, or the difference of two.
+        """The risk of one model, or ``first`` minus ``second``, as a function of the weights.
 
         Under an odds error the weights keep the sums that ``constraint`` names, if the estimator
         can do that.
         """
-        deltas = self.deltas[metric]
+        deltas, name = self.deltas[metric], first
+        contrast = np.eye(len(self.models))[self.models.index(first)]
+        if second is not None:
+            name = f"{first} - {second}"
+            contrast[self.models.index(second)] -= 1.0
         if deltas.is_root and np.count_nonzero(contrast) > 1:
             raise UsageError(
                 f"the range of a difference of {metric} is unknown: a difference of roots is no "
@@ -77,7 +82,7 @@ class EvaluationInputs:
             combined,
             self.cells,
             self.estimators[estimator],
-            level,
+            self.level,
             constraint if self.can_fix_sums(metric, estimator) else None,
         )
 

@@ -43,5 +43,6 @@ __getattr__, __dir__ = exported_names(
         "TargetRanking": "targets",
         "UniformSlate": "targets",
         "evaluate_policies": "evaluate",
+        "evaluate_policies_frame": "frame",
     },
 )

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from unskew.errors import PropensityWarning
-from unskew.policies.columns import ArrayColumns
-from unskew.policies.terms import Term, TermSums
+from unskew.policies.columns import RequestColumns
+from unskew.policies.terms import Column, Term, TermSums, total
 from unskew.types import Vector
 
 MAX_ERRORS = 4.0
@@ -54,8 +54,8 @@ class WeightCheck:
 
 
 def list_weight_terms(
-    policy: str, columns: ArrayColumns, kinds: Sequence[str]
-) -> Iterator[tuple[str, Term, Vector]]:
+    policy: str, columns: RequestColumns, kinds: Sequence[str]
+) -> Iterator[tuple[str, Term, Column]]:
     """The name, the term whose value is the mean weight, and the weights, of each check."""
     for kind in kinds:
         if kind == "slate":
@@ -63,9 +63,12 @@ def list_weight_terms(
         elif kind == "additive":
             yield _name(policy, kind, 0), Term(columns.additive_weight), columns.additive_weight
         elif kind == "exposure":
-            curve = columns.examination[:, None] * columns.is_shown
-            covered = (columns.exposure_weight * curve).sum(axis=0)
-            yield _name(policy, kind, 0), Term(covered, curve.sum(axis=0)), covered
+            curve = [
+                th * shown for th, shown in zip(columns.examination, columns.is_shown, strict=True)
+            ]
+            weights = columns.exposure_weight
+            covered = total([e * th for e, th in zip(weights, curve, strict=True)])
+            yield _name(policy, kind, 0), Term(covered, total(curve)), covered
         else:
             weights = columns.step_weight if kind == "step" else columns.marginal_weight
             for slot, (weight, shown) in enumerate(zip(weights, columns.is_shown, strict=True), 1):

@@ -22,21 +22,14 @@ slot, except for ``snpbm``, whose weights have mean 1 only over all slots togeth
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
-from operator import add
 from typing import TypeAlias
 
 from unskew.policies import POLICY_ESTIMATORS
 from unskew.policies.columns import RequestColumns
-from unskew.policies.terms import Column, Term
+from unskew.policies.terms import Column, Term, total
 
 PolicyEstimator: TypeAlias = Callable[[RequestColumns], list[Term]]
 """Turns the columns of a request into terms, with + - * alone."""
-
-
-def total(columns: Sequence[Column]) -> Column:
-    """The sum of the columns of all slots."""
-    return reduce(add, columns)
 
 
 def _declare(

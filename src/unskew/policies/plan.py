@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
@@ -114,22 +114,7 @@ class PolicyPlan:
     def choose_estimators(self, shown: Impressions) -> tuple[str, ...]:
         """Plain and self-normalised estimators for which the log has the probabilities."""
         provided = (bind_log(shown) if self.logging is None else _ALL).provided
-        names: dict[str, tuple[str, ...]] = {"slate": ("ips", "snips"), "step": ("rips", "snrips")}
-        names |= {"marginal": ("iips", "sniips"), "exposure": ("pbm",)}
-        if self.examination is None or shown.n_slots == 1:
-            del names["exposure"]
-        if shown.n_slots == 1:
-            names = {"slate": names["slate"]}
-        chosen = tuple(name for kind in names if kind in provided for name in names[kind])
-        if not chosen:
-            raise UsageError(
-                "the log has no probabilities, and `examination` is not given: no estimator of "
-                "another policy can be computed.",
-                parameter="estimators",
-                remedy="Name the column of logged probabilities when building Impressions, or pass "
-                "`examination=...` for 'pbm'.",
-            )
-        return chosen
+        return choose_estimators(provided, shown.n_slots, has_curve=self.examination is not None)
 
     def bind(self, shown: Impressions) -> dict[str, ArrayColumns]:
         """The columns of each target, computed when they are read."""
@@ -202,7 +187,7 @@ class PolicyPlan:
         weights: dict[str, Vector] = {}
         for target, each in columns.items():
             plain = each if each.transform is None else replace(each, transform=None)
-            for name, term, weight in list_weight_terms(target, plain, self._weight_kinds()):
+            for name, term, weight in list_weight_terms(target, plain, self.weight_kinds()):
                 check_terms[name], weights[name] = [term], weight
         return PolicySums(
             by_estimator,
@@ -219,7 +204,8 @@ class PolicyPlan:
         needs: tuple[str, ...] = POLICY_ESTIMATORS.find(estimator).traits["needs"]
         return needs
 
-    def _weight_kinds(self) -> tuple[str, ...]:
+    def weight_kinds(self) -> tuple[str, ...]:
+        """The kinds of weights that the estimators read, which are checked."""
         needed = {kind for name in self.estimators or () for kind in self._needs(name)}
         return tuple(kind for kind in WEIGHT_KINDS if kind in needed)
 
@@ -248,13 +234,16 @@ class PolicyPlan:
                 candidates = getattr(policy, "candidates", None)
                 if candidates is not None and candidates.note:
                     notes.append(candidates.note)
+        return tuple(dict.fromkeys((*notes, *self.describe_assumptions())))
+
+    def describe_assumptions(self) -> Iterator[str]:
+        """What the settings take for granted, in words."""
         if self.transform is not None:
-            notes.append(f"weights were changed by {self.transform!r}, which adds bias")
+            yield f"weights were changed by {self.transform!r}, which adds bias"
         if self.examination is not None:
-            notes.append("the examination curve is taken as known")
+            yield "the examination curve is taken as known"
         if "dm" in (self.estimators or ()):
-            notes.append("'dm' is as good as its regression, whose error is not in its interval")
-        return tuple(dict.fromkeys(notes))
+            yield "'dm' is as good as its regression, whose error is not in its interval"
 
     def finish(self, sums: PolicySums, backend: str | None) -> PolicyEvaluation:
         """The result that follows from the sums of a whole log."""
@@ -280,6 +269,27 @@ class PolicyPlan:
             notes=sums.notes,
             backend=backend,
         )
+
+
+def choose_estimators(
+    provided: frozenset[str], n_slots: int, *, has_curve: bool
+) -> tuple[str, ...]:
+    """Plain and self-normalised estimators that read the provided kinds of probabilities."""
+    names: dict[str, tuple[str, ...]] = {"slate": ("ips", "snips")}
+    if n_slots > 1:
+        names |= {"step": ("rips", "snrips"), "marginal": ("iips", "sniips")}
+    if n_slots > 1 and has_curve:
+        names["exposure"] = ("pbm",)
+    chosen = tuple(name for kind in names if kind in provided for name in names[kind])
+    if not chosen:
+        raise UsageError(
+            "the log has no probabilities, and `examination` is not given: no estimator of "
+            "another policy can be computed.",
+            parameter="estimators",
+            remedy="Name the column of logged probabilities with `probability=...`, or pass "
+            "`examination=...` for 'pbm'.",
+        )
+    return chosen
 
 
 @dataclass(eq=False)

@@ -29,7 +29,7 @@ from unskew.settings import (
     require_fitted,
     setting,
 )
-from unskew.tables import count_noun, html_table, text_table
+from unskew.tables import count_noun
 from unskew.types import IntVector, Matrix, RandomState, Vector
 
 Method: TypeAlias = Literal["conditional", "all_pairs", "swaps"]
@@ -114,12 +114,8 @@ class ExaminationCurve(Result):
         """Draw the curve with its band; returns a new figure, or None if ``ax`` is given."""
         return self._draw(ax)
 
-    def __repr__(self) -> str:
-        return "\n".join([text_table(self.to_columns()), *self.notes()])
-
-    def _repr_html_(self) -> str:
-        notes = "".join(f"<p>{note}</p>" for note in self.notes())
-        return html_table(self.to_columns()) + notes
+    def _footer(self) -> list[str]:
+        return self.notes()
 
 
 @dataclass(eq=False, repr=False)

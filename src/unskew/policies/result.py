@@ -6,7 +6,6 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from html import escape
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,7 +16,7 @@ from unskew.evaluation.pairs import PairwiseComparison, adjust_pairs
 from unskew.evaluation.result import Comparison, wrap_footer
 from unskew.policies import POLICY_ESTIMATORS
 from unskew.policies.checks import MIN_REQUESTS, WeightCheck, explain_check
-from unskew.tables import count_noun, html_table, text_table
+from unskew.tables import count_noun
 
 if TYPE_CHECKING:
     from unskew.policies.columns import ArrayColumns
@@ -242,9 +241,9 @@ class PolicyEvaluation(Result):
             "estimators": list(self.estimators),
             "conditions": {name: each.traits["unbiased_if"] for name, each in declared.items()},
             "labels": {name: each.label for name, each in declared.items()},
-            "rows": [_drop_infinite(asdict(value)) for value in self],
+            "rows": [asdict(value) for value in self],
             "differences": [
-                _drop_infinite(self.compare(policy, estimator=name).to_record())
+                self.compare(policy, estimator=name).to_record()
                 for name in self.estimators
                 for policy in self.policies
             ],
@@ -272,14 +271,8 @@ class PolicyEvaluation(Result):
         lines = [f"{', '.join(names)}: right if {text}" for text, names in conditions.items()]
         return "\n".join(["; ".join(facts), *wrap_footer([*lines, *self.notes])])
 
-    def __repr__(self) -> str:
-        problems = map(str, self.problems())
-        return "\n".join([text_table(self.to_columns()), *problems, self.describe()])
-
-    def _repr_html_(self) -> str:
-        problems = (f"<p>{escape(str(each))}</p>" for each in self.problems())
-        footer = escape(self.describe()).replace("\n", "<br>")
-        return "".join([html_table(self.to_columns()), *problems, f"<p>{footer}</p>"])
+    def _footer(self) -> list[str]:
+        return [*map(str, self.problems()), self.describe()]
 
     def _find_estimator(self, estimator: str | None) -> str:
         if estimator is None:
@@ -306,11 +299,3 @@ def _no_weight_warning(policy: str, estimator: str) -> PropensityWarning:
         value=estimator,
         remedy="Use an estimator that needs less overlap, or fewer slots.",
     )
-
-
-def _drop_infinite(row: dict[str, Any]) -> dict[str, Any]:
-    """The row with None for infinite degrees of freedom."""
-    return {
-        name: None if isinstance(value, float) and math.isinf(value) else value
-        for name, value in row.items()
-    }

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -23,7 +22,6 @@ from unskew.estimators.transforms import Clip
 from unskew.policies import POLICY_ESTIMATORS
 from unskew.policies.columns import ArrayColumns
 from unskew.settings import Number
-from unskew.tables import html_table, text_table
 from unskew.types import Vector
 
 if TYPE_CHECKING:
@@ -103,12 +101,8 @@ class PolicySensitivity(Result):
                 text = f"can change if weights are wrong by a factor of {factor:.3g}"
             yield f"the order of {policy} and logged by {estimator} {text}"
 
-    def __repr__(self) -> str:
-        return f"{text_table(self.to_columns())}\n{self.describe()}"
-
-    def _repr_html_(self) -> str:
-        footer = escape(self.describe()).replace("\n", "<br>")
-        return f"{html_table(self.to_columns())}<p>{footer}</p>"
+    def _footer(self) -> list[str]:
+        return [self.describe()]
 
 
 def vary_weights(

@@ -302,6 +302,16 @@ class Policy(ABC):
         """Its probabilities of the shown items; ``name`` is named in errors."""
 
 
+def unknown_kind_error(name: str) -> UsageError:
+    """The error for target probabilities of which nothing says what they are."""
+    return UsageError(
+        f"policy {name!r}: the log has no probabilities, so `probability_is` must say what these "
+        "are the probability of.",
+        parameter="probability_is",
+        remedy="Pass TargetProbability(..., probability_is='step'), for example.",
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class TargetProbability(Policy):
     """A policy whose probabilities of the shown items are a column of the log, or an array.
@@ -315,12 +325,7 @@ class TargetProbability(Policy):
     def bind(self, shown: Impressions, candidates: FindCandidates, name: str) -> BoundPolicy:
         kind = self.probability_is or shown.probability_is
         if kind is None:
-            raise UsageError(
-                f"policy {name!r}: the log has no probabilities, so `probability_is` must say what "
-                "these are the probability of.",
-                parameter="probability_is",
-                remedy="Pass TargetProbability(..., probability_is='step'), for example.",
-            )
+            raise unknown_kind_error(name)
         OneOf(tuple(KINDS))("probability_is", kind)
         values = (
             shown.column(self.probability, "targets")

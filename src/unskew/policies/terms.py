@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -41,6 +43,11 @@ class Term:
     numerator: Column
     base: Column = None
     expected: Column = None
+
+
+def total(columns: Sequence[Column]) -> Column:
+    """The sum of the columns of all slots."""
+    return reduce(add, columns)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

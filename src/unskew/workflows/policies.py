@@ -22,11 +22,17 @@ from unskew.io.table import FileTable
 from unskew.loading import load
 from unskew.policies.evaluate import check_targets
 from unskew.policies.plan import PolicyPlan
+from unskew.policies.position_bias import ExaminationCurve, PositionBias
 from unskew.policies.result import PolicyEvaluation
 from unskew.policies.targets import Policy, TargetProbability, TargetRanking, UniformSlate
 from unskew.workflows.gates import LOG, Numbers
 from unskew.workflows.inputs import open_log, read_log
-from unskew.workflows.requests import ImpressionRequest, LogRequest, PolicyRequest
+from unskew.workflows.requests import (
+    ImpressionRequest,
+    LogRequest,
+    PolicyRequest,
+    PositionBiasRequest,
+)
 
 WHOLE_FILE = 1 << 62
 
@@ -197,10 +203,24 @@ def validate_impression_file(request: ImpressionRequest) -> ImpressionValidation
     return ImpressionValidation(table.name, columns, (), repr(shown), validate(shown).findings)
 
 
-def _read_whole(request: ImpressionRequest) -> Impressions:
+def estimate_position_bias(request: PositionBiasRequest) -> ExaminationCurve:
+    """The examination curve, from a file of impressions."""
+    other = () if request.swap is None else (request.swap,)
+    model = PositionBias(
+        request.cell,
+        request.method,
+        request.swap,
+        request.cluster,
+        request.level,
+        random_state=request.random_state,
+    )
+    return model.fit(_read_whole(request, other)).curve_
+
+
+def _read_whole(request: ImpressionRequest, other: tuple[str, ...] = ()) -> Impressions:
     parts = iterate_impressions(
         open_log(request),
-        _name_columns(request),
+        _name_columns(request, other),
         probability_is=request.probability_is,
         repeats=request.repeats,
         rows_at_once=WHOLE_FILE,

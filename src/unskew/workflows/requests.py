@@ -76,6 +76,19 @@ class PolicyRequest(ImpressionRequest):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PositionBiasRequest(ImpressionRequest):
+    """A log of shown items, and how to estimate the examination of its positions."""
+
+    cell: tuple[str, ...] = ("user", "item")
+    method: Literal["conditional", "all_pairs", "swaps"] = "conditional"
+    swap: str | None = None
+    """A column of the log: the lower position of the swap."""
+    cluster: str = "cell"
+    level: float = 0.95
+    random_state: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationRequest(ImpressionRequest):
     """A log to check, and perhaps the log that models were trained on."""
 
