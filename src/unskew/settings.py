@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from html import escape
 from numbers import Integral, Real
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 
@@ -74,7 +74,7 @@ class Number:
             return
         if self.allow_infinity and isinstance(value, float) and value == math.inf:
             return
-        if not (is_finite_number(value) and self._is_inside(float(value))):  # type: ignore[arg-type]
+        if not is_finite_number(value) or not self._is_inside(float(cast(float, value))):
             raise UsageError(
                 f"`{name}` must be a finite number{self._describe_limits()}; got "
                 f"{describe(value)}.",
@@ -121,7 +121,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """Accepts True and False."""
+    """Accepts True and False, also those of NumPy."""
 
     def __call__(self, name: str, value: object) -> None:
         if not isinstance(value, bool | np.bool_):
