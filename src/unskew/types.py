@@ -47,18 +47,21 @@ class Scorer(Protocol):
 class UserFunction(Protocol):
     """A metric that is no sum over cells: a number for each user that depends on all weights."""
 
-    def measure(self, weight: Vector, /) -> Matrix:
+    @property
+    def has_bias(self) -> bool:
+        """Whether it is not linear in each weight, so that weights do not make it unbiased."""
+        ...
+
+    def measure(self, weight: Vector, uncertainty: Vector | None = None, /) -> Matrix:
         """Users x 2, given the weight of each logged cell: numerator and base of each user.
 
         The metric is the sum of all numerators over the sum of all bases. A base of 0 leaves the
-        user out.
+        user out. With ``uncertainty``, 1 - P of each cell, the first-order bias is subtracted.
         """
         ...
 
     def differentiate(self, weight: Vector, /) -> Matrix:
-        """Logged cells x 4: derivatives of the numerator and base of its user by its weight, and
-        how much both change if the cell is left out.
-        """
+        """Logged cells x 2: derivatives of the numerator and base of its user by its weight."""
         ...
 
     def take(self, rows: IndexVector, /) -> UserFunction:

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
 import unskew
-from unskew.cli import main
+from command_line import fine, run
 from unskew.io.files import read_table, write_table
 
 SIZE = (60, 80)
@@ -41,18 +40,6 @@ def in_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     fine("split", "log.csv", "--share", "0.3", "-q", "-o", "train.csv", "test.csv")
     fine("train", "train.csv", "--factors", "1", "--max-iter", "5", "-o", "m.unskew")
-
-
-def run(*arguments: str) -> Result:
-    result = CliRunner().invoke(main, arguments)
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
-
-
-def fine(*arguments: str) -> Result:
-    result = run(*arguments)
-    assert result.exit_code == 0, result.stderr
-    return result
 
 
 def estimates(*arguments: str) -> dict[tuple[str, str], float]:

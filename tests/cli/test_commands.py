@@ -7,15 +7,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
-from click.testing import CliRunner, Result
 
 import unskew
-from unskew.cli import main
+from command_line import as_json, fine, run
 from unskew.errors import ConvergenceWarning
 from unskew.io.files import read_table
 from unskew.propensity import PROPENSITY_MODELS
@@ -34,28 +32,12 @@ def in_the_folder(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return tmp_path
 
 
-def run(*arguments: str, stdin: bytes | None = None) -> Result:
-    result = CliRunner().invoke(main, arguments, input=stdin)
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
-
-
-def fine(*arguments: str, stdin: bytes | None = None) -> Result:
-    result = run(*arguments, stdin=stdin)
-    assert result.exit_code == 0, result.stderr
-    return result
-
-
 def refused(code: int, *arguments: str) -> str:
     """What a command that fails says: one line."""
     result = run(*arguments)
     assert result.exit_code == code, result.output
     assert result.stderr.count("\n") == 1
     return result.stderr
-
-
-def as_json(*arguments: str, stdin: bytes | None = None) -> Any:
-    return json.loads(fine(*arguments, "--json", stdin=stdin).stdout)
 
 
 def fitted(path: str = "p.unskew") -> str:

@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from unskew.cli import main
+from command_line import fine, run
 
 EVALUATE = (
     "evaluate",
@@ -22,16 +21,6 @@ EVALUATE = (
     "--metric",
     "mae",
 )
-
-
-def run(*arguments: str, stdin: bytes | None = None) -> Result:
-    return CliRunner().invoke(main, arguments, input=stdin)
-
-
-def fine(*arguments: str, stdin: bytes | None = None) -> Result:
-    result = run(*arguments, stdin=stdin)
-    assert result.exit_code == 0, result.stderr
-    return result
 
 
 @pytest.fixture(autouse=True)

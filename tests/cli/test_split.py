@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
 import unskew
-from unskew.cli import main
+from command_line import as_json, fine, run
 from unskew.io.files import read_table, write_table
 from unskew.io.table import FileTable
 from unskew.propensity.cross_fitted import CrossFittedPropensity
@@ -44,22 +43,6 @@ def in_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         },
         "log.csv",
     )
-
-
-def run(*arguments: str) -> Result:
-    result = CliRunner().invoke(main, arguments)
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
-
-
-def fine(*arguments: str) -> Result:
-    result = run(*arguments)
-    assert result.exit_code == 0, result.stderr
-    return result
-
-
-def as_json(*arguments: str) -> Any:
-    return json.loads(fine(*arguments, "--json").stdout)
 
 
 def list_rows(table: FileTable) -> list[tuple[Any, ...]]:
@@ -227,12 +210,29 @@ def test_groups_of_a_held_out_part_have_its_share() -> None:
         assert one["rows"][0]["estimate"] == pytest.approx(0.3 * estimate)
 
 
-def test_duckdb_does_not_read_held_out_parts() -> None:
+def test_duckdb_reads_held_out_parts_too() -> None:
     split_log()
+    by_duckdb, in_memory = (
+        as_json(*EVALUATE, "--held-out", SHARE, "--reader", reader)
+        for reader in ("duckdb", "memory")
+    )
+
+    for one, other in zip(by_duckdb["rows"], in_memory["rows"], strict=True):
+        assert one["estimator"] == other["estimator"]
+        assert one["estimate"] == pytest.approx(other["estimate"], rel=1e-12)
+        assert one["std_error"] == pytest.approx(other["std_error"], rel=1e-9)
+    shown = fine(*EVALUATE, "--held-out", SHARE, "--reader", "duckdb").stdout
+    assert "a share of 0.3 of a larger log" in " ".join(shown.split())
+
+
+def test_duckdb_refuses_propensities_above_1_before_it_scales_them() -> None:
+    split_log()
+    Path("test.csv").write_text(Path("test.csv").read_text().replace(",0.6,", ",1.6,", 1))
+
     result = run(*EVALUATE, "--held-out", SHARE, "--reader", "duckdb")
 
-    assert result.exit_code == 2
-    assert "--reader memory" in result.stderr
+    assert result.exit_code == 3
+    assert "1.6" in result.stderr
 
 
 @pytest.mark.parametrize("share", ["0", "1.2", "-1"])
@@ -280,3 +280,41 @@ def test_leaks_are_named() -> None:
         f"warning: {n_test:,} of {n_test:,} test ratings are also in the training" in shared.stderr
     )
     assert as_json("validate", "b.csv", "--train", "log.csv")["leaks"]["n_shared"] == n_test
+
+
+# Items that the propensity model never saw
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (("popularity", "--set", "smoothing=1"), "1 of 80 items were not in the log that"),
+        (("uniform",), ""),
+    ],
+)
+def test_new_items_of_the_test_have_propensities(settings: tuple[str, ...], message: str) -> None:
+    split_log()
+    lines = Path("train.csv").read_text().splitlines(keepends=True)
+    Path("train.csv").write_text("".join(line for line in lines if "film 7," not in line))
+    universe = ("--universe", f"{SIZE[0]}x{SIZE[1]}")
+    fit = ("--share", "0.7", *universe, "-o", "p.unskew", "--model", *settings)
+    fine("propensity", "fit", "train.csv", *fit)
+
+    result = fine(*EVALUATE, "--held-out", SHARE, "--propensity", "p.unskew")
+
+    assert ("they count as items without ratings" in result.stderr) == bool(message)
+    assert message in " ".join(result.stderr.split())
+
+
+def test_new_items_without_a_propensity_are_refused() -> None:
+    split_log()
+    lines = Path("train.csv").read_text().splitlines(keepends=True)
+    Path("train.csv").write_text("".join(line for line in lines if "film 7," not in line))
+    universe = ("--universe", f"{SIZE[0]}x{SIZE[1]}")
+    fine("propensity", "fit", "train.csv", "--model", "popularity", *universe, "-o", "p.unskew")
+
+    result = run(*EVALUATE, "--held-out", SHARE, "--propensity", "p.unskew")
+
+    assert result.exit_code == 3
+    assert "the first is 'film 7'" in result.stderr
+    assert "--set smoothing=1" in result.stderr

@@ -227,6 +227,19 @@ FACTORS: dict[str, Callable[[], Case]] = {
 }
 OTHERS: dict[str, Callable[[], Case]] = {
     "Surprise KNN": lambda: fit_surprise("KNNWithMeans", verbose=False),
+    "Surprise KNN, 3 neighbours": lambda: fit_surprise("KNNBasic", k=3, min_k=2, verbose=False),
+    "Surprise KNN of items": lambda: fit_surprise(
+        "KNNBasic", k=5, sim_options={"user_based": False}, verbose=False
+    ),
+    "Surprise KNN with offsets": lambda: fit_surprise(
+        "KNNBaseline", k=4, sim_options={"name": "pearson_baseline"}, verbose=False
+    ),
+    "Surprise KNN of items with offsets": lambda: fit_surprise(
+        "KNNBaseline", min_k=3, sim_options={"user_based": False}, verbose=False
+    ),
+    "Surprise KNN of scaled ratings": lambda: fit_surprise(
+        "KNNWithZScore", k=6, min_k=4, sim_options={"name": "cosine"}, verbose=False
+    ),
     "Surprise slope one": lambda: fit_surprise("SlopeOne"),
     "cmfrec popular": lambda: fit_cmfrec("MostPopular", with_ids=True, user_bias=True),
     "cmfrec popular of arrays": lambda: fit_cmfrec("MostPopular", with_ids=False, user_bias=True),
@@ -375,7 +388,16 @@ def extend(log: Ratings) -> Ratings:
 
 @pytest.mark.parametrize(
     "name",
-    ["Surprise SVD", "Surprise SVD without offsets", "Surprise KNN", "Surprise offsets", "cmfrec"],
+    [
+        "Surprise SVD",
+        "Surprise SVD without offsets",
+        "Surprise KNN",
+        "Surprise KNN of items",
+        "Surprise KNN with offsets",
+        "Surprise KNN of items with offsets",
+        "Surprise offsets",
+        "cmfrec",
+    ],
 )
 def test_a_library_with_a_default_uses_it_and_a_warning_says_so(name: str) -> None:
     longer, model = extend(LOG), fit(name).model
@@ -591,3 +613,38 @@ def test_every_adapter_says_how_it_is_recognised_and_what_it_takes() -> None:
             "user_features",
             "item_features",
         }
+
+
+# Evaluators of other libraries
+
+
+@pytest.mark.filterwarnings("ignore:OpenBLAS is configured")
+def test_rankings_are_judged_as_by_implicits_own_evaluator() -> None:
+    """Its precision divides by min(k, relevant items): recall per positive if none has more."""
+    implicit = pytest.importorskip("implicit", reason="implicit is not installed")
+    evaluation = pytest.importorskip("implicit.evaluation")
+    rng = np.random.default_rng(4)
+    shape = (50, 70)
+    trained = rng.random(shape) < 0.15
+    tested = (rng.random(shape) < 0.06) & ~trained
+    assert 0 < tested.sum(axis=1).max() <= 10
+    model = implicit.als.AlternatingLeastSquares(factors=6, random_state=0, use_gpu=False)
+    matrices = [sparse.csr_matrix(mask.astype(np.float32)) for mask in (trained, tested)]
+    model.fit(matrices[0], show_progress=False)
+    expected = evaluation.ranking_metrics_at_k(model, *matrices, K=10, show_progress=False)
+    train, test = (
+        Ratings.from_codes(*np.nonzero(mask), np.ones(mask.sum()), shape=shape)
+        for mask in (trained, tested)
+    )
+
+    result = evaluate(
+        test,
+        {"als": wrap_model(model, users=test.users, items=test.items)},
+        metrics=["recall_per_positive@10", "ndcg@10", "map@10"],
+        estimators=["naive"],
+        exclude=train,
+    )
+
+    assert [risk.estimate for risk in result] == pytest.approx(
+        [expected["precision"], expected["ndcg"], expected["map"]], rel=1e-9
+    )

@@ -8,8 +8,9 @@ import pytest
 
 import unskew
 from unskew.data.ratings import Ratings
-from unskew.errors import BadPredictionError, UsageError
+from unskew.errors import BadPredictionError, UnskewWarning, UsageError
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*test ratings are also in the training log")
 N_USERS, N_ITEMS = 12, 9
 RNG = np.random.default_rng(3)
 TRUTH = RNG.integers(0, 2, size=(N_USERS, N_ITEMS)).astype(float)
@@ -107,7 +108,10 @@ def test_the_result_counts_cells_that_left_the_test() -> None:
         LOG, SCORES, metrics=["mse"], estimators=["naive"], universe="log", exclude=TRAIN
     )
 
-    assert result.notes == (f"{len(TRAIN)} logged cells left the test: not among the candidates",)
+    assert result.notes == (
+        "1 user of the test has no training rating",
+        f"{len(TRAIN)} logged cells left the test: not among the candidates",
+    )
     assert result.n_observed == len(LOG) - len(TRAIN)
     assert f"with {len(LOG) - len(TRAIN)} candidates" in repr(result)
 
@@ -158,3 +162,64 @@ def test_a_split_by_user_excludes_nothing() -> None:
     )  # fmt: skip
 
     assert result.notes == ("`exclude` has other users than the test, so all items are ranked",)
+
+
+def timed(users: list[int], items: list[int], times: list[int]) -> Ratings:
+    return Ratings.from_arrays(
+        users, items, [1.0, 0.0] * (len(users) // 2), timestamp=times, universe=(4, 5)
+    )
+
+
+LEAKS = {
+    "shared": (
+        timed([0, 1], [0, 1], [1, 2]), timed([0, 2, 1, 1], [0, 1, 0, 2], [3, 4, 5, 6]),
+        r"1 of 4 test ratings are also in the training log; the first is row 0 \(user 0, item 0\)",
+    ),
+    "early": (
+        timed([0, 1], [0, 1], [1, 5]), timed([0, 2], [1, 0], [4, 6]),
+        "1 of 2 test ratings are older than the latest training rating",
+    ),
+    "later item": (
+        timed([0, 1], [0, 1], [1, 2]), timed([0, 1], [1, 4], [3, 4]),
+        "1 item of the test is newer than the latest training rating: .* did not exist yet",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("name", LEAKS)
+def test_evaluate_warns_of_leaks(name: str) -> None:
+    train, test, message = LEAKS[name]
+
+    with pytest.warns(UnskewWarning, match=message):
+        unskew.evaluate(test, np.zeros(len(test)), estimators=["naive"], exclude=train)
+
+
+def test_a_random_split_is_no_leak_but_a_note() -> None:
+    log = Ratings.from_arrays(USER, ITEM, TRUTH.ravel(), timestamp=np.arange(TRUTH.size))
+    train, test = unskew.split(log, share=0.3, random_state=0)
+
+    result = unskew.evaluate(test, SCORES, estimators=["naive"], exclude=train)
+
+    assert result.notes[0].startswith("the split is not by time: ")
+    assert result.notes[0].endswith("test ratings are older than the latest training rating")
+
+
+def test_parts_of_different_splits_that_overlap_are_refused() -> None:
+    train, _ = unskew.split(LOG, share=0.3, random_state=0)
+    _, test = unskew.split(LOG, share=0.3, random_state=1)
+    message = r"parts of one log that overlap: 22 of 33 .* the first is row \d+ \(user \d+, item"
+
+    with pytest.raises(UsageError, match=message) as caught:
+        unskew.evaluate(test, SCORES, estimators=["naive"], exclude=train)
+
+    assert caught.value.parameter == "exclude"
+
+
+def test_new_items_without_times_are_a_note() -> None:
+    train = Ratings.from_arrays([0, 1], [0, 1], [1.0, 0.0])
+    test = Ratings.from_arrays([0, 1, 0], [2, 3, 1], [1.0, 0.0, 1.0])
+
+    result = unskew.evaluate(test, np.zeros(3), estimators=["naive"], exclude=train)
+
+    assert "2 items of the test have no training rating" in result.notes

@@ -217,10 +217,47 @@ def test_derivatives_by_weight(name: str) -> None:
         step = 1e-6 * np.eye(10)[cell]
         up, down = (delta.function.measure(weight + sign * step) for sign in (1, -1))
         expected = ((up - down) / 2e-6)[cell // 5]
-        np.testing.assert_allclose(slopes[cell, :2], expected, atol=1e-6)
-        without = delta.function.measure(np.where(np.arange(10) == cell, 0.0, weight))
-        change = (without - delta.function.measure(weight))[cell // 5]
-        np.testing.assert_allclose(slopes[cell, 2:], change, atol=1e-12)
+        np.testing.assert_allclose(slopes[cell], expected, atol=1e-6)
+
+
+def expect(name: str, missing: float, *, corrected: bool) -> Matrix:
+    """Mean over all 2^10 logs of what a metric measures, if cells are missing with these odds."""
+    delta, _ = functions_of(name)
+    assert delta.function is not None
+    p = 1 - missing * np.linspace(0.5, 1.5, 10)
+    mean = np.zeros((2, 2))
+    for bits in product([False, True], repeat=10):
+        seen = np.array(bits)
+        measured = delta.function.measure(seen / p, 1 - p if corrected else None)
+        mean += np.prod(np.where(seen, p, 1 - p)) * measured
+    return mean
+
+
+@pytest.mark.parametrize("name", ["ndcg@3", "ndcg", "map", "map@2", "auc"])
+def test_the_bias_of_first_order_is_subtracted(name: str) -> None:
+    """If a cell is missing with probability e, the bias is of order e before and e^2 after."""
+    delta, _ = functions_of(name)
+    assert delta.function is not None
+    truth = delta.function.measure(np.ones(10))
+    for e in (0.001, 0.004):
+        before, after = (
+            np.abs(expect(name, e, corrected=corrected) - truth).max()
+            for corrected in (False, True)
+        )
+        assert before > 0.01 * e
+        assert after < 5 * e**2
+
+
+@pytest.mark.parametrize("name", ["hit_rate@2", "mrr", "pooled_auc"])
+def test_nothing_is_subtracted_from_functions_without_bias(name: str) -> None:
+    delta, _ = functions_of(name)
+    assert delta.function is not None
+    weight = np.linspace(1.1, 3.3, 10)
+
+    assert not delta.function.has_bias
+    np.testing.assert_allclose(
+        delta.function.measure(weight, 1 - 1 / weight), delta.function.measure(weight), atol=1e-8
+    )
 
 
 def test_users_without_a_relevant_item() -> None:
@@ -302,3 +339,76 @@ def test_negative_gains_and_frames_are_refused() -> None:
         unskew.evaluate_frame(
             frame, prediction="model", position="rank", metrics=["ndcg@1"], universe=(2, 2)
         )
+
+
+N_RUNS, N_LISTED = 1000, 6
+LIBRARY_NAMES = {
+    "ranx": ("ndcg@3", "ndcg", "map", "map@3", "mrr", "mrr@3", "hit_rate@3", "recall@3",
+             "precision@3"),
+    "ir_measures": ("nDCG@3", "nDCG", "AP", "AP@3", "RR", "RR@3", "Success@3", "R@3", "P@3"),
+}  # fmt: skip
+
+
+def list_orders(score: Vector) -> list[tuple[int, ...]]:
+    """All orders of the items of a list that its scores allow."""
+    groups = [np.flatnonzero(score == level).tolist() for level in np.unique(score)[::-1]]
+    return [
+        tuple(item for group in order for item in group)
+        for order in product(*(permutations(group) for group in groups))
+    ]
+
+
+def measure_orders(library: str, label: Matrix, score: Matrix) -> Matrix:
+    """Runs x metrics: what another library says, in the mean over all orders of ties."""
+    module = pytest.importorskip(library, reason=f"a comparison with {library}")
+    names = LIBRARY_NAMES[library]
+    qrels, runs, sizes = {}, {}, []
+    for number, (labels, scores) in enumerate(zip(label, score, strict=True)):
+        orders = list_orders(scores)
+        sizes.append(len(orders))
+        for index, order in enumerate(orders):
+            name = f"{number:04d}-{index:03d}"
+            qrels[name] = {f"i{item}": 1 for item in np.flatnonzero(labels)}
+            runs[name] = {f"i{item}": float(-position) for position, item in enumerate(order)}
+    values = {name: np.zeros(len(runs)) for name in names}
+    if library == "ranx":
+        judged = module.evaluate(
+            module.Qrels(qrels), module.Run(runs), list(names), return_mean=False
+        )
+        values = {name: np.asarray(judged[name]) for name in names}
+    else:
+        rows = {name: row for row, name in enumerate(runs)}
+        measures = {module.parse_measure(name): name for name in names}
+        for each in module.iter_calc(list(measures), qrels, runs):
+            values[measures[each.measure]][rows[each.query_id]] = each.value
+    starts = np.append(0, np.cumsum(sizes)[:-1])
+    return np.column_stack([np.add.reduceat(values[name], starts) / sizes for name in names])
+
+
+@pytest.mark.filterwarnings("ignore:.*unsafe cast")  # while ranx is compiled
+@pytest.mark.parametrize("library", LIBRARY_NAMES)
+def test_a_thousand_runs_with_ties_are_those_of_other_libraries(library: str) -> None:
+    """One user a run. Other libraries break ties by order, so all orders are averaged."""
+    rng = np.random.default_rng(8)
+    score = rng.integers(0, 4, size=(N_RUNS, N_LISTED)).astype(float)
+    label = (rng.random((N_RUNS, N_LISTED)) < 0.4).astype(float)
+    label[np.arange(N_RUNS), rng.integers(0, N_LISTED, N_RUNS)] = 1
+    expected = measure_orders(library, label, score)
+
+    user, item = (codes.ravel().astype(np.int32) for codes in np.indices(label.shape))
+    positions = compute_positions(user, item, N_RUNS, N_LISTED, score.__getitem__)
+    cells = MetricInput(
+        label.ravel(), item, label.ravel(), positions=positions, n_items=N_LISTED, user=user,
+        n_users=N_RUNS,
+    )  # fmt: skip
+    for column, name in enumerate(LIBRARY_NAMES["ranx"]):
+        delta = find_metric(name)(cells)
+        if delta.function is not None:
+            values = delta.function.measure(np.ones(user.size), np.zeros(user.size))[:, 0]
+        else:
+            base = np.full(user.size, 1.0) if delta.base is None else delta.base
+            values = np.bincount(user, delta.value) / np.bincount(user, base)
+        np.testing.assert_allclose(values, expected[:, column], atol=1e-12, err_msg=name)
+
+    has_ties = [np.unique(row).size < N_LISTED for row in score]
+    assert np.mean(has_ties) > 0.9

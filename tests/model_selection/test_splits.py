@@ -153,11 +153,18 @@ def test_bad_arguments_name_the_parameter(world, call, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "times",
-    [["a", "b"], [1.0, np.nan], [1], [np.datetime64("2020-01-01"), 3], np.array([1j, 2])],
+    ("times", "message"),
+    [
+        (["a", "b"], "must hold numbers or dates; got text"),
+        ([1.0, np.nan], "1 of 2 times are missing or not finite; the first is at row 1"),
+        ([1], r"there are 2 ratings, but `?timestamp`? has shape \(1,\)"),
+        ([np.datetime64("2020-01-01"), 3], r"got datetime64 and int, first 3 at row 1"),
+        ([1, None], "got int and NoneType, first None at row 1"),
+        (np.array([1j, 2]), "got complex128"),
+    ],
 )
-def test_bad_timestamps_are_refused(times) -> None:
-    with pytest.raises(DataError) as caught:
+def test_bad_timestamps_are_refused(times, message: str) -> None:
+    with pytest.raises(DataError, match=message) as caught:
         unskew.Ratings.from_arrays([0, 1], [0, 1], [1, 2], timestamp=times)
     assert caught.value.parameter == "timestamp"
 
@@ -189,7 +196,7 @@ def test_leaks_are_counted() -> None:
     assert (leaks.n_shared, leaks.n_early, leaks.n_new_users, leaks.n_new_items) == (1, 1, 2, 1)
     assert leaks.first_shared == "row 1 (user 'a', item 1)"
     texts = [str(each) for each in leaks.warnings()]
-    assert len(texts) == 2
+    assert len(texts) == 3
     assert "also in the training log" in repr(leaks)
 
 

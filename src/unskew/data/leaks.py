@@ -10,6 +10,7 @@ import numpy as np
 
 from unskew.data.cells import cell_numbers, is_among, observed_cells
 from unskew.data.ids import find_codes
+from unskew.data.parts import SplitUnit
 from unskew.data.ratings import Ratings, require_log
 from unskew.data.result import Result
 from unskew.errors import UnskewWarning
@@ -32,29 +33,50 @@ class Leaks(Result):
     n_new_users: int
     """Users of the test without a rating in the training log."""
     n_new_items: int
+    n_later_items: int | None = None
+    """Items whose first rating is later than the last of the training log; None without times."""
+    split: SplitUnit | None = None
+    """How one log was split into the two; None if it was not."""
 
     def warnings(self) -> Iterator[UnskewWarning]:
         """What makes the test unfair."""
         if self.n_shared:
             yield UnskewWarning(
                 f"{self.n_shared:,} of {self.n_test:,} test ratings are also in the training log; "
-                f"the first is {self.first_shared}. A model knows these ratings, so the test is "
-                "too easy.",
+                f"the first is {self.first_shared}. A model knows these ratings: they make the "
+                "test too easy, unless they leave it.",
                 remedy="Split one log with unskew.split, or drop those rows.",
                 shell_remedy="Split one log with `unskew split`, or drop those rows.",
             )
-        if self.n_early:
+        if self.n_early and self.split not in ("random", "user"):
             yield UnskewWarning(
-                f"{self.n_early:,} of {self.n_test:,} test ratings are older than the latest "
-                "training rating, so models were trained on what came later.",
+                f"{self._describe_early()}, so models were trained on what came later.",
                 remedy="Split by time: unskew.split(log, `by='time'`).",
                 shell_remedy="Split by time with `unskew split`.",
             )
 
+        if self.n_later_items:
+            verb = "is" if self.n_later_items == 1 else "are"
+            yield UnskewWarning(
+                f"{count_noun(self.n_later_items, 'item')} of the test {verb} newer than the "
+                "latest training rating: models could not know what did not exist yet.",
+                remedy="Rank the items of the training log alone: "
+                "`candidates=np.unique(train.items[train.item])`.",
+                shell_remedy="Rank the items of a list alone, with `candidates=...`.",
+            )
+
+    def _describe_early(self) -> str:
+        return (
+            f"{self.n_early:,} of {self.n_test:,} test ratings are older than the latest training "
+            "rating"
+        )
+
     def notes(self) -> Iterator[str]:
-        """What a model cannot know."""
+        """What a random split implies, and what a model cannot know."""
+        if self.n_early and self.split in ("random", "user"):
+            yield f"the split is not by time: {self._describe_early()}"
         for count, noun in ((self.n_new_users, "user"), (self.n_new_items, "item")):
-            if count:
+            if count and noun != self.split:
                 verb = "has" if count == 1 else "have"
                 yield f"{count_noun(count, noun)} of the test {verb} no training rating"
 
@@ -69,6 +91,7 @@ class Leaks(Result):
             "n_early": self.n_early,
             "n_new_users": self.n_new_users,
             "n_new_items": self.n_new_items,
+            "n_later_items": self.n_later_items,
         }
 
     def __repr__(self) -> str:
@@ -88,27 +111,45 @@ def find_leaks(train: Ratings, test: Ratings) -> Leaks:
     require_log(test)
     users = find_codes(test.users, train.users)[test.user]
     items = find_codes(test.items, train.items)[test.item]
-    is_known = (users >= 0) & (items >= 0)
-    cells = cell_numbers(users, items, train.n_items)
-    is_shared = is_known & is_among(np.where(is_known, cells, -1), observed_cells(train))
+    are_parts = are_parts_of_one_log(train, test)
+    is_shared = np.zeros(len(test), bool)
+    if not are_parts:
+        is_known = (users >= 0) & (items >= 0)
+        cells = cell_numbers(users, items, train.n_items)
+        is_shared = is_known & is_among(np.where(is_known, cells, -1), observed_cells(train))
     n_shared = int(is_shared.sum())
-    n_early = None
+    n_early = n_later_items = None
     if train.timestamp is not None and test.timestamp is not None:
+        is_later = test.timestamp > train.timestamp.max()
         n_early = int((test.timestamp < train.timestamp.max()).sum())
+        n_later_items = np.setdiff1d(
+            _list_new(test.item, items, train.item), test.item[~is_later]
+        ).size
     return Leaks(
         len(test),
         n_shared,
         test.name_cell(int(is_shared.argmax())) if n_shared else None,
         n_early,
-        _count_new(test.user, users, train.user),
-        _count_new(test.item, items, train.item),
+        _list_new(test.user, users, train.user).size,
+        _list_new(test.item, items, train.item).size,
+        n_later_items,
+        test.part.by if are_parts and test.part is not None else None,
     )
 
 
-def _count_new(test_codes: IntVector, train_codes: IntVector, trained: IntVector) -> int:
-    """How many users (or items) of the test have no rating among those of the training log.
+def are_parts_of_one_log(first: Ratings, second: Ratings) -> bool:
+    """Whether they are disjoint parts of a split."""
+    if first.part is None or second.part is None:
+        return False
+    is_same = first.part.n_whole == second.part.n_whole
+    is_same = is_same and np.array_equal(first.users, second.users)
+    return is_same and np.intersect1d(first.part.rows, second.part.rows).size == 0
+
+
+def _list_new(test_codes: IntVector, train_codes: IntVector, trained: IntVector) -> IntVector:
+    """The users (or items) of the test that have no rating in the training log.
 
     ``test_codes`` and ``train_codes`` are their codes in the two logs, -1 if there is none.
     """
-    is_new = ~np.isin(train_codes, trained)
-    return int(np.unique(test_codes[is_new]).size)
+    new: IntVector = np.unique(test_codes[~np.isin(train_codes, trained)])
+    return new

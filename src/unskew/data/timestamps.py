@@ -25,8 +25,10 @@ def read_timestamps(values: npt.ArrayLike, size: int) -> Timestamps:
             parameter="timestamp",
             remedy="Pass one time for each rating, in the same order.",
         )
+    if times.dtype.kind == "O":
+        raise _mixed_times_error(times)
     if times.dtype.kind not in "iufM":
-        raise _not_times_error("text or mixed types" if times.dtype.kind in "OUS" else times.dtype)
+        raise _not_times_error("text" if times.dtype.kind in "US" else times.dtype)
     if times.dtype.kind in "iu":
         return times.astype(np.int64)
     times = times.astype(np.float64 if times.dtype.kind == "f" else "datetime64[us]")
@@ -41,6 +43,19 @@ def read_timestamps(values: npt.ArrayLike, size: int) -> Timestamps:
             remedy="Drop those rows, or leave `timestamp` out.",
         )
     return times
+
+
+def _mixed_times_error(times: npt.NDArray[np.object_]) -> DataError:
+    """Objects that NumPy has no common type for: name the first that is unlike those before."""
+    first = type(times[0]) if times.size else object
+    row = next((row for row, time in enumerate(times) if type(time) is not first), 0)
+    kinds = f"{first.__name__} and {type(times[row]).__name__}" if row else first.__name__
+    return DataError(
+        f"`timestamp` must hold numbers or dates; got {kinds}, first {times[row]!r} at row {row}.",
+        parameter="timestamp",
+        where=f"row {row}",
+        remedy="Convert the column to one type first, for example with pandas.to_datetime.",
+    )
 
 
 def _not_times_error(kind: object) -> DataError:

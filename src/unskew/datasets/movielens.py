@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -40,7 +40,7 @@ class MovieLens100K:
     """The MovieLens 100K data; users and items keep their ids, which count from 1."""
 
     ratings: Ratings
-    """All ratings, 1 to 5, in the order of the file."""
+    """All ratings, 1 to 5, in the order of the file, with their times."""
     timestamp: Integers = field(repr=False)
     """The time of each rating in seconds since 1970 UTC, in the order of ``ratings``."""
     titles: TextVector = field(repr=False)
@@ -97,8 +97,9 @@ def _read(files: Files) -> MovieLens100K:
     genres = items.matrix(GENRES)
     items.require(np.isin(genres, (0, 1)), "0 or 1", *GENRES)
     return MovieLens100K(
-        ratings=log.ratings(
-            users=users.integers("user"), items=items.integers("item"), max_rating=5
+        ratings=replace(
+            log.ratings(users=users.integers("user"), items=items.integers("item"), max_rating=5),
+            timestamp=log.integers("timestamp"),
         ),
         timestamp=log.integers("timestamp"),
         titles=items.text("title"),

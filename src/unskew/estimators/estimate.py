@@ -26,9 +26,9 @@ ROUNDING = 1e-12
 """Differences and standard errors below this share of the largest risk are rounding errors."""
 SMALL_SAMPLE = 1000
 """Up to this many random ratings, limits are found by tests of the shares of the levels."""
-MAX_BIAS, MAX_GAP = 0.25, 1.0
-"""There is no interval for a mean of ratios if its bias exceeds this share of its standard error,
-or its distance from the pooled ratio exceeds the other."""
+MAX_BIAS, MAX_GAP = 0.35, 1.0
+"""There is no interval for a mean of ratios if its bias exceeds this share of its standard error
+(a 95% interval then covers 93.6%), or its distance from the pooled ratio exceeds the other."""
 WILSON_SLACK = 0.05
 """A variance that exceeds the one by the size of a sample by less than this is the same."""
 SHARE = (0.0, 1.0)
@@ -88,7 +88,8 @@ class RatioBias:
     """How far K means of ratios are from what they estimate, because each ratio has few cells."""
 
     first_order: Vector
-    """The bias by the variance of the denominators; NaN if every ratio has a single cell."""
+    """The bias by the variance of the denominators; NaN if every ratio has a single cell. Of
+    functions of weights, what remains after it was subtracted."""
     gap: Vector | None = None
     """The distance from the pooled ratio of all cells, which includes bias of any order; None if
     the pooled ratio estimates something else."""
@@ -177,7 +178,7 @@ class Estimate:
     slots: SlotSample | None = None
     """What was observed of the lists, if the values are normalised by their slots."""
     ratio_bias: RatioBias | None = None
-    """The estimated bias of a mean of ratios with few cells each; it is not subtracted."""
+    """The estimated bias of a mean of ratios with few cells each, which the value still has."""
     max_relative_error: float | None = None
     """There is no interval if a standard error exceeds this share of its value; None for any."""
     clock: SequenceClock | None = None

@@ -31,7 +31,7 @@ from unskew.errors import UsageError
 from unskew.estimators.user_functions import UserFunctions
 from unskew.kernels.blocks import cut_rows, sum_products
 from unskew.settings import WholeNumber
-from unskew.types import BoolVector, IndexVector, IntVector, Matrix, Vector
+from unskew.types import IndexVector, IntVector, Matrix, Vector
 
 T = TypeVar("T")
 Cluster: TypeAlias = Unit | Literal["both"] | None
@@ -43,8 +43,8 @@ SINGLE_CELL = 1e-9
 """A group whose effective size exceeds 1 by less than about this share has a single cell."""
 MIN_CELLS_PER_USER = 2.0
 """With fewer observed relevant cells per user, the bias of a function of them cannot be seen."""
-NEGLIGIBLE_BIAS = 1e-6
-"""A smaller bias is a rounding error: the function is linear in each weight."""
+MIN_OBSERVED_SHARE = 0.4
+"""The same if a smaller share of the relevant cells was observed."""
 NEARLY_EQUAL = 1e-3
 """Deltas that differ from the first by at most this share of it are nearly equal."""
 
@@ -442,31 +442,15 @@ class Sums:
         return replace(_sum_clusters(by_cluster, clusters), slot_totals=slot_totals)
 
     @classmethod
-    def of_functions(
-        cls,
-        functions: UserFunctions,
-        weight: Vector,
-        groups: Clusters,
-        propensities: Propensities | None,
-        is_read: BoolVector,
-    ) -> Sums:
+    def of_functions(cls, by_user: Matrix, groups: Clusters, bias: Vector | None) -> Sums:
         """Sums over users of the numerators and the base of functions of their weights.
 
-        ``propensities`` are those behind the weights; with them the bias is estimated. It is NaN
-        if users have too few of the cells that are read to see it.
+        ``bias`` is what remains after the first-order bias was subtracted; None without weights.
         """
-        by_user = functions.measure(weight)
         sums = _sum_clusters(by_user, replace(groups, n=len(by_user)))
         n_with_cells = int((np.bincount(groups.code) > 0).sum())
         sums = replace(sums, n_left_out=max(n_with_cells - len(by_user), 0))
-        if propensities is None or sums.last_weighted_base == 0:
-            return sums
-        uncertainty = 1.0 - propensities.values
-        bias = functions.estimate_bias(weight, uncertainty, sums.ratio)
-        users = groups.code[is_read & (weight > 0)]
-        if users.size < MIN_CELLS_PER_USER * np.unique(users).size:
-            bias[np.abs(bias) > NEGLIGIBLE_BIAS * sums.last_weighted_base] = np.nan
-        return replace(sums, ratio_bias=bias / sums.last_weighted_base, n_biases=1)
+        return sums if bias is None else replace(sums, ratio_bias=bias, n_biases=1)
 
     @classmethod
     def of_ratios(
@@ -568,6 +552,51 @@ class Sums:
         return factor * (spread - np.outer(mean, mean) / self.n_clusters)
 
 
+def measure_functions(spec: SumSpec, deltas: Deltas, cells: ObservedCells) -> Matrix:
+    """Users x (risks + 1): numerators and base of a metric that is no sum over cells."""
+    functions = deltas.functions
+    assert functions is not None
+    uncertainty = _find_uncertainty(functions, spec, cells)
+    return cells.compute_once(
+        "functions", deltas, spec, lambda: functions.measure(cells.weight_of(spec), uncertainty)
+    )
+
+
+def _find_uncertainty(
+    functions: UserFunctions, spec: SumSpec, cells: ObservedCells
+) -> Vector | None:
+    """1 - P of each cell, for functions of weights that are biased; None for others."""
+    if cells.propensities is None or not (spec.is_weighted and functions.has_bias):
+        return None
+    return 1.0 - cells.propensities.values
+
+
+def _find_remaining_bias(
+    functions: UserFunctions,
+    spec: SumSpec,
+    deltas: Deltas,
+    cells: ObservedCells,
+    by_user: Matrix,
+) -> Vector | None:
+    """The bias after the first-order one was subtracted; None if there is none.
+
+    It is NaN if too few of the relevant cells were observed to see it.
+    """
+    uncertainty = _find_uncertainty(functions, spec, cells)
+    if uncertainty is None or not len(by_user):
+        return None
+    weight = cells.weight_of(spec)
+    is_read = (weight > 0) & (True if deltas.base is None else deltas.base > 0)
+    total = by_user.sum(axis=0)
+    ratio = total[:-1] / total[-1]
+    bias = functions.estimate_remaining_bias(weight, uncertainty, is_read, ratio)
+    n_users = np.unique(cells.users.code[is_read]).size
+    n_needed = max(MIN_CELLS_PER_USER * n_users, MIN_OBSERVED_SHARE * weight[is_read].sum())
+    if is_read.sum() < n_needed:
+        bias[bias != 0] = np.nan
+    return bias
+
+
 def ratio_influence(sums: Sums, ratio: Vector) -> Matrix:
     """Models x columns: the derivative of each ratio by the sums of deltas and bases."""
     base = sums.weighted_base
@@ -585,7 +614,9 @@ def add_up(spec: SumSpec, deltas: Deltas, cells: ObservedCells) -> Sums:
     if spec.adds_imputed and deltas.imputed is not None:
         return _add_up_errors(spec, deltas.value, deltas.imputed, cells)
     if deltas.functions is not None and clusters is not None:
-        return _add_up_functions(spec, deltas, deltas.functions, clusters, cells)
+        by_user = measure_functions(spec, deltas, cells)
+        bias = _find_remaining_bias(deltas.functions, spec, deltas, cells, by_user)
+        return Sums.of_functions(by_user, clusters, bias)
     value, shift = deltas.value, np.zeros(len(deltas.value))
     if spec.divides_by_base and deltas.base_of(spec) is None:
         shift = _common_part(value)
@@ -640,22 +671,6 @@ def _add_up_errors(spec: SumSpec, value: Matrix, imputed: Imputed, cells: Observ
         weight=cells.weight_of(spec),
         clusters=cells.clusters_by(spec.unit),
         imputed_by_cluster=by_cluster,
-    )
-
-
-def _add_up_functions(
-    spec: SumSpec,
-    deltas: Deltas,
-    functions: UserFunctions,
-    clusters: Clusters,
-    cells: ObservedCells,
-) -> Sums:
-    """Sums over users of functions of their weights."""
-    weight = cells.weight_of(spec)
-    has_bias = spec.is_weighted and deltas.max_relative_error is None
-    is_read = np.ones(weight.size, bool) if deltas.base is None else deltas.base > 0
-    return Sums.of_functions(
-        functions, weight, clusters, cells.propensities if has_bias else None, is_read
     )
 
 

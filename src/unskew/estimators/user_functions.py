@@ -6,7 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unskew.types import IndexVector, Matrix, UserFunction, Vector
+from unskew.types import BoolVector, IndexVector, Matrix, UserFunction, Vector
+
+KEPT_SHARE, N_THINNINGS, THINNING_SEED = 0.5, 8, 0
+"""How the log is thinned to see how a bias grows: the share of cells that stays, and how often."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -17,9 +20,20 @@ class UserFunctions:
     contrasts: Matrix | None = None
     """Rows of factors of the functions; None for the functions themselves."""
 
-    def measure(self, weight: Vector) -> Matrix:
-        """Users x (risks + 1): numerators and base, of users with a base."""
-        results = [function.measure(weight) for function in self.functions]
+    @property
+    def has_bias(self) -> bool:
+        """Whether a function is not linear in each weight."""
+        return any(function.has_bias for function in self.functions)
+
+    def measure(self, weight: Vector, uncertainty: Vector | None = None) -> Matrix:
+        """Users x (risks + 1): numerators and base, of users with a base.
+
+        With ``uncertainty``, 1 - P of each cell, the first-order bias of each user is subtracted. A
+        function f of weights w = O h, with Var(w) = h^2 P (1 - P), has the bias (1/2) sum over
+        cells of Var(w) f'', which is estimated by the sum over observed cells of
+        (1 - P) (f without the cell - f + h f'). It is 0 if f is linear in each weight.
+        """
+        results = [function.measure(weight, uncertainty) for function in self.functions]
         values = np.stack([result[:, 0] for result in results])
         if self.contrasts is not None:
             values = np.einsum("rk,ku->ru", self.contrasts, values)
@@ -29,28 +43,40 @@ class UserFunctions:
 
     def differentiate(self, weight: Vector, ratio: Vector) -> Matrix:
         """Risks x cells: derivative of numerator - ratio * base of the cell's user."""
-        return self._change(weight, ratio)[0]
-
-    def estimate_bias(self, weight: Vector, uncertainty: Vector, ratio: Vector) -> Vector:
-        """The bias of the sum of numerators minus the ratio times the sum of bases.
-
-        A function f of weights w = O h, with Var(w) = h^2 P (1 - P), has to first order the bias
-        (1/2) sum over cells of Var(w) f'', which is estimated by the sum over observed cells of
-        (1 - P) (f without the cell - f + h f'). ``uncertainty`` is 1 - P. It is 0 if f is linear
-        in each weight.
-        """
-        derivative, change = self._change(weight, ratio)
-        bias: Vector = np.einsum("n,rn->r", uncertainty, change + weight * derivative)
-        return bias
-
-    def _change(self, weight: Vector, ratio: Vector) -> tuple[Matrix, Matrix]:
-        """Of numerator - ratio * base: derivatives, and changes if the cell is left out."""
         results = np.stack([function.differentiate(weight) for function in self.functions])
-        values, bases = results[:, :, [0, 2]], results[0][:, [1, 3]]
+        values, bases = results[:, :, 0], results[0][:, 1]
         if self.contrasts is not None:
-            values = np.einsum("rk,knd->rnd", self.contrasts, values)
-        residuals = values - ratio[:, None, None] * bases
-        return residuals[:, :, 0], residuals[:, :, 1]
+            values = np.einsum("rk,kn->rn", self.contrasts, values)
+        residuals: Matrix = values - ratio[:, None] * bases
+        return residuals
+
+    def estimate_remaining_bias(
+        self, weight: Vector, uncertainty: Vector, is_read: BoolVector, ratio: Vector
+    ) -> Vector:
+        """The bias of the risks that is left after the first-order bias was subtracted.
+
+        Half of the observed cells are dropped at random, which halves the propensities, and the
+        risks are estimated again. With r the mean of 1/P - 1 over relevant cells, the bias is taken
+        to grow as r^2 / (1 + r): by its second order if r is small, more slowly if it is large.
+        """
+        inverse = 1.0 / (1.0 - uncertainty[is_read])
+        growth = [
+            _grow(float(np.average(thinned - 1.0, weights=weight[is_read])))
+            for thinned in (inverse, inverse / KEPT_SHARE)
+        ]
+        if growth[0] == 0.0:
+            return np.zeros_like(ratio)
+        rng = np.random.default_rng(THINNING_SEED)
+        sums = [
+            self.measure(
+                weight / KEPT_SHARE * (rng.random(weight.size) < KEPT_SHARE),
+                1.0 - KEPT_SHARE * (1.0 - uncertainty),
+            ).sum(axis=0)
+            for _ in range(N_THINNINGS)
+        ]
+        thinned = np.mean([each[:-1] / each[-1] for each in sums if each[-1] != 0], axis=0)
+        bias: Vector = (thinned - ratio) / (growth[1] / growth[0] - 1.0)
+        return bias
 
     def take(self, rows: IndexVector) -> UserFunctions:
         """The functions of some of the cells."""
@@ -60,3 +86,7 @@ class UserFunctions:
         """One risk: the sum of ``contrast`` times the risks."""
         rows = contrast[None] if self.contrasts is None else contrast[None] @ self.contrasts
         return replace(self, contrasts=rows)
+
+
+def _grow(odds: float) -> float:
+    return odds * odds / (1.0 + odds)

@@ -26,8 +26,8 @@ from unskew.estimators.sums import (
     Sums,
     SumSpec,
     few_clusters_error,
+    measure_functions,
 )
-from unskew.estimators.user_functions import UserFunctions
 from unskew.kernels.blocks import cut_rows, sum_products
 from unskew.types import IndexVector, Matrix, Vector
 
@@ -70,7 +70,7 @@ def linearize(
     if spec.adds_imputed and deltas.imputed is not None:
         return _linearize_imputed(spec, deltas.value, deltas.imputed, cells, weight)
     if deltas.functions is not None:
-        total = float(deltas.functions.measure(weight)[:, -1].sum())
+        total = float(measure_functions(spec, deltas, cells)[:, -1].sum())
         return Linearization(deltas.functions.differentiate(weight, estimate.value), total)
     if spec.of_ratios and groups is not None:
         return _linearize_mean_of_groups(deltas.value, base, weight, groups)
@@ -125,7 +125,7 @@ def add_uncertainty(
         return _add_from_cells(estimate, spec, deltas, cells)
     weight = cells.weight_of(spec)
     if deltas.functions is not None:
-        estimate = _add_moments(estimate, deltas.functions, weight)
+        estimate = _add_moments(estimate, measure_functions(spec, deltas, cells))
         if _find_estimation(spec, cells) is None:
             return estimate
     linearization = linearize(spec, deltas, cells, estimate, weight)
@@ -150,9 +150,8 @@ def add_uncertainty(
     return _add_estimation(estimate, correction, covariance, moments, linearization.normalizer)
 
 
-def _add_moments(estimate: Estimate, functions: UserFunctions, weight: Vector) -> Estimate:
-    """The estimate with moments of what each user adds to it."""
-    by_user = functions.measure(weight)
+def _add_moments(estimate: Estimate, by_user: Matrix) -> Estimate:
+    """The estimate with moments of what each user adds to it: numerators and base."""
     residual = by_user[:, :-1] - np.outer(by_user[:, -1], estimate.value)
     _, moments = _measure_sums(residual / by_user[:, -1].sum(), len(by_user), None)
     return replace(estimate, moments=moments)

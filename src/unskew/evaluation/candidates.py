@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from unskew.data.leaks import Leaks, are_parts_of_one_log, find_leaks
 from unskew.data.propensities import Propensities
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
+from unskew.errors import UsageError
 from unskew.evaluation.rating_distributions import Folds
 from unskew.metrics.metric import CandidateCounts
 from unskew.ranking.candidates import Candidates, CandidatesLike, keep_candidates, read_candidates
@@ -37,6 +40,8 @@ class TestedCells:
     """If the test and ``exclude`` are parts of one log: the share of the excluded part."""
     is_other_users: bool = False
     """Whether ``exclude`` has the other users of a split by user, so that it changes nothing."""
+    leaks: Leaks | None = None
+    """What the test and ``exclude`` have in common, or in the wrong order; None without it."""
     universe: Universe | None = None
     """Of the candidates; None if unknown."""
     counts: CandidateCounts | None = None
@@ -53,13 +58,16 @@ class TestedCells:
         """The cells of the log that can be tested; an error if there are none."""
         if candidates is None and exclude is None:
             return cls(log, universe=universe)
-        is_split = exclude is not None and _are_parts_of_one_log(log, exclude)
+        is_split = isinstance(exclude, Ratings) and are_parts_of_one_log(log, exclude)
         is_other_users = is_split and log.part is not None and log.part.by == "user"
         chosen = read_candidates(
             log.users, log.items, candidates, None if is_other_users else exclude
         )
+        leaks = None if exclude is None else find_leaks(exclude, log)
+        if leaks is not None and leaks.n_shared and exclude is not None:
+            _require_one_split(log, exclude, leaks)
         if chosen is None:
-            return cls(log, is_other_users=is_other_users, universe=universe)
+            return cls(log, is_other_users=is_other_users, leaks=leaks, universe=universe)
         share = exclude.share if exclude is not None and is_split else None
         rows = keep_candidates(log, chosen)
         tested = cls(
@@ -69,6 +77,7 @@ class TestedCells:
             candidates is not None,
             None if is_other_users else share,
             is_other_users,
+            leaks,
         )
         if universe is None:
             return tested
@@ -112,7 +121,11 @@ class TestedCells:
         return CandidateCounts(np.append(count, others), count[self.log.user])
 
     def describe(self) -> Iterator[str]:
-        """What was left out, in words."""
+        """What was left out, in words. Leaks are warnings."""
+        if self.leaks is not None:
+            for leak in self.leaks.warnings():
+                warnings.warn(leak, stacklevel=3)
+            yield from self.leaks.notes()
         if self.is_other_users:
             yield "`exclude` has other users than the test, so all items are ranked"
         if self.log.part is not None and self.log.part.by == "time":
@@ -126,9 +139,15 @@ class TestedCells:
             yield "propensities are those of cells outside `exclude`: s P / (1 - r P)"
 
 
-def _are_parts_of_one_log(log: Ratings, exclude: object) -> bool:
-    """Whether they are disjoint parts of a split."""
-    if not isinstance(exclude, Ratings) or log.part is None or exclude.part is None:
-        return False
-    is_same = log.part.n_whole == exclude.part.n_whole and np.array_equal(log.users, exclude.users)
-    return is_same and np.intersect1d(log.part.rows, exclude.part.rows).size == 0
+def _require_one_split(log: Ratings, exclude: Ratings, leaks: Leaks) -> None:
+    """Raise if the two are parts of one log, but of different splits."""
+    if log.part is None or exclude.part is None or log.part.n_whole != exclude.part.n_whole:
+        return
+    if np.intersect1d(log.part.rows, exclude.part.rows).size:
+        raise UsageError(
+            f"the test and `exclude` are parts of one log that overlap: {leaks.n_shared:,} of "
+            f"{leaks.n_test:,} test ratings are in both; the first is {leaks.first_shared}.",
+            parameter="exclude",
+            where=leaks.first_shared,
+            remedy="Use both parts of one call of unskew.split.",
+        )

@@ -81,6 +81,13 @@ class FileRelation:
         )
 
 
+def scale_shares(rows: Any, column: str, factor: float) -> Any:
+    """The rows with a column of shares times a factor; values above 1 stay, to be refused."""
+    name = _quote(column)
+    scaled = f"CASE WHEN {name} > 1 THEN {name} ELSE {name} * {factor!r} END"
+    return rows.project(f"* REPLACE ({scaled} AS {name})")
+
+
 @contextmanager
 def open_relation(source: FileSource) -> Iterator[FileRelation]:
     """The rows, ids and numbers that :func:`unskew.io.files.read_table` reads, as a relation.

@@ -28,7 +28,11 @@ from unskew.types import IntVector, Matrix, Vector
 
 Offsets: TypeAlias = npt.NDArray[np.int64]
 
+UserData: TypeAlias = tuple[IntVector, IntVector, Vector, Vector, IntVector]
+"""``above``, ``equal``, ``gain``, ``worth`` and ``by_gain`` of the cells of one user."""
+
 HIT, RECIPROCAL_RANK, AVERAGE_PRECISION, NDCG, AUC, AUC_PAIRS = 0, 1, 2, 3, 4, 5
+LINEAR_IN_EACH = (HIT, RECIPROCAL_RANK, AUC_PAIRS)
 STEP = 1e-4
 """Relative step of numerical derivatives; multilinear functions need no small one."""
 
@@ -37,6 +41,7 @@ STEP = 1e-4
 def measure_users(
     kind: int,
     weight: Vector,
+    uncertainty: Vector,
     starts: Offsets,
     above: IntVector,
     equal: IntVector,
@@ -50,23 +55,26 @@ def measure_users(
     """Users x 2: numerator and base. A base of 0 means that the metric is not defined.
 
     ``worth`` is the discount of each cell, and ``sums[p]`` of the first p places. ``by_gain`` has
-    the cells of each user by decreasing gain.
+    the cells of each user by decreasing gain. Of both numbers f of a user, the sum over cells of
+    ``uncertainty`` (f without the cell - f + w f') is subtracted. No uncertainty is an empty array.
     """
     results = np.zeros((starts.size - 1, 2))
     for user in range(starts.size - 1):
         rows = slice(starts[user], starts[user + 1])
-        results[user, 0], results[user, 1] = _measure_user(
-            kind,
-            weight[rows],
-            above[rows],
-            equal[rows],
-            gain[rows],
-            worth[rows],
-            by_gain[rows] - starts[user],
-            n_candidates[user],
-            sums,
-            top,
-        )
+        data = (above[rows], equal[rows], gain[rows], worth[rows], by_gain[rows] - starts[user])
+        moved = weight[rows].copy()
+        value, base = _measure_user(kind, moved, data, n_candidates[user], sums, top)
+        results[user, 0], results[user, 1] = value, base
+        for cell in range(moved.size if uncertainty.size else 0):
+            if moved[cell] == 0.0:
+                continue
+            before, factor = moved[cell], uncertainty[starts[user] + cell]
+            slopes = _differentiate_cell(kind, moved, cell, data, n_candidates[user], sums, top)
+            moved[cell] = 0.0
+            without = _measure_user(kind, moved, data, n_candidates[user], sums, top)
+            moved[cell] = before
+            results[user, 0] -= factor * (without[0] - value + before * slopes[0])
+            results[user, 1] -= factor * (without[1] - base + before * slopes[1])
     return results
 
 
@@ -84,68 +92,65 @@ def differentiate_users(
     sums: Vector,
     top: int,
 ) -> Matrix:
-    """Cells x 4: derivatives of numerator and base by the weight of each cell, and both without it.
-
-    The last two are those of the cell's user with the weight 0.
-    """
-    results = np.zeros((weight.size, 4))
+    """Cells x 2: derivatives of the user's numerator and base by the weight of each cell."""
+    results = np.zeros((weight.size, 2))
     for user in range(starts.size - 1):
         rows = slice(starts[user], starts[user + 1])
+        data = (above[rows], equal[rows], gain[rows], worth[rows], by_gain[rows] - starts[user])
         moved = weight[rows].copy()
         for cell in range(moved.size):
-            before, step = moved[cell], STEP * max(moved[cell], 1.0)
-            for sign in (1.0, -1.0, 0.0):
-                moved[cell] = before + sign * step if sign != 0.0 else 0.0
-                value, base = _measure_user(
-                    kind,
-                    moved,
-                    above[rows],
-                    equal[rows],
-                    gain[rows],
-                    worth[rows],
-                    by_gain[rows] - starts[user],
-                    n_candidates[user],
-                    sums,
-                    top,
-                )
-                results[starts[user] + cell, 0] += sign * value / (2 * step)
-                results[starts[user] + cell, 1] += sign * base / (2 * step)
-            results[starts[user] + cell, 2] = value
-            results[starts[user] + cell, 3] = base
-            moved[cell] = before
+            slopes = _differentiate_cell(kind, moved, cell, data, n_candidates[user], sums, top)
+            results[starts[user] + cell, 0] = slopes[0]
+            results[starts[user] + cell, 1] = slopes[1]
     return results
 
 
 @compiled
-def _measure_user(
-    kind: int,
-    weight: Vector,
-    above: IntVector,
-    equal: IntVector,
-    gain: Vector,
-    worth: Vector,
-    by_gain: IntVector,
-    n_candidates: int,
-    sums: Vector,
-    top: int,
+def _differentiate_cell(
+    kind: int, weight: Vector, cell: int, data: UserData, n_candidates: int, sums: Vector, top: int
 ) -> tuple[float, float]:
-    if kind in (HIT, RECIPROCAL_RANK):
-        return _first_relevant(kind, weight, above, equal, top), 1.0
+    """Central differences of numerator and base; ``weight`` is changed and set back."""
+    before = weight[cell]
+    step = STEP * max(before, 1.0)
+    weight[cell] = before + step
+    value, base = _measure_user(kind, weight, data, n_candidates, sums, top)
+    weight[cell] = before - step
+    lower_value, lower_base = _measure_user(kind, weight, data, n_candidates, sums, top)
+    weight[cell] = before
+    return (value - lower_value) / (2 * step), (base - lower_base) / (2 * step)
+
+
+@compiled
+def _measure_user(
+    kind: int, weight: Vector, data: UserData, n_candidates: int, sums: Vector, top: int
+) -> tuple[float, float]:
+    above, equal, gain, worth, by_gain = data
     total = weight.sum()
     if total <= 0:
         return 0.0, 0.0
+    if kind in (HIT, RECIPROCAL_RANK):
+        return _first_relevant(kind, weight, above, equal, top), 1.0
     if kind == AVERAGE_PRECISION:
         return _sum_precisions(weight, above, equal, top) / total, 1.0
     if kind == NDCG:
-        best = _best_gain(weight, gain, by_gain, sums)
-        return ((weight * gain * worth).sum() / best, 1.0) if best > 0 else (0.0, 0.0)
-    pairs = (total * total - (weight * weight).sum()) / 2
-    position = above + (equal + 1) / 2
-    ordered = (weight * (n_candidates - position)).sum() - pairs
-    n_pairs = total * (n_candidates - 1) - 2 * pairs
+        best, gained = _best_gain(weight, gain, by_gain, sums), 0.0
+        for cell in range(weight.size):
+            gained += weight[cell] * gain[cell] * worth[cell]
+        return (gained / best, 1.0) if best > 0 else (0.0, 0.0)
+    scale, squares, ordered = 1.0, 0.0, 0.0
+    if kind == AUC and total > n_candidates - 1:
+        if (weight > 0).sum() == n_candidates:
+            return 0.0, 0.0  # all candidates are relevant
+        scale = (n_candidates - 1) / total
+    for cell in range(weight.size):
+        scaled = scale * weight[cell]
+        squares += scaled * scaled
+        ordered += scaled * (n_candidates - above[cell] - (equal[cell] + 1) / 2)
+    pairs = (scale * total * scale * total - squares) / 2
+    n_pairs = scale * total * (n_candidates - 1) - 2 * pairs
     if kind == AUC_PAIRS:
-        return ordered, n_pairs
-    return (ordered / n_pairs, 1.0) if n_pairs > 0 else (0.0, 0.0)
+        return ordered - pairs, n_pairs
+    return ((ordered - pairs) / n_pairs, 1.0) if n_pairs > 0 else (0.0, 0.0)
 
 
 @compiled

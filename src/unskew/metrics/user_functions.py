@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from unskew.metrics.metric import MetricInput
 from unskew.types import IndexVector, IntVector, Matrix, Vector
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class RankingFunction:
     """One of the functions of :mod:`unskew.kernels.user_metrics`, for all users."""
 
@@ -70,30 +71,40 @@ class RankingFunction:
             worth=self.worth[rows],
         )
 
-    def measure(self, weight: Vector, /) -> Matrix:
+    @property
+    def has_bias(self) -> bool:
+        from unskew.kernels.user_metrics import LINEAR_IN_EACH
+
+        return self.kind not in LINEAR_IN_EACH
+
+    def measure(self, weight: Vector, uncertainty: Vector | None = None, /) -> Matrix:
         from unskew.kernels.user_metrics import measure_users
 
-        cells, users, arguments = self._sort(weight)
+        cells, users, arguments = self._sorted
         results = np.zeros((self.n_candidates.size, 2))
         if self.empty_value is not None:
             results[self.n_candidates > 0] = self.empty_value, 1.0
-        if cells.size:
-            results[users] = measure_users(self.kind, weight[cells], *arguments)
+        uncertain = np.empty(0) if uncertainty is None else uncertainty[cells]
+        measured = measure_users(self.kind, weight[cells], uncertain, *arguments)
+        if self.empty_value is None:
+            results[users] = measured
+        else:
+            is_empty = np.bincount(self.user[cells], weight[cells], len(results))[users] <= 0
+            results[users[~is_empty]] = measured[~is_empty]
         return results
 
     def differentiate(self, weight: Vector, /) -> Matrix:
         from unskew.kernels.user_metrics import differentiate_users
 
-        cells, _, arguments = self._sort(weight)
-        results = np.zeros((weight.size, 4))
-        if cells.size:
-            results[cells] = differentiate_users(self.kind, weight[cells], *arguments)
-            results[cells, 2:] -= self.measure(weight)[self.user[cells]]
+        cells, _, arguments = self._sorted
+        results = np.zeros((weight.size, 2))
+        results[cells] = differentiate_users(self.kind, weight[cells], *arguments)
         return results
 
-    def _sort(self, weight: Vector) -> tuple[RowNumbers, IntVector, tuple[Any, ...]]:
-        """Relevant cells with weight by user and position, their users, and what kernels read."""
-        chosen = np.flatnonzero((self.gain > 0) & (weight > 0))
+    @cached_property
+    def _sorted(self) -> tuple[RowNumbers, IntVector, tuple[Any, ...]]:
+        """Relevant cells by user and position, their users, and what kernels read."""
+        chosen = np.flatnonzero(self.gain > 0)
         order = np.lexsort((self.above[chosen], self.user[chosen]))
         cells = chosen[order]
         users, starts = np.unique(self.user[cells], return_index=True)

@@ -88,14 +88,15 @@ def evaluate_policies_frame(
 
     Examples
     --------
-    >>> import polars as pl, unskew
-    >>> frame = pl.DataFrame({
-    ...     "request_id": [1, 2, 3, 4], "user_id": [1, 2, 3, 4], "item_id": [7, 8, 7, 8],
-    ...     "reward": [1.0, 0.0, 1.0, 1.0], "p": [0.5, 0.5, 0.5, 0.5], "new": [0.9, 0.1, 0.9, 0.1],
-    ... })
-    >>> result = evaluate_policies_frame(frame, {"new": "new"}, probability="p", estimators=["ips"])
-    >>> round(result.value("new").estimate, 3)
-    0.95
+    >>> import unskew
+    >>> world = unskew.simulate_impressions(500, logging="product", random_state=2)
+    >>> frame = world.log.to_frame("polars").rename({"probability": "p"})
+    >>> result = evaluate_policies_frame(
+    ...     frame, {"same": "p"}, request="request", user="user", item="item",
+    ...     probability="p", probability_is="product", estimators=["iips"],
+    ... )
+    >>> result.compare("same").difference
+    0.0
     """
     names = {"request": request, "user": user, "item": item, "position": position}
     query = ImpressionQuery.open(

@@ -22,6 +22,7 @@ from unskew.errors import (
     BadPropensityError,
     ConvergenceWarning,
     EmptyLogError,
+    PropensityWarning,
     UniverseError,
     UnknownIdError,
     UsageError,
@@ -253,6 +254,9 @@ class PropensityModel(Configurable):
             return np.zeros(ids.size, dtype=np.int32)
         codes = find_codes(ids, vocabulary)
         if (codes < 0).any():
+            treatment = self._describe_unknown(kind)
+            if treatment is not None:
+                return self._accept_unknown(codes, kind, treatment)
             row = int((codes < 0).argmax())
             raise UnknownIdError(
                 f"{int((codes < 0).sum())} of {codes.size} {kind}s were not in the log that "
@@ -260,8 +264,27 @@ class PropensityModel(Configurable):
                 f"the first is {format_id(ids[row])}{describe_id_types(ids, vocabulary)}.",
                 parameter=f"{kind}s",
                 remedy=f"List all {kind}s with Ratings.from_frame(..., `{kind}s=...`) and fit "
-                "again.",
-                shell_remedy="Fit the model again to a log that has them.",
+                "again, or use PopularityPropensity(smoothing=1), for which new ones have no "
+                "ratings.",
+                shell_remedy="Fit the model again to a log that has them, or use the model "
+                "popularity with --set smoothing=1, for which new ones have no ratings.",
+            )
+        return codes
+
+    def _describe_unknown(self, kind: str) -> str | None:
+        """What an unknown user or item counts as; empty if it does not matter, None if refused."""
+        return None
+
+    def _accept_unknown(self, codes: IntVector, kind: str, treatment: str) -> IntVector:
+        """The codes, with -1 for unknown ids; a warning if it matters what these count as."""
+        if treatment:
+            warnings.warn(
+                PropensityWarning(
+                    f"{int((codes < 0).sum())} of {codes.size} {kind}s were not in the log that "
+                    f"{type(self).__name__} was fitted to: they count as {treatment}.",
+                    remedy="Fit it to a log that has them, if there is one.",
+                ),
+                stacklevel=4,
             )
         return codes
 

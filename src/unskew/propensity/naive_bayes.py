@@ -253,6 +253,9 @@ class NaiveBayesPropensity(McarPropensityModel):
             return f"it has {n_propensities} propensities for {n_levels} levels of ratings."
         return None
 
+    def _describe_unknown(self, kind: str) -> str | None:
+        return ""
+
     def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
         return self._predict_values(np.asarray(rating))  # a caller that has none is refused
 

@@ -66,6 +66,9 @@ class UniformPropensity(PropensityModel):
     def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
         return np.full(user.size, self.n_observed_ / self.n_cells_)
 
+    def _describe_unknown(self, kind: str) -> str | None:
+        return ""
+
     def add_to_frame(
         self,
         frame: LazyFrame,
@@ -311,9 +314,21 @@ class PopularityPropensity(PropensityModel):
         return None
 
     def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
-        user_score = self.user_score_[user] if self.user_score_.size else 1.0
-        item_score = self.item_score_[item] if self.item_score_.size else 1.0
+        user_score = self._find_scores(self.user_score_, user, "user")
+        item_score = self._find_scores(self.item_score_, item, "item")
         return np.minimum(1.0, self.scale_ * (user_score * item_score))
+
+    def _find_scores(self, scores: Vector, codes: IntVector, role: str) -> Vector | float:
+        """The scores of users or items; -1 is one without ratings. 1 if they are not counted."""
+        if not scores.size:
+            return 1.0
+        chosen: Vector = np.append(scores, self._score(np.zeros(1), role))[codes]
+        return chosen
+
+    def _describe_unknown(self, kind: str) -> str | None:
+        if kind not in ROLES[self.by]:
+            return ""
+        return f"{kind}s without ratings" if self.smoothing > 0 else None
 
     def _describe_estimation(self, log: Ratings) -> Estimation:
         if self.power != 1 or self.smoothing != 0:

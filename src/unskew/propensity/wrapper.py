@@ -179,6 +179,9 @@ class ClippedPropensity(PropensityWrapper):
     def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
         return np.maximum(self.model_._predict_codes(user, item, rating), self.min_propensity)
 
+    def _describe_unknown(self, kind: str) -> str | None:
+        return self.model_._describe_unknown(kind)
+
     def _describe_estimation(self, log: Ratings) -> Estimation:
         """That of the inner model; the propensity of a clipped cell does not vary."""
         inner = replace(self.model_._describe_estimation(log), model=type(self).__name__)
@@ -259,6 +262,9 @@ class ScaledPropensity(PropensityWrapper):
 
     def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
         return np.minimum(1.0, self.scale_ * self.model_._predict_codes(user, item, rating))
+
+    def _describe_unknown(self, kind: str) -> str | None:
+        return self.model_._describe_unknown(kind)
 
 
 @dataclass(frozen=True, slots=True)

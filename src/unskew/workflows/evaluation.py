@@ -20,7 +20,7 @@ from unskew.evaluation.arguments import find_estimators, find_metrics
 from unskew.evaluation.evaluate import evaluate
 from unskew.evaluation.frame import GroupedEvaluation, evaluate_frame, format_group
 from unskew.evaluation.result import Comparison, Evaluation
-from unskew.io.duckdb_files import choose_reader, open_relation
+from unskew.io.duckdb_files import choose_reader, open_relation, scale_shares
 from unskew.io.files import read_table
 from unskew.io.log_files import (
     ColumnNames,
@@ -52,7 +52,7 @@ def evaluate_log(request: EvaluationRequest) -> AnyEvaluation:
         if request.reader == "duckdb":
             raise UsageError(
                 "DuckDB needs predictions and propensities in columns of the log, each cell once, "
-                "and the whole log.",
+                "and all items ranked.",
                 parameter="reader",
                 value="duckdb",
                 remedy="Join them first, or use `reader='memory'`.",
@@ -69,7 +69,6 @@ def evaluate_log(request: EvaluationRequest) -> AnyEvaluation:
 def _has_all_columns(request: EvaluationRequest) -> bool:
     return (
         not (request.predictions or request.model or request.exclude or request.candidates)
-        and request.held_out is None
         and request.duplicates == "raise"
         and not inputs.is_model(request.propensities)
     )
@@ -166,6 +165,11 @@ def _evaluate(
             **candidates,
             **_list_settings(request),
         )
+    return _note_share(request, evaluation)
+
+
+def _note_share(request: EvaluationRequest, evaluation: Evaluation) -> Evaluation:
+    """The result with a note about the share of the log, if the request states one."""
     if request.held_out is None:
         return evaluation
     note = (
@@ -242,8 +246,11 @@ def _evaluate_with_duckdb(request: EvaluationRequest) -> AnyEvaluation:
         number_columns = [rating, *predictions, *request.position]
         if propensity is not None:
             number_columns.append(propensity)
-        return evaluate_frame(
-            file.select(number_columns),
+        rows = file.select(number_columns)
+        if propensity is not None and request.held_out is not None:
+            rows = scale_shares(rows, propensity, request.held_out)
+        evaluation = evaluate_frame(
+            rows,
             prediction=predictions,
             user=request.user,
             item=request.item,
@@ -256,6 +263,10 @@ def _evaluate_with_duckdb(request: EvaluationRequest) -> AnyEvaluation:
             check_duplicates=True,
             **_list_settings(request),
         )
+    if isinstance(evaluation, GroupedEvaluation):
+        parts = {group: _note_share(request, part) for group, part in evaluation.items()}
+        return replace(evaluation, groups=parts)
+    return _note_share(request, evaluation)
 
 
 # Models

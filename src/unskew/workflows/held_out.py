@@ -5,7 +5,6 @@ These are the training log, the items that are ranked, and saved models.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -72,7 +71,7 @@ class HeldOutTest:
     def read(
         cls, request: EvaluationRequest, log: FileLog, models: Iterable[Recommender]
     ) -> HeldOutTest:
-        """Read the files of the request, and warn of leaks between them and the log."""
+        """Read the files of the request."""
         if request.exclude is None and request.candidates is None:
             is_larger = isinstance(request.universe, tuple) and (
                 request.universe[1] > log.ratings.n_items
@@ -94,8 +93,6 @@ class HeldOutTest:
         if excluded is None:
             return cls(log, None, candidates)
         excluded = inputs.match_ids(excluded, log.ratings)
-        for warning in find_leaks(excluded, log.ratings).warnings():
-            warnings.warn(warning, stacklevel=3)
         if request.held_out is not None:
             test, excluded = as_parts(log.ratings, excluded, request.held_out)
             log = replace(log, ratings=test)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,16 @@ from unskew.evaluation.adapters import ADAPTERS
 from unskew.evaluation.adapters.external import (
     ExternalModel,
     FactorModel,
+    PairModel,
     RowModel,
     Wrapping,
     require_fitted_attributes,
 )
-from unskew.types import IntVector, Matrix
+from unskew.types import IntVector, Matrix, Vector
 
 UNKNOWN = object()
 """A raw id that no training set has."""
+NEIGHBOR_MODELS = ("KNNBasic", "KNNWithMeans", "KNNWithZScore", "KNNBaseline")
 
 
 @ADAPTERS.declare(
@@ -43,6 +46,8 @@ def adapt_surprise(model: Any, wrapping: Wrapping) -> ExternalModel:
         if not getattr(model, "biased", True) and wrapping.fallback is None:
             shared["fallback"] = model.default_prediction()
         return FactorModel(factors=factors, **shared)
+    if _is_own(model) and type(model).__name__ in NEIGHBOR_MODELS and model.k > 0:
+        return PairModel(predict_pairs=_read_neighbors(model, training), **shared)
 
     def score_row(user: int, codes: IntVector) -> list[float]:
         raw_user = users[user] if user >= 0 else UNKNOWN
@@ -54,10 +59,15 @@ def adapt_surprise(model: Any, wrapping: Wrapping) -> ExternalModel:
     return RowModel(score_row=score_row, **shared)
 
 
+def _is_own(model: Any) -> bool:
+    """Whether the class is one of Surprise's own; a subclass may predict in another way."""
+    return type(model).__module__.startswith("surprise.")
+
+
 def _read_factors(model: Any, training: Any) -> Factors | None:
     """The factors and offsets of the algorithms that have them; None for others."""
-    if not type(model).__module__.startswith("surprise."):
-        return None  # a subclass may predict in another way
+    if not _is_own(model):
+        return None
     kind, mean = type(model).__name__, training.global_mean
     if kind == "BaselineOnly":
         nothing = np.zeros((training.n_users, 0)), np.zeros((training.n_items, 0))
@@ -77,3 +87,54 @@ def _implicit_factors(model: Any, training: Any) -> Matrix:
         items = [item for item, _ in ratings]
         factors[user] = model.yj[items].sum(axis=0) / np.sqrt(len(items))
     return factors
+
+
+def _read_neighbors(model: Any, training: Any) -> Callable[[IntVector, IntVector], Vector]:
+    """Predictions of many pairs by the nearest neighbours, from the matrix of similarities.
+
+    With x the user and y the item, or the reverse for similar items:
+
+        center(x, y) + scale(x) sum over neighbours of s (r - center) / scale / sum of s
+
+    ``KNNBasic`` has no center, and its default prediction where there are too few neighbours; the
+    others predict the center there.
+    """
+    from unskew.kernels.neighbors import add_up_neighbors
+
+    lists = [model.yr[code] for code in range(model.n_y)]
+    size = np.array([len(each) for each in lists])
+    neighbor = np.array([x for each in lists for x, _ in each], dtype=np.int32)
+    rating = np.array([rating for each in lists for _, rating in each], dtype=np.float64)
+    starts = np.append(0, np.cumsum(size))
+    is_basic = type(model).__name__ == "KNNBasic"
+    default = model.default_prediction()
+    of_x, of_y = _find_centers(model, training)
+    scale = getattr(model, "sigmas", np.ones(model.n_x))
+    value = (rating - of_x[neighbor] - np.repeat(of_y, size)) / scale[neighbor]
+    similarity = np.ascontiguousarray(model.sim, dtype=np.float64)
+
+    def predict_pairs(user: IntVector, item: IntVector) -> Vector:
+        x, y = model.switch(user, item)
+        is_known = (x >= 0) & (y >= 0)
+        center = np.where(x >= 0, of_x[x], 0.0) + np.where(y >= 0, of_y[y], 0.0)
+        if type(model).__name__ == "KNNBaseline":
+            center[~is_known] += np.where(x < 0, training.global_mean, 0.0)[~is_known]
+        else:
+            center[~is_known] = default
+        x, y = x[is_known], y[is_known]
+        sums = add_up_neighbors(similarity, x, y, starts, neighbor, value, model.k)
+        is_enough = (sums[:, 2] >= model.min_k) & (sums[:, 0] > 0)
+        shift = np.divide(sums[:, 1], sums[:, 0], out=np.zeros(x.size), where=is_enough)
+        center[is_known] += scale[x] * shift
+        if is_basic:
+            center[np.flatnonzero(is_known)[~is_enough]] = default
+        return center
+
+    return predict_pairs
+
+
+def _find_centers(model: Any, training: Any) -> tuple[Vector, Vector]:
+    """What the ratings of x and of y are centered at: the parts of x and of y, to be added."""
+    if type(model).__name__ == "KNNBaseline":
+        return training.global_mean + np.asarray(model.bx), np.asarray(model.by)
+    return np.asarray(getattr(model, "means", np.zeros(model.n_x))), np.zeros(model.n_y)
