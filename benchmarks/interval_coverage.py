@@ -374,7 +374,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="every count")
     options = parser.parse_args()
     cluster = None if options.cluster == "cell" else options.cluster
-    names = [name for name in CASES if any(part in name for part in options.only.split(","))]
+    parts = options.only.split(",")
+    names = [name for name in CASES if any(part in name for part in parts)]
     if "UNSKEW_DATA" not in os.environ:
         names = [name for name in names if not name.startswith("movielens")]
     if names:
@@ -389,12 +390,12 @@ def main() -> None:
         sizes = [options.logs // options.jobs] * options.jobs
         with ProcessPoolExecutor(options.jobs) as pool:
             seeds = range(options.seed * 1000, options.seed * 1000 + options.jobs)
-            parts = list(
+            counts = list(
                 pool.map(run, [name] * options.jobs, seeds, sizes, [cluster] * options.jobs)
             )
-        print_case(name, cluster, parts, time.perf_counter() - start, as_json=options.json)
+        print_case(name, cluster, counts, time.perf_counter() - start, as_json=options.json)
     for name in WORLDS:
-        if options.only in name:
+        if any(part in name for part in parts):
             print_world(name, options.logs, options.seed)
     noise = 1.96 * np.sqrt(LEVEL * (1 - LEVEL) / options.logs)
     print(f"\n{options.logs} logs a case, seed {options.seed}; simulation noise +-{noise:.1%}.")

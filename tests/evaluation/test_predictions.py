@@ -422,10 +422,18 @@ def test_the_index_of_a_series_must_agree_with_the_rows_of_the_log() -> None:
 def test_what_is_no_prediction_at_all(log: Ratings, given: object) -> None:
     with pytest.raises(
         BadPredictionError,
-        match=r"'a': a .* cannot be read as predictions: .*Pass an array of numbers.* a callable "
-        r"that gets user ids and item ids\. Fitted models of .*: .*LensKit, .*, Surprise",
+        match=r"'a': an object of type .* cannot be read as predictions.*Pass an array.* a "
+        r"callable that gets user ids and item ids\. Fitted models of .*: .*LensKit, .*, Surprise",
     ):
         judge(log, given)
+
+
+def test_an_unknown_object_is_not_called_a_bad_number(log: Ratings) -> None:
+    with pytest.raises(BadPredictionError) as caught:
+        judge(log, object())
+
+    assert "float" not in str(caught.value)
+    assert caught.value.value == "object"
 
 
 @pytest.mark.parametrize("metric", ["mae", "dcg@3"])

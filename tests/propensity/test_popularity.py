@@ -13,7 +13,14 @@ from scipy.optimize import brentq
 import unskew
 from known_propensity import every_cell
 from unskew.data.ratings import Ratings
-from unskew.errors import BadPropensityError, UniverseError, UnknownNameError, UsageError
+from unskew.errors import (
+    BadPropensityError,
+    PropensityWarning,
+    UniverseError,
+    UnknownIdError,
+    UnknownNameError,
+    UsageError,
+)
 from unskew.propensity.popularity import PopularityPropensity, UniformPropensity
 from unskew.propensity.wrapper import CappedSum, scale_to_total
 from unskew.simulation.observation import ByCovariates
@@ -237,3 +244,32 @@ def test_a_rating_of_an_item_that_had_none_is_refused() -> None:
         BadPropensityError, match=r"the first is 0.0 at row 0 \(user 'bob', item 'jaws'\)"
     ):
         model.predict(later)
+
+
+# Users and items that were not in the log
+
+
+KNOWN = Ratings.from_arrays(["a", "a", "b"], [1, 2, 1], [1.0, 1.0, 1.0], universe=(4, 5))
+NEW = Ratings.from_arrays(["c", "a"], [3, 1], [1.0, 1.0])
+
+
+def test_a_new_item_counts_as_one_without_ratings() -> None:
+    """Counts 2, 1, 0, 0, 0 plus 1 add up to 8, and propensities to 3 ratings over 4 users."""
+    model = PopularityPropensity(smoothing=1).fit(KNOWN)
+
+    with pytest.warns(PropensityWarning, match="1 of 2 items were not .* as items without ratings"):
+        values = model.predict(NEW).values
+
+    assert values == pytest.approx([3 / 4 * 1 / 8, 3 / 4 * 3 / 8])
+
+
+def test_a_new_item_without_smoothing_is_refused() -> None:
+    with pytest.raises(UnknownIdError, match=r"the first is 3\. .*PopularityPropensity\(smoothing"):
+        PopularityPropensity().fit(KNOWN).predict(NEW)
+
+
+def test_new_users_do_not_matter_if_items_are_counted() -> None:
+    new_user = Ratings.from_arrays(["c"], [1], [1.0])
+
+    assert PopularityPropensity().fit(KNOWN).predict(new_user).values == pytest.approx([2 / 4])
+    assert UniformPropensity().fit(KNOWN).predict(NEW).values == pytest.approx([3 / 20] * 2)

@@ -83,7 +83,8 @@ class Correction:
     leverage: Vector
     """Of each observed cell: how much its own score contributes to its fitted propensity."""
     leverage_power: float = 1.0
-    """Squared residuals are divided by (1 - leverage) to this power: 1 is HC2, 2 is HC3."""
+    """Squared residuals are divided by (1 - leverage) to this power: 1 is HC2, and 1.5 is halfway
+    to HC3. There are no others."""
     expected_by_user: Matrix | None = None
     """Users x K: the sum of ``P B's`` over all items. None: the same for all users."""
     expected_by_item: Matrix | None = None

@@ -393,9 +393,8 @@ def _correct_columns(
 def _leverage_scale(correction: Correction, rows: slice = slice(None)) -> Vector:
     """Residuals are divided by this to make up for cells that pull their own propensity."""
     rest: Vector = 1.0 - np.minimum(correction.leverage[rows], MAX_LEVERAGE)
-    return (
-        np.sqrt(rest) if correction.leverage_power == 1 else rest ** (correction.leverage_power / 2)
-    )
+    root: Vector = np.sqrt(rest)
+    return root * np.sqrt(root) if correction.leverage_power == 1.5 else root
 
 
 Measured: TypeAlias = tuple[Matrix, Moments]

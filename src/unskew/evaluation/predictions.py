@@ -458,9 +458,11 @@ def _as_numbers(name: str, predictions: PredictionsLike) -> Vector:
     try:
         return float_array(predictions, "they", BadPredictionError)
     except BadPredictionError as error:
+        is_data = isinstance(predictions, list | tuple | str | np.ndarray)
+        reason = f": {error.problem.removesuffix('.')}" if is_data else ""
         raise BadPredictionError(
-            f"model {name!r}: a {type(predictions).__name__} cannot be read as predictions: "
-            f"{error.problem}",
+            f"model {name!r}: an object of type {type(predictions).__name__!r} cannot be read as "
+            f"predictions{reason}.",
             parameter="predictions",
             value=type(predictions).__name__,
             remedy="Pass an array of numbers, an eager frame, a model with predict(users, items), "

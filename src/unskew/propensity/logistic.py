@@ -348,9 +348,9 @@ class LogisticPropensity(CovariatePropensityModel):
             cell_numbers(data.log.user, data.log.item, data.log.n_items)
         )
 
-    def _describe_estimation(self, log: Ratings) -> Estimation:
+    def _describe_estimation(self, log: Ratings, values: Vector) -> Estimation:
         if self.sampled_share_ < 1:
-            return super()._describe_estimation(log)
+            return super()._describe_estimation(log, values)
         grid = self._build_grid()
         users = self._find_codes(log.users, self.users_, "user")
         items = self._find_codes(log.items, self.items_, "item")
@@ -368,7 +368,7 @@ class LogisticPropensity(CovariatePropensityModel):
             "item": item,
             "users": users,
             "items": items,
-            "uncertainty": 1.0 - self._predict_in_blocks(user, item, None),
+            "uncertainty": 1.0 - values,
             "n_fitted": self.n_observed_,
             "relation": self._relate(log, is_same),
             "grid": grid,

@@ -91,7 +91,8 @@ class PropensityModel(Configurable):
         require_log(log)
         values = self._predict_log(log)
         _require_valid(values, log)
-        return Propensities(values, self._describe_estimation(log), self.share_).follow(log)
+        estimation = self._describe_estimation(log, values)
+        return Propensities(values, estimation, self.share_).follow(log)
 
     def predict_pairs(self, users: npt.ArrayLike, items: npt.ArrayLike) -> Vector:
         """P(O_ui = 1) of any pairs of ids, observed or not: values in [0, 1]."""
@@ -127,8 +128,11 @@ class PropensityModel(Configurable):
         """
         raise NotImplementedError
 
-    def _describe_estimation(self, log: Ratings) -> Estimation:
-        """How the propensities of ``log`` were estimated; by default, halves of it are refitted."""
+    def _describe_estimation(self, log: Ratings, values: Vector) -> Estimation:
+        """How the propensities of ``log``, which are ``values``, were estimated.
+
+        By default, the model is fitted again to halves of the log.
+        """
         name, reason = type(self).__name__, self._find_refit_obstacle()
         if self.share_ < 1 and log.share < 1 and len(log) != self.n_observed_:
             reason = f"{name} was fitted to another part of the log, which it does not keep"

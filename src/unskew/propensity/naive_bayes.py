@@ -273,7 +273,7 @@ class NaiveBayesPropensity(McarPropensityModel):
             )
         return self.propensity_by_level_[level]
 
-    def _describe_estimation(self, log: Ratings) -> Estimation:
+    def _describe_estimation(self, log: Ratings, values: Vector) -> Estimation:
         level = _find_levels(log.rating, self.cuts_).astype(np.int32)
         count = np.bincount(level, minlength=self.levels_.size)
         is_full = self.propensity_by_level_ >= 1

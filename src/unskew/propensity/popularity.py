@@ -91,7 +91,7 @@ class UniformPropensity(PropensityModel):
             count=np.array([float(self.n_observed_)]),
         )
 
-    def _describe_estimation(self, log: Ratings) -> Estimation:
+    def _describe_estimation(self, log: Ratings, values: Vector) -> Estimation:
         return Strata(
             model=type(self).__name__,
             n_parameters=1,
@@ -330,11 +330,11 @@ class PopularityPropensity(PropensityModel):
             return ""
         return f"{kind}s without ratings" if self.smoothing > 0 else None
 
-    def _describe_estimation(self, log: Ratings) -> Estimation:
+    def _describe_estimation(self, log: Ratings, values: Vector) -> Estimation:
         if self.power != 1 or self.smoothing != 0:
-            return super()._describe_estimation(log)
+            return super()._describe_estimation(log, values)
         if self.by == "both":
-            return self._describe_margins(log)
+            return self._describe_margins(log, values)
         ids, scores, group = (
             (self.users_, self.user_score_, log.user)
             if self.by == "user"
@@ -357,11 +357,10 @@ class PopularityPropensity(PropensityModel):
             relation=self._relate(log, is_same),
         )
 
-    def _describe_margins(self, log: Ratings) -> Margins:
+    def _describe_margins(self, log: Ratings, values: Vector) -> Margins:
         users = self._find_codes(log.users, self.users_, "user")
         items = self._find_codes(log.items, self.items_, "item")
         user, item = users[log.user], items[log.item]
-        values = self._predict_in_blocks(user, item, None)
         user_total, item_total = (
             np.rint(self.user_score_ * self.largest_["user"]),
             np.rint(self.item_score_ * self.largest_["item"]),

@@ -182,13 +182,15 @@ class ClippedPropensity(PropensityWrapper):
     def _describe_unknown(self, kind: str) -> str | None:
         return self.model_._describe_unknown(kind)
 
-    def _describe_estimation(self, log: Ratings) -> Estimation:
+    def _describe_estimation(self, log: Ratings, values: Vector) -> Estimation:
         """That of the inner model; the propensity of a clipped cell does not vary."""
-        inner = replace(self.model_._describe_estimation(log), model=type(self).__name__)
+        unclipped = self.model_._predict_log(log)
+        estimation = self.model_._describe_estimation(log, unclipped)
+        inner = replace(estimation, model=type(self).__name__)
         if isinstance(inner, Replicates):
             refit = inner.refit
             return replace(inner, refit=lambda rows: np.maximum(refit(rows), self.min_propensity))
-        return inner.with_fixed(self.model_._predict_log(log) < self.min_propensity)
+        return inner.with_fixed(unclipped < self.min_propensity)
 
 
 @PROPENSITY_MODELS.declare(
