@@ -23,6 +23,7 @@ from typing import Any
 from mf import THREADS, make_inputs, memory_mb, reset_peak, synthetic
 
 from unskew.factorization.objective import scaled_ridge
+from unskew.factorization.penalty import Penalty
 from unskew.factorization.pseudo_outcome import PseudoOutcomeSolver, make_pseudo_outcome
 from unskew.factorization.solution import minimize
 from unskew.models.doubly_robust import DoublyRobustFactorization
@@ -47,7 +48,7 @@ def whole(inputs: Any, n_factors: int, imputed_factors: int) -> tuple[float, int
     )
     began = perf_counter()
     model = DoublyRobustFactorization(
-        n_factors, L2, imputer=imputer, weighting="dr-jl", tol=TOL, **SETTINGS
+        n_factors, L2, imputer=imputer, penalizes="prediction", tol=TOL, **SETTINGS
     ).fit(*inputs)
     return perf_counter() - began, model.n_iter_
 
@@ -64,8 +65,9 @@ def prediction(inputs: Any, n_factors: int) -> tuple[float, int]:
         target, _ = make_pseudo_outcome(
             log, weight, imputed.predict(log.user, log.item), imputed, dtype="float32"
         )
-        l2 = scaled_ridge(L2, log, n_factors=n_factors, penalizes_offsets=True)
-        solver = PseudoOutcomeSolver(target, n_factors, "regularized", l2, workers)
+        ridge = scaled_ridge(L2, log, n_factors=n_factors, penalizes_offsets=True)
+        penalty = Penalty.equal(ridge, "regularized")
+        solver = PseudoOutcomeSolver(target, n_factors, "regularized", penalty, workers)
         outcome = minimize(
             solver, model._make_start(log, float(log.rating.mean())), max_iter=500, tol=TOL
         )

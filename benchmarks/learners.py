@@ -27,7 +27,8 @@ from unskew.models.logistic import LogisticFactorization
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.tri_training import TriTraining
 
-FAST = {"tol": 1e-5, "max_iter": 200}
+FAST = {"tol": 1e-5, "max_iter": 200, "clip_predictions": False}
+PUBLISHED = FAST | {"penalizes": "prediction"}
 PREDICTION = {"l2": (10.0, 25.0, 50.0)}
 IMPUTERS = tuple(
     MatrixFactorization(n_factors, l2, offsets="none", **FAST)
@@ -39,7 +40,7 @@ WEIGHTED = {"l2": (5.0, 10.0, 25.0, 50.0), "offsets": ("free", "regularized")}
 
 def learners(matrix: Any) -> dict[str, Learner]:
     factorization = MatrixFactorization(40, **FAST)
-    robust = DoublyRobustFactorization(40, **FAST)
+    robust = DoublyRobustFactorization(40, weighting="mrdr", **PUBLISHED)
     clips = (unskew.estimators.Clip(10), unskew.estimators.Clip(30))
     weightings = {"DR-JL": "dr-jl", "MRDR": "mrdr", "DR-BIAS": "dr-bias", "DR-MSE": "dr-mse"}
     attempts = tuple(MatrixFactorization(40, l2, **FAST) for l2 in (10.0, 25.0, 50.0))
@@ -56,18 +57,28 @@ def learners(matrix: Any) -> dict[str, Learner]:
         ),
         "IPS-V2": Learner(IPSV2(40, n_rounds=2, **FAST), PREDICTION),
         "ATT": Learner(TriTraining(n_rounds=3), {"model": attempts}),
-        "EIB": Learner(EIB(40, **FAST), ROBUST),
+        "EIB": Learner(EIB(40, **PUBLISHED), ROBUST),
         **{
-            name: Learner(DoublyRobustFactorization(40, weighting=weighting, **FAST), ROBUST)
+            name: Learner(DoublyRobustFactorization(40, weighting=weighting, **PUBLISHED), ROBUST)
             for name, weighting in weightings.items()
         },
         "MRDR, errors": Learner(
-            DoublyRobustFactorization(40, imputation="error", n_rounds=2, **FAST), ROBUST
+            DoublyRobustFactorization(
+                40, weighting="mrdr", imputation="error", n_rounds=2, **PUBLISHED
+            ),
+            ROBUST,
         ),
         "MRDR, clipped": Learner(robust, ROBUST | {"weight_transform": clips}),
-        "D-DR": Learner(DoublyRobustFactorization(40, weight_transform=Dynamic(), **FAST), ROBUST),
-        "TDR": Learner(TDR(40, **FAST), ROBUST, propensities=matrix, tuned_as=robust),
-        "DR-V2": Learner(DRV2(40, n_rounds=2, **FAST), ROBUST),
+        "D-DR": Learner(
+            DoublyRobustFactorization(
+                40, weighting="mrdr", weight_transform=Dynamic(), **PUBLISHED
+            ),
+            ROBUST,
+        ),
+        "TDR": Learner(
+            TDR(40, weighting="mrdr", **PUBLISHED), ROBUST, propensities=matrix, tuned_as=robust
+        ),
+        "DR-V2": Learner(DRV2(40, n_rounds=2, **PUBLISHED), ROBUST),
         "StableDR": Learner(StableDR(40, n_rounds=2, **FAST), ROBUST),
     }
 
@@ -83,7 +94,10 @@ def wide_learners() -> dict[str, Learner]:
     )
     return {
         "MF-IPS": Learner(MatrixFactorization(40, **FAST), {"l2": penalties, "offsets": offsets}),
-        "MRDR": Learner(DoublyRobustFactorization(40, **FAST), PREDICTION | {"imputer": imputers}),
+        "MRDR": Learner(
+            DoublyRobustFactorization(40, weighting="mrdr", **PUBLISHED),
+            PREDICTION | {"imputer": imputers},
+        ),
     }
 
 
@@ -99,9 +113,13 @@ def click_learners() -> dict[str, Learner]:
         "logistic, IPS": Learner(logistic, grid),
         "logistic, naive": Learner(logistic, grid, is_naive=True),
         "DR-JL": Learner(
-            DoublyRobustFactorization(40, weighting="dr-jl", **FAST), grid | {"imputer": imputers}
+            DoublyRobustFactorization(40, weighting="dr-jl", **PUBLISHED),
+            grid | {"imputer": imputers},
         ),
-        "MRDR": Learner(DoublyRobustFactorization(40, **FAST), grid | {"imputer": imputers}),
+        "MRDR": Learner(
+            DoublyRobustFactorization(40, weighting="mrdr", **PUBLISHED),
+            grid | {"imputer": imputers},
+        ),
     }
 
 

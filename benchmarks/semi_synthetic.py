@@ -27,7 +27,7 @@ from unskew.paper.draws import sample_ratings
 from unskew.paper.figure3 import mse_of_all_cells
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
 
-FAST: dict[str, Any] = {"tol": 3e-5, "max_iter": 100}
+FAST: dict[str, Any] = {"tol": 3e-5, "max_iter": 100, "clip_predictions": False}
 SMALL: dict[str, Any] = FAST | {"dtype": "float32"}
 IMPUTERS = [
     MatrixFactorization(20, l2, offsets=offsets, **FAST)
@@ -43,8 +43,14 @@ LEARNERS = {
         MatrixFactorization(20, **SMALL),
         {"l2": (0.5, 1.0, 2.0), "offsets": ("free", "regularized", "none")},
     ),
-    "DR-JL": (DoublyRobustFactorization(20, weighting="dr-jl", **SMALL), ROBUST),
-    "MRDR": (DoublyRobustFactorization(20, weighting="mrdr", **SMALL), ROBUST),
+    "DR-JL": (
+        DoublyRobustFactorization(20, weighting="dr-jl", penalizes="prediction", **SMALL),
+        ROBUST,
+    ),
+    "MRDR": (
+        DoublyRobustFactorization(20, weighting="mrdr", penalizes="prediction", **SMALL),
+        ROBUST,
+    ),
 }
 
 

@@ -149,7 +149,9 @@ def time_locally(path: str, _: int) -> dict[str, float]:
     )
     model = unskew.MatrixFactorization(N_FACTORS, L2, dtype="float32")
     with Workers() as workers:
-        objective = model._make_objective(log, 1 / table["propensity"].to_numpy(), workers)
+        objective = model._make_objective(
+            log, 1 / table["propensity"].to_numpy(), model._fixed_penalty(log), workers
+        )
         solver = ReducedObjective(
             objective, objective.by_user, np.sqrt(objective.by_item.row_weights + objective.ridge)
         )

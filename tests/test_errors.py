@@ -82,6 +82,12 @@ def test_an_unknown_name_suggests_the_nearest() -> None:
     assert text == "unknown metric 'mes'; valid names are: mse, mae. Did you mean 'mse'?"
 
 
+def test_an_unknown_name_says_that_there_are_no_valid_ones() -> None:
+    text = str(UnknownNameError("column of the log", "p", [], remedy="Add it."))
+
+    assert text == "unknown column of the log 'p'; valid names are: none. Add it."
+
+
 def test_the_parameter_of_an_unknown_name_is_an_argument() -> None:
     of_parameter = UnknownNameError("normalize", "selff", ["self", "none"])
     assert of_parameter.parameter == "normalize"

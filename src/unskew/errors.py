@@ -132,7 +132,7 @@ class AmbiguousColumnError(ColumnError):
 
 
 class EmptyLogError(DataError):
-    """The log has no ratings."""
+    """The log has no ratings or impressions."""
 
 
 class BadRatingError(DataError):
@@ -189,7 +189,13 @@ class UnknownNameError(UsageError):
     """No metric, estimator, model or other thing has this name."""
 
     def __init__(
-        self, kind: str, name: object, valid: Iterable[str], *, parameter: str | None = None
+        self,
+        kind: str,
+        name: object,
+        valid: Iterable[str],
+        *,
+        parameter: str | None = None,
+        remedy: str = "",
     ) -> None:
         """``kind`` says what has the name, such as ``metric``.
 
@@ -203,7 +209,8 @@ class UnknownNameError(UsageError):
         if parameter is None and kind.isidentifier():
             parameter = kind
             problem = f"unknown value {name!r} of `{kind}`; valid values are"
-        super().__init__(f"{problem}: {', '.join(names)}.{hint}", parameter=parameter, value=name)
+        problem = f"{problem}: {', '.join(names) or 'none'}.{hint}"
+        super().__init__(problem, parameter=parameter, value=name, remedy=remedy)
 
 
 class NotFittedError(UsageError, AttributeError):

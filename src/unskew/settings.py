@@ -60,7 +60,7 @@ class WholeNumber:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """Accepts finite real numbers within the limits, and None if that is allowed."""
+    """Accepts finite real numbers within the limits, and None or ``"auto"`` if that is allowed."""
 
     least: float = -math.inf
     most: float = math.inf
@@ -68,9 +68,11 @@ class Number:
     below: float = math.inf
     allow_none: bool = False
     allow_infinity: bool = False
+    allow_auto: bool = False
 
     def __call__(self, name: str, value: object) -> None:
-        if value is None and self.allow_none:
+        is_auto = self.allow_auto and isinstance(value, str) and value == "auto"
+        if is_auto or (value is None and self.allow_none):
             return
         if self.allow_infinity and isinstance(value, float) and value == math.inf:
             return
@@ -97,7 +99,8 @@ class Number:
             if math.isfinite(limit)
         ]
         text = f", {' and '.join(limits)}" if limits else ""
-        return f"{text}, or None" if self.allow_none else text
+        others = ["None"] * self.allow_none + ["'auto'"] * self.allow_auto
+        return f"{text}, or {' or '.join(others)}" if others else text
 
 
 def is_finite_number(value: object) -> bool:

@@ -10,7 +10,7 @@ if not torch.cuda.is_available():
     pytest.skip("no CUDA device: the fused kernels run on one only", allow_module_level=True)
 
 from unskew.engines.gpu import cells, cuda_rows, fused_rows, torch_rows  # noqa: E402
-from unskew.engines.gpu.torch_rows import DeviceRows, Penalty  # noqa: E402
+from unskew.engines.gpu.torch_rows import DeviceRows, RowPenalty  # noqa: E402
 
 N_USERS, N_ITEMS, N = 305, 200, 20_000
 """Some users have thousands of cells, in several pieces, and five users have none."""
@@ -46,13 +46,13 @@ def test_rows_are_solved_to_the_precision_of_float32(n_factors: int, offset: flo
         exact,
         DeviceRows(opposite.factors.double(), opposite.offset.double()),
         2.5,
-        Penalty(7, offset),
+        RowPenalty(7, offset),
     )
 
     for kernel in (
         (cuda_rows, fused_rows) if 0 < n_factors <= cuda_rows.MAX_FACTORS else (fused_rows,)
     ):
-        solved, row_minima = kernel.solve_block(block, opposite, 2.5, Penalty(7.0, offset))
+        solved, row_minima = kernel.solve_block(block, opposite, 2.5, RowPenalty(7.0, offset))
         torch.testing.assert_close(solved.factors.double(), expected.factors, rtol=0, atol=2e-5)
         torch.testing.assert_close(solved.offset.double(), expected.offset, rtol=0, atol=2e-5)
         torch.testing.assert_close(row_minima, minima, rtol=0, atol=1e-5 * float(minima.max()))

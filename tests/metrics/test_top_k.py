@@ -412,3 +412,29 @@ def test_a_thousand_runs_with_ties_are_those_of_other_libraries(library: str) ->
 
     has_ties = [np.unique(row).size < N_LISTED for row in score]
     assert np.mean(has_ties) > 0.9
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("propensity", "has_interval"), [(0.7, True), (0.2, False)])
+@pytest.mark.parametrize("name", ["ndcg@5", "map@5", "auc"])
+def test_there_is_an_interval_if_enough_relevant_items_were_observed(
+    name: str, propensity: float, has_interval: bool
+) -> None:
+    rng = np.random.default_rng(1)
+    label = (rng.random((300, 40)) < 0.3).astype(float)
+    scores = label + rng.normal(size=label.shape)
+    truth = judge(label, scores, [name])[name]
+    seen = rng.random(label.shape) < propensity
+    log = Ratings.from_codes(*np.nonzero(seen), label[seen], shape=label.shape)
+
+    result = unskew.evaluate(
+        log, scores, propensities=np.full(len(log), propensity), metrics=[name],
+        estimators=["snips"], universe="log",
+    )  # fmt: skip
+
+    risk = next(iter(result))
+    if has_interval:
+        assert risk.ci_low < truth < risk.ci_high
+    else:
+        assert np.isnan(risk.ci_low)
+        assert "A metric per positive, such as" in repr(result)

@@ -150,23 +150,44 @@ def test_the_training_objective_is_the_doubly_robust_risk_on_every_pattern(metri
 
 
 MODES = ("none", "free", "regularized")
+IMPUTER = MatrixFactorization(5, 1.0, offsets="none")
 
 
 @pytest.mark.parametrize(
-    ("offsets", "loss", "transform"), list(product(MODES, ("squared", "absolute"), (None, Clip(8))))
+    ("offsets", "loss", "penalizes"),
+    list(product(MODES, ("squared", "absolute"), ("correction", "prediction"))),
 )
 def test_the_fitted_objective_is_the_dr_estimate_and_the_penalty(
-    offsets: Any, loss: Any, transform: Any
+    offsets: Any, loss: Any, penalizes: Any
 ) -> None:
+    transform = Clip(8) if offsets == "free" else None
     model = DoublyRobustFactorization(
-        3, 5.0, offsets=offsets, loss=loss, weight_transform=transform, tol=1e-4
+        3,
+        5.0,
+        offsets=offsets,
+        loss=loss,
+        penalizes=penalizes,
+        imputer=IMPUTER,
+        weight_transform=transform,
+        tol=1e-4,
     ).fit(LOG, P)
     metric = {"squared": "mse", "absolute": "mae"}[loss]
 
     weight = P.inverse if transform is None else transform(P.inverse)
     dr = dr_by_hand(LOG, dense(model.factors_), dense(model.imputed_), weight, metric)
     l2 = scaled_ridge(5.0, LOG, n_factors=3, penalizes_offsets=offsets == "regularized")
-    penalty = l2 * model.factors_.squared_norm(with_offsets=offsets == "regularized")
+    penalized = model.factors_
+    if penalizes == "correction":
+        imputed = model.imputed_
+        assert penalized.n_factors == 3 + imputed.n_factors
+        penalized = Factors(
+            penalized.user_factors[:, :3],
+            penalized.item_factors[:, :3],
+            penalized.user_offset - imputed.user_offset,
+            penalized.item_offset - imputed.item_offset,
+            penalized.global_offset - imputed.global_offset,
+        )
+    penalty = l2 * penalized.squared_norm(with_offsets=offsets == "regularized")
     assert model.risk_ == pytest.approx(dr, rel=1e-8)
     assert model.objective_ == pytest.approx(LOG.n_cells * dr + penalty, rel=1e-8)
 
@@ -184,7 +205,13 @@ def test_error_imputation_is_the_estimators_eib_and_reads_no_propensities() -> N
 def test_the_prediction_is_the_soft_thresholded_svd_of_the_pseudo_outcome() -> None:
     """Without offsets, no factorisation of three factors has a smaller DR risk plus penalty."""
     model = DoublyRobustFactorization(
-        3, 5.0, offsets="none", tol=1e-13, max_iter=3000, **SETTINGS
+        *(3, 5.0),
+        offsets="none",
+        imputer=IMPUTER,
+        penalizes="prediction",
+        tol=1e-13,
+        max_iter=3000,
+        **SETTINGS,
     ).fit(LOG, P)
     target, weight = dense(model.imputed_), Clip(15)(P.inverse)
     target[LOG.user, LOG.item] += weight * (LOG.rating - target[LOG.user, LOG.item])
@@ -263,9 +290,15 @@ def test_a_factor_turns_errors_of_the_label_into_errors_of_the_loss(
 
 
 def test_label_imputation_needs_one_round_and_error_imputation_moves_on() -> None:
-    label = [DoublyRobustFactorization(3, 5.0, n_rounds=n, **SETTINGS).fit(LOG, P) for n in (1, 4)]
+    settings = {
+        "imputer": IMPUTER,
+        "weighting": "mrdr",
+        "penalizes": "prediction",
+        **SETTINGS,
+    }
+    label = [DoublyRobustFactorization(3, 5.0, n_rounds=n, **settings).fit(LOG, P) for n in (1, 4)]
     error = [
-        DoublyRobustFactorization(3, 5.0, imputation="error", n_rounds=n, **SETTINGS).fit(LOG, P)
+        DoublyRobustFactorization(3, 5.0, imputation="error", n_rounds=n, **settings).fit(LOG, P)
         for n in (1, 2)
     ]
 
@@ -488,7 +521,10 @@ def test_no_matrix_of_users_by_items_is_ever_built() -> None:
         rng.permutation(3000), rng.permutation(3000), rng.normal(size=3000), shape=shape
     )
     tracemalloc.start()
-    DoublyRobustFactorization(3, 1.0, max_iter=3, n_threads=1).fit(log, np.full(3000, 0.5))
+    imputer = MatrixFactorization(3, 1.0)
+    DoublyRobustFactorization(3, 1.0, imputer=imputer, max_iter=3, n_threads=1).fit(
+        log, np.full(3000, 0.5)
+    )
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
@@ -530,7 +566,13 @@ def test_absolute_loss_beats_squared_on_its_own_ground() -> None:
         return loss.loss(values) + l2 * model.factors_.squared_norm(with_offsets=True)
 
     absolute, squared = (
-        DoublyRobustFactorization(3, 5.0, loss=loss, **SETTINGS).fit(LOG, P)  # type: ignore[arg-type]
+        DoublyRobustFactorization(
+            3,
+            5.0,
+            loss=loss,  # type: ignore[arg-type]
+            penalizes="prediction",
+            **SETTINGS,
+        ).fit(LOG, P)
         for loss in ("absolute", "squared")
     )
     guess, weight = absolute.imputed_, Clip(15)(P.inverse)

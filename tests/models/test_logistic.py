@@ -68,9 +68,11 @@ def test_brute_force_finds_nothing_better() -> None:
 def test_the_parabola_lies_above_the_log_loss_and_touches_it() -> None:
     rng = np.random.default_rng(0)
     with Workers(1) as workers:
-        model = LogisticFactorization(2)
+        model = LogisticFactorization(2, 1.0)
         log = Ratings.from_codes(LOG.user, LOG.item, CLICK, shape=(30, 20))
-        loss = LogLoss.of(model._make_objective(log, 1 / P.values, workers))
+        loss = LogLoss.of(
+            model._make_objective(log, 1 / P.values, model._fixed_penalty(log), workers)
+        )
     now = rng.normal(0, 3, len(LOG))
     target, weight = loss.quadratic_bound(now, 0)
     for scale in (1e-3, 1.0, 10.0):

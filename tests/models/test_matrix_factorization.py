@@ -41,7 +41,7 @@ LOG, P = WORLD.log, WORLD.propensities
 def objective(model: MatrixFactorization, log: Ratings, weight: np.ndarray) -> float:
     """Eq. (14), term by term."""
     found = model.factors_
-    error = log.rating - model.predict(log.users[log.user], log.items[log.item])
+    error = log.rating - found.predict(log.user, log.item)
     loss = np.abs(error) if model.loss == "absolute" else error**2
     l2 = scaled_ridge(
         model.l2, log, n_factors=model.n_factors, penalizes_offsets=model.offsets == "regularized"
@@ -71,7 +71,9 @@ def test_all_solvers_reach_the_same_optimum(offsets: Any) -> None:
 def test_momentum_never_raises_the_objective_and_beats_plain_alternation(offsets: Any) -> None:
     model = MatrixFactorization(5, 0.5, offsets=offsets, solver="als", tol=0, max_iter=60)
     with Workers(1) as workers:
-        solver = AlternatingLeastSquares(model._make_objective(LOG, P.inverse, workers))
+        solver = AlternatingLeastSquares(
+            model._make_objective(LOG, P.inverse, model._fixed_penalty(LOG), workers)
+        )
         plain, value = model._make_start(LOG, weighted_mean(LOG.rating, P.inverse)), np.inf
         for _ in range(60):
             plain, value = solver._sweep(plain, is_exact=True)
@@ -197,7 +199,13 @@ def test_a_known_exact_solution_is_recovered(solver: Any, n_starts: int) -> None
     seen = rng.random(truth.shape) < 0.6
     log = Ratings.from_dense(np.where(seen, truth, np.nan), missing=np.nan)
 
-    settings: dict[str, Any] = {"offsets": "free", "solver": solver, "tol": 1e-14, "max_iter": 5000}
+    settings: dict[str, Any] = {
+        "offsets": "free",
+        "clip_predictions": False,
+        "solver": solver,
+        "tol": 1e-14,
+        "max_iter": 5000,
+    }
     fits = [
         MatrixFactorization(2, 1e-7, **settings, random_state=seed).fit(log)
         for seed in range(n_starts)

@@ -336,6 +336,10 @@ def test_slates_of_different_sizes_use_the_slots_that_are_there() -> None:
     for estimator in result.estimators:
         each = result.value("new", estimator=estimator)
         assert abs(each.estimate - truth) < 4 * each.std_error
+    columns = result.inputs["new"]
+    weight, shown = columns.step_weight * columns.is_shown, columns.is_shown
+    by_slot = (weight * columns.reward).sum(axis=1) / weight.sum(axis=1) * shown.mean(axis=1)
+    assert result.value("new", estimator="snrips").estimate == pytest.approx(by_slot.sum())
 
 
 def test_a_deterministic_log_without_probabilities_is_evaluated_by_pbm() -> None:
@@ -365,6 +369,23 @@ def test_slot_worth_multiplies_rewards(world: ImpressionSimulation) -> None:
 
     assert result.value("logged").estimate == pytest.approx(
         (log.reward[log.slots] * worth).sum(axis=1).mean()
+    )
+
+
+def test_self_normalised_pbm_divides_by_the_examination_that_it_covers(
+    world: ImpressionSimulation,
+) -> None:
+    result = unskew.evaluate_policies(
+        world.log, {"new": world.target}, estimators=["snpbm"], logging=UniformSlate(),
+        examination=CURVE,
+    )  # fmt: skip
+    columns = result.inputs["new"]
+    weight, curve = columns.exposure_weight, np.array(CURVE)
+    covered = (weight.T @ curve).mean() / curve.sum()
+
+    assert covered != pytest.approx(1, abs=1e-4)
+    assert result.value("new").estimate == pytest.approx(
+        (weight * columns.reward).sum(axis=0).mean() / covered
     )
 
 
@@ -435,7 +456,11 @@ def test_ips_under_a_factor_is_divided_by_it(world: ImpressionSimulation) -> Non
 BAD_ARGUMENTS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"targets": {}}, UsageError, "targets must be a mapping"),
     ({"targets": {"logged": "p"}}, UsageError, "'logged' is the name of the logging policy"),
-    ({"targets": {"new": "p"}}, UnknownNameError, "unknown column of the log 'p'"),
+    (
+        {"targets": {"new": "p"}},
+        UnknownNameError,
+        "column of the log 'p'; .* keeps further columns",
+    ),
     ({"targets": {"new": TargetProbability([2.0] * 12)}}, BadPropensityError, r"outside \[0, 1\]"),
     ({"targets": {"new": TargetProbability([0.5])}}, BadPropensityError, "for 12 impressions"),
     ({"targets": {"new": TargetRanking([0.0] * 12)}}, BadImpressionError, "whole numbers from 1"),
@@ -501,6 +526,16 @@ def test_ties_in_random_order_are_a_policy() -> None:
     np.testing.assert_allclose(
         bound.exposure(np.array([1.0, 0.5]))[0], [0.25, 0.25, 0.25, 0.25, 1, 1]
     )
+
+
+def test_weights_that_overflow_are_refused() -> None:
+    shown = Impressions.from_arrays(
+        np.repeat([1, 2], 4), np.repeat([1, 2], 4), np.tile(np.arange(4), 2), np.ones(8),
+        position=[1, 2, 3, 4] * 2, probability=[1e-90] * 8, probability_is="step",
+    )  # fmt: skip
+
+    with pytest.raises(BadPropensityError, match=r"2 weights are infinite: logged probabilities"):
+        unskew.evaluate_policies(shown, {"new": TargetProbability([0.1] * 8)}, estimators=["ips"])
 
 
 def test_slate_probabilities_must_be_equal_within_a_request() -> None:

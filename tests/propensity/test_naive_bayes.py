@@ -251,13 +251,21 @@ def test_a_file_whose_parts_do_not_belong_together_is_refused() -> None:
         ),
         ({1: -1, 5: 2}, "must be at least 0, and not all 0"),
         ({}, "not all 0"),
-        ({5: 1.0}, "1 ratings of the log are 1, but the mcar sample has none"),
+        ({5: 1.0}, "the mcar sample has no rating 1, but the log has 1"),
         (np.arange(80), "have 80 or more distinct ratings, more than 50.*bins=10"),
     ],
 )
 def test_samples_are_checked(mcar: Any, match: str) -> None:
     with pytest.raises(UsageError, match=match):
         NaiveBayesPropensity().fit(LOG, mcar=mcar)
+
+
+def test_a_bin_without_sample_is_named() -> None:
+    match = "no ratings in bin 1, but the log has 2, .* affects 1 of 3 bins"
+    with pytest.raises(UsageError, match=match):
+        NaiveBayesPropensity(bins=[2, 3], smoothing=0).fit(
+            column([1.0, 2.0, 2.5, 3.0]), mcar=[1, 3, 3]
+        )
 
 
 @pytest.mark.parametrize(
@@ -280,7 +288,10 @@ def test_ratings_of_a_sample_are_checked(mcar: Any, match: str) -> None:
     ("settings", "match"),
     [
         ({"smoothing": -1}, "smoothing must be a finite number, at least 0, or None; got -1"),
-        ({"smoothing": 0}, "3 ratings of the log are 5.*Use smoothing above 0, a larger sample"),
+        (
+            {"smoothing": 0},
+            "no rating 5, but the log has 3, .* larger sample, or smoothing above 0",
+        ),
         ({"bins": 1}, "bins must be a whole number, at least 2; got 1"),
         ({"bins": [3, 2]}, r"finite cut points in ascending order; got \[3, 2\]"),
         ({"bins": []}, "finite cut points in ascending order"),

@@ -147,11 +147,11 @@ def test_propensities_of_all_cells_add_up_to_the_ratings(
 def test_the_scale_is_the_root(score: Vector, share: float) -> None:
     total = share * score.size
 
-    def sum_below_1(scale: float) -> CappedSum:
+    def split_at_cap(scale: float) -> CappedSum:
         below = scale * score < 1
         return CappedSum(float((~below).sum()), float(score[below].sum()))
 
-    scale, n_capped = scale_to_total(total, sum_below_1)
+    scale, n_capped = scale_to_total(total, split_at_cap)
 
     assert np.minimum(1, scale * score).sum() == pytest.approx(total)
     assert n_capped <= (scale * score >= 1 - 1e-9).sum()

@@ -93,7 +93,8 @@ def row_numbers(rows: npt.ArrayLike, size: int) -> npt.NDArray[np.intp]:
         array = np.asarray(rows)
     except ValueError as error:
         raise UsageError(
-            f"rows must be a list of row numbers or a mask: {error}.", parameter="rows"
+            f"rows must be a list of row numbers or a mask: {str(error).rstrip('.')}.",
+            parameter="rows",
         ) from error
     if array.dtype == bool and array.shape == (size,):
         return np.flatnonzero(array)

@@ -194,6 +194,16 @@ class Factors:
             self, user_offset=zeros[0], item_offset=zeros[1], global_offset=global_offset
         )
 
+    def plus(self, other: Factors) -> Factors:
+        """The factors whose predictions are the sums of both: their columns side by side."""
+        return Factors(
+            np.hstack([self.user_factors, other.user_factors]),
+            np.hstack([self.item_factors, other.item_factors]),
+            self.user_offset + other.user_offset,
+            self.item_offset + other.item_offset,
+            self.global_offset + other.global_offset,
+        )
+
     def squared_norm(self, *, with_offsets: bool) -> float:
         """||V||^2 + ||W||^2, plus ||a||^2 + ||b||^2 + c^2 if offsets are penalised."""
         squares = [np.square(part).sum() for part in (self.user_factors, self.item_factors)]

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from unskew.data.cells import find_duplicates, hash_cells
 from unskew.data.ids import Ids, format_id
+from unskew.data.propensities import SMALLEST
 from unskew.data.result import Result
 from unskew.errors import BadImpressionError, BadPropensityError, UnskewWarning, UsageError
 from unskew.settings import Instance
@@ -72,7 +73,7 @@ def check_probabilities(shown: Impressions) -> None:
             )
         return
     with np.errstate(invalid="ignore"):
-        is_bad = ~((shown.probability > 0) & (shown.probability <= 1))
+        is_bad = ~((shown.probability >= SMALLEST) & (shown.probability <= 1))
     if is_bad.any():
         row = int(is_bad.argmax())
         raise BadPropensityError(

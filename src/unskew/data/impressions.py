@@ -306,7 +306,14 @@ class Impressions:
     def column(self, name: str, parameter: str) -> Vector:
         """A further column by name; ``parameter`` is the argument that names it."""
         if name not in self.other:
-            raise UnknownNameError("column of the log", name, self.other, parameter=parameter)
+            raise UnknownNameError(
+                "column of the log",
+                name,
+                self.other,
+                parameter=parameter,
+                remedy="Impressions.from_frame keeps further columns if they have numbers; "
+                "Impressions.from_arrays takes them as other={name: values}.",
+            )
         return self.other[name]
 
     def take(self, requests: npt.NDArray[np.integer]) -> Impressions:

@@ -87,9 +87,9 @@ class Moments:
     def combine(self, other: Moments, covariance: Matrix) -> Moments:
         """Moments of two-way clusters with this covariance, from those of users and of items.
 
-        They have the fewer degrees of freedom and the larger third moment of the two. With
-        independent cells both third moments are the right one; if the cells of items depend on one
-        another, that of items is larger, and it is the right one.
+        They have the fewer degrees of freedom and the larger third moment of the two. If
+        cells are independent, both estimate the same third moment; if the cells of an item depend
+        on one another, only that of items is right, and it is the larger one.
         """
         second = covariance_of_contrasts(covariance)
         degrees = np.maximum(np.minimum(self.degrees, other.degrees), 1.0)

@@ -282,8 +282,9 @@ class Monitor:
 def _require_known(propensities: object) -> None:
     if isinstance(propensities, Propensities) and propensities.estimation is not None:
         raise UsageError(
-            f"these propensities were estimated by {propensities.estimation.model}; limits that "
-            "hold at every look need propensities that stay the same while the log grows.",
+            f"these propensities were estimated by {propensities.estimation.model}; a confidence "
+            "sequence (limits that hold at every look) needs propensities that stay the same while "
+            "the log grows.",
             parameter="propensities",
             remedy="Pass those that the logging system recorded. For a model of an earlier log "
             "see evaluate(..., sequence=True), which adds its error.",

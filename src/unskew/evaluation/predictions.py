@@ -313,8 +313,13 @@ class PredictedCells(ScoredCells):
         return LoggedValues(self.name, _as_numbers(self.name, predicted)).values(log)
 
     def as_ratings(self, log: Ratings, users: IntVector, scores: Scores) -> Scores:
-        ranks_otherwise = isinstance(self.model, ExternalModel) and self.model.limits is not None
-        return _scorer_from_pairs(self.name, self.model, log)(users) if ranks_otherwise else scores
+        limits = getattr(self.model, "limits", None)
+        if limits is None:
+            return scores
+        if isinstance(self.model, ExternalModel):
+            return _scorer_from_pairs(self.name, self.model, log)(users)
+        clipped: Scores = np.clip(scores, *limits)
+        return clipped
 
 
 def name_models(predictions: Any) -> dict[str, Any]:

@@ -75,8 +75,8 @@ def _require_fixed(estimation: Estimation | None) -> None:
     else:
         reason = "has no formula for the error of propensities that come from an earlier log"
     raise UsageError(
-        f"{estimation.model} {reason}; limits that hold at every look need propensities that stay "
-        "the same.",
+        f"{estimation.model} {reason}; a confidence sequence (limits that hold at every look) "
+        "needs propensities that stay the same.",
         parameter="propensities",
         remedy="Pass propensities that the logging system recorded, or a naive Bayes or popularity "
         "model that was fitted to an earlier log.",

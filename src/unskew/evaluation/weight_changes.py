@@ -166,7 +166,7 @@ class VariedEstimate:
         cells = self.cells
         if is_clipped.any():
             cells = replace(cells, weight_transform=Clip(max_weight))
-        interval = self._judge(self.deltas, cells)
+        interval = self._estimate(self.deltas, cells)
         limits = interval.value, interval.value, interval.low, interval.high
         return Shift(*self.name, CLIP, max_weight, *limits, float(is_clipped.mean()))
 
@@ -182,20 +182,21 @@ class VariedEstimate:
         """The least or the largest estimate within the odds error, with its interval there.
 
         The interval takes the extreme propensities as the true ones. If the assumed ones were
-        estimated, their error is included: the extreme ones move with them.
+        estimated, their error is included: the extreme ones move with them. The interval is wider
+        by the optimism of the extreme, which was found from the same cells.
         """
         if odds_error == 1:
-            return self._judge(self.deltas, self.cells)
+            return self._estimate(self.deltas, self.cells)
         box = WeightBox.around(self.cells.weight, odds_error, self.sums)
         sign = 1.0 if is_largest else -1.0
         oriented = self.deltas.combine(np.array([sign]))
         extreme = self.estimator.largest_weights(oriented, self.cells, box)
         extreme = replace(extreme, multiplier=sign * extreme.multiplier)
-        interval = self._judge(*move_to_extreme(self.deltas, self.cells, box, extreme))
+        interval = self._estimate(*move_to_extreme(self.deltas, self.cells, box, extreme))
         low, high = interval.low - extreme.optimism, interval.high + extreme.optimism
         return replace(interval, low=low, high=high)
 
-    def _judge(self, deltas: Deltas, cells: ObservedCells) -> Interval:
+    def _estimate(self, deltas: Deltas, cells: ObservedCells) -> Interval:
         return self.estimator.estimate(deltas, cells).of(0, level=self.level)
 
     def find_flip(self, *, is_positive: bool) -> float:

@@ -29,6 +29,7 @@ from scipy import linalg
 from unskew.data.factors import Factors
 from unskew.errors import UsageError
 from unskew.factorization.objective import MAX_CELLS, VECTOR_BYTES, Objective, SortedCells
+from unskew.factorization.penalty import Penalty
 from unskew.factorization.solution import Solver
 from unskew.types import Floats, Matrix, Vector
 
@@ -135,12 +136,11 @@ class AlternatingLeastSquares(SweepingSolver):
         users = objective.split_solved_rows(solved)
         solved, minimum = solve(by_item, objective.to_opposite_rows(solved), items)
         items = objective.split_solved_rows(solved)
-        penalty = objective.side_penalty(by_user, *users)
+        penalty = objective.side_penalty(by_user, *users) + objective.penalty.global_offset * c**2
         new_c = c
-        if objective.penalizes_offsets:
-            penalty += objective.ridge * c**2
+        if objective.has_offsets:
             total_weight = float(by_item.row_weights.sum())
-            new_c = best_constant(c, float(items[1].sum()), total_weight, objective.ridge)
+            new_c = best_constant(c, float(items[1].sum()), total_weight, objective.penalty)
         factors = Factors(users[0], items[0], users[1], items[1], new_c)
         return factors, minimum + penalty + objective.constant
 
@@ -149,15 +149,20 @@ class AlternatingLeastSquares(SweepingSolver):
         """Whether conjugate gradient steps improve a row at less cost than its exact solution."""
         objective = self.objective
         has_many_unknowns = objective.n_unknowns >= MANY_UNKNOWNS
-        return has_many_unknowns and objective.ridge > 0 and not objective.unobserved_weight
+        return (
+            has_many_unknowns and objective.penalty.factors > 0 and not objective.unobserved_weight
+        )
 
 
-def best_constant(c: float, sum_of_item_offsets: float, total_weight: float, ridge: float) -> float:
-    """The minimum over a penalised c, without a pass over the log.
+def best_constant(
+    c: float, sum_of_item_offsets: float, total_weight: float, penalty: Penalty
+) -> float:
+    """The minimum over c, without a pass over the log.
 
-    After the items' solve the weighted residuals of each item add up to ridge * b.
+    After the items' solve the weighted residuals of each item add up to p_b b.
     """
-    return c + ridge * (sum_of_item_offsets - c) / (total_weight + ridge)
+    gradient = penalty.item_offset * sum_of_item_offsets - penalty.global_offset * c
+    return c + gradient / (total_weight + penalty.global_offset)
 
 
 def improve_rows(
@@ -184,7 +189,7 @@ def improve_rows(
     lanes = VECTOR_BYTES // opposite.itemsize
     max_cells = MAX_BYTES_FOR_STEPS // (opposite.shape[1] * opposite.itemsize)
     data = cells.cells, opposite.dtype.type(global_offset), opposite
-    ridges = objective.unknown_ridges, cells.penalty_scale
+    ridges = objective.unknown_ridges(cells), cells.penalty_scale
     options = objective.has_offsets, CONJUGATE_STEPS, max_cells
 
     def improve(rows: tuple[int, int]) -> int:

@@ -14,7 +14,7 @@ from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.data.weights import Normalization
 from unskew.factorization.checkpoints import Checkpoint
-from unskew.factorization.objective import Offsets
+from unskew.factorization.penalty import Offsets, Penalty
 from unskew.factorization.solution import Dtype, Report, Solution
 from unskew.types import RandomState, SeenItems, Vector
 
@@ -31,7 +31,7 @@ class FitRequest:
     """One for each rating, above 0."""
     n_factors: int
     offsets: Offsets
-    ridge: float
+    penalty: Penalty
     loss: Literal["squared", "absolute"]
     dtype: Dtype
     make_start: Callable[[float], Factors]
@@ -62,8 +62,8 @@ class FrameFitRequest:
     """The column of propensities; None for the naive model."""
     n_factors: int
     offsets: Offsets
-    ridge: Callable[[Universe], float]
-    """The ridge, given the number of users and items."""
+    penalty: Callable[[Universe], Penalty]
+    """The penalty, given the number of users and items."""
     normalize: Normalization
     relevance_threshold: float | None
     dtype: Dtype

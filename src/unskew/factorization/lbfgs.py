@@ -184,21 +184,16 @@ class JointLbfgs(LbfgsSolver[Factors]):
             is_absolute=is_absolute,
         )
         d, offset_column = objective.n_factors, objective.n_factors + 1
-        has_offsets, twice = objective.has_offsets, 2 * objective.ridge
-        gradient = self._pack(
-            Factors(
-                by_user[:, :d] + twice * factors.user_factors,
-                by_item[:, :d] + twice * factors.item_factors,
-                by_user[:, offset_column] if has_offsets else factors.user_offset,
-                by_item[:, offset_column] if has_offsets else factors.item_offset,
-                float(by_item[:, offset_column].sum()) if has_offsets else 0.0,
-            )
-        )
-        if objective.penalizes_offsets:
-            first_offset = factors.user_factors.size + factors.item_factors.size
-            gradient[first_offset:] += twice * point[first_offset:]
-        norm = factors.squared_norm(with_offsets=objective.penalizes_offsets)
-        return loss + objective.ridge * norm, gradient
+        has_offsets, penalty = objective.has_offsets, objective.penalty
+        by_user[:, :d] += 2 * penalty.factors * factors.user_factors
+        by_item[:, :d] += 2 * penalty.factors * factors.item_factors
+        user_offset, item_offset, global_offset = factors.user_offset, factors.item_offset, 0.0
+        if has_offsets:
+            global_offset = float(by_item[:, offset_column].sum()) + 2 * penalty.global_offset * c
+            user_offset = by_user[:, offset_column] + 2 * penalty.user_offset * user_offset
+            item_offset = by_item[:, offset_column] + 2 * penalty.item_offset * item_offset
+        gradient = Factors(by_user[:, :d], by_item[:, :d], user_offset, item_offset, global_offset)
+        return loss + penalty.value(factors), self._pack(gradient)
 
     def _pack(self, factors: Factors) -> Vector:
         parts = [factors.user_factors.ravel(), factors.item_factors.ravel()]

@@ -16,7 +16,8 @@ from unskew.data.cells import all_or_sampled_cells, user_and_item
 from unskew.data.factors import Factors
 from unskew.data.ratings import Ratings
 from unskew.factorization.als import AlternatingLeastSquares
-from unskew.factorization.objective import Objective, Offsets, sort_both_ways
+from unskew.factorization.objective import Objective, sort_both_ways
+from unskew.factorization.penalty import Offsets, Penalty
 from unskew.factorization.reduced import ReducedObjective
 from unskew.factorization.solution import Solver
 from unskew.threads import Workers
@@ -91,7 +92,7 @@ class MajorizeMinimize(RoundSolver):
     loss: BoundedLoss
     n_factors: int
     offsets: Offsets
-    ridge: float
+    penalty: Penalty
     dtype: Any
     workers: Workers
 
@@ -105,13 +106,13 @@ class MajorizeMinimize(RoundSolver):
         user, item, target, weight = cells.user[kept], cells.item[kept], target[kept], weight[kept]
         sides = sort_both_ways(user, item, target, weight, shape=shape, dtype=self.dtype)
         solver = AlternatingLeastSquares(
-            Objective(*sides, self.n_factors, self.offsets, self.ridge, self.workers)
+            Objective(*sides, self.n_factors, self.offsets, self.penalty, self.workers)
         )
         return solver, solver.start(factors)
 
     def _objective(self, factors: Factors) -> float:
         loss = self.loss.loss(factors.predict(self.loss.user, self.loss.item))
-        return loss + self.ridge * factors.squared_norm(with_offsets=self.offsets == "regularized")
+        return loss + self.penalty.value(factors)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,8 +141,7 @@ class ReweightedLeastSquares(RoundSolver):
             factors.global_offset,
             is_absolute=True,
         )
-        norm = factors.squared_norm(with_offsets=objective.penalizes_offsets)
-        return loss + objective.ridge * norm
+        return loss + objective.penalty.value(factors)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,6 +1,6 @@
 """The weighted factorisation objective of Eq. (14), and its row solves.
 
-    sum over observed cells of w (y - F)^2  +  ridge (||V||^2 + ||W||^2 [+ ||a||^2 + ||b||^2 + c^2])
+    sum over observed cells of w (y - F)^2  +  p (||V||^2 + ||W||^2)  [+ penalty of offsets]
 
 F = v . w + a + b + c. Given one side, each row of the other side is a small ridge regression.
 
@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,13 +29,10 @@ from unskew.data.ids import format_id
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.errors import UsageError
+from unskew.factorization.penalty import Offsets, Penalty, Side
 from unskew.tables import count_noun
 from unskew.threads import Workers
 from unskew.types import Floats, IntVector, Matrix, RowStarts, Vector
-
-Offsets: TypeAlias = Literal["none", "free", "regularized"]
-"""No offsets, offsets without a penalty, or offsets that are penalised like factors."""
-Side: TypeAlias = Literal["user", "item"]
 
 MAX_TASKS = 16
 CELLS_PER_TASK = 25_000
@@ -221,7 +218,7 @@ class Objective:
     by_item: SortedCells
     n_factors: int
     offsets: Offsets
-    ridge: float
+    penalty: Penalty
     workers: Workers
     unobserved_weight: float = 0.0
     constant: float = 0.0
@@ -230,10 +227,6 @@ class Objective:
     @property
     def has_offsets(self) -> bool:
         return self.offsets != "none"
-
-    @property
-    def penalizes_offsets(self) -> bool:
-        return self.offsets == "regularized"
 
     def opposite_cells(self, cells: SortedCells) -> SortedCells:
         """The cells sorted by the other side."""
@@ -244,20 +237,18 @@ class Objective:
         """Unknowns of a row: its factors, and its offset if there are offsets."""
         return self.n_factors + self.has_offsets
 
-    @property
-    def unknown_ridges(self) -> Floats:
+    def unknown_ridges(self, cells: SortedCells) -> Floats:
         """The ridge of each unknown of a row."""
-        ridges = np.full(self.n_unknowns, self.ridge, self.by_user.dtype)
-        if self.offsets == "free":
-            ridges[-1] = 0
-        return ridges
+        ridges = self.penalty.of_row(cells.side, self.n_unknowns, self.n_factors)
+        return ridges.astype(cells.dtype)
 
     def side_penalty(self, cells: SortedCells, factors: Floats, offset: Floats) -> float:
         """The penalty of the rows of one side."""
-        squares = np.einsum("kd,kd->k", factors, factors)
-        if self.penalizes_offsets:
-            squares = squares + np.square(offset)
-        return self.ridge * float(cells.penalty_scale.astype(np.float64) @ squares)
+        squares = self.penalty.factors * np.einsum("kd,kd->k", factors, factors)
+        offset_ridge = self.penalty.of_offset(cells.side)
+        if offset_ridge:
+            squares = squares + offset_ridge * np.square(offset)
+        return float(cells.penalty_scale.astype(np.float64) @ squares)
 
     def padded_zeros(self, n_rows: int) -> Floats:
         from unskew.kernels.rows import padded_zeros
@@ -310,7 +301,7 @@ class Objective:
             opposite.dtype.type(global_offset),
             opposite,
             shared_gram,
-            self.unknown_ridges,
+            self.unknown_ridges(cells),
             cells.penalty_scale,
             VECTOR_BYTES // opposite.itemsize,
             (0, MAX_CELLS),
@@ -441,7 +432,7 @@ class Objective:
         pieces = self.workers.map(compute_piece, range(first, end, MAX_CELLS))
         gram = np.add.reduce([shared_gram, *pieces] if shared_gram.size else pieces)
         upper = np.triu(gram[:n_unknowns, :n_unknowns])
-        ridges = cells.penalty_scale[row] * self.unknown_ridges
+        ridges = cells.penalty_scale[row] * self.unknown_ridges(cells)
         normal = upper + np.triu(upper, 1).T + np.diag(ridges)
         right = gram[:n_unknowns, n_unknowns]
         try:

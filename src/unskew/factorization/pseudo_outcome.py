@@ -1,11 +1,11 @@
 """Least squares over all cells of a pseudo-outcome: a low-rank matrix, corrected on the log.
 
-    min  sum over all cells of (F - T)^2  +  ridge (||V||^2 + ||W||^2 [+ ||a||^2 + ||b||^2 + c^2])
+    min  sum over all cells of (F - T)^2  +  p (||V||^2 + ||W||^2)  [+ penalty of offsets]
     T = G + S
 
 G has low rank and S is non-zero on the log only. With x_i = (w_i, 1), user u solves
 
-    (sum_i x_i x_i' + ridge) z = sum_i x_i (G_ui - b_i - c) + sum over the log of u of x_i S_ui
+    (sum_i x_i x_i' + p) z = sum_i x_i (G_ui - b_i - c) + sum over the log of u of x_i S_ui
 
 The matrix is the same for all users, so one Cholesky factorisation serves a whole side. The first
 sum on the right is a product of Gram matrices; only the second one reads the log. A sweep costs
@@ -24,7 +24,8 @@ from unskew.data.factors import Factors
 from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
 from unskew.factorization.als import SweepingSolver, SweepState, best_constant
-from unskew.factorization.objective import Offsets, SortedCells, sort_both_ways
+from unskew.factorization.objective import SortedCells, sort_both_ways
+from unskew.factorization.penalty import Offsets, Penalty, Side
 from unskew.threads import Workers
 from unskew.types import Floats, Matrix, Vector
 
@@ -122,7 +123,7 @@ class PseudoOutcomeSolver(SweepingSolver):
     outcome: PseudoOutcome
     n_factors: int
     offsets: Offsets
-    ridge: float
+    penalty: Penalty
     workers: Workers
 
     def start(self, factors: Factors, /) -> SweepState:
@@ -147,9 +148,9 @@ class PseudoOutcomeSolver(SweepingSolver):
             outcome.item_rows,
             outcome.user_rows,
         )
-        if self.offsets == "regularized":
+        if self.offsets != "none":
             sum_of_offsets = float(self._offset(items).sum())
-            c = best_constant(c, sum_of_offsets, outcome.n_cells, self.ridge)
+            c = best_constant(c, sum_of_offsets, outcome.n_cells, self.penalty)
         factors = Factors(
             users[:, :n_factors],
             items[:, :n_factors],
@@ -190,7 +191,7 @@ class PseudoOutcomeSolver(SweepingSolver):
 
         n_unknowns = self._n_unknowns
         exact = design[:, :n_unknowns].astype(np.float64)
-        cholesky = self._cholesky(exact)
+        cholesky = self._cholesky(exact, cells.side)
         imputed_part, offset_part = exact.T @ opposite_imputed_rows, exact.T @ opposite_offset
         products = padded_zeros(cells.n_rows, n_unknowns, design.dtype)
         solutions = np.empty((cells.n_rows, n_unknowns), design.dtype)
@@ -204,15 +205,14 @@ class PseudoOutcomeSolver(SweepingSolver):
         self.workers.map(solve_rows, cells.tasks)
         return solutions, products[:, :n_unknowns]
 
-    def _cholesky(self, design: Matrix) -> tuple[Matrix, bool]:
+    def _cholesky(self, design: Matrix, side: Side) -> tuple[Matrix, bool]:
         """The Cholesky factor of X'X plus the penalty, for the equations of all rows of a side."""
-        ridge = np.full(self._n_unknowns, self.ridge)
-        ridge[self.n_factors :] *= self.offsets == "regularized"
+        ridges = np.diag(self.penalty.of_row(side, self._n_unknowns, self.n_factors))
         try:
-            cholesky: tuple[Matrix, bool] = linalg.cho_factor(design.T @ design + np.diag(ridge))
+            cholesky: tuple[Matrix, bool] = linalg.cho_factor(design.T @ design + ridges)
         except linalg.LinAlgError as error:
             raise UsageError(
-                f"the factors have no unique solution with a ridge of {self.ridge:g}.",
+                f"the factors have no unique solution with a ridge of {self.penalty.factors:g}.",
                 parameter="l2",
                 remedy="Use a larger `l2` or fewer factors.",
             ) from error
@@ -229,4 +229,4 @@ class PseudoOutcomeSolver(SweepingSolver):
             )
         cross = sum_of_products(users, items, outcome.user_rows, outcome.item_rows) + log_part
         loss = sum_of_products(users, items, users, items) - 2 * cross + outcome.sum_of_squares
-        return loss + self.ridge * factors.squared_norm(with_offsets=self.offsets == "regularized")
+        return loss + self.penalty.value(factors)

@@ -17,6 +17,7 @@ from unskew.data.factors import Factors
 from unskew.factorization.als import AlternatingLeastSquares
 from unskew.factorization.lbfgs import LbfgsSolver, LbfgsState, start_at
 from unskew.factorization.objective import Objective, SortedCells
+from unskew.factorization.penalty import Side
 from unskew.types import Floats, Vector
 
 FIRST_SWEEPS = 10
@@ -43,7 +44,9 @@ class ReducedObjective(LbfgsSolver[Factors]):
         inner, outer = objective.by_user, objective.by_item
         if inner.n_rows < outer.n_rows:
             inner, outer = outer, inner
-        return cls(objective, inner, np.sqrt(outer.row_weights + max(objective.ridge, 1e-12)))
+        return cls(
+            objective, inner, np.sqrt(outer.row_weights + max(objective.penalty.factors, 1e-12))
+        )
 
     def start(self, factors: Factors, /) -> LbfgsState:
         """A few sweeps of alternating least squares, which gain much at first, then L-BFGS."""
@@ -69,17 +72,19 @@ class ReducedObjective(LbfgsSolver[Factors]):
 
     def evaluate(self, point: Vector) -> tuple[float, Vector]:
         objective, (factors, offset, c) = self.objective, self._unpack(point)
+        penalty, offset_ridge = objective.penalty, objective.penalty.of_offset(self._outer_side)
         minimum, gradient = self.solve_inner(factors, offset, c)
-        penalty = float(np.square(factors).sum())
-        by_factors = gradient[:, : objective.n_factors] + 2 * objective.ridge * factors
+        minimum += penalty.factors * float(np.square(factors).sum())
+        by_factors = gradient[:, : objective.n_factors] + 2 * penalty.factors * factors
         by_offset = gradient[:, objective.n_factors + 1] if objective.has_offsets else offset
-        by_constant = float(by_offset.sum())
-        if objective.penalizes_offsets:
-            penalty += float(np.square(offset).sum()) + c**2
-            by_offset = by_offset + 2 * objective.ridge * offset
-            by_constant += 2 * objective.ridge * c
-        scaled_gradient = self._pack(by_factors, by_offset, by_constant, 1 / self.scale)
-        return minimum + objective.ridge * penalty, scaled_gradient
+        by_constant = float(by_offset.sum()) + 2 * penalty.global_offset * c
+        minimum += offset_ridge * float(np.square(offset).sum()) + penalty.global_offset * c**2
+        by_offset = by_offset + 2 * offset_ridge * offset
+        return minimum, self._pack(by_factors, by_offset, by_constant, 1 / self.scale)
+
+    @property
+    def _outer_side(self) -> Side:
+        return "item" if self.inner.side == "user" else "user"
 
     def solve_inner(self, factors: Floats, offset: Floats, c: float) -> tuple[float, Floats]:
         """The sum of the inner row minima, and the gradient of the loss by the outer rows."""

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from unskew.data.ids import missing_ids
 from unskew.data.impression_checks import MAX_POSITION
 from unskew.data.impressions import Impressions, ProbabilityKind
+from unskew.data.propensities import SMALLEST
 from unskew.errors import BadFileError, DataError, EmptyLogError
 from unskew.io.files import iterate_tables
 from unskew.io.log_files import FileProblem
@@ -91,7 +92,7 @@ def _is_bad_position(table: FileTable, column: str) -> BoolVector:
 
 def _is_bad_probability(table: FileTable, column: str) -> BoolVector:
     values: Vector = table.columns[column].numbers()
-    return ~((values > 0) & (values <= 1))
+    return ~((values >= SMALLEST) & (values <= 1))
 
 
 def iterate_impressions(

@@ -241,8 +241,8 @@ def _encoding_error(source: FileSource) -> BadFileError:
 def _parse_json_object(source: FileSource, line_number: int, line: str) -> dict[str, Any]:
     where = source.name_line(line_number)
     try:
-        parsed = json.loads(line, object_pairs_hook=_unite_pairs)
-        if "\\u" in line:
+        parsed = json.loads(line, object_pairs_hook=_refuse_repeated_keys)
+        if "\\u" in line:  # half of a surrogate pair cannot be encoded
             json.dumps(parsed, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         raise BadFileError(
@@ -265,8 +265,8 @@ def _parse_json_object(source: FileSource, line_number: int, line: str) -> dict[
     return parsed
 
 
-def _unite_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of these keys and values, each key of which may occur once."""
+def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The JSON object of these keys and values; an error if a key occurs twice."""
     united = dict(pairs)
     if len(united) < len(pairs):
         (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)

@@ -72,7 +72,7 @@ class Learner:
 
 
 NO_OFFSETS_LEARNER = Learner(
-    MatrixFactorization(20, offsets="none"),
+    MatrixFactorization(20, offsets="none", clip_predictions=False),
     {"n_factors": (5, 20), "l2": (0.2, 1.0, 5.0, 25.0)},
     is_naive=True,
 )

@@ -12,7 +12,8 @@ from unskew.errors import UnknownNameError
 from unskew.registry import Declaration, Registry, exported_names
 
 if TYPE_CHECKING:
-    from unskew.models.recommender import Preset, Recommender
+    from unskew.models.preset import Preset
+    from unskew.models.recommender import Recommender
 
 RECOMMENDERS: Registry[type[Recommender]] = Registry("recommender", "unskew.models")
 """Traits: ``reads_propensities`` (False if a fit ignores or refuses them; True if left out) and
@@ -24,9 +25,10 @@ __getattr__, __dir__ = exported_names(
     (RECOMMENDERS, PRESETS),
     {
         "DistributionRecommender": "distribution",
-        "FactorRecommender": "recommender",
-        "Preset": "recommender",
-        "Recommendations": "recommender",
+        "FactorRecommender": "factor_recommender",
+        "Preset": "preset",
+        "Neighbors": "similarity",
+        "Recommendations": "recommendations",
         "Recommender": "recommender",
     },
 )

@@ -16,8 +16,9 @@ from unskew.data.ratings import Ratings, require_log
 from unskew.errors import UsageError
 from unskew.factorization.initialization import check_initial_factors, small_random
 from unskew.factorization.objective import Objective, SortedCells, sort_both_ways
+from unskew.factorization.penalty import Penalty
 from unskew.factorization.solution import Dtype, FitOptions, Solver
-from unskew.models.recommender import FactorRecommender
+from unskew.models.factor_recommender import FactorRecommender
 from unskew.settings import WholeNumber, setting
 from unskew.threads import Workers
 from unskew.types import Vector
@@ -137,7 +138,14 @@ class AllCellsLoss:
             by_item = self._scale_penalty(by_item, log.n_users)
         constant = -self.unobserved_weight * float((np.square(target) * self.weight / extra).sum())
         return Objective(
-            by_user, by_item, n_factors, "none", ridge, workers, self.unobserved_weight, constant
+            by_user,
+            by_item,
+            n_factors,
+            "none",
+            Penalty(ridge),
+            workers,
+            self.unobserved_weight,
+            constant,
         )
 
     def _extra_weight(self) -> Vector:

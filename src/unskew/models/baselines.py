@@ -12,8 +12,9 @@ from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings, require_log
 from unskew.data.weights import inverse_weights
 from unskew.models import PRESETS, RECOMMENDERS
+from unskew.models.factor_recommender import FactorRecommender
 from unskew.models.matrix_factorization import MatrixFactorization
-from unskew.models.recommender import FactorRecommender, Preset
+from unskew.models.preset import Preset
 from unskew.types import Vector
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -15,10 +15,12 @@ from unskew.data.propensities import Propensities, PropensitiesLike, as_propensi
 from unskew.data.ratings import Ratings, require_log
 from unskew.data.weights import WeightTransform, inverse_weights, weighted_mean
 from unskew.errors import PropensityWarning, UsageError
+from unskew.factorization.automatic import find_edge_penalty
 from unskew.factorization.balancing import BalanceFeatures, balance_propensities, targeted_weight
 from unskew.factorization.checkpoints import Checkpoint, load_state, save_state
 from unskew.factorization.initialization import check_initial_factors
 from unskew.factorization.majorize import DoublyRobustAbsoluteLoss, MajorizeMinimize
+from unskew.factorization.penalty import Penalty
 from unskew.factorization.pseudo_outcome import (
     PseudoOutcomeSolver,
     make_pseudo_outcome,
@@ -26,6 +28,8 @@ from unskew.factorization.pseudo_outcome import (
 )
 from unskew.factorization.solution import Report, Solution, Solver, StopReason, minimize
 from unskew.models import PRESETS, RECOMMENDERS
+from unskew.models.factor_recommender import FactorRecommender
+from unskew.models.factorization_options import FactorizationOptions
 from unskew.models.imputation import (
     WEIGHTINGS,
     Weighting,
@@ -33,8 +37,8 @@ from unskew.models.imputation import (
     fit_imputation,
     imputation_weight,
 )
-from unskew.models.matrix_factorization import FactorizationOptions, MatrixFactorization
-from unskew.models.recommender import FactorRecommender, Preset
+from unskew.models.matrix_factorization import MatrixFactorization
+from unskew.models.preset import Preset
 from unskew.settings import OneOf, WholeNumber, setting
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import Vector
@@ -80,13 +84,20 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender):
         ``"label"`` fits G to the ratings. ``"error"`` fits it to the errors of F, with the
         objective a(P) ((Y - F)^2 - (G - F)^2)^2, as published.
     imputer
-        The factorisation G, not fitted; by default 5 factors with l2 = 1 and no offsets. Its
-        dtype, threads and seed are those of this model.
+        The factorisation G, not fitted; by default ``MatrixFactorization()``, whose offsets draw
+        it to the weighted mean. Its dtype, threads and seed are those of this model.
+    penalizes
+        ``"correction"`` penalises F - G, which is then a factorisation of its own: F has the
+        factors of both. What the log does not contradict stays as imputed, so with a good
+        imputation F is at least as good as G. ``"prediction"`` penalises F, as published; then F
+        shrinks twice, once in G.
     weighting
         a(P): ``"dr-jl"`` 1/P; ``"mrdr"`` (1-P)/P^2 for the smallest variance (Guo et al. 2021);
         ``"dr-bias"`` (1-P)^2/P^3 for the smallest squared bias, and ``"dr-mse"`` half of each (Dai
         et al. 2022). ``"eib"`` has a = h = 1 and reads no propensities: error imputation
-        (Steck 2010), which is right only if G is.
+        (Steck 2010), which is right only if G is. Under strong selection only ``"dr-jl"`` is
+        reliably better than :data:`OffsetsOnly`: the others give a few ratings most of the weight
+        of G, and ``"eib"`` corrects no selection at all.
     targeted
         Shift imputed losses by e (h - 1), with the e for which doubly robust estimation and error
         imputation agree (TDR, Li et al. 2023). Needs the propensities of all cells, as a
@@ -114,7 +125,10 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender):
     _: KW_ONLY
     imputation: Literal["label", "error"] = setting("label", OneOf(("label", "error")))
     imputer: MatrixFactorization | None = setting(None)
-    weighting: Weighting = setting("mrdr", OneOf(tuple(WEIGHTINGS)))
+    penalizes: Literal["correction", "prediction"] = setting(
+        "correction", OneOf(("correction", "prediction"))
+    )
+    weighting: Weighting = setting("dr-jl", OneOf(tuple(WEIGHTINGS)))
     targeted: bool = setting(False)
     is_balanced: bool = setting(False)
     weight_transform: WeightTransform | None = setting(None)
@@ -149,8 +163,8 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender):
             from them, to the same result bit for bit.
         """
         require_log(log)
-        check_initial_factors(initial_factors, (log.n_users, log.n_items, self.n_factors))
         self._check_settings()
+        check_initial_factors(initial_factors, (log.n_users, log.n_items, self._n_columns))
         threshold = self.relevance_threshold
         target = log if threshold is None else binarize(log, threshold)
         training = _TrainingData(
@@ -165,12 +179,11 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender):
                     save_state(saved, last, history)
                     saved.part(f"round-{last.number}").drop()
         factors = last.factors
-        penalty = self._ridge(target) * factors.squared_norm(
-            with_offsets=self.offsets == "regularized"
-        )
         self.imputed_ = last.imputed
-        self.risk_ = (history[-1] - penalty) / target.n_cells
+        self._record_penalty(target, last.penalty)
+        self.risk_ = (history[-1] - last.penalty.value(last.solved)) / target.n_cells
         self._record_factors(log, factors, self._fallback(factors, last.mean_outcome(target)))
+        self._record_range(target)
         self._record_solution(Solution(factors, history, last.stop_reason))
         return self
 
@@ -180,12 +193,13 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender):
         """The last round that was written and its objectives; None if there is none."""
         if saved is None or not saved.path.exists():
             return None, ()
-        imputed, factors = (
+        imputed, solved, factors = (
             Factors(np.zeros((log.n_users, n)), np.zeros((log.n_items, n)))
-            for n in (0, self.n_factors)
+            for n in (0, self.n_factors, self._n_columns)
         )
-        cells = np.zeros(len(log))
-        start = _Round(0, imputed, cells, cells, factors.astype(self.dtype), "max_iter")
+        cells, penalty = np.zeros(len(log)), Penalty(0.0)
+        both = solved.astype(self.dtype), factors.astype(self.dtype)
+        start = _Round(0, imputed, cells, cells, *both, penalty, "max_iter")
         last, history = load_state(saved, start, of_any_precision="imputed")
         saved.part(f"round-{last.number}").drop()
         return last, history
@@ -193,6 +207,12 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender):
     @property
     def _n_rounds_needed(self) -> int:
         return self.n_rounds if self.imputation == "error" or self.is_balanced else 1
+
+    @property
+    def _n_columns(self) -> int:
+        """The number of factors of F."""
+        imputer = self.imputer or MatrixFactorization()
+        return self.n_factors + imputer.n_factors * (self.penalizes == "correction")
 
     @property
     def _reads_propensities(self) -> bool:
@@ -278,10 +298,17 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender):
         )
         imputed_on_log = imputed.predict(log.user, log.item)
         weight = self._weight(training, propensity)
-        start = training.initial_factors if last is None else last.factors
+        target, base, base_on_log = log, imputed, imputed_on_log
+        if self.penalizes == "correction":
+            target = replace(log, rating=log.rating - imputed_on_log)
+            base, base_on_log = _zero_factors(log), np.zeros(len(log))
+        start = training.initial_factors if last is None else last.solved
         if start is None:
-            start = self._random_start(log, weighted_mean(log.rating, 1 / propensity))
-        solver, constant = self._make_solver(log, weight, imputed, imputed_on_log, workers)
+            start = self._random_start(target, weighted_mean(target.rating, 1 / propensity))
+        elif last is None and self.penalizes == "correction":
+            start = _subtract_imputed(start, imputed, self.n_factors)
+        penalty = self._choose_penalty(log, 1 / propensity, imputed_on_log)
+        solver, constant = self._make_solver(target, weight, base, base_on_log, penalty, workers)
         solution = minimize(
             solver,
             start,
@@ -291,11 +318,26 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender):
             report=report,
         )
         history = tuple(value + constant for value in solution.history)
+        solved = solution.parameters
+        factors = solved.plus(imputed) if self.penalizes == "correction" else solved
         finished = _Round(
             *(number, imputed, imputed_on_log, weight),
-            *(solution.parameters, solution.stop_reason),
+            *(solved, factors, penalty, solution.stop_reason),
         )
         return finished, history
+
+    def _choose_penalty(self, log: Ratings, weight: Vector, imputed_on_log: Vector) -> Penalty:
+        """The penalty of ``l2``; with ``"auto"`` that of the noise of the errors Y - G."""
+        if self.l2 != "auto":
+            return self._fixed_penalty(log)
+        edge = find_edge_penalty(
+            replace(log, rating=log.rating - imputed_on_log),
+            weight,
+            n_factors=self.n_factors,
+            loss=self.loss,
+            random_state=self.random_state,
+        )
+        return edge if self.offsets == "regularized" else Penalty(edge.factors)
 
     def _error_factor(self, log: Ratings, last: _Round | None) -> Vector | float:
         if last is None or self.imputation == "label":
@@ -320,16 +362,16 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender):
         weight: Vector,
         imputed: Factors,
         imputed_on_log: Vector,
+        penalty: Penalty,
         workers: Workers,
     ) -> tuple[Solver[Any, Factors], float]:
         """The solver of one prediction, and a constant that its objective lacks."""
-        ridge = self._ridge(log)
         if self.loss == "absolute":
             loss = DoublyRobustAbsoluteLoss.of(
                 log, weight, imputed_on_log, imputed, random_state=self.random_state
             )
             solver = MajorizeMinimize(
-                loss, self.n_factors, self.offsets, ridge, self.dtype, workers
+                loss, self.n_factors, self.offsets, penalty, self.dtype, workers
             )
             return solver, 0.0
         _warn_if_far(log, imputed_on_log + weight * (log.rating - imputed_on_log))
@@ -337,7 +379,7 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender):
             log, weight, imputed_on_log, imputed, dtype=self.dtype
         )
         return (
-            PseudoOutcomeSolver(outcome, self.n_factors, self.offsets, ridge, workers),
+            PseudoOutcomeSolver(outcome, self.n_factors, self.offsets, penalty, workers),
             constant,
         )
 
@@ -362,8 +404,11 @@ class _Round:
     imputed: Factors
     imputed_on_log: Vector
     weight: Vector
+    solved: Factors
+    """What the solver found: F, or F - G."""
     factors: Factors
     """F."""
+    penalty: Penalty
     stop_reason: StopReason
 
     def mean_outcome(self, log: Ratings) -> float:
@@ -371,6 +416,21 @@ class _Round:
         ones = np.ones((log.n_users, 1)), np.ones((log.n_items, 1))
         correction = float(self.weight @ (log.rating - self.imputed_on_log))
         return (sum_of_products(*self.imputed.as_float64_rows(), *ones) + correction) / log.n_cells
+
+
+def _zero_factors(log: Ratings) -> Factors:
+    return Factors(np.zeros((log.n_users, 0)), np.zeros((log.n_items, 0)))
+
+
+def _subtract_imputed(start: Factors, imputed: Factors, n_factors: int) -> Factors:
+    """The part of a start F that belongs to F - G: its first columns, and offsets minus G's."""
+    return Factors(
+        start.user_factors[:, :n_factors],
+        start.item_factors[:, :n_factors],
+        start.user_offset - imputed.user_offset,
+        start.item_offset - imputed.item_offset,
+        start.global_offset - imputed.global_offset,
+    )
 
 
 def _warn_if_far(log: Ratings, outcome: Vector) -> None:
@@ -425,12 +485,7 @@ TDR = PRESETS.add(
 )
 DRV2 = PRESETS.add(
     "dr-v2",
-    Preset(
-        "DRV2",
-        DoublyRobustFactorization,
-        fixed={"is_balanced": True},
-        defaults={"weighting": "dr-jl"},
-    ),
+    Preset("DRV2", DoublyRobustFactorization, fixed={"is_balanced": True}),
     label="DR-V2",
     summary="Doubly robust learning with propensities balanced on predictions (Li et al. 2023).",
     traits=_TRAITS,

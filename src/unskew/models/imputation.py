@@ -61,9 +61,9 @@ def fit_imputation(
     random_state: RandomState,
     initial_factors: Factors | None = None,
 ) -> Factors:
-    """G: a weighted factorisation of the ratings; by default 5 factors, l2 = 1, no offsets."""
+    """G: a weighted factorisation of the ratings, by default with the settings of its class."""
     Instance(MatrixFactorization, allow_none=True)("imputer", imputer)
-    model = MatrixFactorization(5, 1.0, offsets="none") if imputer is None else copy(imputer)
+    model = MatrixFactorization() if imputer is None else copy(imputer)
     model.set_params(dtype=dtype, random_state=random_state)
     return model._solve(log, weight, workers, initial_factors=initial_factors).parameters
 

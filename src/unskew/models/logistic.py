@@ -75,6 +75,12 @@ class LogisticFactorization(MatrixFactorization):
             self.fallback_ = float(special.logit(self.fallback_))
         return self
 
+    def _require_foldable(self, propensities: object) -> None:
+        raise UsageError(
+            "fold_in solves rows of squared loss, and log loss has no exact row solution.",
+            remedy="Use MatrixFactorization with `relevance_threshold`, or fit again.",
+        )
+
     def _check_settings(self) -> None:
         super()._check_settings()
         for name, value, default in (
@@ -90,12 +96,16 @@ class LogisticFactorization(MatrixFactorization):
                     remedy=f"Leave `{name}` out.",
                 )
 
+    @property
+    def _loss_name(self) -> str:
+        return "log"
+
     def _make_solver(self, objective: Objective) -> Solver[Any, Factors]:
         return MajorizeMinimize(
             LogLoss.of(objective),
             self.n_factors,
             self.offsets,
-            objective.ridge,
+            objective.penalty,
             self.dtype,
             objective.workers,
         )

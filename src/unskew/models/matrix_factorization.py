@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -24,6 +24,7 @@ from unskew.data.weights import (
 )
 from unskew.errors import UnknownNameError, UsageError
 from unskew.factorization.als import AlternatingLeastSquares
+from unskew.factorization.automatic import choose_penalty, run_sweeps
 from unskew.factorization.engine import (
     Engine,
     FitRequest,
@@ -32,22 +33,23 @@ from unskew.factorization.engine import (
     FrameEngine,
     FrameFitRequest,
 )
-from unskew.factorization.initialization import check_initial_factors, filled_svd, small_random
+from unskew.factorization.initialization import check_initial_factors, filled_svd
 from unskew.factorization.lbfgs import JointLbfgs
 from unskew.factorization.majorize import ReweightedLeastSquares
 from unskew.factorization.objective import (
     Objective,
-    Offsets,
     name_unsolved_rows,
-    scaled_ridge,
     sort_both_ways,
 )
+from unskew.factorization.penalty import Penalty, Side
 from unskew.factorization.reduced import ReducedObjective
-from unskew.factorization.solution import FitOptions, Solution, Solver, minimize
+from unskew.factorization.solution import Solution, Solver, minimize
 from unskew.models import RECOMMENDERS
-from unskew.models.recommender import FactorRecommender
+from unskew.models.factor_recommender import FactorRecommender
+from unskew.models.factorization_options import FactorizationOptions
+from unskew.models.fold_in import add_rows, find_known, solve_new_rows
 from unskew.registry import find_engine
-from unskew.settings import Number, OneOf, WholeNumber, setting
+from unskew.settings import OneOf, require_fitted, setting
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import Vector
 
@@ -61,50 +63,8 @@ SOLVERS: Mapping[tuple[str, str], Callable[[Objective], Solver[Any, Factors]]] =
     ("absolute", "lbfgs"): lambda objective: JointLbfgs(objective, is_absolute=True),
 }
 """Solvers by loss and name."""
-
-
-@dataclass(eq=False, repr=False)
-class FactorizationOptions(FitOptions):
-    """Settings of every model F_ui = v_u . w_i + a_u + b_i + c that is fitted to ratings."""
-
-    n_factors: int = setting(20, WholeNumber(least=0))
-    l2: float = setting(1.0, Number(least=0))
-    _: KW_ONLY
-    offsets: Offsets = setting("regularized", OneOf(("none", "free", "regularized")))
-
-    def _check_settings(self) -> None:
-        super()._check_settings()
-        if self.n_factors == 0 and self.offsets == "none":
-            raise UsageError(
-                "`n_factors=0` with `offsets='none'` leaves nothing to fit.",
-                parameter="n_factors",
-                value=0,
-                remedy="Use at least one factor, or offsets.",
-            )
-
-    def _ridge(self, log: Ratings | Universe) -> float:
-        return scaled_ridge(
-            self.l2,
-            log,
-            n_factors=self.n_factors,
-            penalizes_offsets=self.offsets == "regularized",
-        )
-
-    def _fallback(self, factors: Factors, mean: float) -> float:
-        """The prediction for unknown users and items, but for their offsets."""
-        return mean if self.offsets == "none" else factors.global_offset
-
-    def _random_start(self, log: Ratings, mean: float, *, with_users: bool = False) -> Factors:
-        """Small random factors; a solver that solves the users first needs none of them."""
-        return small_random(
-            (log.n_users, log.n_items),
-            mean,
-            n_factors=self.n_factors,
-            has_offsets=self.offsets != "none",
-            random_state=self.random_state,
-            dtype=self.dtype,
-            with_users=with_users,
-        )
+SEARCH_STEPS, SEARCH_TOL = 50, 1e-4
+"""Of the fits that only serve to choose a penalty."""
 
 
 @RECOMMENDERS.declare(
@@ -123,12 +83,19 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
     n_factors
         The number of columns of V and W.
     l2
-        Strength of the penalty, on the scale of the authors' code:
-        ``ridge = l2 * U I / (U + I) / (d + 1)`` with penalised offsets, ``/ d`` otherwise. Weights
-        add up to about U I, so the same ``l2`` has the same effect on any log.
+        Strength of the penalty. ``"auto"`` chooses it from the log: ridges of user and item
+        offsets by moments, that of the factors from the noise of the log, both adjusted by
+        held-out ratings, weighted as the others (docs/decisions/023-defaults.md). On a log of
+        fewer than 30,000 ratings this costs about 12 fits to three quarters of it, else about 3.
+        A number is on the scale of the authors' code, and the same for factors and offsets:
+        ``ridge = l2 * U I / (U + I) / (d + 1)`` with penalised offsets, ``/ d`` otherwise. A
+        range to search is 0.2 to 125; ``l2_`` is a good centre.
     offsets
-        ``"regularized"`` penalises a, b and c like the factors, ``"free"`` does not penalise them,
-        ``"none"`` leaves them out.
+        ``"regularized"`` penalises a and b, and with a number ``l2`` also c; ``"free"`` does not
+        penalise them, ``"none"`` leaves them out.
+    clip_predictions
+        Predictions outside the range of the log's ratings are set to its limits.
+        ``count_outside`` says how many of some pairs are; recommendations keep their order.
     loss
         ``"squared"`` for MSE, ``"absolute"`` for MAE.
     solver
@@ -162,6 +129,9 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
     Attributes
     ----------
     factors_ : the fitted V, W, a, b and c.
+    naive_weight_ : the weight of every rating in a fit without propensities; None otherwise.
+    l2_, penalty_ : the ridge of the factors on the scale of ``l2``, and the ridges of the factors
+        and of user, item and global offsets. Without factors, ``l2_`` is the mean of the offsets.
     objective_, history_, n_iter_ : the objective at the end, after each step, and the number of
         steps. With solver ``"als"`` the start has no objective: ``history_[0]`` is inf.
     converged_, stop_reason_ : whether the fit converged, and why it stopped.
@@ -173,6 +143,7 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
     normalize: Normalization = setting("none", OneOf(tuple(NORMALIZATIONS)))
     weight_transform: WeightTransform | None = setting(None)
     relevance_threshold: float | None = setting(None)
+    naive_weight_: float | None = field(init=False)
 
     def fit(
         self,
@@ -185,6 +156,9 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
         engine: str | Engine | FrameEngine = "auto",
     ) -> Self:
         """Fit to a log. Without propensities every rating weighs U I / n: the naive model.
+
+        The naive model predicts what is logged. Where people rate what they like, even
+        :data:`OffsetsOnly` with propensities is better for all cells.
 
         Parameters
         ----------
@@ -227,6 +201,7 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
             normalize=self.normalize,
             weight_transform=self.weight_transform,
         )
+        self.naive_weight_ = float(weight[0]) if propensities is None else None
         target, weight = drop_unweighted(target, weight)
         saved = self._make_checkpoint(
             checkpoint,
@@ -236,12 +211,14 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
             start=initial_factors,
         )
         with self._show_steps() as report:
+            penalty = self._choose_penalty(target, weight, engine=other_engine)
+            self._record_penalty(target, penalty)
             request = FitRequest(
                 target,
                 weight,
                 self.n_factors,
                 self.offsets,
-                self._ridge(target),
+                penalty,
                 self.loss,
                 self.dtype,
                 lambda mean: initial_factors or self._make_start(target, mean),
@@ -252,15 +229,84 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
             )
             requests = [request]
             del request, weight  # so that the fit can free the weights once they are sorted
-            with name_unsolved_rows(log, self.l2):
+            with name_unsolved_rows(log, self.l2_):
                 fit = other_engine.run if other_engine else self._fit_locally
                 result = fit(requests.pop())
         factors = result.solution.parameters
         fallback = self._fallback(factors, result.mean)
         seen = result.seen if len(target) == len(log) else None
         self._record_factors(log, factors, fallback, seen)
+        self._record_range(target)
         self._record_solution(result.solution)
         return self
+
+    def fold_in(
+        self,
+        log: Ratings,
+        propensities: PropensitiesLike | None = None,
+        *,
+        side: Side = "user",
+        keep_known: bool = True,
+    ) -> Self:
+        """A model that also knows the users of ``log``, or its items, without a new fit.
+
+        Their rows minimise the objective of the fit while everything else stays fixed: exactly
+        what a refit of these rows alone would give. The penalty is that of the fit.
+
+        Parameters
+        ----------
+        log
+            All ratings of the new users (or items), of items (or users) of the fit. A user who is
+            already known gets a new row, from these ratings alone.
+        propensities
+            Of these ratings; needed if the model was fitted with propensities.
+        side
+            ``"user"`` adds users, ``"item"`` adds items.
+        keep_known
+            False leaves out the users (or items) of the fit, which saves memory if many new ones
+            are served block by block.
+        """
+        require_fitted(self)
+        self._require_foldable(propensities)
+        OneOf(("user", "item"))("side", side)
+        require_log(log)
+        threshold = self.relevance_threshold
+        target = log if threshold is None else binarize(log, threshold)
+        if self.naive_weight_ is None:
+            weight = training_weights(target, propensities, weight_transform=self.weight_transform)
+        else:
+            weight = np.full(len(target), self.naive_weight_)
+        target, weight = drop_unweighted(target, weight)
+        other = (log.items, self.items_) if side == "user" else (log.users, self.users_)
+        known_code = find_known(*other, "item" if side == "user" else "user")
+        with Workers(self.n_threads) as workers, single_blas_thread():
+            rows = solve_new_rows(
+                target,
+                weight,
+                self.factors_,
+                known_code[target.item if side == "user" else target.user],
+                side=side,
+                offsets=self.offsets,
+                penalty=self.penalty_,
+                l2=self.l2_,
+                workers=workers,
+            )
+        return add_rows(self, log, rows, known_code, side, keep_known=keep_known)
+
+    def _require_foldable(self, propensities: object) -> None:
+        if self.loss != "squared" or self.normalize in ("user", "item", "self"):
+            raise UsageError(
+                "fold_in solves rows of squared loss with weights 1 / P.",
+                parameter="loss" if self.loss != "squared" else "normalize",
+                remedy="Fit with `loss='squared'` and `normalize='none'`.",
+            )
+        if (propensities is None) != (self.naive_weight_ is not None):
+            has = "without" if self.naive_weight_ is not None else "with"
+            raise UsageError(
+                f"the model was fitted {has} propensities, so new rows need the same.",
+                parameter="propensities",
+                remedy=f"Call fold_in {has} propensities.",
+            )
 
     def _fit_frame(
         self,
@@ -281,6 +327,13 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
                 parameter="engine",
                 remedy="Transform the column of propensities instead, or leave `engine` out.",
             )
+        if self.l2 == "auto":
+            raise UsageError(
+                "`engine='spark'` cannot choose `l2`: it reads the log in blocks.",
+                parameter="l2",
+                value="auto",
+                remedy="Pass a number, such as the `l2_` of a local fit to a sample of the users.",
+            )
         with self._show_steps() as report:
             result = engine.fit_frame(
                 FrameFitRequest(
@@ -288,7 +341,7 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
                     propensity,
                     self.n_factors,
                     self.offsets,
-                    self._ridge,
+                    self._fixed_penalty,
                     self.normalize,
                     self.relevance_threshold,
                     self.dtype,
@@ -308,12 +361,14 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
         self.users_, self.items_ = result.users, result.items
         self.seen_starts_, self.seen_items_ = result.seen
         self.user_factors_frame = result.user_factors
+        universe = Universe(factors.n_users, factors.n_items)
+        self._record_penalty(universe, self._fixed_penalty(universe))
         self._record_solution(result.solution)
         return self
 
     def _fit_locally(self, request: FitRequest) -> FitResult:
         with Workers(self.n_threads) as workers, single_blas_thread():
-            objective = self._make_objective(request.log, request.weight, workers)
+            objective = self._make_objective(request.log, request.weight, request.penalty, workers)
             mean = weighted_mean(request.log.rating, request.weight)
             start, checkpoint, report = request.make_start(mean), request.checkpoint, request.report
             del request  # frees the weights
@@ -336,18 +391,68 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
         workers: Workers,
         *,
         initial_factors: Factors | None = None,
+        penalty: Penalty | None = None,
     ) -> Solution[Factors]:
         """Fit the ratings of ``log`` with these weights, as one step of another learner.
 
-        The model itself does not change.
+        The model itself does not change. Without a ``penalty`` it is that of ``l2``.
         """
         self._check_settings()
         log, weight = drop_unweighted(log, weight)
         mean = weighted_mean(log.rating, weight)
         start = initial_factors or self._make_start(log, mean)
-        with name_unsolved_rows(log, self.l2):
-            solver = self._make_solver(self._make_objective(log, weight, workers))
+        if penalty is None:
+            penalty = self._choose_penalty(log, weight, workers=workers)
+        with name_unsolved_rows(log, penalty.factors / self._ridge_unit(log)):
+            solver = self._make_solver(self._make_objective(log, weight, penalty, workers))
             return minimize(solver, start, max_iter=self.max_iter, tol=self.tol)
+
+    def _choose_penalty(
+        self,
+        log: Ratings,
+        weight: Vector,
+        *,
+        engine: Engine | None = None,
+        workers: Workers | None = None,
+    ) -> Penalty:
+        """The penalty that ``l2`` stands for; with ``"auto"`` it is chosen from the log."""
+        if self.l2 != "auto":
+            return self._fixed_penalty(log)
+
+        def fit(part: Ratings, weight: Vector, penalty: Penalty, start: Factors | None) -> Factors:
+            request = FitRequest(
+                part,
+                weight,
+                self.n_factors,
+                "none" if self.offsets == "none" else "regularized",
+                penalty,
+                "squared",
+                self.dtype,
+                lambda mean: start or self._random_start(part, mean),
+                SEARCH_STEPS,
+                SEARCH_TOL,
+                checkpoint=None,
+                report=None,
+            )
+            if engine is not None:
+                return engine.run(request).solution.parameters
+            return run_sweeps(request, workers or own_workers)
+
+        with Workers(self.n_threads) as own_workers, single_blas_thread():
+            return choose_penalty(
+                log,
+                weight,
+                fit,
+                n_factors=self.n_factors,
+                offsets=self.offsets,
+                loss=self._loss_name,
+                random_state=self.random_state,
+            )
+
+    @property
+    def _loss_name(self) -> str:
+        """The loss as :mod:`unskew.factorization.automatic` names it."""
+        return self.loss
 
     def _check_settings(self) -> None:
         super()._check_settings()
@@ -357,14 +462,16 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
                 f"solver for {self.loss} loss", self.solver, names, parameter="solver"
             )
 
-    def _make_objective(self, log: Ratings, weight: Vector, workers: Workers) -> Objective:
+    def _make_objective(
+        self, log: Ratings, weight: Vector, penalty: Penalty, workers: Workers
+    ) -> Objective:
         by_user, by_item = sort_both_ways(
             *(log.user, log.item, log.rating, weight),
             shape=(log.n_users, log.n_items),
             dtype=self.dtype,
             workers=workers,
         )
-        return Objective(by_user, by_item, self.n_factors, self.offsets, self._ridge(log), workers)
+        return Objective(by_user, by_item, self.n_factors, self.offsets, penalty, workers)
 
     def _make_solver(self, objective: Objective) -> Solver[Any, Factors]:
         return SOLVERS[self.loss, self.solver](objective)

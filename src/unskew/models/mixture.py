@@ -37,7 +37,7 @@ from unskew.models.distribution import (
     DistributionRecommender,
     Statistic,
 )
-from unskew.models.recommender import Preset
+from unskew.models.preset import Preset
 from unskew.progress import progress_line
 from unskew.settings import Number, OneOf, WholeNumber, require_fitted, setting
 from unskew.threads import Workers, single_blas_thread
@@ -69,7 +69,8 @@ class MultinomialMixture(IterativeModel, DistributionRecommender):
 
         z_u ~ theta,    P(Y_ui = r | z_u = k) = B_kir,    P(O_ui = 1 | Y_ui = r) = mu_ir
 
-    Unobserved cells are part of the likelihood.
+    Unobserved cells are part of the likelihood. Users of a cluster share all probabilities, so on
+    small logs the default is worse than :data:`OffsetsOnly` (on Coat's random test 1.46, not 1.12).
 
     Parameters
     ----------

@@ -33,7 +33,7 @@ from unskew.models.distribution import (
     DistributionRecommender,
     Statistic,
 )
-from unskew.models.recommender import Preset
+from unskew.models.preset import Preset
 from unskew.settings import Number, OneOf, WholeNumber, setting
 from unskew.threads import Workers
 from unskew.types import ArrayShapes, IntVector, Matrix, Vector
@@ -63,7 +63,9 @@ class OrdinalFactorization(IterativeModel, DistributionRecommender):
         max  sum over the log of [log P(Y) + log P(O = 1 | Y)]
              + sum over all other cells of log sum_r P(r) P(O = 0 | r)  +  log prior.
 
-    ``mechanism="mar"`` maximizes the sum of log P(Y) alone. Predictions are those of an unobserved
+    ``mechanism="mar"``, the default, maximizes the sum of log P(Y) alone. It corrects no selection,
+    so where people rate what they like it is worse than :data:`OffsetsOnly` with propensities.
+    Predictions are those of an unobserved
     cell: with ``"mnar"`` the distribution is P(r) P(O = 0 | r) over its sum, also for the cells of
     the log.
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,55 +14,30 @@ from unskew.data.cells import cell_numbers
 from unskew.data.factors import Factors
 from unskew.data.ids import Ids, as_ids, describe_id_types, encode, find_codes, format_id
 from unskew.data.ratings import Ratings, require_log
-from unskew.data.result import Result
 from unskew.errors import (
     UnknownIdError,
     UnskewWarning,
     UsageError,
 )
+from unskew.io.block_files import write_blocks
 from unskew.io.model_files import write_model
 from unskew.io.writing import as_path
+from unskew.models.recommendations import Recommendations
 from unskew.ranking.candidates import Candidates, CandidatesLike, read_candidates, select_users
 from unskew.ranking.positions import Ranker, best_items, find_ranker, items_by_user
 from unskew.settings import Configurable, Flag, OneOf, WholeNumber, require_fitted
 from unskew.tables import count_noun
-from unskew.types import ArrayShapes, IntVector, RowStarts, Scorer, Scores, SeenItems, Vector
+from unskew.types import (
+    ArrayShapes,
+    IntVector,
+    RowStarts,
+    Scorer,
+    SeenItems,
+    Vector,
+)
 
 OnUnknown: TypeAlias = Literal["warn", "fallback", "nan", "raise"]
 ON_UNKNOWN = ("warn", "fallback", "nan", "raise")
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Recommendations(Result):
-    """The best items of each user, best first. Missing items have NaN scores at the end."""
-
-    kind: ClassVar[str] = "recommendations"
-    users: Ids
-    items: Ids
-    """Users x k."""
-    scores: Scores
-    """Users x k."""
-    backend: str | None = None
-
-    def to_columns(self) -> dict[str, Any]:
-        """One row for each recommendation: user_id, item_id, score, position."""
-        has_item = np.isfinite(self.scores)
-        row, column = np.nonzero(has_item)
-        return {
-            "user_id": self.users[row],
-            "item_id": self.items[has_item],
-            "score": self.scores[has_item],
-            "position": column + 1,
-        }
-
-    def to_record(self) -> Mapping[str, Any]:
-        columns = {name: values.tolist() for name, values in self.to_columns().items()}
-        rows = zip(*columns.values(), strict=True)
-        return {"rows": [dict(zip(columns, row, strict=True)) for row in rows]}
-
-    def __repr__(self) -> str:
-        n_users, n_items = len(self.users), self.items.shape[1]
-        return f"Recommendations({count_noun(n_users, 'user')}, {count_noun(n_items, 'item')} each)"
 
 
 class Recommender(Configurable, ABC):
@@ -102,9 +74,22 @@ class Recommender(Configurable, ABC):
         """
         user, item = self._find_pairs(users, items, on_unknown)
         values = self._predict_codes(user, item)
+        if self.limits is not None:
+            values = np.clip(values, *self.limits)
         if on_unknown == "nan":
             return np.where((user >= 0) & (item >= 0), values, np.nan)
         return values
+
+    @property
+    def limits(self) -> tuple[float, float] | None:
+        """The smallest and the largest prediction; None if predictions are not limited."""
+        return None
+
+    def count_outside(self, users: npt.ArrayLike, items: npt.ArrayLike) -> int:
+        """How many predictions of these pairs were outside the limits before they were clipped."""
+        values = self._predict_codes(*self._find_pairs(users, items, "fallback"))
+        low, high = self.limits or (-np.inf, np.inf)
+        return int(((values < low) | (values > high)).sum())
 
     @abstractmethod
     def _predict_codes(self, user: IntVector, item: IntVector) -> Vector:
@@ -119,7 +104,7 @@ class Recommender(Configurable, ABC):
 
     def recommend(
         self,
-        users: npt.ArrayLike,
+        users: npt.ArrayLike | None = None,
         k: int = 10,
         *,
         exclude_seen: bool = True,
@@ -136,7 +121,8 @@ class Recommender(Configurable, ABC):
         Parameters
         ----------
         users
-            User ids.
+            User ids; by default all users of the log. For very many users, see
+            :meth:`write_recommendations`.
         k
             The number of items for each user.
         exclude_seen
@@ -154,7 +140,7 @@ class Recommender(Configurable, ABC):
         """
         require_fitted(self)
         ranker = find_ranker(engine)
-        ids = as_ids(users)
+        ids = self.users_ if users is None else as_ids(users)
         codes = self._find_codes(ids, self.users_, "user", on_unknown, stacklevel=3)
         WholeNumber(least=1)("k", k)
         Flag()("exclude_seen", exclude_seen)
@@ -174,7 +160,46 @@ class Recommender(Configurable, ABC):
         scores = np.where(np.isneginf(scores), np.nan, scores)
         if on_unknown == "nan":
             scores[codes < 0] = np.nan
-        return Recommendations(ids, self.items_[best], scores)
+        n_clipped = 0
+        if self.limits is not None:
+            low, high = self.limits
+            n_clipped = int(((scores < low) | (scores > high)).sum())
+            scores = np.clip(scores, low, high)
+        return Recommendations(ids, self.items_[best], scores, n_clipped)
+
+    def write_recommendations(
+        self,
+        path: str | Path,
+        users: npt.ArrayLike | None = None,
+        k: int = 10,
+        *,
+        block_size: int = 10_000,
+        exclude_seen: bool = True,
+        candidates: CandidatesLike | None = None,
+        on_unknown: OnUnknown = "warn",
+        engine: str | Ranker = "auto",
+    ) -> int:
+        """Write the best items of users to a Parquet or CSV file; returns the number of rows.
+
+        The rows are those of ``recommend(...).to_frame()``. Users are ranked in blocks of
+        ``block_size``, and a block is written before the next one is ranked, so the memory does
+        not depend on the number of users.
+        """
+        require_fitted(self)
+        WholeNumber(least=1)("block_size", block_size)
+        ids = self.users_ if users is None else as_ids(users)
+        blocks = (
+            self.recommend(
+                ids[first : first + block_size],
+                k,
+                exclude_seen=exclude_seen,
+                candidates=candidates,
+                on_unknown=on_unknown,
+                engine=engine,
+            ).to_columns()
+            for first in range(0, ids.size, block_size)
+        )
+        return write_blocks(blocks, path)
 
     def count_seen(self, log: Ratings) -> int:
         """How many cells of ``log`` the model was fitted to; its errors there are too small."""
@@ -274,90 +299,3 @@ class Recommender(Configurable, ABC):
     @abstractmethod
     def _arrays_with_expected_shapes(self) -> ArrayShapes:
         """The fitted arrays of a subclass, each with the shape that the ids need."""
-
-
-class FactorRecommender(Recommender):
-    """Predicts F_ui = v_u . w_i + a_u + b_i + c from the :class:`Factors` that a subclass fits.
-
-    Attributes
-    ----------
-    factors_ : the fitted V, W, a, b and c.
-    fallback_ : replaces c in predictions for an unknown user or item.
-    """
-
-    factors_: Factors
-    fallback_: float
-
-    def _predict_codes(self, user: IntVector, item: IntVector) -> Vector:
-        return self.factors_.predict(user, item, fallback=self.fallback_)
-
-    def scorer(self, users: Ids, items: Ids, /) -> Scorer:
-        """A scorer of ``items``, in this order, for users given by their index in ``users``.
-
-        Unknown users and items have factors and offsets of zero. If items have no offsets to rank
-        them by, an unknown user has the mean of all users' factors instead.
-        """
-        require_fitted(self)
-        user, item = find_codes(as_ids(users), self.users_), find_codes(as_ids(items), self.items_)
-        fitted, factors = self.factors_, self.factors_.take(user, item)
-        if fitted.user_factors.size and not fitted.item_offset.any():
-            factors.user_factors[user < 0] = fitted.user_factors.mean(axis=0)
-        return factors
-
-    def _record_factors(
-        self, log: Ratings, factors: Factors, fallback: float, seen: SeenItems | None = None
-    ) -> None:
-        """Keep what predictions need; ``seen`` saves sorting the log again."""
-        self.factors_, self.fallback_ = factors, fallback
-        self._record_log(log, seen)
-
-    def _arrays_with_expected_shapes(self) -> ArrayShapes:
-        factors, n_users, n_items = self.factors_, len(self.users_), len(self.items_)
-        return {
-            "user_factors": (factors.user_factors, (n_users, factors.n_factors)),
-            "item_factors": (factors.item_factors, (n_items, factors.n_factors)),
-            "global_offset": (factors.global_offset, ()),
-        }
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Preset:
-    """A recommender with some settings fixed; calling it returns a model that is not fitted."""
-
-    name: str
-    """The name under which Python exports the preset."""
-    model: type[Recommender]
-    fixed: Mapping[str, Any] = field(default_factory=dict)
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    """Settings that differ from the model's own defaults, and can be changed."""
-
-    def __post_init__(self) -> None:
-        fixed = ", ".join(f"{name}={value!r}" for name, value in self.fixed.items())
-        object.__setattr__(self, "__name__", self.name)
-        object.__setattr__(self, "__doc__", f"{self.model.__name__} with {fixed}.")
-        object.__setattr__(self, "__signature__", self._make_signature())
-
-    def __call__(self, *arguments: Any, **settings: Any) -> Any:
-        for name, value in settings.items():
-            if name in self.fixed:
-                raise UsageError(
-                    f"{self.name} fixes {name}={self.fixed[name]!r}.",
-                    parameter=name,
-                    value=value,
-                    remedy=f"Use {self.model.__name__} to choose it.",
-                )
-        chosen = inspect.signature(self).bind(*arguments, **settings).arguments
-        return self.model(**{**self.fixed, **self.defaults, **chosen})
-
-    def _make_signature(self) -> inspect.Signature:
-        parameters = inspect.signature(self.model).parameters
-        return inspect.Signature(
-            [
-                parameter.replace(default=self.defaults.get(name, parameter.default))
-                for name, parameter in parameters.items()
-                if name not in self.fixed
-            ]
-        )
-
-    def __repr__(self) -> str:
-        return self.name

@@ -10,7 +10,8 @@ import numpy as np
 from unskew.data.clicks import find_clicks
 from unskew.data.factors import Factors
 from unskew.data.ratings import Ratings
-from unskew.factorization.objective import Offsets, scaled_ridge
+from unskew.factorization.objective import scaled_ridge
+from unskew.factorization.penalty import Offsets, Penalty
 from unskew.factorization.pseudo_outcome import PseudoOutcome, PseudoOutcomeSolver
 from unskew.models import RECOMMENDERS
 from unskew.models.all_cells import AllCellsRecommender
@@ -77,7 +78,8 @@ class RelevanceFactorization(AllCellsRecommender):
         ridge = scaled_ridge(
             self.l2, log, n_factors=self.n_factors, penalizes_offsets=penalizes_offsets
         )
-        return PseudoOutcomeSolver(outcome, self.n_factors, self.offsets, ridge, workers)
+        penalty = Penalty.equal(ridge, self.offsets)
+        return PseudoOutcomeSolver(outcome, self.n_factors, self.offsets, penalty, workers)
 
     def _make_start(self, log: Ratings, initial_factors: Factors | None) -> Factors:
         return self._start_factors(log, initial_factors)

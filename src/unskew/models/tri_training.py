@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
 from typing import Self
 
 import numpy as np
@@ -12,15 +13,18 @@ from unskew.data.cells import user_and_item
 from unskew.data.factors import Factors
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings, require_log
-from unskew.data.weights import training_weights, weighted_mean
+from unskew.data.weights import drop_unweighted, training_weights, weighted_mean
 from unskew.errors import UsageError
 from unskew.models import RECOMMENDERS
+from unskew.models.factor_recommender import FactorRecommender
 from unskew.models.matrix_factorization import MatrixFactorization
-from unskew.models.recommender import FactorRecommender
 from unskew.progress import progress_line
 from unskew.settings import Instance, Number, WholeNumber, check_random_state, draw_seeds, setting
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import RandomState
+
+NOISE_OF_LABELS = 0.01
+"""The share of an automatic penalty that A0 gets: the predictions of A1 have no noise."""
 
 
 @RECOMMENDERS.declare(
@@ -42,7 +46,9 @@ class TriTraining(FactorRecommender):
 
     If A1 and A2 agree everywhere, A0 becomes a plain factorisation of A1 over all cells. Its error
     is at most that of A1 plus its distance from A1, and large weights of the log do not enter it
-    again (Y. Saito, *Asymmetric tri-training for debiasing missing-not-at-random explicit
+    again. With the default model it is usually worse than that model: A0 repeats the errors of A1,
+    and cells on which A1 and A2 disagree teach it nothing (Y. Saito, *Asymmetric
+    tri-training for debiasing missing-not-at-random explicit
     feedback*, SIGIR 2020).
 
     Parameters
@@ -83,7 +89,8 @@ class TriTraining(FactorRecommender):
         require_log(log)
         self._check_settings()
         Instance(MatrixFactorization, allow_none=True)("model", self.model)
-        model, seeds = self.model or MatrixFactorization(), draw_seeds(self.random_state, 3)
+        model = copy(self.model or MatrixFactorization())
+        seeds = draw_seeds(self.random_state, 3)
         rng = np.random.default_rng(self.random_state)
         weight = training_weights(
             log,
@@ -96,24 +103,31 @@ class TriTraining(FactorRecommender):
             single_blas_thread(),
             progress_line(self.verbose) as show,
         ):
+            penalty = model._choose_penalty(*drop_unweighted(log, weight), workers=workers)
             starts = (copy(model).set_params(random_state=seed) for seed in seeds)
             final, first, second = (
-                start._solve(log, weight, workers).parameters for start in starts
+                start._solve(log, weight, workers, penalty=penalty).parameters for start in starts
             )
             stepping, agreed = copy(model).set_params(max_iter=self.n_steps), []
+            improve = partial(stepping._solve, workers=workers, penalty=penalty)
+            of_labels = penalty.scaled(NOISE_OF_LABELS) if model.l2 == "auto" else penalty
             for number in range(self.n_rounds):
                 labelled, share = self._label_cells(log, first, second, rng)
                 show(f"round {number + 1}, {share:.0%} agreed")
                 equal = np.full(len(labelled), log.n_cells / len(labelled))
-                final = stepping._solve(labelled, equal, workers, initial_factors=final).parameters
+                final = improve(
+                    labelled, equal, initial_factors=final, penalty=of_labels
+                ).parameters
                 both, half = _join(log, labelled), np.concatenate([weight, equal]) / 2
-                first = stepping._solve(both, half, workers, initial_factors=first).parameters
-                second = stepping._solve(both, half, workers, initial_factors=second).parameters
+                first = improve(both, half, initial_factors=first).parameters
+                second = improve(both, half, initial_factors=second).parameters
                 agreed.append(share)
         self.agreed_ = tuple(agreed)
         has_offsets = model.offsets != "none"
         fallback = final.global_offset if has_offsets else weighted_mean(log.rating, weight)
         self._record_factors(log, final, fallback)
+        model._record_range(log)
+        self.rating_range_ = model.rating_range_
         return self
 
     def _label_cells(

@@ -150,7 +150,9 @@ def _search_l2(
 
 
 def _make_model(n_factors: int, l2: float, random_state: int, tol: float) -> MatrixFactorization:
-    return MatrixFactorization(n_factors, l2, offsets="free", tol=tol, random_state=random_state)
+    return MatrixFactorization(
+        n_factors, l2, offsets="free", clip_predictions=False, tol=tol, random_state=random_state
+    )
 
 
 def accuracy(model: Recommender, log: Ratings) -> float:

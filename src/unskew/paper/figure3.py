@@ -232,6 +232,7 @@ def _fit(
     model = MatrixFactorization(
         N_FACTORS,
         offsets="free",
+        clip_predictions=False,
         tol=TOL,
         max_iter=MAX_ITER,
         dtype="float32",

@@ -206,7 +206,12 @@ class FactorizationSystem(System):
     ) -> dict[Table2Metric, TrainedSystem]:
         return {
             metric: self._search(
-                MatrixFactorization(loss=LOSSES[metric], tol=1e-5, random_state=random_state),
+                MatrixFactorization(
+                    loss=LOSSES[metric],
+                    clip_predictions=False,
+                    tol=1e-5,
+                    random_state=random_state,
+                ),
                 data,
                 random_state,
                 grid={**grid, **self.grid_changes},

@@ -10,7 +10,7 @@ import numpy as np
 
 from unskew.data.impressions import Impressions
 from unskew.data.weights import WeightTransform
-from unskew.errors import UsageError
+from unskew.errors import BadPropensityError, UsageError
 from unskew.estimators.transforms import Dynamic
 from unskew.policies.targets import BoundPolicy, UniformProbabilities
 from unskew.policies.terms import Column
@@ -88,8 +88,21 @@ def pivot(shown: Impressions, column: Vector, fill: float) -> Matrix:
     return np.where(rows >= 0, column[rows], fill)
 
 
+def divide(target: Matrix, logged: Matrix) -> Matrix:
+    """pi / mu; infinite if mu is too small for double precision."""
+    with np.errstate(over="ignore", divide="ignore"):
+        return target / logged
+
+
 def transform_ratios(weight: Matrix, transform: WeightTransform | None) -> Matrix:
     """Weights pi / mu after a transform; 0 stays 0."""
+    if not np.isfinite(weight).all():
+        raise BadPropensityError(
+            f"{int((~np.isfinite(weight)).sum())} weights are infinite: logged probabilities are "
+            "too small for double precision.",
+            parameter="probability",
+            remedy="Check how they were logged, or drop those requests.",
+        )
     if transform is None:
         return weight
     if isinstance(transform, Dynamic):
@@ -140,12 +153,15 @@ class ArrayColumns:
 
     @cached_property
     def slate_weight(self) -> Vector:
-        return transform_ratios(self.target.slate() / self.logging.slate(), self.transform)
+        if all("step" in policy.provided for policy in (self.target, self.logging)):
+            return transform_ratios(self._running[-1], self.transform)
+        return transform_ratios(divide(self.target.slate(), self.logging.slate()), self.transform)
 
     @cached_property
     def _running(self) -> Matrix:
-        ratio = self.target.step() / self.logging.step()
-        return np.cumprod(ratio, axis=0).astype(np.float64, copy=False)
+        ratio = divide(self.target.step(), self.logging.step())
+        with np.errstate(over="ignore"):
+            return np.cumprod(ratio, axis=0).astype(np.float64, copy=False)
 
     @cached_property
     def step_weight(self) -> Matrix:
@@ -157,7 +173,9 @@ class ArrayColumns:
 
     @cached_property
     def marginal_weight(self) -> Matrix:
-        return transform_ratios(self.target.marginal() / self.logging.marginal(), self.transform)
+        return transform_ratios(
+            divide(self.target.marginal(), self.logging.marginal()), self.transform
+        )
 
     @property
     def examination(self) -> Vector:
@@ -173,9 +191,8 @@ class ArrayColumns:
     @cached_property
     def exposure_weight(self) -> Matrix:
         curve = self.examination
-        weight = self.target.exposure(curve) / np.where(
-            self._mask, self.logging.exposure(curve), 1.0
-        )
+        logged = np.where(self._mask, self.logging.exposure(curve), 1.0)
+        weight = divide(self.target.exposure(curve), logged)
         return transform_ratios(weight, self.transform)
 
     @cached_property
@@ -192,7 +209,7 @@ class ArrayColumns:
                 remedy="Say so with `probability_is='product'` or `logging=UniformSlate()`, or use "
                 "another estimator.",
             )
-        ratio = self.target.marginal() / self.logging.marginal()
+        ratio = divide(self.target.marginal(), self.logging.marginal())
         weight: Vector = 1.0 - sizes + (ratio * self.is_shown).sum(axis=0)
         return weight
 

@@ -71,7 +71,7 @@ def evaluate_policies(
     Examples
     --------
     >>> import unskew
-    >>> world = unskew.simulate_impressions(2000, random_state=2)
+    >>> world = unskew.simulate_impressions(500, n_slots=2, random_state=2)
     >>> result = evaluate_policies(world.log, {"new": world.target}, estimators=["rips"])
     >>> result.compare("new", "logged").better
     'new'

@@ -15,7 +15,14 @@ import numpy as np
 
 from unskew.data.frames import BACKENDS, LazyFrame, open_lazily
 from unskew.data.impressions import ProbabilityKind, find_impression_columns, read_examination
-from unskew.errors import BadImpressionError, BadPropensityError, ColumnError, DataError, UsageError
+from unskew.errors import (
+    BadImpressionError,
+    BadPropensityError,
+    ColumnError,
+    DataError,
+    EmptyLogError,
+    UsageError,
+)
 from unskew.evaluation.backends.narwhals.table import translated_errors
 from unskew.policies import POLICY_ESTIMATORS
 from unskew.policies.checks import list_weight_terms
@@ -204,7 +211,7 @@ class ImpressionQuery:
         return cls(rows, targets, regressions, values, backend)
 
     def check_rows(self) -> int:
-        """The number of slots; an error if something in the log is impossible."""
+        """The number of slots; an error if a value in the log is invalid."""
         bad = dict(self._list_problems())
         with translated_errors(self.rows):
             flags = self.rows.with_columns(
@@ -218,7 +225,7 @@ class ImpressionQuery:
             totals = _fetch(counts)
         n_rows = int(totals["n_rows"][0])
         if n_rows == 0:
-            raise DataError("the frame has no impressions.", remedy="Check its filter or file.")
+            raise EmptyLogError("the frame has no impressions.", remedy="Check its filter or file.")
         for name in bad:
             count = int(totals[f"bad_{name}"][0] or 0)
             if count:
@@ -234,7 +241,7 @@ class ImpressionQuery:
         return n_slots
 
     def _list_problems(self) -> Iterator[tuple[str, nw.Expr]]:
-        """By column: the condition under which a row is impossible."""
+        """By column: the condition under which its value in a row is invalid."""
         for name in ("request", "user"):
             yield name, nw.col(name).is_null()
         position = nw.col("position")

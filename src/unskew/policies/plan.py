@@ -15,7 +15,7 @@ from unskew.data.impression_checks import find_gaps
 from unskew.data.impressions import Impressions
 from unskew.data.ratings import Ratings
 from unskew.data.weights import WeightTransform
-from unskew.errors import BadImpressionError, UsageError
+from unskew.errors import BadImpressionError, EmptyLogError, UsageError
 from unskew.policies import POLICY_ESTIMATORS
 from unskew.policies.candidates import RequestCandidates, read_request_candidates
 from unskew.policies.checks import (
@@ -27,7 +27,7 @@ from unskew.policies.checks import (
 )
 from unskew.policies.columns import ArrayColumns
 from unskew.policies.result import LOGGED, PolicyEvaluation
-from unskew.policies.targets import BoundPolicy, Policy, bind_log
+from unskew.policies.targets import WORDS, BoundPolicy, Policy, bind_log
 from unskew.policies.terms import Term, TermSums
 from unskew.settings import Number, OneOf
 from unskew.types import Vector
@@ -107,13 +107,13 @@ class PolicyPlan:
             sums.append(plan.add_up(part, columns))
             backend = part.backend
         if not sums:
-            raise UsageError("there are no impressions.", parameter="shown")
+            raise EmptyLogError("the log has no impressions.", remedy="Check its filter or file.")
         result = plan.finish(PolicySums.combine(sums), backend)
         return replace(result, inputs=columns) if len(sums) == 1 else result
 
     def choose_estimators(self, shown: Impressions) -> tuple[str, ...]:
         """Plain and self-normalised estimators for which the log has the probabilities."""
-        provided = (bind_log(shown) if self.logging is None else _ALL).provided
+        provided = bind_log(shown).provided if self.logging is None else frozenset(WORDS)
         return choose_estimators(provided, shown.n_slots, has_curve=self.examination is not None)
 
     def bind(self, shown: Impressions) -> dict[str, ArrayColumns]:
@@ -305,15 +305,6 @@ class CandidateReader:
         if self.read is None:
             self.read = read_request_candidates(self.shown, self.candidates, self.exclude)
         return self.read
-
-
-class _AllKnown:
-    """Stands for a logging policy with scores, from which all probabilities follow."""
-
-    provided = frozenset({"slate", "step", "marginal", "exposure"})
-
-
-_ALL = _AllKnown()
 
 
 def refuse_split_requests(parts: Iterable[Impressions]) -> Iterable[Impressions]:

@@ -210,6 +210,10 @@ class PlackettLuceProbabilities(BoundPolicy):
         return np.ascontiguousarray(self.shown.slots.T) >= 0
 
     def step(self) -> Matrix:
+        return self._steps
+
+    @cached_property
+    def _steps(self) -> Matrix:
         chosen = self.candidates.shown
         steps = find_steps(self.log_rate, self.candidates.starts, chosen.T, self.candidates.group).T
         return np.where(self._mask & (chosen < 0), 0.0, steps)
@@ -457,7 +461,7 @@ class TargetRanking(Policy):
                 f"position; the first is request {format_id(shown.requests[request])}.",
                 parameter="position",
                 where=f"request {format_id(shown.requests[request])}",
-                remedy="A ranking places one item at each position.",
+                remedy="Give each item of a request a position of its own, or none.",
             )
 
     def _sort(self, shown: Impressions, candidates: RequestCandidates, name: str) -> BoundPolicy:

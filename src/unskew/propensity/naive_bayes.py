@@ -238,7 +238,7 @@ class NaiveBayesPropensity(McarPropensityModel):
     ) -> None:
         """Eq. (18) for each level, from the number of observed ratings of each level."""
         share = sample.shares(cuts, 1 / levels.size if self.smoothing is None else self.smoothing)
-        _require_shares(levels, observed, share)
+        _require_shares(levels, observed, share, has_bins=self.bins is not None)
         ratio = np.divide(observed, n_cells * share, out=np.zeros(levels.size), where=share > 0)
         _warn_of_capped_and_missing(levels, observed, share, ratio)
         self.levels_, self.cuts_, self.marginal_ = levels, cuts, share
@@ -496,16 +496,19 @@ def _count_levels(rating: Vector, cuts: Vector, weight: Vector | None = None) ->
     return counts.astype(np.float64)
 
 
-def _require_shares(levels: Vector, observed: Vector, share: Vector) -> None:
+def _require_shares(levels: Vector, observed: Vector, share: Vector, *, has_bins: bool) -> None:
     """Raise an error if a rating of the log has a share of 0 among all cells."""
     is_bad = (observed > 0) & (share <= 0)
     if is_bad.any():
         first = int(is_bad.argmax())
+        level = f"ratings in bin {levels[first]:g}" if has_bins else f"rating {levels[first]:g}"
         raise UsageError(
-            f"{int(observed[first]):,} ratings of the log are {levels[first]:g}, but the mcar "
-            f"sample has none ({int(is_bad.sum())} of {levels.size} levels are like that).",
+            f"the mcar sample has no {level}, but the log has {int(observed[first]):,}, whose "
+            f"propensity is therefore unknown; this affects {int(is_bad.sum())} of {levels.size} "
+            f"{'bins' if has_bins else 'distinct ratings'}.",
             parameter="mcar",
-            remedy="Use `smoothing` above 0, a larger sample, or shares of every rating.",
+            remedy="Use a larger sample, or `smoothing` above 0. In a table of shares, give every "
+            "rating a share above 0.",
             shell_remedy="Use a larger sample.",
         )
 

@@ -237,7 +237,7 @@ class ScaledPropensity(PropensityWrapper):
     def fit(
         self, log: Ratings, *, universe: UniverseLike = None, mcar: SampleLike | None = None
     ) -> Self:
-        """Fit the inner model if it is not fitted, and find the scale k."""
+        """Fit the inner model if it is not fitted, and find k: sum min(1, k P) = n ratings."""
         self._check_settings()
         size, seed = require_listed_universe(log, universe), draw_seeds(self.random_state)[0]
         self._require_all_cells()
@@ -245,7 +245,7 @@ class ScaledPropensity(PropensityWrapper):
 
         weight = size.n_cells / min(size.n_cells, self.max_cells)
 
-        def sum_below_1(scale: float) -> CappedSum:
+        def split_at_cap(scale: float) -> CappedSum:
             n_capped = rest = 0.0
             rng = np.random.default_rng(seed)  # the same cells for every scale
             for cells in iterate_cells(
@@ -257,7 +257,7 @@ class ScaledPropensity(PropensityWrapper):
                 rest += weight * float(propensity[is_below].sum())
             return CappedSum(n_capped, rest)
 
-        scale, n_capped = scale_to_total(len(log), sum_below_1)
+        scale, n_capped = scale_to_total(len(log), split_at_cap)
         self._record_log(log, size)
         self.model_, self.scale_, self.n_capped_ = inner, scale, round(n_capped)
         return self
@@ -279,16 +279,17 @@ class CappedSum:
     """The sum of the other scores s."""
 
 
-def scale_to_total(total: float, sum_below_1: Callable[[float], CappedSum]) -> tuple[float, float]:
+def scale_to_total(total: float, split_at_cap: Callable[[float], CappedSum]) -> tuple[float, float]:
     """The k with ``sum min(1, k s) = total``, and how many scores it caps.
 
-    ``sum_below_1(k)`` splits the scores. Newton's method from k = 0 is exact: the sum is concave
-    and piecewise linear in k, so the steps approach the root from below and end on its piece.
+    ``split_at_cap(k)`` splits the scores at k s = 1. Newton's method from k = 0 is exact: the sum
+    is concave and piecewise linear in k, so the steps approach the root from below and end on its
+    piece.
     """
-    scale, split = 0.0, sum_below_1(0.0)
+    scale, split = 0.0, split_at_cap(0.0)
     while split.rest > 0:
         scale = (total - split.n_capped) / split.rest
-        next_split = sum_below_1(scale)
+        next_split = split_at_cap(scale)
         if next_split.n_capped <= split.n_capped:
             return scale, split.n_capped
         split = next_split

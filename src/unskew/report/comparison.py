@@ -138,7 +138,7 @@ class Finding:
     cautious: str
     """The same without the claim that one model is better than the other."""
     doubtful: str
-    """What is said if the propensities do not fit the log, as a sentence."""
+    """What is said if the propensities ("them") do not fit the log, as a sentence."""
     reversal: str
     """What can happen if people rate what they like."""
     plain: str = ""
@@ -180,7 +180,7 @@ def write_headline(record: Record, metric: str) -> Headline:
     if claim == "unusable":
         return ((f"No estimate of {metric_label(metric)} can be trusted; see the warnings.", True),)
     is_one = len(record["models"]) == 1
-    finding = _find_of_model(record, metric) if is_one else _find_of_pair(record, metric)
+    finding = _make_model_finding(record, metric) if is_one else _make_pair_finding(record, metric)
     start = opening(main_estimator(usable_estimators(record, metric)), record)
     if claim == "plain":
         return (f"{start} {finding.verdict}", False), (NOT_CORRECTED, True)
@@ -213,7 +213,7 @@ def fits_universe(record: Record) -> bool:
     return bool(weights.get("fits_universe", True))
 
 
-def _find_of_model(record: Record, metric: str) -> Finding:
+def _make_model_finding(record: Record, metric: str) -> Finding:
     rows = {row["estimator"]: row for row in select(record["rows"], {"metric": metric})}
     plain, corrected = split_estimators(usable_estimators(record, metric))
     row = rows[corrected or plain]
@@ -226,18 +226,18 @@ def _find_of_model(record: Record, metric: str) -> Finding:
         number = format_number(rows[plain]["estimate"], decimals)
         value = f"{_name_plain(plain)} is {number}"
     return Finding(
-        f"what {label} {model} has",
-        verdict,
-        verdict,
-        f"With them, {model} has {label} {format_number(row['estimate'], decimals)}; neither the "
-        "value nor the interval can be trusted.",
-        "can be wrong",
-        value,
+        question=f"what {label} {model} has",
+        verdict=verdict,
+        cautious=verdict,
+        doubtful=f"With them, {model} has {label} {format_number(row['estimate'], decimals)}; "
+        "neither the value nor the interval can be trusted.",
+        reversal="can be wrong",
+        plain=value,
     )
 
 
-def _find_of_pair(record: Record, metric: str) -> Finding:
-    """The leading model by the main estimator against its closest rival."""
+def _make_pair_finding(record: Record, metric: str) -> Finding:
+    """The best model by the main estimator against the rival of :func:`_find_rival`."""
     estimators = usable_estimators(record, metric)
     plain, corrected = split_estimators(estimators)
     main = main_estimator(estimators)
@@ -258,13 +258,13 @@ def _find_of_pair(record: Record, metric: str) -> Finding:
             f"With them, {order}; neither the order, the size nor the interval can be trusted."
         )
     return Finding(
-        "which model is better",
-        describe_comparison(row) + (_describe_largest(row) if is_tie else ""),
-        describe_comparison(row, verb="is ahead of"),
-        doubtful,
-        "can change" if is_tie else "can reverse",
-        "" if plain is None or corrected is None else _describe_plain(rows[plain]),
-        f" But {others}." if others else "",
+        question="which model is better",
+        verdict=describe_comparison(row) + (_describe_largest(row) if is_tie else ""),
+        cautious=describe_comparison(row, verb="is ahead of"),
+        doubtful=doubtful,
+        reversal="can change" if is_tie else "can reverse",
+        plain="" if plain is None or corrected is None else _describe_plain(rows[plain]),
+        others=f" But {others}." if others else "",
     )
 
 

@@ -82,6 +82,7 @@ def _uses_weights(request: EvaluationRequest) -> bool:
 
 
 def _evaluate_in_memory(request: EvaluationRequest) -> AnyEvaluation:
+    """Read all files of the request, and evaluate the log or each group of it."""
     table = read_table(inputs.open_log(request))
     uses_weights = _uses_weights(request)
     column = inputs.find_propensity_column(table, request.propensities) if uses_weights else None
@@ -92,12 +93,13 @@ def _evaluate_in_memory(request: EvaluationRequest) -> AnyEvaluation:
         positions=request.position[: len(predictions)],
         timestamp=request.timestamp,
     )
-    # With groups, the universe is that of each group, unless a model is fitted to all of them.
-    is_for_log = (
+    # With groups, a stated universe is that of each group, not of the log; but a propensity model
+    # is fitted to the whole log and needs one.
+    has_universe = (
         request.by is None or request.universe == "log" or inputs.is_model(request.propensities)
     )
     log = inputs.read_log(
-        request if is_for_log else replace(request, universe=None), table, columns=columns
+        request if has_universe else replace(request, universe=None), table, columns=columns
     )
     log = inputs.as_part(log, request.held_out)
     if uses_weights and column is None and request.propensities is None:
@@ -106,7 +108,8 @@ def _evaluate_in_memory(request: EvaluationRequest) -> AnyEvaluation:
     test = HeldOutTest.read(request, log, saved.values())
     propensities = None
     if uses_weights:
-        # A saved model knows the ids of the log; one that is fitted now has to know all.
+        # A saved propensity model may know only the ids of the log; one that is fitted now gets
+        # those of the training log, the candidates and the saved recommenders too.
         is_saved = request.propensities is not None and inputs.is_model_file(request.propensities)
         propensities = inputs.find_propensities(request, log if is_saved else test.log)
     log = test.log

@@ -18,7 +18,8 @@ from unskew.io.log_files import ColumnNames, match_id_types, read_ids
 from unskew.metrics.metric import find_metric
 from unskew.model_selection.search import CrossValidation, cross_validate
 from unskew.models import find_recommender
-from unskew.models.recommender import Recommendations, Recommender
+from unskew.models.recommendations import Recommendations
+from unskew.models.recommender import Recommender
 from unskew.registry import Declaration
 from unskew.tables import count_noun
 from unskew.workflows import inputs
@@ -178,7 +179,7 @@ def summarize_fit(data: TrainingData, model: Recommender) -> FitSummary:
         data.is_weighted,
         repr(model),
         settings.get("n_factors"),
-        settings.get("l2"),
+        getattr(model, "l2_", settings.get("l2")),
         *(getattr(model, name, None) for name in ("n_iter_", "objective_", "converged_")),
     )
 

@@ -17,7 +17,8 @@ import torch
 
 from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
-from unskew.factorization.objective import Side, SortedCells
+from unskew.factorization.objective import SortedCells
+from unskew.factorization.penalty import Side
 from unskew.types import Vector
 
 CELLS_PER_PIECE = 1024

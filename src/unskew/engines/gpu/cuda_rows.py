@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from unskew.engines.gpu.cells import DeviceBlock
-from unskew.engines.gpu.torch_rows import DeviceRows, Penalty
+from unskew.engines.gpu.torch_rows import DeviceRows, RowPenalty
 
 TILE = 8
 MAX_FACTORS = 64
@@ -64,7 +64,7 @@ def compile_kernels(n_factors: int, has_offset: bool, device: torch.device) -> C
 
 
 def solve_block(
-    block: DeviceBlock, opposite: DeviceRows, global_offset: float, penalty: Penalty
+    block: DeviceBlock, opposite: DeviceRows, global_offset: float, penalty: RowPenalty
 ) -> tuple[DeviceRows, torch.Tensor]:
     """The same as :func:`unskew.engines.gpu.torch_rows.solve_block`, in float32."""
     n_factors, pieces, device = opposite.n_factors, block.pieces, opposite.factors.device

@@ -22,15 +22,16 @@ from unskew.engines.gpu.cells import (
     to_device,
     to_host,
 )
-from unskew.engines.gpu.torch_rows import DeviceRows, Penalty
+from unskew.engines.gpu.torch_rows import DeviceRows, RowPenalty
 from unskew.errors import UsageError
 from unskew.factorization.als import ItemSide, SweepingSolver, SweepState, best_constant
 from unskew.factorization.engine import FitRequest, FitResult
 from unskew.factorization.objective import NoUniqueSolutionError
+from unskew.factorization.penalty import Penalty
 from unskew.factorization.solution import Solution, minimize
 
 SolveBlock: TypeAlias = Callable[
-    [DeviceBlock, DeviceRows, float, Penalty], tuple[DeviceRows, torch.Tensor]
+    [DeviceBlock, DeviceRows, float, RowPenalty], tuple[DeviceRows, torch.Tensor]
 ]
 """Solves all rows of a block, given the opposite rows: :func:`torch_rows.solve_block`."""
 HOST_MEMORY = 1 << 33
@@ -51,12 +52,11 @@ def fit_on_device(device_name: str | None, memory: int | None, request: FitReque
     like = torch.empty(0, dtype=getattr(torch, request.dtype), device=device)
     memory = _memory_for_log(device, request) if memory is None else memory
     by_user, by_item = sort_both_ways(request.log, request.weight, like=like, memory=memory)
-    offset_ridge = {"none": None, "free": 0.0, "regularized": request.ridge}[request.offsets]
     solver = DeviceSweeps(
         by_user,
         by_item,
-        Penalty(request.ridge, offset_ridge),
-        request.offsets == "regularized",
+        request.penalty,
+        request.offsets != "none",
         choose_row_solver(like, request.n_factors),
         like,
     )
@@ -125,7 +125,7 @@ class DeviceSweeps(SweepingSolver):
     by_user: DeviceCells
     by_item: DeviceCells
     penalty: Penalty
-    penalizes_offsets: bool
+    has_offsets: bool
     solve_block: SolveBlock
     like: torch.Tensor
     """A tensor with the dtype and the device of all parameters."""
@@ -144,7 +144,7 @@ class DeviceSweeps(SweepingSolver):
 
     def _sweep(self, start: Any, *, is_exact: bool) -> tuple[Any, float]:
         """Users, items, constant. The objective is that before the step of the constant."""
-        ridge, c = self.penalty.factors, start.global_offset
+        penalty, c = self.penalty, start.global_offset
         items = DeviceRows(start.item_factors, start.item_offset)
         users, user_minima = self._solve_rows(self.by_user, items, c)
         items, item_minima = self._solve_rows(self.by_item, users, c)
@@ -158,10 +158,10 @@ class DeviceSweeps(SweepingSolver):
         minimum, factor_norm, offset_norm, offset_sum = torch.stack(sums).tolist()
         if not math.isfinite(minimum):
             raise self._no_solution_error(users.n_factors, user_minima, item_minima)
-        user_penalty = ridge * factor_norm
-        if self.penalizes_offsets:
-            user_penalty += ridge * (offset_norm + c**2)
-            c = best_constant(c, offset_sum, self.by_item.totals[0], ridge)
+        user_penalty = penalty.factors * factor_norm + penalty.user_offset * offset_norm
+        user_penalty += penalty.global_offset * c**2
+        if self.has_offsets:
+            c = best_constant(c, offset_sum, self.by_item.totals[0], penalty)
         swept = DeviceFactors(users.factors, items.factors, users.offset, items.offset, c)
         return swept, minimum + user_penalty
 
@@ -169,9 +169,11 @@ class DeviceSweeps(SweepingSolver):
         self, cells: DeviceCells, opposite: DeviceRows, global_offset: float
     ) -> tuple[DeviceRows, torch.Tensor]:
         """The best rows of a side, block by block, and their minima."""
+        offset_ridge = self.penalty.of_offset(cells.side) if self.has_offsets else None
+        penalty = RowPenalty(self.penalty.factors, offset_ridge)
         rows, minima = zip(
             *(
-                self.solve_block(block, opposite, global_offset, self.penalty)
+                self.solve_block(block, opposite, global_offset, penalty)
                 for block in cells.blocks()
             ),
             strict=True,

@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 
 from unskew.engines.gpu.cells import DeviceBlock
-from unskew.engines.gpu.torch_rows import DeviceRows, Penalty
+from unskew.engines.gpu.torch_rows import DeviceRows, RowPenalty
 
 WIDE = 32
 """Up to this many columns a tile is the work of one warp, on 32 cells at a time; a wider tile is
@@ -141,7 +141,7 @@ def _solve_long_rows(
 
 
 def solve_block(
-    block: DeviceBlock, opposite: DeviceRows, global_offset: float, penalty: Penalty
+    block: DeviceBlock, opposite: DeviceRows, global_offset: float, penalty: RowPenalty
 ) -> tuple[DeviceRows, torch.Tensor]:
     """The same as :func:`unskew.engines.gpu.torch_rows.solve_block`, in float32."""
     n_factors, pieces = opposite.n_factors, block.pieces

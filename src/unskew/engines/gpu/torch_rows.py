@@ -25,7 +25,7 @@ class DeviceRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Penalty:
+class RowPenalty:
     """The ridge on the factors and on the offset of a row; None if there are no offsets."""
 
     factors: float
@@ -33,7 +33,7 @@ class Penalty:
 
 
 def solve_block(
-    block: DeviceBlock, opposite: DeviceRows, global_offset: float, penalty: Penalty
+    block: DeviceBlock, opposite: DeviceRows, global_offset: float, penalty: RowPenalty
 ) -> tuple[DeviceRows, torch.Tensor]:
     """The best factors and offset of every row, and its minimum: loss plus penalty.
 
@@ -55,7 +55,7 @@ def solve_block(
     return DeviceRows(solutions[:, : opposite.n_factors], offset), minima
 
 
-def _make_ridges(opposite: DeviceRows, penalty: Penalty) -> torch.Tensor:
+def _make_ridges(opposite: DeviceRows, penalty: RowPenalty) -> torch.Tensor:
     """The ridge of each unknown of a row."""
     ridges = [penalty.factors] * opposite.n_factors
     if penalty.offset is not None:

@@ -120,9 +120,11 @@ def _fit_blocks(
     no_cells = SortedCells.of(
         no_codes, no_codes, no_values, no_values, shape=(0, 0), dtype=request.dtype
     )
-    ridge = request.ridge(totals.universe)
-    objective = Objective(no_cells, no_cells, request.n_factors, request.offsets, ridge, Workers(1))
-    scale = np.sqrt(totals.item_weight + max(ridge, 1e-12))
+    penalty = request.penalty(totals.universe)
+    objective = Objective(
+        no_cells, no_cells, request.n_factors, request.offsets, penalty, Workers(1)
+    )
+    scale = np.sqrt(totals.item_weight + max(penalty.factors, 1e-12))
     solution = minimize(
         SparkReducedObjective(objective, no_cells, scale, blocks),
         request.initial_factors or _make_start(request, counts, totals),

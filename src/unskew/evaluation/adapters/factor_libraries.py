@@ -141,7 +141,7 @@ def _to_numpy(factors: Any) -> Floats:
 
 
 def _collect_factors(frame: Any, ids: Ids | None, kind: Kind) -> tuple[Ids, Floats]:
-    """The ids and factors of one side. With ``ids``, those of Spark are indices of it."""
+    """The ids and factors of one side; Spark's id k stands for ``ids[k]``, if that is passed."""
     table = frame.select("id", "features").toArrow()
     codes = table["id"].to_numpy()
     factors = table["features"].combine_chunks().flatten().to_numpy(zero_copy_only=False)

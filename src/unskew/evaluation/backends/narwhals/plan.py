@@ -316,7 +316,7 @@ class FrameQuery:
         return _add_totals((group.all_rows for group in totals.values()), self.terms.names)
 
     def check(self, totals: Totals) -> None:
-        """Raise an error if the totals of all rows show that ratings or positions are wrong."""
+        """Raise an error if the totals of all rows show bad ratings, weights or positions."""
         self.requirements.check(totals)
         if totals.get(N_BAD_WEIGHTS):
             raise UsageError(

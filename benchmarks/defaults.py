@@ -1,0 +1,200 @@
+"""Every recommender of ratings with its default settings, before and after a change of defaults.
+
+    python benchmarks/defaults.py --json after.json [--only NAME ...] [--worlds NAME ...]
+    PYTHONPATH=OLD/src python benchmarks/defaults.py --json before.json     OLD: an older checkout
+    python benchmarks/defaults.py --compare before.json after.json
+
+Worlds: simulated ratings with offsets, factors and noise, completed MovieLens 100K, and the random
+test of Coat without the cells that are also in its training log. Propensities are those of naive
+Bayes with 1,000 random ratings, on Coat the published ones. Errors are squared errors over all
+cells (Coat: over the test). Intervals of simulated worlds and MovieLens are over draws of the log
+(Student's t), those of Coat over test users; differences are paired. Data come from $UNSKEW_DATA.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+import unskew
+from unskew import models
+from unskew.models.baselines import OffsetsOnly
+from unskew.paper.completion import find_ground_truth
+from unskew.paper.draws import sample_ratings
+from unskew.propensity.naive_bayes import NaiveBayesPropensity
+from unskew.simulation.observation import ByRating, Observation
+
+LEARNERS: dict[str, Callable[[], Any]] = {
+    "GlobalMean": models.GlobalMean,
+    "OffsetsOnly": OffsetsOnly,
+    "MatrixFactorization": models.MatrixFactorization,
+    "MatrixFactorization, naive": models.MatrixFactorization,
+    "DoublyRobustFactorization": models.DoublyRobustFactorization,
+    "MRDR": models.MRDR,
+    "DR_BIAS": models.DR_BIAS,
+    "DR_MSE": models.DR_MSE,
+    "DRV2": models.DRV2,
+    "EIB": models.EIB,
+    "IPSV2": models.IPSV2,
+    "StableDR": models.StableDR,
+    "TriTraining": models.TriTraining,
+    "MultinomialMixture": models.MultinomialMixture,
+    "OrdinalFactorization": models.OrdinalFactorization,
+}
+WITHOUT_PROPENSITIES = (
+    "MatrixFactorization, naive",
+    "EIB",
+    "OrdinalFactorization",
+)
+SIMULATED = {
+    "sim: noisy, strong selection": (500, 400, 0.05, 0.25, 1.0, 0.5),
+    "sim: noisy, weak selection": (500, 400, 0.05, 0.7, 1.0, 0.5),
+    "sim: clean, strong selection": (500, 400, 0.1, 0.25, 0.3, 0.7),
+    "sim: few items": (1000, 100, 0.1, 0.5, 0.7, 0.6),
+    "sim: sparse": (1000, 500, 0.01, 0.5, 0.7, 0.5),
+}
+"""Users, items, density, alpha of the selection, standard deviations of noise and of factors."""
+MOVIELENS = {"MovieLens, strong selection": 0.25, "MovieLens, no selection": 1.0}
+COAT = "Coat, clean"
+N_DRAWS = {"sim": 3, "Mov": 2, "Coa": 1}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class World:
+    log: unskew.Ratings
+    propensities: Any
+    errors: Callable[[Any], np.ndarray]
+    """The squared errors of a model, by user."""
+
+
+def simulate_ratings(users: int, items: int, noise: float, factors: float, seed: int) -> Any:
+    """Rounded ratings 1 to 5 of offsets, four factors and noise."""
+    rng = np.random.default_rng([seed, users, items])
+    mean = 3 + 0.45 * rng.standard_normal((users, 1)) + 0.45 * rng.standard_normal((1, items))
+    mean += factors / 2 * rng.standard_normal((users, 4)) @ rng.standard_normal((4, items))
+    ratings = mean + noise * rng.standard_normal((users, items))
+    return np.clip(np.rint(ratings), 1, 5).astype(np.float32)
+
+
+def draw_world(truth: Any, alpha: float, density: float, seed: int) -> World:
+    rng = np.random.default_rng((seed, 9))
+    log, _ = Observation.of(truth, ByRating(alpha), density=density).draw(rng)
+    bayes = NaiveBayesPropensity().fit(log, mcar=sample_ratings(truth, 1000, rng))
+
+    def errors(model: Any) -> np.ndarray:
+        items = np.arange(truth.shape[1])
+        blocks = [
+            np.square(truth[user] - model.predict(np.full(items.size, user), items)).mean()
+            for user in range(truth.shape[0])
+        ]
+        return np.array(blocks, dtype=np.float64)
+
+    return World(log, bayes, errors)
+
+
+def load_coat() -> World:
+    coat = unskew.datasets.load_coat(None)
+    test = coat.test.take(~coat.overlap)
+
+    def errors(model: Any) -> np.ndarray:
+        error = test.rating - model.predict(test.users[test.user], test.items[test.item])
+        by_user = np.bincount(test.user, weights=np.square(error), minlength=test.n_users)
+        return by_user / (len(test) / test.n_users)
+
+    return World(coat.train, coat.propensities, errors)
+
+
+def draw_all(chosen: list[str] | None) -> Iterator[tuple[str, int, World]]:
+    for name, (users, items, density, alpha, noise, factors) in SIMULATED.items():
+        for seed in range(N_DRAWS["sim"]) if not chosen or name in chosen else ():
+            truth = simulate_ratings(users, items, noise, factors, seed)
+            yield name, seed, draw_world(truth, alpha, density, seed)
+    for name, alpha in MOVIELENS.items():
+        for seed in range(N_DRAWS["Mov"]) if not chosen or name in chosen else ():
+            yield name, seed, draw_world(find_ground_truth(None).ratings, alpha, 0.05, seed)
+    if not chosen or COAT in chosen:
+        yield COAT, 0, load_coat()
+
+
+def run(only: list[str] | None, worlds: list[str] | None) -> list[dict[str, Any]]:
+    rows = []
+    for name, seed, world in draw_all(worlds):
+        for learner, make in LEARNERS.items():
+            if only and learner not in only:
+                continue
+            propensities = None if learner in WITHOUT_PROPENSITIES else world.propensities
+            began = perf_counter()
+            try:
+                model = make().fit(world.log, propensities)
+                by_user = world.errors(model)
+            except unskew.errors.UnskewError as error:
+                print(name, seed, learner, "failed:", error, flush=True)
+                continue
+            seconds = perf_counter() - began
+            row = {"world": name, "seed": seed, "learner": learner, "seconds": seconds}
+            rows.append(row | {"mse": by_user.mean(), "by_user": by_user.round(6).tolist()})
+            print(name, seed, learner, f"{by_user.mean():.4f} {seconds:.1f} s", flush=True)
+    return rows
+
+
+def interval(world: str, differences: list[np.ndarray]) -> tuple[float, float]:
+    """The mean and half the width of its 95 % interval: over users on Coat, else over draws."""
+    values = differences[0] if world == COAT else np.array([each.mean() for each in differences])
+    if values.size < 2:
+        return float(values.mean()), float("nan")
+    half = stats.t.ppf(0.975, values.size - 1) * values.std(ddof=1) / np.sqrt(values.size)
+    return float(values.mean()), float(half)
+
+
+def compare(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> None:
+    """A table in Markdown: errors before and after, and differences to OffsetsOnly after."""
+    errors = [
+        {(row["world"], row["learner"], row["seed"]): np.array(row["by_user"]) for row in rows}
+        for rows in (before, after)
+    ]
+    print("| world | learner | before | after | after - before | after - `OffsetsOnly` |")
+    print("|---|---|---|---|---|---|")
+    for world, learner in dict.fromkeys((world, learner) for world, learner, _ in errors[1]):
+        seeds = [seed for w, name, seed in errors[1] if (w, name) == (world, learner)]
+        now = [errors[1][world, learner, seed] for seed in seeds]
+        offsets = [errors[1][world, "OffsetsOnly", seed] for seed in seeds]
+        old = [errors[0].get((world, learner, seed)) for seed in seeds]
+        cells = ["", ""]
+        if all(each is not None for each in old):
+            mean, half = interval(world, [a - b for a, b in zip(now, old, strict=True)])
+            cells = [f"{np.mean([each.mean() for each in old]):.3f}", f"{mean:+.3f} ± {half:.3f}"]
+        mean, half = interval(world, [a - b for a, b in zip(now, offsets, strict=True)])
+        current = np.mean([each.mean() for each in now])
+        print(
+            f"| {world} | {learner} | {cells[0]} | {current:.3f} | {cells[1]} | "
+            f"{mean:+.3f} ± {half:.3f} |"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--only", nargs="*")
+    parser.add_argument("--worlds", nargs="*")
+    parser.add_argument("--compare", nargs=2, type=Path)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    if options.compare:
+        compare(*(json.loads(path.read_text()) for path in options.compare))
+        return
+    rows = run(options.only, options.worlds)
+    if options.json:
+        options.json.write_text(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""Tables that are written block by block, in memory for one block."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unskew.errors import UsageError
+from unskew.registry import require_package
+
+
+def write_blocks(blocks: Iterable[Mapping[str, Any]], path: str | Path) -> int:
+    """Write blocks of columns to a Parquet or CSV file, and return the number of rows.
+
+    All blocks have the same columns. An old file stays as it was until the new one is complete.
+    """
+    target = Path(path)
+    if target.suffix not in (".parquet", ".csv"):
+        raise UsageError(
+            f"{target.name} must end in .parquet or .csv.",
+            parameter="path",
+            value=str(path),
+            remedy="Choose one of these formats: they can be written block by block.",
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+    write = _write_parquet if target.suffix == ".parquet" else _write_csv
+    try:
+        n_rows = write(blocks, temporary)
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return n_rows
+
+
+def _write_parquet(blocks: Iterable[Mapping[str, Any]], path: Path) -> int:
+    require_package("pyarrow", extra="io", purpose="writing Parquet files")
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    n_rows, writer = 0, None
+    try:
+        for block in blocks:
+            table = pa.table({name: pa.array(values) for name, values in block.items()})
+            writer = writer or parquet.ParquetWriter(path, table.schema)
+            writer.write_table(table)
+            n_rows += table.num_rows
+    finally:
+        if writer is not None:
+            writer.close()
+    return n_rows
+
+
+def _write_csv(blocks: Iterable[Mapping[str, Any]], path: Path) -> int:
+    import csv
+
+    n_rows, has_header = 0, False
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        for block in blocks:
+            if not has_header:
+                writer.writerow(block)
+                has_header = True
+            columns = [np.asarray(values).tolist() for values in block.values()]
+            writer.writerows(zip(*columns, strict=True))
+            n_rows += len(columns[0])
+    return n_rows
