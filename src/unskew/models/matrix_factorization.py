@@ -458,7 +458,7 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
 
     def _check_settings(self) -> None:
         super()._check_settings()
-        if (self.loss, self.solver) not in SOLVERS:
+        if not isinstance(self.solver, str) or (self.loss, self.solver) not in SOLVERS:
             names = [solver for loss, solver in SOLVERS if loss == self.loss]
             raise UnknownNameError(
                 f"solver for {self.loss} loss", self.solver, names, parameter="solver"
