@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
+from unskew import MatrixFactorization, Ratings
 from unskew.errors import NotFittedError, UnknownNameError, UsageError
 from unskew.settings import (
     Configurable,
+    Flag,
+    Instance,
     Number,
     OneOf,
     WholeNumber,
@@ -86,3 +89,36 @@ def test_what_a_fit_adds_ends_in_an_underscore() -> None:
     model.mean_ = 3.0  # type: ignore[attr-defined]
 
     require_fitted(model)
+
+
+@pytest.mark.parametrize("value", [1, 0, "yes", None, np.ones(2)], ids=str)
+def test_flags_are_true_or_false(value: object) -> None:
+    with pytest.raises(UsageError, match="verbose must be True or False; got"):
+        Flag()("verbose", value)
+    Flag()("verbose", np.bool_(True))
+
+
+def test_fields_of_bool_are_flags() -> None:
+    model = MatrixFactorization(2, verbose="no")  # type: ignore[arg-type]
+
+    with pytest.raises(UsageError, match="verbose must be True or False; got 'no'"):
+        model.fit(Ratings.from_arrays([1], [1], [1]))
+
+
+def test_an_instance_of_another_class_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"grid must be a dict; got 3\. Pass a dict"):
+        Instance(dict, remedy="Pass a dict.")("grid", 3)
+    Instance(dict, allow_none=True)("grid", None)
+
+
+def test_whole_numbers_fit_into_64_bits() -> None:
+    WholeNumber()("k", 2**63 - 1)
+    with pytest.raises(UsageError, match=r"k must be a whole number, .*; got 1000000\d+\.\.\."):
+        WholeNumber()("k", 10**400)
+
+
+def test_long_values_are_cut_in_errors() -> None:
+    with pytest.raises(UsageError) as caught:
+        Number()("l2", "x" * 10_000)
+
+    assert len(str(caught.value)) < 200

@@ -7,6 +7,7 @@ from typing import Any
 
 from unskew.estimators import WEIGHT_TRANSFORMS
 from unskew.io.model_files import read_model
+from unskew.io.writing import as_path
 from unskew.models import RECOMMENDERS
 from unskew.propensity import PROPENSITY_MODELS
 
@@ -18,4 +19,4 @@ def load(path: str | Path) -> Any:
     """
     registries = (RECOMMENDERS, PROPENSITY_MODELS, WEIGHT_TRANSFORMS)
     classes = [declaration.target for registry in registries for declaration in registry.values()]
-    return read_model(path, {each.__name__: each for each in classes})
+    return read_model(as_path(path), {each.__name__: each for each in classes})

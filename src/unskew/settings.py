@@ -11,11 +11,11 @@ fit adds end in ``_``; annotate those in a base class that is not a dataclass.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
 from html import escape
 from numbers import Integral, Real
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 
@@ -27,14 +27,19 @@ Check = Callable[[str, object], None]
 """Raises an error if the setting of this name cannot have this value."""
 
 
-def setting(default: Any, check: Check | None = None) -> Any:
+LARGEST = 2**63 - 1
+MAX_SHOWN = 60
+"""Characters of a value that an error shows."""
+
+
+def setting(default: Any = MISSING, check: Check | None = None) -> Any:
     """A dataclass field with a default and a check of its value."""
     return field(default=default, metadata={} if check is None else {"check": check})
 
 
 @dataclass(frozen=True, slots=True)
 class WholeNumber:
-    """Accepts whole numbers from ``least`` on, and None if that is allowed."""
+    """Accepts whole numbers from ``least`` on that int64 holds, and None if that is allowed."""
 
     least: int = 0
     allow_none: bool = False
@@ -43,10 +48,11 @@ class WholeNumber:
         if value is None and self.allow_none:
             return
         is_whole = isinstance(value, Integral) and not isinstance(value, bool)
-        if not is_whole or value < self.least:  # type: ignore[operator]
+        if not is_whole or not self.least <= value <= LARGEST:  # type: ignore[operator]
             or_none = " or None" if self.allow_none else ""
             raise UsageError(
-                f"`{name}` must be a whole number, at least {self.least}{or_none}; got {value!r}.",
+                f"`{name}` must be a whole number, at least {self.least}{or_none}; got "
+                f"{describe(value)}.",
                 parameter=name,
                 value=value,
             )
@@ -61,14 +67,19 @@ class Number:
     above: float = -math.inf
     below: float = math.inf
     allow_none: bool = False
+    allow_infinity: bool = False
     allow_auto: bool = False
 
     def __call__(self, name: str, value: object) -> None:
-        if (value is None and self.allow_none) or (value == "auto" and self.allow_auto):
+        is_auto = self.allow_auto and isinstance(value, str) and value == "auto"
+        if is_auto or (value is None and self.allow_none):
             return
-        if not (isinstance(value, Real) and math.isfinite(value) and self._is_inside(float(value))):
+        if self.allow_infinity and isinstance(value, float) and value == math.inf:
+            return
+        if not is_finite_number(value) or not self._is_inside(float(cast(float, value))):
             raise UsageError(
-                f"`{name}` must be a finite number{self._describe_limits()}; got {value!r}.",
+                f"`{name}` must be a finite number{self._describe_limits()}; got "
+                f"{describe(value)}.",
                 parameter=name,
                 value=value,
             )
@@ -92,6 +103,14 @@ class Number:
         return f"{text}, or {' or '.join(others)}" if others else text
 
 
+def is_finite_number(value: object) -> bool:
+    """Whether ``value`` is one real number that a float can hold, neither NaN nor infinite."""
+    try:
+        return isinstance(value, Real) and math.isfinite(value)
+    except OverflowError:
+        return False
+
+
 @dataclass(frozen=True, slots=True)
 class OneOf:
     """Accepts one of a few names."""
@@ -101,6 +120,56 @@ class OneOf:
     def __call__(self, name: str, value: object) -> None:
         if not isinstance(value, str) or value not in self.names:
             raise UnknownNameError(name, value, self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """Accepts True and False, also those of NumPy."""
+
+    def __call__(self, name: str, value: object) -> None:
+        if not isinstance(value, bool | np.bool_):
+            raise UsageError(
+                f"`{name}` must be True or False; got {describe(value)}.",
+                parameter=name,
+                value=value,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """Accepts objects of a class, and None if that is allowed."""
+
+    kind: type[Any]
+    remedy: str = ""
+    allow_none: bool = False
+
+    def __call__(self, name: str, value: object) -> None:
+        if isinstance(value, self.kind) or (value is None and self.allow_none):
+            return
+        raise UsageError(
+            f"`{name}` must be a {self.kind.__name__}; got {describe(value)}.",
+            parameter=name,
+            value=value,
+            remedy=self.remedy,
+        )
+
+
+def describe(value: object) -> str:
+    """A value in an error, cut if it is long.
+
+    >>> describe("x" * 100)
+    "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx..."
+    """
+    text = " ".join(repr(value).split())
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+
+
+def check_fields(record: Any) -> None:
+    """Apply the checks that the fields of a dataclass declare; fields of bool have one anyway."""
+    for each in fields(record):
+        check = each.metadata.get("check", CHECKS_BY_TYPE.get(str(each.type)))
+        if check is not None and hasattr(record, each.name):
+            check(each.name, getattr(record, each.name))
 
 
 def check_random_state(name: str, value: object) -> None:
@@ -116,6 +185,10 @@ def draw_seeds(random_state: RandomState, n: int = 1) -> list[int]:
         return [int(random_state) + k for k in range(n)]
     seeds: list[int] = np.random.default_rng(random_state).integers(1 << 31, size=n).tolist()
     return seeds
+
+
+CHECKS_BY_TYPE: Mapping[str, Check] = {"bool": Flag()}
+"""The check of a setting that declares none, by its annotated type."""
 
 
 class Configurable:
@@ -178,9 +251,7 @@ class Configurable:
 
     def _check_settings(self) -> None:
         """Apply the check of every setting to its current value."""
-        for each in fields(self):  # type: ignore[arg-type]
-            if "check" in each.metadata:
-                each.metadata["check"](each.name, getattr(self, each.name))
+        check_fields(self)
 
     def _find_inconsistency(self) -> str | None:
         """What is wrong with a fitted state that was read from a file; None if nothing is."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Mapping, Sequence
 from html import escape
 
+BIDI_CONTROLS = frozenset("LRE RLE LRO RLO PDF LRI RLI FSI PDI".split())
+"""Classes of invisible characters that reverse the order of what follows."""
 UNDECIDED = "not told apart"
 """What a table shows in place of a better model if there is none."""
 
@@ -20,7 +23,7 @@ def text_table(columns: Mapping[str, Sequence[object]]) -> str:
     """
     aligned = []
     for name, values in columns.items():
-        cells = [name, *map(format_value, values)]
+        cells = [escape_controls(cell) for cell in (str(name), *map(format_value, values))]
         width = max(map(len, cells))
         has_numbers = any(isinstance(value, (int, float)) for value in values)
         align = str.rjust if has_numbers else str.ljust
@@ -28,9 +31,31 @@ def text_table(columns: Mapping[str, Sequence[object]]) -> str:
     return "\n".join("  ".join(row).rstrip() for row in zip(*aligned, strict=True))
 
 
+def escape_controls(text: str) -> str:
+    r"""The text without characters that move the cursor, change colours or reverse the order.
+
+    Ids and names come from files. On a terminal such characters could hide or forge output.
+
+    >>> escape_controls("item \x1b[31m4"), escape_controls("a\nb"), escape_controls("a b")
+    ('item \\x1b[31m4', 'a\\nb', 'a b')
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        letter.encode("unicode_escape").decode() if _is_control(letter) else letter
+        for letter in text
+    )
+
+
+def _is_control(letter: str) -> bool:
+    """Whether it is a control character, half a surrogate pair, a line end, or reverses text."""
+    kind = unicodedata.category(letter)
+    return kind in ("Cc", "Cs", "Zl", "Zp") or unicodedata.bidirectional(letter) in BIDI_CONTROLS
+
+
 def html_table(columns: Mapping[str, Sequence[object]]) -> str:
     """The same as an HTML table; every value is escaped."""
-    head = "".join(f"<th>{escape(name)}</th>" for name in columns)
+    head = "".join(f"<th>{escape(str(name))}</th>" for name in columns)
     rows = (
         "".join(f"<td>{escape(format_value(value))}</td>" for value in row)
         for row in zip(*columns.values(), strict=True)

@@ -392,9 +392,9 @@ def test_columns_must_have_one_length() -> None:
 @pytest.mark.parametrize(
     ("ratings", "message"),
     [
-        (["good"], r"ratings must be numbers; got text\. Convert them to numbers"),
-        (["5"], "ratings must be numbers; got text"),
-        (pd.Series(["5"]), "ratings must be numbers; got text"),
+        (["good"], r"ratings must be numbers[:;] got text\. Convert them to numbers"),
+        (["5"], "ratings must be numbers[:;] got text"),
+        (pd.Series(["5"]), "ratings must be numbers[:;] got text"),
         (np.array([1j]), "ratings must be numbers; got complex128"),
         (np.array(["2020-01-01"], "M8[D]"), r"ratings must be numbers; got datetime64\[D\]"),
         ([[1], [1, 2]], "ratings must be numbers: "),

@@ -120,7 +120,7 @@ def test_clicks_are_made_of_ratings(frame: Any) -> None:
 
     assert there.objective_ == pytest.approx(here.objective_, rel=1e-6)
     with pytest.raises(UsageError, match="no rating reaches the threshold 9"):
-        MatrixFactorization(2, relevance_threshold=9).fit(frame, "propensity", engine="spark")
+        MatrixFactorization(2, 1.0, relevance_threshold=9).fit(frame, "propensity", engine="spark")
 
 
 def test_the_result_is_the_same_to_the_bit_for_any_order_of_rows(
@@ -343,7 +343,7 @@ def test_a_log_that_cannot_be_used_is_refused_with_a_count(
     spark: Any, table: Any, error: Any, message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        MatrixFactorization(2).fit(spark.createDataFrame(table), "propensity", engine="spark")
+        MatrixFactorization(2, 1.0).fit(spark.createDataFrame(table), "propensity", engine="spark")
 
 
 def test_a_user_without_a_solution_is_refused(frame: Any) -> None:

@@ -81,9 +81,9 @@ def test_bias_is_the_one_formula(transform: WeightTransform, delta: Vector, p: V
     [
         (lambda: Clip(0.5), "at least 1"),
         (lambda: Switch(0.0), "at least 1"),
-        (lambda: Shrink(0.0), "positive"),
-        (lambda: Dynamic(0.5), "between 0 and 0.5"),
-        (lambda: SubGaussian(1.5), r"in \[0, 1\]"),
+        (lambda: Shrink(0.0), "strength must be a finite number, above 0"),
+        (lambda: Dynamic(0.5), "above 0 and below 0.5"),
+        (lambda: SubGaussian(1.5), "at least 0 and at most 1"),
     ],
 )
 def test_parameters_out_of_range_are_refused(make: object, match: str) -> None:

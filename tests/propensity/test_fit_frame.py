@@ -133,6 +133,7 @@ def test_the_column_can_have_any_name_but_a_taken_one() -> None:
 def test_what_cannot_be_fitted_is_refused() -> None:
     frame = pl.DataFrame(COLUMNS)
     not_numbers = frame.with_columns(rating=float("nan"))
+    infinite = frame.with_columns(rating=float("inf"))
     text = frame.with_columns(rating=pl.lit("x"))
     continuous = frame.with_columns(rating=pl.col("row") / 7)
     model, by_rating = PopularityPropensity(), NaiveBayesPropensity()
@@ -150,11 +151,44 @@ def test_what_cannot_be_fitted_is_refused() -> None:
         by_rating.fit_frame(frame, universe=(40, 50))
     with pytest.raises(UsageError, match="bins are not supported for frames"):
         NaiveBayesPropensity(bins=3).fit_frame(frame, mcar=MCAR, universe=(40, 50))
-    with pytest.raises(BadRatingError, match="NaN or infinite"):
+    with pytest.raises(BadRatingError, match="'rating' has 408 missing values"):
         by_rating.fit_frame(not_numbers, mcar=MCAR, universe=(40, 50))
+    with pytest.raises(BadRatingError, match="NaN or infinite"):
+        by_rating.fit_frame(infinite, mcar=MCAR, universe=(40, 50))
     with pytest.raises(BadRatingError, match="must be numbers"):
         by_rating.fit_frame(text, mcar=MCAR, universe=(40, 50))
     with pytest.raises(UsageError, match="seem to be continuous"):
         by_rating.fit_frame(continuous, mcar=MCAR, universe=(40, 50))
     with pytest.raises(UsageError, match="not fitted to a frame"):
         PopularityPropensity().fit(LOG).predict_frame(frame)
+
+
+@each_engine
+@pytest.mark.parametrize("missing", [None, float("nan")])
+def test_missing_ratings_and_ids_are_refused(make: Any, missing: Any) -> None:
+    ratings = [missing] * 40 + [3.0] * 60
+    ids = [float(number % 10) for number in range(99)] + [missing]
+    frame = make(
+        {
+            "user_id": pa.array(ids, pa.float64()),
+            "item_id": pa.array([number // 10 for number in range(100)]),
+            "rating": pa.array(ratings, pa.float64()),
+        }
+        if make is ENGINES["pyarrow"] or make is ENGINES["duckdb"]
+        else {"user_id": ids, "item_id": list(range(100)), "rating": ratings}
+    )
+
+    with pytest.raises(BadRatingError, match=r"'rating' has 40 missing values in 100 rows"):
+        NaiveBayesPropensity().fit_frame(frame, mcar=MCAR, universe=(100, 100))
+    with pytest.raises(BadRatingError, match=r"'user_id' has 1 missing value in 100 rows"):
+        PopularityPropensity(by="user").fit_frame(frame, universe=(100, 100))
+
+
+@pytest.mark.parametrize("smoothing", [float("nan"), -5, "1"])
+def test_smoothing_is_checked_for_frames_too(smoothing: Any) -> None:
+    frame = pd.DataFrame(COLUMNS)
+
+    with pytest.raises(UsageError, match="smoothing must be a finite number"):
+        NaiveBayesPropensity(smoothing=smoothing).fit_frame(frame, mcar=MCAR, universe=(40, 50))
+    with pytest.raises(UsageError, match="smoothing must be a finite number"):
+        PopularityPropensity(smoothing=smoothing).fit_frame(frame, universe=(40, 50))

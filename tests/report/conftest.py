@@ -28,7 +28,7 @@ from unskew.model_selection.comparison import compare_learners
 from unskew.models import GlobalMean
 from unskew.paper.demo import run_demo
 from unskew.paper.toy import reproduce_toy
-from unskew.policies import PolicyEvaluation, UniformSlate
+from unskew.policies import ExaminationCurve, PolicyEvaluation, PositionBias, UniformSlate
 
 SCRIPT = "<script>alert(1)</script>"
 
@@ -86,6 +86,7 @@ def results() -> dict[str, Any]:
             "reproduction": reproduce_toy(trials=3),
             "demo": run_demo(world),
             "watch": watch_log(),
+            "position_bias": fit_curve(),
             "policy_evaluation": evaluate_impressions(),
         }
 
@@ -101,6 +102,12 @@ def evaluate_impressions() -> PolicyEvaluation:
         logging=UniformSlate(),
         examination=[1, 0.5, 0.33],
     )
+
+
+def fit_curve() -> ExaminationCurve:
+    """The curve of a small log of several rankers."""
+    log = simulate_impressions(200, logging="rankers", random_state=3).log
+    return PositionBias().fit(log).curve_
 
 
 def watch_log() -> Watch:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from unskew.progress import progress_line
+from unskew.tables import escape_controls, text_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,7 +37,7 @@ def open_console() -> Console:
 def print_lines(console: Console, lines: Iterable[str]) -> None:
     """Print lines without wrapping or cutting them."""
     for line in lines:
-        console.print(line, no_wrap=True, overflow="ignore", crop=False)
+        console.print(escape_controls(line), no_wrap=True, overflow="ignore", crop=False)
 
 
 def print_paragraph(console: Console, text: str) -> None:
@@ -48,11 +49,9 @@ def print_table(
     console: Console, columns: Mapping[str, Sequence[object]], *, title: str, caption: str = ""
 ) -> None:
     """Print a title, a table with a rule under its header, and what the numbers are."""
-    from unskew.tables import text_table
-
     header, *rows = text_table(columns).splitlines()
     dash = "─" if console.encoding.startswith("utf") else "-"
-    console.print(title, style="bold")
+    console.print(escape_controls(title), style="bold")
     print_lines(console, [header, dash * max(map(len, [header, *rows])), *rows])
     print_paragraph(console, caption)
     console.print()
@@ -101,7 +100,7 @@ def print_written(path: str, *, quiet: bool) -> None:
 
 def print_note(text: str) -> None:
     """Print a line to standard error, where it does not mix with the result."""
-    click.echo(text, err=True)
+    click.echo("\n".join(map(escape_controls, text.splitlines())), err=True)
 
 
 def is_progress_shown(quiet: bool) -> bool:

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-import math
-from numbers import Integral, Real
+from decimal import Decimal
+from numbers import Real
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from unskew.errors import DataError, DuplicateCellError, UsageError
+from unskew.settings import WholeNumber
+
+MISSING_IN_PANDAS = "NAType"
+"""The type of pandas.NA."""
 
 
 def float_array(
-    values: npt.ArrayLike, what: str, error: type[DataError] | type[UsageError] = UsageError
+    values: object, what: str, error: type[DataError] | type[UsageError] = UsageError
 ) -> npt.NDArray[np.float64]:
     """``values`` as float64; ``what`` names them in the error.
 
-    Text, dates, complex numbers and ragged lists are refused, even where NumPy would convert them.
+    Text, dates, complex numbers, masked values and ragged lists are refused, even where NumPy would
+    convert them. None is NaN.
     """
+    refuse_masked(values, what, error)
     try:
         array = np.asarray(values)
-        if array.dtype.kind in "biuf" or (
-            array.dtype.kind == "O" and not any(isinstance(value, str) for value in array.flat)
-        ):
-            return np.asarray(values, dtype=np.float64)
+        if array.dtype.kind == "O":
+            array = _convert_objects(array)
+        if array.dtype.kind in "biuf":
+            return np.asarray(array, dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as cause:
         raise error(
             f"{what} must be numbers: {cause}.",
@@ -31,26 +38,50 @@ def float_array(
             remedy="Pass an array or a list of numbers.",
         ) from cause
     raise error(
-        f"{what} must be numbers; got {'text' if array.dtype.kind in 'OUST' else array.dtype}.",
+        f"{what} must be numbers; got {'text' if array.dtype.kind in 'UST' else array.dtype}.",
         parameter=what,
         remedy="Convert them to numbers first.",
     )
 
 
+def refuse_masked(
+    values: object, what: str, error: type[DataError] | type[UsageError] = UsageError
+) -> None:
+    """Raise an error if an array has masked values, which NumPy would read as if they were not."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        n_masked = int(np.ma.getmaskarray(values).sum())
+        raise error(
+            f"{n_masked} of {values.size} {what} are masked.",
+            parameter=what,
+            remedy="Drop them, or fill them with .filled(...).",
+        )
+
+
+def _convert_objects(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Python numbers as float64; missing ones are NaN."""
+    kinds = {type(value) for value in array.flat}
+    wrong = next((kind for kind in kinds if not _is_number_type(kind)), None)
+    if wrong is not None:
+        kind = "text" if issubclass(wrong, str) else f"a {wrong.__name__}"
+        raise TypeError(f"got {kind}")
+    if any(kind.__name__ == MISSING_IN_PANDAS for kind in kinds):
+        values = [None if type(v).__name__ == MISSING_IN_PANDAS else v for v in array.flat]
+        array = np.array(values, dtype=object).reshape(array.shape)
+    return array.astype(np.float64)
+
+
+def _is_number_type(kind: type) -> bool:
+    """Whether it is the type of real numbers, or of what stands for a missing one."""
+    if issubclass(kind, np.timedelta64 | np.ma.core.MaskedConstant):
+        return False
+    is_missing = kind is type(None) or kind.__name__ == MISSING_IN_PANDAS
+    return is_missing or issubclass(kind, Real | Decimal)
+
+
 def whole_number(name: str, value: object, *, least: int) -> int:
     """The argument ``name`` as an int; an error if it is not a whole number from ``least`` on."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-        raise UsageError(
-            f"`{name}` must be a whole number, at least {least}; got {value!r}.",
-            parameter=name,
-            value=value,
-        )
-    return int(value)
-
-
-def is_finite_number(value: object) -> bool:
-    """Whether ``value`` is one real number, neither NaN nor infinite."""
-    return isinstance(value, Real) and math.isfinite(value)
+    WholeNumber(least=least)(name, value)
+    return int(cast(int, value))
 
 
 def row_numbers(rows: npt.ArrayLike, size: int) -> npt.NDArray[np.intp]:

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from unskew.data.checks import is_finite_number
 from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
+from unskew.settings import is_finite_number
 from unskew.types import BoolVector
 
 

@@ -7,6 +7,7 @@ where an item was shown, which is not the position that a model gives it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 
 from unskew.errors import AmbiguousColumnError, ColumnError
 
@@ -49,7 +50,7 @@ RATING_ROLES = ("user", "item", "rating", "prediction", "propensity", "timestamp
 def find_column(role: str, name: str | None, columns: Sequence[str]) -> str:
     """The column with a role: ``name`` if it is given, else our default, else a common name."""
     if name is not None:
-        if name not in columns:
+        if not isinstance(name, str | Integral) or name not in columns:
             raise ColumnError(
                 f"there is no column {name!r} for `{role}=`; "
                 f"the columns are {_join_names(columns)}.",

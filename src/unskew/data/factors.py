@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.checks import float_array, is_finite_number
+from unskew.data.checks import float_array
 from unskew.errors import BadPredictionError, UsageError
+from unskew.settings import is_finite_number
 from unskew.types import Floats, IntVector, Matrix, Scores, Vector
 
 BLOCK_CELLS = 1 << 18

@@ -104,7 +104,11 @@ def _suggest_conversion(value: object) -> str:
 
 def is_frame(value: object) -> bool:
     """Whether ``value`` is an eager data frame of any library."""
-    return isinstance(nw.from_native(value, eager_only=True, pass_through=True), nw.DataFrame)
+    try:
+        opened = nw.from_native(value, eager_only=True, pass_through=True)
+    except DuplicateError as error:
+        raise _duplicate_column_error(str(error)) from error
+    return isinstance(opened, nw.DataFrame)
 
 
 def id_column(frame: EagerFrame, name: str) -> Ids:
@@ -131,7 +135,12 @@ def index_ids(native: object) -> Ids | None:
 
     None if it is just 0, 1, 2, ..., or if there is none.
     """
-    view = nw.from_native(cast(Any, native), eager_only=True, allow_series=True, pass_through=True)
+    try:
+        view = nw.from_native(
+            cast(Any, native), eager_only=True, allow_series=True, pass_through=True
+        )
+    except DuplicateError as error:
+        raise _duplicate_column_error(str(error)) from error
     index = nw.maybe_get_index(view) if isinstance(view, (nw.DataFrame, nw.Series)) else None
     if index is None:
         return None
@@ -300,8 +309,9 @@ def add_column(
 
 
 def count_values(frame: LazyFrame, column: str, *, most: int) -> dict[Any, int]:
-    """How often each value of a column occurs, for up to ``most`` values; null is ignored."""
-    rows = frame.filter(~nw.col(column).is_null()).select(nw.col(column).alias("value"))
+    """How often each value of a column occurs, for up to ``most`` values; none may be missing."""
+    require_present(frame, column)
+    rows = frame.select(nw.col(column).alias("value"))
     counts = (
         rows.group_by("value")
         .agg(nw.len().alias("number"))
@@ -313,11 +323,12 @@ def count_values(frame: LazyFrame, column: str, *, most: int) -> dict[Any, int]:
 
 
 def count_sizes(frame: LazyFrame, column: str) -> dict[int, int]:
-    """How many values of a column occur once, how many twice, ...; null is ignored.
+    """How many values of a column occur once, how many twice, ...; none may be missing.
 
     For n rows there are at most sqrt(2 n) different sizes.
     """
-    rows = frame.filter(~nw.col(column).is_null()).select(nw.col(column).alias("value"))
+    require_present(frame, column)
+    rows = frame.select(nw.col(column).alias("value"))
     sizes = (
         rows.group_by("value")
         .agg(nw.len().alias("size"))
@@ -326,6 +337,22 @@ def count_sizes(frame: LazyFrame, column: str) -> dict[int, int]:
     )
     counts = sizes.collect().to_dict(as_series=False)
     return dict(zip(map(int, counts["size"]), map(int, counts["number"]), strict=True))
+
+
+def require_present(frame: LazyFrame, column: str) -> None:
+    """Raise an error if a value of a column is null or NaN."""
+    is_missing = nw.col(column).is_null()
+    if frame.collect_schema()[column].is_float():
+        is_missing = is_missing | nw.col(column).is_nan()
+    counted = frame.select(is_missing.cast(nw.Int64).sum().alias("n"), nw.len().alias("size"))
+    rows = counted.collect().to_dict(as_series=False)
+    n_missing, size = int(rows["n"][0] or 0), int(rows["size"][0])
+    if n_missing:
+        raise BadRatingError(
+            f"column {column!r} has {count_noun(n_missing, 'missing value')} in {size:,} rows.",
+            parameter=column,
+            remedy="Drop those rows first: a cell without a rating is an unobserved cell.",
+        )
 
 
 def look_up(frame: LazyFrame, column: str, table: Mapping[float, float], name: str) -> LazyFrame:

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from unskew.data.checks import refuse_masked
 from unskew.errors import BadRatingError, DuplicateCellError
 from unskew.tables import count_noun
 from unskew.types import BoolVector, IntVector
@@ -17,6 +18,7 @@ Ids: TypeAlias = npt.NDArray[Any]
 
 def as_ids(values: Sequence[Hashable] | npt.ArrayLike) -> Ids:
     """A one-dimensional array of ids; tuples and other unusual ids become objects."""
+    refuse_masked(values, "ids", BadRatingError)
     if hasattr(values, "__array__"):
         ids = np.asarray(values)
         if ids.ndim != 1:

@@ -15,6 +15,7 @@ from unskew.data.ids import Ids, format_id
 from unskew.data.propensities import SMALLEST
 from unskew.data.result import Result
 from unskew.errors import BadImpressionError, BadPropensityError, UnskewWarning, UsageError
+from unskew.settings import Instance
 from unskew.tables import count_noun, text_table
 from unskew.types import BoolVector, IntVector, Vector
 
@@ -236,6 +237,9 @@ def validate(shown: Impressions) -> ImpressionReport:
     Impossible rows are errors when the log is built. Whether the mean weights of a target policy
     are 1, as they must be, is on every result of :func:`unskew.evaluate_policies`.
     """
+    from unskew.data.impressions import Impressions
+
+    Instance(Impressions, remedy="Build one with Impressions.from_frame(frame).")("shown", shown)
     return ImpressionReport(repr(shown), tuple(_list_findings(shown)), shown.backend)
 
 

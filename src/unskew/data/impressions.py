@@ -34,7 +34,7 @@ from unskew.data.impression_checks import (
     check_slots,
     drop_copies,
 )
-from unskew.data.ratings import Ratings
+from unskew.data.ratings import Ratings, check_codes
 from unskew.data.universe import Universe
 from unskew.errors import (
     BadImpressionError,
@@ -43,7 +43,7 @@ from unskew.errors import (
     UnknownNameError,
     UsageError,
 )
-from unskew.settings import OneOf
+from unskew.settings import Flag, Instance, OneOf
 from unskew.tables import count_noun
 from unskew.types import IntVector, Vector
 
@@ -96,6 +96,13 @@ class Impressions:
     """Rows that were dropped because they repeat an earlier row in every column."""
 
     def __post_init__(self) -> None:
+        for kind in ("request", "user", "item"):
+            ids = as_ids(getattr(self, f"{kind}s"))
+            object.__setattr__(self, f"{kind}s", ids)
+            object.__setattr__(self, kind, check_codes(getattr(self, kind), len(ids), kind=kind))
+        for name in ("position", "reward", "probability"):
+            if getattr(self, name) is not None:
+                Instance(np.ndarray)(name, getattr(self, name))
         for name in _ARRAYS:
             if getattr(self, name) is not None:
                 view = getattr(self, name).view()
@@ -194,6 +201,10 @@ class Impressions:
 
         ``other`` has further columns by name.
         """
+        Flag()("repeats", repeats)
+        Instance(Mapping, "Pass a dict of columns by name.", allow_none=True)("other", other)
+        if reward is None:
+            raise BadImpressionError("`reward` is missing.", parameter="reward")
         numbers: dict[str, Any] = {"reward": reward, "position": position}
         numbers |= {"probability": probability} | dict(other or {})
         values = {

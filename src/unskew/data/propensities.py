@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.checks import float_array, is_finite_number, row_numbers
+from unskew.data.checks import float_array, row_numbers
 from unskew.data.estimation import Estimation
 from unskew.data.frames import check_row_order, is_frame, open_frame
 from unskew.errors import BadPropensityError, UsageError
+from unskew.settings import is_finite_number
 from unskew.tables import html_table
 from unskew.types import BoolVector, Vector
 
@@ -146,6 +147,9 @@ def as_propensities(log: Ratings, propensities: PropensitiesLike) -> Propensitie
     ``log`` is a part of a split, they are the propensities of the whole log, of all its rows or of
     those of the part, and are multiplied by the share of the part.
     """
+    from unskew.data.ratings import require_log
+
+    require_log(log)
     if isinstance(propensities, Propensities):
         followed = propensities.follow(log)
         if len(followed) == len(log):

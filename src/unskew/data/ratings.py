@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from html import escape
-from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -41,6 +40,7 @@ from unskew.errors import (
     UnknownNameError,
     UsageError,
 )
+from unskew.settings import is_finite_number
 from unskew.tables import count_noun, html_table
 from unskew.types import BoolVector, IntVector, Vector
 
@@ -110,8 +110,8 @@ class Ratings:
         """Check and copy everything: compiled code reads these arrays without a check."""
         rating = float_array(self.rating, "ratings", BadRatingError).copy()
         users, items = (as_ids(ids).copy() for ids in (self.users, self.items))
-        user = _check_codes(self.user, len(users), kind="user")
-        item = _check_codes(self.item, len(items), kind="item")
+        user = check_codes(self.user, len(users), kind="user")
+        item = check_codes(self.item, len(items), kind="item")
         _require_same_length(user, item, rating)
         times = None if self.timestamp is None else read_timestamps(self.timestamp, rating.size)
         universe = self.universe and parse_universe(self.universe)
@@ -283,7 +283,7 @@ class Ratings:
         """
         dense = float_array(matrix, "the ratings of a matrix", BadRatingError)
         _require_matrix(dense.shape)
-        if not isinstance(missing, Real):
+        if not (is_finite_number(missing) or _is_nan(missing)):
             raise UsageError(
                 "`missing` must be the number that marks unobserved cells, such as 0 or np.nan; "
                 f"got {missing!r}.",
@@ -351,8 +351,8 @@ class Ratings:
         _require_matrix(shape)
         universe = Universe(*shape)
         ratings = float_array(rating, "ratings", BadRatingError).copy()
-        user_codes = _check_codes(user, universe.n_users, kind="user")
-        item_codes = _check_codes(item, universe.n_items, kind="item")
+        user_codes = check_codes(user, universe.n_users, kind="user")
+        item_codes = check_codes(item, universe.n_items, kind="item")
         _require_same_length(user_codes, item_codes, ratings)
         user_vocabulary = _matrix_ids(universe.n_users, users, kind="user")
         item_vocabulary = _matrix_ids(universe.n_items, items, kind="item")
@@ -547,6 +547,10 @@ def _require_same_length(user: Ids, item: Ids, rating: Vector) -> None:
         )
 
 
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float | np.floating) and bool(np.isnan(value))
+
+
 def _require_matrix(shape: tuple[int, ...]) -> None:
     if np.shape(shape) != (2,):
         raise BadRatingError(
@@ -555,7 +559,7 @@ def _require_matrix(shape: tuple[int, ...]) -> None:
         )
 
 
-def _check_codes(codes: npt.ArrayLike, size: int, *, kind: str) -> IntVector:
+def check_codes(codes: npt.ArrayLike, size: int, *, kind: str) -> IntVector:
     """Codes as int32; an error unless they are whole numbers from 0 to ``size - 1``."""
     values = np.asarray(codes)
     if values.ndim != 1 or values.dtype.kind not in "iuf":
@@ -604,7 +608,7 @@ def _matrix_ids(size: int, listed: npt.ArrayLike | None, *, kind: str) -> Ids:
 
 def _resolve_duplicates(log: Ratings, rule: Duplicates) -> Ratings:
     """The log with each cell once; see :meth:`Ratings.from_frame` for the rules."""
-    if rule not in ("raise", "mean", "last"):
+    if not isinstance(rule, str) or rule not in ("raise", "mean", "last"):
         raise UnknownNameError(
             "duplicates rule", rule, ("raise", "mean", "last"), parameter="duplicates"
         )

@@ -14,7 +14,7 @@ from unskew._version import __version__
 from unskew.data.frames import make_frame
 from unskew.data.tracking import log_numbers
 from unskew.registry import load_report_function
-from unskew.tables import html_table, text_table
+from unskew.tables import escape_controls, html_table, text_table
 
 
 class Result(ABC):
@@ -47,7 +47,7 @@ class Result(ABC):
         JSON has no NaN and no infinity: they are null.
         """
         record = replace_non_finite(describe_json(self.kind) | dict(self.to_record()))
-        return json.dumps(record, default=str)
+        return json.dumps(record, default=str, allow_nan=False)
 
     def to_html(self, path: str | Path) -> Path:
         """Write the result as one self-contained HTML file; returns its path."""
@@ -82,7 +82,8 @@ class Result(ABC):
         return ()
 
     def __repr__(self) -> str:
-        return "\n".join([text_table(self._shown_columns()), *self._footer()])
+        lines = "\n".join(self._footer()).splitlines()
+        return "\n".join([text_table(self._shown_columns()), *map(escape_controls, lines)])
 
     def _repr_html_(self) -> str:
         texts = (escape(text).replace("\n", "<br>") for text in self._footer())

@@ -55,6 +55,9 @@ def resolve_universe(log: Ratings, universe: UniverseLike) -> Universe | None:
 
     ``"log"`` means the users and items of the log's vocabularies.
     """
+    from unskew.data.ratings import require_log
+
+    require_log(log)
     if universe is None:
         return log.universe
     if isinstance(universe, str) and universe == "log":
@@ -80,8 +83,10 @@ def parse_universe(universe: object) -> Universe:
     """A :class:`Universe` from one, or from a pair of numbers."""
     if isinstance(universe, Universe):
         return universe
-    if isinstance(universe, (tuple, list, np.ndarray)) and len(universe) == 2:
+    if isinstance(universe, np.ndarray) and universe.shape == (2,):
         return Universe(universe[0], universe[1])
+    if isinstance(universe, tuple | list) and len(universe) == 2:
+        return Universe(*universe)
     raise UniverseError(
         "`universe` must be (n_users, n_items), or 'log' if the log has all users and items; "
         f"got {universe!r}.",

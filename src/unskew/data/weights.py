@@ -7,8 +7,9 @@ from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 
+from unskew.data.checks import float_array
 from unskew.data.propensities import PropensitiesLike, as_propensities
-from unskew.data.ratings import Ratings
+from unskew.data.ratings import Ratings, require_log
 from unskew.errors import UnknownNameError, UsageError
 from unskew.types import IntVector, Vector
 
@@ -39,6 +40,7 @@ def inverse_weights(
     >>> inverse_weights(log, [0.5, 0.01]).tolist()
     [2.0, 100.0]
     """
+    require_log(log)
     return transform_weights(as_propensities(log, propensities).inverse, weight_transform)
 
 
@@ -46,7 +48,22 @@ def transform_weights(inverse: Vector, weight_transform: WeightTransform | None)
     """The transformed weights, which must be finite and at least 0; ``inverse`` without one."""
     if weight_transform is None:
         return inverse
-    weight = np.asarray(weight_transform(inverse), dtype=np.float64)
+    if not callable(weight_transform):
+        raise UsageError(
+            "`weight_transform` must be a function of weights, such as unskew.estimators.Clip(100);"
+            f" got {weight_transform!r}.",
+            parameter="weight_transform",
+            value=weight_transform,
+        )
+    try:
+        weight = float_array(weight_transform(inverse), "transformed weights")
+    except Exception as error:
+        raise UsageError(
+            f"`weight_transform` failed: {type(error).__name__}: {error}",
+            parameter="weight_transform",
+            value=weight_transform,
+            remedy="Pass a function of an array of weights, such as unskew.estimators.Clip(100).",
+        ) from error
     is_valid = weight.shape == inverse.shape and np.isfinite(weight).all() and (weight >= 0).all()
     if not is_valid:
         raise UsageError(
@@ -70,7 +87,7 @@ def training_weights(
     Without propensities each rating weighs U I / n (the naive model). In both cases the weights
     add up to about U I, so a penalty has the same meaning. A weight of 0 drops the rating.
     """
-    if normalize not in NORMALIZATIONS:
+    if not isinstance(normalize, str) or normalize not in NORMALIZATIONS:
         raise UnknownNameError("normalize", normalize, NORMALIZATIONS)
     if propensities is None and weight_transform is not None:
         raise UsageError(

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unskew.errors import UsageError
 from unskew.estimators import WEIGHT_TRANSFORMS
+from unskew.settings import Number, check_fields, setting
 from unskew.types import Vector
 
 
@@ -21,10 +21,10 @@ from unskew.types import Vector
 class Clip:
     """h = min(w, max_weight), as if propensities below 1 / max_weight were raised to it."""
 
-    max_weight: float
+    max_weight: float = setting(check=Number(least=1, allow_infinity=True))
 
     def __post_init__(self) -> None:
-        _require(self, "max_weight", self.max_weight >= 1, "at least 1")
+        check_fields(self)
 
     def __call__(self, weight: Vector, /) -> Vector:
         return np.minimum(weight, self.max_weight)
@@ -40,10 +40,10 @@ class Switch:
     With an imputation, cells with larger weights are estimated by the imputation alone.
     """
 
-    max_weight: float
+    max_weight: float = setting(check=Number(least=1, allow_infinity=True))
 
     def __post_init__(self) -> None:
-        _require(self, "max_weight", self.max_weight >= 1, "at least 1")
+        check_fields(self)
 
     def __call__(self, weight: Vector, /) -> Vector:
         return np.where(weight <= self.max_weight, weight, 0.0)
@@ -59,10 +59,10 @@ class Shrink:
     The limit of large s is w; the limit of small s drops every cell.
     """
 
-    strength: float
+    strength: float = setting(check=Number(above=0, allow_infinity=True))
 
     def __post_init__(self) -> None:
-        _require(self, "strength", self.strength > 0, "positive")
+        check_fields(self)
 
     def __call__(self, weight: Vector, /) -> Vector:
         return weight / (1.0 + weight * (weight / self.strength))
@@ -80,10 +80,10 @@ class SubGaussian:
     mix = 0 gives w, mix = 1 gives 1.
     """
 
-    mix: float
+    mix: float = setting(check=Number(least=0, most=1))
 
     def __post_init__(self) -> None:
-        _require(self, "mix", 0 <= self.mix <= 1, "in [0, 1]")
+        check_fields(self)
 
     def __call__(self, weight: Vector, /) -> Vector:
         return weight / ((1 - self.mix) + self.mix * weight)
@@ -104,23 +104,13 @@ class Dynamic:
     2024).
     """
 
-    rho: float = 0.1
+    rho: float = setting(0.1, Number(above=0, below=0.5))
 
     def __post_init__(self) -> None:
-        _require(self, "rho", 0 < self.rho < 0.5, "between 0 and 0.5")
+        check_fields(self)
 
     def __call__(self, weight: Vector, /) -> Vector:
         propensity = 1.0 / weight
         smallest = 2 * self.rho * (1.0 - propensity)
         transformed: Vector = 1.0 / np.maximum(np.log2(1.0 + propensity), smallest)
         return transformed
-
-
-def _require(transform: object, parameter: str, is_valid: bool, range_text: str) -> None:
-    if not is_valid:
-        value = getattr(transform, parameter)
-        raise UsageError(
-            f"{parameter} of {type(transform).__name__} must be {range_text}; got {value}.",
-            parameter=parameter,
-            value=value,
-        )

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from unskew.data.checks import is_finite_number
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe, UniverseLike, parse_universe, resolve_universe
 from unskew.errors import UnknownNameError, UnskewWarning, UsageError
 from unskew.estimators.point import Estimator, find_estimator
 from unskew.metrics.metric import Metric, compares_logged_cells, find_metric
+from unskew.settings import is_finite_number
 
 CLUSTERS = ("auto", "user", "item", "both")
 
@@ -96,7 +96,7 @@ def require_weight_transform(weight_transform: object) -> None:
 
 
 def require_cluster(cluster: object, valid: Sequence[str] = CLUSTERS) -> None:
-    if cluster == "None":
+    if isinstance(cluster, str) and cluster == "None":
         raise UsageError(
             f"`cluster` must be None without quotes, or one of {', '.join(valid)}; got 'None'.",
             parameter="cluster",

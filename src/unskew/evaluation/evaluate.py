@@ -42,7 +42,7 @@ from unskew.evaluation.weighting import (
 from unskew.metrics.metric import Metric
 from unskew.ranking.candidates import CandidatesLike
 from unskew.ranking.positions import Ranker
-from unskew.settings import draw_seeds
+from unskew.settings import Flag, draw_seeds
 
 NO_UNIVERSE = (
     "ips is left out, because nothing says how many users and items there are: pass "
@@ -195,6 +195,7 @@ def evaluate(
     require_compatible(chosen_metrics, chosen_estimators)
     require_propensities(propensities, chosen_estimators)
     warn_about_scales(models, chosen_metrics, log)
+    Flag()("sequence", sequence)
     (seed,) = draw_seeds(random_state)
 
     of_log, estimation = read_propensities(

@@ -36,6 +36,7 @@ from unskew.evaluation.result import Evaluation, wrap_footer
 from unskew.evaluation.weighting import TAKEN_AS_KNOWN, ClusterChoice
 from unskew.metrics.metric import Metric
 from unskew.propensity.model import McarPropensityModel, PropensityModel
+from unskew.settings import Flag, Instance, OneOf
 from unskew.tables import count_noun
 
 
@@ -127,8 +128,10 @@ def evaluate_frame(
     require_level(level)
     require_weight_transform(weight_transform)
     require_cluster(cluster)
-    if on_bad not in ("raise", "drop"):
-        raise UnknownNameError("on_bad", on_bad, ("raise", "drop"))
+    OneOf(("raise", "drop"))("on_bad", on_bad)
+    Instance(str, allow_none=True)("by", by)
+    for name, flag in (("check_duplicates", check_duplicates), ("is_complete", is_complete)):
+        Flag()(name, flag)
     request = FrameRequest(
         source=FrameSource(frame),
         metrics=find_metrics(metrics, relevance_threshold=relevance_threshold),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -27,8 +27,9 @@ from unskew.errors import (
 from unskew.evaluation.monitor_plan import MonitorPlan
 from unskew.evaluation.monitor_state import Batch, MonitorState, take_look
 from unskew.evaluation.watch import Watch
-from unskew.io.writing import write_file
+from unskew.io.writing import as_path, write_file
 from unskew.metrics.metric import MetricInput
+from unskew.settings import Flag, Instance
 from unskew.tables import count_noun
 from unskew.types import BoolVector, Vector
 
@@ -95,6 +96,9 @@ class Monitor:
         max_weight: float | None = None,
         max_delta: float | None = None,
     ) -> None:
+        for name, names in (("models", models), ("metrics", metrics)):
+            Instance(Iterable, remedy="Pass a list of names.")(name, names)
+        Flag()("has_unobserved", has_unobserved)
         size = None if universe is None else parse_universe(universe)
         self._start(
             MonitorPlan(
@@ -114,6 +118,7 @@ class Monitor:
     @classmethod
     def from_plan(cls, plan: MonitorPlan) -> Monitor:
         """A monitor of a plan, without any rows."""
+        Instance(MonitorPlan)("plan", plan)
         monitor = cls.__new__(cls)
         monitor._start(plan)
         return monitor
@@ -172,13 +177,13 @@ class Monitor:
             "state": self._state.to_record(),
             "position": self.position,
         }
-        write_file(Path(path), (json.dumps(record) + "\n").encode())
+        write_file(as_path(path), (json.dumps(record) + "\n").encode())
 
     @classmethod
     def load(cls, path: str | Path) -> Monitor:
         """The monitor that :meth:`save` wrote; it goes on to the same numbers."""
         try:
-            record = json.loads(Path(path).read_text(encoding="utf-8"))
+            record = json.loads(as_path(path).read_text(encoding="utf-8"))
             if record["kind"] != KIND or record["format"] != FORMAT:
                 raise ValueError(f"kind {record['kind']!r}, format {record['format']!r}")
             settings: dict[str, Any] = {

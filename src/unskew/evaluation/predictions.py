@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.cells import cell_numbers, find_cells
+from unskew.data.checks import float_array
 from unskew.data.columns import DEFAULTS, find_column
 from unskew.data.factors import Factors
 from unskew.data.frames import (
@@ -28,6 +29,7 @@ from unskew.evaluation.adapters.external import ExternalModel
 from unskew.evaluation.adapters.wrap import adapt_model, describe_libraries
 from unskew.ranking.candidates import Candidates
 from unskew.ranking.positions import Positions, Ranker, compute_positions, find_ranker
+from unskew.settings import describe
 from unskew.types import BoolVector, IntVector, Scorer, Scores, Vector
 
 BLOCK_CELLS = 1 << 22
@@ -308,7 +310,7 @@ class PredictedCells(ScoredCells):
 
     def values(self, log: Ratings) -> Vector:
         predicted = self.model.predict(log.users[log.user], log.items[log.item])
-        return LoggedValues(self.name, np.asarray(predicted, dtype=np.float64)).values(log)
+        return LoggedValues(self.name, _as_numbers(self.name, predicted)).values(log)
 
     def as_ratings(self, log: Ratings, users: IntVector, scores: Scores) -> Scores:
         limits = getattr(self.model, "limits", None)
@@ -364,6 +366,13 @@ def _name_positions(
     """The column of positions of each frame; ``position`` is that of all, or by model name."""
     if position is None:
         return {}
+    if not isinstance(position, str | Mapping):
+        raise UsageError(
+            f"`position` must be the name of a column, or a dict of names by model; got "
+            f"{describe(position)}.",
+            parameter="position",
+            value=position,
+        )
     frames = [name for name, model in models.items() if is_frame(model)]
     named = dict.fromkeys(frames, position) if isinstance(position, str) else dict(position)
     if not named or not named.keys() <= set(frames):
@@ -452,10 +461,10 @@ def _require_shape(name: str, factors: Factors, log: Ratings) -> None:
 
 def _as_numbers(name: str, predictions: PredictionsLike) -> Vector:
     try:
-        return np.asarray(predictions, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+        return float_array(predictions, "they", BadPredictionError)
+    except BadPredictionError as error:
         is_data = isinstance(predictions, list | tuple | str | np.ndarray)
-        reason = f" ({error})" if is_data else ""
+        reason = f": {error.problem.removesuffix('.')}" if is_data else ""
         raise BadPredictionError(
             f"model {name!r}: an object of type {type(predictions).__name__!r} cannot be read as "
             f"predictions{reason}.",
@@ -487,7 +496,7 @@ def _scorer_from_pairs(name: str, model: Model, log: Ratings) -> Scorer:
 
     def score(users: IntVector, /) -> Scores:
         pairs = np.repeat(log.users[users], log.n_items), np.tile(log.items, users.size)
-        scores = np.asarray(model.predict(*pairs), dtype=np.float64)
+        scores = _as_numbers(name, model.predict(*pairs))
         if scores.size != pairs[0].size:
             raise BadPredictionError(
                 f"model {name!r}: predict returned shape {scores.shape} for {pairs[0].size} pairs "

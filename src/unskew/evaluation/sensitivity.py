@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from unskew.data.checks import is_finite_number
 from unskew.data.estimation import TakenAsKnown
 from unskew.data.result import Result
 from unskew.errors import UnknownNameError, UsageError
 from unskew.estimators.odds import Constraint
 from unskew.evaluation.result import Evaluation
 from unskew.evaluation.weight_changes import CLIP, EvaluationInputs, Shift, VariedEstimate
+from unskew.settings import is_finite_number
 from unskew.tables import count_noun
 
 CLIP_QUANTILES = (0.9, 0.95, 0.99, 1.0)

@@ -10,7 +10,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from unskew.data.checks import is_finite_number
 from unskew.data.propensities import PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
@@ -20,6 +19,7 @@ from unskew.estimators.odds import Constraint, FixedSums, WeightBox
 from unskew.estimators.point import Estimator
 from unskew.estimators.sums import Deltas, ObservedCells
 from unskew.estimators.transforms import Clip
+from unskew.settings import is_finite_number
 from unskew.types import Vector
 
 CLIP = "clip"

@@ -26,6 +26,7 @@ from unskew.estimators.sums import Cluster, Clusters, ObservedCells, Resampling
 from unskew.estimators.weight_summary import WeightSummary
 from unskew.evaluation.candidates import TestedCells
 from unskew.evaluation.weight_changes import EvaluationInputs
+from unskew.settings import Flag
 
 NAMES: Mapping[Cluster, str] = {
     None: "none",
@@ -47,6 +48,7 @@ def read_propensities(
     bootstrap: int | None,
 ) -> tuple[Propensities | None, Estimation | None]:
     """The propensities of the log, and how they were estimated."""
+    Flag()("propensities_known", are_known)
     if propensities is None:
         return None, None
     values = as_propensities(log, propensities)

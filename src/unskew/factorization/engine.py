@@ -88,6 +88,10 @@ class FrameFitResult:
     seen: SeenItems
     user_factors: Frame
     """The factors and the offset of every user, as a data frame of the engine."""
+    universe: Universe
+    n_ratings: int
+    rating_range: tuple[float, float]
+    """The smallest and the largest rating."""
 
 
 @runtime_checkable

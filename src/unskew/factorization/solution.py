@@ -18,6 +18,7 @@ import numpy.typing as npt
 from unskew.data.checks import whole_number
 from unskew.errors import ConvergenceWarning
 from unskew.factorization.checkpoints import Checkpoint, flatten_record, load_state, save_state
+from unskew.io.writing import as_path
 from unskew.progress import progress_line
 from unskew.settings import Configurable, Number, OneOf, WholeNumber, check_random_state, setting
 from unskew.tables import count_noun
@@ -216,7 +217,7 @@ class IterativeModel(Configurable):
         digest.update(repr(shape).encode())
         for part in (*arrays, *(() if start is None else flatten_record(start).values())):
             digest.update(np.ascontiguousarray(part).tobytes())
-        return Checkpoint(Path(path), every, digest.hexdigest())
+        return Checkpoint(as_path(path, "checkpoint"), every, digest.hexdigest())
 
     @contextmanager
     def _show_steps(self) -> Iterator[Report | None]:

@@ -11,11 +11,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from unskew.errors import FileWriteError
+from unskew.errors import FileWriteError, UsageError
+from unskew.settings import describe
 
 DESCRIPTOR = re.compile(r"/dev/std(out|err)|/(?:dev|proc/self)/fd/([0-9]+)")
 """Names of open files of this process, which a shell passes for ``>(command)``, for example."""
 STANDARD_DESCRIPTORS = {"out": 1, "err": 2}
+
+
+def as_path(path: object, parameter: str = "path") -> Path:
+    """The path of a file; an error if ``path`` is not text or a path."""
+    if isinstance(path, str | os.PathLike):
+        text = os.fspath(path)
+        if isinstance(text, str) and text:
+            return Path(text)
+    raise UsageError(
+        f"`{parameter}` must be the path of a file; got {describe(path)}.",
+        parameter=parameter,
+        value=path,
+    )
 
 
 def write_file(path: Path | str, content: bytes) -> None:

@@ -10,10 +10,10 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from unskew.data.checks import is_finite_number
 from unskew.errors import BadPredictionError, UniverseError, UnknownNameError, UsageError
 from unskew.metrics import METRICS
 from unskew.registry import Declaration
+from unskew.settings import Instance, is_finite_number
 from unskew.types import IntVector, UserFunction, Vector
 
 LARGEST_TOP = 2**31 - 1
@@ -348,5 +348,6 @@ def metric_label(name: str) -> str:
     >>> metric_label("dcg@50"), metric_label("my metric")
     ('DCG@50', 'my metric')
     """
+    Instance(str)("name", name)
     stem, separator, top = name.partition("@")
     return f"{METRICS[stem].label}{separator}{top}" if stem in METRICS else name

@@ -13,8 +13,9 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from scipy import special
 
+from unskew.data.checks import float_array
 from unskew.data.propensities import PropensitiesLike
-from unskew.data.ratings import Ratings
+from unskew.data.ratings import Ratings, require_log
 from unskew.data.result import Result
 from unskew.errors import BadPredictionError, UnknownNameError, UsageError
 from unskew.estimators.intervals import adjust_p_values
@@ -31,7 +32,15 @@ from unskew.model_selection.search import (
 )
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.progress import Track, no_progress, progress_bar
-from unskew.settings import WholeNumber, check_random_state, draw_seeds, unfitted_copy
+from unskew.settings import (
+    Flag,
+    Instance,
+    WholeNumber,
+    check_random_state,
+    describe,
+    draw_seeds,
+    unfitted_copy,
+)
 from unskew.tables import count_noun
 from unskew.types import RandomState, Vector
 
@@ -202,11 +211,23 @@ def compare_learners(
     estimated from the log alone. It can be used to choose among learners with the same
     propensities without a test.
     """
+    require_log(log)
+    Instance(Mapping, remedy="Pass a dict of models by name.")("learners", learners)
+    Flag()("verbose", verbose)
     WholeNumber(least=1)("n_repeats", n_repeats)
     check_random_state("random_state", random_state)
     require_level(level)
     chosen = _find_test_metrics(metrics, relevance_threshold, empty_users)
-    tests = {"test": test} if isinstance(test, Ratings) else dict(test)
+    tests = {"test": test} if isinstance(test, Ratings) else test
+    if not isinstance(tests, Mapping) or not all(
+        isinstance(each, Ratings) for each in tests.values()
+    ):
+        raise UsageError(
+            f"`test` must be unskew.Ratings, or a dict of them by name; got {describe(test)}.",
+            parameter="test",
+            value=test,
+            remedy="Build a log with Ratings.from_frame(frame).",
+        )
     if not tests:
         raise UsageError(
             "`test` contains no test sets.",
@@ -216,7 +237,7 @@ def compare_learners(
     constants = _constant_deltas(log, tests, chosen)
     contenders = _contenders(learners)
     first = next(iter(contenders)) if reference is None else reference
-    if first not in contenders:
+    if not isinstance(first, str) or first not in contenders:
         raise UnknownNameError("reference", first, contenders)
     search = partial(
         cross_validate,
@@ -303,8 +324,10 @@ def _constant_deltas(
 
 
 def _predict(model: Any, test: Ratings) -> Vector:
-    predictions: Vector = np.asarray(
-        model.predict(test.users[test.user], test.items[test.item]), dtype=np.float64
+    predictions = float_array(
+        model.predict(test.users[test.user], test.items[test.item]),
+        "predictions",
+        BadPredictionError,
     )
     if predictions.shape != (len(test),) or not np.isfinite(predictions).all():
         raise BadPredictionError(

@@ -28,7 +28,7 @@ from unskew.model_selection.folds import (
 )
 from unskew.progress import Track, no_progress, progress_bar
 from unskew.registry import find_engine
-from unskew.settings import check_random_state, unfitted_copy
+from unskew.settings import Instance, check_random_state, describe, unfitted_copy
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import RandomState
 
@@ -248,6 +248,14 @@ def repeat_warnings(
 
 def _combine(model: TunableModel, grid: Mapping[str, Sequence[Any]]) -> list[Settings]:
     """Every combination of the grid's values."""
+    if not hasattr(model, "get_params"):
+        raise UsageError(
+            f"`model` must be a recommender with settings; got {describe(model)}.",
+            parameter="model",
+            value=model,
+            remedy="Pass a model that is not fitted, such as MatrixFactorization().",
+        )
+    Instance(Mapping, remedy="Pass a dict such as {'l2': [0.1, 1, 10]}.")("grid", grid)
     valid = model.get_params()
     for name in grid:
         if name not in valid and name != TRANSFORM:

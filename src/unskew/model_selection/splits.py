@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.checks import is_finite_number, whole_number
+from unskew.data.checks import whole_number
 from unskew.data.parts import Part, SplitUnit
 from unskew.data.ratings import Ratings, require_log
 from unskew.errors import UnknownNameError, UnskewWarning, UsageError
-from unskew.settings import check_random_state
+from unskew.settings import check_random_state, is_finite_number
 from unskew.types import BoolVector, RandomState
 
 UNITS: tuple[SplitUnit, ...] = ("random", "user", "time")
@@ -65,7 +65,7 @@ def split(
     0.5
     """
     require_log(log)
-    if by not in UNITS:
+    if not isinstance(by, str) or by not in UNITS:
         raise UnknownNameError("split", by, UNITS, parameter="by")
     if not (is_finite_number(share) and 0 < share < 1):
         raise UsageError(

@@ -13,7 +13,6 @@ from unskew.data.clicks import binarize
 from unskew.data.factors import Factors
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings, require_log
-from unskew.data.universe import Universe
 from unskew.data.weights import (
     NORMALIZATIONS,
     Normalization,
@@ -361,7 +360,10 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
         self.users_, self.items_ = result.users, result.items
         self.seen_starts_, self.seen_items_ = result.seen
         self.user_factors_frame = result.user_factors
-        universe = Universe(factors.n_users, factors.n_items)
+        universe = result.universe
+        self.rating_range_ = result.rating_range if self.clip_predictions else None
+        is_naive = propensity is None
+        self.naive_weight_ = universe.n_cells / result.n_ratings if is_naive else None
         self._record_penalty(universe, self._fixed_penalty(universe))
         self._record_solution(result.solution)
         return self
@@ -456,7 +458,7 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
 
     def _check_settings(self) -> None:
         super()._check_settings()
-        if (self.loss, self.solver) not in SOLVERS:
+        if not isinstance(self.solver, str) or (self.loss, self.solver) not in SOLVERS:
             names = [solver for loss, solver in SOLVERS if loss == self.loss]
             raise UnknownNameError(
                 f"solver for {self.loss} loss", self.solver, names, parameter="solver"

@@ -13,19 +13,19 @@ import numpy.typing as npt
 from unskew.data.cells import cell_numbers
 from unskew.data.factors import Factors
 from unskew.data.ids import Ids, as_ids, describe_id_types, encode, find_codes, format_id
-from unskew.data.ratings import Ratings
+from unskew.data.ratings import Ratings, require_log
 from unskew.errors import (
     UnknownIdError,
-    UnknownNameError,
     UnskewWarning,
     UsageError,
 )
 from unskew.io.block_files import write_blocks
 from unskew.io.model_files import write_model
+from unskew.io.writing import as_path
 from unskew.models.recommendations import Recommendations
 from unskew.ranking.candidates import Candidates, CandidatesLike, read_candidates, select_users
 from unskew.ranking.positions import Ranker, best_items, find_ranker, items_by_user
-from unskew.settings import Configurable, WholeNumber, require_fitted
+from unskew.settings import Configurable, Flag, OneOf, WholeNumber, require_fitted
 from unskew.tables import count_noun
 from unskew.types import (
     ArrayShapes,
@@ -143,6 +143,7 @@ class Recommender(Configurable, ABC):
         ids = self.users_ if users is None else as_ids(users)
         codes = self._find_codes(ids, self.users_, "user", on_unknown, stacklevel=3)
         WholeNumber(least=1)("k", k)
+        Flag()("exclude_seen", exclude_seen)
         n_best = min(int(k), len(self.items_))
         score = self.scorer(ids, self.items_)
         distinct_codes, distinct = encode(ids)
@@ -203,6 +204,7 @@ class Recommender(Configurable, ABC):
     def count_seen(self, log: Ratings) -> int:
         """How many cells of ``log`` the model was fitted to; its errors there are too small."""
         require_fitted(self)
+        require_log(log)
         user = find_codes(log.users, self.users_)[log.user]
         item = find_codes(log.items, self.items_)[log.item]
         n_items = len(self.items_)
@@ -216,7 +218,7 @@ class Recommender(Configurable, ABC):
 
         An old file is replaced at once: a reader finds the old file or the new one.
         """
-        write_model(self, Path(path))
+        write_model(self, as_path(path))
 
     def _record_log(self, log: Ratings, seen: SeenItems | None = None) -> None:
         """Keep the ids and the items of each user; ``seen`` saves sorting the log again."""
@@ -246,8 +248,7 @@ class Recommender(Configurable, ABC):
         *,
         stacklevel: int,
     ) -> IntVector:
-        if on_unknown not in ON_UNKNOWN:
-            raise UnknownNameError("on_unknown", on_unknown, ON_UNKNOWN)
+        OneOf(ON_UNKNOWN)("on_unknown", on_unknown)
         ids = as_ids(ids)
         codes = find_codes(ids, vocabulary)
         is_unknown = codes < 0

@@ -19,7 +19,7 @@ from unskew.models import RECOMMENDERS
 from unskew.models.factor_recommender import FactorRecommender
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.progress import progress_line
-from unskew.settings import Number, WholeNumber, check_random_state, draw_seeds, setting
+from unskew.settings import Instance, Number, WholeNumber, check_random_state, draw_seeds, setting
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import RandomState
 
@@ -88,6 +88,7 @@ class TriTraining(FactorRecommender):
         """Fit to a log, weighted by inverse propensities if they are passed."""
         require_log(log)
         self._check_settings()
+        Instance(MatrixFactorization, allow_none=True)("model", self.model)
         model = copy(self.model or MatrixFactorization())
         seeds = draw_seeds(self.random_state, 3)
         rng = np.random.default_rng(self.random_state)

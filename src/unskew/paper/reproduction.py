@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -79,4 +80,4 @@ class Reproduction(Result):
         return f"{text_table(self.table)}\n{self.caption}\n\n{self.summary}"
 
     def _repr_html_(self) -> str:
-        return f"{html_table(self.table)}<p>{self.caption}</p><p>{self.summary}</p>"
+        return f"{html_table(self.table)}<p>{escape(self.caption)}</p><p>{escape(self.summary)}</p>"

@@ -36,6 +36,7 @@ from unskew.errors import (
     UsageError,
 )
 from unskew.io.model_files import write_model
+from unskew.io.writing import as_path
 from unskew.propensity.model import PropensityModel, require_unobserved
 from unskew.types import BoolVector, IntVector, Matrix, Vector
 
@@ -130,7 +131,7 @@ class CovariatePropensityModel(PropensityModel):
             table = getattr(self, f"{kind}_features")
             if table is not None:
                 setattr(model, f"{kind}_features", CovariateProfiles.read(table, ids, kind).rows)
-        write_model(model, Path(path))
+        write_model(model, as_path(path))
 
     def __repr__(self) -> str:
         model = copy(self)
@@ -269,7 +270,7 @@ def _array_columns(table: Any, kind: Kind) -> Iterator[tuple[str, npt.NDArray[An
         array = np.asarray(table)
     except ValueError as error:
         raise UsageError(f"{problem}: {error}.", parameter=parameter) from error
-    if array.ndim not in (1, 2):
+    if array.ndim not in (1, 2) or array.size == 0:
         raise UsageError(f"{problem}; got shape {array.shape}.", parameter=parameter)
     for index, column in enumerate(array.reshape(len(array), -1).T):
         yield f"{kind}:{index}", _as_numbers(column)

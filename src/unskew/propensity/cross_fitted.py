@@ -27,7 +27,7 @@ MAX_DEVIATION = 3.0
 
 
 def _check_by(name: str, value: object) -> None:
-    if value not in (None, "user", "cell"):
+    if not isinstance(value, str | None) or value not in (None, "user", "cell"):
         raise UnknownNameError(name, value, ("user", "cell"))
 
 

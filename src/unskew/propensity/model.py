@@ -16,7 +16,7 @@ from unskew.data.frame_strata import FrameStrata
 from unskew.data.frames import LazyFrame, add_column, count_sizes
 from unskew.data.ids import Ids, as_ids, describe_id_types, find_codes, format_id
 from unskew.data.propensities import SMALLEST, Propensities
-from unskew.data.ratings import Ratings
+from unskew.data.ratings import Ratings, require_log
 from unskew.data.universe import Universe, UniverseLike, parse_universe, resolve_universe
 from unskew.errors import (
     BadPropensityError,
@@ -28,6 +28,7 @@ from unskew.errors import (
     UsageError,
 )
 from unskew.io.model_files import write_model
+from unskew.io.writing import as_path
 from unskew.settings import Configurable, require_fitted, unfitted_copy
 from unskew.tables import count_noun
 from unskew.types import IndexVector, IntVector, Vector
@@ -87,6 +88,7 @@ class PropensityModel(Configurable):
         If ``log`` is a part of a split, these are the propensities of being in that part.
         """
         self._require_fitted()
+        require_log(log)
         values = self._predict_log(log)
         _require_valid(values, log)
         estimation = self._describe_estimation(log, values)
@@ -117,7 +119,7 @@ class PropensityModel(Configurable):
         An existing file is replaced in one step.
         """
         self._require_fitted()
-        write_model(self, Path(path))
+        write_model(self, as_path(path))
 
     def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
         """P(O_ui = 1) of cells by their codes in ``users_`` and ``items_``.

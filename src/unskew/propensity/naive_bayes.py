@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Self
 
@@ -51,7 +51,7 @@ EQUAL_SHARES = 0.2
 def _check_bins(name: str, value: Any) -> None:
     if value is None:
         return
-    if np.ndim(value) == 0:
+    if not isinstance(value, Sequence | np.ndarray):
         WholeNumber(least=2)(name, value)
         return
     cuts = float_array(value, name)

@@ -61,7 +61,7 @@ class PenaltyChoice:
 
 
 def _check_noise_multiple(name: str, value: object) -> None:
-    if value != "cv":
+    if not isinstance(value, str) or value != "cv":
         Number(above=0)(name, value)
 
 

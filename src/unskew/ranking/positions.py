@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.cells import group_rows
+from unskew.data.checks import float_array
 from unskew.data.factors import Factors
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPredictionError, UniverseError, UsageError
@@ -373,7 +374,13 @@ def best_items(
     size = max(1, TOP_CELLS // n_items)
     for first in range(0, n_users, size):
         users = np.arange(first, min(first + size, n_users), dtype=np.int32)
-        block = np.array(scorer(users), dtype=np.float64)
+        block = float_array(scorer(users), "scores", BadPredictionError).copy()
+        if block.shape != (users.size, n_items):
+            raise BadPredictionError(
+                f"for {users.size} users the scorer returned shape {block.shape}.",
+                parameter="predictions",
+                remedy=f"Return shape {(users.size, n_items)}: a row for each user.",
+            )
         if np.isnan(block).any():
             user, item = np.argwhere(np.isnan(block))[0]
             raise BadPredictionError(

@@ -378,7 +378,7 @@ def _check_examination(examination: npt.ArrayLike | None, n_slots: int) -> tuple
 def _find_user_model(
     users: Literal["position", "cascade", "general"] | UserModel, examination: tuple[float, ...]
 ) -> UserModel:
-    if not isinstance(users, str):
+    if not isinstance(users, str) and hasattr(users, "draw_clicks"):
         return users
     models: dict[str, Callable[[], UserModel]] = {
         "position": lambda: PositionBasedUsers(examination),
@@ -386,4 +386,4 @@ def _find_user_model(
         "general": lambda: GeneralUsers(examination),
     }
     OneOf(tuple(models))("users", users)
-    return models[users]()
+    return models[str(users)]()

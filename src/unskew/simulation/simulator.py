@@ -94,6 +94,8 @@ def simulate(
             remedy="Pass `observation=ByRating(alpha)`, or leave one of the two out.",
         )
     size = Universe(n_users, n_items)
+    for name, number in (("n_users", n_users), ("n_items", n_items)):
+        WholeNumber(least=1)(name, number)
     Number(least=0)("noise", noise)
     WholeNumber(least=0)("n_factors", n_factors)
     check_random_state("random_state", random_state)

@@ -144,7 +144,8 @@ def _fit_blocks(
     if engine.collect_users:
         users, factors, seen = _collect_users(blocks, solver, items)
     whole = Solution(factors, solution.history, solution.stop_reason)
-    return FrameFitResult(whole, totals.mean, users, counts.items, seen, user_factors)
+    size = totals.universe, counts.n_ratings, counts.rating_range
+    return FrameFitResult(whole, totals.mean, users, counts.items, seen, user_factors, *size)
 
 
 def _make_start(request: FrameFitRequest, counts: LogCounts, totals: BlockTotals) -> Factors:

@@ -119,6 +119,8 @@ class SparkLog:
         totals = self.frame.groupBy("item").agg(
             F.count(F.lit(1)).alias("n"),
             F.bit_xor(F.xxhash64("user", "item", "rating", "weight")).alias("digest"),
+            F.min("rating").alias("lowest"),
+            F.max("rating").alias("highest"),
             *(F.sum(bad.cast("long")).alias(f"bad_{name}") for name, bad in is_bad.items()),
         )
         table = totals.toArrow()
@@ -136,7 +138,8 @@ class SparkLog:
         codes, items = encode(as_ids(table["item"].to_numpy()))
         digest = np.empty(len(items), np.int64)
         digest[codes] = table["digest"].to_numpy()
-        return LogCounts(items, n_ratings, digest)
+        lowest, highest = table["lowest"].to_numpy().min(), table["highest"].to_numpy().max()
+        return LogCounts(items, n_ratings, digest, (float(lowest), float(highest)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,6 +150,8 @@ class LogCounts:
     n_ratings: int
     digest: npt.NDArray[np.int64]
     """A hash of the cells of each item that does not depend on their order."""
+    rating_range: tuple[float, float]
+    """The smallest and the largest rating."""
 
 
 def _find_frame(engine: SparkEngine, source: object) -> DataFrame:

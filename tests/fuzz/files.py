@@ -1,0 +1,206 @@
+"""Files that were damaged or made up: logs of each format, models and checkpoints."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import warnings
+import zipfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import unskew
+from fuzz.calls import SlowCallError, Tally, _find_place, limit_time
+from fuzz.values import make_log
+from unskew import MatrixFactorization
+from unskew.errors import UnskewError
+from unskew.io.duckdb_files import open_relation
+from unskew.io.files import read_table, write_table
+from unskew.io.log_files import ColumnNames, extract_log
+from unskew.io.sources import FileSource
+
+TEXT_FORMATS = ("csv", "tsv", "jsonl")
+FORMATS = (*TEXT_FORMATS, "parquet", "arrow")
+TOKENS = (
+    b",",
+    b"\n",
+    b"\r",
+    b'"',
+    b"\0",
+    b"\xff",
+    b"#",
+    b"\t",
+    b"1_0",
+    b"nan",
+    b"1e999",
+    b"{",
+    b"[",
+)
+
+
+def read_log(path: Path) -> Any:
+    """The log of a file, read in memory."""
+    return extract_log(read_table(str(path)), ColumnNames()).ratings
+
+
+def read_rows_with_duckdb(path: Path) -> int:
+    """The number of rows that DuckDB reads."""
+    with open_relation(FileSource.from_name(str(path))) as file:
+        return len(file.select(("rating",)).fetchall())
+
+
+def load_and_use(path: Path) -> Any:
+    """Load a model and use it: what it predicts must be finite."""
+    log, model = make_log(), unskew.load(path)
+    predicted = model.predict(log.users[log.user], log.items[log.item], on_unknown="fallback")
+    model.recommend(log.users[:2], k=3, on_unknown="fallback")
+    if not np.isfinite(predicted).all():
+        raise FloatingPointError("a prediction is not finite")
+    return None
+
+
+def resume(path: Path) -> Any:
+    """Go on with the fit of a checkpoint."""
+    model = MatrixFactorization(2, max_iter=6, tol=0.0)
+    model.fit(make_log(), checkpoint=path, checkpoint_every=2)
+    if not np.isfinite(model.objective_):
+        raise FloatingPointError("the objective is not finite")
+    return None
+
+
+@cache
+def make_seeds(folder: Path) -> dict[str, bytes]:
+    """The content of a good file of each kind."""
+    log = make_log()
+    columns = {
+        "user_id": log.users[log.user],
+        "item_id": log.items[log.item],
+        "rating": log.rating,
+    }
+    contents = {}
+    for form in FORMATS:
+        write_table(columns, str(folder / f"seed.{form}"))
+        contents[form] = (folder / f"seed.{form}").read_bytes()
+    contents["csv.gz"] = gzip.compress(contents["csv"])
+    MatrixFactorization(2, max_iter=500).fit(log).save(folder / "seed.unskew")
+    contents["unskew"] = (folder / "seed.unskew").read_bytes()
+    MatrixFactorization(2, max_iter=4, tol=0.0).fit(
+        log, checkpoint=folder / "seed.checkpoint", checkpoint_every=2
+    )
+    contents["checkpoint"] = (folder / "seed.checkpoint").read_bytes()
+    return contents
+
+
+def damage(content: bytes, rng: np.random.Generator) -> bytes:
+    """Cut, repeat, exchange or insert bytes."""
+    start, end = sorted(rng.integers(0, len(content) + 1, 2).tolist())
+    match rng.integers(5):
+        case 0:
+            return content[:start]
+        case 1:
+            return content[:start] + content[end:]
+        case 2:
+            return content[:end] + content[start:]
+        case 3:
+            changed = bytearray(content)
+            for place in rng.integers(0, len(content), rng.integers(1, 9)):
+                changed[place] = rng.integers(256)
+            return bytes(changed)
+        case _:
+            return content[:start] + TOKENS[rng.integers(len(TOKENS))] + content[start:]
+
+
+def edit_archive(content: bytes, rng: np.random.Generator) -> bytes:
+    """Replace one array of a model or checkpoint by another, and sign it again."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    name = str(rng.choice([name for name in parts if name != "manifest.json"]))
+    try:
+        array = np.load(io.BytesIO(parts[name]), allow_pickle=False)
+    except ValueError:
+        return damage(content, rng)
+    buffer = io.BytesIO()
+    np.save(buffer, _edit_array(array, rng), allow_pickle=False)
+    parts[name] = buffer.getvalue()
+    if "manifest.json" in parts:
+        import hashlib
+
+        manifest = json.loads(parts["manifest.json"])
+        manifest["sha256"][name] = hashlib.sha256(parts[name]).hexdigest()
+        parts["manifest.json"] = json.dumps(manifest).encode()
+    packed = io.BytesIO()
+    method = zipfile.ZIP_STORED if rng.random() < 0.9 else zipfile.ZIP_DEFLATED
+    with zipfile.ZipFile(packed, "w", method) as archive:
+        for each, part in parts.items():
+            archive.writestr(each, part)
+    return packed.getvalue()
+
+
+def _edit_array(array: Any, rng: np.random.Generator) -> Any:
+    match rng.integers(7):
+        case 0:
+            return array[:1] if array.ndim else array
+        case 1:
+            return np.concatenate([array, array]) if array.ndim else array
+        case 2:
+            return array.astype(rng.choice(["f4", "f8", "i4", "i8", "c16", "U4", "?"]))
+        case 3:
+            return array.T
+        case 4:
+            return (
+                np.full_like(array, rng.choice([0, -1, 1])) if array.dtype.kind in "fiu" else array
+            )
+        case 5 if array.dtype.kind == "f":
+            return np.full_like(array, rng.choice([np.nan, np.inf, 1e308]))
+        case _:
+            return array[None]
+
+
+def try_files(seed: int, n_files: int, folder: Path) -> Tally:
+    """Read random damaged files of each kind."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        seeds = make_seeds(folder)
+    rng, tally = np.random.default_rng(seed), Tally()
+    readers: dict[str, tuple[Callable[[Path], Any], ...]] = {
+        **dict.fromkeys((*FORMATS, "csv.gz"), (read_log,)),
+        **dict.fromkeys((*TEXT_FORMATS, "parquet"), (read_log, read_rows_with_duckdb)),
+        "unskew": (load_and_use,),
+        "checkpoint": (resume,),
+    }
+    kinds = list(seeds)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        for number in range(n_files):
+            kind = kinds[rng.integers(len(kinds))]
+            edits = kind in ("unskew", "checkpoint") and rng.random() < 0.7
+            content = (edit_archive if edits else damage)(seeds[kind], rng)
+            for read in readers[kind]:
+                path = folder / f"file-{number}.{kind}"
+                path.write_bytes(content)
+                _try_file(read, path, tally)
+                path.unlink(missing_ok=True)
+    return tally
+
+
+def _try_file(read: Callable[[Path], Any], path: Path, tally: Tally) -> None:
+    tally.tried += 1
+    try:
+        with limit_time():
+            read(path)
+    except UnskewError as error:
+        tally.typed += 1
+        tally.named += path.name in str(error)
+    except SlowCallError:
+        tally.slow[read.__name__] += 1
+    except FloatingPointError:
+        tally.silent[read.__name__] += 1
+    except Exception as error:
+        tally.raw[f"{_find_place(error)}: {type(error).__name__}: {read.__name__}"] += 1
+    else:
+        tally.finished += 1
