@@ -23,7 +23,8 @@ import unskew
 from fuzz.values import list_hostile, list_valid, make_log
 from unskew.data.result import Result
 from unskew.errors import UnskewError
-from unskew.models.recommender import Preset, Recommender
+from unskew.models.preset import Preset
+from unskew.models.recommender import Recommender
 from unskew.propensity.model import PropensityModel
 
 SECONDS = 20

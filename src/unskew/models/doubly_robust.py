@@ -39,7 +39,7 @@ from unskew.models.imputation import (
 )
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.preset import Preset
-from unskew.settings import OneOf, WholeNumber, setting
+from unskew.settings import Instance, OneOf, WholeNumber, setting
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import Vector
 
@@ -211,6 +211,7 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender):
     @property
     def _n_columns(self) -> int:
         """The number of factors of F."""
+        Instance(MatrixFactorization, allow_none=True)("imputer", self.imputer)
         imputer = self.imputer or MatrixFactorization()
         return self.n_factors + imputer.n_factors * (self.penalizes == "correction")
 
