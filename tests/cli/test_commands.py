@@ -896,15 +896,13 @@ def test_cross_validation_shows_its_table_and_saves_the_best() -> None:
 
 
 def test_a_checkpoint_is_written_and_taken_up() -> None:
-    arguments = ("train", "log.csv", "--factors", "2", "--checkpoint", "state.npz", "-o")
-    first = as_json(*arguments, "a.unskew")
-    again = as_json(*arguments, "b.unskew")
+    arguments = ("train", "log.csv", "--factors", "2", "--checkpoint", "state.npz", "--l2")
+    first = as_json(*arguments, "1", "-o", "a.unskew")
+    again = as_json(*arguments, "1", "-o", "b.unskew")
 
     assert Path("state.npz").exists()
     assert first["objective"] == again["objective"]
-    assert "belongs to another log" in refused(
-        2, "train", "log.csv", "--l2", "9", *arguments[2:], "c.unskew"
-    )
+    assert "belongs to another log" in refused(2, *arguments, "9", "-o", "c.unskew")
 
 
 def test_recommend_prints_or_writes() -> None:

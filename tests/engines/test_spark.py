@@ -356,7 +356,7 @@ def test_too_many_users_for_the_driver_are_refused_before_the_fit(
 ) -> None:
     monkeypatch.setattr(spark_fitting, "MAX_COLLECTED", 100)
     with pytest.raises(UsageError, match=r"too many for the driver.*collect_users=False"):
-        MatrixFactorization(2).fit(frame, "propensity", engine="spark")
+        MatrixFactorization(2, 1.0).fit(frame, "propensity", engine="spark")
 
 
 @pytest.mark.parametrize("log", [LOG, pd.DataFrame(COLUMNS)], ids=["Ratings", "pandas"])
@@ -365,7 +365,7 @@ def test_a_log_that_is_not_on_spark_is_refused(log: Any) -> None:
         UsageError,
         match=r"fits a Spark data frame or a path of Parquet files; got .*createDataFrame",
     ):
-        MatrixFactorization(2).fit(log, "propensity", engine="spark")
+        MatrixFactorization(2, 1.0).fit(log, "propensity", engine="spark")
 
 
 @pytest.mark.parametrize(
@@ -385,13 +385,15 @@ def test_arguments_of_the_wrong_kind_are_refused(frame: Any) -> None:
         UsageError,
         match="propensities must be the name of a column with engine='spark'; got ndarray",
     ):
-        MatrixFactorization(2).fit(frame, COLUMNS["propensity"], engine="spark")
+        MatrixFactorization(2, 1.0).fit(frame, COLUMNS["propensity"], engine="spark")
     with pytest.raises(UnknownNameError, match="unknown value 'rows' of normalize"):
-        MatrixFactorization(2, normalize="rows").fit(frame, engine="spark")  # type: ignore[arg-type]
+        MatrixFactorization(2, 1.0, normalize="rows").fit(frame, engine="spark")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="n_blocks must be a whole number, at least 1"):
-        MatrixFactorization(2).fit(frame, "propensity", engine=SparkEngine(n_blocks=0))
+        MatrixFactorization(2, 1.0).fit(frame, "propensity", engine=SparkEngine(n_blocks=0))
     with pytest.raises(UsageError, match="relevance_threshold must be the lowest rating"):
-        MatrixFactorization(2, relevance_threshold=np.nan).fit(frame, "propensity", engine="spark")
+        MatrixFactorization(2, 1.0, relevance_threshold=np.nan).fit(
+            frame, "propensity", engine="spark"
+        )
 
 
 def test_no_java_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -401,7 +403,7 @@ def test_no_java_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
         UsageError, match=r"engine='spark' needs Java, which is not installed\. Install a JDK"
     ):
-        MatrixFactorization(2).fit("log.parquet", "propensity", engine="spark")
+        MatrixFactorization(2, 1.0).fit("log.parquet", "propensity", engine="spark")
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,7 +411,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
         MissingExtraError, match=r"engine='spark' needs pyspark, .*pip install 'unskew\[spark\]'"
     ):
-        MatrixFactorization(2).fit(LOG, engine="spark")
+        MatrixFactorization(2, 1.0).fit(LOG, engine="spark")
 
 
 # Cross-validation

@@ -16,6 +16,7 @@ from unskew.data.factors import Factors
 from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
 from unskew.factorization.checkpoints import Checkpoint
+from unskew.factorization.penalty import Penalty
 from unskew.factorization.pseudo_outcome import PseudoOutcome, PseudoOutcomeSolver
 from unskew.factorization.solution import Solution, minimize
 from unskew.threads import Workers, single_blas_thread
@@ -78,7 +79,7 @@ def fit(
     log, correction = some_log()
     with Workers(n_threads) as workers, single_blas_thread():
         outcome = PseudoOutcome.of(log, correction, imputed=imputed, dtype=dtype)
-        solver = PseudoOutcomeSolver(outcome, 3, offsets, l2, workers)
+        solver = PseudoOutcomeSolver(outcome, 3, offsets, Penalty.equal(l2, offsets), workers)
         start = some_parameters(1, 3, has_offsets=False)
         return minimize(solver, start, **{"max_iter": 3000, "tol": 1e-14, **settings})
 
@@ -248,7 +249,11 @@ def test_the_objective_never_rises_and_momentum_needs_fewer_sweeps(
     log, correction = some_log()
     with Workers(1) as workers:
         solver = PseudoOutcomeSolver(
-            PseudoOutcome.of(log, correction, imputed=imputed), 3, offsets, 0.05, workers
+            PseudoOutcome.of(log, correction, imputed=imputed),
+            3,
+            offsets,
+            Penalty.equal(0.05, offsets),
+            workers,
         )
         plain, value = some_parameters(1, 3, has_offsets=False), np.inf
         for _ in range(len(outcome.history) - 1):
@@ -289,7 +294,7 @@ def test_rows_without_a_cell_follow_the_imputation() -> None:
     with Workers(1) as workers:
         outcome = PseudoOutcome.of(log, np.zeros_like(correction), imputed=imputed)
         found = minimize(
-            PseudoOutcomeSolver(outcome, 3, "none", 1e-9, workers),
+            PseudoOutcomeSolver(outcome, 3, "none", Penalty(1e-9), workers),
             some_parameters(1, 3),
             max_iter=500,
             tol=1e-15,
@@ -310,7 +315,7 @@ def test_no_matrix_of_users_by_items_is_ever_built() -> None:
             PseudoOutcome.of(log, rng.normal(size=3000), imputed=imputed),
             3,
             "regularized",
-            1.0,
+            Penalty.equal(1.0, "regularized"),
             workers,
         )
         minimize(solver, start, max_iter=2, tol=0.0)
@@ -323,6 +328,8 @@ def test_no_matrix_of_users_by_items_is_ever_built() -> None:
 def test_factors_that_are_not_determined_ask_for_a_penalty() -> None:
     log, correction = some_log()
     with Workers(1) as workers:
-        solver = PseudoOutcomeSolver(PseudoOutcome.of(log, correction), 20, "none", 0.0, workers)
+        solver = PseudoOutcomeSolver(
+            PseudoOutcome.of(log, correction), 20, "none", Penalty(0.0), workers
+        )
         with pytest.raises(UsageError, match="no unique solution with a ridge of 0"):
             minimize(solver, some_parameters(1, 20), max_iter=3, tol=0.0)

@@ -224,7 +224,7 @@ def test_scores_are_those_of_the_chosen_model_on_either_test(
     rows: Rows, coat_folder: Path, metric: str, loss: Any, power: int
 ) -> None:
     coat = load_coat(coat_folder)
-    model = MatrixFactorization(loss=loss, tol=1e-5, random_state=3)
+    model = MatrixFactorization(loss=loss, clip_predictions=False, tol=1e-5, random_state=3)
     search = cross_validate(
         model, coat.train, propensities=coat.propensities, grid=GRID, metric=metric, random_state=3
     )

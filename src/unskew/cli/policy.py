@@ -24,7 +24,7 @@ def policy() -> None:
 
     \b
     Example:
-      unskew policy evaluate shown.parquet --probability p --probability-is step --target new=p_new
+      unskew policy evaluate shown.csv --ranking new=col --examination 1,0.5
       unskew policy position-bias shown.parquet -o curve.html
     """  # noqa: D301
 
@@ -137,9 +137,9 @@ def evaluate(
 
     \b
     Example:
-      unskew policy evaluate shown.csv --probability p --probability-is step --target new=p_new
-      unskew policy evaluate shown.csv --ranking new=new_position --examination 1,0.5,0.33
-      unskew policy evaluate shown.csv --logging uniform --model new=m.unskew -o report.html
+      unskew policy evaluate l.csv --probability p --probability-is step --target q
+      unskew policy evaluate shown.csv --ranking new=col --examination 1,0.5,0.33
+      unskew policy evaluate shown.csv --logging uniform --model m.unskew -o r.html
     """  # noqa: D301
     from unskew.workflows.gates import check_gates, require_passed
     from unskew.workflows.policies import evaluate_policy_file, list_policy_numbers

@@ -89,22 +89,21 @@ def _make_panels(charts: Sequence[Chart]) -> tuple[Figure, list[Axes]]:
     """The current figure of pyplot, so that ``plt.savefig`` finds it; at most 3 panels in a row."""
     try:
         from matplotlib import pyplot
+
+        figure_class = _notebook_figure_class()
     except ImportError as error:
         raise MissingExtraError("matplotlib", extra="report", purpose="drawing figures") from error
     n_rows = math.ceil(len(charts) / 3)
     n_columns = math.ceil(len(charts) / n_rows)
     width = 4.4 * n_columns + (1.6 if _has_common_legend(charts) else 0.0)
     height = n_rows * max(_panel_height(chart.content) for chart in charts)
-    figure = pyplot.figure(
-        FigureClass=_notebook_figure_class(), figsize=(width, height), layout="constrained"
-    )
+    figure = pyplot.figure(FigureClass=figure_class, figsize=(width, height), layout="constrained")
     panels = list(figure.subplots(n_rows, n_columns, squeeze=False).ravel())
     for unused in panels[len(charts) :]:
         unused.remove()
     return figure, panels[: len(charts)]
 
 
-@cache
 def _notebook_figure_class() -> type[Figure]:
     from matplotlib import pyplot
     from matplotlib.figure import Figure
