@@ -81,7 +81,7 @@ def test_progress_is_text_that_disappears(outputs: dict[str, list[Any]], name: s
         ("propensities", "known</p><table>"),
         ("fitted model", "60 users, 80 items, converged after"),
         ("model before its fit", "not fitted"),
-        ("recommendations", "<th>item_id</th>"),
+        ("recommendations", "<th>items (scores), best first</th>"),
         ("evaluation", "&lt;b&gt;a&lt;/b&gt;"),
     ],
 )
