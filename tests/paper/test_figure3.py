@@ -128,7 +128,13 @@ def test_a_trial_is_a_search_and_a_fit_to_all_of_its_log(
         log, propensities = ground_truth.observation(0.25).draw(rng)
         seed = int(rng.integers(2**31))
         model = MatrixFactorization(
-            3, offsets="free", tol=3e-5, max_iter=100, dtype="float32", random_state=seed
+            3,
+            offsets="free",
+            clip_predictions=False,
+            tol=3e-5,
+            max_iter=100,
+            dtype="float32",
+            random_state=seed,
         )
         for name, propensity_model in (("MF-IPS", propensities), ("MF-Naive", None)):
             fitted = cross_validate(
@@ -268,7 +274,13 @@ def test_a_trial_on_the_right_by_hand(ground_truth: GroundTruth, right: Reproduc
                 warnings.simplefilter("ignore", PropensityWarning)
                 propensity_model = NaiveBayesPropensity(smoothing=1.0).fit(log, mcar=sample[:size])
                 model = MatrixFactorization(
-                    3, offsets="free", tol=3e-5, max_iter=100, dtype="float32", random_state=seed
+                    3,
+                    offsets="free",
+                    clip_predictions=False,
+                    tol=3e-5,
+                    max_iter=100,
+                    dtype="float32",
+                    random_state=seed,
                 )
                 fitted = cross_validate(
                     model,
