@@ -186,6 +186,16 @@ def test_an_estimate_without_an_interval_is_a_dash_and_null_and_says_why() -> No
     assert "can be trusted" in build_evaluation_page(record).headline[0][0]
 
 
+def test_estimators_with_the_same_problem_share_a_warning() -> None:
+    sparse = np.random.default_rng(5).random((U, I)) < 0.1 * P_ALL
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = judge(sparse, 0.1 * P_ALL, metrics=["ndcg@5"], estimators=["ips", "snips"])
+
+    (problem,) = [text for text in map(str, result.problems()) if "has no interval" in text]
+    assert problem.startswith("NDCG@5 by IPS and SNIPS has no interval for 'a'")
+
+
 def test_few_cells_that_decide_are_named_with_their_numbers() -> None:
     """Rarely seen cells have the large losses: few degrees of freedom and a large skewness."""
     draws = np.random.default_rng(4)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from unskew.data.estimation import Estimation
 from unskew.errors import PropensityWarning, UnskewWarning
@@ -31,6 +32,9 @@ IN_RANGE = "'snips' stays within the range, but is not right either if the prope
 LONG_LOG = 100
 """With fewer users, items or cells than this, few degrees of freedom are nothing special. On
 shorter logs, results describe their problems and do not warn."""
+
+Check: TypeAlias = Callable[[str, str, Estimate], Iterator[UnskewWarning]]
+"""Yields the problems of one estimate, given its label and its metric."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,17 +84,18 @@ class Reliability:
 
     def explain_unusable(self, models: Sequence[int]) -> Iterator[UnskewWarning]:
         """Why estimates of these models cannot be used: outside the range, or no interval."""
-        for (metric, estimator), estimate in self.estimates.items():
-            label = _name_estimate(metric, estimator)
-            yield from self._check_range(label, metric, estimate, models)
+
+        def check(label: str, metric: str, estimate: Estimate) -> Iterator[UnskewWarning]:
+            return self._check_range(label, metric, estimate, models)
+
+        for label, metric, estimate in self._name_alike(check):
+            yield from check(label, metric, estimate)
         yield from self.missing_intervals()
 
     def warnings(self) -> Iterator[UnskewWarning]:
         """Problems of estimates that look like any other."""
-        for (metric, estimator), estimate in self.estimates.items():
-            label = _name_estimate(metric, estimator)
-            yield from self._check_range(label, metric, estimate, range(len(self.models)))
-            yield from self._check_slots(label, estimate)
+        for label, metric, estimate in self._name_alike(self._check_value):
+            yield from self._check_value(label, metric, estimate)
         yield from self._check_lists()
         yield from self._check_tails()
 
@@ -101,11 +106,32 @@ class Reliability:
 
     def missing_intervals(self) -> Iterator[UnskewWarning]:
         """Why estimates have no interval."""
-        for (metric, estimator), estimate in self.estimates.items():
-            label = _name_estimate(metric, estimator)
-            yield from self._check_bias(label, metric, estimate)
-            yield from self._check_noise(label, estimate)
+        for label, metric, estimate in self._name_alike(self._check_interval):
+            yield from self._check_interval(label, metric, estimate)
         yield from self._explain_imputation()
+
+    def _name_alike(self, check: Check) -> Iterator[tuple[str, str, Estimate]]:
+        """A label, the metric and one estimate of estimators for which a check says the same.
+
+        Metrics that are means over users are the same by IPS and by SNIPS, for example.
+        """
+        alike: dict[tuple[str, ...], list[str]] = {}
+        for (metric, estimator), estimate in self.estimates.items():
+            texts = tuple(map(str, check("", metric, estimate)))
+            alike.setdefault((metric, *texts), []).append(estimator)
+        for (metric, *_), estimators in alike.items():
+            label = f"{metric_label(metric)} by {join_words([_label(each) for each in estimators])}"
+            yield label, metric, self.estimates[metric, estimators[0]]
+
+    def _check_value(self, label: str, metric: str, estimate: Estimate) -> Iterator[UnskewWarning]:
+        yield from self._check_range(label, metric, estimate, range(len(self.models)))
+        yield from self._check_slots(label, estimate)
+
+    def _check_interval(
+        self, label: str, metric: str, estimate: Estimate
+    ) -> Iterator[UnskewWarning]:
+        yield from self._check_bias(label, metric, estimate)
+        yield from self._check_noise(label, estimate)
 
     def _check_range(
         self, label: str, metric: str, estimate: Estimate, models: Sequence[int]
