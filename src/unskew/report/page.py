@@ -21,6 +21,7 @@ from unskew.tables import format_cell
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
 
 Headline: TypeAlias = tuple[tuple[str, bool], ...]
 """Parts of a sentence; True for the part that is emphasized."""
@@ -34,6 +35,7 @@ NUMBER_IN_TEXT = re.compile(
     r"([+−-]?[0-9][0-9,]*(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)\s?%?(?: (?:±|\[).*)?"
 )
 """A number written as text, such as ``0.31 ± 0.02`` or ``45%``."""
+CODE_IN_TEXT = re.compile("`([^`]+)`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,4 +181,12 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals.update(draw_chart=draw_chart, draw_sample=draw_sample)
+    environment.filters["code"] = _mark_code
     return environment
+
+
+def _mark_code(text: str) -> Markup:
+    """The text as HTML, with names in backticks as code."""
+    from markupsafe import Markup, escape
+
+    return Markup(CODE_IN_TEXT.sub(r"<code>\1</code>", str(escape(text))))
