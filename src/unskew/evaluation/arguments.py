@@ -72,8 +72,8 @@ def require_propensities(propensities: object, estimators: Sequence[Estimator]) 
             f"`propensities` is missing; {' and '.join(weighted)} cannot weight without it.",
             parameter="propensities",
             remedy="Pass the probability with which each rating was observed, or a fitted model "
-            "such as PopularityPropensity().fit(log). For the plain average over the log alone, pass "
-            "`estimators=['naive']`.",
+            "such as PopularityPropensity().fit(log). For the plain average over the log alone, "
+            "pass `estimators=['naive']`.",
         )
 
 
