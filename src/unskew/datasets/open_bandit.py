@@ -115,7 +115,9 @@ def _read_log(file: FilePath, items: Integers) -> tuple[Impressions, npt.NDArray
     names = ("timestamp", "item_id", "position", "click", "propensity_score", *USER_FEATURES)
     users: dict[tuple[str, ...], int] = {}
     blocks = [_read_block(table, items, users) for table in _iterate_tables(file, names)]
-    columns = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+    columns: dict[str, Any] = {
+        name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]
+    }
     timestamp = columns.pop("timestamp")
     log = Impressions.from_arrays(np.arange(timestamp.size), **columns, probability_is="marginal")
     return log, timestamp, np.array(list(users))
