@@ -8,7 +8,7 @@ from unskew.data.impressions import Impressions, read_examination
 from unskew.data.ratings import Ratings
 from unskew.data.weights import WeightTransform
 from unskew.errors import UsageError
-from unskew.policies.curve_error import find_curve
+from unskew.policies.curve_uncertainty import find_curve
 from unskew.policies.plan import PolicyCluster, PolicyPlan, Regression, SlotWorth
 from unskew.policies.result import LOGGED, PolicyEvaluation
 from unskew.policies.targets import Policy, as_policy

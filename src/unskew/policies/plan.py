@@ -26,7 +26,7 @@ from unskew.policies.checks import (
     summarize_weights,
 )
 from unskew.policies.columns import ArrayColumns
-from unskew.policies.curve_error import CurveError, shift_curve
+from unskew.policies.curve_uncertainty import CurveUncertainty, shift_curve
 from unskew.policies.position_bias import ExaminationCurve
 from unskew.policies.result import LOGGED, PolicyEvaluation
 from unskew.policies.targets import WORDS, BoundPolicy, Policy, bind_log
@@ -122,16 +122,16 @@ class PolicyPlan:
         if not sums:
             raise EmptyLogError("the log has no impressions.", remedy="Check its filter or file.")
         is_whole = len(sums) == 1
-        error = plan.find_curve_error(part if is_whole else None)
+        error = plan.find_curve_uncertainty(part if is_whole else None)
         result = plan.finish(PolicySums.combine(sums), backend, error)
         return replace(result, inputs=columns) if is_whole else result
 
-    def find_curve_error(self, shown: Impressions | None) -> CurveError | None:
+    def find_curve_uncertainty(self, shown: Impressions | None) -> CurveUncertainty | None:
         """The error of a fitted examination curve; ``shown`` is the log, if it is in one part."""
         if self.curve is None or shown is None:
-            return None if self.curve is None else CurveError(self.curve)
+            return None if self.curve is None else CurveUncertainty(self.curve)
         cluster, clusters = self._find_clusters(shown)
-        return CurveError.of(self.curve, shown, cluster[shown.request], len(clusters))
+        return CurveUncertainty.of(self.curve, shown, cluster[shown.request], len(clusters))
 
     def choose_estimators(self, shown: Impressions) -> tuple[str, ...]:
         """Plain and self-normalised estimators for which the log has the probabilities."""
@@ -275,24 +275,27 @@ class PolicyPlan:
             yield "'dm' is as good as its regression, whose error is not in its interval"
 
     def finish(
-        self, sums: PolicySums, backend: str | None, curve_error: CurveError | None = None
+        self,
+        sums: PolicySums,
+        backend: str | None,
+        curve_uncertainty: CurveUncertainty | None = None,
     ) -> PolicyEvaluation:
         """The result that follows from the sums of a whole log."""
         assert self.estimators is not None
         notes, bounds = sums.notes, None
-        if curve_error is not None and sums.shifted:
-            notes = (*notes, curve_error.describe(tuple(sums.shifted)))
+        if curve_uncertainty is not None and sums.shifted:
+            notes = (*notes, curve_uncertainty.describe(tuple(sums.shifted)))
         if sums.has_binary_rewards:
             bounds = (0.0, float(read_worth(self.slot_worth, sums.n_slots).sum()))
         estimates: dict[str, Any] = {}
         for name, each in sums.estimators.items():
             usable = each.list_usable()
             kept, shifted = each.take(usable), sums.shifted.get(name, ())
-            if curve_error is None or not shifted:
+            if curve_uncertainty is None or not shifted:
                 estimates[name] = usable, kept.estimate(bounds=bounds)
             else:
                 moved = [every.take(usable) for every in shifted]
-                estimates[name] = usable, curve_error.estimate(kept, moved, bounds=bounds)
+                estimates[name] = usable, curve_uncertainty.estimate(kept, moved, bounds=bounds)
         return PolicyEvaluation(
             policies=tuple(self.targets),
             estimators=self.estimators,

@@ -59,7 +59,7 @@ def find_gradient(shifted: Sequence[TermSums]) -> Matrix:
 
 
 @dataclass(frozen=True, eq=False)
-class CurveError:
+class CurveUncertainty:
     """The error of an estimated examination curve."""
 
     curve: ExaminationCurve
@@ -70,7 +70,7 @@ class CurveError:
     @classmethod
     def of(
         cls, curve: ExaminationCurve, shown: Impressions, cluster: IntVector, n_clusters: int
-    ) -> CurveError:
+    ) -> CurveUncertainty:
         """``cluster`` is the code of each row of the evaluated log."""
         if curve.log_digest != shown.digest:
             return cls(curve)

@@ -10,7 +10,7 @@ import pytest
 
 from unskew import Impressions, PositionBias, evaluate_policies, simulate_impressions
 from unskew.policies import PolicyEvaluation, TargetRanking
-from unskew.policies.curve_error import find_gradient, shift_curve
+from unskew.policies.curve_uncertainty import find_gradient, shift_curve
 from unskew.policies.estimators import pbm
 from unskew.policies.examination import ClickTable, estimate_conditional, sum_influence
 from unskew.policies.plan import PolicyPlan
