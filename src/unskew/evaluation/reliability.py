@@ -106,13 +106,13 @@ class Reliability:
 
     def _group_estimates(self) -> Iterator[tuple[str, str, Estimate]]:
         """The label, metric and estimate of each estimator; those with the same numbers as one."""
-        groups: dict[tuple[object, ...], tuple[Estimate, list[str]]] = {}
+        groups: dict[tuple[str, bytes, bytes, bool], tuple[Estimate, list[str]]] = {}
         for (metric, estimator), estimate in self.estimates.items():
             numbers = estimate.value.tobytes(), estimate.covariance.tobytes()
             key = metric, *numbers, estimate.slots is None
             groups.setdefault(key, (estimate, []))[1].append(_label(estimator))
-        for (metric, *_), (estimate, labels) in groups.items():
-            yield f"{metric_label(str(metric))} by {join_words(labels)}", str(metric), estimate
+        for key, (estimate, labels) in groups.items():
+            yield f"{metric_label(key[0])} by {join_words(labels)}", key[0], estimate
 
     def _check_range(
         self, label: str, metric: str, estimate: Estimate, models: Sequence[int]
