@@ -9,9 +9,10 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias
 import numpy as np
 from scipy.special import ndtri
 
+from unskew.data.impression_checks import require_rows
 from unskew.data.impressions import Impressions
 from unskew.data.result import Result
-from unskew.errors import BadImpressionError, NotIdentifiedError, UsageError
+from unskew.errors import NotIdentifiedError, UsageError
 from unskew.policies.examination import (
     ClickTable,
     estimate_all_pairs,
@@ -62,8 +63,8 @@ class ExaminationCurve(Result):
     n_clicks: float
     n_informative: float
     """Clicks on what was shown at several positions; only these inform the curve."""
-    influence: Matrix | None = None
-    """Clusters x positions: how much each cluster moves log th; None if it is not known."""
+    log_digest: str = ""
+    """The digest of the log that the curve was estimated from."""
     backend: str | None = None
 
     @property
@@ -198,17 +199,15 @@ class PositionBias(Configurable):
         clusters = np.unique(clicked.cluster)
         scale = clusters.size / max(clusters.size - 1, 1)
         covariance: Matrix = scale * influence.T @ influence
-        known_influence: Matrix | None = influence
         if self.method == "all_pairs":
             log_curve = estimate_all_pairs(table, log_curve)
-            covariance, known_influence = self._bootstrap(table, log_curve), None
+            covariance = self._bootstrap(table, log_curve)
         self.curve_ = self._make_curve(
             shown,
             table.positions,
             log_curve,
             covariance,
             n_informative=float(table.clicks_of_cell.sum()),
-            influence=known_influence,
         )
         return self
 
@@ -298,7 +297,6 @@ class PositionBias(Configurable):
         covariance: Matrix,
         *,
         n_informative: float,
-        influence: Matrix | None = None,
     ) -> ExaminationCurve:
         column = np.searchsorted(positions, shown.position).clip(max=positions.size - 1)
         rows = positions[column] == shown.position
@@ -316,7 +314,7 @@ class PositionBias(Configurable):
             len(shown),
             float(shown.reward.sum()),
             n_informative,
-            influence,
+            shown.digest,
             shown.backend,
         )
 
@@ -328,14 +326,11 @@ def _require_clicks(shown: Impressions) -> None:
             parameter="shown",
             remedy="Build them with Impressions.from_frame(...).",
         )
-    is_negative = shown.reward < 0
-    if is_negative.any():
-        row = int(is_negative.argmax())
-        raise BadImpressionError(
-            f"position bias is estimated from clicks, but {int(is_negative.sum())} rewards are "
-            f"negative; the first is {shown.reward[row]:g} at {shown.name_row(row)}.",
-            parameter="shown",
-            value=float(shown.reward[row]),
-            where=shown.name_row(row),
-            remedy="Pass clicks, 0 or 1, as the reward.",
-        )
+    require_rows(
+        shown,
+        shown.reward >= 0,
+        shown.reward,
+        "rewards are negative, but position bias is estimated from clicks",
+        parameter="shown",
+        remedy="Pass clicks, 0 or 1, as the reward.",
+    )
