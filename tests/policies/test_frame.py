@@ -185,6 +185,33 @@ def test_slates_that_only_look_complete_are_read_as_they_are() -> None:
     np.testing.assert_allclose(numbers(framed), numbers(arrays), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_rewards_can_be_any_numbers(engine: str) -> None:
+    frame = bandit(reward=[2.5, 0.0, -1.0, 0.5])
+    log = Impressions.from_frame(frame, probability="p", probability_is="step")
+    arrays = evaluate_policies(log, {"new": "new"}, estimators=["ips", "snips"])
+    framed = evaluate_policies_frame(
+        ENGINES[engine](frame), {"new": "new"}, probability="p", estimators=["ips", "snips"]
+    )
+
+    np.testing.assert_allclose(numbers(framed), numbers(arrays), rtol=1e-9, atol=1e-12)
+
+
+def test_weights_of_zero_are_counted() -> None:
+    """One row has the target probability 0; two ratios of 1/2 give an additive weight of 0."""
+    frame = bandit(
+        request_id=[1, 1, 2, 2], user_id=[1, 1, 2, 2], position=[1, 2, 1, 2],
+        new=[0.25, 0.25, 0.5, 0.1],
+    )  # fmt: skip
+    options: dict[str, Any] = {"probability": "p", "probability_is": "product"}
+    positive = evaluate_policies_frame(frame, {"new": "new"}, estimators=["iips", "pi"], **options)
+    frame.loc[2, "new"] = 0.0
+    zero = evaluate_policies_frame(frame, {"new": "new"}, estimators=["iips"], **options)
+
+    assert [each.n_positive for each in positive.checks] == [2, 2, 1]
+    assert [each.n_positive for each in zero.checks] == [1, 2]
+
+
 def test_infinite_weights_are_refused() -> None:
     with pytest.raises(BadPropensityError, match="some weights are infinite"):
         evaluate_policies_frame(

@@ -14,7 +14,8 @@ from unskew.errors import UsageError
 from unskew.policies import POLICY_ESTIMATORS
 from unskew.policies.evaluate import check_targets
 from unskew.policies.frame_columns import FrameColumns, FramePolicy, bind_to_frame
-from unskew.policies.frame_rows import ImpressionRows, RowTotals, require_whole_requests
+from unskew.policies.frame_pivot import require_whole_requests
+from unskew.policies.frame_rows import ImpressionRows, RowTotals
 from unskew.policies.frame_sums import SumQuery
 from unskew.policies.plan import (
     PolicyCluster,
@@ -138,12 +139,12 @@ def _add_up(
             each.target.require_provided(kinds, estimator, name)
     if totals.may_be_complete:
         complete = {name: replace(each, is_complete=True) for name, each in columns.items()}
-        query = SumQuery.of(plan, complete)
-        table = query.run(log, complete, totals.n_slots)
+        query = SumQuery.of(plan, complete, totals)
+        table = query.run(log, totals, complete)
         if not (table["has_shared_slot"].any() or table["has_gap"].any()):
             require_whole_requests(table, needs)
             return query.read(table, totals)
-    query = SumQuery.of(plan, columns)
-    table = query.run(log, columns, totals.n_slots)
+    query = SumQuery.of(plan, columns, totals)
+    table = query.run(log, totals, columns)
     require_whole_requests(table, needs)
     return query.read(table, totals)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import narwhals.stable.v2 as nw
 
@@ -19,19 +19,14 @@ from unskew.errors import (
     UsageError,
 )
 from unskew.evaluation.backends.narwhals.table import translated_errors
-from unskew.policies.frame_columns import FrameColumns, name_column
-from unskew.policies.plan import NEEDS_ALL_SLOTS, Regression
+from unskew.policies.frame_columns import name_column
+from unskew.policies.plan import Regression
 from unskew.policies.targets import Policy, TargetRanking
-from unskew.policies.terms import total
 from unskew.settings import OneOf
 
 MAX_SLOTS = 52
 """Queries with more slots have too many columns."""
-CLUSTER = "cluster"
-FLAGS = ("n_requests", "has_two_users", "has_shared_slot", "has_gap")
-"""Columns of each request whose sums say whether the log is sound."""
-Table: TypeAlias = Mapping[str, Any]
-"""Fetched columns by name."""
+SMALLEST_PRODUCT = 1e-300
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +38,12 @@ class RowTotals:
     has_binary_rewards: bool
     may_be_complete: bool
     """Whether all requests can have all slots, by the sum of positions; without gaps, they do."""
+    smallest: Mapping[str, float]
+    """The smallest probability of each target policy; 0 for a ranking."""
+
+    def can_be_zero(self, target: str) -> bool:
+        """Whether a product of the weights of a request can be 0, or too small for a float64."""
+        return self.smallest[target] ** self.n_slots < SMALLEST_PRODUCT
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +109,15 @@ class ImpressionRows:
         flags = {f"bad_{name}": is_bad for name, is_bad in self._list_problems()}
         flags["other_reward"] = (nw.col("reward") != 0) & (nw.col("reward") != 1)
         flags["positions"] = nw.col("position")
+        target_columns = [f"target_{name}" for name in self.targets]
         with translated_errors(self.rows):
             counted = self.rows.select(
-                "position", *(flag.cast(nw.Float64).alias(name) for name, flag in flags.items())
+                "position",
+                *target_columns,
+                *(flag.cast(nw.Float64).alias(name) for name, flag in flags.items()),
             ).select(
                 nw.col("position").max().alias("n_slots"),
+                *(nw.col(name).min() for name in target_columns),
                 nw.len().cast(nw.Float64).alias("n_rows"),
                 *(nw.col(name).sum() for name in flags),
             )
@@ -132,7 +137,16 @@ class ImpressionRows:
                 remedy="Drop the lowest positions of all requests, or use evaluate_policies().",
             )
         may_be_complete = 2 * totals["positions"] == n_rows * (n_slots + 1)
-        return RowTotals(n_rows, n_slots, not totals["other_reward"], bool(may_be_complete))
+        return RowTotals(
+            n_rows,
+            n_slots,
+            not totals["other_reward"],
+            bool(may_be_complete),
+            {
+                name: 0.0 if self.is_ranking(f"target_{name}") else totals[f"target_{name}"]
+                for name in self.targets
+            },
+        )
 
     def _list_problems(self) -> Iterator[tuple[str, nw.Expr]]:
         """By column: the condition under which its value in a row is invalid."""
@@ -148,112 +162,24 @@ class ImpressionRows:
             is_unusable = value.is_null() | ~value.is_finite()
             if name == "probability":
                 yield name, is_unusable | (value <= 0) | (value > 1)
-            elif self._is_ranking(name):
+            elif self.is_ranking(name):
                 yield name, ~_is_missing(name) & ((value < 1) | (value != value.round()))
             elif name.startswith("target_"):
                 yield name, is_unusable | (value < 0) | (value > 1)
             else:
                 yield name, is_unusable
 
-    def _is_ranking(self, column: str) -> bool:
+    def is_ranking(self, column: str) -> bool:
         """Whether a column has the positions of a target ranking."""
         policy = self.targets.get(column.removeprefix("target_"))
         return column.startswith("target_") and isinstance(policy, TargetRanking)
 
-    def pivot(
-        self, columns: Mapping[str, FrameColumns], needed: set[str], n_slots: int, key: str
-    ) -> LazyFrame:
-        """One row for each request, with the values of its slots as columns.
-
-        A slot has one row at most, so its value is the largest one, and null without a row.
-        """
-        weights = {
-            f"weight_{name}": each.find_weight()
-            for name, each in columns.items()
-            if each.logging.kind is not None
-        }
-        values = ["reward", *weights, *self._list_pivoted(columns, needed)]
-        at_slot = {
-            f"{name}_{slot}": nw.when(nw.col("position") == slot).then(nw.col(name))
-            for name in values
-            for slot in range(1, n_slots + 1)
-        }
-        with translated_errors(self.rows):
-            rows = self._fill_missing_targets().with_columns(
-                weight.alias(name) for name, weight in weights.items()
-            )
-            slot_values = (value.alias(name) for name, value in at_slot.items())
-            requests = (
-                rows.select("request", "user", "position", *slot_values)
-                .group_by("request")
-                .agg(
-                    nw.col("user").min().alias("user"),
-                    nw.col("user").max().alias("last_user"),
-                    nw.col("position").max().alias("last_position"),
-                    nw.len().alias("n_shown"),
-                    *(nw.col(name).max() for name in at_slot),
-                )
-            )
-            is_complete = next(iter(columns.values())).is_complete
-            flag = _flag_incomplete(n_slots) if is_complete else _flag_impossible(n_slots)
-            filled = list(at_slot) if is_complete else _fill_slots(at_slot, n_slots)
-            requests = requests.select(
-                nw.col(key).alias(CLUSTER),
-                nw.lit(1.0).alias("n_requests"),
-                (nw.col("user") != nw.col("last_user")).cast(nw.Float64).alias("has_two_users"),
-                *(is_wrong.cast(nw.Float64).alias(name) for name, is_wrong in flag.items()),
-                *filled,
-            )
-            if not NEEDS_ALL_SLOTS & needed:
-                return requests
-            products = [each.list_running_products() for each in columns.values()]
-            return requests.with_columns(
-                product.alias(name) for each in products for name, product in each.items()
-            )
-
-    def _list_pivoted(self, columns: Mapping[str, FrameColumns], needed: set[str]) -> Iterator[str]:
-        """Columns of the log, besides rewards and weights, that estimators read by slot."""
-        for name in self.values:
-            is_regression = name.startswith(("prediction_", "mean_"))
-            is_read = is_regression and "regression" in needed
-            if self._is_ranking(name):
-                is_read = columns[name.removeprefix("target_")].logging.kind is None
-            if is_read:
-                yield name
-
-    def _fill_missing_targets(self) -> LazyFrame:
+    def fill_missing_targets(self) -> LazyFrame:
         """The rows, with position 0 for items that a target ranking does not show."""
         return self.rows.with_columns(
             nw.when(_is_missing(name)).then(nw.lit(0.0)).otherwise(nw.col(name)).alias(name)
             for name in self.values
-            if self._is_ranking(name)
-        )
-
-
-def require_whole_requests(table: Table, needs: Mapping[str, Sequence[str]]) -> None:
-    """An error if a request is impossible, or lacks slots that an estimator needs."""
-    problems = {
-        "has_two_users": ("have two users", "user", "A request belongs to one user."),
-        "has_shared_slot": (
-            "show two items at one position",
-            "position",
-            "A position shows one item; are these several requests with one id?",
-        ),
-    }
-    for flag, (problem, parameter, remedy) in problems.items():
-        count = int(table[flag].sum())
-        if count:
-            raise BadImpressionError(
-                f"{count:,} requests {problem}.", parameter=parameter, remedy=remedy
-            )
-    demanding = [name for name, kinds in needs.items() if NEEDS_ALL_SLOTS & set(kinds)]
-    n_gaps = int(table["has_gap"].sum())
-    if demanding and n_gaps:
-        raise BadImpressionError(
-            f"{demanding[0]!r} needs every slot above a shown item, but the positions of "
-            f"{n_gaps:,} requests have gaps.",
-            parameter="position",
-            remedy="Keep all shown items of a request, or use 'iips' or 'pbm'.",
+            if self.is_ranking(name)
         )
 
 
@@ -262,32 +188,6 @@ def fetch(frame: LazyFrame) -> dict[str, Any]:
     is_polars = frame.implementation.is_polars()
     rows = frame.collect(backend="polars", engine="streaming") if is_polars else frame.collect()
     return {name: rows.get_column(name).to_numpy() for name in rows.columns}
-
-
-def _is_shown(slot: int) -> nw.Expr:
-    return (~nw.col(f"reward_{slot}").is_null()).cast(nw.Float64)
-
-
-def _flag_impossible(n_slots: int) -> dict[str, nw.Expr]:
-    """Whether a request has two items at one position, or a gap between its positions."""
-    n_slots_shown = total([_is_shown(slot) for slot in range(1, n_slots + 1)])
-    n_shown = nw.col("n_shown").cast(nw.Float64)
-    return {
-        "has_shared_slot": n_slots_shown != n_shown,
-        "has_gap": n_shown != nw.col("last_position").cast(nw.Float64),
-    }
-
-
-def _flag_incomplete(n_slots: int) -> dict[str, nw.Expr]:
-    """The same if every request is taken to have all slots: whether it has other slots."""
-    rewards = total([nw.col(f"reward_{slot}") for slot in range(1, n_slots + 1)])
-    return {"has_shared_slot": rewards.is_null(), "has_gap": nw.col("n_shown") != n_slots}
-
-
-def _fill_slots(names: Iterable[str], n_slots: int) -> list[nw.Expr]:
-    """Pivoted values, without null, and whether a request has each slot."""
-    filled = [nw.col(name).fill_null(1.0 if name.startswith("weight_") else 0.0) for name in names]
-    return [*filled, *(_is_shown(slot).alias(f"shown_{slot}") for slot in range(1, n_slots + 1))]
 
 
 def _is_missing(name: str) -> nw.Expr:

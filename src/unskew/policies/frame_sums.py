@@ -16,7 +16,8 @@ from unskew.policies import POLICY_ESTIMATORS
 from unskew.policies.checks import list_weight_terms
 from unskew.policies.formula import Formula
 from unskew.policies.frame_columns import FrameColumns
-from unskew.policies.frame_rows import CLUSTER, FLAGS, ImpressionRows, RowTotals, Table, fetch
+from unskew.policies.frame_pivot import CLUSTER, FLAGS, Table, pivot_requests
+from unskew.policies.frame_rows import ImpressionRows, RowTotals, fetch
 from unskew.policies.plan import PolicyPlan, PolicySums
 from unskew.policies.result import LOGGED
 from unskew.policies.terms import Term, TermSums, total
@@ -24,6 +25,8 @@ from unskew.types import Vector
 
 Layout: TypeAlias = Mapping[str, list[tuple[str, str, str]]]
 """By quantity: the names of the sums of numerator, base and expected base of its terms."""
+Summary: TypeAlias = tuple[str, str, str, str]
+"""The names of sum, sum of squares, number of non-zero and largest of some weights."""
 
 
 class SumColumns:
@@ -49,16 +52,11 @@ class SumColumns:
             for name, terms in quantities.items()
         }
 
-    def add_summary(self, weight: Formula) -> tuple[str, str, str, str]:
+    def add_summary(self, weight: Formula, n_positive: Formula | float) -> Summary:
         """The names of sum, sum of squares, number of non-zero and largest of some weights."""
-        largest = f"largest_{len(self._largest)}"
+        largest = f"largest_{self._add(weight)}"
         self._largest[largest] = weight
-        return (
-            self._add(weight),
-            self._add(weight * weight),
-            self._add(weight.is_nonzero()),
-            largest,
-        )
+        return self._add(weight), self._add(weight * weight), self._add(n_positive), largest
 
     def _add(self, value: Formula | float | None) -> str:
         if value is None or value == 1.0:
@@ -92,26 +90,32 @@ class SumQuery:
     sums: SumColumns
     estimators: Mapping[str, Layout]
     checks: Layout
-    summaries: Mapping[str, tuple[str, str, str, str]]
+    summaries: Mapping[str, Summary]
 
     @classmethod
-    def of(cls, plan: PolicyPlan, columns: Mapping[str, FrameColumns]) -> SumQuery:
+    def of(
+        cls, plan: PolicyPlan, columns: Mapping[str, FrameColumns], totals: RowTotals
+    ) -> SumQuery:
         """List the sums of all estimators and checks."""
         sums = SumColumns()
         layout = {
             name: sums.add_terms(_list_terms(name, columns)) for name in plan.estimators or ()
         }
         checks: dict[str, list[Term]] = {}
-        weights: dict[str, Any] = {}
+        summaries: dict[str, Summary] = {}
         for name, each in columns.items():
+            positive: set[str] = set()
+            if each.is_complete and not totals.can_be_zero(name):
+                positive = {ratio.text for ratio in (*each.step_weight, *each.marginal_weight)}
             for label, term, weight in list_weight_terms(name, each, plan.weight_kinds()):
-                checks[label], weights[label] = [term], weight
+                n_positive = 1.0 if weight.text in positive else weight.is_nonzero()
+                checks[label] = [term]
+                summaries[label] = sums.add_summary(weight, n_positive)
         check_layout = sums.add_terms(checks)
-        summaries = {label: sums.add_summary(weight) for label, weight in weights.items()}
         return cls(plan, sums, layout, check_layout, summaries)
 
     def run(
-        self, log: ImpressionRows, columns: Mapping[str, FrameColumns], n_slots: int
+        self, log: ImpressionRows, totals: RowTotals, columns: Mapping[str, FrameColumns]
     ) -> dict[str, Any]:
         """The sums of each cluster."""
         needed = {
@@ -119,8 +123,8 @@ class SumQuery:
             for name in self.estimators
             for kind in POLICY_ESTIMATORS.find(name).traits["needs"]
         }
-        requests = log.pivot(columns, needed, n_slots, self.plan.cluster)
         with translated_errors(log.rows):
+            requests = pivot_requests(log, totals, columns, needed, self.plan.cluster)
             table = fetch(self.sums.aggregate(requests))
         if not all(np.isfinite(table[name]).all() for name in self.sums.names):
             raise BadPropensityError(
@@ -156,16 +160,14 @@ def read_terms(table: Table, layout: Layout) -> TermSums:
     """The sums of terms, from the fetched table."""
     names = [parts for terms in layout.values() for parts in terms]
     tables = [
-        np.column_stack([table[parts[number]] for parts in names])
-        if names
-        else np.zeros((len(table[CLUSTER]), 0))
+        np.array([table[parts[number]] for parts in names]).reshape(len(names), -1).T
         for number in range(3)
     ]
     sizes = tuple(map(len, layout.values()))
     return TermSums(tuple(layout), sizes, table[CLUSTER], table["n_requests"], *tables)
 
 
-def read_summary(table: Table, names: tuple[str, str, str, str]) -> Vector:
+def read_summary(table: Table, names: Summary) -> Vector:
     """Sum, sum of squares, number of non-zero and largest of some weights."""
     *sums, largest = names
     return np.array([*(table[name].sum() for name in sums), table[largest].max()])
