@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo shell test check slow docs clean
+.PHONY: demo shell test check slow fuzz oldest docs dist clean
 
 .venv/.installed-core: pyproject.toml  ## only what the library itself needs: about 430 MB
 	$(PYTHON) -m venv .venv
@@ -34,6 +34,12 @@ slow: .venv/.installed  ## minutes-long experiments
 fuzz: .venv/.installed  ## 100,000 public calls and 5,000 files with wrong values; prints a table
 	PYTHONPATH=tests $(BIN)/python -m fuzz.run
 
+oldest:  ## the tests with the oldest supported version of each dependency, in build/oldest
+	$(PYTHON) -m venv --clear build/oldest
+	$(PYTHON) tests/oldest.py > build/oldest/constraints.txt
+	build/oldest/bin/python -m pip install --quiet --editable '.[all,oldest]' --constraint build/oldest/constraints.txt
+	build/oldest/bin/python -m pytest -n auto --dist loadfile -m 'not slow' -p no:cacheprovider
+
 .venv/.installed-docs: .venv/.installed
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	touch $@
@@ -43,6 +49,15 @@ docs: .venv/.installed-docs  ## the site, in build/site/html; made from a copy, 
 	mkdir -p build/site
 	cp -R docs examples build/site
 	$(BIN)/sphinx-build -W --keep-going -q -b html build/site/docs build/site/html
+
+dist:  ## wheel and sdist in dist/, checked and tried in an empty environment; SBOM in build/sbom.json
+	rm -rf dist build/tools build/empty
+	$(PYTHON) -m venv build/tools && build/tools/bin/python -m pip install --quiet build twine cyclonedx-bom
+	build/tools/bin/python -m build --outdir dist .
+	build/tools/bin/python -m twine check --strict dist/*
+	$(PYTHON) -m venv build/empty && build/empty/bin/python -m pip install --quiet dist/*.whl
+	build/empty/bin/unskew demo
+	build/tools/bin/cyclonedx-py environment build/empty --output-file build/sbom.json
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build/site

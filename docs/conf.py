@@ -36,6 +36,8 @@ exclude_patterns = ["_templates"]
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
 
 myst_heading_anchors = 3
+myst_enable_extensions = ["substitution"]
+myst_substitutions = {"version": version}
 autosummary_generate = True
 autodoc_typehints_format = "short"
 autodoc_type_aliases = {

@@ -33,9 +33,6 @@ from unskew.models.matrix_factorization import MatrixFactorization as MatrixFact
 from unskew.policies.evaluate import evaluate_policies as evaluate_policies
 from unskew.policies.frame import evaluate_policies_frame as evaluate_policies_frame
 from unskew.policies.position_bias import PositionBias as PositionBias
-from unskew.policies.targets import PlackettLuce as PlackettLuce
-from unskew.policies.targets import TargetProbability as TargetProbability
-from unskew.policies.targets import TargetRanking as TargetRanking
 from unskew.propensity.logistic import LogisticPropensity as LogisticPropensity
 from unskew.propensity.naive_bayes import NaiveBayesPropensity as NaiveBayesPropensity
 from unskew.simulation.impressions import simulate_impressions as simulate_impressions

@@ -13,6 +13,7 @@ all three are. In any other log they differ, and no check of the log can tell th
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -295,6 +296,14 @@ class Impressions:
     def slate_size(self) -> IntVector:
         """The number of items that each request shows."""
         return np.bincount(self.request, minlength=self.n_requests).astype(np.int32)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the rows: who was shown what, at which position, and the reward."""
+        digest = hashlib.sha256()
+        for name in ("request", "user", "item", "position", "reward"):
+            digest.update(np.ascontiguousarray(getattr(self, name)).data)
+        return digest.hexdigest()
 
     @property
     def is_complete(self) -> bool:

@@ -1,7 +1,7 @@
 """Public data sets, read from your own copy or from a checked download; none is shipped.
 
 >>> sorted(DATASETS)
-['cm100k', 'coat', 'jester', 'movielens-100k', 'yahoo-r3']
+['cm100k', 'coat', 'jester', 'movielens-100k', 'open-bandit', 'yahoo-r3']
 """
 
 from __future__ import annotations

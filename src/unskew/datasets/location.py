@@ -96,11 +96,7 @@ def check_dataset(name: str, path: PathLike = None) -> str:
     source: DatasetSource = declaration.traits["source"]
     find_files(source, path)
     data = declaration.target(path)
-    log = data.train if hasattr(data, "train") else data.ratings
-    sizes = (
-        f"{count_noun(len(log), 'rating')} by {count_noun(log.n_users, 'user')} "
-        f"on {count_noun(log.n_items, 'item')}"
-    )
+    sizes = _describe_sizes(data)
     if source.archive is None:
         return f"readable: {sizes}; there is no published digest to compare with"
     if data.digest != source.archive.digest:
@@ -111,6 +107,17 @@ def check_dataset(name: str, path: PathLike = None) -> str:
             remedy=source.how_to_get,
         )
     return f"as published: {sizes}; SHA-256 {data.digest[:16]}..."
+
+
+def _describe_sizes(data: Any) -> str:
+    if hasattr(data, "log"):
+        log, row = data.log, "impression"
+    else:
+        log, row = data.train if hasattr(data, "train") else data.ratings, "rating"
+    return (
+        f"{count_noun(len(log), row)} by {count_noun(log.n_users, 'user')} "
+        f"on {count_noun(log.n_items, 'item')}"
+    )
 
 
 def describe_search(path: PathLike = None) -> str:

@@ -152,5 +152,6 @@ _MEANINGS = {
     "marginal": _WRONG_KIND,
     "additive": _WRONG_KIND,
     "exposure": "The rest of the examination goes to items that the log never shows: their rewards "
-    "are unknown and count as 0, except in 'snpbm'.",
+    "are unknown and count as 0 in 'pbm' and as the mean of the others in 'snpbm', so neither has "
+    "an interval.",
 }

@@ -8,6 +8,7 @@ from unskew.data.impressions import Impressions, read_examination
 from unskew.data.ratings import Ratings
 from unskew.data.weights import WeightTransform
 from unskew.errors import UsageError
+from unskew.policies.curve_uncertainty import find_curve
 from unskew.policies.plan import PolicyCluster, PolicyPlan, Regression, SlotWorth
 from unskew.policies.result import LOGGED, PolicyEvaluation
 from unskew.policies.targets import Policy, as_policy
@@ -54,7 +55,8 @@ def evaluate_policies(
         The policy that made the log, if it is known by its scores or is
         :class:`~unskew.policies.UniformSlate`. All kinds of probabilities then follow.
     examination
-        For ``"pbm"``: the examination of each position, or a fitted ``PositionBias``.
+        For ``"pbm"``: the examination of each position, which is then taken as known, or a fitted
+        ``PositionBias``, whose error enters the intervals.
     regression
         For ``"dm"``, ``"dr"`` and kin: the columns of the log with the predicted reward q of each
         shown item and its mean v under the target policy; for several targets, a pair by name.
@@ -94,6 +96,7 @@ def evaluate_policies(
         cluster,
         level,
         transform,
+        find_curve(examination),
     )
     result = plan.evaluate([shown])
     result.warn()

@@ -47,9 +47,7 @@ class ClickTable:
     @classmethod
     def count(cls, shown: Impressions, cell: tuple[str, ...], cluster: str) -> ClickTable:
         """Count by cell and position the impressions and clicks of cells shown at two or more."""
-        codes = np.zeros(len(shown), dtype=np.int64)
-        for role in cell:
-            codes = codes * len(getattr(shown, f"{role}s")) + getattr(shown, role)
+        codes = _number_cells(shown, cell)
         n_slots = shown.n_slots
         entry, example, of_entry = np.unique(
             codes * n_slots + (shown.position - 1), return_index=True, return_inverse=True
@@ -105,6 +103,14 @@ class ClickTable:
         expected = self.shown.data * np.exp(log_examination[self.shown.indices])
         total = np.bincount(self.row, weights=expected, minlength=self.n_cells)
         return expected / total[self.row], np.log(total)
+
+
+def _number_cells(shown: Impressions, cell: tuple[str, ...]) -> npt.NDArray[np.int64]:
+    """A number for each row that is the same exactly for rows of the same cell."""
+    codes = np.zeros(len(shown), dtype=np.int64)
+    for role in cell:
+        codes = codes * len(getattr(shown, f"{role}s")) + getattr(shown, role)
+    return codes
 
 
 def require_identified(table: ClickTable) -> None:
@@ -191,6 +197,38 @@ def _find_hessian(table: ClickTable, curve: Vector) -> Matrix:
     weights = sparse.csr_array((weight, table.shown.indices, table.shown.indptr), shares.shape)
     hessian: Matrix = np.diag(table.sum_by_position(weight)) - (shares.T @ weights).toarray()
     return hessian[1:, 1:]
+
+
+def sum_influence(
+    shown: Impressions,
+    cell: tuple[str, ...],
+    log_curve: Vector,
+    cluster: IntVector,
+    n_clusters: int,
+) -> Matrix:
+    """Clusters x positions: how much the rows of each cluster move the conditional estimate b.
+
+    With g_c = C_c / sum_k N_ck th_k, a row of cell c with reward r at position l adds
+    H^-1 (r - g_c th_l) (1{k = l} - p_ck). Over a cell, these sum to its score. ``cluster`` is the
+    code of each row; a cluster may have rows of any cells.
+    """
+    _, of_row = np.unique(_number_cells(shown, cell), return_inverse=True)
+    _, column = np.unique(shown.position, return_inverse=True)
+    n_cells, n_positions = int(of_row.max()) + 1, log_curve.size
+    examined = np.exp(log_curve)[column]
+    shape = (n_cells, n_positions)
+    expected = sparse.csr_array((examined, (of_row, column)), shape=shape)
+    total = np.bincount(of_row, weights=examined)
+    clicks = np.bincount(of_row, weights=shown.reward)
+    shares = sparse.csr_array(sparse.diags_array(1 / total) @ expected)
+    weights = sparse.diags_array(clicks) @ shares
+    hessian = np.diag(weights.sum(axis=0)) - (shares.T @ weights).toarray()
+    residual = shown.reward - (clicks / total)[of_row] * examined
+    at_position = sparse.csr_array((residual, (cluster, column)), shape=(n_clusters, n_positions))
+    of_cell = sparse.csr_array((residual, (cluster, of_row)), shape=(n_clusters, n_cells))
+    scores = (at_position - of_cell @ shares).toarray()[:, 1:]
+    influence = np.linalg.solve(hessian[1:, 1:], scores.T).T
+    return np.pad(influence, ((0, 0), (1, 0)))
 
 
 def estimate_all_pairs(table: ClickTable, start: Vector) -> Vector:

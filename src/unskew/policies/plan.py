@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from unskew.data.checks import float_array
-from unskew.data.ids import format_id
+from unskew.data.ids import Ids, format_id
 from unskew.data.impression_checks import find_gaps
 from unskew.data.impressions import Impressions
 from unskew.data.ratings import Ratings
@@ -26,11 +26,13 @@ from unskew.policies.checks import (
     summarize_weights,
 )
 from unskew.policies.columns import ArrayColumns
+from unskew.policies.curve_uncertainty import CurveUncertainty, shift_curve
+from unskew.policies.position_bias import ExaminationCurve
 from unskew.policies.result import LOGGED, PolicyEvaluation
 from unskew.policies.targets import WORDS, BoundPolicy, Policy, bind_log
 from unskew.policies.terms import Term, TermSums
 from unskew.settings import Number, OneOf
-from unskew.types import Vector
+from unskew.types import IntVector, Vector
 
 PolicyCluster: TypeAlias = Literal["user", "request"]
 SlotWorth: TypeAlias = Literal["sum", "dcg"] | npt.ArrayLike
@@ -53,6 +55,8 @@ class PolicySums:
     n_slots: int
     has_binary_rewards: bool
     notes: tuple[str, ...] = ()
+    shifted: Mapping[str, tuple[TermSums, ...]] = field(default_factory=dict)
+    """By estimator: its sums after each shift of a fitted examination curve."""
 
     @classmethod
     def combine(cls, parts: Sequence[PolicySums]) -> PolicySums:
@@ -69,6 +73,12 @@ class PolicySums:
             max(part.n_slots for part in parts),
             all(part.has_binary_rewards for part in parts),
             tuple(dict.fromkeys(note for part in parts for note in part.notes)),
+            {
+                name: tuple(
+                    map(TermSums.combine, zip(*(part.shifted[name] for part in parts), strict=True))
+                )
+                for name in parts[0].shifted
+            },
         )
 
 
@@ -87,6 +97,8 @@ class PolicyPlan:
     cluster: PolicyCluster = "user"
     level: float = 0.95
     transform: WeightTransform | None = None
+    curve: ExaminationCurve | None = None
+    """Where ``examination`` comes from, if it was estimated; its error enters the intervals."""
 
     def __post_init__(self) -> None:
         OneOf(("user", "request"))("cluster", self.cluster)
@@ -100,6 +112,7 @@ class PolicyPlan:
         """The result of a log that comes in parts of whole requests."""
         plan, sums, backend = self, [], None
         columns: Mapping[str, ArrayColumns] = {}
+        part = None
         for part in refuse_split_requests(parts):
             if plan.estimators is None:
                 plan = replace(plan, estimators=plan.choose_estimators(part))
@@ -108,8 +121,17 @@ class PolicyPlan:
             backend = part.backend
         if not sums:
             raise EmptyLogError("the log has no impressions.", remedy="Check its filter or file.")
-        result = plan.finish(PolicySums.combine(sums), backend)
-        return replace(result, inputs=columns) if len(sums) == 1 else result
+        is_whole = len(sums) == 1
+        error = plan.find_curve_uncertainty(part if is_whole else None)
+        result = plan.finish(PolicySums.combine(sums), backend, error)
+        return replace(result, inputs=columns) if is_whole else result
+
+    def find_curve_uncertainty(self, shown: Impressions | None) -> CurveUncertainty | None:
+        """The error of a fitted examination curve; ``shown`` is the log, if it is in one part."""
+        if self.curve is None or shown is None:
+            return None if self.curve is None else CurveUncertainty(self.curve)
+        cluster, clusters = self._find_clusters(shown)
+        return CurveUncertainty.of(self.curve, shown, cluster[shown.request], len(clusters))
 
     def choose_estimators(self, shown: Impressions) -> tuple[str, ...]:
         """Plain and self-normalised estimators for which the log has the probabilities."""
@@ -174,15 +196,15 @@ class PolicyPlan:
         """The sums of all estimators and checks over the requests of a log."""
         assert self.estimators is not None
         self._require_needs(shown, columns)
-        user, users = shown.user_of_request, shown.users
-        if self.cluster == "request":
-            user, users = np.arange(shown.n_requests, dtype=np.int32), shown.requests
+        user, users = self._find_clusters(shown)
         logged = [Term(next(iter(columns.values())).reward.sum(axis=0))]
-        by_estimator = {}
+        by_estimator, shifted = {}, {}
         for name in self.estimators:
             terms = POLICY_ESTIMATORS.find(name).target
             quantities = {target: terms(each) for target, each in columns.items()}
             by_estimator[name] = TermSums.of(quantities | {LOGGED: logged}, user, users)
+            if self.curve is not None and "exposure" in self._needs(name):
+                shifted[name] = tuple(shift_curve(self.curve, terms, columns, logged))
         check_terms: dict[str, list[Term]] = {}
         weights: dict[str, Vector] = {}
         for target, each in columns.items():
@@ -198,7 +220,14 @@ class PolicyPlan:
             shown.n_slots,
             bool(np.isin(shown.reward, (0.0, 1.0)).all()),
             self._list_notes(columns),
+            shifted,
         )
+
+    def _find_clusters(self, shown: Impressions) -> tuple[IntVector, Ids]:
+        """The cluster of each request, as a code, and the ids of all clusters."""
+        if self.cluster == "request":
+            return np.arange(shown.n_requests, dtype=np.int32), shown.requests
+        return shown.user_of_request, shown.users
 
     def _needs(self, estimator: str) -> tuple[str, ...]:
         needs: tuple[str, ...] = POLICY_ESTIMATORS.find(estimator).traits["needs"]
@@ -240,21 +269,33 @@ class PolicyPlan:
         """What the settings take for granted, in words."""
         if self.transform is not None:
             yield f"weights were changed by {self.transform!r}, which adds bias"
-        if self.examination is not None:
+        if self.examination is not None and self.curve is None:
             yield "the examination curve is taken as known"
         if "dm" in (self.estimators or ()):
             yield "'dm' is as good as its regression, whose error is not in its interval"
 
-    def finish(self, sums: PolicySums, backend: str | None) -> PolicyEvaluation:
+    def finish(
+        self,
+        sums: PolicySums,
+        backend: str | None,
+        curve_uncertainty: CurveUncertainty | None = None,
+    ) -> PolicyEvaluation:
         """The result that follows from the sums of a whole log."""
         assert self.estimators is not None
-        bounds = None
+        notes, bounds = sums.notes, None
+        if curve_uncertainty is not None and sums.shifted:
+            notes = (*notes, curve_uncertainty.describe(tuple(sums.shifted)))
         if sums.has_binary_rewards:
             bounds = (0.0, float(read_worth(self.slot_worth, sums.n_slots).sum()))
         estimates: dict[str, Any] = {}
         for name, each in sums.estimators.items():
             usable = each.list_usable()
-            estimates[name] = usable, each.take(usable).estimate(bounds=bounds)
+            kept, shifted = each.take(usable), sums.shifted.get(name, ())
+            if curve_uncertainty is None or not shifted:
+                estimates[name] = usable, kept.estimate(bounds=bounds)
+            else:
+                moved = [every.take(usable) for every in shifted]
+                estimates[name] = usable, curve_uncertainty.estimate(kept, moved, bounds=bounds)
         return PolicyEvaluation(
             policies=tuple(self.targets),
             estimators=self.estimators,
@@ -266,7 +307,7 @@ class PolicyPlan:
             n_impressions=sums.n_impressions,
             n_slots=sums.n_slots,
             checks=make_checks(sums.checks, sums.weights),
-            notes=sums.notes,
+            notes=notes,
             backend=backend,
         )
 

@@ -62,8 +62,8 @@ class ExaminationCurve(Result):
     n_clicks: float
     n_informative: float
     """Clicks on what was shown at several positions; only these inform the curve."""
-    influence: Matrix | None = None
-    """Clusters x positions: how much each cluster moves log th; None if it is not known."""
+    log_digest: str = ""
+    """The digest of the log that the curve was estimated from."""
     backend: str | None = None
 
     @property
@@ -198,17 +198,15 @@ class PositionBias(Configurable):
         clusters = np.unique(clicked.cluster)
         scale = clusters.size / max(clusters.size - 1, 1)
         covariance: Matrix = scale * influence.T @ influence
-        known_influence: Matrix | None = influence
         if self.method == "all_pairs":
             log_curve = estimate_all_pairs(table, log_curve)
-            covariance, known_influence = self._bootstrap(table, log_curve), None
+            covariance = self._bootstrap(table, log_curve)
         self.curve_ = self._make_curve(
             shown,
             table.positions,
             log_curve,
             covariance,
             n_informative=float(table.clicks_of_cell.sum()),
-            influence=known_influence,
         )
         return self
 
@@ -298,7 +296,6 @@ class PositionBias(Configurable):
         covariance: Matrix,
         *,
         n_informative: float,
-        influence: Matrix | None = None,
     ) -> ExaminationCurve:
         column = np.searchsorted(positions, shown.position).clip(max=positions.size - 1)
         rows = positions[column] == shown.position
@@ -316,7 +313,7 @@ class PositionBias(Configurable):
             len(shown),
             float(shown.reward.sum()),
             n_informative,
-            influence,
+            shown.digest,
             shown.backend,
         )
 

@@ -204,11 +204,12 @@ class PolicyEvaluation(Result):
     def _has_no_interval(self, policy: str, estimator: str) -> bool:
         """Whether the weights contradict their probabilities, or too few are positive.
 
-        The examination of items that the log never shows is reported, and is no contradiction.
+        The mean of exposure weights is below 1 if the policy shows items that the log never shows:
+        their rewards are unknown, and no interval allows for them.
         """
         needs = self._needs(estimator)
         return any(
-            check.n_positive < MIN_REQUESTS or (check.is_off and check.weight != "exposure")
+            check.n_positive < MIN_REQUESTS or check.is_off
             for check in self.checks
             if check.policy == policy and check.weight in needs
         )

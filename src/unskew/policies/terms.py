@@ -16,7 +16,7 @@ It is linear in the sums of each cluster, so a table of sums by cluster is all t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from typing import Any, TypeAlias
@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from unskew.data.ids import Ids
 from unskew.estimators.estimate import Estimate
-from unskew.estimators.intervals import Moments
+from unskew.estimators.intervals import Moments, covariance_of_contrasts
 from unskew.estimators.sums import Sums, few_clusters_error
 from unskew.types import IntVector, Matrix, Vector
 
@@ -153,23 +153,39 @@ class TermSums:
     def _starts(self) -> npt.NDArray[np.int64]:
         return np.cumsum([0, *self.n_terms[:-1]])
 
-    def estimate(self, *, bounds: tuple[float, float] | None = None) -> Estimate:
-        """The value of each quantity and their covariance, by cluster."""
+    def find_values(self) -> Vector:
+        """The value of each quantity."""
+        return self._find_influence()[0]
+
+    def estimate(
+        self,
+        *,
+        bounds: tuple[float, float] | None = None,
+        added_influence: Matrix | None = None,
+        added_covariance: Matrix | None = None,
+    ) -> Estimate:
+        """The value of each quantity and their covariance, by cluster.
+
+        What else moves the values is added: by cluster if it comes from the same requests, or as a
+        covariance if it is independent of them.
+        """
         is_used = self.n_requests > 0
         n_clusters = int(is_used.sum())
         if n_clusters < 2:
             raise few_clusters_error(n_clusters)
         value, influence = self._find_influence()
+        if added_influence is not None:
+            influence = influence + added_influence
         influence = influence[is_used]
         sums = Sums(influence.sum(axis=0), np.einsum("ci,cj->ij", influence, influence), n_clusters)
         factor = np.sqrt(n_clusters / (n_clusters - 1))
-        return Estimate(
-            value,
-            sums.covariance(np.eye(value.size)),
-            n_clusters,
-            moments=Moments.of(np.ascontiguousarray(influence.T) * factor),
-            bounds=bounds,
-        )
+        covariance = sums.covariance(np.eye(value.size))
+        moments = Moments.of(np.ascontiguousarray(influence.T) * factor)
+        if added_covariance is not None:
+            covariance = covariance + added_covariance
+            second = moments.second + covariance_of_contrasts(added_covariance)
+            moments = replace(moments, second=second)
+        return Estimate(value, covariance, n_clusters, moments=moments, bounds=bounds)
 
     def _find_influence(self) -> tuple[Vector, Matrix]:
         """The values, and clusters x quantities: what each cluster adds to the errors."""
