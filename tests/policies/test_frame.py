@@ -13,8 +13,6 @@ import pytest
 
 from unskew import (
     Impressions,
-    TargetProbability,
-    TargetRanking,
     evaluate_policies,
     evaluate_policies_frame,
     simulate_impressions,
@@ -26,7 +24,7 @@ from unskew.errors import (
     DataError,
     UsageError,
 )
-from unskew.policies import PlackettLuce, PolicyEvaluation
+from unskew.policies import PlackettLuce, PolicyEvaluation, TargetProbability, TargetRanking
 
 pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.PropensityWarning")
 

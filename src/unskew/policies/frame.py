@@ -65,7 +65,7 @@ def evaluate_policies_frame(
     request, user, item, position, reward, probability, probability_is
         As in :meth:`unskew.Impressions.from_frame`.
     estimators, examination, regression, slot_worth, cluster, level
-        As in :func:`unskew.evaluate_policies`.
+        As in :func:`unskew.evaluate_policies`, but a fitted examination curve is taken as known.
 
     Examples
     --------

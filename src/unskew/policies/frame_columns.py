@@ -159,7 +159,7 @@ class FrameColumns:
         return self._scale("reward")
 
     @property
-    def is_shown(self) -> list[Formula] | list[float]:
+    def is_shown(self) -> Sequence[Formula | float]:
         return [1.0] * self.n_slots if self.is_complete else slot_columns("shown", self.n_slots)
 
     @property

@@ -97,11 +97,10 @@ def _choose_policy_reader(request: PolicyRequest) -> Reader:
 def _evaluate_with_duckdb(
     request: PolicyRequest, targets: Mapping[str, Policy | object]
 ) -> PolicyEvaluation:
-    with open_relation(open_log(request)) as file:
-        names = {
-            role: getattr(request, role)
-            for role in ("request", "user", "item", "position", "reward")
-        }
+    roles = ("request", "user", "item", "position", "reward")
+    names = {role: getattr(request, role) for role in roles}
+    with open_relation(open_log(request)) as file, warnings.catch_warnings():
+        warnings.simplefilter("ignore", PropensityWarning)  # the command prints problems itself
         found = find_impression_columns(names, file.columns, has_clicks=False)
         numbers = [found[role] for role in ("position", "reward") if role in found]
         numbers += [*request.target.values(), *request.ranking.values(), *request.regression]
