@@ -37,6 +37,8 @@ keyword arguments; the command line shows the same references as options.
 from __future__ import annotations
 
 import re
+import sys
+import warnings
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import Any
@@ -261,6 +263,14 @@ class PropensityWarning(UnskewWarning):
 
 class ConvergenceWarning(UnskewWarning):
     """A fit stopped before it converged."""
+
+
+def warn_caller(warning: UnskewWarning) -> None:
+    """Warn at the line that called the library, however deep in the library the cause is."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("unskew."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(warning, stacklevel=level)
 
 
 __all__ = [

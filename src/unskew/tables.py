@@ -65,12 +65,14 @@ def html_table(columns: Mapping[str, Sequence[object]]) -> str:
 
 
 def format_value(value: object) -> str:
-    """A float with three decimals (two from 100 on, scientific below 0.001); others as text.
+    """A float with three decimals, two from 100 on; scientific below 0.001 and from 10^9 on.
 
-    What is missing is a dash.
+    Other values are text, and what is missing is a dash.
 
     >>> format_value(0.5), format_value(1234.5), format_value(0.0002), format_value("a")
     ('0.500', '1,234.50', '2.00e-04', 'a')
+    >>> format_value(-6.39e24)
+    '-6.39e+24'
     >>> format_value(float("nan")), format_value(None)
     ('-', '-')
     """
@@ -80,7 +82,7 @@ def format_value(value: object) -> str:
         return str(value)
     if math.isnan(value):
         return "-"
-    if value and abs(value) < 0.001:
+    if value and not 0.001 <= abs(value) < 1e9 and math.isfinite(value):
         return f"{value:.2e}"
     return f"{value:.3f}" if abs(value) < 100 else f"{value:,.2f}"
 

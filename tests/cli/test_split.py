@@ -318,3 +318,15 @@ def test_new_items_without_a_propensity_are_refused() -> None:
     assert result.exit_code == 3
     assert "the first is 'film 7'" in result.stderr
     assert "--set smoothing=1" in result.stderr
+
+
+@pytest.mark.parametrize("prefix", ["", "2024-01-0"], ids=["numbers", "dates"])
+def test_a_missing_first_time_does_not_decide_what_times_are(prefix: str) -> None:
+    rows = ["0,0,3,", *(f"{day},{day},3,{prefix}{day}" for day in range(1, 5))]
+    Path("t.csv").write_text("\n".join(["user_id,item_id,rating,time", *rows]))
+    command = ("split", "t.csv", "--by", "time", "--share", "0.25", "-o", "a.csv", "b.csv")
+
+    assert "line 2, column 'time'" in run(*command).stderr
+    result = run(*command, "--on-bad", "drop")
+    assert "dropped 1 of 5 rows" in result.stderr
+    assert "wrote b.csv: 1 of 4 ratings" in result.stderr

@@ -56,7 +56,7 @@ def test_no_candidate_is_an_error_that_names_the_default() -> None:
     with pytest.raises(
         ColumnError,
         match=r"no column looks like the rating \(default 'rating'\); the columns are 'a'\. "
-        r"Pass rating=\.\.\. to name one of them\.",
+        r"Pass rating=\.\.\. to name one of them\. If every row is a click, add a column of ones\.",
     ):
         find_column("rating", None, ["a"])
 

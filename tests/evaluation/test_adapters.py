@@ -410,10 +410,11 @@ def test_a_library_with_a_default_uses_it_and_a_warning_says_so(name: str) -> No
         for pair in pairs
     ]
     assert values[-2:] == pytest.approx(own, rel=1e-6)
-    with pytest.warns(UnskewWarning, match="the user or the item for 1 user and 1 item"):
+    with pytest.warns(UnskewWarning, match="not know 1 user and 1 item: its own def") as caught:
         positions = read_predictions("m", model, longer).positions(
             longer, n_items=longer.n_items, top=None
         )
+    assert caught[0].filename == __file__
     if name.startswith("Surprise"):
         scores = [model.predict(9001, item, clip=False).est for item in longer.items.tolist()]
         expected = np.sum(np.array(scores) > scores[int(longer.item[-2])])

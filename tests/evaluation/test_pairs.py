@@ -69,3 +69,18 @@ def test_a_fitted_model_remembers_the_universe() -> None:
     result = unskew.evaluate(log, {"m": np.ones(3)}, propensities=model)
     assert (result.universe.n_users, result.universe.n_items) == (4, 5)
     assert "ips" in result.estimators
+
+
+@pytest.mark.filterwarnings("ignore::unskew.errors.PropensityWarning")
+def test_without_intervals_no_model_is_best() -> None:
+    cells = np.repeat([0, 1, 2], 30), np.tile(np.arange(30), 3)
+    log = unskew.Ratings.from_codes(*cells, np.ones(90), shape=(3, 30))
+    models = {"up": np.tile(np.arange(30.0), (3, 1)), "down": np.tile(-np.arange(30.0), (3, 1))}
+    result = unskew.evaluate(
+        log, models, propensities=np.full(90, 0.01), metrics=["mrr"], estimators=["snips"],
+        universe="log",
+    )  # fmt: skip
+
+    assert "no model is best on mrr by snips: the differences have no interval" in repr(
+        result.compare_all()
+    )

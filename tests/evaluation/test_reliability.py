@@ -124,7 +124,7 @@ def test_noise_does_not_explain_a_value_far_outside_the_range() -> None:
 
     values = [result.risk(name, metric="precision@5", estimator="ips") for name in result.models]
     assert all(risk.estimate > 1 + 4 * risk.std_error for risk in values)
-    assert all(f"{risk.estimate:.3g} for {risk.model!r}" in text for risk in values)
+    assert all(f"{risk.estimate:.4g} for {risk.model!r}" in text for risk in values)
     assert "noise does not explain this. The propensities or the universe are wrong." in text
     assert text.endswith("but is not right either if the propensities are wrong.")
 
@@ -300,3 +300,30 @@ def test_a_comparison_without_a_better_model_says_so() -> None:
     compared = judge(metrics=["mse"]).compare("a", "a", metric="mse", estimator="snips")
     assert compared.better is None
     assert repr(compared).endswith("not told apart")
+
+
+def test_a_log_of_clicks_alone_says_that_precision_is_always_1() -> None:
+    ones, options = np.ones((U, I)), {"metrics": ["precision@5"], "estimators": ["naive", "snips"]}
+    with pytest.warns(UnskewWarning, match="precision@5 is 1 for every model: .* only clicks it"):
+        evaluate(log_of(SEEN, ones), SCORES, propensities=P_ALL[SEEN], **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UnskewWarning)
+        judge(**options)
+
+
+def test_estimators_with_the_same_numbers_share_a_warning() -> None:
+    result = judge_quietly(SEEN, np.full((U, I), 0.05), metrics=["ndcg@5"])
+    texts = [str(each) for each in result.problems() if "outside its range" in str(each)]
+
+    assert len(texts) == 1
+    assert texts[0].startswith("NDCG@5 by IPS and SNIPS is ")
+
+
+def test_a_plain_average_is_not_told_to_clip_its_weights() -> None:
+    rating = np.zeros((200, 5))
+    rating[0] = 1000.0
+    log = Ratings.from_dense(rating, missing=np.nan)
+    with pytest.warns(PropensityWarning, match="few cells decide MSE by Naive") as caught:
+        evaluate(log, np.zeros((200, 5)), metrics=["mse"], estimators=["naive"])
+
+    assert str(caught[0].message).endswith("may be too narrow. Collect more ratings.")

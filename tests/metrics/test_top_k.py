@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from itertools import permutations, product
 
@@ -10,7 +11,7 @@ import pytest
 
 import unskew
 from unskew.data.ratings import Ratings
-from unskew.errors import PropensityWarning, UsageError
+from unskew.errors import PropensityWarning, UniverseError, UsageError
 from unskew.metrics.metric import Delta, MetricInput, find_metric
 from unskew.metrics.top_k import HitRate, NormalizedGain
 from unskew.ranking.positions import compute_positions
@@ -311,6 +312,50 @@ def test_noisy_products_have_no_interval_and_say_why() -> None:
     pair = result.compare("a", "b", metric="hit_rate@20", estimator="snips")
     assert pair.better is None
     assert "without an interval" in str(pair)
+
+
+@pytest.mark.filterwarnings("ignore::unskew.errors.PropensityWarning")
+@pytest.mark.parametrize("scores", [np.arange(400.0), np.zeros(400)], ids=["ordered", "tied"])
+def test_products_of_many_weights_do_not_overflow(scores: Vector) -> None:
+    cells = np.repeat([0, 1, 2], 120), np.tile(np.arange(120), 3)
+    log = Ratings.from_codes(*cells, np.ones(360), shape=(3, 120))
+    result = unskew.evaluate(
+        log, np.tile(scores, (3, 1))[:, :120], propensities=np.full(360, 1e-4),
+        metrics=["mrr", "hit_rate@50", "recall_per_positive@10"], estimators=["naive", "snips"],
+        universe="log",
+    )  # fmt: skip
+    by_weights = result.risk("model", metric="mrr", estimator="snips")
+
+    assert abs(by_weights.estimate) > 1e9
+    assert np.isnan(by_weights.ci_low)
+    assert re.search(r"mrr +snips +-?\d\.\d\de\+\d\d ", repr(result))
+    assert np.isfinite(result.risk("model", metric="mrr", estimator="naive").ci_low)
+    assert np.isfinite(
+        result.risk("model", metric="recall_per_positive@10", estimator="snips").ci_low
+    )
+
+
+@pytest.mark.filterwarnings("ignore:few cells decide")
+def test_a_small_hit_rate_without_weights_has_the_interval_of_a_mean() -> None:
+    first = np.zeros((100, 5))
+    first[:2, 0] = 1
+    log = Ratings.from_dense(first, missing=np.nan)
+    result = unskew.evaluate(
+        log, np.tile([5.0, 4, 3, 2, 1], (100, 1)), metrics=["hit_rate@1"], estimators=["naive"]
+    )
+
+    risk = next(iter(result))
+    assert (risk.estimate, risk.std_error) == pytest.approx((0.02, np.sqrt(0.02 * 0.98 / 99)))
+    assert 0 <= risk.ci_low < 0.02 < risk.ci_high
+
+
+@pytest.mark.parametrize("metric", ["ndcg@10", "map@10", "mrr", "hit_rate@10", "auc", "pooled_auc"])
+def test_an_unknown_universe_is_named(metric: str) -> None:
+    log = Ratings.from_arrays([0, 0, 1], [0, 1, 0], [1, 0, 1])
+
+    with pytest.raises(UniverseError, match=r"needs the number of all items\. Pass universe="):
+        unskew.evaluate(log, lambda u, i: np.ones((len(u), len(i))), metrics=[metric],
+                        estimators=["naive"])  # fmt: skip
 
 
 def test_plug_ins_say_that_they_are_biased_and_on_how_many_items_they_rest() -> None:

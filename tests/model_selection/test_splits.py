@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import date, datetime
+
 import numpy as np
 import pytest
 
 import unskew
 from unskew.data.leaks import find_leaks
-from unskew.errors import DataError, UnskewError, UsageError
+from unskew.errors import DataError, UsageError
 from unskew.model_selection import rolling_splits
 from unskew.propensity import PopularityPropensity, UniformPropensity
 
@@ -155,7 +157,8 @@ def test_bad_arguments_name_the_parameter(world, call, name: str) -> None:
 @pytest.mark.parametrize(
     ("times", "message"),
     [
-        (["a", "b"], "must hold numbers or dates; got text"),
+        (["2024-01-01", "b"], "must hold numbers or dates; got text, first 'b' at row 1"),
+        (["2024-01-01", "2024-01-01T00:00Z"], "got text, first '2024-01-01T00:00Z' at row 1"),
         ([1.0, np.nan], "1 of 2 times are missing or not finite; the first is at row 1"),
         ([1], r"there are 2 ratings, but `?timestamp`? has shape \(1,\)"),
         ([np.datetime64("2020-01-01"), 3], r"got datetime64 and int, first 3 at row 1"),
@@ -169,6 +172,14 @@ def test_bad_timestamps_are_refused(times, message: str) -> None:
     assert caught.value.parameter == "timestamp"
 
 
+def test_dates_and_iso_texts_are_times() -> None:
+    days = [date(2020, 1, 2), date(2020, 1, 1)]
+    zones = ["2020-01-02T01:00+01:00", "2020-01-01T00:00Z"]
+    for times in (days, [f"{day}" for day in days], np.array(days, dtype=object), zones):
+        log = unskew.Ratings.from_arrays([0, 1], [0, 1], [1, 2], timestamp=times)
+        assert log.timestamp.tolist() == [datetime(2020, 1, 2), datetime(2020, 1, 1)]
+
+
 def test_timestamps_come_from_frames() -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(
@@ -179,8 +190,8 @@ def test_timestamps_come_from_frames() -> None:
             "day": ["2020-01-02", "2020-01-01"],
         }
     )
-    with pytest.raises(UnskewError, match="timestamp"):
-        unskew.Ratings.from_frame(frame, timestamp="day")
+    log = unskew.Ratings.from_frame(frame, timestamp="day")
+    assert log.timestamp.tolist() == [datetime(2020, 1, 2), datetime(2020, 1, 1)]
     frame["day"] = pandas.to_datetime(frame["day"]).dt.tz_localize("Europe/Berlin")
     log = unskew.Ratings.from_frame(frame, timestamp="day")
     assert log.timestamp[1] < log.timestamp[0]

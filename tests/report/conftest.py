@@ -13,7 +13,6 @@ from matplotlib import pyplot
 
 from unskew import (
     MatrixFactorization,
-    PlackettLuce,
     cross_validate,
     diagnose,
     evaluate,
@@ -28,7 +27,13 @@ from unskew.model_selection.comparison import compare_learners
 from unskew.models import GlobalMean
 from unskew.paper.demo import run_demo
 from unskew.paper.toy import reproduce_toy
-from unskew.policies import ExaminationCurve, PolicyEvaluation, PositionBias, UniformSlate
+from unskew.policies import (
+    ExaminationCurve,
+    PlackettLuce,
+    PolicyEvaluation,
+    PositionBias,
+    UniformSlate,
+)
 
 SCRIPT = "<script>alert(1)</script>"
 

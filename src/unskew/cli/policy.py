@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import click
 
@@ -10,6 +11,7 @@ from unskew.cli import COMMANDS, options
 from unskew.cli.printing import open_console, print_table, show_progress, write_columns
 from unskew.cli.program import CommandGroup, collect_request, render_message
 from unskew.policies import POLICY_ESTIMATORS
+from unskew.tables import UNDECIDED
 from unskew.workflows.gates import Gate
 from unskew.workflows.requests import PolicyRequest, PositionBiasRequest
 
@@ -168,7 +170,10 @@ def evaluate(
         ]
         names = ("first", "estimator", "difference", "ci_low", "ci_high", "p_value")
         columns = {name: [getattr(each, name) for each in comparisons] for name in names}
-        columns["better"] = [each.better or "not told apart" for each in comparisons]
+        columns["better"] = [
+            "no interval" if math.isnan(each.ci_low) else each.better or UNDECIDED
+            for each in comparisons
+        ]
         caption = "Paired request by request; better: the policy to which the interval points."
         print_table(console, columns, title="Each policy minus logged", caption=caption)
     for problem in result.problems():

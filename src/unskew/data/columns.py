@@ -43,6 +43,9 @@ COMMON_NAMES: Mapping[str, frozenset[str]] = {
 }
 """Names that are common in public data sets; capitals, spaces and underscores do not count."""
 
+CLICKS = " If every row is a click, add a column of ones."
+"""What to do if a log has no ratings."""
+
 RATING_ROLES = ("user", "item", "rating", "prediction", "propensity", "timestamp")
 """Roles of the columns of a log of ratings; the others are of logged impressions."""
 
@@ -74,7 +77,7 @@ def find_column(role: str, name: str | None, columns: Sequence[str]) -> str:
             f"the columns are {_join_names(columns)}.",
             parameter=role,
             value=list(columns),
-            remedy=f"Pass `{role}=...` to name one of them.",
+            remedy=f"Pass `{role}=...` to name one of them.{CLICKS if role == 'rating' else ''}",
         )
     return candidates[0]
 

@@ -62,7 +62,8 @@ class Leaks(Result):
                 "latest training rating: models could not know what did not exist yet.",
                 remedy="Rank the items of the training log alone: "
                 "`candidates=np.unique(train.items[train.item])`.",
-                shell_remedy="Rank the items of a list alone, with `candidates=...`.",
+                shell_remedy="Rank only the items of the training log, listed in a file: "
+                "`unskew evaluate --items FILE`.",
             )
 
     def _describe_early(self) -> str:

@@ -242,10 +242,11 @@ class Estimate:
         )
 
     def is_too_noisy(self, model: int) -> bool:
-        """Whether the standard error of one model is too large to be trusted itself."""
+        """Whether the error of one model is too large to be trusted, or its value impossible."""
         if self.max_relative_error is None:
             return False
-        return self.plain_std_error(model) > self.max_relative_error * abs(float(self.value[model]))
+        limit = self.max_relative_error * abs(float(self.value[model]))
+        return self.plain_std_error(model) > limit or bool(self.is_outside[model])
 
     @property
     def is_outside(self) -> BoolVector:

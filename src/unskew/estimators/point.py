@@ -86,7 +86,7 @@ class Estimator:
             self.from_sums(spec, sums, cells.scope),
             bounds=deltas.bounds,
             no_interval=self._explain_no_interval(deltas),
-            max_relative_error=deltas.max_relative_error,
+            max_relative_error=deltas.max_relative_error if self.is_weighted else None,
         )
         if estimate.replicates is None:
             if self.is_weighted and isinstance(cells.estimation, Replicates):

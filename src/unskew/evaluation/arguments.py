@@ -14,6 +14,7 @@ from unskew.errors import UnknownNameError, UnskewWarning, UsageError
 from unskew.estimators.point import Estimator, find_estimator
 from unskew.metrics.metric import Metric, compares_logged_cells, find_metric
 from unskew.settings import is_finite_number
+from unskew.tables import join_words
 
 CLUSTERS = ("auto", "user", "item", "both")
 
@@ -71,8 +72,8 @@ def require_propensities(propensities: object, estimators: Sequence[Estimator]) 
             f"`propensities` is missing; {' and '.join(weighted)} cannot weight without it.",
             parameter="propensities",
             remedy="Pass the probability with which each rating was observed, or a fitted model "
-            "such as NaiveBayesPropensity. For the plain average over the log alone, pass "
-            "`estimators=['naive']`.",
+            "such as PopularityPropensity().fit(log). For the plain average over the log alone, "
+            "pass `estimators=['naive']`.",
         )
 
 
@@ -125,7 +126,7 @@ def warn_about_scales(models: Mapping[str, Any], metrics: Sequence[Metric], log:
     if rankers:
         warnings.warn(
             UnskewWarning(
-                f"the scores of {' and '.join(rankers)} only rank items, but {rating_metrics} "
+                f"the scores of {join_words(rankers)} only rank items, but {rating_metrics} "
                 "would compare them with ratings.",
                 remedy="Use a ranking metric, such as dcg@10.",
             ),

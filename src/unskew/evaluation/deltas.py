@@ -21,6 +21,7 @@ from unskew.metrics.metric import (
     max_relative_error,
     metric_bounds,
 )
+from unskew.tables import join_words
 from unskew.types import Vector
 
 
@@ -141,6 +142,6 @@ def describe_plug_ins(
     users = cells.users.code[base > 0]
     mean = users.size / max(np.unique(users).size, 1)
     yield (
-        f"{' and '.join(names)} by weights {'is' if len(names) == 1 else 'are'} biased "
+        f"{join_words(names)} by weights {'is' if len(names) == 1 else 'are'} biased "
         f"while users have few observed relevant items; here {mean:.1f} per user who has some"
     )

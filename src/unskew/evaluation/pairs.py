@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -81,8 +82,11 @@ class PairwiseComparison(Result):
     def describe(self) -> str:
         """Which models share the first place, and how the p-values were adjusted."""
         leader, *ties = self.best
-        verdict = f"best on {self.metric} by {self.estimator}: {leader}"
-        if ties:
+        measure = f"{self.metric} by {self.estimator}"
+        verdict = f"best on {measure}: {leader}"
+        if all(math.isnan(pair.p_value) for pair in self.pairs):
+            verdict = f"no model is best on {measure}: the differences have no interval"
+        elif ties:
             verdict += f"; {UNDECIDED} from it: {', '.join(ties)}"
         count = count_noun(len(self.pairs), "pair")
         return (

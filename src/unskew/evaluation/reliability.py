@@ -80,15 +80,13 @@ class Reliability:
 
     def explain_unusable(self, models: Sequence[int]) -> Iterator[UnskewWarning]:
         """Why estimates of these models cannot be used: outside the range, or no interval."""
-        for (metric, estimator), estimate in self.estimates.items():
-            label = _name_estimate(metric, estimator)
+        for label, metric, estimate in self._group_estimates():
             yield from self._check_range(label, metric, estimate, models)
         yield from self.missing_intervals()
 
     def warnings(self) -> Iterator[UnskewWarning]:
         """Problems of estimates that look like any other."""
-        for (metric, estimator), estimate in self.estimates.items():
-            label = _name_estimate(metric, estimator)
+        for label, metric, estimate in self._group_estimates():
             yield from self._check_range(label, metric, estimate, range(len(self.models)))
             yield from self._check_slots(label, estimate)
         yield from self._check_lists()
@@ -101,11 +99,20 @@ class Reliability:
 
     def missing_intervals(self) -> Iterator[UnskewWarning]:
         """Why estimates have no interval."""
-        for (metric, estimator), estimate in self.estimates.items():
-            label = _name_estimate(metric, estimator)
+        for label, metric, estimate in self._group_estimates():
             yield from self._check_bias(label, metric, estimate)
             yield from self._check_noise(label, estimate)
         yield from self._explain_imputation()
+
+    def _group_estimates(self) -> Iterator[tuple[str, str, Estimate]]:
+        """The label, metric and estimate of each estimator; those with the same numbers as one."""
+        groups: dict[tuple[str, bytes, bytes, bool], tuple[Estimate, list[str]]] = {}
+        for (metric, estimator), estimate in self.estimates.items():
+            numbers = estimate.value.tobytes(), estimate.covariance.tobytes()
+            key = metric, *numbers, estimate.slots is None
+            groups.setdefault(key, (estimate, []))[1].append(_label(estimator))
+        for key, (estimate, labels) in groups.items():
+            yield f"{metric_label(key[0])} by {join_words(labels)}", key[0], estimate
 
     def _check_range(
         self, label: str, metric: str, estimate: Estimate, models: Sequence[int]
@@ -114,7 +121,7 @@ class Reliability:
         if estimate.bounds is None or not outside:
             return
         low, high = estimate.bounds
-        values = [f"{estimate.value[model]:.3g} for {self.models[model]!r}" for model in outside]
+        values = [f"{estimate.value[model]:.4g} for {self.models[model]!r}" for model in outside]
         others = len(values) - MAX_NAMED
         named = values[:MAX_NAMED] + ([f"{others} more"] if others > 0 else [])
         cause = "this estimator is too noisy here, or the propensities or the universe are wrong."
@@ -185,6 +192,16 @@ class Reliability:
                     parameter="relevance_threshold",
                     remedy="Check that `relevance_threshold` is within the range of the ratings.",
                 )
+            of_slots = [part for part in parts if part.slots is not None]
+            if of_slots and all((part.value == 1.0).all() for part in of_slots):
+                yield UnskewWarning(
+                    f"{label} is 1 for every model: all observed items of the lists are relevant. "
+                    "In a log that has only clicks it cannot be otherwise.",
+                    parameter="metrics",
+                    value=metric,
+                    remedy="Use a metric per positive, such as recall_per_positive@10, or a log "
+                    "that also has what was not relevant.",
+                )
 
     def _check_bias(self, label: str, metric: str, estimate: Estimate) -> Iterator[UnskewWarning]:
         if estimate.ratio_bias is None:
@@ -205,11 +222,16 @@ class Reliability:
     def _check_noise(self, label: str, estimate: Estimate) -> Iterator[UnskewWarning]:
         noisy = [model for model in range(len(self.models)) if estimate.is_too_noisy(model)]
         if noisy:
+            reason = "is outside its range"
+            if not estimate.is_outside[noisy[0]]:
+                reason = (
+                    f"its standard error {estimate.plain_std_error(noisy[0]):.2g} exceeds "
+                    f"{estimate.max_relative_error:.0%} of its value, so that the error itself "
+                    "cannot be trusted"
+                )
             yield UnskewWarning(
                 f"{label} has no interval for {self.models[noisy[0]]!r}: it rests on products of "
-                f"weights, and its standard error {estimate.plain_std_error(noisy[0]):.2g} "
-                f"exceeds {estimate.max_relative_error:.0%} of its value, so that the error itself "
-                "cannot be trusted.",
+                f"weights, and {reason}.",
                 remedy=PER_POSITIVE,
             )
 
@@ -221,7 +243,7 @@ class Reliability:
                 estimators.setdefault(estimate.no_interval, {})[_label(estimator)] = None
         for reason, labels in estimators.items():
             verb = "has" if len(labels) == 1 else "have"
-            yield UnskewWarning(f"{' and '.join(labels)} {verb} no interval: {reason}.")
+            yield UnskewWarning(f"{join_words(list(labels))} {verb} no interval: {reason}.")
 
     def _check_tails(self) -> Iterator[UnskewWarning]:
         """The estimate with the fewest degrees of freedom, or else with the largest skewness."""
@@ -237,16 +259,17 @@ class Reliability:
                 _, degrees, skewness = estimate.moments.of_contrast(model, None)
                 if degrees < MIN_DEGREES or abs(skewness) > MAX_SKEWNESS:
                     label = _name_estimate(metric, estimator)
-                    doubtful.append((degrees, abs(skewness), label, name))
+                    doubtful.append((degrees, abs(skewness), label, name, estimator))
         if not doubtful:
             return
-        degrees, skewness, label, name = min(doubtful)
+        degrees, skewness, label, name, estimator = min(doubtful)
+        remedy = "Collect more ratings where propensities are small, or clip the weights."
         others = f", and {len(doubtful) - 1} more like it" if len(doubtful) > 1 else ""
         yield PropensityWarning(
             f"few cells decide {label} of {name!r} ({degrees:.1f} degrees of freedom, skewness "
             f"{skewness:.2f}){others}: the cells that matter may not have been seen, and the "
             "interval may be too narrow.",
-            remedy="Collect more ratings where propensities are small, or clip the weights.",
+            remedy="Collect more ratings." if estimator == "naive" else remedy,
         )
 
 

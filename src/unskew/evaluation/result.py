@@ -31,7 +31,7 @@ from unskew.evaluation.pairs import PairwiseComparison, adjust_pairs
 from unskew.evaluation.reliability import LONG_LOG, Reliability, SlotCount
 from unskew.evaluation.weight_changes import EvaluationInputs
 from unskew.evaluation.weighting import ClusterChoice
-from unskew.tables import UNDECIDED, count_noun
+from unskew.tables import UNDECIDED, count_noun, join_words
 
 COLUMNS = (
     "model",
@@ -449,7 +449,7 @@ class Evaluation(Result):
                 f"{text}; intervals leave out the error of this, because {self.estimation.reason}"
             )
         effect = self._describe_effect() if with_effect else ""
-        effect = f", which makes {effect}" if effect else ""
+        effect = f", which {effect}" if effect else ""
         largest = max(
             (
                 float(abs(each.bias).max())
@@ -483,8 +483,10 @@ class Evaluation(Result):
         if not ratios:
             return ""
         low, high = f"{min(ratios):.2g}", f"{max(ratios):.2g}"
+        if low == high == "1":
+            return "hardly changes standard errors"
         times = low if low == high else f"{low} to {high}"
-        text = f"standard errors {times} times as large as with known propensities"
+        text = f"makes standard errors {times} times as large as with known propensities"
         if with_reason and min(ratios) < 1:
             text += (
                 "; less than 1 because propensities that are fitted to the log follow its chance "
@@ -505,15 +507,16 @@ class Evaluation(Result):
 
     def _describe_left_out(self) -> Iterator[str]:
         """How many users (or items) without data each mean leaves out, alike ones together."""
-        names: dict[int, dict[str, None]] = {}
+        names: dict[str, dict[str, None]] = {}
         for (metric, estimator), estimate in self.estimates.items():
             if estimate.n_left_out:
                 is_by_item = estimator == "item_normalized"
                 label = f"{metric} by {estimator}" if is_by_item else metric
-                names.setdefault(estimate.n_left_out, {})[label] = None
+                count = count_noun(estimate.n_left_out, "item" if is_by_item else "user")
+                names.setdefault(count, {})[label] = None
         for count, labels in names.items():
             verb = "leaves" if len(labels) == 1 else "leave"
-            yield f"{' and '.join(labels)} {verb} out {count:,} without data"
+            yield f"{join_words(list(labels))} {verb} out {count} without data"
 
     def _find_estimate(self, metric: str, estimator: str) -> Estimate:
         if metric not in self.metrics:

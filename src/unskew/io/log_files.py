@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -20,7 +19,7 @@ from unskew.data.cells import (
 from unskew.data.ids import Ids, encode, find_codes, format_id, missing_ids, object_array
 from unskew.data.propensities import SMALLEST
 from unskew.data.ratings import Ratings, describe_duplicates
-from unskew.data.timestamps import Timestamps
+from unskew.data.timestamps import Timestamps, parse_dates
 from unskew.data.universe import UniverseLike
 from unskew.errors import BadFileError, DuplicateCellError, EmptyLogError
 from unskew.io.table import FileTable, TableColumn
@@ -167,34 +166,17 @@ def _is_bad_time(table: FileTable, column: str) -> BoolVector:
 
 
 def read_times(column: TableColumn) -> Timestamps:
-    """Times as numbers or as dates, whichever the first value is; NaN or NaT for other values.
+    """Times as numbers or as dates, whichever the first usable value is; NaN or NaT for others.
 
     Dates are ISO 8601 texts or dates of the file; those with a time zone are converted to UTC.
     """
     numbers = column.numbers()
-    if numbers.size == 0 or np.isfinite(numbers[0]):
+    is_number = np.isfinite(numbers)
+    if is_number.all():
         return numbers
-    dates = [_parse_date(value) for value in column.ids().tolist()]
-    has_zone = dates[0] is not None and dates[0].tzinfo is not None
-    utc = [
-        None
-        if date is None or (date.tzinfo is not None) != has_zone
-        else date.astimezone(UTC).replace(tzinfo=None)
-        if has_zone
-        else date
-        for date in dates
-    ]
-    return np.array(utc, dtype="datetime64[us]")
-
-
-def _parse_date(value: object) -> datetime | None:
-    """A date of a typed file, or ISO 8601 text; None for anything else."""
-    if isinstance(value, datetime):
-        return value
-    try:
-        return datetime.fromisoformat(str(value).strip())
-    except ValueError:
-        return None
+    dates = parse_dates(column.ids().tolist())
+    first_date = int((~np.isnat(dates)).argmax()) if not np.isnat(dates).all() else dates.size
+    return numbers if is_number[: first_date + 1].any() else dates
 
 
 def extract_log(

@@ -33,6 +33,8 @@ UserData: TypeAlias = tuple[IntVector, IntVector, Vector, Vector, IntVector]
 
 HIT, RECIPROCAL_RANK, AVERAGE_PRECISION, NDCG, AUC, AUC_PAIRS = 0, 1, 2, 3, 4, 5
 LINEAR_IN_EACH = (HIT, RECIPROCAL_RANK, AUC_PAIRS)
+LARGEST_PRODUCT = 1e60
+"""Products of weights end here: beyond it they say nothing, and their fourth powers overflow."""
 STEP = 1e-4
 """Relative step of numerical derivatives; multilinear functions need no small one."""
 
@@ -166,10 +168,10 @@ def _first_relevant(
         if kind == RECIPROCAL_RANK:
             before = none
             for offset in range(1, n_within + 1):
-                after = none * _none_among(tied, size, offset)
+                after = _limit(none * _none_among(tied, size, offset))
                 rank_sum += (before - after) / (above[first] + offset)
                 before = after
-        none *= _none_among(tied, size, n_within)
+        none = _limit(none * _none_among(tied, size, n_within))
         first = last
     return rank_sum if kind == RECIPROCAL_RANK else 1.0 - none
 
@@ -190,8 +192,13 @@ def _none_among(weight: Vector, size: int, n_drawn: int) -> float:
                 drawn = expected[t] * (n_drawn - t) / left
                 expected[t] -= drawn
                 if t + 1 < expected.size:
-                    expected[t + 1] += drawn * (1.0 - weight[index])
-    return float(expected.sum())
+                    expected[t + 1] = _limit(expected[t + 1] + drawn * (1.0 - weight[index]))
+    return _limit(float(expected.sum()))
+
+
+@compiled
+def _limit(product: float) -> float:
+    return min(max(product, -LARGEST_PRODUCT), LARGEST_PRODUCT)
 
 
 @compiled

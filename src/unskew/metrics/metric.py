@@ -110,9 +110,10 @@ class MetricInput:
         """The number of candidates of all users of the universe."""
         if self.candidates is not None:
             return self.candidates.by_user
+        n_items = self.require_positions()[1]
         if self.n_users is None:
             raise _memory_error()
-        return np.full(self.n_users, self.require_positions()[1], np.int32)
+        return np.full(self.n_users, n_items, np.int32)
 
     def sum_over_list(self, value_at_position: Callable[[Vector], Vector], last: int) -> float:
         """The sum of the values of positions 1 to ``last``, of users who have that many candidates.
@@ -133,7 +134,8 @@ class MetricInput:
 
     def require_tie_counts(self) -> tuple[IntVector, IntVector]:
         """How many candidates are above each cell, and how many share its positions with it."""
-        counts: tuple[IntVector, IntVector] | None = getattr(self.positions, "tie_counts", None)
+        positions, _ = self.require_positions()
+        counts: tuple[IntVector, IntVector] | None = getattr(positions, "tie_counts", None)
         if counts is None:
             raise _memory_error()
         return counts

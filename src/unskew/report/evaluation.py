@@ -463,7 +463,7 @@ def list_facts(record: Record) -> Iterator[tuple[str, str]]:
     if record.get("clusters"):
         yield "clusters", record["clusters"].removeprefix("Clusters: ")
     if record.get("propensity_effect"):
-        yield "estimating the propensities", f"makes {record['propensity_effect']}"
+        yield "estimating the propensities", record["propensity_effect"]
     if record.get("robustness"):
         yield "wrong odds", WORST_CASE
     yield "estimators", ", ".join(map(estimator_label, record["estimators"]))

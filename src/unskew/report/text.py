@@ -75,13 +75,15 @@ def format_number(value: float | None, decimals: int = 3, *, with_sign: bool = F
 
     >>> format_number(-1234.5, 1), format_number(0.25, 2, with_sign=True), format_number(None)
     ('−1,234.5', '+0.25', '–')
-    >>> format_number(-0.001, 2)
-    '0.00'
+    >>> format_number(-0.001, 2), format_number(-6.39e24)
+    ('0.00', '−6.39e+24')
     """
     if value is None or not math.isfinite(value):
         return "–"
     if round(value, decimals) == 0:
         return f"{0:.{decimals}f}"
+    if abs(value) >= 1e9:
+        return f"{value:{'+' if with_sign else ''}.2e}".replace("-", "−")
     return f"{value:{'+' if with_sign else ''},.{decimals}f}".replace("-", "−")
 
 
@@ -93,7 +95,7 @@ def format_brief(value: float | None) -> str:
     """
     if value is None or not math.isfinite(value):
         return "–"
-    text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    text = f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.3g}"
     return text.replace("-", "−") if abs(value) >= 1e-4 else text
 
 

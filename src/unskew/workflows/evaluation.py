@@ -176,8 +176,8 @@ def _note_share(request: EvaluationRequest, evaluation: Evaluation) -> Evaluatio
     if request.held_out is None:
         return evaluation
     note = (
-        f"the log is a random part with a share of {request.held_out:.6g} of a larger log, and "
-        "propensities are those of the larger log times this share"
+        f"the log is taken as a random part with a share of {request.held_out:.6g} of a larger "
+        "log, and propensities as those of the larger log times this share"
     )
     return replace(evaluation, notes=(note, *evaluation.notes))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,8 +12,14 @@ import numpy.typing as npt
 
 from unskew.data.factors import Factors
 from unskew.data.ids import Ids, as_ids, describe_id_types, find_codes, format_id
-from unskew.errors import BadPredictionError, NotFittedError, UnknownIdError, UnskewWarning
-from unskew.tables import count_noun
+from unskew.errors import (
+    BadPredictionError,
+    NotFittedError,
+    UnknownIdError,
+    UnskewWarning,
+    warn_caller,
+)
+from unskew.tables import count_noun, join_words
 from unskew.types import IntVector, Scorer, Scores, Vector
 
 PAIRS_AT_ONCE = 1 << 16
@@ -103,7 +108,9 @@ class CodedModel(ExternalModel):
         is_known = (user >= 0) & (item >= 0)
         if is_known.all():
             return self._clip(self._predict_codes(user, item))
-        self._warn_of_unknown(f"in {int((~is_known).sum())} of {count_noun(user.size, 'pair')}")
+        n_unknown = int((~is_known).sum())
+        pairs = f"{n_unknown:,} of {count_noun(user.size, 'pair')}"
+        self._warn_of_unknown(f"the user or the item in {pairs}")
         if self.fallback is None:
             return self._clip(self._predict_codes(user, item))
         values = np.full(user.size, float(self.fallback))
@@ -118,7 +125,7 @@ class CodedModel(ExternalModel):
         has_fallback = self.fallback is not None  # code 0 stands in; its scores are replaced
         codes = (np.maximum(user, 0), np.maximum(item, 0)) if has_fallback else (user, item)
         score = self._make_scorer(*codes)
-        n_unknown = int((user < 0).sum()), int((item < 0).sum())
+        n_unknown = {"user": int((user < 0).sum()), "item": int((item < 0).sum())}
         was_called = False
 
         def score_with_unknown(block: IntVector, /) -> Scores:
@@ -126,9 +133,8 @@ class CodedModel(ExternalModel):
             self._require_known(user_ids[block], user[block], "user")
             self._require_known(item_ids, item, "item")
             if not was_called:
-                self._warn_of_unknown(
-                    f"for {count_noun(n_unknown[0], 'user')} and {count_noun(n_unknown[1], 'item')}"
-                )
+                counts = [count_noun(n, kind) for kind, n in n_unknown.items() if n]
+                self._warn_of_unknown(join_words(counts))
             was_called = True
             scores = np.array(score(block), dtype=np.float64)
             if self.fallback is not None:
@@ -177,17 +183,15 @@ class CodedModel(ExternalModel):
             remedy=remedy,
         )
 
-    def _warn_of_unknown(self, extent: str) -> None:
+    def _warn_of_unknown(self, what: str) -> None:
         if self.on_unknown == "warn":
-            warnings.warn(
+            warn_caller(
                 UnskewWarning(
-                    f"{self.name} does not know the user or the item {extent}: its own default is "
-                    "used there.",
+                    f"{self.name} does not know {what}: its own default is used there.",
                     parameter="predictions",
                     remedy="Fit it to a log that has them, or pass "
                     "unskew.evaluation.wrap_model(model, fallback=...).",
-                ),
-                stacklevel=3,
+                )
             )
 
 
