@@ -17,7 +17,7 @@ import narwhals.stable.v2 as nw
 
 from unskew.data.impressions import ProbabilityKind
 from unskew.errors import UsageError
-from unskew.policies.formula import Formula
+from unskew.policies.frame_formula import Formula
 from unskew.policies.probabilities import KINDS, WORDS
 from unskew.policies.targets import (
     Policy,

@@ -34,16 +34,16 @@ def pivot_requests(
     weights of a policy are above 0 and all rewards 0 or 1, the sign of its weights says whether
     there was a reward, and rewards need no columns of their own.
     """
-    signed = _find_positive_weight(totals, columns)
+    sign_column = _find_positive_weight(totals, columns)
     weights = {
         f"weight_{name}": each.find_weight()
         for name, each in columns.items()
         if each.logging.kind is not None
     }
-    if signed is not None:
-        weights[signed] = weights[signed] * (1.0 - nw.col("reward") * 2.0)
-    first = signed or "reward"
-    others = [name for name in weights if name != signed]
+    if sign_column is not None:
+        weights[sign_column] = weights[sign_column] * (1.0 - nw.col("reward") * 2.0)
+    first = sign_column or "reward"
+    others = [name for name in weights if name != sign_column]
     values = [first, *others, *_list_other_values(log, columns, needed)]
     rows = log.fill_missing_targets().with_columns(
         weight.alias(name) for name, weight in weights.items()
@@ -52,7 +52,7 @@ def pivot_requests(
     is_complete = next(iter(columns.values())).is_complete
     raw = [nw.col(f"{first}_{slot}") for slot in range(1, totals.n_slots + 1)]
     flags = _flag_incomplete(raw) if is_complete else _flag_impossible(raw)
-    filled = _read_slots(values, signed, totals.n_slots)
+    filled = _read_slots(values, sign_column, totals.n_slots)
     if not is_complete:
         filled = {
             name: value.fill_null(1.0 if name.startswith("weight_") else 0.0)
@@ -125,14 +125,14 @@ def _group_by_request(rows: LazyFrame, values: Sequence[str], n_slots: int) -> L
     )
 
 
-def _read_slots(values: Sequence[str], signed: str | None, n_slots: int) -> dict[str, nw.Expr]:
-    """The value of each slot by name; rewards and weights from signed weights."""
+def _read_slots(values: Sequence[str], sign_column: str | None, n_slots: int) -> dict[str, nw.Expr]:
+    """The value of each slot by name; rewards and weights from weights with a sign."""
     slots = range(1, n_slots + 1)
     columns = {f"{name}_{slot}": nw.col(f"{name}_{slot}") for name in values for slot in slots}
-    if signed is not None:
+    if sign_column is not None:
         for slot in slots:
-            weight = columns[f"{signed}_{slot}"]
-            columns[f"{signed}_{slot}"] = weight.abs()
+            weight = columns[f"{sign_column}_{slot}"]
+            columns[f"{sign_column}_{slot}"] = weight.abs()
             columns[f"reward_{slot}"] = (weight < 0).cast(nw.Float64)
     return columns
 

@@ -14,8 +14,8 @@ from unskew.errors import BadPropensityError
 from unskew.evaluation.backends.narwhals.table import translated_errors
 from unskew.policies import POLICY_ESTIMATORS
 from unskew.policies.checks import list_weight_terms
-from unskew.policies.formula import Formula
 from unskew.policies.frame_columns import FrameColumns
+from unskew.policies.frame_formula import Formula
 from unskew.policies.frame_pivot import CLUSTER, FLAGS, Table, pivot_requests
 from unskew.policies.frame_rows import ImpressionRows, RowTotals, fetch
 from unskew.policies.plan import PolicyPlan, PolicySums

@@ -101,8 +101,8 @@ def _evaluate_with_duckdb(
     names = {role: getattr(request, role) for role in roles}
     with open_relation(open_log(request)) as file, warnings.catch_warnings():
         warnings.simplefilter("ignore", PropensityWarning)  # the command prints problems itself
-        found = find_impression_columns(names, file.columns, has_clicks=False)
-        numbers = [found[role] for role in ("position", "reward") if role in found]
+        columns = find_impression_columns(names, file.columns, has_clicks=False)
+        numbers = [columns[role] for role in ("position", "reward") if role in columns]
         numbers += [*request.target.values(), *request.ranking.values(), *request.regression]
         if request.probability is not None:
             numbers.append(request.probability)
