@@ -101,9 +101,9 @@ class LoggedValues:
             parameter="predictions",
             remedy="Pass a model, a callable that scores a block of users for all items, a frame "
             "of the predictions of all items, or a frame with positions and `position=...`.",
-            shell_remedy="Pass `predictions=...` with a saved model, with a file of the "
-            "predictions of all items of each logged user; or pass `position=...`, a column of "
-            "positions.",
+            shell_remedy="Pass a saved model with `model=...`, a file of the predictions of all "
+            "items of each logged user with `predictions=...`, or name a column of positions with "
+            "`position=...`.",
         )
 
 
