@@ -82,6 +82,10 @@ class LoggedValues:
     prediction: Vector
 
     def values(self, log: Ratings) -> Vector:
+        self._require_shape(log)
+        return _require_all(self.name, self.prediction, log)
+
+    def _require_shape(self, log: Ratings) -> None:
         if self.prediction.shape != (len(log),):
             raise BadPredictionError(
                 f"model {self.name!r}: got predictions of shape {self.prediction.shape} for a log "
@@ -90,11 +94,11 @@ class LoggedValues:
                 remedy="Pass one for each row of the log, in its order; a matrix of shape "
                 f"{(log.n_users, log.n_items)}; a frame; a model; or a callable.",
             )
-        return _require_all(self.name, self.prediction, log)
 
     def positions(
         self, log: Ratings, n_items: int, top: int | None, candidates: Candidates | None = None
     ) -> Positions:
+        self._require_shape(log)
         raise BadPredictionError(
             f"model {self.name!r}: ranking metrics need the position of each cell among all items, "
             "which cannot be computed from predictions of the logged cells alone.",
