@@ -31,7 +31,7 @@ check: .venv/.installed  ## lint, types, doctests
 slow: .venv/.installed  ## minutes-long experiments
 	$(BIN)/python -m pytest -m slow
 
-fuzz: .venv/.installed  ## 100,000 public calls and 5,000 files with wrong values; prints a table
+fuzz: .venv/.installed  ## 100,000 public calls and 6,000 files with wrong values; prints a table
 	PYTHONPATH=tests $(BIN)/python -m fuzz.run
 
 oldest:  ## the tests with the oldest supported version of each dependency, in build/oldest

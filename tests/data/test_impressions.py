@@ -122,6 +122,13 @@ def test_a_click_without_an_impression_is_refused() -> None:
         ("clicked", [0, 1, np.inf, 0], BadImpressionError, r"1 of 4 rewards .* inf at row 2"),
         ("clicked", [0, None, 1, 0], BadImpressionError, r"1 of 4 rewards .* nan at row 1"),
     ],
+    ids=[
+        *("missing request", "missing user", "missing item"),
+        *("position from 0", "position between two", "missing position"),
+        *("two items at a position", "an item twice", "two users of a request"),
+        *("probability 0", "probability above 1", "missing probability"),
+        *("infinite reward", "missing reward"),
+    ],
 )
 def test_impossible_rows_are_refused(
     column: str, values: list[Any], error: type[DataError], message: str

@@ -11,6 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from fuzz.calls import Tally
 
 BATCH_CALLS, BATCH_FILES = 2500, 250
+TRIALS = {
+    "calls": "try_calls({seed}, {size})",
+    "files": "try_files({seed}, {size}, folder)",
+    "wrong impressions": "try_impressions({seed}, {size}, folder, damages_bytes=False)",
+    "damaged impressions": "try_impressions({seed}, {size}, folder, damages_bytes=True)",
+}
 CRASH = "crash"
 
 
@@ -19,8 +25,9 @@ def run_batch(kind: str, seed: int, size: int) -> Tally | str:
     code = (
         "import pickle, sys, tempfile; from pathlib import Path\n"
         "from fuzz.calls import try_calls; from fuzz.files import try_files\n"
-        f"tally = try_calls({seed}, {size}) if {kind!r} == 'calls' else "
-        f"try_files({seed}, {size}, Path(tempfile.mkdtemp()))\n"
+        "from fuzz.impressions import try_impressions\n"
+        "folder = Path(tempfile.mkdtemp())\n"
+        f"tally = {TRIALS[kind].format(seed=seed, size=size)}\n"
         "sys.stdout.buffer.write(pickle.dumps(tally))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
@@ -36,6 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", type=int, default=100_000)
     parser.add_argument("--files", type=int, default=5_000)
+    parser.add_argument("--impressions", type=int, default=1_000)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1 << 30))
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
@@ -46,6 +54,8 @@ def main() -> None:
     for kind, total, batch in (
         ("calls", options.calls, BATCH_CALLS),
         ("files", options.files, BATCH_FILES),
+        ("wrong impressions", options.impressions // 2, BATCH_FILES),
+        ("damaged impressions", options.impressions // 2, BATCH_FILES),
     ):
         n_batches = -(-total // batch)
         with ThreadPoolExecutor(options.processes) as pool:

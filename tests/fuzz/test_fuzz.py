@@ -8,6 +8,7 @@ import pytest
 
 from fuzz.calls import Tally, find_targets, try_calls
 from fuzz.files import try_files
+from fuzz.impressions import try_impressions
 
 SEED = 20261118
 
@@ -28,6 +29,18 @@ def test_public_calls_give_results_or_typed_errors() -> None:
 
 def test_damaged_files_give_results_or_typed_errors(tmp_path: Path) -> None:
     assert_clean(try_files(SEED, 150, tmp_path))
+
+
+def test_a_wrong_value_or_row_of_impressions_is_named(tmp_path: Path) -> None:
+    tally = try_impressions(SEED, 70, tmp_path, damages_bytes=False)
+
+    assert tally.raw == {}
+    assert tally.slow == {}
+    assert tally.named == tally.typed == tally.tried
+
+
+def test_damaged_files_of_impressions_give_results_or_typed_errors(tmp_path: Path) -> None:
+    assert_clean(try_impressions(SEED, 30, tmp_path, damages_bytes=True))
 
 
 @pytest.mark.parametrize(

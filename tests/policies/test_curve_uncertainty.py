@@ -116,8 +116,8 @@ def test_an_estimated_curve_makes_intervals_wider(
 
     assert "the examination curve is taken as known" in known.notes
     assert carried.notes == (
-        "intervals of 'pbm' and 'snpbm' include the error of the examination curve, which was "
-        "estimated from this log",
+        "intervals of 'pbm' and 'snpbm' include the error of the examination curve to first order, "
+        "which was estimated from this log",
     )
     before, after = (each.value("new", estimator=estimator) for each in (known, carried))
     assert after.estimate == before.estimate

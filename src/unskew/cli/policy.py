@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import click
 
@@ -10,6 +11,7 @@ from unskew.cli import COMMANDS, options
 from unskew.cli.printing import open_console, print_table, show_progress, write_columns
 from unskew.cli.program import CommandGroup, collect_request, render_message
 from unskew.policies import POLICY_ESTIMATORS
+from unskew.tables import UNDECIDED
 from unskew.workflows.gates import Gate
 from unskew.workflows.requests import PolicyRequest, PositionBiasRequest
 
@@ -107,6 +109,13 @@ COMMANDS.add(
     metavar="W",
     help="Limit the weights to W, which adds bias.",
 )
+@options.choice_option(
+    "--reader",
+    ["auto", "memory", "duckdb"],
+    "How to read LOG: in parts, or by one query of DuckDB, which needs no order of rows, but does "
+    "not check that a request shows an item once. auto takes DuckDB if LOG does not fit into "
+    "memory and policies are columns.",
+)
 @options.fail_option("this holds: snips.ci_low<0.1, compare.snips.ci_low<0.")
 @options.json_option
 @options.table_option(
@@ -127,7 +136,8 @@ def evaluate(
     """Estimate what policies would earn in a request, and compare them with the logging policy.
 
     LOG has one shown item per row: request, user, item, position, reward, and the probability with
-    which the logging policy showed it. Large files must be sorted by request.
+    which the logging policy showed it. Large files must be sorted by request, unless DuckDB reads
+    them.
 
     \b
     Numbers that an expression of --fail-if can compare with a limit:
@@ -140,6 +150,7 @@ def evaluate(
       unskew policy evaluate l.csv --probability p --probability-is step --target q
       unskew policy evaluate shown.csv --ranking new=col --examination 1,0.5,0.33
       unskew policy evaluate shown.csv --logging uniform --model m.unskew -o r.html
+      unskew policy evaluate l.parquet --ranking new=col --examination 1,0.5 --reader duckdb
     """  # noqa: D301
     from unskew.workflows.gates import check_gates, require_passed
     from unskew.workflows.policies import evaluate_policy_file, list_policy_numbers
@@ -159,7 +170,10 @@ def evaluate(
         ]
         names = ("first", "estimator", "difference", "ci_low", "ci_high", "p_value")
         columns = {name: [getattr(each, name) for each in comparisons] for name in names}
-        columns["better"] = [each.better or "not told apart" for each in comparisons]
+        columns["better"] = [
+            "no interval" if math.isnan(each.ci_low) else each.better or UNDECIDED
+            for each in comparisons
+        ]
         caption = "Paired request by request; better: the policy to which the interval points."
         print_table(console, columns, title="Each policy minus logged", caption=caption)
     for problem in result.problems():

@@ -14,7 +14,13 @@ from unskew.data.cells import find_duplicates, hash_cells
 from unskew.data.ids import Ids, format_id
 from unskew.data.propensities import SMALLEST
 from unskew.data.result import Result
-from unskew.errors import BadImpressionError, BadPropensityError, UnskewWarning, UsageError
+from unskew.errors import (
+    BadImpressionError,
+    BadPropensityError,
+    DataError,
+    UnskewWarning,
+    UsageError,
+)
 from unskew.settings import Instance
 from unskew.tables import count_noun, text_table
 from unskew.types import BoolVector, IntVector, Vector
@@ -46,19 +52,40 @@ def check_positions(position: Vector, *, is_stated: bool) -> IntVector:
     return position.astype(np.int32)
 
 
+def require_rows(
+    shown: Impressions,
+    is_valid: BoolVector,
+    values: Vector,
+    problem: str,
+    *,
+    parameter: str,
+    remedy: str,
+    subject: str = "",
+    error_type: type[DataError] = BadImpressionError,
+) -> None:
+    """An error unless all rows are valid: their number, and the value and place of the first."""
+    if not is_valid.all():
+        row = int(is_valid.argmin())
+        raise error_type(
+            f"{subject}{int((~is_valid).sum())} of {is_valid.size} {problem}; the first is "
+            f"{values[row]:g} at {shown.name_row(row)}.",
+            parameter=parameter,
+            value=float(values[row]),
+            where=shown.name_row(row),
+            remedy=remedy,
+        )
+
+
 def check_rewards(shown: Impressions) -> None:
     """An error unless every reward is a finite number."""
-    is_bad = ~np.isfinite(shown.reward)
-    if is_bad.any():
-        row = int(is_bad.argmax())
-        raise BadImpressionError(
-            f"{int(is_bad.sum())} of {is_bad.size} rewards are missing or not finite; the first is "
-            f"{shown.reward[row]} at {shown.name_row(row)}.",
-            parameter="reward",
-            value=float(shown.reward[row]),
-            where=shown.name_row(row),
-            remedy="A shown item without a click has the reward 0.",
-        )
+    require_rows(
+        shown,
+        np.isfinite(shown.reward),
+        shown.reward,
+        "rewards are missing or not finite",
+        parameter="reward",
+        remedy="A shown item without a click has the reward 0.",
+    )
 
 
 def check_probabilities(shown: Impressions) -> None:
@@ -73,17 +100,16 @@ def check_probabilities(shown: Impressions) -> None:
             )
         return
     with np.errstate(invalid="ignore"):
-        is_bad = ~((shown.probability >= SMALLEST) & (shown.probability <= 1))
-    if is_bad.any():
-        row = int(is_bad.argmax())
-        raise BadPropensityError(
-            f"{int(is_bad.sum())} of {is_bad.size} probabilities are missing or outside (0, 1]; "
-            f"the first is {shown.probability[row]:g} at {shown.name_row(row)}.",
-            parameter="probability",
-            value=float(shown.probability[row]),
-            where=shown.name_row(row),
-            remedy="An item that was shown had a probability above 0: check how it was logged.",
-        )
+        is_valid = (shown.probability >= SMALLEST) & (shown.probability <= 1)
+    require_rows(
+        shown,
+        is_valid,
+        shown.probability,
+        "probabilities are missing or outside (0, 1]",
+        parameter="probability",
+        remedy="An item that was shown had a probability above 0: check how it was logged.",
+        error_type=BadPropensityError,
+    )
     if shown.probability_is is None and shown.n_slots > 1:
         raise UsageError(
             f"requests show up to {shown.n_slots} items, so `probability_is` must say what "

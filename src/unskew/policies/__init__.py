@@ -2,7 +2,8 @@
 
 How a number is computed
 ------------------------
-A policy (:mod:`unskew.policies.targets`) gives the probabilities of the shown items. From those of
+A policy (:mod:`unskew.policies.targets`) gives the probabilities of the shown items
+(:mod:`unskew.policies.probabilities`). From those of
 the logging policy and of a target, :mod:`unskew.policies.columns` makes the columns of a request:
 the rewards, weights and regressions of slots 1 to K. An estimator
 (:mod:`unskew.policies.estimators`) is a function from these columns to terms: a numerator, a base

@@ -12,7 +12,7 @@ from unskew.data.impressions import Impressions
 from unskew.data.weights import WeightTransform
 from unskew.errors import BadPropensityError, UsageError
 from unskew.estimators.transforms import Dynamic
-from unskew.policies.targets import BoundPolicy, UniformProbabilities
+from unskew.policies.probabilities import BoundPolicy, UniformProbabilities
 from unskew.policies.terms import Column
 from unskew.types import BoolVector, Matrix, Vector
 

@@ -97,7 +97,7 @@ class CurveUncertainty:
     def describe(self, estimators: tuple[str, ...]) -> str:
         """What the intervals of these estimators include, in words."""
         names = " and ".join(repr(name) for name in estimators)
-        included = f"intervals of {names} include the error of the examination curve"
+        included = f"intervals of {names} include the error of the examination curve to first order"
         if self.influence is not None:
             return f"{included}, which was estimated from this log"
         if self.is_same_log:

@@ -28,8 +28,9 @@ from unskew.policies.checks import (
 from unskew.policies.columns import ArrayColumns
 from unskew.policies.curve_uncertainty import CurveUncertainty, shift_curve
 from unskew.policies.position_bias import ExaminationCurve
+from unskew.policies.probabilities import WORDS, BoundPolicy
 from unskew.policies.result import LOGGED, PolicyEvaluation
-from unskew.policies.targets import WORDS, BoundPolicy, Policy, bind_log
+from unskew.policies.targets import Policy, bind_log
 from unskew.policies.terms import Term, TermSums
 from unskew.settings import Number, OneOf
 from unskew.types import IntVector, Vector

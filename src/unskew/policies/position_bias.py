@@ -9,9 +9,10 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias
 import numpy as np
 from scipy.special import ndtri
 
+from unskew.data.impression_checks import require_rows
 from unskew.data.impressions import Impressions
 from unskew.data.result import Result
-from unskew.errors import BadImpressionError, NotIdentifiedError, UsageError
+from unskew.errors import NotIdentifiedError, UsageError
 from unskew.policies.examination import (
     ClickTable,
     estimate_all_pairs,
@@ -325,14 +326,11 @@ def _require_clicks(shown: Impressions) -> None:
             parameter="shown",
             remedy="Build them with Impressions.from_frame(...).",
         )
-    is_negative = shown.reward < 0
-    if is_negative.any():
-        row = int(is_negative.argmax())
-        raise BadImpressionError(
-            f"position bias is estimated from clicks, but {int(is_negative.sum())} rewards are "
-            f"negative; the first is {shown.reward[row]:g} at {shown.name_row(row)}.",
-            parameter="shown",
-            value=float(shown.reward[row]),
-            where=shown.name_row(row),
-            remedy="Pass clicks, 0 or 1, as the reward.",
-        )
+    require_rows(
+        shown,
+        shown.reward >= 0,
+        shown.reward,
+        "rewards are negative, but position bias is estimated from clicks",
+        parameter="shown",
+        remedy="Pass clicks, 0 or 1, as the reward.",
+    )

@@ -27,6 +27,7 @@ from unskew.report.text import (
     interval_of,
     select,
 )
+from unskew.tables import UNDECIDED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,9 +41,10 @@ DIFFERENCES = (
 )
 CHECKS = (
     "Every mean weight must be 1 if the probabilities are right. A mean that is further away than "
-    "four standard errors is a contradiction: probabilities of another kind than stated, wrong "
-    "ones, or items that the log never shows. That all means are near 1 does not show that "
-    "everything is right."
+    "four standard errors is off: it contradicts the probabilities, which are of another kind than "
+    "stated or wrong, or the policy shows items that the log never shows. That all means are near "
+    "1 does not show that everything is right. Requests are those with a weight other than 0, and "
+    "effective is their effective sample size."
 )
 ESTIMATORS = (
     "Estimators differ in what they assume about users. If they disagree by more than their "
@@ -150,35 +152,32 @@ def _make_sections(record: Record) -> Iterator[Section]:
 
 
 HEADINGS = {
-    "std_error": "standard error",
+    "std_error": "std. error",
     "ci_low": "lower limit",
     "ci_high": "upper limit",
     "p_value": "p-value",
     "first": "policy",
-    "degrees": "degrees of freedom",
-    "mean": "mean weight",
-    "is_off": "contradiction",
-    "n_positive": "requests with weight",
-    "effective": "effective sample size",
-    "largest": "largest weight",
+    "is_off": "off",
+    "n_positive": "requests",
 }
 
 
 def _list_columns(record: Record, table: str, names: tuple[str, ...]) -> dict[str, list[Any]]:
     return {
-        HEADINGS.get(name, name): [_show(record, name, row[name]) for row in record[table]]
+        HEADINGS.get(name, name): [_show(record, name, row) for row in record[table]]
         for name in names
     }
 
 
-def _show(record: Record, name: str, value: Any) -> Any:
+def _show(record: Record, name: str, row: Record) -> Any:
     """A cell as the reader sees it."""
+    value = row[name]
     if name == "estimator":
         return record["labels"].get(value, value)
     if name == "is_off":
         return "yes" if value else "no"
     if name == "better":
-        return value or "not told apart"
+        return "no interval" if row["ci_low"] is None else value or UNDECIDED
     return value
 
 
@@ -187,7 +186,7 @@ def _draw_values(record: Record) -> Chart:
     rows = [row for row in record["rows"][1:] if _is_shown(row)]
     logged = record["rows"][0]
     decimals = common_decimals([*rows, logged])
-    looks = default_looks(record["labels"][name] for name in record["estimators"])
+    looks = _choose_looks(record, rows)
     groups = [
         ForestGroup(
             "",
@@ -206,6 +205,12 @@ def _draw_values(record: Record) -> Chart:
     content = Forest(groups, ChartAxis(REWARD), reference=logged["estimate"])
     caption = "The vertical line is the mean reward of the log."
     return Chart(f"The {REWARD} under each policy", content, make_legend(looks), caption)
+
+
+def _choose_looks(record: Record, rows: list[Record]) -> Any:
+    """Colours and symbols of the estimators that are drawn."""
+    drawn = {row["estimator"] for row in rows}
+    return default_looks(record["labels"][name] for name in record["estimators"] if name in drawn)
 
 
 def _make_row(record: Record, looks: Any, row: Record, value: str, decimals: int) -> ForestRow:
@@ -230,7 +235,7 @@ def _draw_differences(record: Record) -> tuple[Chart, ...]:
     if not rows:
         return ()
     decimals = common_decimals(rows)
-    looks = default_looks(record["labels"][name] for name in record["estimators"])
+    looks = _choose_looks(record, rows)
     groups = [
         ForestGroup(
             policy,
