@@ -464,6 +464,14 @@ def test_the_odds_error_is_compared_with_a_real_log_if_no_rating_was_seen() -> N
     )
 
 
+def test_names_in_backticks_are_code_and_other_markup_is_text() -> None:
+    page = Page((("h", True),), "", (), warnings=("use `a<b` or <i>", "an ` alone"))
+
+    text = render(page)
+    assert "<li>Use <code>a&lt;b</code> or &lt;i&gt;.</li>" in text
+    assert "<li>An ` alone.</li>" in text
+
+
 def test_how_the_intervals_were_computed_stands_at_the_end() -> None:
     page = build_page(judged_blindly(WORLD_APART, metrics=["mae"]))
     facts, uneven = dict(page.facts), build_page(judged_blindly(PAIR, metrics=["mae"]))
