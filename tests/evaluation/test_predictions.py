@@ -473,6 +473,10 @@ def test_a_callable_gets_ids_and_not_codes() -> None:
     ("given", "message"),
     [
         (lambda users: users, r"cannot be called with two arguments .* gets an array of user ids"),
+        (
+            lambda users, items: np.zeros((99, 99))[users, items],
+            r"the callable failed for .* user ids \(.*Error: .*predict\(users, items\)",
+        ),
         (Pairs, "'a': Pairs is a class, not a fitted model"),
     ],
 )

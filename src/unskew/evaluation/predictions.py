@@ -488,7 +488,20 @@ def _scorer_from_ids(name: str, score: IdScorer, log: Ratings) -> Scorer:
             remedy="A callable gets an array of user ids and an array of item ids, and returns one "
             "row for each user with a score for each item.",
         ) from error
-    return lambda users: np.asarray(score(log.users[users], log.items))
+
+    def score_block(users: IntVector, /) -> Scores:
+        try:
+            return np.asarray(score(log.users[users], log.items))
+        except (IndexError, KeyError, TypeError, ValueError) as error:
+            raise BadPredictionError(
+                f"model {name!r}: the callable failed for {users.size} user ids and {log.n_items} "
+                f"item ids ({type(error).__name__}: {error}).",
+                parameter="predictions",
+                remedy="Return one row for each user and one column for each item. A function of "
+                "pairs of ids can be passed as an object with predict(users, items).",
+            ) from error
+
+    return score_block
 
 
 def _scorer_from_pairs(name: str, model: Model, log: Ratings) -> Scorer:
