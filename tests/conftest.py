@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +16,15 @@ from hypothesis import settings
 
 settings.register_profile("unskew", deadline=None, print_blob=True)
 settings.load_profile("unskew")
+
+SPARK_OPTIONS = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "1g",
+    "spark.log.level": "OFF",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+}
 
 
 @pytest.fixture(scope="session")
@@ -57,3 +72,23 @@ def movielens_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "".join(f"{item + 1}|Film|01-Jan-1995|||{flags}\n" for item in range(60))
     )
     return root
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """A session of two threads in this process, whose tasks may fail three times."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        pytest.skip("pyspark is not installed: pip install 'unskew[spark]'")
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        pytest.skip("Spark needs Java, and there is none")
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
+        warnings.simplefilter("ignore")  # PySpark's own, about pandas and sockets
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        builder = SparkSession.builder.master("local[2,4]").appName("unskew tests")
+        for name, value in SPARK_OPTIONS.items():
+            builder = builder.config(name, value)
+        session = builder.getOrCreate()
+        yield session
+        session.stop()

@@ -81,6 +81,37 @@ def test_a_file_gives_the_result_of_python(
             assert row["std_error"] == pytest.approx(value.std_error)
 
 
+@pytest.mark.parametrize("form", ["csv", "parquet", "jsonl"])
+def test_duckdb_gives_the_numbers_of_the_reader_in_parts(folder: Path, form: str) -> None:
+    records = []
+    for reader in ("memory", "duckdb"):
+        result = run(
+            *("policy", "evaluate", str(folder / f"shown.{form}"), *PROBABILITY, "--json"),
+            *("--target", "new=p_new", "--ranking", "sorted=new_position", "--reader", reader),
+        )
+        assert result.exit_code == 0, result.output
+        records.append(json.loads(result.stdout)["rows"])
+
+    in_parts, by_query = records
+    assert len(in_parts) == len(by_query) == 9
+    for row, other in zip(in_parts, by_query, strict=True):
+        assert row.keys() == other.keys()
+        for name, value in row.items():
+            assert other[name] == (pytest.approx(value) if isinstance(value, float) else value)
+
+
+def test_duckdb_refuses_what_needs_memory(folder: Path) -> None:
+    result = run(
+        *("policy", "evaluate", str(folder / "shown.csv"), *PROBABILITY, "--target", "p_new"),
+        *("--max-weight", "5", "--reader", "duckdb"),
+    )
+
+    assert result.exit_code == 2
+    assert "--max-weight needs the candidates or weights in memory" in " ".join(
+        result.stderr.split()
+    )
+
+
 def test_tables_are_printed_and_pages_written(folder: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
 

@@ -108,9 +108,10 @@ def numbers(result: PolicyEvaluation) -> list[float]:
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("case", CASES)
-def test_frames_give_the_numbers_of_arrays(engine: str, case: str) -> None:
+@pytest.mark.parametrize("drops", [True, False], ids=["some slots", "all slots"])
+def test_frames_give_the_numbers_of_arrays(engine: str, case: str, drops: bool) -> None:
     logging, estimators, options = CASES[case]
-    log = make_log(logging)
+    log = make_log(logging, drops=drops)
     targets = {"soft": TargetProbability("p_new"), **RANKING}
     arrays = evaluate_policies(log, targets, estimators=estimators, **options)
     framed = evaluate_policies_frame(
@@ -131,6 +132,23 @@ def test_frames_give_the_numbers_of_arrays(engine: str, case: str) -> None:
     assert framed.n_impressions == arrays.n_impressions == len(log)
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning:pyspark", "ignore::ResourceWarning")
+def test_spark_gives_the_numbers_of_arrays(spark: Any) -> None:
+    logging, _, options = CASES["regression"]
+    log = make_log(logging)
+    targets = {"soft": TargetProbability("p_new"), **RANKING}
+    estimators = ("snrips", "dr")
+    arrays = evaluate_policies(log, targets, estimators=estimators, **options)
+    rows = pa.Table.from_pandas(to_pandas(log), preserve_index=False)
+    framed = evaluate_policies_frame(
+        spark.createDataFrame(rows).repartition(3), targets, request="request", user="user",
+        item="item", reward="reward", probability="probability", probability_is="step",
+        estimators=estimators, **options,
+    )  # fmt: skip
+
+    np.testing.assert_allclose(numbers(framed), numbers(arrays), rtol=1e-9, atol=1e-12)
+
+
 def test_a_log_without_probabilities_has_pbm() -> None:
     log = make_log("rankers", drops=False)
     curve = [1.0, 0.5, 0.3]
@@ -141,6 +159,62 @@ def test_a_log_without_probabilities_has_pbm() -> None:
     )  # fmt: skip
 
     np.testing.assert_allclose(numbers(framed), numbers(arrays), rtol=1e-9, atol=1e-12)
+
+
+def test_slates_that_only_look_complete_are_read_as_they_are() -> None:
+    """The positions of these requests have the sum of those of complete ones."""
+    columns = {
+        "request_id": [1, 1, 2, 2, 3, 4, 5, 6],
+        "user_id": [1, 1, 2, 2, 3, 4, 5, 6],
+        "item_id": [7, 8, 8, 7, 7, 8, 7, 8],
+        "position": [1, 2, 1, 2, 1, 2, 2, 1],
+        "reward": [1.0, 0, 0, 1, 1, 1, 0, 1],
+        "p": [0.5, 0.3, 0.4, 0.6, 0.5, 0.7, 0.2, 0.1],
+        "new": [0.2, 0.9, 0.4, 0.3, 0.1, 0.2, 0.5, 0.8],
+    }
+    frame = pd.DataFrame(columns)
+    log = Impressions.from_frame(frame, probability="p", probability_is="marginal")
+    targets = {"new": TargetProbability("new")}
+    arrays = evaluate_policies(log, targets, estimators=["iips", "sniips"])
+    framed = evaluate_policies_frame(
+        frame, targets, probability="p", probability_is="marginal", estimators=["iips", "sniips"]
+    )
+
+    np.testing.assert_allclose(numbers(framed), numbers(arrays), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_rewards_can_be_any_numbers(engine: str) -> None:
+    frame = bandit(reward=[2.5, 0.0, -1.0, 0.5])
+    log = Impressions.from_frame(frame, probability="p", probability_is="step")
+    arrays = evaluate_policies(log, {"new": "new"}, estimators=["ips", "snips"])
+    framed = evaluate_policies_frame(
+        ENGINES[engine](frame), {"new": "new"}, probability="p", estimators=["ips", "snips"]
+    )
+
+    np.testing.assert_allclose(numbers(framed), numbers(arrays), rtol=1e-9, atol=1e-12)
+
+
+def test_weights_of_zero_are_counted() -> None:
+    """One row has the target probability 0; two ratios of 1/2 give an additive weight of 0."""
+    frame = bandit(
+        request_id=[1, 1, 2, 2], user_id=[1, 1, 2, 2], position=[1, 2, 1, 2],
+        new=[0.25, 0.25, 0.5, 0.1],
+    )  # fmt: skip
+    options: dict[str, Any] = {"probability": "p", "probability_is": "product"}
+    positive = evaluate_policies_frame(frame, {"new": "new"}, estimators=["iips", "pi"], **options)
+    frame.loc[2, "new"] = 0.0
+    zero = evaluate_policies_frame(frame, {"new": "new"}, estimators=["iips"], **options)
+
+    assert [each.n_positive for each in positive.checks] == [2, 2, 1]
+    assert [each.n_positive for each in zero.checks] == [1, 2]
+
+
+def test_infinite_weights_are_refused() -> None:
+    with pytest.raises(BadPropensityError, match="some weights are infinite"):
+        evaluate_policies_frame(
+            bandit(p=[1e-310, 0.5, 0.5, 0.5]), {"new": "new"}, probability="p", estimators=["ips"]
+        )
 
 
 def bandit(**changes: Any) -> pd.DataFrame:

@@ -109,6 +109,13 @@ COMMANDS.add(
     metavar="W",
     help="Limit the weights to W, which adds bias.",
 )
+@options.choice_option(
+    "--reader",
+    ["auto", "memory", "duckdb"],
+    "How to read LOG: in parts, or by one query of DuckDB, which needs no order of rows, but does "
+    "not check that a request shows an item once. auto takes DuckDB if LOG does not fit into "
+    "memory and policies are columns.",
+)
 @options.fail_option("this holds: snips.ci_low<0.1, compare.snips.ci_low<0.")
 @options.json_option
 @options.table_option(
@@ -129,7 +136,8 @@ def evaluate(
     """Estimate what policies would earn in a request, and compare them with the logging policy.
 
     LOG has one shown item per row: request, user, item, position, reward, and the probability with
-    which the logging policy showed it. Large files must be sorted by request.
+    which the logging policy showed it. Large files must be sorted by request, unless DuckDB reads
+    them.
 
     \b
     Numbers that an expression of --fail-if can compare with a limit:
@@ -142,6 +150,7 @@ def evaluate(
       unskew policy evaluate l.csv --probability p --probability-is step --target q
       unskew policy evaluate shown.csv --ranking new=col --examination 1,0.5,0.33
       unskew policy evaluate shown.csv --logging uniform --model m.unskew -o r.html
+      unskew policy evaluate l.parquet --ranking new=col --examination 1,0.5 --reader duckdb
     """  # noqa: D301
     from unskew.workflows.gates import check_gates, require_passed
     from unskew.workflows.policies import evaluate_policy_file, list_policy_numbers

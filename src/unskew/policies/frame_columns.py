@@ -1,20 +1,23 @@
 """The columns of a request as expressions of a query, after its rows were pivoted by position.
 
 A row of the log has the weight pi / mu of its item. The pivoted table has one row for each request:
-``reward_2`` is the reward of its second slot, 0 without one; so for all other values of a row.
-``shown_2`` is 1 if the request has that slot, else 0.
+``reward_2`` is the reward of its second slot, and so for all other values of a row. Without that
+slot, ``shown_2`` is 0, the weight is 1, and other values are 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
 from typing import TypeAlias
 
 import narwhals.stable.v2 as nw
 
 from unskew.data.impressions import ProbabilityKind
 from unskew.errors import UsageError
+from unskew.policies.frame_formula import Formula
 from unskew.policies.probabilities import KINDS, WORDS
 from unskew.policies.targets import (
     Policy,
@@ -25,13 +28,13 @@ from unskew.policies.targets import (
 from unskew.policies.terms import total
 from unskew.types import Vector
 
-Expressions: TypeAlias = list[nw.Expr]
-"""One expression for each slot."""
+Formulas: TypeAlias = list[Formula]
+"""One formula for each slot."""
 
 
-def slot_column(name: str, slot: int) -> nw.Expr:
-    """The value of a slot, counted from 1."""
-    return nw.col(f"{name}_{slot}")
+def slot_columns(name: str, n_slots: int) -> Formulas:
+    """The pivoted value of each slot."""
+    return [Formula.of_column(f"{name}_{slot}") for slot in range(1, n_slots + 1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +68,17 @@ class FramePolicy:
             return nw.when(nw.col("position") == 1).then(value).otherwise(nw.lit(1.0))
         return value
 
-    def find_exposure(self, curve: Sequence[float]) -> Expressions:
+    def find_exposure(self, curve: Sequence[float], n_shown: Formula | float) -> Formulas:
         """Sum over slots j of ``curve[j]`` P(the item shown at slot k is at slot j)."""
-        slots = range(1, len(curve) + 1)
-        if not self.is_ranking:
-            return [nw.lit(examined) for examined in curve]
-        size = total([slot_column("shown", slot) for slot in slots])
+        size = n_shown.expression if isinstance(n_shown, Formula) else nw.lit(n_shown)
+
+        def is_at(position: Formula, new: int) -> Formula:
+            is_there = (position.expression == new) & (size >= new)
+            return Formula(f"({position.text} is {new})", is_there.cast(nw.Float64))
+
         return [
-            total(
-                [
-                    ((slot_column(self.column, slot) == new) & (size >= new)).cast(nw.Float64)
-                    * examined
-                    for new, examined in enumerate(curve, 1)
-                ]
-            )
-            for slot in slots
+            total([is_at(position, new) * examined for new, examined in enumerate(curve, 1)])
+            for position in slot_columns(self.column, len(curve))
         ]
 
     def require_provided(self, needs: Sequence[str], estimator: str, name: str) -> None:
@@ -131,6 +130,8 @@ class FrameColumns:
     worth: Vector
     curve: Vector | None = None
     has_regression: bool = False
+    is_complete: bool = False
+    """Whether every request has all slots; no column then says which it has."""
 
     @property
     def n_slots(self) -> int:
@@ -140,46 +141,41 @@ class FrameColumns:
         """pi / mu of each row."""
         return self.target.find_factor() / self.logging.find_factor()
 
-    def list_running_products(self) -> list[dict[str, nw.Expr]]:
-        """Stages of columns to add: the product of weights down to a slot, from the one above."""
-        stages = []
-        for slot, weight in enumerate(self.marginal_weight, 1):
-            above = slot_column(f"running_{self.name}", slot - 1)
-            product = weight if slot == 1 else above * weight
-            stages.append({f"running_{self.name}_{slot}": product})
-        return stages
+    def list_running_products(self) -> dict[str, nw.Expr]:
+        """Columns to add: the product of weights down to each slot."""
+        products = accumulate(self.marginal_weight, mul)
+        return {
+            f"running_{self.name}_{slot}": product.expression
+            for slot, product in enumerate(products, 1)
+        }
 
-    def _scale(self, column: str) -> Expressions:
-        return [
-            slot_column(column, slot) * float(worth) for slot, worth in enumerate(self.worth, 1)
-        ]
+    def _scale(self, column: str) -> Formulas:
+        values = zip(slot_columns(column, self.n_slots), self.worth.tolist(), strict=True)
+        return [value * worth for value, worth in values]
 
     @property
-    def reward(self) -> Expressions:
+    def reward(self) -> Formulas:
         return self._scale("reward")
 
     @property
-    def is_shown(self) -> Expressions:
-        return [slot_column("shown", slot) for slot in range(1, self.n_slots + 1)]
+    def is_shown(self) -> Sequence[Formula | float]:
+        return [1.0] * self.n_slots if self.is_complete else slot_columns("shown", self.n_slots)
 
     @property
-    def slate_weight(self) -> nw.Expr:
+    def slate_weight(self) -> Formula:
         return self.step_weight[-1]
 
     @property
-    def step_weight(self) -> Expressions:
-        return [slot_column(f"running_{self.name}", slot) for slot in range(1, self.n_slots + 1)]
+    def step_weight(self) -> Formulas:
+        return slot_columns(f"running_{self.name}", self.n_slots)
 
     @property
-    def weight_above(self) -> Expressions:
-        return [nw.lit(1.0), *self.step_weight[:-1]]
+    def weight_above(self) -> list[Formula | float]:
+        return [1.0, *self.step_weight[:-1]]
 
     @property
-    def marginal_weight(self) -> Expressions:
-        return [
-            slot_column(f"weight_{self.name}", slot) + (1.0 - shown)
-            for slot, shown in enumerate(self.is_shown, 1)
-        ]
+    def marginal_weight(self) -> Formulas:
+        return slot_columns(f"weight_{self.name}", self.n_slots)
 
     @property
     def examination(self) -> list[float]:
@@ -193,15 +189,15 @@ class FrameColumns:
         return [float(examined) for examined in self.curve]
 
     @property
-    def exposure_weight(self) -> Expressions:
+    def exposure_weight(self) -> Formulas:
         if self.logging.kind is not None:  # one slot: exposure is in proportion to probability
             return self.marginal_weight
-        new = self.target.find_exposure(self.examination)
+        new = self.target.find_exposure(self.examination, total(self.is_shown))
         slots = zip(new, self.examination, self.is_shown, strict=True)
         return [exposed * (1.0 / examined) * shown for exposed, examined, shown in slots]
 
     @property
-    def additive_weight(self) -> nw.Expr:
+    def additive_weight(self) -> Formula:
         if not self.logging.is_product:
             raise UsageError(
                 "'pi' has a closed form in a frame only for logging policies that fill slots "
@@ -209,16 +205,16 @@ class FrameColumns:
                 parameter="probability_is",
                 remedy="Say so with `probability_is='product'`, or use another estimator.",
             )
-        weight: nw.Expr = total([each - 1.0 for each in self.marginal_weight]) + 1.0
+        weight: Formula = total([each - 1.0 for each in self.marginal_weight]) + 1.0
         return weight
 
     @property
-    def prediction(self) -> Expressions:
+    def prediction(self) -> Formulas:
         self._require_regression()
         return self._scale(f"prediction_{self.name}")
 
     @property
-    def policy_mean(self) -> Expressions:
+    def policy_mean(self) -> Formulas:
         self._require_regression()
         return self._scale(f"mean_{self.name}")
 

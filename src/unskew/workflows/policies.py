@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import warnings
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from typing import Any
 
 from unskew.data.frames import make_frame
 from unskew.data.impression_checks import ImpressionFinding, validate
-from unskew.data.impressions import Impressions, read_examination
+from unskew.data.impressions import Impressions, find_impression_columns, read_examination
 from unskew.data.ratings import Ratings
-from unskew.errors import BadFileError, DataError, UsageError
+from unskew.errors import BadFileError, DataError, PropensityWarning, UsageError
+from unskew.io.duckdb_files import Reader, choose_reader, open_relation
 from unskew.io.files import read_table
 from unskew.io.impression_files import (
     ImpressionColumns,
@@ -21,6 +24,7 @@ from unskew.io.impression_files import (
 from unskew.io.table import FileTable
 from unskew.loading import load
 from unskew.policies.evaluate import check_targets
+from unskew.policies.frame import evaluate_policies_frame
 from unskew.policies.plan import PolicyPlan
 from unskew.policies.position_bias import ExaminationCurve, PositionBias
 from unskew.policies.result import PolicyEvaluation
@@ -38,8 +42,10 @@ WHOLE_FILE = 1 << 62
 
 
 def evaluate_policy_file(request: PolicyRequest) -> PolicyEvaluation:
-    """The values of policies, from a file that is read in parts of whole requests."""
+    """The values of policies, from a file that is read in parts of whole requests, or by DuckDB."""
     targets = _find_targets(request)
+    if _choose_policy_reader(request) == "duckdb":
+        return _evaluate_with_duckdb(request, targets)
     columns = _name_columns(request, (*request.target.values(), *request.ranking.values()))
     candidates = None
     if request.candidates is not None:
@@ -64,6 +70,55 @@ def evaluate_policy_file(request: PolicyRequest) -> PolicyEvaluation:
         repeats=request.repeats,
     )
     return plan.evaluate(parts)
+
+
+def _choose_policy_reader(request: PolicyRequest) -> Reader:
+    """The reader; an error if DuckDB is asked for what needs the rows in memory."""
+    reader = choose_reader(request.reader, open_log(request))
+    settings = {
+        "model": request.model,
+        "candidates": request.candidates,
+        "exclude": request.exclude,
+        "logging": request.logging == "uniform",
+        "transform": request.transform,
+    }
+    in_memory = [name for name, value in settings.items() if value]
+    if reader == "duckdb" and request.reader == "duckdb" and in_memory:
+        raise UsageError(
+            f"DuckDB reads policies from columns of the log, and `{in_memory[0]}` needs the "
+            "candidates or weights in memory.",
+            parameter="reader",
+            value="duckdb",
+            remedy="Leave it out, or use `reader='memory'`.",
+        )
+    return "memory" if in_memory else reader
+
+
+def _evaluate_with_duckdb(
+    request: PolicyRequest, targets: Mapping[str, Policy | object]
+) -> PolicyEvaluation:
+    roles = ("request", "user", "item", "position", "reward")
+    names = {role: getattr(request, role) for role in roles}
+    with open_relation(open_log(request)) as file, warnings.catch_warnings():
+        warnings.simplefilter("ignore", PropensityWarning)  # the command prints problems itself
+        columns = find_impression_columns(names, file.columns, has_clicks=False)
+        numbers = [columns[role] for role in ("position", "reward") if role in columns]
+        numbers += [*request.target.values(), *request.ranking.values(), *request.regression]
+        if request.probability is not None:
+            numbers.append(request.probability)
+        return evaluate_policies_frame(
+            file.select(numbers),
+            targets,
+            **names,
+            probability=request.probability,
+            probability_is=request.probability_is,
+            estimators=request.estimators or None,
+            examination=request.examination or None,
+            regression=_find_regression(request),
+            slot_worth=request.slot_worth,
+            cluster=request.cluster,
+            level=request.level,
+        )
 
 
 def _find_targets(request: PolicyRequest) -> dict[str, Policy | object]:

@@ -73,6 +73,7 @@ class PolicyRequest(ImpressionRequest):
     cluster: Literal["user", "request"] = "user"
     level: float = 0.95
     transform: WeightTransform | None = None
+    reader: Reader = "auto"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
