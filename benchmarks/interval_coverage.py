@@ -2,6 +2,7 @@
 
     python benchmarks/interval_coverage.py                        # all cases, 2,000 logs each
     python benchmarks/interval_coverage.py --only nb --logs 300   # cases whose name has "nb"
+    python benchmarks/interval_coverage.py --minutes 10           # as many logs as fit in 10 min
     python benchmarks/interval_coverage.py --only movielens       # needs $UNSKEW_DATA
     python benchmarks/interval_coverage.py --only ranking         # metrics of rankings
 
@@ -36,6 +37,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from ranking_coverage import WORLDS, print_world
+from threadpoolctl import threadpool_limits
 
 import unskew
 from unskew.evaluation import Imputation
@@ -47,6 +49,8 @@ METRICS = ("mse", "mae", "precision@10", "dcg@10")
 WEIGHTED = ("ips", "snips")
 DOUBLY_ROBUST = ("dr", "sndr")
 N_FOLDS = 3
+BATCH = 50
+"""Logs with one seed."""
 SHARES_BY_RATING = np.array([0, 0.02, 0.03, 0.06, 0.12, 0.20])
 ML_SIZE = (500, 250)
 """Random users and items of completed MovieLens; all of them would take hours."""
@@ -322,10 +326,16 @@ def true_risks(truth: Cells, models: dict[str, Cells]) -> dict[tuple[str, str], 
     return risks
 
 
-def run(name: str, seed: int, n_logs: int, cluster: str | None) -> Counts:
-    """Draw logs and count intervals that contain the truth, and claims about equal models."""
+def run(name: str, seed: int, n_logs: int, cluster: str | None, deadline: float = np.inf) -> Counts:
+    """Draw logs and count intervals that contain the truth, and claims about equal models.
+
+    After the ``deadline`` a batch is not begun; a begun one is finished, so that no log is left
+    out because it takes long.
+    """
     warnings.simplefilter("ignore")
     case, counts = CASES[name], Counts()
+    if time.monotonic() > deadline:
+        return counts
     world = case.world()
     models = predict(world.truth)
     risks = true_risks(world.truth, models)
@@ -370,35 +380,47 @@ def main() -> None:
         "--only", default="", help="cases whose name has one of these texts, separated by commas"
     )
     parser.add_argument("--cluster", default="match", help="match, auto, user, item, both or cell")
+    parser.add_argument("--minutes", type=float, default=np.inf, help="begin no batch after this")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", action="store_true", help="every count")
     options = parser.parse_args()
     cluster = None if options.cluster == "cell" else options.cluster
     parts = options.only.split(",")
-    names = [name for name in CASES if any(part in name for part in parts)]
+    names = [name for name in CASES if any(is_named(name, part) for part in parts)]
     if "UNSKEW_DATA" not in os.environ:
         names = [name for name in names if not name.startswith("movielens")]
     if names:
         print(
-            "| case | clusters | ips/dr | snips/sndr "
+            "| case | logs (noise) | clusters | ips/dr | snips/sndr "
             "| equal models differ: ips/dr | snips/sndr | s |"
         )
-        print("|---|---|---|---|---|---|---|")
+        print("|---|---|---|---|---|---|---|---|")
     for name in names:
         CASES[name].world()  # once, before the processes share it
         start = time.perf_counter()
-        sizes = [options.logs // options.jobs] * options.jobs
-        with ProcessPoolExecutor(options.jobs) as pool:
-            seeds = range(options.seed * 1000, options.seed * 1000 + options.jobs)
-            counts = list(
-                pool.map(run, [name] * options.jobs, seeds, sizes, [cluster] * options.jobs)
-            )
+        counts = run_batches(name, cluster, options)
         print_case(name, cluster, counts, time.perf_counter() - start, as_json=options.json)
     for name in WORLDS:
         if any(part in name for part in parts):
             print_world(name, options.logs, options.seed)
-    noise = 1.96 * np.sqrt(LEVEL * (1 - LEVEL) / options.logs)
-    print(f"\n{options.logs} logs a case, seed {options.seed}; simulation noise +-{noise:.1%}.")
+
+
+def is_named(case: str, part: str) -> bool:
+    """Whether a case is meant by its name, or by a part of it that is no name of a case."""
+    return case == part or (part not in CASES and part in case)
+
+
+def run_batches(name: str, cluster: str | None, options: argparse.Namespace) -> list[Counts]:
+    """The counts of batches of logs, until there are enough or the time is over."""
+    deadline = time.monotonic() + 60 * options.minutes
+    n_batches = -(-options.logs // BATCH)
+    sizes = [min(BATCH, options.logs - batch * BATCH) for batch in range(n_batches)]
+    with ProcessPoolExecutor(options.jobs, initializer=threadpool_limits, initargs=(1,)) as pool:
+        running = [
+            pool.submit(run, name, options.seed * 1000 + batch, size, cluster, deadline)
+            for batch, size in enumerate(sizes)
+        ]
+        return [batch.result() for batch in running]
 
 
 def print_case(
@@ -408,7 +430,8 @@ def print_case(
     covered = {key: sum(p.covered[key] for p in parts) / n_logs for key in parts[0].covered}
     claimed = {key: sum(p.claimed[key] for p in parts) / n_logs for key in parts[0].claimed}
     if as_json:
-        print(json.dumps({"case": name, "covered": covered, "claimed": claimed}), file=sys.stderr)
+        counts = {"case": name, "logs": n_logs, "covered": covered, "claimed": claimed}
+        print(json.dumps(counts), file=sys.stderr)
     cells = []
     for shares in (covered, claimed):
         for estimator in CASES[name].estimators:
@@ -417,7 +440,12 @@ def print_case(
     used = CASES[name].cluster if cluster == "match" else cluster
     if used == "auto":
         used = f"auto, items in {sum(part.n_with_items for part in parts) / n_logs:.0%}"
-    print(f"| {name} | {used or 'cell'} | {' | '.join(cells)} | {seconds:.0f} |", flush=True)
+    noise = 1.96 * np.sqrt(LEVEL * (1 - LEVEL) / n_logs)
+    print(
+        f"| {name} | {n_logs:,} (±{noise:.1%}) | {used or 'cell'} | {' | '.join(cells)} "
+        f"| {seconds:.0f} |",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Positions of logged cells among all items, compared with the bare matrix product of the scores.
 
-    python benchmarks/ranking.py            both sizes
+    python benchmarks/ranking.py            all sizes
     python benchmarks/ranking.py --size small --repeats 9
 
 Each size runs in its own process. Its peak memory includes the log, the factors and the compiler,
@@ -30,7 +30,11 @@ from unskew.data.factors import Factors
 from unskew.ranking.candidates import Candidates
 from unskew.ranking.positions import BLOCK_CELLS, compute_positions
 
-SIZES = {"small": (6_000, 4_000, 1_000_000), "large": (70_000, 10_000, 10_000_000)}
+SIZES = {
+    "small": (6_000, 4_000, 1_000_000),
+    "large": (70_000, 10_000, 10_000_000),
+    "wide": (100_000, 20_000, 10_000_000),
+}
 N_FACTORS, TOP = 20, 50
 
 

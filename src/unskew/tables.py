@@ -9,6 +9,10 @@ from html import escape
 
 BIDI_CONTROLS = frozenset("LRE RLE LRO RLO PDF LRI RLI FSI PDI".split())
 """Classes of invisible characters that reverse the order of what follows."""
+P_VALUE_COLUMNS = frozenset({"p_value", "p_adjusted", "p value", "p adjusted", "p-value"})
+"""Names of columns with p-values, and their headings on pages."""
+SMALL_P_VALUE = 0.001
+"""A smaller p-value is shown as an upper limit: its digits say nothing."""
 UNDECIDED = "not told apart"
 """What a table shows in place of a better model if there is none."""
 
@@ -23,7 +27,8 @@ def text_table(columns: Mapping[str, Sequence[object]]) -> str:
     """
     aligned = []
     for name, values in columns.items():
-        cells = [escape_controls(cell) for cell in (str(name), *map(format_value, values))]
+        texts = (str(name), *(format_cell(name, value) for value in values))
+        cells = [escape_controls(text) for text in texts]
         width = max(map(len, cells))
         has_numbers = any(isinstance(value, (int, float)) for value in values)
         align = str.rjust if has_numbers else str.ljust
@@ -57,7 +62,10 @@ def html_table(columns: Mapping[str, Sequence[object]]) -> str:
     """The same as an HTML table; every value is escaped."""
     head = "".join(f"<th>{escape(str(name))}</th>" for name in columns)
     rows = (
-        "".join(f"<td>{escape(format_value(value))}</td>" for value in row)
+        "".join(
+            f"<td>{escape(format_cell(name, value))}</td>"
+            for name, value in zip(columns, row, strict=True)
+        )
         for row in zip(*columns.values(), strict=True)
     )
     body = "".join(f"<tr>{row}</tr>" for row in rows)
@@ -85,6 +93,26 @@ def format_value(value: object) -> str:
     if value and not 0.001 <= abs(value) < 1e9 and math.isfinite(value):
         return f"{value:.2e}"
     return f"{value:.3f}" if abs(value) < 100 else f"{value:,.2f}"
+
+
+def format_cell(column: str, value: object) -> str:
+    """A value of a table; p-values below 0.001 are not shown as 0.
+
+    >>> format_cell("p_value", 0.0), format_cell("p_value", 0.02), format_cell("mae", 0.0)
+    ('< 0.001', '0.020', '0.000')
+    """
+    if column in P_VALUE_COLUMNS and isinstance(value, float) and value < SMALL_P_VALUE:
+        return f"< {SMALL_P_VALUE}"
+    return format_value(value)
+
+
+def format_p_value(value: float) -> str:
+    """A p-value in a sentence, with two digits.
+
+    >>> format_p_value(0.123), format_p_value(0.0)
+    ('p = 0.12', 'p < 0.001')
+    """
+    return f"p < {SMALL_P_VALUE}" if value < SMALL_P_VALUE else f"p = {value:.2g}"
 
 
 def count_noun(count: float, noun: str) -> str:

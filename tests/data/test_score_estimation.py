@@ -291,8 +291,8 @@ def test_expected_scores_are_sums_over_all_cells(name: str) -> None:
     dense = (propensity[..., None] * terms) @ coefficients
 
     assert correction.score == pytest.approx((observed @ coefficients).T, rel=1e-6, abs=1e-6)
-    assert correction.expected_by_user == pytest.approx(dense.sum(axis=1), rel=1e-5)
-    assert correction.expected_by_item == pytest.approx(dense.sum(axis=0), rel=1e-5)
+    assert correction.expected_by("user") == pytest.approx(dense.sum(axis=1), rel=1e-5)
+    assert correction.expected_by("item") == pytest.approx(dense.sum(axis=0), rel=1e-5)
 
 
 def test_the_information_is_the_sum_over_all_cells() -> None:
@@ -424,7 +424,7 @@ def test_a_saved_model_keeps_its_estimation(name: str, tmp_path: Path) -> None:
     first, second = (correct(each.predict(LOG), DELTA) for each in (model, loaded))
 
     assert np.array_equal(first.score, second.score)
-    assert np.array_equal(first.expected_by_user, second.expected_by_user)  # type: ignore[arg-type]
+    assert np.array_equal(first.expected_by("user"), second.expected_by("user"))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -438,8 +438,8 @@ def test_the_order_of_users_in_the_judged_log_does_not_matter(name: str) -> None
     first, second = (correct(model.predict(log), DELTA) for log in (LOG, shuffled))
 
     assert second.score == pytest.approx(first.score, rel=1e-7, abs=1e-7)
-    assert second.expected_by_user == pytest.approx(first.expected_by_user[order], rel=1e-7)
-    assert second.expected_by_item == pytest.approx(first.expected_by_item, rel=1e-7)
+    assert second.expected_by("user") == pytest.approx(first.expected_by("user")[order], rel=1e-7)
+    assert second.expected_by("item") == pytest.approx(first.expected_by("item"), rel=1e-7)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -223,3 +223,19 @@ def test_new_items_without_times_are_a_note() -> None:
     result = unskew.evaluate(test, np.zeros(3), estimators=["naive"], exclude=train)
 
     assert "2 items of the test have no training rating" in result.notes
+
+
+def test_a_dictionary_of_candidates_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"a frame of users and items; got a dict\. Make a frame"):
+        unskew.evaluate(LOG, SCORES, estimators=["naive"], candidates={0: [1, 2]})
+
+
+def test_lists_that_hold_all_candidates_say_so() -> None:
+    options = {"estimators": ["naive"], "relevance_threshold": 1, "universe": "log"}
+    items = LOG.items[:3]
+    result = unskew.evaluate(LOG, SCORES, metrics=["recall@5"], candidates=items, **options)
+    short = unskew.evaluate(LOG, SCORES, metrics=["recall@3"], candidates=items, **options)
+
+    note = "no user has more than 3 candidates: the first 5 places hold all of them"
+    assert note in result.notes
+    assert not any("no user has more" in each for each in short.notes)

@@ -955,7 +955,7 @@ def test_strata_of_one_cell_have_the_variance_of_others(fit: str, every: int, cl
 
 @pytest.mark.filterwarnings("ignore::unskew.errors.UnskewWarning")
 @pytest.mark.parametrize("cluster", [None, "user", "item", "both"])
-def test_propensities_that_are_limited_to_one_do_not_move(cluster: Any) -> None:
+def test_propensities_that_are_limited_to_one(cluster: Any) -> None:
     """Naive Bayes with too few ratings of a level in the sample, and items that all users rate."""
     sample = {1.0: 400, 2.0: 400, 3.0: 400, 4.0: 100, 5.0: 1}
     options = ESTIMATED | {"cluster": cluster, "universe": (40, 50)}

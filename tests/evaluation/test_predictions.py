@@ -473,6 +473,10 @@ def test_a_callable_gets_ids_and_not_codes() -> None:
     ("given", "message"),
     [
         (lambda users: users, r"cannot be called with two arguments .* gets an array of user ids"),
+        (
+            lambda users, items: np.zeros((99, 99))[users, items],
+            r"the callable failed for .* user ids .*\(.*Error: .*predict\(users, items\)",
+        ),
         (Pairs, "'a': Pairs is a class, not a fitted model"),
     ],
 )
@@ -517,3 +521,11 @@ def test_without_a_universe_nothing_can_be_ranked(log: Ratings, kind: str) -> No
         UniverseError, match=r"a ranking metric needs the number of all items\. Pass universe="
     ):
         judge(alone, EVERYWHERE[kind](), ("dcg@3",), estimators=["snips"])
+
+
+@pytest.mark.parametrize("scores", [SCORES.T, np.stack([SCORES, SCORES])], ids=["turned", "both"])
+def test_a_matrix_of_another_shape_is_named_by_ranking_metrics_too(
+    log: Ratings, scores: Matrix
+) -> None:
+    with pytest.raises(BadPredictionError, match=rf"got predictions of shape \({len(scores)}, "):
+        evaluate(log, scores, metrics=["recall@3"], estimators=["naive"], relevance_threshold=4)

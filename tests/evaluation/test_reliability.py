@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
-from unskew import Ratings, evaluate, evaluate_frame
+from unskew import Ratings, evaluate, evaluate_frame, evaluate_random_test
 from unskew.errors import PropensityWarning, UnskewWarning
 from unskew.evaluation.result import Evaluation
 from unskew.propensity import LogisticPropensity, NaiveBayesPropensity
@@ -323,7 +324,7 @@ def test_a_plain_average_is_not_told_to_clip_its_weights() -> None:
     rating = np.zeros((200, 5))
     rating[0] = 1000.0
     log = Ratings.from_dense(rating, missing=np.nan)
-    with pytest.warns(PropensityWarning, match="few cells decide MSE by Naive") as caught:
-        evaluate(log, np.zeros((200, 5)), metrics=["mse"], estimators=["naive"])
-
-    assert str(caught[0].message).endswith("may be too narrow. Collect more ratings.")
+    for call in (partial(evaluate, estimators=["naive"]), evaluate_random_test):
+        with pytest.warns(PropensityWarning, match="few cells decide MSE by") as caught:
+            call(log, np.zeros((200, 5)), metrics=["mse"])
+        assert str(caught[0].message).endswith("may be too narrow. Collect more ratings.")

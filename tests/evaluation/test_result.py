@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from unskew import Ratings, evaluate, simulate
 from unskew.errors import UnknownNameError
 from unskew.evaluation import Comparison, Evaluation
 from unskew.metrics.metric import Delta, MetricInput
+from unskew.report.comparison import build_comparison_page
 from unskew.types import Vector
 
 WORLD = simulate(40, 50, density=0.2, alpha=0.6, random_state=1)
@@ -142,6 +143,18 @@ def test_who_is_better(
     assert compared.better == better
     assert str(compared).startswith(verdict)
     assert json.loads(compared.to_json())["better"] == better
+
+
+def test_a_p_value_is_never_shown_as_zero() -> None:
+    compared = replace(comparison(0.5, higher_is_better=True), p_value=0.0)
+
+    assert str(compared).endswith("p < 0.001")
+    assert "< 0.001" in repr(compared).splitlines()[1]
+    assert "<td>&lt; 0.001</td>" in compared._repr_html_()
+    page = build_comparison_page(json.loads(compared.to_json()))
+    (table,) = page.sections[0].tables
+    assert [cell.text for cell in table.rows[0]][-1] == "< 0.001"
+    assert page.tiles[2].value == "< 0.001"
 
 
 def test_a_comparison_as_json_has_every_field() -> None:

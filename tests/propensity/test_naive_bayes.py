@@ -21,6 +21,7 @@ from unskew.errors import (
     UniverseError,
     UsageError,
 )
+from unskew.estimators.intervals import wilson_limits
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
 from unskew.types import Vector
 
@@ -359,3 +360,28 @@ def test_a_sample_on_another_scale_is_refused() -> None:
     log = Ratings.from_dense([[1, 2, 3], [4, 5, 0]])
     with pytest.raises(UsageError, match=r"no value in common\. Put both on the same scale"):
         NaiveBayesPropensity().fit(log, mcar=[1.5, 2.5, 3.5])
+
+
+@pytest.mark.filterwarnings("ignore::unskew.errors.PropensityWarning")
+@pytest.mark.parametrize("cluster", [None, "user"])
+def test_a_level_that_the_sample_lacks_may_have_more_cells(cluster: Any) -> None:
+    """The share of ratings 5 by SNIPS, of which none is among 20 random ratings: Wilson's limit."""
+    rating = np.repeat([1.0, 5.0], [20, 15])
+    log = Ratings.from_arrays(np.arange(35) % 10, np.arange(35) // 10, rating)
+    model = NaiveBayesPropensity().fit(log, universe=(10, 20), mcar={1.0: 20, 5.0: 0})
+    assert model.propensity_by_level_.tolist()[1] == 1.0
+
+    result = unskew.evaluate(
+        log,
+        {"ones": np.ones(35)},
+        propensities=model,
+        metrics=["mae"],
+        estimators=["snips"],
+        universe=(10, 20),
+        cluster=cluster,
+    )
+
+    (risk,) = result
+    _, high = wilson_limits(0.0, 20.0, level=0.95, degrees=risk.degrees)
+    assert risk.ci_high == pytest.approx(4 * high)
+    assert risk.ci_low == pytest.approx(0.0)

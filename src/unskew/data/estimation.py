@@ -85,9 +85,9 @@ class Correction:
     leverage_power: float = 1.0
     """Squared residuals are divided by (1 - leverage) to this power: 1 is HC2, and 1.5 is halfway
     to HC3. There are no others."""
-    expected_by_user: Matrix | None = None
-    """Users x K: the sum of ``P B's`` over all items. None: the same for all users."""
-    expected_by_item: Matrix | None = None
+    expected_by: Callable[[Unit], Matrix | None] = lambda _: None
+    """Users or items x K: the sum of ``P B's`` over all their cells. None: the same for all. It is
+    a function because only clusters need it, and it can take a pass over all cells."""
     pooled: Matrix | None = None
     """K x K: variance of cells that are alone in their stratum and have no residual."""
     addition: Matrix | None = None
@@ -99,10 +99,6 @@ class Correction:
     outside: Matrix | None = None
     """G: K x levels of the outside sample, the derivative by their log shares."""
     sample: RandomSample | None = None
-
-    def expected_by(self, unit: Unit) -> Matrix | None:
-        """Users or items x K: the sum of ``P B's``."""
-        return self.expected_by_item if unit == "item" else self.expected_by_user
 
     def adjust(self, covariance: Matrix) -> Matrix:
         """The covariance of K risks with the parts that no residual shows, for C = 1."""
@@ -225,8 +221,7 @@ class Strata(Estimation):
         return Correction(
             take_columns(coefficient, self.group),
             take_columns(leverage[None], self.group)[0],
-            expected_by_user=expected if self.kind == "user" else None,
-            expected_by_item=expected if self.kind == "item" else None,
+            expected_by=lambda unit: expected if self.kind == unit else None,
             pooled=pooled,
             outside=outside,
             sample=self.sample,

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import expit
 
 from unskew.data.cells import RowNumbers
-from unskew.kernels.blocks import take_columns
+from unskew.kernels.blocks import add_columns, sum_by_code, take_columns
 from unskew.types import IntVector, Matrix, Vector
 
 BLOCK_CELLS = 1 << 18
@@ -58,6 +58,11 @@ class CellTerms:
         if self._has_few_pairs(user_row.size):
             table = (by_row @ self.item.T).reshape(len(coefficient), -1)
             return take_columns(table, self._pair_rows(user_row, item_row))
+        if not self.has_products:
+            of_users, of_items = self.split(coefficient)
+            sums = take_columns(of_users, user_row)
+            add_columns(sums, of_items, item_row)
+            return sums
         product = np.empty((len(coefficient), user_row.size))
         size = max(1, BLOCK_CELLS // self.item.shape[1])
         for first in range(0, user_row.size, size):
@@ -69,10 +74,32 @@ class CellTerms:
 
     def add_up(self, values: Matrix, user_row: IntVector, item_row: IntVector) -> Matrix:
         """The sum over cells of ``values * s``: (K, cells) to (K, terms)."""
+        if not self.has_products and not self._has_few_pairs(user_row.size):
+            return self.join(
+                sum_by_code(values, user_row, len(self.user)) @ self.user,
+                sum_by_code(values, item_row, len(self.item)) @ self.item,
+            )
         by_row = np.stack([self._sum_by_row(row, user_row, item_row, self.item) for row in values])
         matrices = self.user.T @ by_row
         totals: Matrix = matrices[:, self.left, self.right]
         return totals
+
+    @property
+    def has_products(self) -> bool:
+        """Whether a term is a product of a user's and an item's column other than 1."""
+        return bool(((self.left > 0) & (self.right > 0)).any())
+
+    def split(self, coefficient: Matrix) -> tuple[Matrix, Matrix]:
+        """``coefficient @ s`` as a sum of a number of the user's row and one of the item's row.
+
+        K x user rows and K x item rows, of terms that have no products.
+        """
+        matrices = self._to_matrices(coefficient)
+        return matrices[:, :, 0] @ self.user.T, matrices[:, 0, 1:] @ self.item[:, 1:].T
+
+    def join(self, of_users: Matrix, of_items: Matrix) -> Matrix:
+        """K x terms, from K x user columns and K x item columns, if terms have no products."""
+        return np.where(self.right == 0, of_users[:, self.left], of_items[:, self.right])
 
     def sum_squares(self, weight: Vector, user_row: IntVector, item_row: IntVector) -> Matrix:
         """The sum over cells of ``weight s s'``: terms x terms."""
@@ -161,6 +188,10 @@ class LogitGrid:
     def item_count(self) -> Vector:
         return np.bincount(self.item_unit, minlength=self.column.size).astype(np.float64)
 
+    def find_rows(self) -> tuple[IntVector, IntVector]:
+        """The row of each user, and of each item, in the terms."""
+        return self.user_row[self.user_unit], self.item_row[self.item_unit]
+
     def expect(self, user_columns: Matrix, item_columns: Matrix) -> tuple[Matrix, Matrix]:
         """Sums of P times columns, over all items for a user of each unit, and the reverse.
 
@@ -219,4 +250,7 @@ class LogitGrid:
         size = max(1, BLOCK_CELLS // self.column.size)
         for first in range(0, self.row.size, size):
             rows = slice(first, first + size)
-            yield rows, expit(self.row[rows, None] + self.column + self.left[rows] @ self.right.T)
+            logit = self.left[rows] @ self.right.T
+            logit += self.row[rows, None]
+            logit += self.column
+            yield rows, expit(logit, out=logit)

@@ -152,16 +152,27 @@ class OffsetEquations:
         weighted = target * self.weight
         of_eliminated = self.eliminated.sum_values(weighted)
         mean = self.eliminated.divide(of_eliminated)
-        of_terms = self.terms.add_up(weighted, *self.rows) - self.eliminated.transpose(mean)
         of_kept = np.empty((len(target), 0))
         if self.kept is not None and self.links is not None:
-            of_kept = self.kept.sum_values(weighted) - (self.links @ mean.T).T
+            of_kept = self.kept.sum_values(weighted)
+            of_terms = self._sum_terms(weighted, of_eliminated, of_kept)
+            of_kept = of_kept - (self.links @ mean.T).T
+        else:
+            of_terms = self.terms.add_up(weighted, *self.rows)
+        of_terms = of_terms - self.eliminated.transpose(mean)
         solution = self._find_solution(np.hstack([of_kept, of_terms]))
         kept, terms = self._split(solution)
         rest = of_eliminated - self._sum_by_eliminated(kept, terms)
         eliminated = self.eliminated.divide(rest)
         user, item = (kept, eliminated) if self.is_item_eliminated else (eliminated, kept)
         return OffsetCoefficients(user, item, terms)
+
+    def _sum_terms(self, weighted: Matrix, of_eliminated: Matrix, of_kept: Matrix) -> Matrix:
+        """The sum over cells of the weighted target times s; sums by user and item are known."""
+        if self.kept is None or self.terms.has_products:
+            return self.terms.add_up(weighted, *self.rows)
+        parts = [of_kept @ self.kept.columns, of_eliminated @ self.eliminated.columns]
+        return self.terms.join(*(parts if self.is_item_eliminated else reversed(parts)))
 
     def _find_solution(self, right: Matrix) -> Matrix:
         """Conjugate gradients, scaled by the diagonal of the equations."""

@@ -9,16 +9,17 @@ risk, which is then to first order independent of how the parameters were found.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import ClassVar, Self
 
 import numpy as np
 
-from unskew.data.estimation import Correction, Estimation, LogRelation
+from unskew.data.estimation import Correction, Estimation, LogRelation, Unit
 from unskew.data.logit_terms import LogitGrid
 from unskew.data.offset_equations import OffsetCoefficients, OffsetEquations
-from unskew.kernels.blocks import cut_rows, sum_by_code, sum_products, take_columns
+from unskew.kernels.blocks import add_columns, cut_rows, sum_by_code, sum_products, take_columns
 from unskew.threads import single_blas_thread
 from unskew.types import IndexVector, IntVector, Matrix, Vector
 
@@ -29,12 +30,11 @@ class Projection:
 
     score: Matrix
     """K x observed cells."""
-    information: Matrix
-    """K x K: B'AB."""
-    bias: Vector | None = None
-    by_user: Matrix | None = None
-    """Users of the model x K: the sum of ``P B's`` over all items."""
-    by_item: Matrix | None = None
+    find_information: Callable[[], Matrix]
+    """K x K: B'AB, which only other logs than that of the fit need."""
+    bias: Vector
+    expect: Callable[[], tuple[Matrix, Matrix]]
+    """Users of the model x K: the sum of ``P B's`` over all items; and items of the model x K."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -100,13 +100,17 @@ class ScoreEstimation(Estimation):
         if alone.size:
             score[:, alone] = residual[:, alone] * weight[alone]
             pooled = self._pool_variance(residual, weight, score)
-        by_user, by_item = projection.by_user, projection.by_item
+
+        def expect(unit: Unit) -> Matrix:
+            with single_blas_thread():
+                by_user, by_item = projection.expect()
+            return by_user[self.users] if unit == "user" else by_item[self.items]
+
         return Correction(
             score,
             self._leverage,
             self._leverage_power,
-            expected_by_user=None if by_user is None else by_user[self.users],
-            expected_by_item=None if by_item is None else by_item[self.items],
+            expected_by=expect,
             pooled=pooled,
             bias=projection.bias,
         )
@@ -118,11 +122,13 @@ class ScoreEstimation(Estimation):
         Then it is not subtracted, which makes intervals a little too wide.
         """
         is_part, reduces = self.relation == "part", self._has_few_parameters
+        is_used = reduces or not is_part
+        information = projection.find_information() if is_used else None
         return Correction(
             np.zeros_like(projection.score),
             np.zeros(self.user.size),
-            reduction=projection.information if is_part and reduces else None,
-            addition=None if is_part else projection.information,
+            reduction=information if is_part else None,
+            addition=None if is_part else information,
             bias=projection.bias,
         )
 
@@ -154,17 +160,25 @@ class Score(ScoreEstimation):
 
     def _project(self, target: Matrix) -> Projection:
         grid = self.grid
-        rows = grid.user_row[grid.user_unit[self.user]], grid.item_row[grid.item_unit[self.item]]
-        gradient = grid.terms.add_up(target * self.uncertainty, *rows)
+        gradient = grid.terms.add_up(target * self.uncertainty, *self._rows)
         coefficient = gradient @ grid.inverse_information
-        by_user, by_item = grid.expect_terms(coefficient)
+
+        def expect() -> tuple[Matrix, Matrix]:
+            by_user, by_item = grid.expect_terms(coefficient)
+            return by_user[grid.user_unit], by_item[grid.item_unit]
+
         return Projection(
-            grid.terms.multiply(coefficient, *rows),
-            gradient @ coefficient.T,
+            grid.terms.multiply(coefficient, *self._rows),
+            lambda: gradient @ coefficient.T,
             coefficient @ self.excess,
-            by_user[grid.user_unit],
-            by_item[grid.item_unit],
+            expect,
         )
+
+    @cached_property
+    def _rows(self) -> tuple[IntVector, IntVector]:
+        """The rows of each cell's user and item in the terms."""
+        user_row, item_row = self.grid.find_rows()
+        return user_row[self.user], item_row[self.item]
 
     @property
     def _has_few_parameters(self) -> bool:
@@ -195,13 +209,11 @@ class Offsets(ScoreEstimation):
         share = self.user.size / self.n_fitted
         coefficients = self._equations.solve(target)
         score = self._multiply(coefficients)
-        by_user, by_item = self._expect(coefficients)
         return Projection(
             score,
-            share * (target * self.uncertainty) @ score.T,
+            lambda: share * (target * self.uncertainty) @ score.T,
             share * coefficients.dot(self.excess),
-            by_user,
-            by_item,
+            cache(lambda: self._expect(coefficients)),
         )
 
     @cached_property
@@ -210,7 +222,7 @@ class Offsets(ScoreEstimation):
         return OffsetEquations.build(
             grid.terms,
             (self.user, self.item),
-            (grid.user_row[grid.user_unit], grid.item_row[grid.item_unit]),
+            grid.find_rows(),
             self.uncertainty,
             has_user=self.has_user,
             has_item=self.has_item,
@@ -218,11 +230,25 @@ class Offsets(ScoreEstimation):
 
     def _multiply(self, coefficients: OffsetCoefficients) -> Matrix:
         """``B's`` of each observed cell."""
-        product = self.grid.terms.multiply(coefficients.terms, *self._equations.rows)
+        terms, rows = self.grid.terms, self.grid.find_rows()
+        if not terms.has_products:
+            by_user, by_item = (
+                part[:, row] + (offsets if offsets.size else 0.0)
+                for part, row, offsets in zip(
+                    terms.split(coefficients.terms),
+                    rows,
+                    (coefficients.user, coefficients.item),
+                    strict=True,
+                )
+            )
+            product = take_columns(by_user, self.user)
+            add_columns(product, by_item, self.item)
+            return product
+        product = terms.multiply(coefficients.terms, *self._equations.rows)
         if self.has_user:
-            product += take_columns(coefficients.user, self.user)
+            add_columns(product, coefficients.user, self.user)
         if self.has_item:
-            product += take_columns(coefficients.item, self.item)
+            add_columns(product, coefficients.item, self.item)
         return product
 
     def _expect(self, coefficients: OffsetCoefficients) -> tuple[Matrix, Matrix]:
@@ -328,12 +354,17 @@ class Margins(ScoreEstimation):
         by_user = sum_by_code(target, self.user, n_users) - total * free_by_user
         by_item = sum_by_code(target, self.item, n_items) - total * free_by_item
         user, item = _divide(by_user, self.user_total), _divide(by_item, self.item_total)
-        score = take_columns(user, self.user) + take_columns(item, self.item) + total
-        one_by_user = (user + total) * of_users.sum_all(np.ones((1, n_items)))
-        one_by_item = (item + total) * of_items.sum_all(np.ones((1, n_users)))
-        by_user = one_by_user + of_users.sum_all(item)
-        by_item = one_by_item + of_items.sum_all(user)
-        return Projection(score, target @ score.T, target @ self._bias, by_user.T, by_item.T)
+        score = take_columns(user + total, self.user)
+        add_columns(score, item, self.item)
+
+        def expect() -> tuple[Matrix, Matrix]:
+            one_by_user = (user + total) * of_users.sum_all(np.ones((1, n_items)))
+            one_by_item = (item + total) * of_items.sum_all(np.ones((1, n_users)))
+            by_user = one_by_user + of_users.sum_all(item)
+            by_item = one_by_item + of_items.sum_all(user)
+            return by_user.T, by_item.T
+
+        return Projection(score, lambda: target @ score.T, target @ self._bias, expect)
 
     @cached_property
     def _leverage(self) -> Vector:

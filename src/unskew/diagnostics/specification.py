@@ -22,6 +22,7 @@ from unskew.data.universe import Universe
 from unskew.errors import PropensityWarning
 from unskew.estimators.point import SNIPS
 from unskew.estimators.sums import Clusters, Deltas, ObservedCells
+from unskew.tables import format_p_value
 from unskew.types import Matrix, Vector
 
 LEVEL = 0.05
@@ -54,7 +55,7 @@ class SpecificationTest:
         result = "fails" if self.rejects else "passes"
         unit = "" if self.subject == "mean rating" else " of a share"
         return (
-            f"{result} the test of {self.subject} (p = {self.p_value:.2g}; it would find a "
+            f"{result} the test of {self.subject} ({format_p_value(self.p_value)}; it would find a "
             f"difference{unit} of {self.detectable:.2g} with 80% power)"
         )
 
@@ -65,15 +66,15 @@ class SpecificationTest:
         if self.subject == "mean rating":
             yield PropensityWarning(
                 f"the weighted mean rating of the log differs from that of the random sample by "
-                f"{self.largest_difference:+.3g} (p = {self.p_value:.2g}): selection depends on "
-                "the ratings in a way that these propensities miss.",
+                f"{self.largest_difference:+.3g} ({format_p_value(self.p_value)}): selection "
+                "depends on the ratings in a way that these propensities miss.",
                 remedy="Use NaiveBayesPropensity with this sample.",
             )
         else:
             yield PropensityWarning(
                 f"the weighted log does not have the {self.subject} of all cells: the share of a "
                 f"fifth of them is off by {self.largest_difference:+.1%} "
-                f"(p = {self.p_value:.2g}).",
+                f"({format_p_value(self.p_value)}).",
                 remedy="Use propensities that depend on users and items: LogisticPropensity with "
                 "`user_offsets=True` and `item_offsets=True`. If it has both, lower its `ridge`.",
             )

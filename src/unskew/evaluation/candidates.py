@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,7 +14,7 @@ from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.errors import UsageError
 from unskew.evaluation.rating_distributions import Folds
-from unskew.metrics.metric import CandidateCounts
+from unskew.metrics.metric import CandidateCounts, Metric
 from unskew.ranking.candidates import Candidates, CandidatesLike, keep_candidates, read_candidates
 from unskew.tables import count_noun
 from unskew.types import BoolVector
@@ -120,7 +120,7 @@ class TestedCells:
         others = np.full(universe.n_users - count.size, of_other_users, np.int32)
         return CandidateCounts(np.append(count, others), count[self.log.user])
 
-    def describe(self) -> Iterator[str]:
+    def describe(self, metrics: Sequence[Metric]) -> Iterator[str]:
         """What was left out, in words. Leaks are warnings."""
         if self.leaks is not None:
             for leak in self.leaks.warnings():
@@ -132,6 +132,10 @@ class TestedCells:
             yield TIME_SPLIT
         if self.candidates is None:
             return
+        longest = max((metric.top for metric in metrics if metric.ranks and metric.top), default=0)
+        if self.counts is not None and longest > (most := int(self.counts.by_user.max())):
+            count = count_noun(most, "candidate")
+            yield f"no user has more than {count}: the first {longest} places hold all of them"
         n_out = 0 if self.rows is None else int((~self.rows).sum())
         if n_out:
             yield f"{count_noun(n_out, 'logged cell')} left the test: not among the candidates"

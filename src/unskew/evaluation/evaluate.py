@@ -250,7 +250,11 @@ def evaluate(
         inputs=None if sequence else inputs,
         clusters=clusters,
         cluster_warning=warn_about_clusters(clusters, inputs, estimates, can_add_items),
-        notes=(*tested.describe(), *describe_plug_ins(chosen_metrics, deltas, cells), *notes),
+        notes=(
+            *tested.describe(chosen_metrics),
+            *describe_plug_ins(chosen_metrics, deltas, cells),
+            *notes,
+        ),
         relevance_threshold=relevance_threshold,
     )
     result.warn()

@@ -82,6 +82,10 @@ class LoggedValues:
     prediction: Vector
 
     def values(self, log: Ratings) -> Vector:
+        self._require_shape(log)
+        return _require_all(self.name, self.prediction, log)
+
+    def _require_shape(self, log: Ratings) -> None:
         if self.prediction.shape != (len(log),):
             raise BadPredictionError(
                 f"model {self.name!r}: got predictions of shape {self.prediction.shape} for a log "
@@ -90,20 +94,20 @@ class LoggedValues:
                 remedy="Pass one for each row of the log, in its order; a matrix of shape "
                 f"{(log.n_users, log.n_items)}; a frame; a model; or a callable.",
             )
-        return _require_all(self.name, self.prediction, log)
 
     def positions(
         self, log: Ratings, n_items: int, top: int | None, candidates: Candidates | None = None
     ) -> Positions:
+        self._require_shape(log)
         raise BadPredictionError(
             f"model {self.name!r}: ranking metrics need the position of each cell among all items, "
             "which cannot be computed from predictions of the logged cells alone.",
             parameter="predictions",
             remedy="Pass a model, a callable that scores a block of users for all items, a frame "
             "of the predictions of all items, or a frame with positions and `position=...`.",
-            shell_remedy="Pass `predictions=...` with a saved model, with a file of the "
-            "predictions of all items of each logged user; or pass `position=...`, a column of "
-            "positions.",
+            shell_remedy="Pass a saved model with `model=...`, a file of the predictions of all "
+            "items of each logged user with `predictions=...`, or name a column of positions with "
+            "`position=...`.",
         )
 
 
@@ -488,7 +492,20 @@ def _scorer_from_ids(name: str, score: IdScorer, log: Ratings) -> Scorer:
             remedy="A callable gets an array of user ids and an array of item ids, and returns one "
             "row for each user with a score for each item.",
         ) from error
-    return lambda users: np.asarray(score(log.users[users], log.items))
+
+    def score_block(users: IntVector, /) -> Scores:
+        try:
+            return np.asarray(score(log.users[users], log.items))
+        except (IndexError, KeyError, TypeError, ValueError) as error:
+            raise BadPredictionError(
+                f"model {name!r}: the callable failed for {users.size} user ids and {log.n_items} "
+                f"item ids ({type(error).__name__}: {error}).",
+                parameter="predictions",
+                remedy="Return one row for each user and one column for each item. A function of "
+                "pairs of ids can be passed as an object with predict(users, items).",
+            ) from error
+
+    return score_block
 
 
 def _scorer_from_pairs(name: str, model: Model, log: Ratings) -> Scorer:

@@ -269,7 +269,7 @@ class Reliability:
             f"few cells decide {label} of {name!r} ({degrees:.1f} degrees of freedom, skewness "
             f"{skewness:.2f}){others}: the cells that matter may not have been seen, and the "
             "interval may be too narrow.",
-            remedy="Collect more ratings." if estimator == "naive" else remedy,
+            remedy=remedy if _is_weighted(estimator) else "Collect more ratings.",
         )
 
 
@@ -282,6 +282,10 @@ def _count_errors_outside(estimate: Estimate, model: int) -> float:
 
 def _name_estimate(metric: str, estimator: str) -> str:
     return f"{metric_label(metric)} by {_label(estimator)}"
+
+
+def _is_weighted(estimator: str) -> bool:
+    return estimator not in ESTIMATORS or bool(ESTIMATORS[estimator].target.is_weighted)
 
 
 def _label(estimator: str) -> str:

@@ -31,7 +31,7 @@ from unskew.evaluation.pairs import PairwiseComparison, adjust_pairs
 from unskew.evaluation.reliability import LONG_LOG, Reliability, SlotCount
 from unskew.evaluation.weight_changes import EvaluationInputs
 from unskew.evaluation.weighting import ClusterChoice
-from unskew.tables import UNDECIDED, count_noun, join_words
+from unskew.tables import UNDECIDED, count_noun, format_p_value, join_words
 
 COLUMNS = (
     "model",
@@ -103,11 +103,10 @@ class Comparison(Result):
         verdict = "cannot be told apart from"
         if self.better is not None:
             verdict = "beats" if self.better == self.first else "loses to"
-        p_value = f"p = {self.p_value:.2g}" if self.p_value > 1e-300 else "p < 1e-300"
         return (
             f"{self.first} {verdict} {self.second} on {self.metric} by {self.estimator}: "
             f"difference {self.difference:+.4g} [{self.ci_low:+.4g}, {self.ci_high:+.4g}] "
-            f"at {self.level:.0%}, {p_value}{self._list_warnings()}"
+            f"at {self.level:.0%}, {format_p_value(self.p_value)}{self._list_warnings()}"
         )
 
     def _shown_columns(self) -> dict[str, list[Any]]:

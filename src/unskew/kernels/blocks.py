@@ -54,3 +54,10 @@ def take_columns(table: Matrix, index: npt.NDArray[np.integer]) -> Matrix:
     for rows in cut_rows(index.size):
         columns[:, rows] = rows_of_table.take(index[rows], axis=0).T
     return columns
+
+
+def add_columns(columns: Matrix, table: Matrix, index: npt.NDArray[np.integer]) -> None:
+    """Add ``table[:, index]`` to the columns, in place."""
+    rows_of_table = np.ascontiguousarray(table.T)
+    for rows in cut_rows(index.size):
+        columns[:, rows] += rows_of_table.take(index[rows], axis=0).T

@@ -225,12 +225,15 @@ def _sum_precisions(weight: Vector, above: IntVector, equal: IntVector, top: int
 @compiled
 def _best_gain(weight: Vector, gain: Vector, by_gain: IntVector, sums: Vector) -> float:
     """The discounted gain if cells fill w places each, by decreasing gain."""
-    best, filled = 0.0, 0.0
+    best, filled, before = 0.0, 0.0, 0.0
     for index in range(by_gain.size):
         cell = by_gain[index]
-        end = filled + weight[cell]
-        best += gain[cell] * (_interpolate(sums, end) - _interpolate(sums, filled))
-        filled = end
+        filled += weight[cell]
+        after = _interpolate(sums, filled)
+        best += gain[cell] * (after - before)
+        if filled >= sums.size - 1:
+            break  # no place is left
+        before = after
     return best
 
 

@@ -36,6 +36,7 @@ from unskew.paper.table2_systems import (
     prepare_yahoo,
 )
 from unskew.progress import Track, no_progress
+from unskew.tables import format_p_value
 
 PAPER: Mapping[tuple[str, str, str], float] = {
     (data, system, metric): error
@@ -460,4 +461,4 @@ def _summarize_data(result: DataResults) -> str:
 
 
 def _format_p(p_value: float | None) -> str:
-    return "no p-value" if p_value is None else f"p = {p_value:.2g}"
+    return "no p-value" if p_value is None else format_p_value(p_value)

@@ -216,7 +216,7 @@ class NaiveBayesPropensity(McarPropensityModel):
             ),
             kind="rating",
             n_observed=self.n_observed_,
-            has_limit=True,
+            has_limit=sample is None,
             levels=self.levels_,
             propensity=self.propensity_by_level_,
             count=self.observed_by_level_,
@@ -276,14 +276,14 @@ class NaiveBayesPropensity(McarPropensityModel):
     def _describe_estimation(self, log: Ratings, values: Vector) -> Estimation:
         level = _find_levels(log.rating, self.cuts_).astype(np.int32)
         count = np.bincount(level, minlength=self.levels_.size)
-        is_full = self.propensity_by_level_ >= 1
+        is_full = (self.propensity_by_level_ >= 1) & (count > 0)
         sample, source = self._describe_sample()
         return Strata(
             model=type(self).__name__,
             source=source,
             n_parameters=self.levels_.size,
             sees_ratings=True,
-            fixed=is_full[level] if (is_full & (count > 0)).any() else None,
+            fixed=is_full[level] if sample is None and is_full.any() else None,
             group=level,
             n_observed=self.observed_by_level_,
             propensity=self.propensity_by_level_,
@@ -293,11 +293,16 @@ class NaiveBayesPropensity(McarPropensityModel):
         )
 
     def _describe_sample(self) -> tuple[RandomSample | None, str]:
-        """The random sample, None if the shares are known; and what the fit used, in words."""
+        """The random sample, None if the shares are known; and what the fit used, in words.
+
+        A share is at least that of the observed cells, as where a propensity is limited to 1. The
+        weights of such a level move with the sample too: it has more cells, never fewer.
+        """
         if not self.sample_by_level_.size:
             return None, "the log and known shares of the ratings"
         by_user = self.sample_by_user_ if len(self.sample_by_user_) > 1 else None
-        sample = RandomSample(self.marginal_, self.sample_by_level_, by_user, self.n_cells_)
+        share = np.maximum(self.marginal_, self.observed_by_level_ / self.n_cells_)
+        sample = RandomSample(share, self.sample_by_level_, by_user, self.n_cells_)
         return sample, f"the log and {sample.describe()}"
 
     def _require_no_bins(self) -> None:

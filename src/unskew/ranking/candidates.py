@@ -6,6 +6,7 @@ scores of one block of users at a time.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -109,6 +110,13 @@ def read_candidates(
     """
     if candidates is None and exclude is None:
         return None
+    if isinstance(candidates, Mapping):
+        raise UsageError(
+            "`candidates` must be a list of items, or a frame of users and items; got a "
+            f"{type(candidates).__name__}.",
+            parameter="candidates",
+            remedy="Make a frame with one row for each user and item.",
+        )
     chosen = Candidates(len(users), len(items))
     if is_frame(candidates):
         cells = _read_frame(users, items, candidates)

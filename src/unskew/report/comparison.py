@@ -35,7 +35,7 @@ from unskew.report.text import (
     label_columns,
     select,
 )
-from unskew.tables import join_words
+from unskew.tables import SMALL_P_VALUE, join_words
 
 PAIRED = (
     "Both models are evaluated on the same ratings, and the difference is computed rating by "
@@ -356,8 +356,8 @@ def build_comparison_page(record: Record) -> Page:
     numbers = make_table("The difference", label_columns([record], headings))
     direction = describe_direction(higher_is_better=higher_is_better)
     p_value = format_brief(record["p_value"])
-    if record["p_value"] is not None and record["p_value"] < 1e-4:
-        p_value = "< 0.0001"
+    if record["p_value"] is not None and record["p_value"] < SMALL_P_VALUE:
+        p_value = f"< {SMALL_P_VALUE}"
     texts = tuple(record.get("warnings", ()))
     verdict = f"{opening(estimator, record)} {describe_comparison(record)}."
     if texts:

@@ -17,10 +17,11 @@ from unskew._version import __version__
 from unskew.report.charts import Chart
 from unskew.report.svg import draw_chart, draw_sample
 from unskew.report.text import to_sentence
-from unskew.tables import format_value
+from unskew.tables import format_cell
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
 
 Headline: TypeAlias = tuple[tuple[str, bool], ...]
 """Parts of a sentence; True for the part that is emphasized."""
@@ -34,6 +35,7 @@ NUMBER_IN_TEXT = re.compile(
     r"([+−-]?[0-9][0-9,]*(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)\s?%?(?: (?:±|\[).*)?"
 )
 """A number written as text, such as ``0.31 ± 0.02`` or ``45%``."""
+CODE_IN_TEXT = re.compile("`([^`]+)`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,18 +116,16 @@ class Page:
 
 def make_table(caption: str, columns: Mapping[str, Sequence[Any]]) -> PageTable:
     """A table of named columns; None is shown as a dash and sorted last."""
-    rows = zip(*columns.values(), strict=True)
-    return PageTable(
-        caption, tuple(columns), tuple(tuple(_make_cell(value) for value in row) for row in rows)
-    )
+    cells = [[_make_cell(name, value) for value in values] for name, values in columns.items()]
+    return PageTable(caption, tuple(columns), tuple(zip(*cells, strict=True)))
 
 
-def _make_cell(value: Any) -> TableCell:
+def _make_cell(column: str, value: Any) -> TableCell:
     if value is None:
         return TableCell("–", "")
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        text = f"{value:,}" if isinstance(value, int) else format_value(value)
-        if MIN_FIXED <= abs(value) < 0.001:
+        text = f"{value:,}" if isinstance(value, int) else format_cell(column, value)
+        if MIN_FIXED <= abs(value) < 0.001 and not text.startswith("<"):
             text = f"{value:.{1 - math.floor(math.log10(abs(value)))}f}"
         return TableCell(text.replace("-", "−"), value, is_number=True)
     text = str(value)
@@ -181,4 +181,12 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals.update(draw_chart=draw_chart, draw_sample=draw_sample)
+    environment.filters["code"] = _mark_code
     return environment
+
+
+def _mark_code(text: str) -> Markup:
+    """The text as HTML, with names in backticks as code."""
+    from markupsafe import Markup, escape
+
+    return Markup(CODE_IN_TEXT.sub(r"<code>\1</code>", str(escape(text))))
