@@ -269,7 +269,8 @@ def test_implicit_ranks_candidates_that_users_have_not_seen(world: ImpressionSim
     from scipy.sparse import csr_matrix
 
     log = world.log
-    clicks = csr_matrix((log.reward, (log.user, log.item)), shape=(log.n_users, log.n_items))
+    amounts = 0.1 + log.reward  # users without clicks would have ties
+    clicks = csr_matrix((amounts, (log.user, log.item)), shape=(log.n_users, log.n_items))
     fitted = als.AlternatingLeastSquares(factors=3, random_state=0, num_threads=1)
     fitted.fit(clicks, show_progress=False)
     model = unskew.evaluation.wrap_model(fitted, users=log.users, items=log.items)
