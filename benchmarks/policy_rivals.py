@@ -1,7 +1,6 @@
 """Values of policies by unskew and by obp's slate estimators, on the same logs.
 
     python benchmarks/policy_rivals.py            # 100,000 impressions: values and seconds
-    python benchmarks/policy_rivals.py --logs 400 # coverage of the intervals of both
 
 Three slots show items of six, drawn by a Plackett-Luce policy; the target is another one. obp gets
 the probabilities of all three kinds. The regression of cascade-dr is random, and so wrong. obp does
@@ -164,43 +163,9 @@ def compare_values(rivals: dict[str, Any], n_requests: int) -> None:
     )
 
 
-def compare_coverage(rivals: dict[str, Any], n_logs: int, n_requests: int) -> None:
-    """Coverage and width of 95 % intervals over many logs, by requests."""
-    world = make_world(n_requests)
-    truth = world.value(2 * world.relevance, temperature=TEMPERATURE)
-    names = (*OF_STEP, *OF_MARGINAL)
-    rows: dict[str, list[tuple[float, ...]]] = {name: [] for name in names}
-    rng = np.random.default_rng(1)
-    for seed in range(n_logs):
-        race = Race(world, world.draw(rng), seed)
-        for kind, chosen in (("step", OF_STEP), ("marginal", OF_MARGINAL)):
-            result = race.evaluate(kind, chosen)
-            for name in chosen:
-                ours = result.value("new", estimator=name)
-                interval = rivals[name].estimate_interval(
-                    **race.rival, n_bootstrap_samples=400, random_state=seed
-                )
-                low, high = (interval[f"95.0% CI ({side})"] for side in ("lower", "upper"))
-                rows[name].append((ours.estimate, ours.ci_low, ours.ci_high, low, high))
-    print(f"{n_logs} logs of about {n_requests:,} requests; truth {truth:.4f}\n")
-    print("| estimator | 1.96 sd | unskew: half width | covered | obp: half width | covered |")
-    print("|---|---|---|---|---|---|")
-    for name, values in rows.items():
-        estimate, *limits = np.array(values).T
-        cells = [f"{1.96 * estimate.std():.4f}"]
-        for low, high in (limits[:2], limits[2:]):
-            cells += [f"{np.mean(high - low) / 2:.4f}"]
-            cells += [f"{np.mean((low <= truth) & (truth <= high)):.1%}"]
-        print(f"| {name} | {' | '.join(cells)} |", flush=True)
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--requests", type=int, default=33_333)
-    parser.add_argument("--logs", type=int, default=0)
     arguments = parser.parse_args()
     if found := list_rivals():
-        if arguments.logs:
-            compare_coverage(found, arguments.logs, n_requests=1_000)
-        else:
-            compare_values(found, arguments.requests)
+        compare_values(found, arguments.requests)

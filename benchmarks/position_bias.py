@@ -3,6 +3,7 @@
     python benchmarks/position_bias.py                # error and seconds at one million impressions
     python benchmarks/position_bias.py --coverage     # 400 logs of 100,000 impressions
     python benchmarks/position_bias.py --coverage --impressions 1000000 --logs 40
+    python benchmarks/position_bias.py --values       # intervals of pbm with an estimated curve
 
 Each query has ten items, and three rankers order them by relevance and noise. A request takes one
 ranker. An item is clicked with the probability th_k g, where th = 1/k and g is uniform between
@@ -20,7 +21,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from unskew import Impressions, PositionBias
+from unskew import Impressions, PositionBias, evaluate_policies, simulate_impressions
 
 K = 10
 TRUE = 1 / np.arange(1, K + 1)
@@ -142,13 +143,55 @@ def measure_coverage(n_logs: int, n_impressions: int) -> None:
         )
 
 
+def measure_values(n_logs: int) -> None:
+    """Coverage of pbm for a new ranking, with the curve from the same log, or from another one."""
+    print("| users | curve | taken as | bias / sd | error / sd | covered | difference covered |")
+    print("|---|---|---|---|---|---|---|")
+    for n_users in (400, 2_000):
+        world = simulate_impressions(
+            n_users, 3, 3, logging="rankers", examination=[1, 0.5, 0.3], random_state=3
+        )
+        truth = world.value(world.target.table)
+        gain = truth - world.logged_value
+        rng = np.random.default_rng(0)
+        rows: dict[str, list[tuple[float, ...]]] = {}
+        for _ in range(n_logs):
+            log = world.draw(rng)
+            same, other = PositionBias().fit(log), PositionBias().fit(world.draw(rng))
+            curves = {
+                "true | known": [1, 0.5, 0.3],
+                "same log | known": same.examination,
+                "same log | estimated": same,
+                "other log | known": other.examination,
+                "other log | estimated": other,
+            }
+            for name, curve in curves.items():
+                result = evaluate_policies(log, {"new": world.target}, examination=curve)
+                value, change = result.value("new"), result.compare("new")
+                is_covered = value.ci_low <= truth <= value.ci_high
+                is_gain_covered = change.ci_low <= gain <= change.ci_high
+                row = (value.estimate, value.std_error, is_covered, is_gain_covered)
+                rows.setdefault(name, []).append(row)
+        for name, each in rows.items():
+            estimate, error, covered, gain_covered = np.array(each, dtype=float).T
+            sd = estimate.std()
+            print(
+                f"| {n_users:,} | {name} | {(estimate.mean() - truth) / sd:+.2f} "
+                f"| {error.mean() / sd:.2f} | {covered.mean():.1%} | {gain_covered.mean():.1%} |",
+                flush=True,
+            )
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--coverage", action="store_true")
+    parser.add_argument("--values", action="store_true")
     parser.add_argument("--logs", type=int, default=400)
     parser.add_argument("--impressions", type=int, default=100_000)
     arguments = parser.parse_args()
-    if arguments.coverage:
+    if arguments.values:
+        measure_values(arguments.logs)
+    elif arguments.coverage:
         measure_coverage(arguments.logs, arguments.impressions)
     else:
         compare_methods()

@@ -263,6 +263,28 @@ def test_a_model_of_another_library_is_a_target(world: ImpressionSimulation) -> 
     np.testing.assert_array_equal(share, shown == np.array([[5], [4], [3]]))
 
 
+@pytest.mark.filterwarnings("ignore:OpenBLAS is configured:RuntimeWarning")
+def test_implicit_ranks_candidates_that_users_have_not_seen(world: ImpressionSimulation) -> None:
+    als = pytest.importorskip("implicit.als", reason="implicit is not installed")
+    from scipy.sparse import csr_matrix
+
+    log = world.log
+    amounts = 0.1 + log.reward  # users without clicks would have ties
+    clicks = csr_matrix((amounts, (log.user, log.item)), shape=(log.n_users, log.n_items))
+    fitted = als.AlternatingLeastSquares(factors=3, random_state=0, num_threads=1)
+    fitted.fit(clicks, show_progress=False)
+    model = unskew.evaluation.wrap_model(fitted, users=log.users, items=log.items)
+    seen = unskew.Ratings.from_arrays(log.users, np.zeros(log.n_users), np.ones(log.n_users))
+
+    plan = PolicyPlan({"als": as_policy(model)}, exclude=seen)
+    share = plan.bind(log)["als"].target.marginal()
+
+    scores = fitted.user_factors @ fitted.item_factors.T
+    scores[:, log.items == 0] = -np.inf
+    best = np.argsort(-scores, axis=1)[:, :3]
+    np.testing.assert_array_equal(share, (log.item[log.slots] == best[log.user_of_request]).T)
+
+
 def test_candidates_that_were_never_shown_can_be_listed(world: ImpressionSimulation) -> None:
     def score(users: Any, items: Any) -> Any:
         return np.where(items == 9, 10.0, -items.astype(float))

@@ -13,8 +13,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from unskew import Ratings, diagnose, evaluate, evaluate_frame, simulate
-from unskew.errors import BadFileError, UsageError
+from unskew import (
+    Ratings,
+    diagnose,
+    evaluate,
+    evaluate_frame,
+    evaluate_policies,
+    simulate,
+    simulate_impressions,
+)
+from unskew.errors import BadFileError, PropensityWarning, UsageError
 from unskew.estimators import ESTIMATORS, Estimator
 from unskew.evaluation import Evaluation
 from unskew.paper.demo import run_demo
@@ -766,3 +774,16 @@ def test_of_many_learners_the_best_are_drawn(made: dict[str, Any]) -> None:
         chart.caption for chart in page.sections[0].charts if "all learners" in chart.title
     } == {"The chart shows the 48 best learners of 60. The table also has the other 12."}
     assert len(page.sections[0].tables[0].rows) == 60
+
+
+def test_a_policy_without_an_interval_has_no_verdict_and_is_not_in_the_legend() -> None:
+    world = simulate_impressions(300, 6, 2, logging="rankers", n_rankers=1, random_state=0)
+    with pytest.warns(PropensityWarning, match="neither has an interval"):
+        result = evaluate_policies(world.log, {"new": world.target}, examination=[1, 0.5])
+    page = build_page(record_of(result))
+    values, differences = page.sections[:2]
+
+    assert "no estimate of a policy has an interval" in page.headline[1][0]
+    assert [row[-1].text for row in differences.tables[0].rows] == ["no interval"]
+    assert values.charts[0].legend == ()
+    assert differences.charts == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 from numbers import Real
 from typing import Any, cast
@@ -11,6 +12,7 @@ import numpy.typing as npt
 
 from unskew.errors import DataError, DuplicateCellError, UsageError
 from unskew.settings import WholeNumber
+from unskew.types import BoolVector, Vector
 
 MISSING_IN_PANDAS = "NAType"
 """The type of pandas.NA."""
@@ -130,4 +132,28 @@ def _require_distinct_rows(rows: npt.NDArray[np.intp], size: int) -> None:
             parameter="rows",
             value=row,
             remedy="Take each row once; to resample, pass `bootstrap=...` to evaluate().",
+        )
+
+
+def require_rows(
+    is_valid: BoolVector,
+    values: Vector,
+    problem: str,
+    name_row: Callable[[int], str],
+    *,
+    parameter: str,
+    error_type: type[DataError],
+    remedy: str,
+    subject: str = "",
+) -> None:
+    """An error unless all rows are valid: their number, and the value and place of the first."""
+    if not is_valid.all():
+        row = int(is_valid.argmin())
+        raise error_type(
+            f"{subject}{int((~is_valid).sum())} of {is_valid.size} {problem}; the first is "
+            f"{values[row]:g} at {name_row(row)}.",
+            parameter=parameter,
+            value=float(values[row]),
+            where=name_row(row),
+            remedy=remedy,
         )

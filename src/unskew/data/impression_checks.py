@@ -11,16 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.cells import find_duplicates, hash_cells
+from unskew.data.checks import require_rows
 from unskew.data.ids import Ids, format_id
 from unskew.data.propensities import SMALLEST
 from unskew.data.result import Result
-from unskew.errors import (
-    BadImpressionError,
-    BadPropensityError,
-    DataError,
-    UnskewWarning,
-    UsageError,
-)
+from unskew.errors import BadImpressionError, BadPropensityError, UnskewWarning, UsageError
 from unskew.settings import Instance
 from unskew.tables import count_noun, text_table
 from unskew.types import BoolVector, IntVector, Vector
@@ -52,38 +47,15 @@ def check_positions(position: Vector, *, is_stated: bool) -> IntVector:
     return position.astype(np.int32)
 
 
-def require_rows(
-    shown: Impressions,
-    is_valid: BoolVector,
-    values: Vector,
-    problem: str,
-    *,
-    parameter: str,
-    remedy: str,
-    subject: str = "",
-    error_type: type[DataError] = BadImpressionError,
-) -> None:
-    """An error unless all rows are valid: their number, and the value and place of the first."""
-    if not is_valid.all():
-        row = int(is_valid.argmin())
-        raise error_type(
-            f"{subject}{int((~is_valid).sum())} of {is_valid.size} {problem}; the first is "
-            f"{values[row]:g} at {shown.name_row(row)}.",
-            parameter=parameter,
-            value=float(values[row]),
-            where=shown.name_row(row),
-            remedy=remedy,
-        )
-
-
 def check_rewards(shown: Impressions) -> None:
     """An error unless every reward is a finite number."""
     require_rows(
-        shown,
         np.isfinite(shown.reward),
         shown.reward,
         "rewards are missing or not finite",
+        shown.name_row,
         parameter="reward",
+        error_type=BadImpressionError,
         remedy="A shown item without a click has the reward 0.",
     )
 
@@ -102,10 +74,10 @@ def check_probabilities(shown: Impressions) -> None:
     with np.errstate(invalid="ignore"):
         is_valid = (shown.probability >= SMALLEST) & (shown.probability <= 1)
     require_rows(
-        shown,
         is_valid,
         shown.probability,
         "probabilities are missing or outside (0, 1]",
+        shown.name_row,
         parameter="probability",
         remedy="An item that was shown had a probability above 0: check how it was logged.",
         error_type=BadPropensityError,

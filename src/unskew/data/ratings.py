@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.cells import cell_numbers, find_duplicates, last_rows
-from unskew.data.checks import float_array, row_numbers
+from unskew.data.checks import float_array, require_rows, row_numbers
 from unskew.data.columns import DEFAULTS, find_column
 from unskew.data.frames import (
     id_column,
@@ -513,17 +513,15 @@ def _require_ratings(log: Ratings) -> None:
     """Raise an error unless there are ratings, and all are finite."""
     if log.rating.size == 0:
         raise _empty_log_error()
-    is_bad = ~np.isfinite(log.rating)
-    if is_bad.any():
-        row = int(is_bad.argmax())
-        raise BadRatingError(
-            f"{int(is_bad.sum())} of {is_bad.size} ratings are missing or not finite; "
-            f"the first is {log.rating[row]} at {log.name_cell(row)}.",
-            parameter="rating",
-            value=float(log.rating[row]),
-            where=log.name_cell(row),
-            remedy="Drop those rows: a cell without a rating is an unobserved cell.",
-        )
+    require_rows(
+        np.isfinite(log.rating),
+        log.rating,
+        "ratings are missing or not finite",
+        log.name_cell,
+        parameter="rating",
+        error_type=BadRatingError,
+        remedy="Drop those rows: a cell without a rating is an unobserved cell.",
+    )
 
 
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias
 import numpy as np
 from scipy.special import ndtri
 
-from unskew.data.impression_checks import require_rows
+from unskew.data.checks import require_rows
 from unskew.data.impressions import Impressions
 from unskew.data.result import Result
-from unskew.errors import NotIdentifiedError, UsageError
+from unskew.errors import BadImpressionError, NotIdentifiedError, UsageError
 from unskew.policies.examination import (
     ClickTable,
     estimate_all_pairs,
@@ -327,10 +327,11 @@ def _require_clicks(shown: Impressions) -> None:
             remedy="Build them with Impressions.from_frame(...).",
         )
     require_rows(
-        shown,
         shown.reward >= 0,
         shown.reward,
         "rewards are negative, but position bias is estimated from clicks",
+        shown.name_row,
         parameter="shown",
+        error_type=BadImpressionError,
         remedy="Pass clicks, 0 or 1, as the reward.",
     )

@@ -21,9 +21,8 @@ from typing import ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.checks import float_array
+from unskew.data.checks import float_array, require_rows
 from unskew.data.ids import format_id
-from unskew.data.impression_checks import require_rows
 from unskew.data.impressions import Impressions, ProbabilityKind
 from unskew.errors import BadImpressionError, BadPropensityError, UsageError
 from unskew.policies.candidates import RequestCandidates, ScoresLike
@@ -109,10 +108,10 @@ def _bind_column(
     with np.errstate(invalid="ignore"):
         is_valid = (values >= 0) & (values <= 1)
     require_rows(
-        shown,
         is_valid,
         values,
         "probabilities are missing or outside [0, 1]",
+        shown.name_row,
         subject=f"policy {name!r}: ",
         parameter="targets",
         remedy="An item that the policy would not show has the probability 0.",
