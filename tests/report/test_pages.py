@@ -194,7 +194,7 @@ def test_the_naive_favourite_follows_the_corrected_one() -> None:
     story = run_demo()
     assert headline(record_of(story.evaluation)) == (
         "If the supplied propensities are right, realist beats optimist by 0.90 MAE "
-        "[0.88, 0.92]. (The plain average says optimist, by 0.13.)"
+        "[0.88, 0.92]. (The plain average says the opposite: optimist, by 0.13.)"
     )
 
 
@@ -249,17 +249,18 @@ def test_propensities_without_ratings_give_no_verdict() -> None:
         " Adjusted only for activity and popularity, m is ahead of far by 2.000 MAE ["
     )
     assert rest.endswith(
-        "; if people rate what they like, this can reverse. (The plain average says m, by 2.000.)"
+        "]. If people rate what they like, this order can be wrong. (The plain average says m, by "
+        "2.000.)"
     )
     tied = {"m": WORLD.truth + 1.0, "n": WORLD.truth - 1.0}
     assert headline(judged_blindly(tied, metrics=["mae"])).endswith(
-        "m and n cannot be told apart on MAE: m minus n is 0.000 [0.000, 0.000]; if people rate "
-        "what they like, this can change. (The plain average cannot tell them apart.)"
+        "m and n cannot be told apart on MAE: m minus n is 0.000 [0.000, 0.000]. If people rate "
+        "what they like, one of them can be better. (The plain average cannot tell them apart.)"
     )
     assert headline(judged_blindly({"m": far}, metrics=["mae"])) == (
         "This log cannot say what MAE m has over all users and items. Adjusted only for activity "
-        "and popularity, m has MAE 3.000 [3.000, 3.000]; if people rate what they like, this can "
-        "be wrong. (The plain average is 3.000.)"
+        "and popularity, m has MAE 3.000 [3.000, 3.000]. If people rate what they like, this "
+        "value can be wrong. (The plain average is 3.000.)"
     )
 
 
@@ -288,8 +289,8 @@ def test_weights_that_do_not_add_up_to_the_cells_give_no_verdict() -> None:
             True,
         ),
         (
-            " With them, m is ahead of n by 1.000 MAE; neither the order, the size nor the "
-            "interval can be trusted.",
+            " Nothing can be said about which model is better. (The plain average says m, by "
+            "1.000.)",
             False,
         ),
     )
@@ -306,7 +307,8 @@ def test_weights_that_do_not_add_up_to_the_cells_give_no_verdict() -> None:
     tied = {"m": WORLD.truth + 1.0, "n": WORLD.truth - 1.0}
     equal = evaluate(WORLD.log, tied, propensities=propensities, metrics=["mae", "mse"])
     assert headline(record_of(equal)).endswith(
-        " of the cells). Nothing can be said about which model is better."
+        " of the cells). Nothing can be said about which model is better. (The plain average "
+        "cannot tell them apart.)"
     )
     naive = evaluate(WORLD.log, WORLD_APART, propensities=propensities, estimators=["naive"])
     assert "Not reliable" not in headline(record_of(naive))
@@ -336,16 +338,21 @@ def test_weights_that_change_nothing_give_no_verdict() -> None:
 
     same = judged_with(np.tile(WORLD.log.rating, 10))
     size = f"{10 * len(WORLD.log):,}"
-    assert same.headline[0] == ("The correction changed almost nothing.", True)
-    assert same.headline[1][0].startswith(
-        f" Either people do not rate what they like here, or the {size} ratings were not drawn at "
-        "random from all cells; in the last case the result can reverse. With these propensities, "
+    assert same.headline[0] == (
+        "This log cannot say which model is better: the correction changed almost nothing.",
+        True,
     )
+    assert same.headline[1][0].startswith(
+        f" Possible reasons: people do not rate what they like here; the {size} ratings were not "
+        "drawn at random from all cells; selection depends on more than the rating. Unless it is "
+        "the first, this order can be wrong. With these propensities, "
+    )
+    assert any("surely drawn at random" in each for each in same.assumptions)
     assert "beats" not in same.title
     assert "So this result is not safe." in " ".join(same.assumptions)
     assert same.sections[0].title == "Differences"
     few = judged_with(rng.choice(WORLD.log.rating, 60))
-    assert "here, or 60 random ratings are too few to show it, or the 60 ratings were" in few.title
+    assert "here; 60 random ratings are too few to show it; the 60 ratings were" in few.title
     random = judged_with(rng.choice(WORLD.truth.ravel(), 60, replace=False))
     assert random.title.startswith("If the 60 ratings were really drawn at random and")
 
@@ -355,8 +362,9 @@ def test_even_weights_of_supplied_propensities_are_pointed_out() -> None:
     found = evaluate(WORLD.log, WORLD_APART, propensities=np.full(len(WORLD.log), share))
 
     assert headline(record_of(found)).startswith(
-        "The correction changed almost nothing. Either the log has ratings of almost random cells, "
-        "or the propensities leave out why people rate;"
+        "This log cannot say which model is better: the correction changed almost nothing. "
+        "Possible reasons: the log has ratings of almost random cells; the propensities leave out "
+        "why people rate. Unless it is the first, "
     )
 
 
@@ -460,13 +468,12 @@ def test_the_odds_error_is_compared_with_a_real_log_if_no_rating_was_seen() -> N
     start += r"way, the order of m and n can change; sampling error is not included\."
     ending = r" In a public log with ratings of random cells, self-selection that nothing "
     ending += r"corrected was a factor of about 5"
-    corrected = (
-        f"( That would be a small error\\.)?{ending}, which these propensities are meant to "
-    )
-    corrected += "correct"
-    assert re.fullmatch(rf"{start}{corrected}, if they depend on the rating\.", known)
+    condition = r" If these propensities do not depend on the rating, note: in a public log with "
+    condition += r"ratings of random cells, self-selection that nothing corrected was a factor of "
+    condition += r"about 5\."
+    assert re.fullmatch(rf"{start}{condition}", known)
     assert re.fullmatch(rf"{start}{ending}\. So this result is not safe\.", blind)
-    assert re.fullmatch(rf"{start}{corrected}\.", sampled)
+    assert re.fullmatch(rf"{start}( So small an error is common: treat .* open\.)?", sampled)
     assert record_of(judged(WORLD_APART))["robustness"] == (
         "However wrong the odds of being logged are, the order of m and n stays."
     )
@@ -787,3 +794,27 @@ def test_a_policy_without_an_interval_has_no_verdict_and_is_not_in_the_legend() 
     assert [row[-1].text for row in differences.tables[0].rows] == ["no interval"]
     assert values.charts[0].legend == ()
     assert differences.charts == ()
+
+
+def test_an_order_that_a_small_error_changes_is_no_verdict() -> None:
+    models = {"m": WORLD.truth + 1.0, "n": WORLD.truth + 1.02}
+    record = record_of(judged(models))
+    fragile = headline(record | {"is_fragile": True})
+
+    assert headline(record | {"is_fragile": False}).startswith(
+        "If the supplied propensities are right, m beats n by 0.02"
+    )
+    assert "m is ahead of n by 0.02" in fragile
+    assert ", but a small error of the propensities can change that." in fragile
+
+
+def test_propensities_above_one_are_named_on_the_page() -> None:
+    ratings = np.r_[np.repeat(WORLD.truth.min(), 59), WORLD.truth.max()]
+    with pytest.warns(PropensityWarning, match="exceed 1 and were set to 1"):
+        fitted = NaiveBayesPropensity().fit(WORLD.log, mcar=ratings)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = evaluate(WORLD.log, WORLD_APART, propensities=fitted, metrics=["mae"])
+
+    warned = " ".join(record_of(found)["warnings"])
+    assert re.search(r"would set the propensity of \d of \d ratings above 1: the log has", warned)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -22,10 +22,11 @@ MEASURED_SELECTION = 5.0
 """The odds error of propensities that ignore ratings, in one log with a random counterpart."""
 SMALL_ODDS_ERROR = 1.5
 """An odds error below this is called small on a page."""
-MEASURED = (
-    "In a public log with ratings of random cells, self-selection that nothing corrected was a "
+MEASURED_CLAUSE = (
+    "in a public log with ratings of random cells, self-selection that nothing corrected was a "
     f"factor of about {MEASURED_SELECTION:g}"
 )
+MEASURED = MEASURED_CLAUSE[:1].upper() + MEASURED_CLAUSE[1:]
 
 
 def share_ratings(rating: Vector, weight: Vector | None) -> dict[str, Any]:
@@ -90,17 +91,53 @@ def describe_distributions(inputs: EvaluationInputs | None) -> dict[str, Any]:
     return {"ratings": ratings, "weight_shares": weight_shares, "clipping": clipping}
 
 
-def describe_robustness(
-    inputs: EvaluationInputs | None, best: str, *, sees_ratings: bool | None
-) -> str | None:
-    """How wrong the odds of being logged must be so that the best model can lose its lead.
+@dataclass(frozen=True, slots=True)
+class LeadRobustness:
+    """How wrong the odds of being logged must be so that the best model can lose its lead."""
 
-    If the propensities do not correct for ratings, self-selection of a real log is the yardstick.
-    ``sees_ratings`` is whether they depend on ratings, and None if that is unknown.
+    metric: str
+    pair: tuple[str, str]
+    """The best model and the closest other one."""
+    flips_at: float | None
+    """The factor of the odds. None if it is not computed for this metric; inf if there is none."""
 
-    It is about the first metric by SNIPS or else IPS, against the closest other model; the weights
-    keep their sum. None if there are no weights, no other model, a weight transform, or more than a
-    million cells. For a metric that is no sum over cells, it says that it is not computed.
+    @property
+    def is_fragile(self) -> bool:
+        """Whether a small error of the propensities could change the order."""
+        return self.flips_at is not None and self.flips_at < SMALL_ODDS_ERROR
+
+    def describe(self, *, sees_ratings: bool | None) -> str:
+        """In words. ``sees_ratings`` is whether the propensities depend on ratings, if known.
+
+        If they do not, the self-selection of a real log is the yardstick.
+        """
+        if self.flips_at is None:
+            return (
+                "How wrong the odds of being logged may be until this order changes is not "
+                f"computed for {metric_label(self.metric)}. {MEASURED}."
+            )
+        order = f"the order of {self.pair[0]} and {self.pair[1]}"
+        if np.isinf(self.flips_at):
+            return f"However wrong the odds of being logged are, {order} stays."
+        text = (
+            f"If the odds of being logged are wrong by more than a factor of {self.flips_at:.3g} "
+            f"in the worst way, {order} can change; sampling error is not included."
+        )
+        if sees_ratings is False:
+            is_unsafe = self.flips_at < MEASURED_SELECTION
+            return f"{text} {MEASURED}.{' So this result is not safe.' if is_unsafe else ''}"
+        if self.is_fragile:
+            text += " So small an error is common: treat the order as open."
+        if sees_ratings is None:
+            text += f" If these propensities do not depend on the rating, note: {MEASURED_CLAUSE}."
+        return text
+
+
+def find_robustness(inputs: EvaluationInputs | None, best: str) -> LeadRobustness | None:
+    """Of the first metric by SNIPS or else IPS, against the closest model; weights keep their sum.
+
+    None if there are no weights, no other model, a weight transform, more than a million cells, or
+    no lead.
     """
     if inputs is None or inputs.cells.scope.n_observed > MAX_ROBUSTNESS_CELLS:
         return None
@@ -112,10 +149,7 @@ def describe_robustness(
     if name is None or not is_plain or not rivals:
         return None
     if deltas.slots is not None or not deltas.is_sum:
-        return (
-            "How wrong the odds of being logged may be until this order changes is not computed "
-            f"for {metric_label(metric)}. {MEASURED}."
-        )
+        return LeadRobustness(metric, (best, rivals[0]), None)
     varied = [
         inputs.vary(best, rival, metric=metric, estimator=name, constraint="mass")
         for rival in rivals
@@ -126,20 +160,7 @@ def describe_robustness(
     if lead is None or lead.low <= 0 <= lead.high:
         return None
     flips_at = varied[closest].find_flip(is_positive=differences[closest] > 0)
-    pair = f"the order of {best} and {rivals[closest]}"
-    if np.isinf(flips_at):
-        return f"However wrong the odds of being logged are, {pair} stays."
-    text = (
-        f"If the odds of being logged are wrong by more than a factor of {flips_at:.3g} in the "
-        f"worst way, {pair} can change; sampling error is not included."
-    )
-    if sees_ratings is False:
-        unsafe = " So this result is not safe." if flips_at < MEASURED_SELECTION else ""
-        return f"{text} {MEASURED}.{unsafe}"
-    if flips_at < SMALL_ODDS_ERROR:
-        text += " That would be a small error."
-    condition = "" if sees_ratings else ", if they depend on the rating"
-    return f"{text} {MEASURED}, which these propensities are meant to correct{condition}."
+    return LeadRobustness(metric, (best, rivals[closest]), float(flips_at))
 
 
 def _clip_estimates(inputs: EvaluationInputs) -> list[Shift]:

@@ -26,7 +26,7 @@ from unskew.errors import PropensityWarning, UnknownNameError, UnskewWarning, Us
 from unskew.estimators.choice import main_estimator
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.weight_summary import WeightSummary
-from unskew.evaluation.distributions import describe_distributions, describe_robustness
+from unskew.evaluation.distributions import LeadRobustness, describe_distributions, find_robustness
 from unskew.evaluation.pairs import PairwiseComparison, adjust_pairs
 from unskew.evaluation.reliability import LONG_LOG, Reliability, SlotCount
 from unskew.evaluation.weight_changes import EvaluationInputs
@@ -287,7 +287,7 @@ class Evaluation(Result):
                 *(f"{text}." for text in self._describe_left_out()),
             ],
         } | describe_distributions(self.inputs)
-        record |= {"robustness": self._describe_robustness()}
+        record |= self._describe_robustness()
         record |= {"notes": list(self.notes)} if self.notes else {}
         if self.relevance_threshold is not None:
             record |= {"relevance_threshold": self.relevance_threshold}
@@ -328,6 +328,7 @@ class Evaluation(Result):
         yield from self.reliability.problems()
         yield from self._list_cluster_warnings()
         yield from self._check_popularity()
+        yield from self._check_capped()
 
     def _check_popularity(self) -> Iterator[UnskewWarning]:
         """Item totals that vary too much for propensities that depend on the rating alone."""
@@ -341,6 +342,20 @@ class Evaluation(Result):
                 f"alone, and leave out that some {dispersion.unit}s are logged more often than "
                 "others. This speaks against the assumption that selection depends on the rating "
                 "alone. It does not say how much this changes the estimates."
+            )
+
+    def _check_capped(self) -> Iterator[UnskewWarning]:
+        """Propensities that a small random sample put above 1."""
+        estimation = self.estimation
+        if not isinstance(estimation, Strata) or estimation.sample is None:
+            return
+        n_capped = int(((estimation.propensity >= 1) & (estimation.n_observed > 0)).sum())
+        if n_capped:
+            yield PropensityWarning(
+                f"{estimation.model} would set the propensity of {n_capped} of "
+                f"{estimation.propensity.size} ratings above 1: the log has more such ratings than "
+                "the random sample says there are cells. The sample is too small, or not random, "
+                "and intervals may miss the truth."
             )
 
     def _list_cluster_warnings(self) -> Iterator[UnskewWarning]:
@@ -391,8 +406,9 @@ class Evaluation(Result):
         else:
             yield from self.reliability.doubtful_intervals()
             yield from self._check_popularity()
+            yield from self._check_capped()
 
-    def _describe_robustness(self) -> str | None:
+    def _find_robustness(self) -> LeadRobustness | None:
         """How wrong the propensities may be until the verdict on the first metric changes."""
         weighted = [name for name in ("snips", "ips") if name in self.estimators]
         if self.weight_summary is None or not weighted or not self.weight_summary.fits_universe:
@@ -400,13 +416,21 @@ class Evaluation(Result):
         metric, higher_is_better = next(iter(self.metrics.items()))
         values = self.estimates[metric, weighted[0]].value
         best = self.models[int(values.argmax() if higher_is_better else values.argmin())]
+        return find_robustness(self.inputs, best)
+
+    def _describe_robustness(self) -> dict[str, Any]:
+        """The robustness of the order in words, and whether a small error can change it."""
+        robustness = self._find_robustness()
+        if robustness is None:
+            return {"robustness": None, "is_fragile": False}
         sees_ratings = None if self.estimation is None else self.estimation.sees_ratings
         if self._explain_no_correction() is not None:
             sees_ratings = False
-        return describe_robustness(self.inputs, best, sees_ratings=sees_ratings)
+        text = robustness.describe(sees_ratings=sees_ratings)
+        return {"robustness": text, "is_fragile": robustness.is_fragile}
 
     def _explain_no_correction(self) -> str | None:
-        """Two reasons why weights that should correct change almost nothing; None if they do."""
+        """The reasons why weights that should correct change almost nothing; None if they do."""
         summary, estimation = self.weight_summary, self.estimation
         if summary is None or self.n_transformed:
             return None
@@ -417,16 +441,17 @@ class Evaluation(Result):
             if not (is_even or estimation.sample_p_value > ALIKE):
                 return None
             size = f"{estimation.sample.size:,}"
-            few = "" if is_even else f"or {size} random ratings are too few to show it, "
+            few = "" if is_even else f"{size} random ratings are too few to show it; "
             return (
-                f"Either people do not rate what they like here, {few}or the {size} ratings were "
-                "not drawn at random from all cells"
+                f"Possible reasons: people do not rate what they like here; {few}the {size} "
+                "ratings were not drawn at random from all cells; selection depends on more than "
+                "the rating"
             )
         if not is_even:
             return None
         return (
-            "Either the log has ratings of almost random cells, or the propensities leave out why "
-            "people rate"
+            "Possible reasons: the log has ratings of almost random cells; the propensities leave "
+            "out why people rate"
         )
 
     @property

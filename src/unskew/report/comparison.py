@@ -137,10 +137,8 @@ class Finding:
     """The answer of the main estimator with its interval, such as ``a beats b by 0.3 MAE``."""
     cautious: str
     """The same without the claim that one model is better than the other."""
-    doubtful: str
-    """What is said if the propensities ("them") do not fit the log, as a sentence."""
-    reversal: str
-    """What can happen if people rate what they like."""
+    if_wrong: str
+    """What can be otherwise if the propensities are wrong, such as ``the order can reverse``."""
     plain: str = ""
     """What the estimator without correction says, if there are both kinds."""
     others: str = ""
@@ -191,18 +189,22 @@ def write_headline(record: Record, metric: str) -> Headline:
             "Not reliable: the propensities do not fit this log (the weights add up to "
             f"{share} of the cells)."
         )
-        second = f" {finding.doubtful}"
+        second = f" Nothing can be said about {finding.question}.{finding.ending}"
     elif claim == "adjusted":
         first = f"This log cannot say {finding.question} over all users and items."
         second = (
-            f" {start} {finding.cautious}; if people rate what they like, this {finding.reversal}."
+            f" {start} {finding.cautious}. If people rate what they like, {finding.if_wrong}."
             f"{finding.ending}"
         )
     elif claim == "unchanged":
-        first = "The correction changed almost nothing."
+        first = f"This log cannot say {finding.question}: the correction changed almost nothing."
         second = (
-            f" {record['no_correction']}; in the last case the result {finding.reversal}. With "
+            f" {record['no_correction']}. Unless it is the first, {finding.if_wrong}. With "
             f"these propensities, {finding.cautious}.{finding.ending}"
+        )
+    elif record.get("is_fragile"):
+        first = (
+            f"{start} {finding.cautious}, but a small error of the propensities can change that."
         )
     return (first, True), (second, False)
 
@@ -229,9 +231,7 @@ def _make_model_finding(record: Record, metric: str) -> Finding:
         question=f"what {label} {model} has",
         verdict=verdict,
         cautious=verdict,
-        doubtful=f"With them, {model} has {label} {format_number(row['estimate'], decimals)}; "
-        "neither the value nor the interval can be trusted.",
-        reversal="can be wrong",
+        if_wrong="this value can be wrong",
         plain=value,
     )
 
@@ -251,19 +251,12 @@ def _make_pair_finding(record: Record, metric: str) -> Finding:
     row = rows[main]
     is_tie = row["better"] is None
     others = "; ".join(_list_other_verdicts(record, metric, row))
-    doubtful = "Nothing can be said about which model is better."
-    if not is_tie:
-        order = describe_comparison(row, verb="is ahead of", with_interval=False)
-        doubtful = (
-            f"With them, {order}; neither the order, the size nor the interval can be trusted."
-        )
     return Finding(
         question="which model is better",
         verdict=describe_comparison(row) + (_describe_largest(row) if is_tie else ""),
         cautious=describe_comparison(row, verb="is ahead of"),
-        doubtful=doubtful,
-        reversal="can change" if is_tie else "can reverse",
-        plain="" if plain is None or corrected is None else _describe_plain(rows[plain]),
+        if_wrong="one of them can be better" if is_tie else "this order can be wrong",
+        plain="" if plain is None or corrected is None else _describe_plain(rows[plain], row),
         others=f" But {others}." if others else "",
     )
 
@@ -277,13 +270,15 @@ def _describe_largest(row: Record) -> str:
     return f", so neither is better by more than {largest}"
 
 
-def _describe_plain(row: Record) -> str:
+def _describe_plain(row: Record, corrected: Record) -> str:
     """The verdict without correction. It never says that it confirms the corrected one."""
     name = _name_plain(row["estimator"])
     if row["better"] is None:
         return f"{name} cannot tell them apart"
     limits = row["ci_low"], row["ci_high"]
     distance = format_number(abs(row["difference"]), choose_decimals(*limits))
+    if corrected["better"] not in (None, row["better"]):
+        return f"{name} says the opposite: {row['better']}, by {distance}"
     return f"{name} says {row['better']}, by {distance}"
 
 

@@ -81,10 +81,14 @@ TOLD_APART: dict[Claim, str] = {
 IF_RIGHT = (
     "An interval that excludes zero tells the two models apart, if the propensities are right."
 )
-NEXT_STEP = (
-    "Next step: collect ratings of random cells. `unskew.plan_random_sample` says how many are "
-    "needed"
-)
+COLLECT = "`unskew.plan_random_sample` says how many are needed"
+NEXT_STEPS = {
+    "rejected": "Next step: check the propensities and the universe, or use another propensity "
+    "model",
+    "adjusted": f"Next step: collect ratings of random cells. {COLLECT}",
+    "unchanged": f"Next step: collect ratings of cells that are surely drawn at random. {COLLECT}",
+}
+"""What to do without a verdict, by the claim of the headline."""
 EQUAL = (
     "IPS and SNIPS are equal here, because these weights add up to the number of cells by "
     "construction. That they agree shows nothing."
@@ -188,8 +192,9 @@ def list_assumptions(record: Record) -> Iterator[str]:
     robustness = record.get("robustness")
     if robustness:
         yield robustness
-    if find_claim(record, next(iter(record["metrics"]))) in ("rejected", "adjusted", "unchanged"):
-        yield NEXT_STEP
+    claim = find_claim(record, next(iter(record["metrics"])))
+    if claim in NEXT_STEPS:
+        yield NEXT_STEPS[claim]
 
 
 def _make_tiles(record: Record) -> Iterator[Tile]:
