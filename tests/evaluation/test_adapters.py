@@ -649,3 +649,41 @@ def test_rankings_are_judged_as_by_implicits_own_evaluator() -> None:
     assert [risk.estimate for risk in result] == pytest.approx(
         [expected["precision"], expected["ndcg"], expected["map"]], rel=1e-9
     )
+
+
+def fit_line(n_features: int) -> Any:
+    from sklearn.linear_model import LinearRegression
+
+    rng = np.random.default_rng(0)
+    return LinearRegression().fit(rng.random((9, n_features)), rng.random(9))
+
+
+@pytest.mark.parametrize("bad", [np.nan, "old"])
+def test_features_that_the_model_refuses_are_named_with_the_model(bad: object) -> None:
+    model = wrap_model(
+        fit_line(2),
+        users=["a", "b"],
+        items=["x", "y"],
+        user_features=np.array([[1.0], [bad]], dtype=object),
+        item_features=np.array([[1.0], [2.0]]),
+    )
+
+    with pytest.raises(BadPredictionError, match=r"failed to predict 2 pairs \(ValueError: "):
+        model.predict(["a", "b"], ["x", "y"])
+
+
+def test_too_few_features_are_named_with_the_model() -> None:
+    model = wrap_model(
+        fit_line(3), users=["a"], items=["x"], user_features=[[1.0]], item_features=[[1.0]]
+    )
+
+    with pytest.raises(BadPredictionError, match=r"LinearRegression of scikit-learn failed .* 3 "):
+        model.predict(["a"], ["x"])
+
+
+@pytest.mark.parametrize("ids", [{"a": 0, "b": 1}, {"a", "b"}], ids=["dictionary", "set"])
+def test_ids_without_an_order_of_codes_are_refused(ids: Any) -> None:
+    with pytest.raises(WrongUsageError, match=r"users is a .*order of the codes. Pass a list"):
+        wrap_model(
+            fit_line(2), users=ids, items=["x"], user_features=[[1.0]] * 2, item_features=[[1.0]]
+        )

@@ -232,7 +232,7 @@ class PairModel(CodedModel):
         values = np.empty(user.size)
         for first in range(0, user.size, PAIRS_AT_ONCE):
             block = slice(first, first + PAIRS_AT_ONCE)
-            predicted = np.asarray(self.predict_pairs(user[block], item[block]), dtype=np.float64)
+            predicted = self._ask(user[block], item[block])
             if predicted.size != user[block].size:
                 raise BadPredictionError(
                     f"{self.name} returned shape {predicted.shape} for "
@@ -242,6 +242,19 @@ class PairModel(CodedModel):
                 )
             values[block] = predicted.reshape(-1)
         return values
+
+    def _ask(self, user: IntVector, item: IntVector) -> npt.NDArray[np.float64]:
+        """What the model returns for these pairs; an error that names the model if it fails."""
+        try:
+            return np.asarray(self.predict_pairs(user, item), dtype=np.float64)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise BadPredictionError(
+                f"{self.name} failed to predict {count_noun(user.size, 'pair')} "
+                f"({type(error).__name__}: {error}).",
+                parameter="predictions",
+                remedy="Check that it was fitted to these users, items and features: as many, of "
+                "the same kind, and none missing.",
+            ) from error
 
     def _make_scorer(self, user: IntVector, item: IntVector) -> Scorer:
         def score(block: IntVector, /) -> Scores:

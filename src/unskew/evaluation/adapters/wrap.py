@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping, Set
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.ids import check_id_list
+from unskew.data.ids import Ids, check_id_list
 from unskew.errors import BadPredictionError, UsageError
 from unskew.evaluation.adapters import ADAPTERS, Adapter
-from unskew.evaluation.adapters.external import ExternalModel, Wrapping
+from unskew.evaluation.adapters.external import ExternalModel, Kind, Wrapping
 from unskew.registry import Declaration
 
 
@@ -84,13 +85,26 @@ def wrap_model(
             )
     wrapping = Wrapping(
         library.label,
-        None if users is None else check_id_list(users, kind="user"),
-        None if items is None else check_id_list(items, kind="item"),
+        None if users is None else _list_ids(users, "user"),
+        None if items is None else _list_ids(items, "item"),
         user_features,
         item_features,
         _check_fallback(fallback),
     )
     return library.target(model, wrapping)
+
+
+def _list_ids(values: npt.ArrayLike, kind: Kind) -> Ids:
+    """Ids in the order of the codes, which dictionaries and sets do not say."""
+    if isinstance(values, Mapping | Set):
+        raise UsageError(
+            f"`{kind}s` is a {type(values).__name__}, which does not list ids in the order of the "
+            "codes.",
+            parameter=f"{kind}s",
+            value=type(values).__name__,
+            remedy="Pass a list or an array: first the id of code 0, then that of code 1, ...",
+        )
+    return check_id_list(values, kind=kind)
 
 
 def adapt_model(model: object) -> object:
