@@ -14,6 +14,33 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+SLOW_ON_SPARK = {
+    "test_every_engine_says_what_numpy_says": ("pyspark-None", "pyspark-item", "pyspark-both"),
+    "test_the_error_of_estimated_propensities_is_that_of_arrays": (
+        "pyspark-items-None",
+        "pyspark-items-both",
+        "pyspark-naive Bayes-both",
+    ),
+    "test_a_bad_row_is_counted_and_shown_or_dropped": (
+        "pyspark-propensity n",
+        "pyspark-propensity above one",
+        "pyspark-prediction",
+        "pyspark-position zero",
+        "pyspark-position infinite",
+        "pyspark-position null",
+        "pyspark-rating nan",
+        "pyspark-rating infinite",
+    ),
+    "test_folds_are_fitted_and_scored_as_by_the_local_engine": (
+        "propensity-snips",
+        "None-naive",
+        "None-item",
+    ),
+    "test_settings_are_chosen_on_spark": ("",),
+}
+"""Cases on Spark that take 10 to 70 seconds each, by how their ids begin. They are run with the
+slow tests; the cases that remain run the same queries."""
+
 settings.register_profile("unskew", deadline=None, print_blob=True)
 settings.load_profile("unskew")
 
@@ -25,6 +52,14 @@ SPARK_OPTIONS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
 }
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        name, _, case = item.name.rstrip("]").partition("[")
+        if case.startswith(SLOW_ON_SPARK.get(name, ())):
+            item.add_marker("slow")
 
 
 @pytest.fixture(scope="session")

@@ -150,7 +150,7 @@ def evaluate(
       unskew policy evaluate l.csv --probability p --probability-is step --target q
       unskew policy evaluate shown.csv --ranking new=col --examination 1,0.5,0.33
       unskew policy evaluate shown.csv --logging uniform --model m.unskew -o r.html
-      unskew policy evaluate l.parquet --ranking new=col --examination 1,0.5 --reader duckdb
+      unskew policy evaluate l.parquet --target new=p_new --reader duckdb
     """  # noqa: D301
     from unskew.workflows.gates import check_gates, require_passed
     from unskew.workflows.policies import evaluate_policy_file, list_policy_numbers
