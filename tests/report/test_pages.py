@@ -473,7 +473,7 @@ def test_the_odds_error_is_compared_with_a_real_log_if_no_rating_was_seen() -> N
     condition += r"about 5\."
     assert re.fullmatch(rf"{start}{condition}", known)
     assert re.fullmatch(rf"{start}{ending}\. So this result is not safe\.", blind)
-    assert re.fullmatch(rf"{start}( So small an error is common: treat .* open\.)?", sampled)
+    assert re.fullmatch(rf"{start}( That is a small error: treat .* open\.)?", sampled)
     assert record_of(judged(WORLD_APART))["robustness"] == (
         "However wrong the odds of being logged are, the order of m and n stays."
     )
@@ -799,9 +799,9 @@ def test_a_policy_without_an_interval_has_no_verdict_and_is_not_in_the_legend() 
 def test_an_order_that_a_small_error_changes_is_no_verdict() -> None:
     models = {"m": WORLD.truth + 1.0, "n": WORLD.truth + 1.02}
     record = record_of(judged(models))
-    fragile = headline(record | {"is_fragile": True})
+    fragile = headline(record | {"fragile_pair": ["m", "n"]})
 
-    assert headline(record | {"is_fragile": False}).startswith(
+    assert headline(record | {"fragile_pair": ["m", "other"]}).startswith(
         "If the supplied propensities are right, m beats n by 0.02"
     )
     assert "m is ahead of n by 0.02" in fragile

@@ -419,15 +419,18 @@ class Evaluation(Result):
         return find_robustness(self.inputs, best)
 
     def _describe_robustness(self) -> dict[str, Any]:
-        """The robustness of the order in words, and whether a small error can change it."""
+        """The robustness of the order in words, and the models whose order is fragile."""
         robustness = self._find_robustness()
         if robustness is None:
-            return {"robustness": None, "is_fragile": False}
+            return {"robustness": None, "fragile_pair": None}
         sees_ratings = None if self.estimation is None else self.estimation.sees_ratings
         if self._explain_no_correction() is not None:
             sees_ratings = False
         text = robustness.describe(sees_ratings=sees_ratings)
-        return {"robustness": text, "is_fragile": robustness.is_fragile}
+        return {
+            "robustness": text,
+            "fragile_pair": list(robustness.pair) if robustness.is_fragile else None,
+        }
 
     def _explain_no_correction(self) -> str | None:
         """The reasons why weights that should correct change almost nothing; None if they do."""

@@ -139,6 +139,8 @@ class Finding:
     """The same without the claim that one model is better than the other."""
     if_wrong: str
     """What can be otherwise if the propensities are wrong, such as ``the order can reverse``."""
+    is_fragile: bool = False
+    """Whether a small error of the propensities can change the order."""
     plain: str = ""
     """What the estimator without correction says, if there are both kinds."""
     others: str = ""
@@ -202,7 +204,7 @@ def write_headline(record: Record, metric: str) -> Headline:
             f" {record['no_correction']}. Unless it is the first, {finding.if_wrong}. With "
             f"these propensities, {finding.cautious}.{finding.ending}"
         )
-    elif record.get("is_fragile"):
+    elif finding.is_fragile:
         first = (
             f"{start} {finding.cautious}, but a small error of the propensities can change that."
         )
@@ -255,6 +257,7 @@ def _make_pair_finding(record: Record, metric: str) -> Finding:
         question="which model is better",
         verdict=describe_comparison(row) + (_describe_largest(row) if is_tie else ""),
         cautious=describe_comparison(row, verb="is ahead of"),
+        is_fragile={best, rival} == set(record.get("fragile_pair") or ()),
         if_wrong="one of them can be better" if is_tie else "this order can be wrong",
         plain="" if plain is None or corrected is None else _describe_plain(rows[plain], row),
         others=f" But {others}." if others else "",
