@@ -25,6 +25,12 @@ def dot(first: Vector, second: Vector) -> float:
     return float(np.dot(first, second))
 
 
+def dot_rows(first: Matrix, second: Matrix) -> Vector:
+    """The inner product of each row with the same row of the other, of at most BLOCK numbers."""
+    products: Vector = np.matmul(first[:, None, :], second[:, :, None])[:, 0, 0]
+    return products
+
+
 def sum_products(first: Matrix, second: Matrix) -> Matrix:
     """Sum over cells of the products of columns, K x K, which must be symmetric."""
     size = len(first)
@@ -48,16 +54,16 @@ def sum_by_code(columns: Matrix, code: IntVector, n: int, factor: Vector | None 
 
 
 def take_columns(table: Matrix, index: npt.NDArray[np.integer]) -> Matrix:
-    """``table[:, index]``: K x cells, by reading the K numbers of each cell at once."""
-    rows_of_table = np.ascontiguousarray(table.T)
+    """``table[:, index]``: K x cells. Every index is below the number of columns."""
     columns = np.empty((len(table), index.size))
     for rows in cut_rows(index.size):
-        columns[:, rows] = rows_of_table.take(index[rows], axis=0).T
+        codes = index[rows].astype(np.intp, copy=False)
+        for column, values in zip(columns, table, strict=True):
+            values.take(codes, out=column[rows], mode="clip")
     return columns
 
 
 def add_columns(columns: Matrix, table: Matrix, index: npt.NDArray[np.integer]) -> None:
     """Add ``table[:, index]`` to the columns, in place."""
-    rows_of_table = np.ascontiguousarray(table.T)
     for rows in cut_rows(index.size):
-        columns[:, rows] += rows_of_table.take(index[rows], axis=0).T
+        columns[:, rows] += take_columns(table, index[rows])
