@@ -13,7 +13,8 @@ import numpy.typing as npt
 from scipy import special
 from scipy.optimize import brentq
 
-from unskew.kernels.blocks import cut_rows, dot_rows
+from unskew.kernels.blocks import BLOCK, cut_rows, dot_rows
+from unskew.threads import single_blas_thread
 from unskew.types import Matrix, Vector
 
 SMALL_SKEWNESS = 1e-6
@@ -52,7 +53,10 @@ class Moments:
         A contribution adds ``variance * z^2`` to the variance and ``variance * third * z^3`` to the
         third moment. A factor of None is 1.
         """
-        return cls(*np.sum([_sum_powers(*block) for block in blocks], axis=0))
+        buffer = np.empty((3, CONTRASTS, BLOCK))
+        with single_blas_thread():
+            parts = [_sum_powers(*block, buffer) for block in blocks]
+        return cls(*np.sum(parts, axis=0))
 
     @property
     def covariance(self) -> Matrix:
@@ -100,7 +104,10 @@ class Moments:
 
 
 def _sum_powers(
-    contributions: Matrix, variance: Vector | None, third: Vector | None
+    contributions: Matrix,
+    variance: Vector | None,
+    third: Vector | None,
+    buffer: npt.NDArray[np.float64],
 ) -> npt.NDArray[np.float64]:
     """The second, third and fourth moment of a block, for all models and their differences.
 
@@ -108,18 +115,18 @@ def _sum_powers(
     """
     n_models, size = contributions.shape
     moments = np.zeros((3, n_models, n_models))
-    z, square = np.empty((2, CONTRASTS, size))
     for pairs in _cut_pairs(n_models):
-        z, square = z[: len(pairs)], square[: len(pairs)]
+        z, scaled, square = buffer[:, : len(pairs), :size]
         for row, (i, j) in enumerate(pairs):
             if i == j:
                 z[row] = contributions[i]
             else:
                 np.subtract(contributions[i], contributions[j], out=z[row])
-        scaled = z if variance is None else z * variance
+        np.multiply(z, 1.0 if variance is None else variance, out=scaled)
         np.multiply(z, scaled, out=square)
         second, fourth = dot_rows(z, scaled), dot_rows(square, square)
-        cubed = dot_rows(square, z if third is None else np.multiply(z, third, out=scaled))
+        np.multiply(z, 1.0 if third is None else third, out=scaled)
+        cubed = dot_rows(square, scaled)
         for row, (i, j) in enumerate(pairs):
             moments[:, i, j] = second[row], cubed[row], fourth[row]
     return moments

@@ -31,6 +31,7 @@ from unskew.errors import UsageError
 from unskew.estimators.user_functions import UserFunctions
 from unskew.kernels.blocks import BLOCK, cut_rows, dot, sum_by_code, sum_products
 from unskew.settings import WholeNumber
+from unskew.threads import single_blas_thread
 from unskew.types import IndexVector, IntVector, Matrix, Vector
 
 T = TypeVar("T")
@@ -740,17 +741,17 @@ def _sum_cells(
     n_models = len(deltas)
     size = n_models + (1 if base is None else len(np.atleast_2d(base)))
     total, moment = np.zeros(size), np.zeros((size, size))
-    buffer, ones = np.empty((size, BLOCK)), np.ones(BLOCK)
-    for rows in cut_rows(weight.size):
-        h = weight[rows]
-        weighted = buffer[:, : h.size]
-        np.multiply(deltas[:, rows], h, out=weighted[:n_models])
-        weighted[n_models:] = h if base is None else base[..., rows] * h
-        total += [dot(row, ones[: h.size]) for row in weighted]
-        uncertain = weighted
-        if propensities is not None:
-            uncertain = weighted * (1.0 - propensities.values[rows])
-        moment += sum_products(uncertain, weighted)
+    buffer, ones = np.empty((2, size, BLOCK)), np.ones(BLOCK)
+    with single_blas_thread():
+        for rows in cut_rows(weight.size):
+            h = weight[rows]
+            weighted, uncertain = buffer[:, :, : h.size]
+            np.multiply(deltas[:, rows], h, out=weighted[:n_models])
+            weighted[n_models:] = h if base is None else base[..., rows] * h
+            total += [dot(row, ones[: h.size]) for row in weighted]
+            uncertainty = 1.0 if propensities is None else 1.0 - propensities.values[rows]
+            np.multiply(weighted, uncertainty, out=uncertain)
+            moment += sum_products(uncertain, weighted)
     if imputed_by_cluster is not None:
         total[:-1] += imputed_by_cluster.sum(axis=0)
     return Sums(total, moment)

@@ -36,6 +36,7 @@ from unskew.estimators.sums import (
     measure_functions,
 )
 from unskew.kernels.blocks import cut_rows, sum_products
+from unskew.threads import single_blas_thread
 from unskew.types import IndexVector, Matrix, Vector
 
 ROUNDING = 1e-13
@@ -264,7 +265,8 @@ def _square(spec: SumSpec, deltas: Deltas, cells: ObservedCells) -> Matrix:
 def _sum_squares(columns: Matrix) -> Matrix:
     """Sum over cells of x x'."""
     blocks = (columns[:, rows] for rows in cut_rows(columns.shape[1]))
-    squares: Matrix = np.sum([sum_products(block, block) for block in blocks], axis=0)
+    with single_blas_thread():
+        squares: Matrix = np.sum([sum_products(block, block) for block in blocks], axis=0)
     return squares
 
 
