@@ -217,6 +217,7 @@ def evaluate(
             imputation, chosen_metrics, readers, metric_inputs, tested, cells, seed
         )
     deltas = compute_deltas(chosen_metrics, metric_inputs, imputed, tested.log)
+    cells.evaluate_together(deltas.values())
 
     by_name = {estimator.name: estimator for estimator in chosen_estimators}
     inputs = EvaluationInputs(tuple(models), level, deltas, cells, by_name, tested.log.rating)
