@@ -186,6 +186,14 @@ def test_text_for_ratings_is_refused(make: Make) -> None:
 
 
 @each_engine
+def test_a_number_is_the_rating_of_every_click(make: Make) -> None:
+    log = Ratings.from_frame(make({"user_id": USERS, "item_id": ITEMS}), rating=1)
+
+    assert log.rating.tolist() == [1.0, 1.0, 1.0]
+    assert columns_of(log.to_frame())["rating"] == [1.0, 1.0, 1.0]
+
+
+@each_engine
 def test_column_errors_reach_the_caller(make: Make) -> None:
     with pytest.raises(
         ColumnError,

@@ -287,7 +287,12 @@ impression_log_options = combine_options(
     click.option("--item", metavar="COL", help="Column of items."),
 )
 log_options = combine_options(
-    impression_log_options, click.option("--rating", metavar="COL", help="Column of ratings.")
+    impression_log_options,
+    click.option(
+        "--rating",
+        metavar="COL",
+        help="Column of ratings; 1 if every row is a click and there is no such column.",
+    ),
 )
 impression_options = combine_options(
     click.option("--request", metavar="COL", help="Column of requests."),

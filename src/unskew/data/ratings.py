@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from html import escape
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -149,7 +150,7 @@ class Ratings:
         *,
         user: str | None = None,
         item: str | None = None,
-        rating: str | None = None,
+        rating: str | float | None = None,
         timestamp: str | None = None,
         users: npt.ArrayLike | None = None,
         items: npt.ArrayLike | None = None,
@@ -168,6 +169,7 @@ class Ratings:
             underscores: user, userId, uid, customer_id, reviewerID, ...; item, itemId, movieId,
             song_id, product_id, asin, isbn, ...; stars, ratings, overall, ... (listed in
             ``unskew.data.columns``). If several columns have such names, an error lists them.
+            In a log of clicks without a column of ratings, ``rating=1`` gives each row a 1.
         timestamp
             Name of the column that says when each rating was given: numbers, such as seconds, or
             dates. None: the log has no times.
@@ -184,14 +186,20 @@ class Ratings:
             then have as many values as there are rows left.
         """
         table = open_frame(frame)
-        names = {"user": user, "item": item, "rating": rating}
+        names = {"user": user, "item": item}
         columns = {role: find_column(role, name, table.columns) for role, name in names.items()}
+        if isinstance(rating, Real) and rating not in table.columns:
+            columns["rating"], ratings = DEFAULTS["rating"], np.full(len(table), float(rating))
+        else:
+            name = cast(str | None, rating)
+            columns["rating"] = find_column("rating", name, table.columns, takes_number=True)
+            ratings = number_column(table, columns["rating"])
         if timestamp is not None:
             columns["timestamp"] = find_column("timestamp", timestamp, table.columns)
         log = cls._from_columns(
             id_column(table, columns["user"]),
             id_column(table, columns["item"]),
-            number_column(table, columns["rating"]),
+            ratings,
             None if timestamp is None else timestamp_column(table, columns["timestamp"]),
             index_ids(frame),
             users=users,

@@ -28,7 +28,13 @@ from unskew.errors import BadPredictionError, ColumnError, UsageError
 from unskew.evaluation.adapters.external import ExternalModel
 from unskew.evaluation.adapters.wrap import adapt_model, describe_libraries
 from unskew.ranking.candidates import Candidates
-from unskew.ranking.positions import Positions, Ranker, compute_positions, find_ranker
+from unskew.ranking.positions import (
+    NanScoreError,
+    Positions,
+    Ranker,
+    compute_positions,
+    find_ranker,
+)
 from unskew.settings import describe
 from unskew.types import BoolVector, IntVector, Scorer, Scores, Vector
 
@@ -279,15 +285,21 @@ class ScoredCells:
         _require_item_ids(self.name, log, n_items)
         if self.ranker is not None and isinstance(self.scorer, Factors):
             return self.ranker.positions(self.scorer, log.user, log.item, candidates)
-        return compute_positions(
-            log.user,
-            log.item,
-            log.n_users,
-            log.n_items,
-            self.scorer,
-            top=top,
-            candidates=candidates,
-        )
+        try:
+            return compute_positions(
+                log.user,
+                log.item,
+                log.n_users,
+                log.n_items,
+                self.scorer,
+                top=top,
+                candidates=candidates,
+            )
+        except NanScoreError as error:
+            user, item = error.codes
+            cell = f"user {format_id(log.users[user])} for item {format_id(log.items[item])}"
+            error.name_cell(cell, f"model {self.name!r}: ")
+            raise
 
     def block(self, log: Ratings, users: IntVector) -> Scores:
         """The scores of a block of users for all items."""
