@@ -1046,7 +1046,7 @@ def test_models_without_strata_are_refused_by_name() -> None:
     binned = NaiveBayesPropensity(bins=[2.5]).fit(log, universe=SPACE, mcar=SAMPLE)
     with pytest.raises(UsageError, match="bins are not supported for frames"):
         from_frame(frame, propensity=binned, **options)
-    with pytest.raises(UsageError, match="the model was not fitted to a frame"):
+    with pytest.raises(UsageError, match="needs a model that was fitted with fit_frame"):
         from_frame(frame, propensity=PopularityPropensity().fit(log, universe=SPACE), **options)
     with pytest.raises(UsageError, match="not fitted yet"):
         from_frame(frame, propensity=UniformPropensity(), **options)

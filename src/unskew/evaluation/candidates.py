@@ -149,9 +149,10 @@ def _require_one_split(log: Ratings, exclude: Ratings, leaks: Leaks) -> None:
         return
     if np.intersect1d(log.part.rows, exclude.part.rows).size:
         raise UsageError(
-            f"the test and `exclude` are parts of one log that overlap: {leaks.n_shared:,} of "
-            f"{leaks.n_test:,} test ratings are in both; the first is {leaks.first_shared}.",
+            "the test and `exclude` were split from one log, but overlap: "
+            f"{leaks.n_shared:,} of {count_noun(leaks.n_test, 'test rating')} are in both; the "
+            f"first is {leaks.first_shared}.",
             parameter="exclude",
             where=leaks.first_shared,
-            remedy="Use both parts of one call of unskew.split.",
+            remedy="Pass the two parts of a single call of unskew.split.",
         )
