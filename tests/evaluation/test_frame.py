@@ -568,7 +568,7 @@ def test_formulas_that_are_not_elementwise_raise_an_error() -> None:
         ({"prediction": "c"}, ColumnError, "there is no column 'c' for prediction="),
         ({"prediction": []}, UsageError, "must be the name of a column"),
         ({"prediction": 3}, UsageError, "must be the name of a column"),
-        ({"by": "country"}, ColumnError, "there is no column 'country'; the columns are"),
+        ({"by": "country"}, ColumnError, "there is no column 'country' for by; the columns are"),
         ({"rating": "half"}, BadRatingError, "column 'half' has the type String, not numbers"),
         ({"cluster": "country"}, UnknownNameError, "unknown value 'country' of cluster"),
         ({"on_bad": "ignore"}, UnknownNameError, "unknown value 'ignore' of on_bad"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unskew.data.leaks import Leaks, are_parts_of_one_log, find_leaks
+from unskew.data.leaks import Leaks, are_disjoint_parts, find_leaks
 from unskew.data.propensities import Propensities
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
@@ -58,7 +58,7 @@ class TestedCells:
         """The cells of the log that can be tested; an error if there are none."""
         if candidates is None and exclude is None:
             return cls(log, universe=universe)
-        is_split = isinstance(exclude, Ratings) and are_parts_of_one_log(log, exclude)
+        is_split = isinstance(exclude, Ratings) and are_disjoint_parts(log, exclude)
         is_other_users = is_split and log.part is not None and log.part.by == "user"
         chosen = read_candidates(
             log.users, log.items, candidates, None if is_other_users else exclude

@@ -313,7 +313,7 @@ def fill_distribution(
     has_selection: bool,
     probabilities: Matrix,
 ) -> None:
-    """P_r of each pair of rows.
+    """Write P_r of each pair of a user and an item to ``probabilities``, pairs x levels.
 
     With ``has_selection`` it is that of an unobserved cell: P_r sigma(-eta_r) over its sum.
     """
