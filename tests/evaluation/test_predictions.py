@@ -298,7 +298,7 @@ def test_repeated_predictions_are_refused(log: Ratings, make: Make) -> None:
 
     with pytest.raises(
         BadPredictionError,
-        match=r"2 cells have more than one prediction; the first is repeated at row 63 of",
+        match=r"has more than one prediction for 2 cells; the first is repeated at row 63 of",
     ):
         judge(log, make(repeated))
 

@@ -462,7 +462,7 @@ def parse_named_files(
             raise click.BadParameter(f"there is no file {path!r}.")
         if name in files:
             raise click.BadParameter(
-                f"two files have the name {name!r}. Give them names: NAME=FILE."
+                f"two files have the name {name!r}. Give them different names: NAME=FILE."
             )
         files[name] = path
     return files
@@ -477,7 +477,9 @@ def parse_named_columns(
         name, separator, column = text.partition("=")
         name, column = (name, column) if separator and name and column else (text, text)
         if name in columns:
-            raise click.BadParameter(f"two columns have the name {name!r}. Use NAME=COL.")
+            raise click.BadParameter(
+                f"two columns have the name {name!r}. Give them different names: NAME=COL."
+            )
         columns[name] = column
     return columns
 

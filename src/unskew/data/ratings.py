@@ -122,19 +122,15 @@ class Ratings:
             raise DataError(f"`part` must be a Part of a log; got {self.part!r}.", parameter="part")
         labels = None if self.row_labels is None else as_ids(self.row_labels)
         part_rows = None if self.part is None else self.part.rows
-        looks = self.examination
-        if looks is not None:
-            looks = float_array(looks, "examination", BadRatingError).copy()
-            if not (looks > 0).all() or not np.isfinite(looks).all():
-                raise DataError("`examination` must be positive.", parameter="examination")
-        per_row = (("part", part_rows), ("row_labels", labels), ("examination", looks))
+        examination = None if self.examination is None else _read_examination(self.examination)
+        per_row = (("part", part_rows), ("row_labels", labels), ("examination", examination))
         for name, rows in per_row:
             if rows is not None and len(rows) != rating.size:
                 raise DataError(
                     f"`{name}` has {len(rows)} rows, but the log has {rating.size}.",
                     parameter=name,
                 )
-        arrays = (user, item, rating, users, items, times, looks)
+        arrays = (user, item, rating, users, items, times, examination)
         for name, array in zip(_ARRAYS, arrays, strict=True):
             object.__setattr__(self, name, None if array is None else _read_only(array))
         object.__setattr__(self, "universe", universe)
@@ -530,6 +526,22 @@ def _require_ratings(log: Ratings) -> None:
         error_type=BadRatingError,
         remedy="Drop those rows: a cell without a rating is an unobserved cell.",
     )
+
+
+def _read_examination(examination: npt.ArrayLike) -> Vector:
+    """A copy of how often each cell was examined; an error unless all are positive and finite."""
+    values = float_array(examination, "examination", BadRatingError).copy()
+    is_valid = np.isfinite(values) & (values > 0)
+    if not is_valid.all():
+        row = int(is_valid.argmin())
+        raise DataError(
+            f"`examination` must be positive and finite; it is {values.flat[row]:g} at row {row}.",
+            parameter="examination",
+            value=float(values.flat[row]),
+            where=f"row {row}",
+            remedy="Pass how often each cell was examined, as Impressions.to_cells does.",
+        )
+    return values
 
 
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

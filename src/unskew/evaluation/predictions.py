@@ -36,6 +36,7 @@ from unskew.ranking.positions import (
     find_ranker,
 )
 from unskew.settings import describe
+from unskew.tables import count_noun
 from unskew.types import BoolVector, IntVector, Scorer, Scores, Vector
 
 BLOCK_CELLS = 1 << 22
@@ -254,9 +255,9 @@ class FramedValues:
         is_repeated = sorted_cells[1:] == sorted_cells[:-1]
         if is_repeated.any():
             raise BadPredictionError(
-                f"model {self.name!r}: {int(is_repeated.sum())} cells have more than one "
-                f"prediction; the first is repeated at row {int(rows[1:][is_repeated].min())} of "
-                "the predictions.",
+                f"model {self.name!r} has more than one prediction for "
+                f"{count_noun(int(is_repeated.sum()), 'cell')}; the first is repeated at row "
+                f"{int(rows[1:][is_repeated].min())} of the predictions.",
                 parameter="predictions",
                 remedy="Keep one for each cell.",
             )
@@ -455,11 +456,11 @@ def read_predictions(
 def _require_item_ids(name: str, log: Ratings, n_items: int) -> None:
     if n_items != log.n_items:
         raise BadPredictionError(
-            f"model {name!r}: the universe has {n_items} items, but the log has the ids of only "
-            f"{log.n_items}, so the others cannot be ranked.",
+            f"model {name!r}: the universe has {count_noun(n_items, 'item')}, but the log has the "
+            f"ids of only {log.n_items:,}, so the others cannot be ranked.",
             parameter="universe",
-            remedy="Build the log with items=[all item ids], or pass a frame with positions "
-            "and `position=...`.",
+            remedy="Build the log with Ratings.from_frame(..., `items=[all item ids]`), or pass a "
+            "frame with positions and `position=...`.",
             shell_remedy="Pass `candidates=...`, a file of the items that are ranked; or a file of "
             "predictions with a column of positions, and `position=...`.",
         )

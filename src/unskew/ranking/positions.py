@@ -132,7 +132,7 @@ def find_ranker(engine: str | Ranker) -> Ranker | None:
     if ranker is None or isinstance(ranker, Ranker):
         return ranker
     raise UsageError(
-        f"{type(ranker).__name__} cannot rank items.",
+        f"the engine {type(ranker).__name__} cannot rank items.",
         parameter="engine",
         value=engine,
         remedy="Pass `engine='gpu'` or `engine='local'`.",
@@ -357,7 +357,7 @@ def _slices(size: int, length: int) -> Iterator[slice]:
 def _refuse_code(
     row: int, user: IntVector, item: IntVector, n_users: int, n_items: int
 ) -> NoReturn:
-    """Name the code at this row that lies outside 0 to size - 1."""
+    """Raise an error that names the code at this row, which lies outside 0 to size - 1."""
     kind, code, size = "user", user[row], n_users
     if 0 <= code < n_users:
         kind, code, size = "item", item[row], n_items
