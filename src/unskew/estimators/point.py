@@ -381,7 +381,7 @@ class IPS(_WeightedMean):
 @ESTIMATORS.declare(
     "snips",
     label="SNIPS",
-    summary="SNIPS is IPS divided by the mean of its weights, which varies less.",
+    summary="SNIPS counts each rating 1/P times and divides by the sum of the weights.",
     traits={"order": 3, "color": "accent", "marker": "circle", "headline_rank": 2},
 )
 class SNIPS(_WeightedMean):
