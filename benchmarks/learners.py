@@ -20,7 +20,8 @@ from typing import Any
 import unskew
 from unskew.data.clicks import binarize
 from unskew.estimators.transforms import Dynamic
-from unskew.model_selection.comparison import Learner, compare_learners
+from unskew.model_selection.comparison import compare_learners
+from unskew.model_selection.learners import Learner
 from unskew.models.balanced import IPSV2, StableDR
 from unskew.models.doubly_robust import DRV2, EIB, TDR, DoublyRobustFactorization
 from unskew.models.logistic import LogisticFactorization

@@ -17,9 +17,9 @@ from unskew.model_selection.comparison import (
     BEST_CONSTANT,
     LOG_MEAN,
     NO_OFFSETS,
-    Learner,
     compare_learners,
 )
+from unskew.model_selection.learners import Learner
 from unskew.models.baselines import GlobalMean, OffsetsOnly
 from unskew.models.doubly_robust import TDR, DoublyRobustFactorization
 from unskew.models.matrix_factorization import MatrixFactorization

@@ -29,7 +29,7 @@ PRECISION: Mapping[str, Any] = {"tol": 1e-5}
 L2 = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 OFFSETS = ("regularized", "free", "none")
 IMPUTERS = tuple(
-    MatrixFactorization(l2=10.0, offsets=offsets, **PRECISION)  # type: ignore[arg-type]
+    MatrixFactorization(l2=10.0, offsets=offsets, **PRECISION)
     for offsets in ("regularized", "none")
 )
 MODELS = tuple(

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-import json
 import time
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, product
-from typing import Any, ClassVar, Protocol, Self, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from unskew.data.propensities import PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings
 from unskew.data.result import Result
-from unskew.errors import ConvergenceWarning, PropensityWarning, UnskewWarning, UsageError
+from unskew.errors import UsageError
 from unskew.metrics.metric import find_metric
+from unskew.model_selection.combinations import (
+    TRANSFORM,
+    Settings,
+    TunableModel,
+    check_transforms,
+    combine_settings,
+    fit_path,
+    fit_settings,
+    group_paths,
+)
+from unskew.model_selection.fit_warnings import (
+    count_unconverged,
+    recorded_warnings,
+    repeat_warnings,
+)
 from unskew.model_selection.folds import (
     Frame,
     FrameFolds,
@@ -28,26 +39,11 @@ from unskew.model_selection.folds import (
 )
 from unskew.progress import Track, no_progress, progress_bar
 from unskew.registry import find_engine
-from unskew.settings import Instance, check_random_state, describe, unfitted_copy
+from unskew.settings import check_random_state
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import RandomState
 
-Settings: TypeAlias = dict[str, Any]
 Row: TypeAlias = dict[str, Any]
-PENALTIES = ("l2", "ridge", "ridge_per_weight", "prior_precision")
-"""Settings that are the penalty of a model. A model has one of them."""
-TRANSFORM = "weight_transform"
-"""The setting that a grid may name for every model, since it can be applied to propensities."""
-
-
-class TunableModel(Protocol):
-    """A recommender with settings that can be changed, as scikit-learn defines it."""
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]: ...
-
-    def set_params(self, **params: Any) -> Self: ...
-
-    def fit(self, log: Ratings, propensities: Any = None) -> Self: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -146,8 +142,8 @@ def cross_validate(
     Settings that differ only in the penalty are fitted in increasing order, each starting at the
     previous solution. Fits that did not converge are counted in one :class:`ConvergenceWarning`.
     """
-    combinations = _combine(model, grid)
-    _check_transforms(grid.get(TRANSFORM, ()), propensities)
+    combinations = combine_settings(model, grid)
+    check_transforms(grid.get(TRANSFORM, ()), propensities)
     check_random_state("random_state", random_state)
     criterion = find_metric(metric, relevance_threshold=relevance_threshold)
     fold_engine = find_engine(engine)
@@ -178,7 +174,7 @@ def cross_validate(
             value=engine,
             remedy="Use `engine='spark'`, or leave `engine` out.",
         )
-    jobs = [(path, fold) for path in _paths(combinations) for fold in folds]
+    jobs = [(path, fold) for path in group_paths(combinations) for fold in folds]
     track: Track = progress_bar if verbose else no_progress
     scored: list[tuple[Settings, Row]] = []
     with recorded_warnings() as caught, single_blas_thread(), Workers(n_threads) as workers:
@@ -195,7 +191,7 @@ def cross_validate(
     )
     table = _summarize(combinations, scored, higher_is_better=criterion.higher_is_better)
     best = {name: table[0][name] for name in grid}
-    best_model = _fit(model, best, whole) if refit else None
+    best_model = fit_settings(model, best, whole) if refit else None
     setup = {
         "model": type(model).__name__,
         "n_observed": whole.n_ratings,
@@ -205,139 +201,18 @@ def cross_validate(
     return CrossValidation(best, table[0]["score"], best_model, table, metric, estimator, setup)
 
 
-@contextmanager
-def recorded_warnings() -> Iterator[list[warnings.WarningMessage]]:
-    """Record the warnings of the block instead of showing them."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        yield caught
-
-
-def count_unconverged(caught: Sequence[warnings.WarningMessage]) -> int:
-    """How many of the warnings are about fits that did not converge."""
-    return sum(issubclass(warning.category, ConvergenceWarning) for warning in caught)
-
-
-def repeat_warnings(
-    caught: Sequence[warnings.WarningMessage], *, n_unconverged: int, n_fits: int, fits: str
-) -> None:
-    """Show recorded warnings once for each line of code, and one summary of the convergence.
-
-    Warnings about propensities are not shown: those of a part of the log say nothing new.
-    """
-    others = {
-        (warning.category, warning.filename, warning.lineno): warning
-        for warning in reversed(caught)
-        if not issubclass(warning.category, (ConvergenceWarning, PropensityWarning))
-    }
-    for (category, filename, line), warning in others.items():
-        if issubclass(category, UnskewWarning):
-            warnings.warn(warning.message, stacklevel=3)
-        else:  # of another package: the caller's filters see its origin
-            warnings.warn_explicit(warning.message, category, filename, line)
-    if n_unconverged:
-        warnings.warn(
-            ConvergenceWarning(
-                f"{n_unconverged} of {n_fits} {fits} did not converge.",
-                parameter="max_iter",
-                remedy="Use a larger `max_iter` or a larger `tol`.",
-            ),
-            stacklevel=3,
-        )
-
-
-def _combine(model: TunableModel, grid: Mapping[str, Sequence[Any]]) -> list[Settings]:
-    """Every combination of the grid's values."""
-    if not hasattr(model, "get_params"):
-        raise UsageError(
-            f"`model` must be a recommender with settings; got {describe(model)}.",
-            parameter="model",
-            value=model,
-            remedy="Pass a model that is not fitted, such as MatrixFactorization().",
-        )
-    Instance(Mapping, remedy="Pass a dict such as {'l2': [0.1, 1, 10]}.")("grid", grid)
-    valid = model.get_params()
-    for name in grid:
-        if name not in valid and name != TRANSFORM:
-            raise UsageError(
-                f"{type(model).__name__} has no setting {name!r}; it has {', '.join(valid)}.",
-                parameter="grid",
-                value=name,
-            )
-    if not grid:
-        raise UsageError("`grid` must name at least one setting.", parameter="grid", value=grid)
-    for name, values in grid.items():
-        if not len(values):
-            raise UsageError(
-                f"`grid` has no values for the setting {name!r}.",
-                parameter="grid",
-                value=name,
-                remedy="List at least one value, or leave the setting out.",
-            )
-    plain = [
-        [value.item() if isinstance(value, np.generic) else value for value in values]
-        for values in grid.values()
-    ]
-    return [dict(zip(grid, values, strict=True)) for values in product(*plain)]
-
-
-def _check_transforms(transforms: Sequence[Any], propensities: object) -> None:
-    for transform in transforms:
-        if transform is not None and not callable(transform):
-            raise UsageError(
-                f"{TRANSFORM} in the grid must be a weight transform or None; got {transform!r}.",
-                parameter=TRANSFORM,
-                value=transform,
-                remedy="Use unskew.estimators.Clip(30), for example.",
-            )
-    if propensities is None and any(transform is not None for transform in transforms):
-        raise UsageError(
-            f"{TRANSFORM} in the grid transforms inverse propensities, but there are none.",
-            parameter=TRANSFORM,
-            remedy="Pass `propensities`, or remove it from `grid`.",
-        )
-
-
-def _paths(combinations: list[Settings]) -> Iterator[list[Settings]]:
-    """Groups of settings that differ only in the penalty, in increasing order of it."""
-
-    def others(settings: Settings) -> str:
-        rest = {name: value for name, value in settings.items() if name not in PENALTIES}
-        return json.dumps(rest, default=str, sort_keys=True)
-
-    def penalties(settings: Settings) -> list[float]:
-        return [settings.get(name, 0.0) for name in PENALTIES]
-
-    for _, path in groupby(sorted(combinations, key=others), key=others):
-        yield sorted(path, key=penalties)
-
-
 def _score_path(
     model: TunableModel, path: list[Settings], fold: ValidationFold, *, metric: str, estimator: str
 ) -> list[tuple[Settings, Row]]:
     """The score of each of the settings on one fold, each fit starting at the previous one."""
     scored: list[tuple[Settings, Row]] = []
-    factors = None
-    one_thread = {"n_threads": 1} if "n_threads" in model.get_params() else {}
-    for settings in path:
+    for fit in fit_path(model, path, fold.training):
         start = time.perf_counter()
-        fitted = _fit(model, settings | one_thread, fold.training, initial_factors=factors)
-        factors = getattr(fitted, "factors_", None)
-        score = fold.score(fitted, metric=metric, estimator=estimator)
-        n_iter = getattr(fitted, "n_iter_", 0)
-        seconds = time.perf_counter() - start
-        scored.append((settings, {"score": score, "n_iter": n_iter, "seconds": seconds}))
+        score = fold.score(fit.model, metric=metric, estimator=estimator)
+        n_iter = getattr(fit.model, "n_iter_", 0)
+        seconds = fit.seconds + time.perf_counter() - start
+        scored.append((fit.settings, {"score": score, "n_iter": n_iter, "seconds": seconds}))
     return scored
-
-
-def _fit(
-    model: TunableModel, settings: Settings, data: TrainingRatings, *, initial_factors: Any = None
-) -> Any:
-    copy = unfitted_copy(model)
-    changes = dict(settings)
-    transform = None if TRANSFORM in copy.get_params() else changes.pop(TRANSFORM, None)
-    copy.set_params(**changes)
-    return data.fit(copy, weight_transform=transform, initial_factors=initial_factors)
 
 
 def _summarize(

@@ -231,6 +231,20 @@ class WatchRequest(LogRequest):
     max_delta: float | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderboardRequest(WeightedLogRequest):
+    """A log with a random test on which all learners are ranked, and how."""
+
+    test: str | None = None
+    """The file of the random test; its columns have the names that those of the log have."""
+    learners: tuple[str, ...] = ()
+    """Labels of learners; by default all."""
+    protocols: tuple[str, ...] = ()
+    """By default those that the data allow."""
+    n_repeats: int = 10
+    level: float = 0.95
+
+
 def list_named_models(*, with_features: bool = True) -> dict[str, str]:
     """Models that can be fitted by name, each with its summary.
 
