@@ -218,6 +218,7 @@ def compare_learners(
         n_folds=n_folds,
         estimator=estimator,
         metric=chosen[0].name if chosen[0].name in SEARCH_METRICS else "mse",
+        extend_grid=False,
         n_threads=n_threads,
     )
     seeds = draw_seeds(random_state, n_repeats)

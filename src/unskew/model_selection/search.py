@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 import numpy as np
 
-from unskew.data.propensities import PropensitiesLike, as_propensities
+from unskew.data.propensities import Propensities, PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings
 from unskew.data.result import Result
 from unskew.errors import UsageError
+from unskew.estimators.point import find_estimator
 from unskew.metrics.metric import find_metric
 from unskew.model_selection.combinations import (
+    PENALTIES,
     TRANSFORM,
     Settings,
     TunableModel,
     check_transforms,
     combine_settings,
-    fit_path,
     fit_settings,
-    group_paths,
 )
 from unskew.model_selection.fit_warnings import (
     count_unconverged,
@@ -37,13 +36,21 @@ from unskew.model_selection.folds import (
     ValidationFold,
     split,
 )
+from unskew.model_selection.rules import (
+    MAX_EXTENSIONS,
+    RULES,
+    Rule,
+    choose,
+    find_edges,
+    find_values_beyond,
+)
+from unskew.model_selection.scores import FoldScorer, SettingScores
+from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.progress import Track, no_progress, progress_bar
 from unskew.registry import find_engine
-from unskew.settings import check_random_state
+from unskew.settings import Flag, OneOf, WholeNumber, check_random_state, draw_seeds
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import RandomState
-
-Row: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -61,7 +68,10 @@ class CrossValidation(Result):
     metric: str
     estimator: str
     setup: Mapping[str, Any] = field(default_factory=dict)
-    """Name of the model, number of ratings and of folds, and the random state."""
+    """Name of the model, number of ratings, of folds and of repetitions, the rule of the choice,
+    and the random state."""
+    edges: tuple[str, ...] = ()
+    """A sentence for each grid that was extended, or whose best value is at its edge."""
     backend: str | None = None
 
     def to_columns(self) -> dict[str, list[Any]]:
@@ -78,11 +88,13 @@ class CrossValidation(Result):
             "estimator": self.estimator,
             "rows": [dict(row) for row in self.table],
             "history": [value for value in history if np.isfinite(value)],
+            "edges": list(self.edges),
             **self.setup,
         }
 
     def _footer(self) -> list[str]:
-        return [f"best by {self.estimator} of {self.metric}: {self.best_params}"]
+        chosen = "best" if self.setup.get("rule", "best") == "best" else "simplest near the best"
+        return [f"{chosen} by {self.estimator} of {self.metric}: {self.best_params}", *self.edges]
 
 
 def cross_validate(
@@ -92,9 +104,13 @@ def cross_validate(
     propensities: PropensitiesLike | None = None,
     grid: Mapping[str, Sequence[Any]],
     n_folds: int = 4,
+    n_repeats: int = 1,
     metric: str = "mse",
     relevance_threshold: float | None = None,
     estimator: str = "ips",
+    rule: Rule = "best",
+    halving: bool = False,
+    extend_grid: bool = True,
     refit: bool = True,
     n_threads: int | None = None,
     random_state: RandomState = 0,
@@ -118,9 +134,25 @@ def cross_validate(
         ``"weight_transform"``, with values such as ``unskew.estimators.Clip(30)`` or None.
     n_folds
         Number of parts; each is used for validation once.
+    n_repeats
+        Number of splits into folds. More of them average out the luck of a split, not that of
+        the log.
     metric, relevance_threshold, estimator
         The criterion; see :func:`unskew.evaluate`. Use a ranking metric for models whose
-        predictions are not ratings. On Spark only rating metrics are available.
+        predictions are not ratings. On Spark only rating metrics are available. For ``"dr"`` and
+        ``"sndr"``, ratings are imputed by a :class:`MatrixFactorization` fitted to the training
+        part of each fold. docs/guides/selection.md says which score to use when.
+    rule
+        ``"best"`` chooses the best mean score. ``"one_standard_error"`` chooses, among settings
+        that differ from the best only by a larger penalty or fewer factors, the simplest one whose
+        mean difference to it, paired by fold, is at most one standard error.
+    halving
+        Successive halving: after each fold only the better half of the settings goes on. It takes
+        about half of the time with four folds. Rows of the table that were dropped come last, and
+        their scores are means over fewer folds.
+    extend_grid
+        If the best penalty is the least or the greatest of three or more values, go on beyond it
+        in steps of the same ratio, at most four times. ``edges`` of the result says so.
     refit
         Whether to fit the best model to the whole log.
     n_threads
@@ -145,6 +177,11 @@ def cross_validate(
     combinations = combine_settings(model, grid)
     check_transforms(grid.get(TRANSFORM, ()), propensities)
     check_random_state("random_state", random_state)
+    WholeNumber(least=1)("n_repeats", n_repeats)
+    Flag()("halving", halving)
+    Flag()("extend_grid", extend_grid)
+    OneOf(RULES)("rule", rule)
+    seeds = [random_state] if n_repeats == 1 else draw_seeds(random_state, n_repeats)
     criterion = find_metric(metric, relevance_threshold=relevance_threshold)
     fold_engine = find_engine(engine)
     whole: TrainingRatings
@@ -152,20 +189,14 @@ def cross_validate(
     if fold_engine is None:
         values = None if propensities is None else as_propensities(log, propensities)
         whole = LocalTraining(log, values)
-        folds = list(
-            split(
-                log,
-                values,
-                n_folds=n_folds,
-                random_state=random_state,
-                relevance_threshold=relevance_threshold,
-            )
-        )
+        folds = _split_repeatedly(log, values, n_folds, seeds, relevance_threshold, estimator)
     elif isinstance(fold_engine, FrameFolds):
         fold_engine.check_criterion(metric=metric, estimator=estimator)
-        whole, folds = fold_engine.split(
-            log, propensities, n_folds=n_folds, random_state=random_state
-        )
+        splits = [
+            fold_engine.split(log, propensities, n_folds=n_folds, random_state=seed)
+            for seed in seeds
+        ]
+        whole, folds = splits[0][0], [fold for _, part in splits for fold in part]
         n_threads = 1
     else:
         raise UsageError(
@@ -174,63 +205,112 @@ def cross_validate(
             value=engine,
             remedy="Use `engine='spark'`, or leave `engine` out.",
         )
-    jobs = [(path, fold) for path in group_paths(combinations) for fold in folds]
     track: Track = progress_bar if verbose else no_progress
-    scored: list[tuple[Settings, Row]] = []
+    contenders = [SettingScores(settings) for settings in combinations]
+    tried = {name: list(values) for name, values in grid.items()}
     with recorded_warnings() as caught, single_blas_thread(), Workers(n_threads) as workers:
-        results = workers.stream(
-            lambda job: _score_path(model, *job, metric=metric, estimator=estimator), jobs
+        scorer = FoldScorer(
+            model, folds, metric, estimator, criterion.higher_is_better, workers, track
         )
-        for rows in track(results, label="cross-validation", total=len(jobs)):
-            scored.extend(rows)
+        if halving:
+            scorer.score_by_halving(contenders)
+        else:
+            scorer.score(contenders, range(len(folds)))
+        if extend_grid:
+            contenders += _extend(scorer, contenders, tried)
     repeat_warnings(
         caught,
         n_unconverged=count_unconverged(caught),
-        n_fits=len(combinations) * len(folds),
+        n_fits=sum(len(each.scores) for each in contenders),
         fits="fits of the cross-validation",
     )
-    table = _summarize(combinations, scored, higher_is_better=criterion.higher_is_better)
-    best = {name: table[0][name] for name in grid}
-    best_model = fit_settings(model, best, whole) if refit else None
+    ordered = scorer.sort(contenders)
+    chosen = choose(ordered, rule, n_folds=n_folds)
+    best_model = fit_settings(model, chosen.settings, whole) if refit else None
+    edges = _describe_edges(grid, tried, ordered[0].settings, was_extended=extend_grid)
     setup = {
         "model": type(model).__name__,
         "n_observed": whole.n_ratings,
         "n_folds": n_folds,
+        "n_repeats": n_repeats,
+        "rule": rule,
         "random_state": random_state if isinstance(random_state, int) else str(random_state),
     }
-    return CrossValidation(best, table[0]["score"], best_model, table, metric, estimator, setup)
+    return CrossValidation(
+        chosen.settings,
+        chosen.mean,
+        best_model,
+        [each.to_row() for each in ordered],
+        metric,
+        estimator,
+        setup,
+        tuple(edges),
+    )
 
 
-def _score_path(
-    model: TunableModel, path: list[Settings], fold: ValidationFold, *, metric: str, estimator: str
-) -> list[tuple[Settings, Row]]:
-    """The score of each of the settings on one fold, each fit starting at the previous one."""
-    scored: list[tuple[Settings, Row]] = []
-    for fit in fit_path(model, path, fold.training):
-        start = time.perf_counter()
-        score = fold.score(fit.model, metric=metric, estimator=estimator)
-        n_iter = getattr(fit.model, "n_iter_", 0)
-        seconds = fit.seconds + time.perf_counter() - start
-        scored.append((fit.settings, {"score": score, "n_iter": n_iter, "seconds": seconds}))
-    return scored
+def _split_repeatedly(
+    log: Ratings,
+    propensities: Propensities | None,
+    n_folds: int,
+    seeds: Sequence[RandomState],
+    relevance_threshold: float | None,
+    estimator: str,
+) -> list[ValidationFold]:
+    """The folds of every repetition; with an imputation, if the estimator needs one."""
+    imputer = MatrixFactorization() if find_estimator(estimator).imputes else None
+    return [
+        fold
+        for seed in seeds
+        for fold in split(
+            log,
+            propensities,
+            n_folds=n_folds,
+            random_state=seed,
+            relevance_threshold=relevance_threshold,
+            imputer=imputer,
+        )
+    ]
 
 
-def _summarize(
-    combinations: list[Settings], scored: list[tuple[Settings, Row]], *, higher_is_better: bool
-) -> list[Row]:
-    """One row per combination, best first."""
-    rows = []
-    for settings in combinations:
-        results = [result for tried, result in scored if tried is settings]
-        scores = [result["score"] for result in results]
-        summary = {
-            "score": float(np.mean(scores)),
-            "std": float(np.std(scores, ddof=1)),
-            "n_iter": sum(result["n_iter"] for result in results),
-            "seconds": sum(result["seconds"] for result in results),
-        }
-        rows.append(settings | summary)
-    return sorted(rows, key=lambda row: row["score"], reverse=higher_is_better)
+def _extend(
+    scorer: FoldScorer, contenders: Sequence[SettingScores], tried: dict[str, list[Any]]
+) -> list[SettingScores]:
+    """Go on beyond the edge of the grid as long as the best penalty is at it."""
+    added: list[SettingScores] = []
+    for _ in range(MAX_EXTENSIONS):
+        best = scorer.sort([*contenders, *added])[0].settings
+        beyond = find_values_beyond(tried, best)
+        if not beyond:
+            break
+        contender = SettingScores(best | beyond)
+        scorer.score([contender], range(len(scorer.folds)))
+        added.append(contender)
+        for name, value in beyond.items():
+            tried[name].append(value)
+    return added
+
+
+def _describe_edges(
+    grid: Mapping[str, Sequence[Any]],
+    tried: Mapping[str, Sequence[Any]],
+    best: Settings,
+    *,
+    was_extended: bool,
+) -> Iterator[str]:
+    """A sentence for each grid that was extended or whose edge is the best value."""
+    at_edge = set(find_edges(tried, best))
+    for name, values in tried.items():
+        added = [f"{value:g}" for value in values[len(grid[name]) :]]
+        ending = f"its best value, {best[name]:g}, is inside now" if added else ""
+        if name in at_edge:
+            goes_on = "still " if was_extended and name in PENALTIES else ""
+            ending = (
+                f"its best value, {best[name]:g}, is {goes_on}at the edge: try values beyond it"
+            )
+        if added:
+            yield f"the grid of {name} was extended to {', '.join(added)}; {ending}"
+        elif ending:
+            yield f"the grid of {name} may be too narrow; {ending}"
 
 
 def _as_plain(value: Any) -> Any:

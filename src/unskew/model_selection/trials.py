@@ -25,6 +25,7 @@ from unskew.model_selection.folds import LocalTraining
 from unskew.model_selection.grids import ESTIMATOR, METRIC, N_FOLDS
 from unskew.model_selection.learners import Learner, with_precision
 from unskew.model_selection.protocols import Protocol, RandomTestData
+from unskew.model_selection.rules import find_edges
 from unskew.model_selection.search import CrossValidation, cross_validate
 from unskew.settings import unfitted_copy
 from unskew.threads import Workers, single_blas_thread
@@ -148,6 +149,7 @@ class TrialSetup:
             n_folds=N_FOLDS,
             metric=METRIC,
             estimator=ESTIMATOR,
+            extend_grid=False,
             refit=False,
             random_state=self.random_state,
             n_threads=self.n_threads,
@@ -229,15 +231,6 @@ def _describe_choice(
         None if math.isnan(correlation) else correlation,
         tuple(find_edges(learner.grid or {}, search.best_params)),
     )
-
-
-def find_edges(grid: Mapping[str, Sequence[Any]], settings: Settings) -> Iterator[str]:
-    """Settings whose value is the least or the greatest of three or more numbers of their grid."""
-    for name, values in grid.items():
-        numbers = [value for value in values if isinstance(value, (int, float))]
-        is_numeric = len(numbers) == len(values) > 2
-        if is_numeric and settings[name] in (min(numbers), max(numbers)):
-            yield name
 
 
 def _predict(model: Any, test: Ratings) -> Vector:
