@@ -177,7 +177,12 @@ class TrainingRequest(WeightedLogRequest):
     grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """Values to try in a cross-validation, by setting. Without any, the model is fitted once."""
     n_folds: int = 4
+    n_repeats: int = 1
+    rule: Literal["best", "one_standard_error"] = "best"
+    halving: bool = False
     metric: str | None = None
+    score: str | None = None
+    """The estimator of the criterion; by default ``ips`` with propensities, else ``naive``."""
     relevance_threshold: float | None = None
 
 
