@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 @click.option("--user", metavar="COL", help="Column of users; by default one with a common name.")
 @click.option("--item", metavar="COL", help="Column of items.")
 @click.option("--rating", metavar="COL", help="Column of ratings.")
+@options.universe_option
 @options.propensity_options
 @options.data_option("Folder of the data sets; by default $UNSKEW_DATA.")
 @click.option(

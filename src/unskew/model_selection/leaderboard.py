@@ -57,6 +57,8 @@ class Leaderboard(Result):
     published: Sequence[Mapping[str, Any]] = ()
     grids_written: str = WRITTEN
     """The day on which the grids were written down."""
+    warnings: Sequence[str] = ()
+    """About the propensities of some seeds, such as those that were limited to 1."""
     backend: str | None = None
 
     def row(self, learner: str, *, protocol: str = "clean", metric: str = "mse") -> Row:
@@ -89,6 +91,7 @@ class Leaderboard(Result):
             "grids_written": self.grids_written,
             "protocols": {name: PROTOCOLS[name].summary for name in self.protocols},
             "rows": [dict(row) for row in self.rows],
+            "warnings": list(self.warnings),
             "failures": [dict(row) for row in self.failures],
             "published": [dict(row) for row in self.published],
         }
@@ -127,6 +130,7 @@ class Leaderboard(Result):
                 f"{row['learner']} under {row['protocol']}: {row['reason']}"
                 for row in self.failures
             ),
+            *self.warnings,
         ]
 
 
@@ -307,7 +311,20 @@ def summarize_trials(
         failures,
         world.description,
         world.published,
+        warnings=_count_warnings(trials),
     )
+
+
+def _count_warnings(trials: Sequence[Trial]) -> list[str]:
+    """One sentence, the first, for all seeds with warnings about their propensities."""
+    with_warnings = [trial for trial in trials if trial.warnings]
+    if not with_warnings:
+        return []
+    first = with_warnings[0].warnings[0]
+    return [
+        f"naive-Bayes propensities of {len(with_warnings)} of {count_noun(len(trials), 'seed')} "
+        f"have a warning; the first: {first}"
+    ]
 
 
 def _protocol_rows(

@@ -12,7 +12,6 @@ from unskew.data.cells import cell_numbers, is_among, observed_cells
 from unskew.data.ids import find_codes
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings
-from unskew.model_selection.fit_warnings import recorded_warnings
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
 from unskew.types import BoolVector, Matrix
 
@@ -112,8 +111,7 @@ class RandomTestData:
         if not uses_sample:
             return self.propensities
         sample = self.test.rating[self.is_sampled(random_state)]
-        with recorded_warnings():  # of a small sample, which the protocol prescribes
-            return NaiveBayesPropensity(smoothing=1.0).fit(self.log, mcar=sample)
+        return NaiveBayesPropensity(smoothing=1.0).fit(self.log, mcar=sample)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

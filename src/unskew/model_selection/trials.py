@@ -64,6 +64,8 @@ class Trial:
     """By protocol and learner."""
     failures: Mapping[tuple[str, str], str]
     """By protocol and learner: why there is no fit."""
+    warnings: tuple[str, ...] = ()
+    """Of the propensities that the protocols prescribe."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,11 +84,13 @@ class TrialSetup:
         tested = {each.name: self.data.is_tested(each, seed) for each in self.protocols}
         fits: dict[tuple[str, str], LearnerTrial] = {}
         failures: dict[tuple[str, str], str] = {}
-        groups = [
-            (group, self.data.find_propensities(seed, uses_sample=uses_sample))
-            for uses_sample in (False, True)
-            if (group := [each for each in self.protocols if each.uses_sample is uses_sample])
-        ]
+        with recorded_warnings() as caught:
+            groups = [
+                (group, self.data.find_propensities(seed, uses_sample=uses_sample))
+                for uses_sample in (False, True)
+                if (group := [each for each in self.protocols if each.uses_sample is uses_sample])
+            ]
+        texts = tuple(str(warning.message).splitlines()[0] for warning in caught)
         for name, learner in learners.items():
             for group, propensities in groups:
                 try:
@@ -95,7 +99,7 @@ class TrialSetup:
                     fits |= {(protocol, name): trial for protocol, trial in trials.items()}
                 except UnskewError as error:
                     failures |= {(each.name, name): str(error).splitlines()[0] for each in group}
-            yield Trial(seed, self.data.test, tested, fits, failures)
+            yield Trial(seed, self.data.test, tested, fits, failures, texts)
 
     def _fit(
         self,

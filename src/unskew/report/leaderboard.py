@@ -107,6 +107,7 @@ def _list_warnings(record: Record) -> Iterator[str]:
             "The protocol leaky uses the test for propensities and for the choice of settings. It "
             "is shown to compare with published numbers, not to choose a learner."
         )
+    yield from record["warnings"]
     for failure in record["failures"]:
         text = to_sentence(failure["reason"])
         yield f"{failure['learner']} has no number under {failure['protocol']}: {text}"

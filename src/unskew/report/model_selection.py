@@ -96,7 +96,9 @@ def build_cross_validation_page(record: Record) -> Page:
 def _chosen_row(record: Record) -> Record:
     """The row of the chosen settings, which the rule of the search may prefer to the best."""
     chosen = record["best_params"]
-    rows = [row for row in record["rows"] if all(row[name] == chosen[name] for name in chosen)]
+    rows: list[Record] = [
+        row for row in record["rows"] if all(row[name] == chosen[name] for name in chosen)
+    ]
     return rows[0]
 
 
