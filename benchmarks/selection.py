@@ -39,9 +39,11 @@ SIZE, DENSITY, N_RANDOM = (200, 150), 0.1, 500
 WORLDS = {
     "strong selection by rating": lambda _: ByRating(0.25),
     "weak selection by rating": lambda _: ByRating(0.7),
-    "selection by popularity": lambda seed: ByCovariates.long_tail(*SIZE, random_state=seed),
+    "selection by popularity": lambda seed: ByCovariates.long_tail(
+        *SIZE, skew=0.25, random_state=seed
+    ),
 }
-SCORES = ("naive", "ips", "snips", "dr", "sndr")
+SCORES = ("naive", "ips", "snips", "dr")
 N_FOLDS, N_REPEATS = 4, 3
 MODEL = MatrixFactorization(tol=1e-5, n_threads=1)
 

@@ -169,6 +169,7 @@ def _draw_errors(rows: Rows, metric: str) -> Chart:
 def _make_table(rows: Rows, metric: str) -> PageTable:
     headings = {
         "learner": "learner",
+        "verdict": "verdict",
         "mean": metric_label(metric),
         "ci_low": "low",
         "ci_high": "high",
@@ -176,7 +177,6 @@ def _make_table(rows: Rows, metric: str) -> PageTable:
         "behind_low": "low ",
         "behind_high": "high ",
         "p_holm": "p (Holm)",
-        "verdict": "verdict",
         "std_over_repeats": "std. over seeds",
         "seconds": "seconds",
     }
