@@ -252,6 +252,10 @@ class Failing(FactorRecommender):
         raise UsageError("this learner cannot be fitted.")
 
 
+class Other(GlobalMean):
+    """A recommender of another package."""
+
+
 def test_a_learner_that_fails_does_not_stop_the_others() -> None:
     learners = {"mean": LEARNERS["mean"], "bad": Learner(Failing(), {"l2": [1.0]})}
 
@@ -273,10 +277,13 @@ def test_a_declared_learner_takes_part_with_the_same_grid_as_all(
     list(RECOMMENDERS)  # so that all are declared before the copy is made
     monkeypatch.setattr(RECOMMENDERS, "_declarations", dict(RECOMMENDERS._declarations))
     RECOMMENDERS.declare("failing", label="Failing", summary="Cannot be fitted.")(Failing)
+    RECOMMENDERS.declare("mf-other", label="MF", summary="The label of another.")(Other)
 
     learners = find_learners(propensity_matrix=np.ones((2, 2)))
 
     assert learners["Failing"].grid == {"l2": L2}
+    assert isinstance(learners["MF"].model, MatrixFactorization)
+    assert isinstance(learners["MF (mf-other)"].model, Other)
     assert {"HL-MNAR", "CPT-v", "Offsets", "Mean rating", "Item mean", "TDR"} <= learners.keys()
     for name, learner in learners.items():
         grid = learner.grid or {}

@@ -15,7 +15,7 @@ from unskew.settings import unfitted_copy
 from unskew.types import Matrix
 
 NAIVE = "{}, naive"
-NAIVE_TOO = ("mean", "item-mean", "offsets", "mf")
+NAIVE_TOO = ("mean", "item-average", "offsets", "mf")
 """Learners that also take part without propensities."""
 
 
@@ -51,9 +51,12 @@ def find_learners(*, propensity_matrix: Matrix | None = None) -> dict[str, Learn
         learner = make_learner(declaration, propensity_matrix=propensity_matrix)
         if learner is None:
             continue
-        learners[declaration.label] = learner
+        label = declaration.label
+        if label in learners:  # of another package
+            label = f"{label} ({declaration.name})"
+        learners[label] = learner
         if declaration.name in NAIVE_TOO:
-            learners[NAIVE.format(declaration.label)] = replace(learner, is_naive=True)
+            learners[NAIVE.format(label)] = replace(learner, is_naive=True)
     without = Learner(MatrixFactorization(offsets="none"), {"l2": L2})
     label = f"{RECOMMENDERS['mf'].label}, no offsets"
     return learners | {label: without, NAIVE.format(label): replace(without, is_naive=True)}

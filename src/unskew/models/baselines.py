@@ -40,12 +40,12 @@ class GlobalMean(FactorRecommender):
 
 
 @RECOMMENDERS.declare(
-    "item-mean",
+    "item-average",
     label="Item mean",
     summary="The (weighted) mean rating of the item, for every user.",
 )
 @dataclass(eq=False, repr=False)
-class ItemMean(FactorRecommender):
+class ItemAverage(FactorRecommender):
     """F_ui = sum(Y / P) / sum(1 / P) over the ratings of item i, without any shrinkage.
 
     An item without ratings gets the mean of all ratings, and so does an unknown item.
