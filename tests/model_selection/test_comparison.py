@@ -18,10 +18,11 @@ from unskew.model_selection.comparison import (
     BEST_CONSTANT,
     LOG_MEAN,
     NO_OFFSETS,
-    Learner,
     LearnerComparison,
+    _make_baseline,
     compare_learners,
 )
+from unskew.model_selection.learners import Learner
 from unskew.models.baselines import GlobalMean, OffsetsOnly
 from unskew.models.doubly_robust import TDR, DoublyRobustFactorization
 from unskew.models.matrix_factorization import MatrixFactorization
@@ -56,6 +57,12 @@ def test_constants_and_the_offset_free_naive_model_are_always_there(comparison: 
     )
     best = np.abs(TEST.rating - np.median(TEST.rating)).mean()
     assert comparison.row(BEST_CONSTANT, metric="mae", test="all")["mean"] == pytest.approx(best)
+
+
+def test_the_baseline_may_choose_every_penalty_of_its_rivals() -> None:
+    rivals = [Learner(MF, {"l2": (7.0, 10.0)}), Learner(MF, {"l2": ["auto"]}), Learner(MF)]
+
+    assert _make_baseline(rivals).grid == {"l2": (0.3, 1.0, 3.0, 7.0, 10.0, 30.0, 100.0)}
 
 
 def test_one_seed_says_what_evaluate_says() -> None:

@@ -617,13 +617,36 @@ def test_warnings_are_repeated_in_words() -> None:
 
 
 def test_an_end_of_the_grid_is_pointed_out(made: dict[str, Any]) -> None:
-    record = record_of(made["cross_validation"])
-    rows = [dict(record["rows"][0], l2=value, score=value) for value in (1.0, 5.0, 9.0)]
-    changed = record | {"rows": rows, "best_params": record["best_params"] | {"l2": 1.0}}
+    record = record_of(made["cross_validation"]) | {"edges": ["the grid of l2 may be too narrow"]}
 
-    assert build_page(changed).warnings == (
-        "The best l2, 1, is at the end of the grid: try values beyond it.",
-    )
+    assert build_page(record).warnings == ("the grid of l2 may be too narrow",)
+
+
+def test_the_headline_has_the_settings_that_the_rule_chose(made: dict[str, Any]) -> None:
+    record = record_of(made["cross_validation"])
+    chosen = {name: record["rows"][2][name] for name in record["best_params"]}
+    page = build_page(record | {"best_params": chosen, "rule": "one_standard_error"})
+
+    assert "is the simplest within one standard error of the best" in page.title
+    assert f"{record['rows'][2]['score']:.3f}" in page.title
+    assert page.tiles[0].label == "chosen MSE"
+
+
+def test_a_leaderboard_names_ties_failures_and_the_leaky_protocol(made: dict[str, Any]) -> None:
+    record = record_of(made["leaderboard"])
+    rows = [row for row in record["rows"] if row["protocol"] == "paper" and row["metric"] == "mse"]
+    for row, verdict in zip(rows, ("best", "tied", "knows the test"), strict=True):
+        row["verdict"] = verdict
+    failure = {"protocol": "paper", "learner": "m", "reason": "no weights"}
+    page = build_page(record | {"failures": [failure]})
+
+    assert f"cannot be told from {rows[1]['learner']}." in page.title
+    assert any("leaky uses the test" in text for text in page.warnings)
+    assert "m has no number under paper: No weights." in page.warnings
+    assert page.sections[0].tables[0].rows[0][1].text.endswith("*")
+    rows[1]["verdict"] = "worse"
+    assert "has the least MSE" in build_page(record).title
+    assert "cannot be told" not in build_page(record).title
 
 
 def test_cells_of_a_table_know_what_they_are_sorted_by() -> None:

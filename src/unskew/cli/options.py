@@ -24,7 +24,7 @@ from unskew.estimators import ESTIMATORS
 from unskew.io.sources import EXTENSIONS, FORMATS, infer_format
 from unskew.metrics import METRICS
 from unskew.models import PRESETS, RECOMMENDERS
-from unskew.paper import EXPERIMENTS
+from unskew.paper import EXPERIMENTS, WORLDS
 from unskew.registry import Declaration
 from unskew.workflows.gates import Gate
 from unskew.workflows.requests import list_named_models
@@ -112,6 +112,7 @@ QUICK_MODEL = DeclaredName("Propensity models", partial(list_named_models, with_
 """Without features, so that other commands can fit it on the way."""
 DATASET = DeclaredName("Data sets", lambda: _summarize(DATASETS.values()))
 EXPERIMENT = DeclaredName("Experiments", _list_experiments)
+WORLD = DeclaredName("Data", lambda: _summarize(WORLDS.values()))
 
 
 # Other types of values
