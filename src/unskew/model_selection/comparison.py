@@ -193,6 +193,19 @@ def compare_learners(
     adjusted for the number of learners. ``cv_score`` is the risk by which settings were chosen,
     estimated from the log alone. It can be used to choose among learners with the same
     propensities without a test.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unskew.models.baselines import GlobalMean, OffsetsOnly
+    >>> from unskew.simulation.simulator import simulate
+    >>> world = simulate(60, 80, density=0.1, alpha=0.5, random_state=0)
+    >>> log = world.log.take(world.log.item < 70)    # the other items are for the random test
+    >>> user, item = np.repeat(np.arange(60), 10), np.tile(np.arange(70, 80), 60)
+    >>> test = Ratings.from_arrays(user, item, world.truth[user, item])
+    >>> learners = {"offsets": OffsetsOnly(), "mean": GlobalMean()}
+    >>> sorted(compare_learners(log, learners, test=test, n_repeats=2).models)
+    ['mean', 'naive, no offsets', 'offsets']
     """
     require_log(log)
     Instance(Mapping, remedy="Pass a dict of models by name.")("learners", learners)

@@ -173,6 +173,20 @@ def cross_validate(
     -----
     Settings that differ only in the penalty are fitted in increasing order, each starting at the
     previous solution. Fits that did not converge are counted in one :class:`ConvergenceWarning`.
+
+    Examples
+    --------
+    >>> from unskew.models.matrix_factorization import MatrixFactorization
+    >>> from unskew.simulation.simulator import simulate
+    >>> world = simulate(60, 80, density=0.1, alpha=0.5, random_state=0)
+    >>> search = cross_validate(
+    ...     MatrixFactorization(2),
+    ...     world.log,
+    ...     propensities=world.propensities,
+    ...     grid={"l2": [1.0, 25.0]},
+    ... )
+    >>> search.best_params
+    {'l2': 1.0}
     """
     combinations = combine_settings(model, grid)
     check_transforms(grid.get(TRANSFORM, ()), propensities)

@@ -134,6 +134,16 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
     objective_, history_, n_iter_ : the objective at the end, after each step, and the number of
         steps. With solver ``"als"`` the start has no objective: ``history_[0]`` is inf.
     converged_, stop_reason_ : whether the fit converged, and why it stopped.
+
+    Examples
+    --------
+    >>> from unskew.simulation.simulator import simulate
+    >>> world = simulate(60, 80, density=0.1, alpha=0.5, random_state=0)
+    >>> model = MatrixFactorization(n_factors=2).fit(world.log, world.propensities)
+    >>> model.converged_, model.predict([0, 1], [3, 3]).shape
+    (True, (2,))
+    >>> model.recommend([0, 1], k=3).items.shape
+    (2, 3)
     """
 
     _: KW_ONLY
