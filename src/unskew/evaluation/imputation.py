@@ -141,7 +141,7 @@ def impute_deltas(
     if not means:
         return {}, list(source.describe(cells))
     scorers = [require_all_cells(model) for model in models]
-    _require_ids(log, tested.universe)
+    require_ids(log, tested.universe)
     logged, levels = [ratings.observed(log)], np.unique(log.rating)
     observed = {
         metric.name: np.stack(
@@ -275,7 +275,7 @@ def _sum_all_cells(
         logged = cell_numbers(log.user[rows] - first, log.item[rows], log.n_items)
         distributions = list(ratings.blocks(log, users))
         is_finite = np.logical_and.reduce([each.is_finite for each in distributions])
-        is_hidden = _find_hidden(users, log.n_items, candidates)
+        is_hidden = find_hidden(users, log.n_items, candidates)
         for column, model in enumerate(models):
             scores = model.block(log, users)
             for metric in metrics:
@@ -303,7 +303,7 @@ def _expect(
     return expected
 
 
-def _find_hidden(
+def find_hidden(
     users: IntVector, n_items: int, candidates: Candidates | None
 ) -> BoolVector | np.bool_:
     """Whether each cell of a block of users is not a candidate."""
@@ -314,7 +314,8 @@ def _find_hidden(
     return np.isneginf(scores.ravel())
 
 
-def _require_ids(log: Ratings, universe: Universe | None) -> None:
+def require_ids(log: Ratings, universe: Universe | None) -> None:
+    """Raise an error unless the log lists all users and items of the universe."""
     if universe is not None and (universe.n_users, universe.n_items) != (log.n_users, log.n_items):
         raise UniverseError(
             f"the universe has {universe}, but the log has the ids of only "
