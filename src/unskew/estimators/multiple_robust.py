@@ -233,8 +233,8 @@ def fit_deltas(design: Matrix, delta: Vector, is_used: npt.NDArray[np.bool_]) ->
     if not rows.size:
         return np.zeros(len(design))
     scale = _column_scale(rows)
-    eta: Vector = np.linalg.lstsq(rows.T / scale, delta[is_used], rcond=SMALLEST_DIRECTION)[0]
-    return eta / scale
+    eta = np.linalg.lstsq(rows.T / scale, delta[is_used], rcond=SMALLEST_DIRECTION)[0]
+    return np.asarray(eta / scale, dtype=np.float64)
 
 
 def mix_weights(

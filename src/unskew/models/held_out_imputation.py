@@ -11,6 +11,7 @@ from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from unskew.data.factors import Factors
 from unskew.data.ratings import Ratings
@@ -27,7 +28,7 @@ SUM_WEIGHT = 1e4
 class HeldOutParts:
     """Parts of a log that are held out in turn: all four, or one of them if the log is long."""
 
-    number: Vector
+    number: npt.NDArray[np.int64]
     """The part of each rating."""
     n_used: int
 
@@ -106,4 +107,4 @@ def minimize_on_simplex(quadratic: Matrix) -> Vector:
     scale = float(np.sqrt(np.trace(quadratic))) or 1.0
     rows = np.vstack([root / scale, np.eye(n) / SUM_WEIGHT, np.full((1, n), SUM_WEIGHT)])
     shares: Vector = nnls(rows, np.append(np.zeros(2 * n), SUM_WEIGHT))[0]
-    return shares / shares.sum()
+    return shares / float(shares.sum())

@@ -150,7 +150,8 @@ class Margin:
 
     def add_up(self, values: Vector) -> Vector:
         """The sum of the values of each user or item."""
-        return np.bincount(self.code, weights=values, minlength=self.n_ratings.size)
+        sums: Vector = np.bincount(self.code, values, self.n_ratings.size).astype(np.float64)
+        return sums
 
     def choose_ridge(self, weight: Vector) -> float:
         """The variance of sums of weights by chance, sum w (w - 1), over the rest of it.
