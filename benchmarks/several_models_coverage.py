@@ -44,7 +44,7 @@ class World:
         by_user, by_item = rng.standard_normal((SHAPE[0], 1)), rng.standard_normal((1, SHAPE[1]))
         self.share = 1 / (1 + np.exp(-0.7 * by_user - 0.7 * by_item))
         self.true = 1 / (1 + np.exp(1.6 - 0.5 * by_user - 0.5 * by_item))
-        self.predictions = {"a": np.full(SHAPE, 3.0), "b": 1 + 4 * self.share}
+        self.predictions = {"a": np.full(SHAPE, 2.5), "b": 1 + 4 * self.share}
 
     def risk(self, metric: str, model: str) -> float:
         delta, scores = METRICS[metric], self.predictions[model]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from unskew.model_selection.comparison import (
     LOG_MEAN,
     NO_OFFSETS,
     Learner,
+    LearnerComparison,
     compare_learners,
 )
 from unskew.models.baselines import GlobalMean, OffsetsOnly
@@ -244,9 +246,39 @@ def test_refusals(settings: dict[str, Any], error: type[Exception], match: str) 
         )
 
 
-def test_an_unknown_row_is_named(comparison: Any) -> None:
-    with pytest.raises(UnknownNameError, match="unknown row 'ips, mse, test'"):
-        comparison.row("ips", metric="mse")
+@pytest.mark.parametrize(
+    ("wrong", "match"),
+    [
+        (
+            {"learner": "isp"},
+            r"unknown learner of this comparison 'isp'; valid names are: .*ips.*mean 'ips'\?",
+        ),
+        ({"metric": "rmse"}, "unknown metric of this comparison 'rmse'; valid names are: mse, mae"),
+        ({"test": "test"}, "unknown test of this comparison 'test'; valid names are: all, half"),
+        ({"learner": "isp", "test": "test"}, "unknown learner"),
+    ],
+)
+def test_each_unknown_name_of_a_row_is_named_alone(
+    comparison: LearnerComparison, wrong: dict[str, str], match: str
+) -> None:
+    with pytest.raises(UnknownNameError, match=match) as caught:
+        comparison.row(**{"learner": "ips", "metric": "mse", "test": "all"} | wrong)
+
+    assert caught.value.parameter == next(iter(wrong))
+    assert caught.value.value == next(iter(wrong.values()))
+
+
+def test_names_that_have_no_row_together(comparison: LearnerComparison) -> None:
+    rows = [
+        row
+        for row in comparison.rows
+        if (row["learner"], row["metric"], row["test"]) != ("ips", "mse", "half")
+    ]
+
+    with pytest.raises(
+        UsageError, match=r"learner 'ips' has no row for metric 'mse' and test 'half'\."
+    ):
+        replace(comparison, rows=rows).row("ips", metric="mse", test="half")
 
 
 def test_the_same_random_state_gives_the_same_numbers(comparison: Any) -> None:

@@ -149,8 +149,8 @@ def train(
     """Fit a recommender to LOG.
 
     The default is a matrix factorisation that weights each rating by its inverse propensity.
-    Without --propensity all ratings count alike. Settings that are not given have the default of
-    the learner.
+    Without --propensity all ratings have equal weight. Settings that are not given have the default
+    of the learner.
 
     \b
     Example:
@@ -214,13 +214,13 @@ def _search_settings(
     if as_json:
         click.echo(search.to_json())
     else:
-        cells = (
-            "of held-out ratings, all counted alike"
+        scope = (
+            "of held-out ratings, unweighted"
             if data.propensities is None
             else f"over all cells by {search.estimator}"
         )
         caption = (
-            f"score: {search.metric} {cells}, mean of {request.n_folds} folds; std is over folds"
+            f"score: {search.metric} {scope}, mean of {request.n_folds} folds; std is over folds"
         )
         title = "Settings, the best first"
         print_table(open_console(), search.to_columns(), title=title, caption=caption)

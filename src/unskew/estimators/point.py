@@ -93,7 +93,7 @@ class Estimator:
         )
         if estimate.replicates is None:
             if self.is_weighted and isinstance(cells.estimation, Replicates):
-                estimate = self._refit_halves(estimate, deltas, cells)
+                estimate = self._add_half_sample_covariance(estimate, deltas, cells)
             else:
                 estimate = add_uncertainty(estimate, spec, deltas, cells)
         return estimate.take_root() if deltas.is_root else estimate
@@ -114,8 +114,14 @@ class Estimator:
             return None
         return deltas.imputed.no_interval
 
-    def _refit_halves(self, estimate: Estimate, deltas: Deltas, cells: ObservedCells) -> Estimate:
-        """The estimate with the covariance of refits to halves of the log."""
+    def _add_half_sample_covariance(
+        self, estimate: Estimate, deltas: Deltas, cells: ObservedCells
+    ) -> Estimate:
+        """The estimate with a covariance that includes the error of the propensity model.
+
+        The model is fitted to both halves of each of ``n_pairs`` random splits of the log.
+        Estimators that do not divide by the sum of weights get no interval, only the reason.
+        """
 
         def values_of(half: Deltas, half_cells: ObservedCells) -> Vector:
             spec = self._find_spec(half, half_cells)
@@ -388,7 +394,7 @@ class SNIPS(_WeightedMean):
 
 
 class _MeanOfGroups(Estimator):
-    """The mean over users (or items) with data of each one's own SNIPS: all count alike.
+    """The mean over users (or items) with data of each one's own SNIPS, with equal weight.
 
     The users (or items) are the sample, whatever the clusters.
     """

@@ -45,7 +45,7 @@ STEP = 1e-6
 SINGLE_CELL = 1e-9
 """A group whose effective size exceeds 1 by less than about this share has a single cell."""
 MIN_CELLS_PER_USER = 2.0
-"""With fewer observed relevant cells per user, the bias of a function of them cannot be seen."""
+"""With fewer observed relevant cells per user, the bias of a function of them is not estimated."""
 MIN_OBSERVED_SHARE = 0.4
 """The same if a smaller share of the relevant cells was observed."""
 NEARLY_EQUAL = 1e-3
@@ -478,7 +478,7 @@ class Sums:
         The groups are the sample, so the spread between them includes the noise within them.
         Groups whose base adds up to 0 are left out and counted. ``propensities`` are those behind
         the weights; with them the bias of the ratios is estimated. It is NaN if groups have too
-        few cells with a base to see it.
+        few cells with a base to estimate it.
         """
         by_group = groups.add_up(_stack(delta, base) * weight)
         with_base = by_group[by_group[:, -1] > 0]
@@ -567,13 +567,13 @@ def measure_functions(spec: SumSpec, deltas: Deltas, cells: ObservedCells) -> Ma
     """Users x (risks + 1): numerators and base of a metric that is no sum over cells."""
     functions = deltas.functions
     assert functions is not None
-    uncertainty = _find_uncertainty(functions, spec, cells)
+    p_unobserved = _find_unobserved_probability(functions, spec, cells)
     return cells.compute_once(
-        "functions", deltas, spec, lambda: functions.measure(cells.weight_of(spec), uncertainty)
+        "functions", deltas, spec, lambda: functions.measure(cells.weight_of(spec), p_unobserved)
     )
 
 
-def _find_uncertainty(
+def _find_unobserved_probability(
     functions: UserFunctions, spec: SumSpec, cells: ObservedCells
 ) -> Vector | None:
     """1 - P of each cell, for functions of weights that are biased; None for others."""
@@ -589,21 +589,24 @@ def _find_remaining_bias(
     cells: ObservedCells,
     by_user: Matrix,
 ) -> Vector | None:
-    """The bias after the first-order one was subtracted; None if there is none.
+    """The bias that is left after the first-order correction, for each model.
 
-    It is NaN if too few of the relevant cells were observed to see it.
+    None for unweighted estimates and for functions that are linear in each weight. NaN if too few
+    relevant cells were observed to estimate it.
     """
-    uncertainty = _find_uncertainty(functions, spec, cells)
-    if uncertainty is None or not len(by_user):
+    p_unobserved = _find_unobserved_probability(functions, spec, cells)
+    if p_unobserved is None or not len(by_user):
         return None
     weight = cells.weight_of(spec)
-    is_read = (weight > 0) & (True if deltas.base is None else deltas.base > 0)
+    is_observed_relevant = (weight > 0) & (True if deltas.base is None else deltas.base > 0)
     total = by_user.sum(axis=0)
     ratio = total[:-1] / total[-1]
-    bias = functions.estimate_remaining_bias(weight, uncertainty, is_read, ratio)
-    n_users = np.unique(cells.users.code[is_read]).size
-    n_needed = max(MIN_CELLS_PER_USER * n_users, MIN_OBSERVED_SHARE * weight[is_read].sum())
-    if is_read.sum() < n_needed:
+    bias = functions.estimate_remaining_bias(weight, p_unobserved, is_observed_relevant, ratio)
+    n_users = np.unique(cells.users.code[is_observed_relevant]).size
+    n_needed = max(
+        MIN_CELLS_PER_USER * n_users, MIN_OBSERVED_SHARE * weight[is_observed_relevant].sum()
+    )
+    if is_observed_relevant.sum() < n_needed:
         bias[bias != 0] = np.nan
     return bias
 

@@ -105,10 +105,10 @@ def _apply(metric: Metric, cells: MetricInput) -> Delta:
 
 
 def _interpolate(metric: Metric, cells: MetricInput) -> Delta:
-    """The delta of relevances G that were made from clicks: d(0) + G (d(1) - d(0)).
+    """The delta d of relevances G estimated from clicks: d(0) + G (d(1) - d(0)).
 
-    A delta of a binary rating Y is linear in Y, so this is unbiased if G is. (G - F)^2 would add
-    the variance of G, and G can exceed 1.
+    The delta of a binary rating Y is linear in Y, so this is unbiased if G is. (G - F)^2, with F
+    the prediction, would add the variance of G. G can exceed 1.
     """
 
     def measure(rating: float) -> Delta:
@@ -118,8 +118,8 @@ def _interpolate(metric: Metric, cells: MetricInput) -> Delta:
     relevant = measure(1.0)
     if relevant.function is not None:
         raise UsageError(
-            f"{metric.name!r} is not linear in the relevance of single cells, so clicks over "
-            "examination cannot stand for it.",
+            f"{metric.name!r} is not linear in the relevance of each cell, so it cannot be "
+            "estimated from clicks divided by examination.",
             parameter="metrics",
             value=metric.name,
             remedy="Use a linear metric, such as precision@10, dcg@10 or recall_per_positive@10.",

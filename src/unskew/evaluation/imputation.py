@@ -23,8 +23,8 @@ from unskew.data.estimation import Unit
 from unskew.data.ids import format_id
 from unskew.data.propensities import Propensities
 from unskew.data.ratings import Ratings
-from unskew.data.universe import Universe
-from unskew.errors import BadPredictionError, UniverseError, UsageError
+from unskew.data.universe import require_all_ids
+from unskew.errors import BadPredictionError, UsageError
 from unskew.estimators.dispersion import MIN_EXCESS, Dispersion
 from unskew.estimators.sums import Imputed, ObservedCells
 from unskew.evaluation.candidates import TestedCells
@@ -141,7 +141,8 @@ def impute_deltas(
     if not means:
         return {}, list(source.describe(cells))
     scorers = [require_all_cells(model) for model in models]
-    require_ids(log, tested.universe)
+    if tested.universe is not None:
+        require_all_ids(log, tested.universe, "so not every cell can be imputed")
     logged, levels = [ratings.observed(log)], np.unique(log.rating)
     observed = {
         metric.name: np.stack(
@@ -312,18 +313,6 @@ def find_hidden(
     scores = np.zeros((users.size, n_items))
     candidates.hide_others(users, scores)
     return np.isneginf(scores.ravel())
-
-
-def require_ids(log: Ratings, universe: Universe | None) -> None:
-    """Raise an error unless the log lists all users and items of the universe."""
-    if universe is not None and (universe.n_users, universe.n_items) != (log.n_users, log.n_items):
-        raise UniverseError(
-            f"the universe has {universe}, but the log has the ids of only "
-            f"{count_noun(log.n_users, 'user')} and {count_noun(log.n_items, 'item')}, so not "
-            "every cell can be imputed.",
-            parameter="universe",
-            remedy="Build the log with users=[all user ids] and items=[all item ids].",
-        )
 
 
 def _require_finite(

@@ -11,12 +11,13 @@ import numpy.typing as npt
 
 from unskew.data.propensities import SMALLEST, Propensities, PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings
+from unskew.data.universe import require_all_ids
 from unskew.errors import BadPropensityError, UsageError
 from unskew.estimators.multiple_robust import ModelSums, PropensitySums
 from unskew.estimators.point import Estimator
 from unskew.estimators.sums import Imputed, ObservedCells
 from unskew.evaluation.candidates import TestedCells
-from unskew.evaluation.imputation import Imputation, find_hidden, impute_deltas, require_ids
+from unskew.evaluation.imputation import Imputation, find_hidden, impute_deltas
 from unskew.evaluation.predictions import Predictions, PredictionsLike
 from unskew.metrics.metric import Metric, MetricInput
 from unskew.tables import count_noun
@@ -84,7 +85,8 @@ def read_model_set(
 
     ``log`` is the log of the caller, of which the tested cells are a part.
     """
-    require_ids(tested.log, tested.universe)
+    if tested.universe is not None:
+        require_all_ids(tested.log, tested.universe, "and 'mr' reads the propensities of all cells")
     readers = [AllPropensities.of(each, log, tested) for each in model_set.propensities]
     sums = add_up_propensities(readers, tested)
     first = Propensities(sums.observed[0])

@@ -148,7 +148,7 @@ class Reliability:
         )
 
     def _check_estimation_bias(self) -> Iterator[UnskewWarning]:
-        """The largest bias of the fit of propensities, if it is too large to be removed."""
+        """A warning of the largest bias of fitted propensities above one standard error."""
         biases = []
         for (metric, estimator), estimate in self.estimates.items():
             for model, name in enumerate(self.models if estimate.bias is not None else ()):
@@ -160,7 +160,8 @@ class Reliability:
         if not biases or self.estimation is None:
             return
         ratio, bias, label = max(biases)
-        others = f", and {len(biases) - 1} more like it" if len(biases) > 1 else ""
+        n_others = count_noun(len(biases) - 1, "other estimate")
+        others = f" (and {n_others} by more than one)" if len(biases) > 1 else ""
         yield PropensityWarning(
             f"the {self.estimation.bias_source} of the propensity model changes {label} by "
             f"{bias:+.2g}, {ratio:.1f} standard errors{others}. This is subtracted, but only "
@@ -264,7 +265,8 @@ class Reliability:
             return
         degrees, skewness, label, name, estimator = min(doubtful)
         remedy = "Collect more ratings where propensities are small, or clip the weights."
-        others = f", and {len(doubtful) - 1} more like it" if len(doubtful) > 1 else ""
+        n_others = count_noun(len(doubtful) - 1, "other estimate")
+        others = f", and {n_others}" if len(doubtful) > 1 else ""
         yield PropensityWarning(
             f"few cells decide {label} of {name!r} ({degrees:.1f} degrees of freedom, skewness "
             f"{skewness:.2f}){others}: the cells that matter may not have been seen, and the "

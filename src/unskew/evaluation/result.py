@@ -400,7 +400,7 @@ class Evaluation(Result):
         return [text for text in texts if text]
 
     def problems_without_warning(self) -> Iterator[UnskewWarning]:
-        """Problems that the text of the result has, and :meth:`warn` has not."""
+        """Problems that the printed result states and :meth:`warn` does not."""
         if self.n_observed < LONG_LOG:
             yield from self.reliability.problems()
         else:

@@ -389,8 +389,8 @@ class Sensitivity(Result):
         """Draw the estimates under clipped weights, and their ranges under odds errors.
 
         Shows one metric by one estimator, by default the first of each. Returns a new matplotlib
-        figure, or None if ``ax`` is given: two axes, or one if only weights or only odds were
-        changed.
+        figure, or None if ``ax`` is given. ``ax`` holds two axes, or one if only weights or only
+        odds were changed.
         """
         metric, estimator = metric or next(iter(self.metrics)), estimator or self.estimators[0]
         self._require("metric", metric, self.metrics)

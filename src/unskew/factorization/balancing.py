@@ -40,7 +40,7 @@ class BalanceFeatures:
 
     @classmethod
     def of_predictions(cls, log: Ratings, prediction: Factors) -> Self:
-        """One feature: the predictions F."""
+        """One feature, the predictions F: its values on the log, and its sum over all cells."""
         ones = np.ones((log.n_users, 1)), np.ones((log.n_items, 1))
         total = sum_of_products(*prediction.as_float64_rows(), *ones)
         on_log = prediction.predict(log.user, log.item)

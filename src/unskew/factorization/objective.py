@@ -177,15 +177,27 @@ def scaled_ridge(
     return float(l2) * log.n_cells / (log.n_users + log.n_items) / n_penalized
 
 
+UNSOLVED_REMEDY = "Use a larger `l2` or fewer factors."
+
+
+def describe_unsolved(name: str) -> str:
+    """The error text for a user or an item whose normal matrix is singular."""
+    return f"the least-squares problem for the factors of {name} has no unique solution."
+
+
 class NoUniqueSolutionError(UsageError):
     """The ridge regression of a user or an item has no unique solution."""
 
     def __init__(self, side: Side, row: int, *, n_cells: int, n_factors: int) -> None:
         super().__init__(
-            f"{side} code {row} ({n_cells} ratings, {n_factors} factors) has no unique solution.",
-            remedy="Use `l2` > 0 or fewer factors.",
+            describe_unsolved(f"{side} code {row} ({_describe_size(n_cells, n_factors)})"),
+            remedy=UNSOLVED_REMEDY,
         )
         self.side, self.row, self.n_cells, self.n_factors = side, row, n_cells, n_factors
+
+
+def _describe_size(n_cells: int, n_factors: int) -> str:
+    return f"{count_noun(n_cells, 'rating')}, {count_noun(n_factors, 'factor')}"
 
 
 @contextmanager
@@ -196,9 +208,9 @@ def name_unsolved_rows(log: Ratings, l2: float) -> Iterator[None]:
     except NoUniqueSolutionError as error:
         ids = log.users if error.side == "user" else log.items
         name = f"{error.side} {format_id(ids[error.row])}"
+        size = _describe_size(error.n_cells, error.n_factors)
         raise UsageError(
-            f"{name} ({count_noun(error.n_cells, 'rating')}, "
-            f"{count_noun(error.n_factors, 'factor')}) has no unique solution with `l2={l2:g}`.",
+            describe_unsolved(f"{name} ({size}, `l2={l2:g}`)"),
             parameter="l2",
             value=l2,
             where=name,
@@ -358,6 +370,7 @@ class Objective:
         def reweight(
             cells: SortedCells, solved: tuple[Floats, Floats], opposite: tuple[Floats, Floats]
         ) -> SortedCells:
+            """The cells with weights w / (2 max(abs(e), min_error)), e being the current errors."""
             from unskew.kernels.rows import reweight_absolute
 
             rows = self.as_opposite_rows(*opposite), self.as_solved_rows(*solved)

@@ -141,7 +141,7 @@ def sort_cells(
 
 @compiled
 def add_weights(cells: Cells, totals: Floats) -> None:
-    """The sum of each row's weights, in float64."""
+    """Write the sum of each row's weights to ``totals``, added up in float64."""
     starts, entries = cells
     for row in range(totals.size):
         total = 0.0

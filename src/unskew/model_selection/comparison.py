@@ -97,13 +97,22 @@ class LearnerComparison(Result):
 
     def row(self, learner: str, *, metric: str, test: str = "test") -> Mapping[str, Any]:
         """The row of one learner, metric and test."""
+        names = {"learner": learner, "metric": metric, "test": test}
         for row in self.rows:
-            if (row["learner"], row["metric"], row["test"]) == (learner, metric, test):
+            if all(row[column] == name for column, name in names.items()):
                 return row
-        valid = dict.fromkeys(
-            f"{row['learner']}, {row['metric']}, {row['test']}" for row in self.rows
+        for column, name in names.items():
+            valid = dict.fromkeys(row[column] for row in self.rows)
+            if name not in valid:
+                raise UnknownNameError(
+                    f"{column} of this comparison", name, valid, parameter=column
+                )
+        raise UsageError(
+            f"learner {learner!r} has no row for metric {metric!r} and test {test!r}.",
+            parameter="learner",
+            value=learner,
+            remedy="The rows of the comparison list what was computed.",
         )
-        raise UnknownNameError("row", f"{learner}, {metric}, {test}", valid, parameter="learner")
 
     def to_columns(self) -> dict[str, list[Any]]:
         """The rows by columns; the chosen settings are text."""

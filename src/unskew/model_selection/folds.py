@@ -145,7 +145,8 @@ def split(
 ) -> Iterator[Fold]:
     """Split a log into ``n_folds`` random parts of n // k ratings; the last also has the remainder.
 
-    Without propensities, all validation cells have the same weight.
+    The propensities of both parts are multiplied by the share of the log that they hold. Without
+    propensities, all validation cells have the same weight.
     """
     WholeNumber(least=2)("n_folds", n_folds)
     if n_folds > len(log):

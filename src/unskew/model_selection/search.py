@@ -173,7 +173,7 @@ def cross_validate(
         n_threads = 1
     else:
         raise UsageError(
-            f"{type(fold_engine).__name__} cannot split a log into folds.",
+            f"the engine {type(fold_engine).__name__} cannot split a log into folds.",
             parameter="engine",
             value=engine,
             remedy="Use `engine='spark'`, or leave `engine` out.",

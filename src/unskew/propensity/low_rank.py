@@ -221,7 +221,8 @@ class LogitSums(NamedTuple):
 def sum_block(cells: CellSubset, logits: LowRankLogits, rows: slice) -> LogitSums:
     """The sums of a block of rows: loss = sum w [log(1 + e^x) - O x] with x = c + q_u . s_i.
 
-    Its gradient by x is w P - O.
+    w are the weights of the cells and O is 1 for observed ones. The gradient by x is w P - O, with
+    P = sigma(x).
     """
     x = logits.block(rows)
     weight, observed = cells.weight(rows), cells.observed_cells(rows)

@@ -67,9 +67,9 @@ FITTED_TO_TEST = "best constant"
 def build_cross_validation_page(record: Record) -> Page:
     rows, name = record["rows"], metric_label(record["metric"])
     best = rows[0]
-    cells = "on held-out ratings that all count alike"
+    scope = "on held-out ratings, unweighted"
     if corrects_selection(record["estimator"]):
-        cells = f"over all cells by {estimator_label(record['estimator'])}"
+        scope = f"over all cells by {estimator_label(record['estimator'])}"
     spread = "" if best["std"] is None else f"± {format_number(best['std'], 3)} over folds"
     worst = [Tile(format_number(row["score"], 3), f"worst {name}") for row in rows[1:][-1:]]
     score = format_number(best["score"], 3)
@@ -78,7 +78,7 @@ def build_cross_validation_page(record: Record) -> Page:
             (f"Of {count_noun(len(rows), 'setting')}, ", False),
             (f"{format_settings(record['best_params'])} is best: {name} {score}.", True),
         ),
-        f"{describe_metric(record['metric'])} {cells}, mean over folds.",
+        f"{describe_metric(record['metric'])} {scope}, mean over folds.",
         (
             Tile(score, f"best {name}", spread),
             *worst,

@@ -33,7 +33,7 @@ class LogRequest:
     user: str | None = None
     item: str | None = None
     rating: str | None = None
-    """Names of columns; by default those with a common name."""
+    """Names of columns; by default those with a common name. The rating can also be a number."""
     universe: UniverseLike = None
     on_bad: OnBad = "raise"
     duplicates: FileDuplicates = "raise"

@@ -73,7 +73,7 @@ def read_training_data(request: TrainingRequest, *, verbose: bool = False) -> Tr
         random_state=request.random_state,
         verbose=verbose,
     )
-    table = read_table(inputs.open_log(request))
+    table = inputs.read_log_table(request)
     column = None
     if request.propensities is not None:
         column = inputs.find_propensity_column(table, request.propensities)

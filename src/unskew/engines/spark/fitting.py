@@ -26,7 +26,12 @@ from unskew.factorization.als import ItemSide
 from unskew.factorization.engine import FrameFitRequest, FrameFitResult
 from unskew.factorization.initialization import small_random
 from unskew.factorization.lbfgs import LbfgsState
-from unskew.factorization.objective import Objective, SortedCells
+from unskew.factorization.objective import (
+    UNSOLVED_REMEDY,
+    Objective,
+    SortedCells,
+    describe_unsolved,
+)
 from unskew.factorization.reduced import ReducedObjective
 from unskew.factorization.solution import Solution, minimize
 from unskew.threads import Workers
@@ -189,10 +194,10 @@ class SparkReducedObjective(ReducedObjective):
                 unsolved = rdd.flatMap(lambda block: solver.value.describe_unsolved(block)).take(1)
                 user = unsolved[0] if unsolved else "a user"
                 raise UsageError(
-                    f"{user} has no unique solution.",
+                    describe_unsolved(user),
                     parameter="l2",
                     where=user,
-                    remedy="Use `l2` > 0 or fewer factors.",
+                    remedy=UNSOLVED_REMEDY,
                 )
         finally:
             solver.destroy()
