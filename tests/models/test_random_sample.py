@@ -17,12 +17,14 @@ N_USERS, N_ITEMS = 150, 100
 IDS = {"users": np.arange(N_USERS), "items": np.arange(N_ITEMS)}
 
 
-def draw(seed: int = 0, n_sample: int = 600) -> tuple[unskew.Ratings, unskew.Ratings, Matrix]:
+def draw(
+    seed: int = 0, n_sample: int = 600, *, scale: float = 0.02, odds: float = 1.9
+) -> tuple[unskew.Ratings, unskew.Ratings, Matrix]:
     """A log that is selected by rating, a random sample, and the truth."""
     rng = np.random.default_rng(seed)
     mean = 3 + 0.6 * rng.standard_normal((N_USERS, 1)) + 0.6 * rng.standard_normal((1, N_ITEMS))
     truth = np.clip(np.rint(mean + 0.6 * rng.standard_normal(mean.shape)), 1, 5)
-    seen = rng.random(truth.shape) < 0.02 * 1.9**truth
+    seen = rng.random(truth.shape) < scale * odds**truth
     user, item = np.nonzero(seen)
     log = unskew.Ratings.from_arrays(user, item, truth[seen], **IDS)
     user, item = np.divmod(rng.choice(truth.size, n_sample, replace=False), N_ITEMS)
@@ -80,11 +82,11 @@ def test_without_random_ratings_it_is_a_weighted_factorisation() -> None:
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_wrong_propensities_lose_the_trust_and_right_ones_keep_it(seed: int) -> None:
-    log, sample, truth = draw(seed)
-    right = np.clip(0.02 * 1.9**truth, 0, 1)
+    log, sample, truth = draw(seed, scale=0.002, odds=3.4)
+    right = np.clip(0.002 * 3.4**truth, 0, 1)
 
-    assert choose_trust(PooledRatings.of(log, right, sample), 0) >= 0.3
-    assert choose_trust(PooledRatings.of(log, None, sample), 0) <= 0.1
+    assert choose_trust(PooledRatings.of(log, right, sample), 0) == 1.0
+    assert choose_trust(PooledRatings.of(log, None, sample), 0) <= 0.3
 
 
 @pytest.mark.parametrize("uses", ["weighting", "imputation"])

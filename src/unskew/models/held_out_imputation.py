@@ -76,7 +76,6 @@ class HeldOutImputation:
                 log.take(is_left),
                 weight[is_left] / is_left.mean(),
                 workers,
-                initial_factors=factors,
                 penalty=penalty,
             ).parameters
             values[~is_left] = rest.predict(log.user[~is_left], log.item[~is_left])
