@@ -11,6 +11,7 @@
     eib               1         U * I                      yes
     dr                1/P       U * I                      yes
     sndr              1/P       sum h for the errors       yes
+    mr                mixed     U * I                      yes (:mod:`.multiple_robust`)
 
 For a metric of recommended items, such as precision@k, naive and snips divide by the weights of
 the slots: C = sum h over the observed items that a model recommends, scaled to mean U * I. They
@@ -74,6 +75,8 @@ class Estimator:
     """Whether the cells must be drawn at random from all cells."""
     needs_universe: bool = False
     """Whether it divides by the number of all cells."""
+    has_own_models: bool = False
+    """Whether it reads several propensity models of its own, in place of the propensities."""
     has_worst_case: bool = False
     """Whether :meth:`largest_weights` is defined."""
 
@@ -402,7 +405,7 @@ class _MeanOfGroups(Estimator):
     def sums_needed(
         self, *, is_ratio: bool, is_mean_of_users: bool, cluster: Unit | None
     ) -> SumSpec:
-        _refuse_ratio(self.name, is_ratio=is_ratio)
+        refuse_ratio(self.name, is_ratio=is_ratio)
         return SumSpec(self.is_weighted, self.unit, of_ratios=True)
 
     def from_sums(self, spec: SumSpec, sums: Sums, scope: Scope) -> Estimate:
@@ -466,7 +469,7 @@ class ErrorImputation(Estimator):
     def sums_needed(
         self, *, is_ratio: bool, is_mean_of_users: bool, cluster: Unit | None
     ) -> SumSpec:
-        _refuse_ratio(self.name, is_ratio=is_ratio)
+        refuse_ratio(self.name, is_ratio=is_ratio)
         return SumSpec(self.is_weighted, cluster, adds_imputed=True)
 
     def from_sums(self, spec: SumSpec, sums: Sums, scope: Scope) -> Estimate:
@@ -526,7 +529,7 @@ class SelfNormalizedDoublyRobust(DoublyRobust):
     def sums_needed(
         self, *, is_ratio: bool, is_mean_of_users: bool, cluster: Unit | None
     ) -> SumSpec:
-        _refuse_ratio(self.name, is_ratio=is_ratio)
+        refuse_ratio(self.name, is_ratio=is_ratio)
         return SumSpec(self.is_weighted, cluster, is_ratio=True, adds_imputed=True)
 
     def from_sums(self, spec: SumSpec, sums: Sums, scope: Scope) -> Estimate:
@@ -570,7 +573,8 @@ def _count_cells(scope: Scope, estimator: str) -> int:
     return scope.universe.n_cells
 
 
-def _refuse_ratio(estimator: str, *, is_ratio: bool) -> None:
+def refuse_ratio(estimator: str, *, is_ratio: bool) -> None:
+    """Raise an error if the metric is a ratio, which has no imputed deltas."""
     if is_ratio:
         raise UsageError(
             f"{estimator!r} is for metrics that are means over all cells, not for ratios such as "

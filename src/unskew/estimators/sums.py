@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,9 @@ from unskew.estimators.user_functions import UserFunctions
 from unskew.kernels.blocks import cut_rows, sum_products
 from unskew.settings import WholeNumber
 from unskew.types import IndexVector, IntVector, Matrix, Vector
+
+if TYPE_CHECKING:
+    from unskew.estimators.multiple_robust import ModelSums
 
 T = TypeVar("T")
 Cluster: TypeAlias = Unit | Literal["both"] | None
@@ -291,6 +294,15 @@ class Imputed:
         """Sums by item or by user; their total is the same."""
         return self.by_item if unit == "item" else self.by_user
 
+    def combine(self, contrast: Vector) -> Imputed:
+        """One row: the sum over models of ``contrast`` times their imputed deltas."""
+        return replace(
+            self,
+            observed=_combine_rows(contrast, self.observed),
+            by_user=_combine_rows(contrast, self.by_user.T).T,
+            by_item=_combine_rows(contrast, self.by_item.T).T,
+        )
+
     def project(self, unit: Unit, present: IntVector) -> Imputed:
         """As if all users (or items) had the mean imputed deltas of those that are present."""
         sums = self.by_cluster(unit)
@@ -323,6 +335,8 @@ class Deltas:
     max_relative_error: float | None = None
     """Of functions without bias that can be very noisy: there is no interval if the standard error
     exceeds this share of the value."""
+    models: ModelSums | None = None
+    """The propensity models and imputations of multiple robust estimation; None without them."""
 
     @property
     def is_sum(self) -> bool:
@@ -347,6 +361,7 @@ class Deltas:
             imputed=imputed,
             slots=slots,
             functions=functions,
+            models=self.models and self.models.take(rows),
         )
 
     def combine(self, contrast: Vector) -> Deltas:
@@ -354,12 +369,7 @@ class Deltas:
 
         Slots are kept if they are the same for all models of the contrast.
         """
-        imputed = self.imputed and replace(
-            self.imputed,
-            observed=_combine_rows(contrast, self.imputed.observed),
-            by_user=_combine_rows(contrast, self.imputed.by_user.T).T,
-            by_item=_combine_rows(contrast, self.imputed.by_item.T).T,
-        )
+        imputed = self.imputed and self.imputed.combine(contrast)
         (used,) = np.nonzero(contrast)
         is_single = used.size == 1
         slots = None
@@ -369,6 +379,7 @@ class Deltas:
             self,
             value=_combine_rows(contrast, self.value),
             imputed=imputed,
+            models=self.models and self.models.combine(contrast),
             slots=slots,
             functions=None if self.functions is None else self.functions.combine(contrast),
             bounds=self.bounds if is_single and contrast[used[0]] == 1.0 else None,

@@ -197,7 +197,9 @@ def _describe_limits(
         if estimation is not None and not isinstance(estimation, TakenAsKnown):
             yield f"limits include the error of propensities by {estimation.model}"
     for name, estimator in inputs.estimators.items():
-        if not estimator.is_weighted:
+        if estimator.has_own_models:
+            yield f"{name} has propensity models of its own, whose weights are not changed here"
+        elif not estimator.is_weighted:
             yield f"{name} uses no weights and does not change"
         elif not estimator.has_worst_case:
             yield f"the worst case of {name} under an odds error is unknown: clipping only"

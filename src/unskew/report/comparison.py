@@ -79,6 +79,8 @@ def opening(estimator: str, record: Record) -> str:
     if estimator in ESTIMATORS and ESTIMATORS[estimator].target.needs_random_test:
         return "If the test was drawn at random from all cells,"
     imputes = estimator in ESTIMATORS and ESTIMATORS[estimator].target.imputes
+    if estimator in ESTIMATORS and ESTIMATORS[estimator].target.has_own_models:
+        return "If one of the propensity models or one of the imputations is right,"
     if not uses_weights(estimator):
         return "If the imputed ratings are right,"
     if record.get("sees_ratings") is False:
