@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from scipy.optimize import OptimizeResult, minimize
 from scipy.special import expit, logit
 
@@ -24,6 +25,12 @@ START_SCALE = 0.1
 """Standard deviation of the random factors at the start."""
 LBFGS_MEMORY = 20
 """Steps that L-BFGS uses to approximate the Hessian."""
+LARGEST_LOGIT = {"float64": 500.0, "float32": 60.0}
+"""By precision: larger logits would overflow."""
+MANY_CELLS = 1 << 22
+"""Cells from which on most steps use single precision."""
+SINGLE_TOL = 1e-7
+"""The smallest relative gain of a step that single precision can tell."""
 N_PARTS = 10
 """A split holds out one of this many parts of the cells."""
 
@@ -133,8 +140,11 @@ class LowRankLogits:
 
     def block(self, rows: slice) -> Matrix:
         logits: Matrix = self.user[rows] @ self.item.T
-        logits += self.intercept
+        logits += self.user.dtype.type(self.intercept)
         return logits
+
+    def astype(self, dtype: npt.DTypeLike) -> LowRankLogits:
+        return replace(self, user=self.user.astype(dtype), item=self.item.astype(dtype))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -159,6 +169,12 @@ class CellSubset:
         user = (-user) % N_PARTS
         training = CellSubset(self.observed, user, item)
         return training, replace(training, is_held_out=True)
+
+    @property
+    def counts_all_once(self) -> bool:
+        """Whether the weight of every cell is 1."""
+        counts = self.observed.user_count, self.observed.item_count
+        return self.user_label is None and all((count == 1).all() for count in counts)
 
     def weight(self, rows: slice) -> Matrix:
         """How many cells each cell of these rows represents; 0 outside the subset."""
@@ -211,8 +227,6 @@ class LogitSums(NamedTuple):
     loss: float
     propensity: float
     """sum w P."""
-    variance: float
-    """sum w P (1 - P), the derivative of ``propensity`` by the intercept."""
     by_intercept: float
     by_user: Matrix
     by_item: Matrix
@@ -221,22 +235,31 @@ class LogitSums(NamedTuple):
 def sum_block(cells: CellSubset, logits: LowRankLogits, rows: slice) -> LogitSums:
     """The sums of a block of rows: loss = sum w [log(1 + e^x) - O x] with x = c + q_u . s_i.
 
-    Its gradient by x is w P - O.
+    Its gradient by x is w P - O. Arrays have the precision of ``logits``, sums float64.
     """
     x = logits.block(rows)
-    weight, observed = cells.weight(rows), cells.observed_cells(rows)
-    small = np.exp(-np.abs(x))
-    loss = float(np.vdot(weight, np.maximum(x, 0) + np.log(1 + small)))
-    loss -= float(x[observed].sum())
-    propensity = np.where(x >= 0, 1.0, small) / (1 + small)
-    gradient = weight * propensity
-    total, variance = float(gradient.sum()), float(np.vdot(gradient, 1 - propensity))
+    observed = cells.observed_cells(rows)
+    of_observed = float(x[observed].sum(dtype=np.float64))
+    weight = None if cells.counts_all_once else cells.weight(rows).astype(x.dtype)
+    excess, largest = 0.0, LARGEST_LOGIT[x.dtype.name]
+    if x.max() > largest:  # log(1 + e^x) = x beyond; e^x would overflow
+        too_large = np.maximum(x - largest, 0)
+        excess = float((too_large if weight is None else weight * too_large).sum(dtype=np.float64))
+        np.minimum(x, largest, out=x)
+    odds = np.exp(x, out=x)
+    larger = odds + 1
+    gradient = np.divide(odds, larger, out=odds)
+    softplus = np.log(larger, out=larger)
+    if weight is not None:
+        softplus *= weight
+        gradient *= weight
+    loss = float(softplus.sum(dtype=np.float64)) + excess - of_observed
+    total = float(gradient.sum(dtype=np.float64))
     gradient[observed] -= 1
     return LogitSums(
         loss,
         total,
-        variance,
-        float(gradient.sum()),
+        total - observed[0].size,
         gradient @ logits.item,
         gradient.T @ logits.user[rows],
     )
@@ -246,12 +269,27 @@ def sum_cells(cells: CellSubset, logits: LowRankLogits, workers: Workers) -> Log
     """The sums of all rows. Only a few blocks of rows are in memory at once."""
     blocks = cells.observed.row_blocks(BLOCK_CELLS)
     parts = workers.stream(lambda rows: sum_block(cells, logits, rows), blocks)
-    totals, by_user, by_item = np.zeros(4), np.empty_like(logits.user), np.zeros_like(logits.item)
+    totals, by_user, by_item = np.zeros(3), np.empty(logits.user.shape), np.zeros(logits.item.shape)
     for rows, part in zip(blocks, parts, strict=True):
-        totals += part[:4]
+        totals += part[:3]
         by_user[rows] = part.by_user
         by_item += part.by_item
     return LogitSums._make((*totals.tolist(), by_user, by_item))
+
+
+def sum_propensities(
+    cells: CellSubset, logits: LowRankLogits, workers: Workers
+) -> tuple[float, float]:
+    """sum w P, and its derivative by the intercept, sum w P (1 - P)."""
+
+    def sum_rows(rows: slice) -> Vector:
+        propensity, weight = expit(logits.block(rows)), cells.weight(rows)
+        total = np.vdot(weight, propensity)
+        return np.array([total, total - np.vdot(weight * propensity, propensity)])
+
+    blocks = cells.observed.row_blocks(BLOCK_CELLS)
+    total, derivative = np.add.reduce(list(workers.stream(sum_rows, blocks))).tolist()
+    return total, derivative
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -259,63 +297,74 @@ class PenalizedLoss:
     """loss + penalty / 2 (sum_u ||q_u||^2 + sum_i ||s_i||^2), a function of one vector.
 
     The vector has the intercept times the square root of its curvature at the start, then every
-    row of Q and S times the square root of the number of users or items that it represents. Then
-    the penalty is the squared norm of the vector without the intercept.
+    row of Q and S times the square root of the number of users or items that it represents.
     """
 
     cells: CellSubset
     penalty: float
     n_factors: int
     workers: Workers
+    dtype: str = "float64"
+    """The precision of the sums over cells."""
 
     def __call__(self, vector: Vector) -> tuple[float, Vector]:
         """The value and its gradient."""
-        sums = sum_cells(self.cells, self.to_logits(vector), self.workers)
-        by_user, by_item = sums.by_user / self._user_scale, sums.by_item / self._item_scale
-        by_intercept = sums.by_intercept / self._intercept_scale
-        gradient = np.concatenate([[by_intercept], by_user.ravel(), by_item.ravel()])
-        gradient[1:] += self.penalty * vector[1:]
-        return sums.loss + self.penalty / 2 * float(vector[1:] @ vector[1:]), gradient
+        logits, scales = self.to_logits(vector), self._scales
+        sums = sum_cells(self.cells, logits.astype(self.dtype), self.workers)
+        penalties = [
+            self.penalty * count[:, None] * factors
+            for count, factors in zip(self._counts, (logits.user, logits.item), strict=True)
+        ]
+        squares = sum(
+            float(np.vdot(weighted, factors))
+            for weighted, factors in zip(penalties, (logits.user, logits.item), strict=True)
+        )
+        gradient = (sums.by_intercept, sums.by_user + penalties[0], sums.by_item + penalties[1])
+        parts = [np.ravel(part / scale) for part, scale in zip(gradient, scales, strict=True)]
+        return sums.loss + squares / 2, np.concatenate(parts)
 
     def random_start(self, rng: np.random.Generator) -> Vector:
         """The density for every cell, and small random factors.
 
         With factors 0, the gradient by the factors would be 0.
         """
-        observed = self.cells.observed
-        n_rows = observed.user_count.size + observed.item_count.size
-        factors = START_SCALE * rng.standard_normal(n_rows * self.n_factors)
-        return np.concatenate([[logit(observed.density) * self._intercept_scale], factors])
+        logits = LowRankLogits(
+            float(logit(self.cells.observed.density)),
+            *(np.zeros((count.size, self.n_factors)) for count in self._counts),
+        )
+        return self.perturbed_start(logits, rng)
 
     def perturbed_start(self, logits: LowRankLogits, rng: np.random.Generator) -> Vector:
         """A fit as the start of another; noise moves factors that are 0."""
-        vector = self.to_vector(logits)
-        vector[1:] += START_SCALE * rng.standard_normal(vector.size - 1)
-        return vector
+        user, item = (
+            factors + START_SCALE * rng.standard_normal(factors.shape) / np.sqrt(count)[:, None]
+            for factors, count in zip((logits.user, logits.item), self._counts, strict=True)
+        )
+        return self.to_vector(LowRankLogits(logits.intercept, user, item))
 
     def to_logits(self, vector: Vector) -> LowRankLogits:
-        n_users = self.cells.observed.user_count.size
-        user, item = np.split(vector[1:].reshape(-1, self.n_factors), [n_users])
-        intercept = float(vector[0]) / self._intercept_scale
-        return LowRankLogits(intercept, user / self._user_scale, item / self._item_scale)
+        intercept_scale, user_scale, item_scale = self._scales
+        user, item = np.split(vector[1:].reshape(-1, self.n_factors), [len(user_scale)])
+        return LowRankLogits(
+            float(vector[0]) / intercept_scale, user / user_scale, item / item_scale
+        )
 
     def to_vector(self, logits: LowRankLogits) -> Vector:
-        user, item = logits.user * self._user_scale, logits.item * self._item_scale
-        intercept = logits.intercept * self._intercept_scale
-        return np.concatenate([[intercept], user.ravel(), item.ravel()])
+        parts = logits.intercept, logits.user, logits.item
+        scaled = [np.ravel(part * scale) for part, scale in zip(parts, self._scales, strict=True)]
+        return np.concatenate(scaled)
 
     @property
-    def _intercept_scale(self) -> float:
+    def _counts(self) -> tuple[Vector, Vector]:
+        return self.cells.observed.user_count, self.cells.observed.item_count
+
+    @property
+    def _scales(self) -> tuple[float, Matrix, Matrix]:
+        """What the intercept, and the rows of users and items, are multiplied by."""
         observed = self.cells.observed
-        return float(np.sqrt(observed.n_cells * observed.density * (1 - observed.density)))
-
-    @property
-    def _user_scale(self) -> Matrix:
-        return np.sqrt(self.cells.observed.user_count)[:, None]
-
-    @property
-    def _item_scale(self) -> Matrix:
-        return np.sqrt(self.cells.observed.item_count)[:, None]
+        intercept = np.sqrt(observed.n_cells * observed.density * (1 - observed.density))
+        user, item = (np.sqrt(count)[:, None] for count in self._counts)
+        return float(intercept), user, item
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -369,20 +418,35 @@ def minimize_loss(
     tol: float,
     report: Callable[[int, float], None],
 ) -> LowRankFit:
-    """L-BFGS from ``start``, then the intercept at which sum P = n exactly."""
-    result, history = run_lbfgs(loss, start, max_iter=max_iter, ftol=tol, report=report)
+    """L-BFGS from ``start``, then the intercept at which sum P = n exactly.
+
+    With many cells, most steps add them up in single precision; the last ones never do.
+    """
+    history: list[float] = [loss(start)[0]]
+    if loss.cells.observed.n_cells >= MANY_CELLS:
+        rough = replace(loss, dtype="float32")
+        tolerance = max(tol, SINGLE_TOL)
+        result, steps = run_lbfgs(rough, start, max_iter=max_iter, ftol=tolerance, report=report)
+        start, history = result.x, history + steps
+    n_before = len(history) - 1
+    result, steps = run_lbfgs(
+        loss,
+        start,
+        max_iter=max(1, max_iter - n_before),
+        ftol=tol,
+        report=lambda step, value: report(n_before + step, value),
+    )
     logits = _match_total(loss, loss.to_logits(result.x))
-    return LowRankFit(logits, (loss(start)[0], *history), bool(result.success))
+    return LowRankFit(logits, (*history, *steps), bool(result.success))
 
 
 def _match_total(loss: PenalizedLoss, logits: LowRankLogits) -> LowRankLogits:
     """Change the intercept so that propensities add up to the number of observed cells."""
 
-    def sum_propensities(intercept: float) -> tuple[float, float]:
-        sums = sum_cells(loss.cells, replace(logits, intercept=intercept), loss.workers)
-        return sums.propensity, sums.variance
+    def at_intercept(intercept: float) -> tuple[float, float]:
+        return sum_propensities(loss.cells, replace(logits, intercept=intercept), loss.workers)
 
-    intercept = find_intercept(sum_propensities, loss.cells.n_observed, start=logits.intercept)
+    intercept = find_intercept(at_intercept, loss.cells.n_observed, start=logits.intercept)
     return replace(logits, intercept=intercept)
 
 
