@@ -88,7 +88,13 @@ def list_fits(only: list[str]) -> Iterator[Fit]:
                 yield Fit("recommender", name, _name(declared), variant, more, _traits(declared))
     for name, declared in PROPENSITY_MODELS.items():
         for variant, settings in [("", {}), *PROPENSITY_VARIANTS.get(name, [])]:
-            more = {"n_factors": N_FACTORS, "random_state": 0, "model": INNER} | settings
+            more = {
+                "n_factors": N_FACTORS,
+                "random_state": 0,
+                "model": INNER,
+                "min_propensity": 0.01,
+            }
+            more |= settings
             yield Fit("propensity", name, _name(declared), variant, more, _traits(declared))
 
 

@@ -35,13 +35,11 @@ def log_gamma_and_digamma(x: float) -> tuple[float, float]:
     square = inverse * inverse
     log_gamma = (x - 0.5) * log_x - x + 0.9189385332046727 - math.log(product)
     log_gamma += inverse * (
-        1 / 12
-        - square * (1 / 360 - square * (1 / 1260 - square * (1 / 1680 - square / 1188)))
+        1 / 12 - square * (1 / 360 - square * (1 / 1260 - square * (1 / 1680 - square / 1188)))
     )
     digamma = log_x - 0.5 * inverse - reciprocals
     digamma -= square * (
-        1 / 12
-        - square * (1 / 120 - square * (1 / 252 - square * (1 / 240 - square * (1 / 132))))
+        1 / 12 - square * (1 / 120 - square * (1 / 252 - square * (1 / 240 - square * (1 / 132))))
     )
     return log_gamma, digamma
 

@@ -420,24 +420,30 @@ def minimize_loss(
 ) -> LowRankFit:
     """L-BFGS from ``start``, then the intercept at which sum P = n exactly.
 
-    With many cells, most steps add them up in single precision; the last ones never do.
+    Many cells are added up in single precision, until a step gains less than it can tell.
     """
-    history: list[float] = [loss(start)[0]]
-    if loss.cells.observed.n_cells >= MANY_CELLS:
-        rough = replace(loss, dtype="float32")
-        tolerance = max(tol, SINGLE_TOL)
-        result, steps = run_lbfgs(rough, start, max_iter=max_iter, ftol=tolerance, report=report)
-        start, history = result.x, history + steps
-    n_before = len(history) - 1
-    result, steps = run_lbfgs(
-        loss,
-        start,
-        max_iter=max(1, max_iter - n_before),
-        ftol=tol,
-        report=lambda step, value: report(n_before + step, value),
-    )
+    history: list[float] = []
+
+    def run(function: PenalizedLoss, start: Vector, ftol: float) -> Any:
+        n_before = len(history)
+        result, steps = run_lbfgs(
+            function,
+            start,
+            max_iter=max(1, max_iter - n_before),
+            ftol=ftol,
+            report=lambda step, value: report(n_before + step, value),
+        )
+        history.extend(steps)
+        return result
+
+    single = replace(loss, dtype="float32")
+    has_many_cells = loss.cells.observed.n_cells >= MANY_CELLS
+    first_value = (single if has_many_cells else loss)(start)[0]
+    result = run(single, start, max(tol, SINGLE_TOL)) if has_many_cells else None
+    if result is None or tol < SINGLE_TOL:
+        result = run(loss, start if result is None else result.x, tol)
     logits = _match_total(loss, loss.to_logits(result.x))
-    return LowRankFit(logits, (*history, *steps), bool(result.success))
+    return LowRankFit(logits, (first_value, *history), bool(result.success))
 
 
 def _match_total(loss: PenalizedLoss, logits: LowRankLogits) -> LowRankLogits:

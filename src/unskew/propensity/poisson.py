@@ -181,9 +181,9 @@ class PoissonPropensity(PropensityModel):
             history.append(bound)
             report(f"sweep {len(history) - 1}, bound {bound:.6g}")
             window = history[-1 - WINDOW :]
-            has_converged = (
-                len(window) > WINDOW and window[-1] - window[0] <= WINDOW * self.tol * abs(bound)
-            )
+            has_converged = len(window) > WINDOW and window[-1] - window[
+                0
+            ] <= WINDOW * self.tol * abs(bound)
         self.history_, self.n_iter_ = tuple(history), len(history) - 1
         self.converged_ = has_converged
         return start
@@ -292,9 +292,7 @@ class Posterior:
             )
             return by_item, evidence
 
-        parts, evidences = zip(
-            *self.workers.map(add, _cut_rows(observed.starts)), strict=True
-        )
+        parts, evidences = zip(*self.workers.map(add, _cut_rows(observed.starts)), strict=True)
         return by_user, np.add.reduce(parts), sum(evidences)
 
 
