@@ -5,10 +5,10 @@
     python benchmarks/models.py --against OTHER/src          # next to another version
     python benchmarks/models.py --rivals                     # implicit and LightFM, if installed
 
-The models are those of the registries. The log is the long-tailed one of ``benchmarks/mf.py``, with
-20 factors and a fixed penalty; rows "default" have the default settings apart from the number of
-factors. Each fit runs in a process of its own, after a fit of a tiny log that loads and compiles the
-code. "processor" adds up the seconds of all threads, and the ratios compare it: other work on the
+The models are those of the registries. The log is the long-tailed one of ``benchmarks/mf.py``,
+with 20 factors and a fixed penalty; rows "default" have the default settings apart from the number
+of factors. Each fit runs in a process of its own, after a fit of a tiny log that loads and compiles
+the code. "processor" adds up the seconds of all threads, and the ratios compare it: other work on the
 machine hardly changes it. With ``--against`` the processes of both versions alternate.
 """
 
@@ -76,7 +76,7 @@ class Fit:
         return f"{self.name}, {self.variant}" if self.variant else self.name
 
 
-def list_fits(only: list[str]) -> Iterator[Fit]:
+def list_fits() -> Iterator[Fit]:
     """All declared recommenders, presets and propensity models, with their variants."""
     from unskew.models import PRESETS, RECOMMENDERS
     from unskew.propensity import PROPENSITY_MODELS
@@ -305,7 +305,7 @@ def main() -> None:
         print(json.dumps(child))
         return
     only = [name for name in options.only.split(",") if name]
-    fits = [fit for fit in list_fits(only) if not only or fit.name in only or fit.label in only]
+    fits = [fit for fit in list_fits() if not only or fit.name in only or fit.label in only]
     fits = [fit for fit in fits if options.kind in ("", fit.kind)]
     compared = ["before, s"] if options.against else []
     columns = ["ratings", "kind", "model", *compared, "processor, s", "wall, s", "ratio to MF"]

@@ -16,8 +16,8 @@ import unskew
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.errors import ModelFileError, UniverseError, UnknownNameError, UsageError
-from unskew.propensity.low_rank import ObservedMatrix
 from unskew.kernels.poisson import log_gamma_and_digamma
+from unskew.propensity.low_rank import ObservedMatrix
 from unskew.propensity.poisson import (
     GammaFactors,
     Likelihood,

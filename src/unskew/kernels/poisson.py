@@ -13,7 +13,7 @@ import numpy as np
 
 from unskew.kernels.compiling import compiled
 from unskew.kernels.vectors import add_scaled, dot
-from unskew.types import IntVector, Matrix, RowStarts, Vector
+from unskew.types import Floats, IntVector, Matrix, RowStarts, Vector
 
 MIN_ARGUMENT = 9.0
 """From here on the asymptotic series of log gamma and digamma have full precision."""
@@ -52,7 +52,7 @@ def fill_geometric_means(
     row_count: Vector,
     prior_shape: float,
     prior_rate: float,
-    means: Matrix,
+    means: Floats,
 ) -> float:
     """exp(E log x) = exp(digamma(shape)) / rate of some rows, and their divergence from the prior.
 
@@ -78,11 +78,11 @@ def add_expected_counts(
     rows: tuple[int, int],
     starts: RowStarts,
     item: IntVector,
-    user_means: Matrix,
-    item_means: Matrix,
+    user_means: Floats,
+    item_means: Floats,
     is_bernoulli: bool,
-    by_user: Matrix,
-    by_item: Matrix,
+    by_user: Floats,
+    by_item: Floats,
 ) -> float:
     """Add r t_i to ``by_user`` and r s_u to ``by_item`` for the cells of some users.
 
@@ -94,7 +94,7 @@ def add_expected_counts(
     for user in range(rows[0], rows[1]):
         for cell in range(starts[user], starts[user + 1]):
             i = np.int64(item[cell])
-            level = dot(user_means, user, item_means, i)
+            level: float = dot(user_means, user, item_means, i)
             likelihood, ratio = level, 1.0 / level
             if is_bernoulli and level > LARGE_LEVEL:
                 evidence += level

@@ -297,7 +297,8 @@ class PenalizedLoss:
     """loss + penalty / 2 (sum_u ||q_u||^2 + sum_i ||s_i||^2), a function of one vector.
 
     The vector has the intercept times the square root of its curvature at the start, then every
-    row of Q and S times the square root of the number of users or items that it represents.
+    row of Q and S times the square root of the number of users or items that it represents. Then
+    the penalty is the squared norm of the vector without the intercept.
     """
 
     cells: CellSubset
@@ -309,62 +310,52 @@ class PenalizedLoss:
 
     def __call__(self, vector: Vector) -> tuple[float, Vector]:
         """The value and its gradient."""
-        logits, scales = self.to_logits(vector), self._scales
-        sums = sum_cells(self.cells, logits.astype(self.dtype), self.workers)
-        penalties = [
-            self.penalty * count[:, None] * factors
-            for count, factors in zip(self._counts, (logits.user, logits.item), strict=True)
-        ]
-        squares = sum(
-            float(np.vdot(weighted, factors))
-            for weighted, factors in zip(penalties, (logits.user, logits.item), strict=True)
-        )
-        gradient = (sums.by_intercept, sums.by_user + penalties[0], sums.by_item + penalties[1])
-        parts = [np.ravel(part / scale) for part, scale in zip(gradient, scales, strict=True)]
-        return sums.loss + squares / 2, np.concatenate(parts)
+        sums = sum_cells(self.cells, self.to_logits(vector).astype(self.dtype), self.workers)
+        by_user, by_item = sums.by_user / self._user_scale, sums.by_item / self._item_scale
+        by_intercept = sums.by_intercept / self._intercept_scale
+        gradient = np.concatenate([[by_intercept], by_user.ravel(), by_item.ravel()])
+        gradient[1:] += self.penalty * vector[1:]
+        return sums.loss + self.penalty / 2 * float(vector[1:] @ vector[1:]), gradient
 
     def random_start(self, rng: np.random.Generator) -> Vector:
         """The density for every cell, and small random factors.
 
         With factors 0, the gradient by the factors would be 0.
         """
-        logits = LowRankLogits(
-            float(logit(self.cells.observed.density)),
-            *(np.zeros((count.size, self.n_factors)) for count in self._counts),
-        )
-        return self.perturbed_start(logits, rng)
+        observed = self.cells.observed
+        n_rows = observed.user_count.size + observed.item_count.size
+        factors = START_SCALE * rng.standard_normal(n_rows * self.n_factors)
+        return np.concatenate([[logit(observed.density) * self._intercept_scale], factors])
 
     def perturbed_start(self, logits: LowRankLogits, rng: np.random.Generator) -> Vector:
         """A fit as the start of another; noise moves factors that are 0."""
-        user, item = (
-            factors + START_SCALE * rng.standard_normal(factors.shape) / np.sqrt(count)[:, None]
-            for factors, count in zip((logits.user, logits.item), self._counts, strict=True)
-        )
-        return self.to_vector(LowRankLogits(logits.intercept, user, item))
+        vector = self.to_vector(logits)
+        vector[1:] += START_SCALE * rng.standard_normal(vector.size - 1)
+        return vector
 
     def to_logits(self, vector: Vector) -> LowRankLogits:
-        intercept_scale, user_scale, item_scale = self._scales
-        user, item = np.split(vector[1:].reshape(-1, self.n_factors), [len(user_scale)])
-        return LowRankLogits(
-            float(vector[0]) / intercept_scale, user / user_scale, item / item_scale
-        )
+        n_users = self.cells.observed.user_count.size
+        user, item = np.split(vector[1:].reshape(-1, self.n_factors), [n_users])
+        intercept = float(vector[0]) / self._intercept_scale
+        return LowRankLogits(intercept, user / self._user_scale, item / self._item_scale)
 
     def to_vector(self, logits: LowRankLogits) -> Vector:
-        parts = logits.intercept, logits.user, logits.item
-        scaled = [np.ravel(part * scale) for part, scale in zip(parts, self._scales, strict=True)]
-        return np.concatenate(scaled)
+        user, item = logits.user * self._user_scale, logits.item * self._item_scale
+        intercept = logits.intercept * self._intercept_scale
+        return np.concatenate([[intercept], user.ravel(), item.ravel()])
 
     @property
-    def _counts(self) -> tuple[Vector, Vector]:
-        return self.cells.observed.user_count, self.cells.observed.item_count
-
-    @property
-    def _scales(self) -> tuple[float, Matrix, Matrix]:
-        """What the intercept, and the rows of users and items, are multiplied by."""
+    def _intercept_scale(self) -> float:
         observed = self.cells.observed
-        intercept = np.sqrt(observed.n_cells * observed.density * (1 - observed.density))
-        user, item = (np.sqrt(count)[:, None] for count in self._counts)
-        return float(intercept), user, item
+        return float(np.sqrt(observed.n_cells * observed.density * (1 - observed.density)))
+
+    @property
+    def _user_scale(self) -> Matrix:
+        return np.sqrt(self.cells.observed.user_count)[:, None]
+
+    @property
+    def _item_scale(self) -> Matrix:
+        return np.sqrt(self.cells.observed.item_count)[:, None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

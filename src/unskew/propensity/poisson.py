@@ -17,7 +17,7 @@ from unskew.propensity.low_rank import ObservedMatrix, pair_products
 from unskew.propensity.model import PropensityModel, require_universe, warn_if_not_converged
 from unskew.settings import Number, OneOf, WholeNumber, check_random_state, setting
 from unskew.threads import Workers
-from unskew.types import IntVector, Matrix, RandomState, Vector
+from unskew.types import Floats, IntVector, Matrix, RandomState, Vector
 
 MIN_SHAPE = 0.01
 """With a smaller shape, exp(E log x) underflows for users and items without observations."""
@@ -170,8 +170,9 @@ class PoissonPropensity(PropensityModel):
             swept = posterior.sweep(*start, counts)
             next_momentum = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
             share, momentum = (momentum - 1) / next_momentum, next_momentum
-            start = tuple(
-                new.extrapolate(old, share, prior) for new, old in zip(swept, last, strict=True)
+            start = (
+                swept[0].extrapolate(last[0], share, prior),
+                swept[1].extrapolate(last[1], share, prior),
             )
             counts, bound = posterior.evaluate(*start)
             if share > 0 and bound < history[-1]:
@@ -243,7 +244,8 @@ class Posterior:
         by_user, by_item, evidence = self._add_cells(user_means, item_means)
         n_factors = users.shape.shape[1]
         counts = ExpectedCounts(
-            (user_means * by_user)[:, :n_factors], (item_means * by_item)[:, :n_factors]
+            np.multiply(user_means, by_user, dtype=np.float64)[:, :n_factors],
+            np.multiply(item_means, by_item, dtype=np.float64)[:, :n_factors],
         )
         mean = float((observed.user_count @ users.mean) @ (observed.item_count @ items.mean))
         return counts, evidence - mean - user_divergence - item_divergence
@@ -261,24 +263,27 @@ class Posterior:
         )
         return new_users, new_items
 
-    def _geometric_means(self, factors: GammaFactors, count: Vector) -> tuple[Matrix, float]:
+    def _geometric_means(self, factors: GammaFactors, count: Vector) -> tuple[Floats, float]:
         """exp(E log x) in padded rows, and KL(q || prior) of all entries."""
         from unskew.kernels.poisson import fill_geometric_means
         from unskew.kernels.rows import padded_zeros
 
-        means = padded_zeros(*factors.shape.shape, np.float64)
-        arguments = factors.shape, factors.rate[0], count, self.prior.shape, self.prior.rate, means
-        ranges = _cut_rows(np.arange(len(means) + 1) * means.shape[1])
-        divergences = self.workers.map(lambda rows: fill_geometric_means(rows, *arguments), ranges)
-        return means, sum(divergences)
+        prior, shapes, rates = self.prior, factors.shape, factors.rate[0]
+        means = padded_zeros(len(shapes), shapes.shape[1], np.float64)
 
-    def _add_cells(self, user_means: Matrix, item_means: Matrix) -> tuple[Matrix, Matrix, float]:
+        def fill(rows: tuple[int, int]) -> float:
+            return fill_geometric_means(rows, shapes, rates, count, prior.shape, prior.rate, means)
+
+        ranges = _cut_rows(np.arange(len(means) + 1) * means.shape[1])
+        return means, float(sum(self.workers.map(fill, ranges)))
+
+    def _add_cells(self, user_means: Floats, item_means: Floats) -> tuple[Floats, Floats, float]:
         """What the kernel adds up for each user and item, and the evidence of all cells."""
         from unskew.kernels.poisson import add_expected_counts
 
         observed, by_user = self.observed, np.zeros_like(user_means)
 
-        def add(rows: tuple[int, int]) -> tuple[Matrix, float]:
+        def add(rows: tuple[int, int]) -> tuple[Floats, float]:
             by_item = np.zeros_like(item_means)
             evidence = add_expected_counts(
                 rows,
