@@ -360,6 +360,16 @@ class Objective:
         losses, gradients = zip(*self.workers.map(add, cells.tasks), strict=True)
         return sum(losses), np.sum(gradients, axis=0, dtype=np.float64)
 
+    def absolute_loss(self, factors: Factors) -> float:
+        """The sum of w abs(Y - F) over the cells."""
+        from unskew.kernels.rows import add_absolute_loss
+
+        cells, opposite = self.by_user, self.as_opposite_rows(*factors.item_side)
+        solved, offset = self.as_solved_rows(*factors.user_side), factors.global_offset
+        arguments = cells.cells, opposite.dtype.type(offset), opposite, solved
+        losses = self.workers.map(lambda rows: add_absolute_loss(rows, *arguments), cells.tasks)
+        return float(sum(losses))
+
     def reweight_for_absolute_loss(self, factors: Factors, min_error: float) -> Objective:
         """The squared objective that bounds this one's absolute loss from above at ``factors``.
 

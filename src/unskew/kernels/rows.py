@@ -504,6 +504,25 @@ def add_gradient(
 
 
 @compiled
+def add_absolute_loss(
+    rows: tuple[int, int],
+    cells: Cells,
+    global_offset: Number,
+    opposite_rows: Floats,
+    solved_rows: Floats,
+) -> float:
+    """The sum of w abs(e) over the cells of some rows."""
+    starts, entries = cells
+    loss = 0.0
+    for row in range(rows[0], rows[1]):
+        for cell in range(starts[row], starts[row + 1]):
+            i, root_weight = np.int64(entries[cell].opposite), entries[cell].root_weight
+            error = entries[cell].rating - global_offset - dot(solved_rows, row, opposite_rows, i)
+            loss += root_weight * root_weight * abs(error)
+    return loss
+
+
+@compiled
 def reweight_absolute(
     rows: tuple[int, int],
     cells: Cells,

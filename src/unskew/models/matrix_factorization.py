@@ -34,7 +34,7 @@ from unskew.factorization.engine import (
 )
 from unskew.factorization.initialization import check_initial_factors, filled_svd
 from unskew.factorization.lbfgs import JointLbfgs
-from unskew.factorization.majorize import ReweightedLeastSquares
+from unskew.factorization.majorize import ReweightedLeastSquares, ReweightedSweeps
 from unskew.factorization.objective import (
     Objective,
     name_unsolved_rows,
@@ -57,7 +57,8 @@ SOLVERS: Mapping[tuple[str, str], Callable[[Objective], Solver[Any, Factors]]] =
     ("squared", "als"): AlternatingLeastSquares,
     ("squared", "reduced"): ReducedObjective.of,
     ("squared", "lbfgs"): JointLbfgs,
-    ("absolute", "auto"): ReweightedLeastSquares,
+    ("absolute", "auto"): ReweightedSweeps,
+    ("absolute", "als"): ReweightedSweeps,
     ("absolute", "reduced"): ReweightedLeastSquares,
     ("absolute", "lbfgs"): lambda objective: JointLbfgs(objective, is_absolute=True),
 }
@@ -103,8 +104,8 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
         sweep gains more than 1e-4 of the objective. ``"reduced"`` runs L-BFGS over the smaller
         side and solves the other side exactly, after a few sweeps of ``"als"``. ``"lbfgs"`` is the
         solver of the paper: L-BFGS over all parameters, from the SVD of the mean-filled matrix.
-        ``"auto"`` is ``"als"`` for squared loss; for absolute loss it is a sequence of weighted
-        squared losses, each lowered by ``"reduced"``.
+        ``"auto"`` is ``"als"``. Absolute loss is bounded by a sequence of weighted squared losses:
+        ``"als"`` takes a new one for each sweep, ``"reduced"`` for every ten steps.
     normalize
         Rescale weights so that they add up to U I (``"self"``, MF-SNIPS), to I for each user
         (``"user"``) or to U for each item (``"item"``).
