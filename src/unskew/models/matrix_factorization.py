@@ -315,14 +315,10 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
         initial_factors: Factors | None,
         checkpoint: tuple[Any, int],
     ) -> Self:
-        if (
-            self.loss != "squared"
-            or self.solver not in ("auto", "reduced")
-            or self.weight_transform is not None
-        ):
+        if self.loss != "squared" or self.solver == "lbfgs" or self.weight_transform is not None:
             raise UsageError(
-                "`engine='spark'` fits squared loss with the solver 'auto' or 'reduced' and "
-                "without `weight_transform`.",
+                "`engine='spark'` fits squared loss with the solver 'auto', 'als' or 'reduced' "
+                "and without `weight_transform`.",
                 parameter="engine",
                 remedy="Transform the column of propensities instead, or leave `engine` out.",
             )
@@ -344,6 +340,7 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
                     self.normalize,
                     self.relevance_threshold,
                     self.dtype,
+                    self.solver,
                     initial_factors,
                     self.random_state,
                     self.max_iter,
