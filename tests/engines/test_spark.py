@@ -271,7 +271,7 @@ def test_weight_factors_by_hand(how: str, expected: list[float]) -> None:
     )
     block = UserBlock.of(table, np.array([5, 6, 7]), "float64")
     weight = np.array([2.0, 2.0, 4.0]) if how == "item" else np.array([1.0, 1.0, 8.0])
-    totals = BlockTotals(unskew.data.Universe(2, 3), 2, 0, weight, weight, 0)
+    totals = BlockTotals(unskew.data.Universe(2, 3), 2, 0, weight, weight)
 
     assert np.broadcast_to(WEIGHT_FACTORS[how](block.cells, totals), 3) == pytest.approx(expected)
 

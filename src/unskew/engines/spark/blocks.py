@@ -8,7 +8,7 @@ code runs in a session of the cluster and through Spark Connect, which has no RD
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
@@ -63,6 +63,36 @@ class UserBlock:
         """The weight of each cell, in float64."""
         return np.square(self.cells.root_weight.astype(np.float64))
 
+    def take_users(self, chosen: slice) -> UserBlock:
+        """Some of the users and all their cells."""
+        cells = self.cells
+        is_taken = np.zeros(cells.n_rows, bool)
+        is_taken[chosen] = True
+        lengths = np.diff(cells.starts)
+        taken = replace(
+            cells,
+            starts=np.concatenate([[0], np.cumsum(lengths[is_taken])]),
+            entries=cells.entries[np.repeat(is_taken, lengths)],
+            penalty_scale=cells.penalty_scale[is_taken],
+            tasks=((0, int(is_taken.sum())),),
+        )
+        return replace(self, users=self.users[is_taken], cells=taken)
+
+    @classmethod
+    def join(cls, numbered: Iterable[tuple[int, UserBlock]]) -> UserBlock:
+        """All blocks as one, in the order of their numbers."""
+        blocks = [block for _, block in sorted(numbered, key=lambda each: each[0])]
+        lengths = np.concatenate([np.diff(block.cells.starts) for block in blocks])
+        cells = replace(
+            blocks[0].cells,
+            starts=np.concatenate([[0], np.cumsum(lengths)]),
+            entries=np.concatenate([block.cells.entries for block in blocks]),
+            penalty_scale=np.concatenate([block.cells.penalty_scale for block in blocks]),
+            tasks=((0, lengths.size),),
+        )
+        users = np.concatenate([block.users for block in blocks])
+        return cls(users, cells, sum(block.n_repeats for block in blocks))
+
     def sort_by_item(self, n_items: int) -> SortedCells:
         """The same cells sorted by item.
 
@@ -73,7 +103,7 @@ class UserBlock:
         return SortedCells.of(
             cells.opposite.astype(np.int32),
             user,
-            cells.rating,
+            cells.rating.astype(np.float64),
             self.weight,
             shape=(n_items, cells.n_rows),
             dtype=cells.dtype,
@@ -91,8 +121,6 @@ class BlockTotals:
     n_repeats: int
     item_weight: Vector
     item_rating: Vector
-    largest: int
-    """The block with the most users."""
 
     @property
     def mean(self) -> float:
@@ -160,7 +188,7 @@ class UserBlocks:
             if sum(len(part) for part in parts):
                 block = UserBlock.of(pa.Table.from_batches(parts), items, dtype)
                 context = TaskContext.get()
-                yield _pack_block(context.partitionId() if context else 0, block)
+                yield pack_block(context.partitionId() if context else 0, block)
 
         blocks = frame.repartition(n_blocks, "user").mapInArrow(build, BLOCK_COLUMNS)
         return cls(_persist(blocks), len(items), n_blocks)
@@ -177,31 +205,24 @@ class UserBlocks:
         self,
         work: Callable[[int, UserBlock], Iterator[pa.RecordBatch]],
         schema: str | StructType,
-        *,
-        block: int | None = None,
     ) -> DataFrame:
-        """A data frame of what ``work`` makes of the number and the content of each block.
-
-        With ``block`` it is run on that block alone.
-        """
+        """A data frame of what ``work`` makes of the number and the content of each block."""
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                for number, data in zip(batch["block"], batch["data"], strict=True):
-                    yield from work(number.as_py(), pickle.loads(data.as_buffer()))
+            for number, block in unpack_blocks(batches):
+                yield from work(number, block)
 
-        frame = self.frame if block is None else self.frame.where(f"block = {block}")
-        return frame.mapInArrow(run, schema)
+        return self.frame.mapInArrow(run, schema)
 
     def count(self) -> BlockTotals:
         """Totals over all blocks. The first call builds the blocks."""
         n_items = self.n_items
 
-        def count(number: int, block: UserBlock) -> Iterator[pa.RecordBatch]:
-            values = number, len(block.users), block.n_repeats
-            names = "block", "n_users", "n_repeats"
-            columns = [pa.array([value], pa.int64()) for value in values]
-            yield pa.record_batch(columns, names=names)
+        def count(_: int, block: UserBlock) -> Iterator[pa.RecordBatch]:
+            columns = [
+                pa.array([value], pa.int64()) for value in (len(block.users), block.n_repeats)
+            ]
+            yield pa.record_batch(columns, names=["n_users", "n_repeats"])
 
         def add(block: UserBlock) -> BlockSum:
             values = block.weight, block.weight * block.cells.rating
@@ -209,14 +230,12 @@ class UserBlocks:
             by_item = [np.bincount(opposite, value, minlength=n_items) for value in values]
             return 0.0, np.stack(by_item, axis=1)
 
-        counted = self.map(count, "block long, n_users long, n_repeats long").toArrow()
-        number, n_users, n_repeats = (column.to_numpy() for column in counted.columns)
+        counted = self.map(count, "n_users long, n_repeats long").toArrow()
+        n_users, n_repeats = (int(column.to_numpy().sum()) for column in counted.columns)
         _, sums = self.add_up(add, width=2, dtype="float64")
-        universe = Universe(int(n_users.sum()), n_items)
-        # The smallest number among equals: rows arrive in any order.
-        largest = int(number[n_users == n_users.max()].min())
-        totals = int(n_users.sum()), int(n_repeats.sum()), sums[:, 0], sums[:, 1]
-        return BlockTotals(universe, *totals, largest)
+        universe = Universe(n_users, n_items)
+        item_weight, item_rating = sums.T.astype(np.float64)
+        return BlockTotals(universe, n_users, n_repeats, item_weight, item_rating)
 
     def normalize(self, how: str, totals: BlockTotals) -> UserBlocks:
         """Blocks whose weights are multiplied by :data:`WEIGHT_FACTORS`."""
@@ -225,7 +244,7 @@ class UserBlocks:
         def rescale(number: int, block: UserBlock) -> Iterator[pa.RecordBatch]:
             root_weight = block.cells.root_weight * np.sqrt(factor(block.cells, totals))
             cells = block.cells.with_root_weights(root_weight)
-            yield _pack_block(number, replace(block, cells=cells))
+            yield pack_block(number, replace(block, cells=cells))
 
         return replace(self, frame=_persist(self.map(rescale, BLOCK_COLUMNS)))
 
@@ -242,7 +261,15 @@ class UserBlocks:
         return sums.collect(mapped)
 
 
-def _pack_block(number: int, block: UserBlock) -> pa.RecordBatch:
+def unpack_blocks(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, UserBlock]]:
+    """The number and the content of each block in rows of a data frame."""
+    for batch in batches:
+        for number, data in zip(batch["block"], batch["data"], strict=True):
+            yield number.as_py(), pickle.loads(data.as_buffer())
+
+
+def pack_block(number: int, block: UserBlock) -> pa.RecordBatch:
+    """The row of a data frame that holds a block."""
     data = pickle.dumps(block, pickle.HIGHEST_PROTOCOL)
     return pa.record_batch({"block": pa.array([number], pa.int32()), "data": [data]})
 

@@ -38,7 +38,7 @@ def check_executors(session: SparkSession) -> int:
 
 
 def _probe_executors(session: SparkSession) -> int:
-    cloudpickle.register_pickle_by_value(probe)
+    cloudpickle.register_pickle_by_value(probe)  # type: ignore[no-untyped-call]
     try:
         rows = session.range(ROWS).mapInArrow(
             probe.describe_python, "host string, version string, missing string"
@@ -47,7 +47,7 @@ def _probe_executors(session: SparkSession) -> int:
     except Exception as error:  # Spark wraps what a worker says in errors of many types
         _raise_named(error)
     finally:
-        cloudpickle.unregister_pickle_by_value(probe)
+        cloudpickle.unregister_pickle_by_value(probe)  # type: ignore[no-untyped-call]
     for row in found:
         if row["missing"]:
             missing = " and ".join(map(repr, row["missing"].split()))

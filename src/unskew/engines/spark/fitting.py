@@ -24,6 +24,7 @@ from unskew.engines.spark.blocks import BlockTotals, UserBlock, UserBlocks
 from unskew.engines.spark.executors import check_executors
 from unskew.engines.spark.frame import LogCounts, SparkLog
 from unskew.engines.spark.solving import (
+    SampleFit,
     SparkReducedObjective,
     SparkSweeps,
     UserSolver,
@@ -192,7 +193,10 @@ def _make_start(
     if request.initial_factors is not None:
         return without_users(ItemSide.of(request.initial_factors))
     if counts.n_ratings >= MIN_SAMPLED and request.n_factors and request.solver != "reduced":
-        return without_users(fit_sample(blocks, totals, objective, request.random_state))
+        size = totals.n_users, blocks.n_items, totals.mean
+        stop = request.max_iter, request.tol
+        sample = SampleFit(objective, *size, request.random_state, *stop)
+        return without_users(fit_sample(blocks, sample, counts.n_ratings))
     return small_random(
         (0, len(counts.items)),
         totals.mean,

@@ -20,9 +20,11 @@ def describe_python(batches: Iterator[Any]) -> Iterator[Any]:
     for _ in batches:
         pass
     missing = [name for name in ("unskew", "numba", "scipy") if find_spec(name) is None]
-    version = None
+    version: str | None = None
     if "unskew" not in missing:
-        from unskew._version import __version__ as version
+        from unskew import _version
+
+        version = _version.__version__
     columns = {"host": [gethostname()], "version": [version], "missing": [" ".join(missing)]}
     text = pyarrow.string()
     yield pyarrow.record_batch({name: pyarrow.array(v, text) for name, v in columns.items()})

@@ -17,7 +17,15 @@ import pyarrow as pa
 
 from unskew.data.factors import Factors
 from unskew.data.ids import format_id
-from unskew.engines.spark.blocks import BlockTotals, Shared, UserBlock, UserBlocks, share
+from unskew.engines.spark.blocks import (
+    BLOCK_COLUMNS,
+    Shared,
+    UserBlock,
+    UserBlocks,
+    pack_block,
+    share,
+    unpack_blocks,
+)
 from unskew.engines.spark.sums import BlockSum
 from unskew.errors import UsageError
 from unskew.factorization.als import (
@@ -38,10 +46,10 @@ from unskew.factorization.reduced import ReducedObjective
 from unskew.factorization.solution import minimize
 from unskew.types import Floats, RandomState
 
-SAMPLE_CELLS = 1 << 20
-"""Ratings of the users that the first items are fitted to."""
-SAMPLE_STEPS, SAMPLE_TOL = 200, 1e-6
-"""When that fit stops."""
+SAMPLE_CELLS = 1 << 22
+"""About the most ratings that the first items are fitted to, in one task."""
+SAMPLE_TOL = 1e-6
+"""The tolerance of that fit, unless the sample is the whole log."""
 
 
 def packed_width(objective: Objective) -> int:
@@ -164,7 +172,7 @@ class SparkSweeps(SweepingSolver):
             if np.isnan(minimum):
                 raise_unsolved(self.blocks, solver, objective, rows)
         value = minimum + objective.penalty.global_offset * c**2
-        factors, offset = rows[:, : objective.n_factors], np.zeros(len(rows))
+        factors, offset = rows[:, : objective.n_factors], np.zeros_like(rows[:, 0])
         if objective.has_offsets:
             offset = rows[:, objective.n_factors].copy()
             c = best_constant(c, float(offset.sum()), self.total_weight, objective.penalty)
@@ -231,10 +239,10 @@ def raise_unsolved(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SampleFit:
-    """Fits the items to some users of one block, to start the sweeps near the optimum.
+    """Fits the items to a sample of the users, to start the sweeps near the optimum.
 
-    From small random factors, many sweeps only separate the factors from one another. They need
-    not all users. The penalty of the items is multiplied by the share of the users, so that it
+    From small random factors, many sweeps only separate the factors from one another. They do not
+    need all users. The penalty of the items is multiplied by the share of the users, so that it
     weighs as in the whole log.
     """
 
@@ -244,10 +252,11 @@ class SampleFit:
     n_items: int
     mean: float
     random_state: RandomState
+    max_iter: int
+    tol: float
 
-    def fit(self, block: UserBlock) -> ItemSide:
+    def fit(self, sample: UserBlock) -> ItemSide:
         """The items of a fit by alternating least squares."""
-        sample = _take_users(block, SAMPLE_CELLS)
         share = len(sample.users) / self.n_users
         by_item = sample.sort_by_item(self.n_items)
         by_item = replace(by_item, penalty_scale=by_item.penalty_scale * by_item.dtype.type(share))
@@ -267,47 +276,31 @@ class SampleFit:
             dtype=by_item.dtype,
             with_users=False,
         )
-        solution = minimize(
-            AlternatingLeastSquares(objective), start, max_iter=SAMPLE_STEPS, tol=SAMPLE_TOL
-        )
+        tol = self.tol if share == 1 else max(self.tol, SAMPLE_TOL)
+        solver = AlternatingLeastSquares(objective)
+        try:
+            solution = minimize(solver, start, max_iter=self.max_iter, tol=tol)
+        except NoUniqueSolutionError:  # the sweeps over all users will tell whose it is
+            return ItemSide.of(start)
         return ItemSide.of(solution.parameters)
 
 
-def _take_users(block: UserBlock, max_cells: int) -> UserBlock:
-    """Every n-th user of a block, so that there are about ``max_cells`` ratings."""
-    cells = block.cells
-    step = -(-cells.entries.size // max_cells)
-    if step <= 1:
-        return block
-    lengths = np.diff(cells.starts)
-    is_taken = np.arange(cells.n_rows) % step == 0
-    starts = np.concatenate([[0], np.cumsum(lengths[is_taken])])
-    entries = cells.entries[np.repeat(is_taken, lengths)]
-    n_taken = int(is_taken.sum())
-    taken = replace(
-        cells,
-        starts=starts,
-        entries=entries,
-        penalty_scale=cells.penalty_scale[is_taken],
-        tasks=((0, n_taken),),
-    )
-    return replace(block, users=block.users[is_taken], cells=taken)
+def fit_sample(blocks: UserBlocks, sample: SampleFit, n_ratings: int) -> ItemSide:
+    """The items of :class:`SampleFit` on every n-th user of each block: one job."""
+    step = -(-n_ratings // SAMPLE_CELLS)
 
+    def take(number: int, block: UserBlock) -> Iterator[pa.RecordBatch]:
+        yield pack_block(number, block.take_users(slice(None, None, step)))
 
-def fit_sample(
-    blocks: UserBlocks, totals: BlockTotals, objective: Objective, random_state: RandomState
-) -> ItemSide:
-    """The items of :class:`SampleFit` on the largest block: one job."""
-    sample = SampleFit(objective, totals.n_users, blocks.n_items, totals.mean, random_state)
-
-    def fit(_: int, block: UserBlock) -> Iterator[pa.RecordBatch]:
-        items = sample.fit(block)
+    def fit(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        items = sample.fit(UserBlock.join(unpack_blocks(batches)))
         arrays = items.factors.astype(np.float64), items.offset.astype(np.float64)
         data = [np.ascontiguousarray(array).tobytes() for array in arrays]
         columns = {"factors": [data[0]], "offset": [data[1]], "c": [float(items.global_offset)]}
         yield pa.record_batch(columns)
 
-    schema = "factors binary, offset binary, c double"
-    row = blocks.map(fit, schema, block=totals.largest).toArrow().to_pylist()[0]
-    factors = np.frombuffer(row["factors"]).reshape(blocks.n_items, objective.n_factors)
+    taken = blocks.map(take, BLOCK_COLUMNS).repartition(1)
+    fitted = taken.mapInArrow(fit, "factors binary, offset binary, c double")
+    row = fitted.toArrow().to_pylist()[0]
+    factors = np.frombuffer(row["factors"]).reshape(blocks.n_items, sample.objective.n_factors)
     return ItemSide(factors, np.frombuffer(row["offset"]), row["c"])
