@@ -326,20 +326,17 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
         initial_factors: Factors | None,
         checkpoint: tuple[Any, int],
     ) -> Self:
-        if (
-            self.loss != "squared"
-            or self.solver not in ("auto", "reduced")
-            or self.weight_transform is not None
-        ):
+        name = getattr(engine, "name", type(engine).__name__)
+        if self.loss != "squared" or self.solver == "lbfgs" or self.weight_transform is not None:
             raise UsageError(
-                "`engine='spark'` fits squared loss with the solver 'auto' or 'reduced' and "
-                "without `weight_transform`.",
+                f"`engine={name!r}` fits squared loss with the solver 'auto', 'als' or 'reduced' "
+                "and without `weight_transform`.",
                 parameter="engine",
                 remedy="Transform the column of propensities instead, or leave `engine` out.",
             )
         if self.l2 == "auto":
             raise UsageError(
-                "`engine='spark'` cannot choose `l2`: it reads the log in blocks.",
+                f"`engine={name!r}` cannot choose `l2`: it reads the log in blocks.",
                 parameter="l2",
                 value="auto",
                 remedy="Pass a number, such as the `l2_` of a local fit to a sample of the users.",
@@ -355,6 +352,7 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
                     self.normalize,
                     self.relevance_threshold,
                     self.dtype,
+                    self.solver,
                     initial_factors,
                     self.random_state,
                     self.max_iter,
