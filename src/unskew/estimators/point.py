@@ -43,7 +43,11 @@ from unskew.estimators.sums import (
     few_clusters_error,
     ratio_influence,
 )
-from unskew.estimators.variance import add_uncertainty, half_sample_covariance
+from unskew.estimators.variance import (
+    add_uncertainty,
+    find_uncertain_share,
+    half_sample_covariance,
+)
 from unskew.types import Matrix, Vector
 
 IMPUTED_ALONE = (
@@ -131,7 +135,8 @@ class Estimator:
         if not self._find_spec(deltas, cells).divides_by_base:
             reason = UNKNOWN_BIAS.format(model=cells.estimation.model)
             return replace(estimate, no_interval=estimate.no_interval or reason)
-        covariance = half_sample_covariance(values_of, deltas, cells)
+        share = find_uncertain_share(self._find_spec(deltas, cells), deltas, cells, estimate)
+        covariance = half_sample_covariance(values_of, deltas, cells) * share
         if cells.cluster == "both":
             covariance = covariance + self._find_item_part(deltas, cells)
         return replace(

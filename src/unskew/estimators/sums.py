@@ -29,8 +29,9 @@ from unskew.data.universe import Universe
 from unskew.data.weights import WeightTransform, transform_weights
 from unskew.errors import UsageError
 from unskew.estimators.user_functions import UserFunctions
-from unskew.kernels.blocks import cut_rows, sum_products
+from unskew.kernels.blocks import BLOCK, cut_rows, dot, sum_by_code, sum_products
 from unskew.settings import WholeNumber
+from unskew.threads import single_blas_thread
 from unskew.types import IndexVector, IntVector, Matrix, Vector
 
 if TYPE_CHECKING:
@@ -109,16 +110,23 @@ class Clusters:
 
         Clusters after the last one that has a cell are left out.
         """
-        return np.stack([np.bincount(self.code, weights=column) for column in columns], axis=1)
+        return np.ascontiguousarray(sum_by_code(columns, self.code, self._n_rows).T)
 
     def add_up_weighted(
         self, deltas: Matrix, base: Vector | Matrix | None, weight: Vector
     ) -> Matrix:
         """Sums of h delta of each model and of h base by cluster: (clusters, k + bases)."""
-        bases = [weight] if base is None else [row * weight for row in np.atleast_2d(base)]
-        columns = [np.bincount(self.code, weights=row * weight) for row in deltas]
-        columns += [np.bincount(self.code, weights=row) for row in bases]
-        return np.stack(columns, axis=1)
+        of_deltas = sum_by_code(deltas, self.code, self._n_rows, weight)
+        if base is None:
+            of_base = sum_by_code(weight[None], self.code, self._n_rows)
+        else:
+            of_base = sum_by_code(np.atleast_2d(base), self.code, self._n_rows, weight)
+        return np.vstack([of_deltas, of_base]).T
+
+    @property
+    def _n_rows(self) -> int:
+        """The number of clusters up to the last one that has a cell."""
+        return int(self.code.max(initial=-1)) + 1
 
     def resample(self, by_cluster: Matrix) -> Matrix | None:
         """Totals over clusters drawn with replacement: one row for each resample.
@@ -747,16 +755,17 @@ def _sum_cells(
     n_models = len(deltas)
     size = n_models + (1 if base is None else len(np.atleast_2d(base)))
     total, moment = np.zeros(size), np.zeros((size, size))
-    for rows in cut_rows(weight.size):
-        h = weight[rows]
-        weighted = np.empty((size, h.size))
-        weighted[:n_models] = deltas[:, rows] * h
-        weighted[n_models:] = h if base is None else base[..., rows] * h
-        total += weighted.sum(axis=1)
-        uncertain = weighted
-        if propensities is not None:
-            uncertain = weighted * (1.0 - propensities.values[rows])
-        moment += sum_products(uncertain, weighted)
+    buffer, ones = np.empty((2, size, BLOCK)), np.ones(BLOCK)
+    with single_blas_thread():
+        for rows in cut_rows(weight.size):
+            h = weight[rows]
+            weighted, uncertain = buffer[:, :, : h.size]
+            np.multiply(deltas[:, rows], h, out=weighted[:n_models])
+            weighted[n_models:] = h if base is None else base[..., rows] * h
+            total += [dot(row, ones[: h.size]) for row in weighted]
+            uncertainty = 1.0 if propensities is None else 1.0 - propensities.values[rows]
+            np.multiply(weighted, uncertainty, out=uncertain)
+            moment += sum_products(uncertain, weighted)
     if imputed_by_cluster is not None:
         total[:-1] += imputed_by_cluster.sum(axis=0)
     return Sums(total, moment)

@@ -68,8 +68,8 @@ def _sort_both_ways(
     universe = Universe(len(log.users), len(log.items))
     cells = []
     for side in ("user", "item"):
-        writer = CellWriter(folder / f"by_{side}", side, universe, request.dtype)  # type: ignore[arg-type]
-        cells.append(writer.write(log.read_sorted(side, is_scaled=normalize != "none")))  # type: ignore[arg-type]
+        writer = CellWriter(folder / f"by_{side}", side, universe, request.dtype)
+        cells.append(writer.write(log.read_sorted(side, is_scaled=normalize != "none")))
         if writer.n_repeats:
             raise DuplicateCellError(
                 f"{writer.n_repeats:,} rows repeat a (user, item) of another row.",
