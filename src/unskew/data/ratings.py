@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.cells import cell_numbers, find_duplicates, last_rows
-from unskew.data.checks import float_array, require_rows, row_numbers
+from unskew.data.checks import float_array, require_rows, row_number, row_numbers
 from unskew.data.columns import DEFAULTS, find_column
 from unskew.data.frames import (
     id_column,
@@ -109,17 +109,17 @@ class Ratings:
     def __post_init__(self) -> None:
         """Check and copy everything: compiled code reads these arrays without a check."""
         rating = float_array(self.rating, "ratings", BadRatingError).copy()
-        users, items = (as_ids(ids).copy() for ids in (self.users, self.items))
+        users, items = (as_ids(getattr(self, name), name).copy() for name in ("users", "items"))
         user = check_codes(self.user, len(users), kind="user")
         item = check_codes(self.item, len(items), kind="item")
         _require_same_length(user, item, rating)
         times = None if self.timestamp is None else read_timestamps(self.timestamp, rating.size)
-        universe = self.universe and parse_universe(self.universe)
+        universe = None if self.universe is None else parse_universe(self.universe)
         if universe is not None:
             require_room(universe, len(users), len(items))
         if self.part is not None and not isinstance(self.part, Part):
             raise DataError(f"`part` must be a Part of a log; got {self.part!r}.", parameter="part")
-        labels = None if self.row_labels is None else as_ids(self.row_labels)
+        labels = None if self.row_labels is None else as_ids(self.row_labels, "row_labels")
         part_rows = None if self.part is None else self.part.rows
         looks = self.examination
         if looks is not None:
@@ -247,7 +247,7 @@ class Ratings:
     ) -> Ratings:
         """From three aligned columns and the index of the frame that they come from."""
         ratings = float_array(rating, "ratings", BadRatingError).copy()
-        user_ids, item_ids = as_ids(user), as_ids(item)
+        user_ids, item_ids = as_ids(user, "user"), as_ids(item, "item")
         _require_same_length(user_ids, item_ids, ratings)
         if ratings.size == 0:
             raise _empty_log_error()
@@ -442,6 +442,7 @@ class Ratings:
 
     def name_cell(self, row: int) -> str:
         """``row 3 (user 'ann', item 7)``: how errors refer to a cell."""
+        row = row_number(row, len(self))
         user, item = self.users[self.user[row]], self.items[self.item[row]]
         return f"row {row} (user {format_id(user)}, item {format_id(item)})"
 
@@ -459,7 +460,7 @@ class Ratings:
             values["timestamp"] = self.timestamp
         return make_frame(
             {self.columns.get(role, role): column for role, column in values.items()},
-            backend or self.backend,
+            self.backend if backend is None else backend,
         )
 
     def _take_valid(self, rows: npt.NDArray[np.intp]) -> Ratings:

@@ -205,9 +205,9 @@ class IterativeModel(Configurable):
         start: Any = None,
     ) -> Checkpoint | None:
         """The checkpoint of a fit that settings, ``arrays``, ``shape`` and ``start`` identify."""
+        whole_number("checkpoint_every", every, least=1)
         if path is None:
             return None
-        whole_number("checkpoint_every", every, least=1)
         settings = {
             name: _describe_setting(value)
             for name, value in self.get_params(deep=False).items()

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol, Self, TypeAlias
 import numpy as np
 
 from unskew.data.propensities import PropensitiesLike, as_propensities
-from unskew.data.ratings import Ratings
+from unskew.data.ratings import Ratings, require_log
 from unskew.data.result import Result
 from unskew.errors import ConvergenceWarning, PropensityWarning, UnskewWarning, UsageError
 from unskew.metrics.metric import find_metric
@@ -28,7 +28,7 @@ from unskew.model_selection.folds import (
 )
 from unskew.progress import Track, no_progress, progress_bar
 from unskew.registry import find_engine
-from unskew.settings import Instance, check_random_state, describe, unfitted_copy
+from unskew.settings import Flag, Instance, check_random_state, describe, unfitted_copy
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import RandomState
 
@@ -149,11 +149,14 @@ def cross_validate(
     combinations = _combine(model, grid)
     _check_transforms(grid.get(TRANSFORM, ()), propensities)
     check_random_state("random_state", random_state)
+    Flag()("verbose", verbose)
+    Flag()("refit", refit)
     criterion = find_metric(metric, relevance_threshold=relevance_threshold)
     fold_engine = find_engine(engine)
     whole: TrainingRatings
     folds: Sequence[ValidationFold]
     if fold_engine is None:
+        require_log(log)
         values = None if propensities is None else as_propensities(log, propensities)
         whole = LocalTraining(log, values)
         folds = list(

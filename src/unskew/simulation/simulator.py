@@ -86,6 +86,7 @@ def simulate(
     >>> round(float(world.truth.mean()), 2), world.log.rating.mean() > 3
     (1.82, np.True_)
     """
+    Number()("alpha", alpha)
     if observation is not None and alpha != ByRating().alpha:
         raise UsageError(
             "`alpha` is a setting of the default observation model, but `observation` is given.",
