@@ -40,6 +40,7 @@ from unskew.errors import (
     UnknownNameError,
     UsageError,
 )
+from unskew.memory import require_memory
 from unskew.settings import is_finite_number
 from unskew.tables import count_noun, html_table
 from unskew.types import BoolVector, IntVector, Vector
@@ -350,6 +351,13 @@ class Ratings:
         """From row and column numbers of a matrix of the given shape, which is the universe."""
         _require_matrix(shape)
         universe = Universe(*shape)
+        require_memory(
+            8.0 * (universe.n_users + universe.n_items),
+            f"a log of {universe}",
+            parameter="shape",
+            remedy="Number only users and items with ratings, and pass their number as "
+            "`universe=...`.",
+        )
         ratings = float_array(rating, "ratings", BadRatingError).copy()
         user_codes = check_codes(user, universe.n_users, kind="user")
         item_codes = check_codes(item, universe.n_items, kind="item")
