@@ -15,23 +15,23 @@ from unskew.estimators.intervals import (
     Moments,
     ShareTest,
     combine_degrees,
-    wide_limits,
-    wide_p_value,
-    wide_quantiles,
+    conservative_limits,
+    conservative_p_value,
+    conservative_quantiles,
 )
 
 HALVES = (slice(0, 20), slice(20, 50))
 
 
 def test_without_skewness_the_limits_are_those_of_student() -> None:
-    low, high = wide_limits(2.0, 0.5, level=0.9, degrees=7, skewness=0.0)
+    low, high = conservative_limits(2.0, 0.5, level=0.9, degrees=7, skewness=0.0)
 
     assert (low, high) == pytest.approx(stats.t.interval(0.9, 7, 2.0, 0.5))
 
 
 @given(skewness=st.floats(-0.8, 0.8), degrees=st.floats(3, 200))
 def test_limits_are_never_narrower_than_those_of_student(skewness: float, degrees: float) -> None:
-    low, high = wide_limits(0.0, 1.0, level=0.95, degrees=degrees, skewness=skewness)
+    low, high = conservative_limits(0.0, 1.0, level=0.95, degrees=degrees, skewness=skewness)
     t = stats.t.ppf(0.975, degrees)
 
     assert low <= -t + 1e-12
@@ -46,8 +46,8 @@ def test_limits_are_never_narrower_than_those_of_student(skewness: float, degree
 def test_the_p_value_is_below_5_percent_exactly_if_the_interval_excludes_zero(
     value: float, skewness: float, degrees: float
 ) -> None:
-    low, high = wide_limits(value, 1.0, level=0.95, degrees=degrees, skewness=skewness)
-    p_value = wide_p_value(value, 1.0, degrees=degrees, skewness=skewness)
+    low, high = conservative_limits(value, 1.0, level=0.95, degrees=degrees, skewness=skewness)
+    p_value = conservative_p_value(value, 1.0, degrees=degrees, skewness=skewness)
 
     if min(abs(low), abs(high)) > 1e-6:
         assert (p_value < 0.05) == (not low <= 0 <= high)
@@ -104,7 +104,7 @@ def test_skewness_moves_the_limits_of_the_share_test_as_it_moves_others(
     values, counts = np.array([-1.0, 0.2, 1.5]) + shift, np.array([20.0, 15.0, 15.0])
     plain, skewed = (ShareTest.of_levels(values, counts, 0.01, each) for each in (0.0, skewness))
     low, high = skewed.limits(level=0.95, degrees=30)
-    down, up = wide_quantiles(0.95, degrees=30, skewness=skewness)
+    down, up = conservative_quantiles(0.95, degrees=30, skewness=skewness)
 
     assert plain.limits(level=0.95, degrees=30)[0] >= low - 1e-9
     assert plain.limits(level=0.95, degrees=30)[1] <= high + 1e-9

@@ -14,8 +14,8 @@ from unskew.estimators.intervals import (
     Moments,
     ShareTest,
     combine_degrees,
-    wide_limits,
-    wide_p_value,
+    conservative_limits,
+    conservative_p_value,
     wilson_limits,
 )
 from unskew.estimators.sequences import SequenceClock
@@ -329,8 +329,10 @@ class Estimate:
         reach = math.sqrt(of_log + outside)
         if reach == 0.0:
             reach = std_error
-        low, high = wide_limits(value, reach, level=level, degrees=degrees, skewness=skewness)
-        p_value = wide_p_value(value, reach, degrees=degrees, skewness=skewness)
+        low, high = conservative_limits(
+            value, reach, level=level, degrees=degrees, skewness=skewness
+        )
+        p_value = conservative_p_value(value, reach, degrees=degrees, skewness=skewness)
         return Interval(value, std_error, low, high, p_value, degrees, skewness)
 
     def _of_log(

@@ -171,26 +171,29 @@ def t_p_value(statistic: float, degrees: float) -> float:
     return float(2 * special.stdtr(degrees, -statistic))
 
 
-def wide_limits(
+def conservative_limits(
     value: float, std_error: float, *, level: float, degrees: float, skewness: float
 ) -> tuple[float, float]:
     """On each side the wider of Student's interval and Hall's, which corrects for skewness.
 
     Hall (1992) transforms the studentized error to T(t) = ((1 + g t/3)^3 - 1)/g + g/6, whose
-    distribution is less skewed, and transforms its quantiles back.
+    distribution is less skewed, and transforms its quantiles back. g is ``skewness``, that of the
+    error of ``value``; ``degrees`` are the degrees of freedom of ``std_error``.
     """
-    low, high = wide_quantiles(level, degrees=degrees, skewness=skewness)
+    low, high = conservative_quantiles(level, degrees=degrees, skewness=skewness)
     return value - std_error * low, value + std_error * high
 
 
-def wide_quantiles(level: float, *, degrees: float, skewness: float) -> tuple[float, float]:
-    """By how many standard errors :func:`wide_limits` reach down and up."""
+def conservative_quantiles(level: float, *, degrees: float, skewness: float) -> tuple[float, float]:
+    """By how many standard errors :func:`conservative_limits` reach down and up."""
     t = t_quantile(level, degrees)
     return max(t, _invert_hall(t, skewness)), max(t, -_invert_hall(-t, skewness))
 
 
-def wide_p_value(value: float, std_error: float, *, degrees: float, skewness: float) -> float:
-    """The p-value of zero that agrees with :func:`wide_limits`."""
+def conservative_p_value(
+    value: float, std_error: float, *, degrees: float, skewness: float
+) -> float:
+    """The p-value of zero that agrees with :func:`conservative_limits`."""
     t = value / std_error
     hall = math.copysign(1.0, t) * _hall(t, skewness)
     return t_p_value(max(min(abs(t), hall), 0.0), degrees)
@@ -230,8 +233,8 @@ class ShareTest:
     (1/m) sum_r q_r g_r^2 plus the variance of the D_r. Here f are the shares in the sample and q
     the most likely shares with mean R. With two levels it is Wilson's interval. A ratio of means
     has g_r = a_r - R b_r. If the errors of the D_r are skewed, the quantiles are those of
-    :func:`wide_limits`. The variance through the shares of a sample that was drawn user by user is
-    multiplied by its design effect, as in the score tests of Rao and Scott (1981).
+    :func:`conservative_limits`. The variance through the shares of a sample that was drawn user by
+    user is multiplied by its design effect, as in the score tests of Rao and Scott (1981).
     """
 
     value: float
@@ -279,7 +282,7 @@ class ShareTest:
 
     def limits(self, *, level: float, degrees: float) -> tuple[float, float]:
         """All means that are not rejected, from the lowest to the highest."""
-        down, up = wide_quantiles(level, degrees=degrees, skewness=self.skewness)
+        down, up = conservative_quantiles(level, degrees=degrees, skewness=self.skewness)
         std_error, is_used = math.sqrt(self.variance), self.derivative > 0
         low, high = self.mean - down * std_error, self.mean + up * std_error
         values = self.value + self.gap[is_used] / self.derivative[is_used]
@@ -292,7 +295,9 @@ class ShareTest:
 
     def p_value(self, degrees: float) -> float:
         """The p-value of zero that agrees with the limits."""
-        return wide_p_value(self.statistic(0.0), 1.0, degrees=degrees, skewness=self.skewness)
+        return conservative_p_value(
+            self.statistic(0.0), 1.0, degrees=degrees, skewness=self.skewness
+        )
 
 
 def _likeliest_shares(observed: list[float], distance: list[float]) -> list[float]:

@@ -140,7 +140,9 @@ def add_uncertainty(
     moments = None
     estimation = _find_estimation(spec, cells)
     if not spec.of_ratios and (estimation is None or cells.cluster == "both"):
-        measured, moments = _measure(contributions, linearization, None, cells, estimate)
+        measured, moments = measure_contributions(
+            contributions, linearization, None, cells, estimate
+        )
         if cells.cluster == "both":
             n_clusters = min(_count_clusters(estimate, cells))
             estimate = replace(estimate, covariance=measured, n_clusters=n_clusters)
@@ -153,7 +155,9 @@ def add_uncertainty(
     covariance = estimate.covariance
     if not spec.of_ratios:
         correction.correct_rows(contributions, slice(None))
-        covariance, moments = _measure(contributions, linearization, correction, cells, estimate)
+        covariance, moments = measure_contributions(
+            contributions, linearization, correction, cells, estimate
+        )
     return _add_estimation(estimate, correction, covariance, moments, linearization.normalizer)
 
 
@@ -471,7 +475,7 @@ def _combine_units(parts: list[Measured], by_cell: Matrix | None) -> Measured:
     return covariance, by_user.combine(by_item, covariance)
 
 
-def _measure(
+def measure_contributions(
     contributions: Matrix,
     linearization: Linearization,
     correction: Correction | None,
