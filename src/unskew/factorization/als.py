@@ -118,6 +118,10 @@ class AlternatingLeastSquares(SweepingSolver):
 
     objective: Objective
 
+    def sweep(self, factors: Factors) -> Factors:
+        """One exact sweep from the items and the constant of ``factors``."""
+        return self._sweep(factors, is_exact=True)[0]
+
     def _sweep(self, start: Factors, *, is_exact: bool) -> tuple[Factors, float]:
         """Users, items, constant. The objective is that before the step of the constant."""
         objective, c = self.objective, start.global_offset

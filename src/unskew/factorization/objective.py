@@ -181,15 +181,27 @@ def scaled_ridge(
     return float(l2) * log.n_cells / (log.n_users + log.n_items) / n_penalized
 
 
+UNSOLVED_REMEDY = "Use a larger `l2` or fewer factors."
+
+
+def describe_unsolved(name: str) -> str:
+    """The error text for a user or an item whose normal matrix is singular."""
+    return f"the least-squares problem for the factors of {name} has no unique solution."
+
+
 class NoUniqueSolutionError(UsageError):
     """The ridge regression of a user or an item has no unique solution."""
 
     def __init__(self, side: Side, row: int, *, n_cells: int, n_factors: int) -> None:
         super().__init__(
-            f"{side} code {row} ({n_cells} ratings, {n_factors} factors) has no unique solution.",
-            remedy="Use `l2` > 0 or fewer factors.",
+            describe_unsolved(f"{side} code {row} ({_describe_size(n_cells, n_factors)})"),
+            remedy=UNSOLVED_REMEDY,
         )
         self.side, self.row, self.n_cells, self.n_factors = side, row, n_cells, n_factors
+
+
+def _describe_size(n_cells: int, n_factors: int) -> str:
+    return f"{count_noun(n_cells, 'rating')}, {count_noun(n_factors, 'factor')}"
 
 
 @contextmanager
@@ -200,9 +212,9 @@ def name_unsolved_rows(log: Ratings, l2: float) -> Iterator[None]:
     except NoUniqueSolutionError as error:
         ids = log.users if error.side == "user" else log.items
         name = f"{error.side} {format_id(ids[error.row])}"
+        size = _describe_size(error.n_cells, error.n_factors)
         raise UsageError(
-            f"{name} ({count_noun(error.n_cells, 'rating')}, "
-            f"{count_noun(error.n_factors, 'factor')}) has no unique solution with `l2={l2:g}`.",
+            describe_unsolved(f"{name} ({size}, `l2={l2:g}`)"),
             parameter="l2",
             value=l2,
             where=name,
@@ -354,6 +366,16 @@ class Objective:
         losses, gradients = zip(*self.workers.map(add, cells.tasks), strict=True)
         return sum(losses), np.sum(gradients, axis=0, dtype=np.float64)
 
+    def absolute_loss(self, factors: Factors) -> float:
+        """The sum of w abs(Y - F) over the cells."""
+        from unskew.kernels.rows import add_absolute_loss
+
+        cells, opposite = self.by_user, self.as_opposite_rows(*factors.item_side)
+        solved, offset = self.as_solved_rows(*factors.user_side), factors.global_offset
+        arguments = cells.cells, opposite.dtype.type(offset), opposite, solved
+        losses = self.workers.map(lambda rows: add_absolute_loss(rows, *arguments), cells.tasks)
+        return float(sum(losses))
+
     def reweight_for_absolute_loss(self, factors: Factors, min_error: float) -> Objective:
         """The squared objective that bounds this one's absolute loss from above at ``factors``.
 
@@ -364,6 +386,7 @@ class Objective:
         def reweight(
             cells: SortedCells, solved: tuple[Floats, Floats], opposite: tuple[Floats, Floats]
         ) -> SortedCells:
+            """The cells with weights w / (2 max(abs(e), min_error)), e being the current errors."""
             from unskew.kernels.rows import reweight_absolute
 
             rows = self.as_opposite_rows(*opposite), self.as_solved_rows(*solved)

@@ -141,7 +141,7 @@ def sort_cells(
 
 @compiled
 def add_weights(cells: Cells, totals: Floats) -> None:
-    """The sum of each row's weights, in float64."""
+    """Write the sum of each row's weights to ``totals``, added up in float64."""
     starts, entries = cells
     for row in range(totals.size):
         total = 0.0
@@ -565,6 +565,25 @@ def add_gradient(
             derivative = weight * np.sign(error) if is_absolute else 2 * weight * error
             loss += weight * (abs(error) if is_absolute else error * error)
             add_scaled(solved_rows, row, -derivative, gradient, i, 0)
+    return loss
+
+
+@compiled
+def add_absolute_loss(
+    rows: tuple[int, int],
+    cells: Cells,
+    global_offset: Number,
+    opposite_rows: Floats,
+    solved_rows: Floats,
+) -> float:
+    """The sum of w abs(e) over the cells of some rows."""
+    starts, entries = cells
+    loss = 0.0
+    for row in range(rows[0], rows[1]):
+        for cell in range(starts[row], starts[row + 1]):
+            i, root_weight = np.int64(entries[cell].opposite), entries[cell].root_weight
+            error = entries[cell].rating - global_offset - dot(solved_rows, row, opposite_rows, i)
+            loss += root_weight * root_weight * abs(error)
     return loss
 
 

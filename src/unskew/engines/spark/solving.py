@@ -38,9 +38,11 @@ from unskew.factorization.initialization import small_random
 from unskew.factorization.lbfgs import LbfgsState
 from unskew.factorization.objective import (
     MAX_CELLS,
+    UNSOLVED_REMEDY,
     VECTOR_BYTES,
     NoUniqueSolutionError,
     Objective,
+    describe_unsolved,
 )
 from unskew.factorization.reduced import ReducedObjective
 from unskew.factorization.solution import minimize
@@ -230,10 +232,10 @@ def raise_unsolved(
         code = int(np.isnan(rows).any(axis=1).argmax())
         name = f"the item with code {code} ({objective.n_factors} factors)"
     raise UsageError(
-        f"{name} has no unique solution.",
+        describe_unsolved(name),
         parameter="l2",
         where=name,
-        remedy="Use `l2` > 0 or fewer factors.",
+        remedy=UNSOLVED_REMEDY,
     )
 
 
