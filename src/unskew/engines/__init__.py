@@ -26,8 +26,8 @@ protocol        methods                                used by
 ``Ranker`` is in ``unskew.ranking.positions``, ``FrameFolds`` in ``unskew.model_selection.folds``.
 An engine need not inherit from them: having the methods is enough.
 
-``engine="auto"`` of ``fit`` is ``"spark"`` for a Spark data frame, ``"disk"`` for the path of Parquet
-files, and ``"local"`` otherwise.
+``engine="auto"`` of ``fit`` is ``"spark"`` for a Spark data frame, ``"disk"`` for the path of
+Parquet files, and ``"local"`` otherwise.
 
 Importing this package imports neither torch nor pyspark. An engine whose package is missing raises
 :class:`unskew.errors.MissingExtraError` when it is used.
