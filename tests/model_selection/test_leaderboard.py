@@ -205,6 +205,7 @@ def test_a_world_that_is_drawn_anew_is_paired_by_draw() -> None:
     assert row["p_holm"] == pytest.approx(expected.pvalue)
     assert (row["behind_low"], row["behind_high"]) == pytest.approx((interval.low, interval.high))
     assert board.paired_by == "draw"
+    assert "with 2 draws only huge differences can be told from chance" in repr(board)
 
 
 def test_one_draw_has_no_interval() -> None:
