@@ -90,7 +90,7 @@ def movielens_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("data")
     (root / "ml-100k").mkdir()
     (root / "ml-100k" / "u.data").write_text(
-        "".join(f"{u + 1}\t{i + 1}\t{rating[u, i]}\t880000000\n" for u, i in cells)
+        "".join(f"{u + 1}\t{i + 1}\t{rating[u, i]}\t{880000000 + i}\n" for u, i in cells)
     )
     (root / "ml-100k" / "u.user").write_text(
         "".join(f"{user + 1}|30|F|other|00000\n" for user in range(40))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,6 +19,8 @@ from unskew.estimators.intervals import (
     conservative_p_value,
     conservative_quantiles,
 )
+
+HALVES = (slice(0, 20), slice(20, 50))
 
 
 def test_without_skewness_the_limits_are_those_of_student() -> None:
@@ -56,6 +59,14 @@ def test_two_levels_give_the_wilson_interval() -> None:
     wilson = stats.binomtest(7, 50).proportion_ci(0.95, method="wilson")
 
     assert (low, high) == pytest.approx((wilson.low, wilson.high), rel=1e-6)
+
+
+def test_a_design_effect_is_a_smaller_sample() -> None:
+    values, counts = np.array([0.0, 1.0]), np.array([40.0, 10.0])
+    large = replace(ShareTest.of_levels(values, counts, 0.0), design_effect=2.0)
+    half = ShareTest.of_levels(values, counts / 2, 0.0)
+
+    assert large.limits(level=0.95, degrees=9) == pytest.approx(half.limits(level=0.95, degrees=9))
 
 
 def test_a_level_that_the_sample_lacks_widens_the_interval_towards_it() -> None:
@@ -137,6 +148,21 @@ def test_moments_of_equal_normal_contributions_have_two_thirds_of_their_number_a
     assert variance == pytest.approx(200_000, rel=0.01)
     assert degrees == pytest.approx(2 / 3 * 200_000, rel=0.02)
     assert abs(skewness) < 0.05
+
+
+@pytest.mark.parametrize("n_models", [1, 2, 5])
+def test_moments_are_those_of_each_risk_and_each_difference(n_models: int) -> None:
+    rng = np.random.default_rng(n_models)
+    z = rng.gamma(2.0, size=(n_models, 50))
+    variance, third = rng.uniform(size=50), rng.normal(size=50)
+    moments = Moments.add_up((z[:, rows], variance[rows], third[rows]) for rows in HALVES)
+
+    for i in range(n_models):
+        for j in range(i, n_models):
+            row = z[i] if i == j else z[i] - z[j]
+            assert moments.second[i, j] == pytest.approx((variance * row**2).sum())
+            assert moments.third[i, j] == pytest.approx((variance * third * row**3).sum())
+            assert moments.fourth[i, j] == pytest.approx(np.square(variance * row**2).sum())
 
 
 def test_moments_of_a_difference_change_sign_with_its_direction() -> None:

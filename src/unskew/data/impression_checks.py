@@ -234,6 +234,13 @@ def validate(shown: Impressions) -> ImpressionReport:
 
     Impossible rows are errors when the log is built. Whether the mean weights of a target policy
     are 1, as they must be, is on every result of :func:`unskew.evaluate_policies`.
+
+    Examples
+    --------
+    >>> from unskew.simulation.impressions import simulate_impressions
+    >>> report = validate(simulate_impressions(50, n_items=4, n_slots=2, random_state=0).log)
+    >>> print(str(report).splitlines()[-1])
+    no findings
     """
     from unskew.data.impressions import Impressions
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,9 +29,14 @@ from unskew.data.universe import Universe
 from unskew.data.weights import WeightTransform, transform_weights
 from unskew.errors import UsageError
 from unskew.estimators.user_functions import UserFunctions
-from unskew.kernels.blocks import cut_rows, sum_products
+from unskew.kernels.blocks import BLOCK, cut_rows, dot, sum_by_code, sum_products
+from unskew.memory import require_memory
 from unskew.settings import WholeNumber
+from unskew.threads import single_blas_thread
 from unskew.types import IndexVector, IntVector, Matrix, Vector
+
+if TYPE_CHECKING:
+    from unskew.estimators.multiple_robust import ModelSums
 
 T = TypeVar("T")
 Cluster: TypeAlias = Unit | Literal["both"] | None
@@ -106,16 +111,23 @@ class Clusters:
 
         Clusters after the last one that has a cell are left out.
         """
-        return np.stack([np.bincount(self.code, weights=column) for column in columns], axis=1)
+        return np.ascontiguousarray(sum_by_code(columns, self.code, self._n_rows).T)
 
     def add_up_weighted(
         self, deltas: Matrix, base: Vector | Matrix | None, weight: Vector
     ) -> Matrix:
         """Sums of h delta of each model and of h base by cluster: (clusters, k + bases)."""
-        bases = [weight] if base is None else [row * weight for row in np.atleast_2d(base)]
-        columns = [np.bincount(self.code, weights=row * weight) for row in deltas]
-        columns += [np.bincount(self.code, weights=row) for row in bases]
-        return np.stack(columns, axis=1)
+        of_deltas = sum_by_code(deltas, self.code, self._n_rows, weight)
+        if base is None:
+            of_base = sum_by_code(weight[None], self.code, self._n_rows)
+        else:
+            of_base = sum_by_code(np.atleast_2d(base), self.code, self._n_rows, weight)
+        return np.vstack([of_deltas, of_base]).T
+
+    @property
+    def _n_rows(self) -> int:
+        """The number of clusters up to the last one that has a cell."""
+        return int(self.code.max(initial=-1)) + 1
 
     def resample(self, by_cluster: Matrix) -> Matrix | None:
         """Totals over clusters drawn with replacement: one row for each resample.
@@ -124,6 +136,13 @@ class Clusters:
         """
         if self.resampling is None or self.n == 0:
             return None
+        n_resamples = self.resampling.n_resamples
+        require_memory(
+            16.0 * self.n + 8.0 * n_resamples * by_cluster.shape[1],
+            f"a bootstrap of {n_resamples:,} resamples of {self.n:,} clusters",
+            parameter="bootstrap",
+            remedy="Use fewer resamples, or intervals without `bootstrap`.",
+        )
         rng = np.random.default_rng(self.resampling.seed)
         draws = (rng.integers(0, self.n, self.n) for _ in range(self.resampling.n_resamples))
         counts = (np.bincount(draw, minlength=self.n)[: len(by_cluster)] for draw in draws)
@@ -291,6 +310,15 @@ class Imputed:
         """Sums by item or by user; their total is the same."""
         return self.by_item if unit == "item" else self.by_user
 
+    def combine(self, contrast: Vector) -> Imputed:
+        """One row: the sum over models of ``contrast`` times their imputed deltas."""
+        return replace(
+            self,
+            observed=_combine_rows(contrast, self.observed),
+            by_user=_combine_rows(contrast, self.by_user.T).T,
+            by_item=_combine_rows(contrast, self.by_item.T).T,
+        )
+
     def project(self, unit: Unit, present: IntVector) -> Imputed:
         """As if all users (or items) had the mean imputed deltas of those that are present."""
         sums = self.by_cluster(unit)
@@ -323,6 +351,8 @@ class Deltas:
     max_relative_error: float | None = None
     """Of functions without bias that can be very noisy: there is no interval if the standard error
     exceeds this share of the value."""
+    models: ModelSums | None = None
+    """The propensity models and imputations of multiple robust estimation; None without them."""
 
     @property
     def is_sum(self) -> bool:
@@ -347,6 +377,7 @@ class Deltas:
             imputed=imputed,
             slots=slots,
             functions=functions,
+            models=self.models and self.models.take(rows),
         )
 
     def combine(self, contrast: Vector) -> Deltas:
@@ -354,12 +385,7 @@ class Deltas:
 
         Slots are kept if they are the same for all models of the contrast.
         """
-        imputed = self.imputed and replace(
-            self.imputed,
-            observed=_combine_rows(contrast, self.imputed.observed),
-            by_user=_combine_rows(contrast, self.imputed.by_user.T).T,
-            by_item=_combine_rows(contrast, self.imputed.by_item.T).T,
-        )
+        imputed = self.imputed and self.imputed.combine(contrast)
         (used,) = np.nonzero(contrast)
         is_single = used.size == 1
         slots = None
@@ -369,6 +395,7 @@ class Deltas:
             self,
             value=_combine_rows(contrast, self.value),
             imputed=imputed,
+            models=self.models and self.models.combine(contrast),
             slots=slots,
             functions=None if self.functions is None else self.functions.combine(contrast),
             bounds=self.bounds if is_single and contrast[used[0]] == 1.0 else None,
@@ -736,16 +763,17 @@ def _sum_cells(
     n_models = len(deltas)
     size = n_models + (1 if base is None else len(np.atleast_2d(base)))
     total, moment = np.zeros(size), np.zeros((size, size))
-    for rows in cut_rows(weight.size):
-        h = weight[rows]
-        weighted = np.empty((size, h.size))
-        weighted[:n_models] = deltas[:, rows] * h
-        weighted[n_models:] = h if base is None else base[..., rows] * h
-        total += weighted.sum(axis=1)
-        uncertain = weighted
-        if propensities is not None:
-            uncertain = weighted * (1.0 - propensities.values[rows])
-        moment += sum_products(uncertain, weighted)
+    buffer, ones = np.empty((2, size, BLOCK)), np.ones(BLOCK)
+    with single_blas_thread():
+        for rows in cut_rows(weight.size):
+            h = weight[rows]
+            weighted, uncertain = buffer[:, :, : h.size]
+            np.multiply(deltas[:, rows], h, out=weighted[:n_models])
+            weighted[n_models:] = h if base is None else base[..., rows] * h
+            total += [dot(row, ones[: h.size]) for row in weighted]
+            uncertainty = 1.0 if propensities is None else 1.0 - propensities.values[rows]
+            np.multiply(weighted, uncertainty, out=uncertain)
+            moment += sum_products(uncertain, weighted)
     if imputed_by_cluster is not None:
         total[:-1] += imputed_by_cluster.sum(axis=0)
     return Sums(total, moment)

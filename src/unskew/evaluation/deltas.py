@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPredictionError, UsageError
+from unskew.estimators.multiple_robust import ModelSums
 from unskew.estimators.sums import Deltas, Imputed, ObservedCells
 from unskew.estimators.user_functions import UserFunctions
 from unskew.evaluation.candidates import TestedCells
@@ -54,10 +56,14 @@ def compute_deltas(
     inputs: Sequence[MetricInput],
     imputed: Mapping[str, Imputed],
     log: Ratings,
+    model_sums: Mapping[str, ModelSums] = MappingProxyType({}),
 ) -> dict[str, Deltas]:
     """By metric: the deltas of all models, one row for each."""
     return {
-        metric.name: _stack_models(metric, inputs, imputed.get(metric.name), log)
+        metric.name: replace(
+            _stack_models(metric, inputs, imputed.get(metric.name), log),
+            models=model_sums.get(metric.name),
+        )
         for metric in metrics
     }
 

@@ -276,7 +276,7 @@ def _sum_all_cells(
         logged = cell_numbers(log.user[rows] - first, log.item[rows], log.n_items)
         distributions = list(ratings.blocks(log, users))
         is_finite = np.logical_and.reduce([each.is_finite for each in distributions])
-        is_hidden = _find_hidden(users, log.n_items, candidates)
+        is_hidden = find_hidden(users, log.n_items, candidates)
         for column, model in enumerate(models):
             scores = model.block(log, users)
             for metric in metrics:
@@ -304,7 +304,7 @@ def _expect(
     return expected
 
 
-def _find_hidden(
+def find_hidden(
     users: IntVector, n_items: int, candidates: Candidates | None
 ) -> BoolVector | np.bool_:
     """Whether each cell of a block of users is not a candidate."""

@@ -40,6 +40,7 @@ from unskew.settings import (
     check_random_state,
     describe,
     draw_seeds,
+    require_name,
     unfitted_copy,
 )
 from unskew.tables import count_noun
@@ -72,15 +73,12 @@ class LearnerComparison(Result):
     def row(self, learner: str, *, metric: str, test: str = "test") -> Mapping[str, Any]:
         """The row of one learner, metric and test."""
         names = {"learner": learner, "metric": metric, "test": test}
+        for column, name in names.items():
+            valid = dict.fromkeys(row[column] for row in self.rows)
+            require_name(f"{column} of this comparison", name, valid, parameter=column)
         for row in self.rows:
             if all(row[column] == name for column, name in names.items()):
                 return row
-        for column, name in names.items():
-            valid = dict.fromkeys(row[column] for row in self.rows)
-            if name not in valid:
-                raise UnknownNameError(
-                    f"{column} of this comparison", name, valid, parameter=column
-                )
         raise UsageError(
             f"learner {learner!r} has no row for metric {metric!r} and test {test!r}.",
             parameter="learner",
@@ -193,6 +191,19 @@ def compare_learners(
     adjusted for the number of learners. ``cv_score`` is the risk by which settings were chosen,
     estimated from the log alone. It can be used to choose among learners with the same
     propensities without a test.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unskew.models.baselines import GlobalMean, OffsetsOnly
+    >>> from unskew.simulation.simulator import simulate
+    >>> world = simulate(60, 80, density=0.1, alpha=0.5, random_state=0)
+    >>> log = world.log.take(world.log.item < 70)    # the other items are for the random test
+    >>> user, item = np.repeat(np.arange(60), 10), np.tile(np.arange(70, 80), 60)
+    >>> test = Ratings.from_arrays(user, item, world.truth[user, item])
+    >>> learners = {"offsets": OffsetsOnly(), "mean": GlobalMean()}
+    >>> sorted(compare_learners(log, learners, test=test, n_repeats=2).models)
+    ['mean', 'naive, no offsets', 'offsets']
     """
     require_log(log)
     Instance(Mapping, remedy="Pass a dict of models by name.")("learners", learners)
