@@ -152,31 +152,38 @@ def replay(combinations: Any, known: Any, rule: Any, folds: Any, halving: bool) 
     return choose(scorer.sort(contenders), rule, n_folds=N_FOLDS).settings
 
 
+COLUMNS = {
+    "random": ("random", ""),
+    **{score: (score, f"best, 1 x {N_FOLDS} folds") for score in SCORES},
+    "snips, halving": ("snips", f"best, 1 x {N_FOLDS} folds, halving"),
+    f"snips, {N_REPEATS} splits": ("snips", f"best, {N_REPEATS} x {N_FOLDS} folds"),
+    "snips, one SE": ("snips", f"one_standard_error, 1 x {N_FOLDS} folds"),
+    "dr, one SE": ("dr", f"one_standard_error, 1 x {N_FOLDS} folds"),
+}
+"""Columns of the table: score and rule."""
+
+
 def print_table(rows: list[dict[str, Any]]) -> None:
-    """Mean regret in percent with half its 95 % interval over draws, in Markdown."""
+    """Mean regret in percent with half its 95 % interval over draws, in Markdown.
+
+    The last columns are of SNIPS: the rank correlation of scores and errors over the grid, and how
+    far the score of the chosen settings is above their error.
+    """
     kinds = list(dict.fromkeys((row["world"], row["propensities"]) for row in rows))
-    print("| world | propensities | score |", end="")
-    rules = list(dict.fromkeys(row["rule"] for row in rows if row["rule"]))
-    print(" | ".join(rules), "| rank correlation | level |")
-    print("|---" * (len(rules) + 5) + "|")
+    print("| world | propensities |", " | ".join(COLUMNS), "| rank correlation | level |")
+    print("|---" * (len(COLUMNS) + 4) + "|")
     for world, propensities in kinds:
         of_kind = [r for r in rows if (r["world"], r["propensities"]) == (world, propensities)]
-        for score in ("random", *SCORES):
-            of_score = [row for row in of_kind if row["score"] == score]
-            cells = [
-                format_regret(of_score, rule) for rule in (rules if score != "random" else [""])
-            ]
-            if score == "random":
-                cells += [""] * (len(rules) + 1)
-            else:
-                cells.append(f"{np.mean([row['rank_correlation'] for row in of_score]):.2f}")
-                level = np.mean([row["level"] for row in of_score if row["rule"] == rules[0]])
-                cells.append(f"{100 * level:+.0f} %")
-            print(f"| {world} | {propensities} | {score} | {' | '.join(cells)} |")
+        cells = [format_regret(of_kind, *column) for column in COLUMNS.values()]
+        snips = [row for row in of_kind if (row["score"], row["rule"]) == COLUMNS["snips"]]
+        cells.append(f"{np.mean([row['rank_correlation'] for row in snips]):.2f}")
+        cells.append(f"{100 * np.mean([row['level'] for row in snips]):+.0f} %")
+        print(f"| {world} | {propensities} | {' | '.join(cells)} |")
 
 
-def format_regret(rows: list[dict[str, Any]], rule: str) -> str:
-    values = 100 * np.array([row["regret"] for row in rows if row["rule"] == rule])
+def format_regret(rows: list[dict[str, Any]], score: str, rule: str) -> str:
+    regrets = [row["regret"] for row in rows if (row["score"], row["rule"]) == (score, rule)]
+    values = 100 * np.array(regrets)
     half = stats.t.ppf(0.975, values.size - 1) * values.std(ddof=1) / np.sqrt(values.size)
     return f"{values.mean():.1f} ± {half:.1f}"
 
