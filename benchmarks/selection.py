@@ -2,12 +2,13 @@
 
     python benchmarks/selection.py [--seeds 5] [--worlds NAME ...] [--json FILE]
 
-A log is drawn from a complete matrix. A matrix factorisation chooses among the penalties and
-offsets of the leaderboard's grid by cross-validation. The regret is the mean squared error over all
-cells of what it chose, minus that of the best settings of the grid, in percent of the latter. The
-median regret of a random choice is the row "random". Propensities are the true ones ("known"),
-those of naive Bayes with 500 random ratings ("naive Bayes"), or those of a model of popularity that
-does not see ratings ("popularity"). Every score and rule is computed from the same fits.
+A log is drawn from a complete matrix, without a random fifth of all cells, which are the test. A
+matrix factorisation chooses among the penalties and offsets of the leaderboard's grid by
+cross-validation. The regret is the mean squared error on the test of what it chose, minus that of
+the best settings of the grid, in percent of the latter. The median regret over the grid is the row
+"random". Propensities are the true ones ("known"), those of naive Bayes with 500 random ratings
+("naive Bayes"), or those of a model of popularity that does not see ratings ("popularity"). Every
+score and rule is computed from the same fits.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from scipy import stats
 
 import unskew
 from unskew.data.propensities import as_propensities
+from unskew.datasets.reading import find_overlap
 from unskew.model_selection.combinations import combine_settings, fit_path, group_paths
 from unskew.model_selection.folds import LocalTraining, split
 from unskew.model_selection.grids import L2, OFFSETS
@@ -35,12 +37,12 @@ from unskew.propensity.popularity import PopularityPropensity
 from unskew.simulation.observation import ByCovariates, ByRating, Observation
 from unskew.threads import Workers
 
-SIZE, DENSITY, N_RANDOM = (200, 150), 0.1, 500
+SIZE, DENSITY, TEST_SHARE, N_RANDOM = (200, 150), 0.125, 0.2, 500
 WORLDS = {
     "strong selection by rating": lambda _: ByRating(0.25),
     "weak selection by rating": lambda _: ByRating(0.7),
     "selection by popularity": lambda seed: ByCovariates.long_tail(
-        *SIZE, skew=0.25, random_state=seed
+        *SIZE, skew=0.2, random_state=seed
     ),
 }
 SCORES = ("naive", "ips", "snips", "dr")
@@ -62,27 +64,36 @@ class Replay(FoldScorer):
 
 
 def draw(world: str, seed: int) -> tuple[Any, Any, dict[str, Any]]:
-    """The truth, a log, and propensities of each kind."""
+    """A random test, a log without its cells, and propensities of each kind."""
     truth = unskew.simulate(*SIZE, noise=1.0, random_state=seed).truth
     rng = np.random.default_rng((seed, 21))
-    log, known = Observation.of(truth, WORLDS[world](seed), density=DENSITY).draw(rng)
+    whole, known = Observation.of(truth, WORLDS[world](seed), density=DENSITY).draw(rng)
+    cells = rng.choice(truth.size, round(TEST_SHARE * truth.size), replace=False)
+    user, item = np.divmod(cells, truth.shape[1])
+    test = unskew.Ratings.from_codes(user, item, truth.ravel()[cells], shape=truth.shape)
+    is_kept = ~find_overlap(whole, test)
+    log = whole.take(is_kept)
     sample = truth.ravel()[rng.integers(truth.size, size=N_RANDOM)].astype(np.float64)
-    bayes = NaiveBayesPropensity().fit(log, mcar=sample)
-    kinds = {"known": known, "naive Bayes": bayes, "popularity": PopularityPropensity().fit(log)}
-    return truth, log, {name: as_propensities(log, each) for name, each in kinds.items()}
+    kinds = {
+        "known": known.values[is_kept] * (1 - TEST_SHARE),
+        "naive Bayes": NaiveBayesPropensity().fit(log, mcar=sample),
+        "popularity": PopularityPropensity().fit(log),
+    }
+    return test, log, {name: as_propensities(log, each) for name, each in kinds.items()}
 
 
-def predict_all(model: Any, shape: tuple[int, int]) -> np.ndarray:
-    user, item = np.divmod(np.arange(shape[0] * shape[1]), shape[1])
-    return model.predict(user, item, on_unknown="fallback").reshape(shape)
+def compute_error(model: Any, test: Any) -> float:
+    users, items = test.users[test.user], test.items[test.item]
+    prediction = model.predict(users, items, on_unknown="fallback")
+    return float(np.square(test.rating - prediction).mean())
 
 
-def measure(truth: Any, log: Any, propensities: Any, seed: int) -> list[dict[str, Any]]:
+def measure(test: Any, log: Any, propensities: Any, seed: int) -> list[dict[str, Any]]:
     """The regret of every score and rule."""
     combinations = combine_settings(MODEL, {"l2": L2, "offsets": OFFSETS})
     paths = list(group_paths(combinations))
     risk = {
-        id(fit.settings): float(np.square(truth - predict_all(fit.model, truth.shape)).mean())
+        id(fit.settings): compute_error(fit.model, test)
         for path in paths
         for fit in fit_path(MODEL, path, LocalTraining(log, propensities))
     }
@@ -141,31 +152,38 @@ def replay(combinations: Any, known: Any, rule: Any, folds: Any, halving: bool) 
     return choose(scorer.sort(contenders), rule, n_folds=N_FOLDS).settings
 
 
+COLUMNS = {
+    "random": ("random", ""),
+    **{score: (score, f"best, 1 x {N_FOLDS} folds") for score in SCORES},
+    "snips, halving": ("snips", f"best, 1 x {N_FOLDS} folds, halving"),
+    f"snips, {N_REPEATS} splits": ("snips", f"best, {N_REPEATS} x {N_FOLDS} folds"),
+    "snips, one SE": ("snips", f"one_standard_error, 1 x {N_FOLDS} folds"),
+    "dr, one SE": ("dr", f"one_standard_error, 1 x {N_FOLDS} folds"),
+}
+"""Columns of the table: score and rule."""
+
+
 def print_table(rows: list[dict[str, Any]]) -> None:
-    """Mean regret in percent with half its 95 % interval over draws, in Markdown."""
+    """Mean regret in percent with half its 95 % interval over draws, in Markdown.
+
+    The last columns are of SNIPS: the rank correlation of scores and errors over the grid, and how
+    far the score of the chosen settings is above their error.
+    """
     kinds = list(dict.fromkeys((row["world"], row["propensities"]) for row in rows))
-    print("| world | propensities | score |", end="")
-    rules = list(dict.fromkeys(row["rule"] for row in rows if row["rule"]))
-    print(" | ".join(rules), "| rank correlation | level |")
-    print("|---" * (len(rules) + 5) + "|")
+    print("| world | propensities |", " | ".join(COLUMNS), "| rank correlation | level |")
+    print("|---" * (len(COLUMNS) + 4) + "|")
     for world, propensities in kinds:
         of_kind = [r for r in rows if (r["world"], r["propensities"]) == (world, propensities)]
-        for score in ("random", *SCORES):
-            of_score = [row for row in of_kind if row["score"] == score]
-            cells = [
-                format_regret(of_score, rule) for rule in (rules if score != "random" else [""])
-            ]
-            if score == "random":
-                cells += [""] * (len(rules) + 1)
-            else:
-                cells.append(f"{np.mean([row['rank_correlation'] for row in of_score]):.2f}")
-                level = np.mean([row["level"] for row in of_score if row["rule"] == rules[0]])
-                cells.append(f"{100 * level:+.0f} %")
-            print(f"| {world} | {propensities} | {score} | {' | '.join(cells)} |")
+        cells = [format_regret(of_kind, *column) for column in COLUMNS.values()]
+        snips = [row for row in of_kind if (row["score"], row["rule"]) == COLUMNS["snips"]]
+        cells.append(f"{np.mean([row['rank_correlation'] for row in snips]):.2f}")
+        cells.append(f"{100 * np.mean([row['level'] for row in snips]):+.0f} %")
+        print(f"| {world} | {propensities} | {' | '.join(cells)} |")
 
 
-def format_regret(rows: list[dict[str, Any]], rule: str) -> str:
-    values = 100 * np.array([row["regret"] for row in rows if row["rule"] == rule])
+def format_regret(rows: list[dict[str, Any]], score: str, rule: str) -> str:
+    regrets = [row["regret"] for row in rows if (row["score"], row["rule"]) == (score, rule)]
+    values = 100 * np.array(regrets)
     half = stats.t.ppf(0.975, values.size - 1) * values.std(ddof=1) / np.sqrt(values.size)
     return f"{values.mean():.1f} ± {half:.1f}"
 
@@ -180,10 +198,10 @@ def main() -> None:
     rows = []
     for seed in range(options.seeds):
         for world in options.worlds:
-            truth, log, kinds = draw(world, seed)
+            test, log, kinds = draw(world, seed)
             for name, propensities in kinds.items():
                 key = {"world": world, "propensities": name, "seed": seed}
-                rows += [key | row for row in measure(truth, log, propensities, seed)]
+                rows += [key | row for row in measure(test, log, propensities, seed)]
                 if options.json:
                     options.json.write_text(json.dumps(rows))
     print_table(rows)

@@ -354,7 +354,7 @@ def _make_baseline(rivals: Iterable[Learner]) -> Learner:
     """
     tried = {value for rival in rivals for value in (rival.grid or {}).get("l2", ())}
     penalties = tuple(sorted({*L2, *(value for value in tried if value != "auto")}))
-    model = MatrixFactorization(offsets="none", clip_predictions=False)
+    model = MatrixFactorization(offsets="none", clip_predictions=False, tol=1e-5, max_iter=2000)
     return Learner(model, {"l2": penalties}, is_naive=True)
 
 

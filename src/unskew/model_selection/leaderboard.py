@@ -37,6 +37,8 @@ from unskew.types import IntVector, Matrix, Vector
 Row: TypeAlias = dict[str, Any]
 BEST, TIED, WORSE, BASELINE = "best", "tied", "worse", "knows the test"
 BEST_CONSTANT = "best constant"
+FEW_DRAWS = 5
+"""Of fewer draws, a t-test of all pairs can tell hardly any learners apart."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -131,7 +133,13 @@ class Leaderboard(Result):
                 for row in self.failures
             ),
             *self.warnings,
+            *_warn_of_few_draws(self.paired_by, self.n_repeats),
         ]
+
+
+def _warn_of_few_draws(paired_by: str, n_draws: int) -> Iterator[str]:
+    if paired_by == "draw" and n_draws < FEW_DRAWS:
+        yield f"with {count_noun(n_draws, 'draw')} only huge differences can be told from chance"
 
 
 def _mark(row: Mapping[str, Any] | None) -> str:

@@ -65,9 +65,13 @@ def find_learners(*, propensity_matrix: Matrix | None = None) -> dict[str, Learn
 def make_learner(
     declaration: Declaration[Any], *, propensity_matrix: Matrix | None = None
 ) -> Learner | None:
-    """The learner of a declared recommender; None if it does not predict ratings of a log."""
+    """The learner of a declared recommender; None if it does not predict ratings of a log.
+
+    A recommender that learns from random ratings takes no part: folds have none for it.
+    """
     traits, model = declaration.traits, declaration.target()
-    if traits.get("needs_clicks") or not model.predicts_ratings:
+    learns_from_sample = "mcar" in inspect.signature(model.fit).parameters
+    if traits.get("needs_clicks") or not model.predicts_ratings or learns_from_sample:
         return None
     learner = Learner(
         model,

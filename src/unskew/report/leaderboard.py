@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from unskew.metrics import metric_label
-from unskew.model_selection.leaderboard import BASELINE, BEST, TIED
+from unskew.model_selection.leaderboard import BASELINE, BEST, FEW_DRAWS, TIED
 from unskew.report import PAGES
 from unskew.report.charts import (
     CORRECTED,
@@ -108,6 +108,9 @@ def _list_warnings(record: Record) -> Iterator[str]:
             "is shown to compare with published numbers, not to choose a learner."
         )
     yield from record["warnings"]
+    if record["paired_by"] == "draw" and record["n_repeats"] < FEW_DRAWS:
+        draws = count_noun(record["n_repeats"], "draw")
+        yield f"With {draws} only huge differences can be told from chance: ties mean little."
     for failure in record["failures"]:
         text = to_sentence(failure["reason"])
         yield f"{failure['learner']} has no number under {failure['protocol']}: {text}"
