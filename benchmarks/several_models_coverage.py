@@ -92,7 +92,7 @@ RAKED = {
 
 
 def evaluate(name: str, world: World, log: unskew.Ratings) -> Any:
-    common = {"metrics": list(METRICS)}
+    common: dict[str, Any] = {"metrics": list(METRICS), "cluster": None}
     if name in SETS:
         models = SETS[name](world)
         return unskew.evaluate(

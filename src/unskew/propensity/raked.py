@@ -161,9 +161,9 @@ class Margin:
         """
         has_ratings = self.n_ratings > 0
         error = self.add_up(weight)[has_ratings] / self.total - 1.0
-        chance = float(self.add_up(weight * (weight - 1.0)).sum()) / self.total**2 / error.size
-        rest = float(np.square(error).mean()) - chance
-        return chance / rest if rest > 0 else np.inf
+        noise = float(self.add_up(weight * (weight - 1.0)).sum()) / self.total**2 / error.size
+        rest = float(np.square(error).mean()) - noise
+        return noise / rest if rest > 0 else np.inf
 
     def largest_error(self, weight: Vector) -> float:
         """The largest relative error of a sum of weights."""
