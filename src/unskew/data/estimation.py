@@ -273,6 +273,8 @@ class TakenAsKnown(Estimation):
 
     reason: str
     """Why it cannot be computed: a sentence for the reader of a result."""
+    has_interval: bool = True
+    """False if the error includes a bias, so that an interval without it would be wrong."""
 
     def take(self, rows: IndexVector) -> TakenAsKnown:
         return replace(self, fixed=None if self.fixed is None else self.fixed[rows])
