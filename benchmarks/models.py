@@ -8,8 +8,8 @@
 The models are those of the registries. The log is the long-tailed one of ``benchmarks/mf.py``,
 with 20 factors and a fixed penalty; rows "default" have the default settings apart from the number
 of factors. Each fit runs in a process of its own, after a fit of a tiny log that loads and compiles
-the code. "processor" adds up the seconds of all threads, and the ratios compare it: other work on the
-machine hardly changes it. With ``--against`` the processes of both versions alternate.
+the code. "processor" adds up the seconds of all threads, and the ratios compare it: other work on
+the machine changes it less than wall time. With ``--against`` processes of both versions alternate.
 """
 
 from __future__ import annotations
