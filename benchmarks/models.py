@@ -1,15 +1,15 @@
 """Every recommender and propensity model: time, steps, memory, and time relative to MF.
 
     python benchmarks/models.py                              # all models, 100K and 1M ratings
-    python benchmarks/models.py --sizes 10M --only mf,wmf    # some models, by name
+    python benchmarks/models.py --sizes 10M --only 'mf;wmf'  # some models, by name
     python benchmarks/models.py --against OTHER/src          # next to another version
     python benchmarks/models.py --rivals                     # implicit and LightFM, if installed
 
 The models are those of the registries. The log is the long-tailed one of ``benchmarks/mf.py``,
 with 20 factors and a fixed penalty; rows "default" have the default settings apart from the number
 of factors. Each fit runs in a process of its own, after a fit of a tiny log that loads and compiles
-the code. "processor" adds up the seconds of all threads, and the ratios compare it: other work on the
-machine hardly changes it. With ``--against`` the processes of both versions alternate.
+the code. "processor" adds up the seconds of all threads, and the ratios compare it: other work on
+the machine changes it less than wall time. With ``--against`` processes of both versions alternate.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def prepare(fit: Fit, world: World) -> tuple[Any, tuple[Any, ...], dict[str, Any
     if fit.name == "classifier":
         from sklearn.linear_model import LogisticRegression
 
-        extra["classifier"] = extra["model"] = LogisticRegression()
+        extra["estimator"] = LogisticRegression()
     model = build(fit.python_name, fit.settings, extra)
     arguments = {"mcar": world.sample} if fit.traits.get("needs_mcar") else {}
     return model, (world.log.with_universe((world.log.n_users, world.log.n_items)),), arguments
@@ -291,7 +291,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--sizes", nargs="+", default=["100K", "1M"])
-    parser.add_argument("--only", default="", help="names of models, with commas")
+    parser.add_argument("--only", default="", help="names or rows of models, with semicolons")
     parser.add_argument("--kind", default="", help="recommender or propensity")
     parser.add_argument("--against", help="the folder src of another version")
     parser.add_argument("--rivals", action="store_true", help="also implicit and LightFM")
@@ -304,7 +304,7 @@ def main() -> None:
         child = measure_rival(fit.name, size) if fit.kind == "rival" else measure(fit, size)
         print(json.dumps(child))
         return
-    only = [name for name in options.only.split(",") if name]
+    only = [name for name in options.only.split(";") if name]
     fits = [fit for fit in list_fits() if not only or fit.name in only or fit.label in only]
     fits = [fit for fit in fits if options.kind in ("", fit.kind)]
     compared = ["before, s"] if options.against else []

@@ -205,3 +205,27 @@ def test_the_item_average_by_hand() -> None:
     assert model.predict([0, 1, 0], [0, 1, 2]) == pytest.approx([9 / 5, 4.0, mean])
     assert model.predict([0], [99], on_unknown="fallback") == pytest.approx([mean])
     assert ItemAverage().fit(log).predict([0], [0]) == pytest.approx([3.0])
+
+
+@pytest.mark.parametrize("kind", [GlobalMean, Popularity])
+@pytest.mark.parametrize("is_weighted", [True, False])
+def test_partial_fit_is_a_fit_to_both_logs(kind: Any, is_weighted: bool) -> None:
+    world = unskew.simulate(n_users=40, n_items=30, density=0.2, alpha=0.5, random_state=1)
+    users, items = world.log.users[world.log.user], world.log.items[world.log.item]
+    p = world.propensities.values
+    is_first = (users < 25) & (items < 20)
+
+    def part(rows: np.ndarray) -> tuple[Ratings, Any]:
+        log = Ratings.from_arrays(users[rows], items[rows], world.log.rating[rows])
+        return log, p[rows] if is_weighted else None
+
+    model = kind().partial_fit(*part(is_first)).partial_fit(*part(~is_first))
+    whole = kind().fit(*part(np.ones(len(p), dtype=bool)))
+
+    np.testing.assert_allclose(model.predict(users, items), whole.predict(users, items), rtol=1e-12)
+    for user in (0, 24, 39):
+        found, expected = (each.recommend([user], k=30) for each in (model, whole))
+        n_unseen = int(np.isfinite(expected.scores).sum())
+        assert int(np.isfinite(found.scores).sum()) == n_unseen < 30
+    with pytest.raises(UsageError, match=r"are of cells that the model has seen"):
+        model.partial_fit(*part(is_first))

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from unskew.data.cells import cell_numbers, user_and_item
 from unskew.data.factors import Factors
 from unskew.data.ids import Ids, find_codes, format_id
 from unskew.data.ratings import Ratings
@@ -90,10 +91,7 @@ def add_rows(
     old_rows = model.factors_.user_side if side == "user" else model.factors_.item_side
     if not keep_known:
         vocabulary, old_rows = vocabulary[:0], (old_rows[0][:0], old_rows[1][:0])
-    code = find_codes(ids, vocabulary)
-    is_new = code < 0
-    code = np.where(is_new, vocabulary.size + np.cumsum(is_new) - 1, code)
-    all_ids = np.concatenate([vocabulary, ids[is_new]]) if keep_known else ids
+    all_ids, code = append_ids(ids, vocabulary)
     factors, offset = (
         _place_rows(old, added, code, all_ids.size)
         for old, added in zip(old_rows, rows, strict=True)
@@ -112,9 +110,17 @@ def add_rows(
     seen = model.seen_starts_, model.seen_items_
     if not keep_known:
         seen = np.zeros(1, seen[0].dtype), seen[1][:0]
-    n_users = len(added_model.users_)
-    added_model.seen_starts_, added_model.seen_items_ = _join_seen(seen, n_users, user, item)
+    sizes = len(added_model.users_), len(added_model.items_)
+    added_model.seen_starts_, added_model.seen_items_ = join_seen(seen, *sizes, user, item)
     return added_model
+
+
+def append_ids(ids: Ids, vocabulary: Ids) -> tuple[Ids, IntVector]:
+    """The vocabulary followed by the new ids, and the code of each id in it."""
+    code = find_codes(ids, vocabulary)
+    is_new = code < 0
+    code = np.where(is_new, vocabulary.size + np.cumsum(is_new) - 1, code)
+    return (np.concatenate([vocabulary, ids[is_new]]) if vocabulary.size else ids), code
 
 
 def _place_rows(old: Floats, added: Floats, code: IntVector, n_rows: int) -> Floats:
@@ -124,12 +130,15 @@ def _place_rows(old: Floats, added: Floats, code: IntVector, n_rows: int) -> Flo
     return rows
 
 
-def _join_seen(seen: SeenItems, n_users: int, user: IntVector, item: IntVector) -> SeenItems:
+def join_seen(
+    seen: SeenItems, n_users: int, n_items: int, user: IntVector, item: IntVector
+) -> SeenItems:
     """The seen items of users after more ratings; the items of a user are sorted, each once."""
     starts, items = seen
     known_user = np.repeat(np.arange(starts.size - 1), np.diff(starts))
-    pairs = np.stack([np.concatenate([known_user, user]), np.concatenate([items, item])])
-    pairs = np.unique(pairs, axis=1)
-    counts = np.bincount(pairs[0], minlength=n_users)
+    known = cell_numbers(known_user, items, n_items)
+    cells = np.unique(np.concatenate([known, cell_numbers(user, item, n_items)]))
+    all_users, all_items = user_and_item(cells, n_items)
+    counts = np.bincount(all_users, minlength=n_users)
     new_starts = np.concatenate([[0], np.cumsum(counts)]).astype(starts.dtype)
-    return new_starts, pairs[1].astype(items.dtype)
+    return new_starts, all_items.astype(items.dtype)
