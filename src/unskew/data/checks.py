@@ -146,7 +146,7 @@ def require_rows(
     remedy: str,
     subject: str = "",
 ) -> None:
-    """An error unless all rows are valid: their number, and the value and place of the first."""
+    """Raise an error unless all rows are valid: how many are not, and the first of them."""
     if not is_valid.all():
         row = int(is_valid.argmin())
         raise error_type(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -22,10 +23,12 @@ def as_ids(values: Sequence[Hashable] | npt.ArrayLike) -> Ids:
     if hasattr(values, "__array__"):
         ids = np.asarray(values)
         if ids.ndim != 1:
-            raise BadRatingError(f"ids must form one column; got an array of shape {ids.shape}.")
+            raise BadRatingError(f"ids must be one-dimensional; got an array of shape {ids.shape}.")
         return ids
     if not isinstance(values, Iterable) or isinstance(values, (str, bytes)):
-        raise BadRatingError(f"ids must form one column, such as a list; got {values!r}.")
+        raise BadRatingError(
+            f"ids must be one-dimensional, such as a list; got {reprlib.repr(values)}."
+        )
     listed = list(values)
     if {type(value) for value in listed} in ({int}, {str}):
         ids = np.asarray(listed)

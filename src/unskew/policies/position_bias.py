@@ -23,6 +23,7 @@ from unskew.policies.examination import (
 from unskew.progress import no_progress, progress_bar
 from unskew.settings import (
     Configurable,
+    Instance,
     Number,
     OneOf,
     WholeNumber,
@@ -320,12 +321,7 @@ class PositionBias(Configurable):
 
 
 def _require_clicks(shown: Impressions) -> None:
-    if not isinstance(shown, Impressions):
-        raise UsageError(
-            f"`shown` must be Impressions; got {type(shown).__name__}.",
-            parameter="shown",
-            remedy="Build them with Impressions.from_frame(...).",
-        )
+    Instance(Impressions, remedy="Build one with Impressions.from_frame(frame).")("shown", shown)
     require_rows(
         shown.reward >= 0,
         shown.reward,

@@ -364,6 +364,8 @@ class RatingFrequencies:
                 "counts or shares of the mcar table must be at least 0, and not all 0; "
                 f"got {dict(table)}.",
                 parameter="mcar",
+                remedy="Pass how often each rating occurs in a random sample, such as "
+                "`mcar={1: 50, 5: 20}`.",
             )
         is_share = bool(abs(total - 1) <= 1e-6)
         if not is_share and (weight != np.floor(weight)).any():
