@@ -90,7 +90,7 @@ def test_an_example_uses_its_name(name: str) -> None:
 RECORDS = frozenset(
     """
     Comparison CrossValidation Diagnosis DiagnosisRow Estimate Evaluation ExaminationCurve
-    GroupedEvaluation ImpressionSimulation Interval LearnerComparison ListDescription Neighbors
+    GroupedEvaluation ImpressionSimulation Interval Leaderboard LearnerComparison ListDescription Neighbors
     PolicyEvaluation PolicySensitivity Recommendations Risk Robustness SamplePlan Sensitivity
     Simulation SpecificationTest Watch
     """.split()
