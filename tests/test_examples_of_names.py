@@ -90,8 +90,8 @@ def test_an_example_uses_its_name(name: str) -> None:
 RECORDS = frozenset(
     """
     Comparison CrossValidation Diagnosis DiagnosisRow Estimate Evaluation ExaminationCurve
-    GroupedEvaluation ImpressionSimulation Interval Leaderboard LearnerComparison ListDescription Neighbors
-    PolicyEvaluation PolicySensitivity Recommendations Risk Robustness SamplePlan Sensitivity
+    GroupedEvaluation ImpressionSimulation Interval Leaderboard LearnerComparison
+    ListDescription Neighbors PolicyEvaluation PolicySensitivity Recommendations Risk Robustness SamplePlan Sensitivity
     Simulation SpecificationTest Watch
     """.split()
 )
