@@ -91,7 +91,8 @@ RECORDS = frozenset(
     """
     Comparison CrossValidation Diagnosis DiagnosisRow Estimate Evaluation ExaminationCurve
     GroupedEvaluation ImpressionSimulation Interval Leaderboard LearnerComparison
-    ListDescription Neighbors PolicyEvaluation PolicySensitivity Recommendations Risk Robustness SamplePlan Sensitivity
+    ListDescription Neighbors PolicyEvaluation PolicySensitivity Recommendations Risk Robustness
+    SamplePlan Sensitivity
     Simulation SpecificationTest Watch
     """.split()
 )
