@@ -119,14 +119,19 @@ class Registry(Mapping[str, Declaration[T]]):
 
     def find(self, name: str) -> Declaration[T]:
         """The declaration with this name or alias."""
+        if not isinstance(name, str):
+            raise self._unknown_name_error(name)
         if name not in self._declarations and name not in self._by_alias:
             self._complete()
         if name in self._by_alias:
             return self._declarations[self._by_alias[name]]
         if name not in self._declarations:
-            parameter = self.kind if self.kind.isidentifier() else None
-            raise UnknownNameError(self.kind, name, self, parameter=parameter)
+            raise self._unknown_name_error(name)
         return self._declarations[name]
+
+    def _unknown_name_error(self, name: object) -> UnknownNameError:
+        parameter = self.kind if self.kind.isidentifier() else None
+        return UnknownNameError(self.kind, name, self, parameter=parameter)
 
     def to_markdown(self) -> str:
         """A table for the documentation: every name, its label and what it means."""

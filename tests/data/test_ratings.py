@@ -385,7 +385,7 @@ def test_an_id_that_cannot_be_hashed_is_named() -> None:
 @pytest.mark.parametrize("ids", [None, 5, "ann", b"ann"], ids=repr)
 def test_ids_that_are_no_column_are_refused(ids: Any) -> None:
     with pytest.raises(
-        BadRatingError, match=rf"ids must be one-dimensional, such as a list; got {ids!r}"
+        BadRatingError, match=rf"user must be one-dimensional ids, such as a list; got {ids!r}"
     ):
         Ratings.from_arrays(ids, [1], [5])
 
@@ -756,7 +756,11 @@ def make_log(**changes: Any) -> Ratings:
         ({"user": np.array([[0, 1]])}, BadRatingError, r"got int64 of shape \(1, 2\)"),
         ({"user": np.array([0], np.int32)}, BadRatingError, "columns of one length"),
         ({"users": np.arange(1)}, UniverseError, "user 1 at row 1 is outside"),
-        ({"users": np.arange(4).reshape(2, 2)}, BadRatingError, "ids must be one-dimensional"),
+        (
+            {"users": np.arange(4).reshape(2, 2)},
+            BadRatingError,
+            "users must be one-dimensional ids",
+        ),
         ({"rating": np.ones(1)}, BadRatingError, "columns of one length"),
         ({"rating": np.array(["1", "2"])}, BadRatingError, "ratings must be numbers"),
         ({"rating": np.array([1, np.nan])}, BadRatingError, "1 of 2 ratings are missing"),

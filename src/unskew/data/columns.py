@@ -66,6 +66,8 @@ def find_column(
                 value=name,
             )
         return name
+    if role not in DEFAULTS:
+        raise ColumnError(f"`{role}` names no column: got None.", parameter=role)
     if DEFAULTS[role] in columns:
         return DEFAULTS[role]
     candidates = [column for column in columns if _simplify(column) in COMMON_NAMES[role]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -11,23 +10,31 @@ import numpy.typing as npt
 
 from unskew.data.checks import refuse_masked
 from unskew.errors import BadRatingError, DuplicateCellError
+from unskew.settings import describe
 from unskew.tables import count_noun
 from unskew.types import BoolVector, IntVector
 
 Ids: TypeAlias = npt.NDArray[Any]
 
 
-def as_ids(values: Sequence[Hashable] | npt.ArrayLike) -> Ids:
-    """A one-dimensional array of ids; tuples and other unusual ids become objects."""
+def as_ids(values: Sequence[Hashable] | npt.ArrayLike, parameter: str = "ids") -> Ids:
+    """A one-dimensional array of ids; tuples and other unusual ids become objects.
+
+    ``parameter`` is the argument that an error names.
+    """
     refuse_masked(values, "ids", BadRatingError)
     if hasattr(values, "__array__"):
         ids = np.asarray(values)
-        if ids.ndim != 1:
-            raise BadRatingError(f"ids must be one-dimensional; got an array of shape {ids.shape}.")
+        if ids.ndim != 1 or ids.dtype.kind in "cV":
+            got = f"an array of shape {ids.shape}" if ids.ndim != 1 else str(ids.dtype)
+            raise BadRatingError(
+                f"`{parameter}` must be one-dimensional ids; got {got}.", parameter=parameter
+            )
         return ids
     if not isinstance(values, Iterable) or isinstance(values, (str, bytes)):
         raise BadRatingError(
-            f"ids must be one-dimensional, such as a list; got {reprlib.repr(values)}."
+            f"`{parameter}` must be one-dimensional ids, such as a list; got {describe(values)}.",
+            parameter=parameter,
         )
     listed = list(values)
     if {type(value) for value in listed} in ({int}, {str}):
@@ -47,7 +54,7 @@ def object_array(values: Sequence[Any]) -> Ids:
 
 def check_id_list(values: npt.ArrayLike, *, kind: str) -> Ids:
     """A copy of the ids that the caller lists; an error if one is missing or listed twice."""
-    ids = as_ids(values).copy()
+    ids = as_ids(values, f"{kind}s").copy()
     is_missing = missing_ids(ids)
     if is_missing.any():
         raise BadRatingError(

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.cells import cell_numbers, find_duplicates, last_rows
-from unskew.data.checks import float_array, require_rows, row_numbers
+from unskew.data.checks import float_array, require_rows, row_number, row_numbers
 from unskew.data.columns import DEFAULTS, find_column
 from unskew.data.frames import (
     id_column,
@@ -41,6 +41,7 @@ from unskew.errors import (
     UnknownNameError,
     UsageError,
 )
+from unskew.memory import require_memory
 from unskew.settings import is_finite_number
 from unskew.tables import count_noun, html_table
 from unskew.types import BoolVector, IntVector, Vector
@@ -110,17 +111,17 @@ class Ratings:
     def __post_init__(self) -> None:
         """Check and copy everything: compiled code reads these arrays without a check."""
         rating = float_array(self.rating, "ratings", BadRatingError).copy()
-        users, items = (as_ids(ids).copy() for ids in (self.users, self.items))
+        users, items = (as_ids(getattr(self, name), name).copy() for name in ("users", "items"))
         user = check_codes(self.user, len(users), kind="user")
         item = check_codes(self.item, len(items), kind="item")
         _require_same_length(user, item, rating)
         times = None if self.timestamp is None else read_timestamps(self.timestamp, rating.size)
-        universe = self.universe and parse_universe(self.universe)
+        universe = None if self.universe is None else parse_universe(self.universe)
         if universe is not None:
             require_room(universe, len(users), len(items))
         if self.part is not None and not isinstance(self.part, Part):
             raise DataError(f"`part` must be a Part of a log; got {self.part!r}.", parameter="part")
-        labels = None if self.row_labels is None else as_ids(self.row_labels)
+        labels = None if self.row_labels is None else as_ids(self.row_labels, "row_labels")
         part_rows = None if self.part is None else self.part.rows
         examination = None if self.examination is None else _read_examination(self.examination)
         per_row = (("part", part_rows), ("row_labels", labels), ("examination", examination))
@@ -251,7 +252,7 @@ class Ratings:
     ) -> Ratings:
         """From three aligned columns and the index of the frame that they come from."""
         ratings = float_array(rating, "ratings", BadRatingError).copy()
-        user_ids, item_ids = as_ids(user), as_ids(item)
+        user_ids, item_ids = as_ids(user, "user"), as_ids(item, "item")
         _require_same_length(user_ids, item_ids, ratings)
         if ratings.size == 0:
             raise _empty_log_error()
@@ -354,6 +355,13 @@ class Ratings:
         """From row and column numbers of a matrix of the given shape, which is the universe."""
         _require_matrix(shape)
         universe = Universe(*shape)
+        require_memory(
+            8.0 * (universe.n_users + universe.n_items),
+            f"a log of {universe}",
+            parameter="shape",
+            remedy="Number only users and items with ratings, and pass their number as "
+            "`universe=...`.",
+        )
         ratings = float_array(rating, "ratings", BadRatingError).copy()
         user_codes = check_codes(user, universe.n_users, kind="user")
         item_codes = check_codes(item, universe.n_items, kind="item")
@@ -446,6 +454,7 @@ class Ratings:
 
     def name_cell(self, row: int) -> str:
         """``row 3 (user 'ann', item 7)``: how errors refer to a cell."""
+        row = row_number(row, len(self))
         user, item = self.users[self.user[row]], self.items[self.item[row]]
         return f"row {row} (user {format_id(user)}, item {format_id(item)})"
 
@@ -463,7 +472,7 @@ class Ratings:
             values["timestamp"] = self.timestamp
         return make_frame(
             {self.columns.get(role, role): column for role, column in values.items()},
-            backend or self.backend,
+            self.backend if backend is None else backend,
         )
 
     def _take_valid(self, rows: npt.NDArray[np.intp]) -> Ratings:

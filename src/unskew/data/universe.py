@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 
 from unskew.errors import UniverseError
+from unskew.settings import WholeNumber
 from unskew.tables import count_noun
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class Universe:
                     parameter="universe",
                     value=size,
                 )
+        WholeNumber(least=1, allow_none=True)("n_candidates", self.n_candidates)
         object.__setattr__(self, "n_users", int(self.n_users))
         object.__setattr__(self, "n_items", int(self.n_items))
 

@@ -30,6 +30,7 @@ from unskew.data.weights import WeightTransform, transform_weights
 from unskew.errors import UsageError
 from unskew.estimators.user_functions import UserFunctions
 from unskew.kernels.blocks import BLOCK, cut_rows, dot, sum_by_code, sum_products
+from unskew.memory import require_memory
 from unskew.settings import WholeNumber
 from unskew.threads import single_blas_thread
 from unskew.types import IndexVector, IntVector, Matrix, Vector
@@ -135,6 +136,13 @@ class Clusters:
         """
         if self.resampling is None or self.n == 0:
             return None
+        n_resamples = self.resampling.n_resamples
+        require_memory(
+            16.0 * self.n + 8.0 * n_resamples * by_cluster.shape[1],
+            f"a bootstrap of {n_resamples:,} resamples of {self.n:,} clusters",
+            parameter="bootstrap",
+            remedy="Use fewer resamples, or intervals without `bootstrap`.",
+        )
         rng = np.random.default_rng(self.resampling.seed)
         draws = (rng.integers(0, self.n, self.n) for _ in range(self.resampling.n_resamples))
         counts = (np.bincount(draw, minlength=self.n)[: len(by_cluster)] for draw in draws)

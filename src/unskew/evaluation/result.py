@@ -22,7 +22,7 @@ from unskew.data.estimation import (
 )
 from unskew.data.result import Result
 from unskew.data.universe import Universe
-from unskew.errors import PropensityWarning, UnknownNameError, UnskewWarning, UsageError
+from unskew.errors import PropensityWarning, UnskewWarning, UsageError
 from unskew.estimators.choice import main_estimator
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.weight_summary import WeightSummary
@@ -31,6 +31,7 @@ from unskew.evaluation.pairs import PairwiseComparison, adjust_pairs
 from unskew.evaluation.reliability import LONG_LOG, Reliability, SlotCount
 from unskew.evaluation.weight_changes import EvaluationInputs
 from unskew.evaluation.weighting import ClusterChoice
+from unskew.settings import Flag, require_name
 from unskew.tables import UNDECIDED, count_noun, format_p_value, join_words
 
 COLUMNS = (
@@ -411,6 +412,7 @@ class Evaluation(Result):
 
         ``with_effect`` adds how much estimating the propensities changes the standard errors.
         """
+        Flag()("with_effect", with_effect)
         clusters = self.clusters
         texts = [
             "" if clusters is None or clusters.is_expected else clusters.sentence,
@@ -488,6 +490,7 @@ class Evaluation(Result):
 
     def describe_propensities(self, *, with_effect: bool = True) -> str:
         """Where the propensities come from, and what that means for the intervals."""
+        Flag()("with_effect", with_effect)
         if self.weight_summary is None or self.estimation is None:
             return ""
         text = (
@@ -568,19 +571,14 @@ class Evaluation(Result):
             yield f"{join_words(list(labels))} {verb} out {count} without data"
 
     def _find_estimate(self, metric: str, estimator: str) -> Estimate:
-        if metric not in self.metrics:
-            raise UnknownNameError(
-                "metric of this evaluation", metric, self.metrics, parameter="metric"
-            )
-        if estimator not in self.estimators:
-            raise UnknownNameError(
-                "estimator of this evaluation", estimator, self.estimators, parameter="estimator"
-            )
+        require_name("metric of this evaluation", metric, self.metrics, parameter="metric")
+        require_name(
+            "estimator of this evaluation", estimator, self.estimators, parameter="estimator"
+        )
         return self.estimates[metric, estimator]
 
     def _find_model(self, name: str) -> int:
-        if name not in self.models:
-            raise UnknownNameError("model of this evaluation", name, self.models, parameter="model")
+        require_name("model of this evaluation", name, self.models, parameter="model")
         return self.models.index(name)
 
 

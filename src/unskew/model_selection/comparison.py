@@ -40,6 +40,7 @@ from unskew.settings import (
     check_random_state,
     describe,
     draw_seeds,
+    require_name,
     unfitted_copy,
 )
 from unskew.tables import count_noun
@@ -72,15 +73,12 @@ class LearnerComparison(Result):
     def row(self, learner: str, *, metric: str, test: str = "test") -> Mapping[str, Any]:
         """The row of one learner, metric and test."""
         names = {"learner": learner, "metric": metric, "test": test}
+        for column, name in names.items():
+            valid = dict.fromkeys(row[column] for row in self.rows)
+            require_name(f"{column} of this comparison", name, valid, parameter=column)
         for row in self.rows:
             if all(row[column] == name for column, name in names.items()):
                 return row
-        for column, name in names.items():
-            valid = dict.fromkeys(row[column] for row in self.rows)
-            if name not in valid:
-                raise UnknownNameError(
-                    f"{column} of this comparison", name, valid, parameter=column
-                )
         raise UsageError(
             f"learner {learner!r} has no row for metric {metric!r} and test {test!r}.",
             parameter="learner",

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from unskew.data.propensities import Propensities, PropensitiesLike, as_propensities
-from unskew.data.ratings import Ratings
+from unskew.data.ratings import Ratings, require_log
 from unskew.data.result import Result
 from unskew.errors import UsageError
 from unskew.estimators.point import find_estimator
@@ -48,7 +48,13 @@ from unskew.model_selection.scores import FoldScorer, SettingScores
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.progress import Track, no_progress, progress_bar
 from unskew.registry import find_engine
-from unskew.settings import Flag, OneOf, WholeNumber, check_random_state, draw_seeds
+from unskew.settings import (
+    Flag,
+    OneOf,
+    WholeNumber,
+    check_random_state,
+    draw_seeds,
+)
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import RandomState
 
@@ -191,6 +197,8 @@ def cross_validate(
     combinations = combine_settings(model, grid)
     check_transforms(grid.get(TRANSFORM, ()), propensities)
     check_random_state("random_state", random_state)
+    Flag()("verbose", verbose)
+    Flag()("refit", refit)
     WholeNumber(least=1)("n_repeats", n_repeats)
     Flag()("halving", halving)
     Flag()("extend_grid", extend_grid)
@@ -201,6 +209,7 @@ def cross_validate(
     whole: TrainingRatings
     folds: Sequence[ValidationFold]
     if fold_engine is None:
+        require_log(log)
         values = None if propensities is None else as_propensities(log, propensities)
         whole = LocalTraining(log, values)
         folds = _split_repeatedly(log, values, n_folds, seeds, relevance_threshold, estimator)

@@ -48,7 +48,7 @@ from unskew.models.factor_recommender import FactorRecommender
 from unskew.models.factorization_options import FactorizationOptions
 from unskew.models.fold_in import add_rows, find_known, solve_new_rows
 from unskew.registry import find_engine
-from unskew.settings import OneOf, require_fitted, setting
+from unskew.settings import Flag, OneOf, require_fitted, setting
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import Vector
 
@@ -279,6 +279,7 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
         require_fitted(self)
         self._require_foldable(propensities)
         OneOf(("user", "item"))("side", side)
+        Flag()("keep_known", keep_known)
         require_log(log)
         threshold = self.relevance_threshold
         target = log if threshold is None else binarize(log, threshold)

@@ -12,6 +12,7 @@ from unskew.policies.curve_uncertainty import find_curve
 from unskew.policies.plan import PolicyCluster, PolicyPlan, Regression, SlotWorth
 from unskew.policies.result import LOGGED, PolicyEvaluation
 from unskew.policies.targets import Policy, as_policy
+from unskew.settings import Instance, describe, require_list
 
 
 def evaluate_policies(
@@ -84,6 +85,14 @@ def evaluate_policies(
             f"the log must be unskew.Impressions, not {type(shown).__name__}.",
             parameter="shown",
             remedy="Build one with Impressions.from_frame(frame, ...).",
+        )
+    require_list("estimators", estimators, of="names")
+    Instance(Policy, allow_none=True)("logging", logging)
+    if transform is not None and not callable(transform):
+        raise UsageError(
+            f"`transform` must change weights, as Clip(20) does; got {describe(transform)}.",
+            parameter="transform",
+            value=transform,
         )
     plan = PolicyPlan(
         check_targets(targets),

@@ -32,7 +32,7 @@ from unskew.policies.probabilities import WORDS, BoundPolicy
 from unskew.policies.result import LOGGED, PolicyEvaluation
 from unskew.policies.targets import Policy, bind_log
 from unskew.policies.terms import Term, TermSums
-from unskew.settings import Number, OneOf
+from unskew.settings import Number, OneOf, describe
 from unskew.tables import count_noun
 from unskew.types import IntVector, Vector
 
@@ -186,6 +186,7 @@ class PolicyPlan:
             )
         if names is None:
             return None
+        require_pair(names)
         prediction, mean = (shown.column(name, "regression") for name in names)
         for name, values in zip(names, (prediction, mean), strict=True):
             if not np.isfinite(values).all():
@@ -433,3 +434,15 @@ def _require_same_probability(shown: Impressions, logging: BoundPolicy) -> None:
             remedy="Check the scores, the temperature and the candidates of the logging policy, "
             "and what the logged probability is the probability of.",
         )
+
+
+def require_pair(columns: object) -> tuple[str, str]:
+    """The names of the columns of q and v."""
+    if isinstance(columns, list | tuple) and len(columns) == 2:
+        return columns[0], columns[1]
+    raise UsageError(
+        f"`regression` must name two columns, q and v; got {describe(columns)}.",
+        parameter="regression",
+        value=columns,
+        remedy="Pass a pair such as ('q', 'v'), or a mapping from each target to its pair.",
+    )

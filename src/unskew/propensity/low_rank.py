@@ -15,6 +15,7 @@ from unskew.data.cells import RowStarts, row_starts
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.errors import UsageError
+from unskew.memory import require_memory
 from unskew.propensity.model import require_unobserved
 from unskew.threads import Workers
 from unskew.types import BoolVector, IntVector, Matrix, Vector
@@ -325,6 +326,12 @@ class PenalizedLoss:
         """
         observed = self.cells.observed
         n_rows = observed.user_count.size + observed.item_count.size
+        require_memory(
+            24.0 * n_rows * self.n_factors,
+            f"a fit of {n_rows:,} users and items with {self.n_factors:,} factors",
+            parameter="n_factors",
+            remedy="Use fewer factors.",
+        )
         factors = START_SCALE * rng.standard_normal(n_rows * self.n_factors)
         return np.concatenate([[logit(observed.density) * self._intercept_scale], factors])
 

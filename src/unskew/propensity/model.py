@@ -13,7 +13,7 @@ import numpy.typing as npt
 from unskew.data.columns import find_column
 from unskew.data.estimation import Estimation, LogRelation, Replicates, TakenAsKnown
 from unskew.data.frame_strata import FrameStrata
-from unskew.data.frames import LazyFrame, add_column, count_sizes
+from unskew.data.frames import LazyFrame, add_column, count_sizes, open_lazily
 from unskew.data.ids import Ids, as_ids, describe_id_types, find_codes, format_id
 from unskew.data.propensities import SMALLEST, Propensities
 from unskew.data.ratings import Ratings, require_log
@@ -189,6 +189,10 @@ class PropensityModel(Configurable):
         items that are not in that frame have a count of 0.
         """
         columns = {"user": user, "item": item, "rating": rating}
+        _, names = open_lazily(frame)
+        for role, column in columns.items():
+            if column is not None:
+                find_column(role, column, list(names))
         return add_column(
             frame, name, lambda opened, names: self.add_to_frame(opened, names, columns, name)
         )
@@ -259,7 +263,7 @@ class PropensityModel(Configurable):
     def _find_codes(self, values: npt.ArrayLike, vocabulary: Ids, kind: str) -> IntVector:
         if values is vocabulary:
             return np.arange(len(vocabulary), dtype=np.int32)
-        ids = as_ids(values)
+        ids = as_ids(values, f"{kind}s")
         if vocabulary.size == 0:
             return np.zeros(ids.size, dtype=np.int32)
         codes = find_codes(ids, vocabulary)

@@ -236,7 +236,12 @@ class NaiveBayesPropensity(McarPropensityModel):
     def predict_ratings(self, ratings: npt.ArrayLike) -> Vector:
         """P(O = 1 | Y = r) of each rating, which must have been in the log or the sample."""
         self._require_fitted()
-        return self._predict_values(float_array(ratings, "ratings", BadRatingError))
+        values = float_array(ratings, "ratings", BadRatingError)
+        if values.ndim != 1:
+            raise BadRatingError(
+                f"`ratings` must form one column; got shape {values.shape}.", parameter="ratings"
+            )
+        return self._predict_values(values)
 
     def _fit_levels(
         self,

@@ -212,6 +212,9 @@ class PopularityPropensity(PropensityModel):
         self._check_settings()
         opened, names = open_lazily(frame)
         choice, distinct = {"user": user, "item": item}, {}
+        for role, column in choice.items():
+            if column is not None:
+                find_column(role, column, list(names))
         columns = {role: find_column(role, choice[role], list(names)) for role in ROLES[self.by]}
         for role, column in columns.items():
             sizes = sorted(count_sizes(opened, names[column]).items())
