@@ -44,11 +44,12 @@ oldest:  ## the tests with the oldest supported version of each dependency, in b
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	touch $@
 
-docs: .venv/.installed-docs  ## the site, in build/site/html; made from a copy, so that docs/ holds sources only
+docs: .venv/.installed-docs  ## the site, in build/site/html, checked; made from a copy, so that docs/ holds sources only
 	rm -rf build/site
 	mkdir -p build/site
 	cp -R docs examples build/site
 	$(BIN)/sphinx-build -W --keep-going -q -b html build/site/docs build/site/html
+	$(BIN)/python -m pytest -q tests/test_site.py
 
 dist:  ## wheel and sdist in dist/, checked and tried in an empty environment; SBOM in build/sbom.json
 	rm -rf dist build/tools build/empty

@@ -51,6 +51,7 @@ autodoc_type_aliases = {
     name: name.rsplit(".", maxsplit=1)[-1]
     for name in (
         "npt.ArrayLike",
+        "CandidatesLike",
         "PredictionsLike",
         "PropensitiesLike",
         "UniverseLike",
@@ -73,6 +74,7 @@ numpydoc_show_class_members = False
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
+    "thumbnail_size": (560, 400),
     "backreferences_dir": "gallery/uses",
     "doc_module": ("unskew",),
     "filename_pattern": r"/\d\d_",
@@ -153,7 +155,9 @@ def make_reference() -> str:
     """The page that lists all public names by task."""
     packages = find_public_packages()
     top = [name for name in unskew.__all__ if name not in packages and name != "__version__"]
-    parts = ["API reference", "=============", "", ".. toctree::", "", "   names", ""]
+    parts = ["API reference", "=============", ""]
+    parts += ["Texts that functions and commands accept, such as ``snips``: :doc:`names`.", ""]
+    parts += [".. toctree::", "   :hidden:", "", "   names", ""]
     for package, heading in PACKAGES.items():
         names = [
             name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,13 @@ log = world.log
 models = {"<b>a</b>": world.truth + 1.0, "b": world.truth * 0.9}
 result = unskew.evaluate(log, models, propensities=world.propensities)
 model = unskew.MatrixFactorization(2, 5.0).fit(log)
+shown = unskew.simulate_impressions(300, n_items=4, n_slots=2, random_state=1)
+policies = unskew.evaluate_policies(shown.log, {"new": shown.target}, estimators=["snrips"])
+uniform = unskew.propensity.UniformPropensity().fit(log)
+import warnings
+warnings.simplefilter("ignore")
+monitor = unskew.evaluation.Monitor(["b"], planned_size=500, metrics=["mae"])
+monitor.update(log.rating, {"b": models["b"][log.user, log.item]}, world.propensities.values)
 """
 CELLS = {
     "setup": SETUP,
@@ -37,7 +45,25 @@ CELLS = {
     "model before its fit": "unskew.MatrixFactorization(2)",
     "recommendations": "model.recommend([0, 1], k=3)",
     "evaluation": "result",
+    "figure of a sensitivity": "unskew.sensitivity(result, odds_error=[1.5]).plot()",
+    "figure of a diagnosis": "unskew.diagnose(log, {'uniform': uniform}).plot()",
+    "figure of policies": "policies.plot()",
+    "figure of position bias": "unskew.PositionBias(cluster='user').fit(shown.log).curve_.plot()",
+    "comparison": "result.compare('<b>a</b>', 'b', metric='mae', estimator='snips')",
+    "all pairs": "result.compare_all(metric='mae')",
+    "sensitivity": "unskew.sensitivity(result, odds_error=[1.5])",
+    "diagnosis": "unskew.diagnose(log, {'uniform': uniform})",
+    "search": "unskew.cross_validate(unskew.MatrixFactorization(1), log, "
+    "grid={'l2': [1.0, 5.0]}, n_folds=2)",
+    "policies": "policies",
+    "position bias": "unskew.PositionBias(cluster='user').fit(shown.log).curve_",
+    "growing log": "monitor.watch()",
+    "plan": "unskew.plan_random_sample(log, width=0.5)",
+    "leaks": "unskew.model_selection.find_leaks(*unskew.split(log))",
+    "neighbors": "unskew.MatrixFactorization(2, 0.1).fit(log).similar_items([3], k=2)",
+    "lists": "unskew.evaluation.describe_lists(log, models, k=3)",
 }
+PICTURES = Path(__file__).parents[1] / "build" / "screenshots"
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +76,11 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
     shown = [cell.outputs for cell in notebook.cells[1:]]
     assert (folder / "saved.png").read_bytes() == read_picture(shown[3])
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    for name, cell in zip(CELLS, shown, strict=True):
+        if name.startswith("figure"):
+            file = PICTURES / f"notebook-{name.replace(' ', '-')}.png"
+            file.write_bytes(read_picture(cell))
     return dict(zip(CELLS, shown, strict=True))
 
 
@@ -83,6 +114,18 @@ def test_progress_is_text_that_disappears(outputs: dict[str, list[Any]], name: s
         ("model before its fit", "not fitted"),
         ("recommendations", "<th>items (scores), best first</th>"),
         ("evaluation", "&lt;b&gt;a&lt;/b&gt;"),
+        ("comparison", "on mae by snips"),
+        ("all pairs", "best on mae by snips"),
+        ("sensitivity", "odds"),
+        ("diagnosis", "effective sample size"),
+        ("search", "best by"),
+        ("policies", "snrips"),
+        ("position bias", "examination"),
+        ("growing log", "at all looks"),
+        ("plan", "random ratings"),
+        ("leaks", "<strong>1 user of the test"),
+        ("neighbors", "<table>"),
+        ("lists", "coverage"),
     ],
 )
 def test_a_result_is_shown_as_html(outputs: dict[str, list[Any]], name: str, content: str) -> None:

@@ -34,13 +34,12 @@ def has_example(obj: Any) -> bool:
     return any(">>>" in (getattr(each, "__doc__", None) or "") for each in (obj, *own))
 
 
-def add_example(
-    _app: Any, what: str, name: str, obj: Any, _options: Any, lines: list[str]
-) -> None:
+def add_example(_app: Any, what: str, name: str, obj: Any, _options: Any, lines: list[str]) -> None:
     """Append the example to a docstring."""
     example = EXAMPLES.get(name)
     if example and what in ("class", "function", "data", "exception") and not has_example(obj):
-        code = [f"   {line}".rstrip() for line in example.replace("  # doctest: +SKIP", "").split("\n")]
+        shown = example.replace("  # doctest: +SKIP", "")
+        code = [f"   {line}".rstrip() for line in shown.split("\n")]
         lines += ["", ".. rubric:: Examples", "", ".. code-block:: pycon", "", *code, ""]
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import unskew
 from unskew import (
     Ratings,
     diagnose,
@@ -65,7 +66,7 @@ def record_of(result: Any) -> dict[str, Any]:
 def test_every_result_names_its_kind_and_version(kind: str, made: dict[str, Any]) -> None:
     record = record_of(made[kind])
 
-    assert (record["kind"], record["version"]) == (kind, "0.1.0")
+    assert (record["kind"], record["version"]) == (kind, unskew.__version__)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -138,7 +139,7 @@ def test_every_drawing_is_told_in_words(kind: str, pages: dict[str, Path]) -> No
 def test_a_page_says_how_it_was_computed(kind: str, made: dict[str, Any]) -> None:
     facts = dict(build_page(record_of(made[kind])).facts)
 
-    assert facts["computed by"] == "unskew 0.1.0"
+    assert facts["computed by"] == f"unskew {unskew.__version__}"
     assert "command" in render(
         build_page(record_of(made[kind])), command="unskew evaluate 'a b.csv'"
     )

@@ -21,6 +21,7 @@ from unskew.cli.printing import PAGE
 from unskew.datasets import DATASETS
 from unskew.errors import UsageError
 from unskew.estimators import ESTIMATORS
+from unskew.io.remote_files import is_remote
 from unskew.io.sources import EXTENSIONS, FORMATS, infer_format
 from unskew.metrics import METRICS
 from unskew.models import PRESETS, RECOMMENDERS
@@ -32,7 +33,15 @@ from unskew.workflows.requests import list_named_models
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 Decorator = Callable[[Decorated], Decorated]
 
-INPUT_FILE = click.Path(exists=True, dir_okay=False, allow_dash=True)
+
+class InputFile(click.Path):
+    """A file that exists, or an address such as ``s3://bucket/log.csv``."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        return value if is_remote(str(value)) else super().convert(value, param, ctx)
+
+
+INPUT_FILE = InputFile(exists=True, dir_okay=False, allow_dash=True)
 OUTPUT_FILE = click.Path(dir_okay=False, allow_dash=True, writable=True)
 FOLDER = click.Path(file_okay=False)
 UNIVERSE = re.compile(r"([0-9][0-9_,]*)\s*[xX×*]\s*([0-9][0-9_,]*)")

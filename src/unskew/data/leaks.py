@@ -99,6 +99,9 @@ class Leaks(Result):
         lines = [str(each) for each in self.warnings()] + list(self.notes())
         return "\n".join(lines) or "no leak: no shared rating, and the test is not older"
 
+    def _headline(self) -> str:
+        return repr(self)
+
 
 def find_leaks(train: Ratings, test: Ratings) -> Leaks:
     """Compare a test log with the log that models were trained on.

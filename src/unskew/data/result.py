@@ -79,6 +79,10 @@ class Result(ABC):
         """The columns that people see; by default all of them."""
         return self.to_columns()
 
+    def _headline(self) -> str:
+        """What a notebook shows above the table; nothing by default."""
+        return ""
+
     def _footer(self) -> Iterable[str]:
         """Texts below the table that people see."""
         return ()
@@ -88,8 +92,11 @@ class Result(ABC):
         return "\n".join([text_table(self._shown_columns()), *map(escape_controls, lines)])
 
     def _repr_html_(self) -> str:
+        headline = escape(self._headline()).replace("\n", "<br>")
+        first = f"<p><strong>{headline}</strong></p>" if headline else ""
         texts = (escape(text).replace("\n", "<br>") for text in self._footer())
-        return html_table(self._shown_columns()) + "".join(f"<p>{text}</p>" for text in texts)
+        paragraphs = "".join(f"<p>{text}</p>" for text in texts)
+        return first + html_table(self._shown_columns()) + paragraphs
 
 
 def replace_non_finite(value: Any) -> Any:

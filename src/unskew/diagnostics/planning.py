@@ -54,6 +54,9 @@ class SamplePlan(Result):
     def __repr__(self) -> str:
         return str(self)
 
+    def _headline(self) -> str:
+        return str(self)
+
     def to_columns(self) -> dict[str, list[Any]]:
         """All fields, as a table of one row."""
         return {name: [value] for name, value in self.to_record().items()}

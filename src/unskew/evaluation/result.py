@@ -115,6 +115,9 @@ class Comparison(Result):
     def _shown_columns(self) -> dict[str, list[Any]]:
         return self.to_columns() | {"better": [self.better or UNDECIDED]}
 
+    def _headline(self) -> str:
+        return str(self).removesuffix(self._list_warnings())
+
     def _footer(self) -> tuple[str, ...]:
         return self.warnings
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal, TypeAlias, cast
 
 from unskew.errors import BadFileError, UsageError
+from unskew.io.remote_files import RemotePath, is_remote
 
 Format: TypeAlias = Literal["csv", "tsv", "jsonl", "parquet", "arrow"]
 FilePath: TypeAlias = Path | zipfile.Path
@@ -58,7 +59,8 @@ def infer_format(name: str, format: Format | None = None) -> Format:  # noqa: A0
 
 
 def _find_extension(name: str) -> str:
-    return Path(name.removesuffix(".gz")).suffix.lower()
+    path = name.partition("?")[0] if is_remote(name) else name
+    return Path(path.removesuffix(".gz")).suffix.lower()
 
 
 def _unknown_format_error(name: str) -> UsageError:
@@ -76,10 +78,11 @@ def _unknown_format_error(name: str) -> UsageError:
 class FileSource:
     """A file, or standard input, that can be read several times; gzip files are unpacked.
 
-    What is not a regular file, such as a named pipe, is read once and kept in memory.
+    What is not a regular file, such as a named pipe or a file at another place, is read once and
+    kept in memory.
     """
 
-    path: FilePath | None
+    path: FilePath | RemotePath | None
     """None for standard input."""
     format: Format = "csv"
     columns: tuple[str, ...] = ()
@@ -95,7 +98,7 @@ class FileSource:
         format: Format | None = None,  # noqa: A002
         columns: tuple[str, ...] = (),
     ) -> FileSource:
-        """The file with this name; ``-`` is standard input.
+        """The file with this name or address; ``-`` is standard input.
 
         If neither ``format`` nor the extension tells, its first lines tell what separates fields.
         """
@@ -108,7 +111,8 @@ class FileSource:
                 remedy="Leave `columns` out.",
             )
         is_guessed = format is None and inferred == "csv"
-        return cls(None if name == STANDARD_STREAM else Path(name), inferred, columns, is_guessed)
+        path = RemotePath(name) if is_remote(name) else Path(name)
+        return cls(None if name == STANDARD_STREAM else path, inferred, columns, is_guessed)
 
     @property
     def label(self) -> str:
