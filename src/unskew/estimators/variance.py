@@ -409,7 +409,7 @@ class CorrectedColumns:
     """Columns x columns, over cells; None unless there are two units."""
 
     def select(self, rows: Sequence[int]) -> CorrectedColumns:
-        """Some of the columns."""
+        """The same record of some of the columns."""
         return CorrectedColumns(
             self.correction.select(rows),
             [by_cluster[:, rows] for by_cluster in self.sums],
